@@ -1,0 +1,1 @@
+"""Oncelog: a replicated log for messages in which every message takes effect once."""

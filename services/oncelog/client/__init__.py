@@ -1,0 +1,1 @@
+"""The SDK: asyncio first, a sync face over it."""

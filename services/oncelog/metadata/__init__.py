@@ -1,0 +1,1 @@
+"""The service of lookup, placement and administration."""

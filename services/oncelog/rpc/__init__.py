@@ -1,0 +1,1 @@
+"""How bytes cross: the codec between messages and core values, status codes, server and channel."""

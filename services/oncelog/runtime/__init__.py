@@ -1,0 +1,1 @@
+"""How a process lives: settings, telemetry, child processes, shutdown."""

@@ -1,0 +1,1 @@
+"""The oracles: what every history must satisfy, whoever made it."""

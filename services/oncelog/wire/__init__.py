@@ -1,0 +1,1 @@
+"""What crosses the network: generated from proto/oncelog/wire, never edited by hand."""
