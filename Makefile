@@ -1,0 +1,59 @@
+# Everything one does here, one line each; `make help` lists them. Each target sets up what it needs by itself.
+PYTHON ?= python3
+SEEDS ?= 20000
+BIN := .venv/bin
+STAMP := .venv/.stamp
+SUITE := tests/core tests/simulation tests/contract tests/cluster tests/tidy
+PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup proto lint format test sim sim-long demo bench lock clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## a virtualenv in .venv with all dependencies by hash (the first time takes minutes: a large download)
+
+$(STAMP): requirements.lock pyproject.toml
+	@echo "==> .venv: dependencies of requirements.lock, by hash"
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+proto: $(STAMP) ## services/oncelog/wire anew from proto/
+	$(BIN)/python -m tests.tidy.generate_wire proto services
+
+lint: $(STAMP) ## ruff, mypy --strict, import rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## rewrite the source in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: lint ## lint and every default test
+	$(BIN)/pytest $(SUITE)
+
+sim: $(STAMP) ## the cluster of cores under 2000 seeds of faults
+	$(BIN)/python -m tests.simulation --seeds 2000
+
+sim-long: $(STAMP) ## the same with SEEDS=n
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+
+demo: $(STAMP) ## a file published effectively once, through nine kills
+	$(BIN)/oncelog demo
+
+bench: $(STAMP) ## figures of this machine, as ratios to its limits
+	$(BIN)/oncelog bench all
+
+lock: $(STAMP) ## requirements.lock anew from pyproject.toml
+	$(BIN)/uv pip compile pyproject.toml --all-extras --generate-hashes --python-version 3.11 \
+		--python-platform x86_64-manylinux_2_28 --no-emit-index-url --no-header --no-annotate --quiet --output-file requirements.lock
+
+clean: ## forget everything built, downloaded and cached here
+	rm -rf .venv .cache build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find services tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Everything that holds Oncelog to its word."""

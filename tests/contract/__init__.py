@@ -1,0 +1,1 @@
+"""One test for a fake and for the real thing: ZooKeeper, disk, Redis."""

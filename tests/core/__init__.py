@@ -1,0 +1,1 @@
+"""Each core by its events and effects: no process, no clock, no wait."""

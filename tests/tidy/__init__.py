@@ -1,0 +1,1 @@
+"""The house rules, held by reading the source."""
