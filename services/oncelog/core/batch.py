@@ -1,0 +1,179 @@
+"""The producer's bytes: one batch, packed once by the producer and stored verbatim.
+
+Layout, little-endian, 64 bytes of header (offset, size, field):
+
+     0 1 magic 0xB7          8 8 producer id          40 8 publish time, ms since 1970
+     1 1 format 1           16 4 generation           48 4 id deltas, bytes (0: ids are dense)
+     2 1 compression        20 4 count of messages    52 4 payload, bytes as stored
+     3 1 payload format     24 8 first sequence id    56 4 payload, bytes before compression
+     4 4 CRC32C of 8..end   32 8 last sequence id     60 4 zero
+
+Then the id deltas, one varint for each message but the first: (id - previous id - 1); only when there are holes. Then the
+payload (see `columns`). The owner and the storage nodes never look inside the payload.
+
+The checksum function is passed in: `checksum(data, value) -> int`, CRC32C in production.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from itertools import accumulate
+from struct import Struct
+from typing import NamedTuple
+
+from oncelog.core.errors import InvalidBatch, InvalidSequenceId
+from oncelog.core.ids import SEQUENCE_ID_MAX, Generation, ProducerId, SequenceId
+
+Buffer = bytes | bytearray | memoryview
+Checksum = Callable[[Buffer, int], int]
+
+MAGIC = 0xB7
+FORMAT = 1
+_HEADER = Struct("<BBBBIQIIqqqIIII")
+HEADER_BYTES = _HEADER.size
+assert HEADER_BYTES == 64
+_CRC_START = 8
+_CRC = Struct("<I")
+
+
+class Compression(IntEnum):
+    """How the payload is compressed; the header and the id deltas never are."""
+
+    NONE = 0
+    ZLIB = 1
+
+
+class PayloadFormat(IntEnum):
+    """What the payload is; named so that others can be stored later."""
+
+    COLUMNS = 1
+
+
+class BatchHeader(NamedTuple):
+    """What the owner reads of a batch. first <= last; count == last - first + 1 iff the ids are dense."""
+
+    producer_id: ProducerId
+    generation: Generation
+    first: SequenceId
+    last: SequenceId
+    count: int
+    publish_time_ms: int
+    compression: int
+    payload_format: int
+    ids_bytes: int
+    payload_bytes: int
+    payload_raw_bytes: int
+
+    @property
+    def dense(self) -> bool:
+        return self.ids_bytes == 0
+
+    @property
+    def bytes_total(self) -> int:
+        return HEADER_BYTES + self.ids_bytes + self.payload_bytes
+
+
+def encode_deltas(ids: Sequence[int]) -> bytes:
+    """Return the delta column of ascending ids, b"" when they are dense. Raises InvalidSequenceId where they do not ascend."""
+    if ids[-1] - ids[0] == len(ids) - 1 and all(b - a == 1 for a, b in zip(ids, ids[1:], strict=False)):
+        return b""
+    out = bytearray()
+    append = out.append
+    previous = ids[0]
+    for i in range(1, len(ids)):
+        value = ids[i] - previous - 1
+        if value < 0:
+            raise InvalidSequenceId(f"sequence_ids[{i}] must be above its predecessor {previous}", field="sequence_ids")
+        previous = ids[i]
+        while value > 127:
+            append(value & 127 | 128)
+            value >>= 7
+        append(value)
+    return bytes(out)
+
+
+def decode_ids(header: BatchHeader, deltas: Buffer) -> Sequence[int]:
+    """Return the batch's ids in order: a range when dense. Raises InvalidBatch where deltas, count and last disagree."""
+    if header.dense:
+        return range(header.first, header.last + 1)
+    if max(deltas) < 128:  # one byte each, the common case: a running sum at C speed
+        steps = [header.first, *(d + 1 for d in bytes(deltas))]
+    else:
+        steps = [header.first]
+        value = shift = 0
+        for byte in bytes(deltas):
+            value |= (byte & 127) << shift
+            if byte & 128:
+                shift += 7
+            else:
+                steps.append(value + 1)
+                value = shift = 0
+        if shift:
+            raise InvalidBatch("the id deltas end inside a number", field="sequence_ids")
+    ids = list(accumulate(steps))
+    if len(ids) != header.count or ids[-1] != header.last:
+        raise InvalidBatch("the id deltas contradict count or last sequence id", field="sequence_ids")
+    return ids
+
+
+def encode_batch(
+    payload: Buffer,
+    *,
+    producer_id: ProducerId,
+    generation: Generation,
+    first: int,
+    last: int,
+    count: int,
+    publish_time_ms: int,
+    checksum: Checksum,
+    deltas: bytes = b"",
+    compression: Compression = Compression.NONE,
+    payload_raw_bytes: int | None = None,
+) -> bytes:
+    """Pack one batch. first..last inclusive; deltas as `encode_deltas` gives them."""
+    header = bytearray(
+        _HEADER.pack(
+            MAGIC, FORMAT, compression, PayloadFormat.COLUMNS, 0, producer_id, generation, count, first, last, publish_time_ms,
+            len(deltas), len(payload), len(payload) if payload_raw_bytes is None else payload_raw_bytes, 0,
+        )
+    )  # fmt: skip
+    crc = checksum(memoryview(header)[_CRC_START:], 0)
+    if deltas:
+        crc = checksum(deltas, crc)
+    _CRC.pack_into(header, 4, checksum(payload, crc))
+    return b"".join((header, deltas, payload))
+
+
+def decode_batch(data: Buffer, checksum: Checksum | None) -> BatchHeader:
+    """Read and check the header of one batch that fills `data` exactly.
+
+    checksum None skips the CRC, for bytes whose entry was checked already.
+    Raises InvalidBatch on anything that contradicts itself: the bytes came from outside.
+    """
+    if len(data) < HEADER_BYTES:
+        raise InvalidBatch(f"a batch of {len(data)} bytes is shorter than its header of {HEADER_BYTES}", field="batch")
+    (
+        magic, form, compression, payload_format, crc, pid, generation, count, first, last, publish_time_ms,
+        ids_bytes, payload_bytes, raw_bytes, zero,
+    ) = _HEADER.unpack_from(data)  # fmt: skip
+    if magic != MAGIC or form != FORMAT or zero or payload_format != PayloadFormat.COLUMNS or compression > Compression.ZLIB:
+        raise InvalidBatch(f"not a batch of format {FORMAT}: magic {magic:#x}, format {form}", field="batch")
+    if HEADER_BYTES + ids_bytes + payload_bytes != len(data):
+        raise InvalidBatch("the batch's lengths do not add up to its size", field="batch", limit=len(data))
+    dense = last - first == count - 1
+    if count < 1 or first < 0 or last > SEQUENCE_ID_MAX or last - first < count - 1 or dense != (ids_bytes == 0):
+        raise InvalidBatch(f"sequence ids {first}..{last} contradict a count of {count}", field="sequence_ids")
+    if checksum is not None and checksum(memoryview(data)[_CRC_START:], 0) != crc:
+        raise InvalidBatch("the batch's checksum does not match its bytes", field="batch")
+    return BatchHeader(
+        pid, generation, first, last, count, publish_time_ms, compression, payload_format, ids_bytes, payload_bytes, raw_bytes
+    )
+
+
+def deltas_of(header: BatchHeader, data: Buffer) -> Buffer:
+    """The delta column inside the batch's bytes; empty when dense."""
+    return memoryview(data)[HEADER_BYTES : HEADER_BYTES + header.ids_bytes]
+
+
+def payload_of(header: BatchHeader, data: Buffer) -> memoryview:
+    """The payload as stored, a slice without a copy."""
+    return memoryview(data)[HEADER_BYTES + header.ids_bytes : HEADER_BYTES + header.ids_bytes + header.payload_bytes]

@@ -1,0 +1,232 @@
+"""The one tree of errors, by what the caller does next.
+
+    OncelogError
+    ├── Retriable                 try again: nothing is decided, or nothing was written
+    │   ├── NotOwner              look the topic up again; names the owner where known
+    │   ├── SessionEnded          open the producer again and resend everything pending, in order
+    │   ├── SequenceGap           an earlier batch is missing: resend from `expected`
+    │   ├── UnknownProducer       open by name again, presenting producer id and generation
+    │   ├── ProducerBusy          the name is in use and the caller asked not to fence
+    │   ├── TopicLoading          a takeover is running
+    │   ├── NotEnoughStorageNodes fewer live storage nodes than the ack quorum
+    │   ├── StoreUnavailable      ZooKeeper (or Redis) does not answer
+    │   ├── ServiceUnavailable    a process is not reached, or is draining
+    │   ├── DeadlineExceeded      no answer in time: the outcome is unknown, not a failure
+    │   └── TooManyRequests       a bounded queue is full
+    ├── Fatal                     the same call fails again
+    │   ├── InvalidArgument       a field is malformed or over its limit; names the field
+    │   │   ├── InvalidName · InvalidSequenceId · InvalidBatch · MessageTooLarge
+    │   │   └── SequenceIdRequired  ids were mixed: once explicit, always explicit, and the reverse
+    │   ├── StaleSequence         an id below the high-water mark that was never stored; final for this batch
+    │   ├── ProducerFenced        a newer instance has the name; final for this producer
+    │   ├── ProducerExpired       its state is gone; final for this producer
+    │   ├── ModeMismatch          the name is bound to the other sequence mode
+    │   ├── ProducerClosed · ClientClosed
+    │   ├── NotFound · TopicNotFound · NamespaceNotFound
+    │   ├── Conflict              another write came first; read again and decide
+    │   ├── Unauthenticated · PermissionDenied
+    │   ├── WrongCluster          a client or a directory of another cluster
+    │   ├── StorageDirectoryRefused · DamagedSegment · JournalFailed
+    │   ├── CorruptEntry          bytes do not carry their checksum, or are not what they claim; never "missing"
+    │   ├── UnreadableEntry       a takeover or a read stops here rather than guess
+    │   ├── LogHole               an entry, ledger or snapshot that must exist does not
+    │   ├── LedgerFenced          another owner has fenced this ledger
+    │   └── LedgerNotFound
+    └── InvariantViolated         our bug; ends the process
+
+`code` is the stable name on the wire, in REST problems and in metrics. A message says what to do next.
+"""
+
+from typing import ClassVar
+
+
+class OncelogError(Exception):
+    """Base of every error that Oncelog raises on purpose."""
+
+    code: ClassVar[str] = "error"
+    retriable: ClassVar[bool] = False
+
+    def __init__(self, message: str = "", **details: int | str | None) -> None:
+        super().__init__(message or self.code)
+        #: Further facts by name (expected, current, owner, field, limit …), None where unknown.
+        self.details: dict[str, int | str | None] = details
+
+    @property
+    def message(self) -> str:
+        return str(self.args[0])
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        name = cls.__name__
+        cls.code = "".join("_" + c.lower() if c.isupper() and i else c.lower() for i, c in enumerate(name))
+        BY_CODE[cls.code] = cls
+
+
+#: {code: class}; the one table that turns a code read from the wire back into an error.
+BY_CODE: dict[str, type[OncelogError]] = {}
+
+
+class Retriable(OncelogError):
+    """Nothing is decided, or nothing was written: trying again is right."""
+
+    retriable: ClassVar[bool] = True
+
+
+class NotOwner(Retriable):
+    """This process does not own the topic; details: owner (address) and owner_epoch where known."""
+
+
+class SessionEnded(Retriable):
+    """The producer session is over; open again and resend everything pending, in order."""
+
+
+class SequenceGap(Retriable):
+    """A contiguous producer skipped an id; details: expected."""
+
+
+class UnknownProducer(Retriable):
+    """The owner does not know the producer id; open by name again, presenting id and generation."""
+
+
+class ProducerBusy(Retriable):
+    """The name is held by a connected instance and the caller asked not to fence it."""
+
+
+class TopicLoading(Retriable):
+    """A takeover of the topic is running."""
+
+
+class NotEnoughStorageNodes(Retriable):
+    """Fewer storage nodes are live than the ack quorum needs."""
+
+
+class StoreUnavailable(Retriable):
+    """The metadata store does not answer; the outcome of a write is unknown."""
+
+
+class ServiceUnavailable(Retriable):
+    """A process is not reached, or is draining."""
+
+
+class DeadlineExceeded(Retriable):
+    """No answer in time: the outcome is unknown."""
+
+
+class TooManyRequests(Retriable):
+    """A bounded queue is full."""
+
+
+class Fatal(OncelogError):
+    """The same call fails again."""
+
+
+class InvalidArgument(Fatal):
+    """A field is malformed or over its limit; details: field, limit."""
+
+
+class InvalidName(InvalidArgument):
+    """A tenant, namespace, topic or producer name breaks the rules of `core.names`."""
+
+
+class InvalidSequenceId(InvalidArgument):
+    """A sequence id is negative, above 2**63 - 1, not an integer, or not above its predecessor in the batch."""
+
+
+class InvalidBatch(InvalidArgument):
+    """A batch's header, checksum or columns contradict each other; nothing of it was stored."""
+
+
+class MessageTooLarge(InvalidArgument):
+    """A message or batch is over the size limit; final for this message alone."""
+
+
+class SequenceIdRequired(InvalidArgument):
+    """Automatic and explicit sequence ids were mixed on one producer."""
+
+
+class StaleSequence(Fatal):
+    """An id below the high-water mark that was never stored; details: high_water. Final for this batch."""
+
+
+class ProducerFenced(Fatal):
+    """A newer instance opened the name; details: current (its generation). Final for this producer."""
+
+
+class ProducerExpired(Fatal):
+    """The producer's state is gone, so what is pending cannot be judged. Final for this producer."""
+
+
+class ModeMismatch(Fatal):
+    """The name is bound to the other sequence mode."""
+
+
+class ProducerClosed(Fatal):
+    """The producer was closed."""
+
+
+class ClientClosed(Fatal):
+    """The client was closed."""
+
+
+class NotFound(Fatal):
+    """The named thing does not exist."""
+
+
+class TopicNotFound(NotFound):
+    """The topic does not exist and may not be created on first use."""
+
+
+class NamespaceNotFound(NotFound):
+    """The namespace does not exist."""
+
+
+class Conflict(Fatal):
+    """Another write came first; read again and decide."""
+
+
+class Unauthenticated(Fatal):
+    """No valid credentials."""
+
+
+class PermissionDenied(Fatal):
+    """The credentials do not allow this."""
+
+
+class WrongCluster(Fatal):
+    """A client or a directory belongs to another cluster."""
+
+
+class StorageDirectoryRefused(Fatal):
+    """A storage node's directory is foreign, incomplete or in use."""
+
+
+class DamagedSegment(Fatal):
+    """Acknowledged bytes of a segment are damaged; the node does not start with them."""
+
+
+class JournalFailed(Fatal):
+    """A write or fsync of the journal failed; nothing is acknowledged any more and the process ends."""
+
+
+class CorruptEntry(Fatal):
+    """Bytes do not carry their checksum or are not what they claim to be; never the same as missing."""
+
+
+class UnreadableEntry(Fatal):
+    """No copy of an entry that must exist can be read; details: ledger_id, entry_id."""
+
+
+class LogHole(Fatal):
+    """An entry, ledger or snapshot that must exist does not."""
+
+
+class LedgerFenced(Fatal):
+    """Another owner has fenced the ledger."""
+
+
+class LedgerNotFound(NotFound):
+    """The ledger does not exist."""
+
+
+class InvariantViolated(OncelogError):
+    """A rule that our own code must keep is broken: our bug. The process ends."""

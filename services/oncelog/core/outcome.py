@@ -1,0 +1,33 @@
+"""What an owner answers to one batch: per message exact, as a short list of parts in the order of the batch."""
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from oncelog.core.ids import Position
+
+
+class PartKind(IntEnum):
+    """STORED: written now. DUPLICATE: stored before (or by a write that was in flight), success.
+
+    BELOW_MARK: a monotonic id older than the remembered runs: success, not stored now, existence not verified (hazard 9).
+    """
+
+    STORED = 1
+    DUPLICATE = 2
+    BELOW_MARK = 3
+
+
+class Part(NamedTuple):
+    """`count` consecutive messages of the batch with one fate.
+
+    position: the entry that holds them, None where not remembered. offset: batch_index of the first of them in that entry.
+    """
+
+    kind: PartKind
+    count: int
+    position: Position | None
+    offset: int
+
+
+#: The fate of a whole batch: parts whose counts sum to the batch's count.
+Outcome = tuple[Part, ...]

@@ -1,0 +1,97 @@
+"""The records a topic turns on in ZooKeeper: /oncelog/topics/<topic_id> and its cursors.
+
+The topic record is the ownership fence: gaining ownership (A) is a compare-and-set of owner and owner_epoch + 1 by a metadata
+replica; every later write (E, roll, trim) is the owner's own, on the version it read when it found itself named or the
+one its last write returned (hazard 1). A cursor's record names only its ledgers and the owner_epoch that may add to them.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from oncelog.core.errors import CorruptEntry, InvariantViolated
+from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
+
+FORMAT = 1
+#: The cursor that holds the dedup snapshots.
+DEDUP_CURSOR = "oncelog.dedup"
+
+
+class LedgerLink(NamedTuple):
+    """One ledger of a topic's log and the dense number of its first message (hazard 17)."""
+
+    ledger_id: LedgerId
+    base_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    """ledgers: ascending ids; all but the last are CLOSED."""
+
+    topic_id: TopicId
+    name: str
+    owner: Incarnation | None = None
+    owner_epoch: OwnerEpoch = OwnerEpoch(0)
+    ledgers: tuple[LedgerLink, ...] = ()
+
+    def placed_on(self, owner: Incarnation) -> "TopicRecord":
+        """Mark A: the same log under a new owner and a higher epoch."""
+        return replace(self, owner=owner, owner_epoch=OwnerEpoch(self.owner_epoch + 1))
+
+    def with_ledger(self, link: LedgerLink) -> "TopicRecord":
+        if self.ledgers and link.ledger_id <= self.ledgers[-1].ledger_id:
+            raise InvariantViolated(f"ledger {link.ledger_id} is not above the topic's last, {self.ledgers[-1].ledger_id}")
+        return replace(self, ledgers=(*self.ledgers, link))
+
+    def without_first(self, count: int) -> "TopicRecord":
+        if count >= len(self.ledgers):
+            raise InvariantViolated("a trim never takes a topic's last ledger")
+        return replace(self, ledgers=self.ledgers[count:])
+
+
+@dataclass(frozen=True, slots=True)
+class CursorRecord:
+    """ledgers: ascending ids, each beginning with a base snapshot; at most the last is not CLOSED."""
+
+    owner_epoch: OwnerEpoch
+    ledgers: tuple[LedgerId, ...] = ()
+
+
+def encode_topic(record: TopicRecord) -> bytes:
+    fields: dict[str, Any] = {
+        "format": FORMAT,
+        "topic_id": record.topic_id,
+        "name": record.name,
+        "owner": record.owner,
+        "owner_epoch": record.owner_epoch,
+        "ledgers": [list(link) for link in record.ledgers],
+    }
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode_topic(data: bytes) -> TopicRecord:
+    """Raises CorruptEntry when the bytes are not such a record."""
+    try:
+        fields = json.loads(data)
+        if fields["format"] != FORMAT:
+            raise CorruptEntry(f"topic record of format {fields['format']}: this version reads format {FORMAT}")
+        ledgers = tuple(LedgerLink(ledger_id, base_index) for ledger_id, base_index in fields["ledgers"])
+        return TopicRecord(fields["topic_id"], fields["name"], fields["owner"], fields["owner_epoch"], ledgers)
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptEntry(f"a topic record cannot be read: {error!r}") from error
+
+
+def encode_cursor(record: CursorRecord) -> bytes:
+    fields = {"format": FORMAT, "owner_epoch": record.owner_epoch, "ledgers": list(record.ledgers)}
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode_cursor(data: bytes) -> CursorRecord:
+    """Raises CorruptEntry when the bytes are not such a record."""
+    try:
+        fields = json.loads(data)
+        if fields["format"] != FORMAT:
+            raise CorruptEntry(f"cursor record of format {fields['format']}: this version reads format {FORMAT}")
+        return CursorRecord(fields["owner_epoch"], tuple(fields["ledgers"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptEntry(f"a cursor record cannot be read: {error!r}") from error
