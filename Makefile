@@ -1,6 +1,7 @@
 # Everything one does here, one line each; `make help` lists them. Each target sets up what it needs by itself.
 PYTHON ?= python3
 SEEDS ?= 20000
+OUT ?= services
 BIN := .venv/bin
 STAMP := .venv/.stamp
 SUITE := tests/core tests/simulation tests/contract tests/cluster tests/tidy
@@ -22,8 +23,10 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-proto: $(STAMP) ## services/oncelog/wire anew from proto/
-	$(BIN)/python -m tests.tidy.generate_wire proto services
+proto: $(STAMP) ## services/oncelog/wire anew from proto/ (OUT=dir: elsewhere)
+	@mkdir -p $(OUT)/oncelog/wire && rm -f $(OUT)/oncelog/wire/*_pb2*
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m grpc_tools.protoc -I proto --python_out=$(OUT) --grpc_python_out=$(OUT) \
+		--mypy_out=quiet:$(OUT) --mypy_grpc_out=quiet:$(OUT) $(PROTOS)
 
 lint: $(STAMP) ## ruff, mypy --strict, import rules
 	$(BIN)/ruff format --check .
