@@ -26,7 +26,7 @@ $(STAMP): requirements.lock pyproject.toml
 proto: $(STAMP) ## services/oncelog/wire anew from proto/ (OUT=dir: elsewhere)
 	@mkdir -p $(OUT)/oncelog/wire && rm -f $(OUT)/oncelog/wire/*_pb2*
 	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m grpc_tools.protoc -I proto --python_out=$(OUT) --grpc_python_out=$(OUT) \
-		--mypy_out=quiet:$(OUT) --mypy_grpc_out=quiet:$(OUT) $(PROTOS)
+		--mypy_out=quiet:$(OUT) --mypy_grpc_out=quiet,only_async:$(OUT) $(PROTOS)
 
 lint: $(STAMP) ## ruff, mypy --strict, import rules
 	$(BIN)/ruff format --check .
