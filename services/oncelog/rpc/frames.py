@@ -1,0 +1,147 @@
+"""Messages whose bulk is `repeated bytes … = 15`: written and read around protobuf, so that bulk bytes are copied once.
+
+A frame is an ordinary protobuf message, and any protobuf program reads and writes it. Here only its head (every field
+but 15) goes through protobuf; the blobs of field 15 are joined behind it, and read as slices of the received bytes.
+
+Rules: what comes in is hostile until parsed. Every failure is InvalidArgument, and what a frame can make us allocate is
+bounded by its own size and BLOBS_MAX.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from oncelog.core.batch import Buffer
+from oncelog.core.errors import InvalidArgument
+
+#: Field 15, length-delimited: the one-byte tag of every blob.
+BLOB_TAG = 15 << 3 | 2
+#: Blobs of one frame. A batch has at least 64 bytes and frames are about 256 KiB: honest ones stay below 4,096.
+BLOBS_MAX = 16_384
+#: The head of one frame, bytes.
+HEAD_BYTES_MAX = 4 * 1024 * 1024
+
+_TRUNCATED = "the frame ends inside a field"
+
+
+MessageT = TypeVar("MessageT", bound=Message)
+#: One blob, or the pieces that make it (an entry's header and its body) so that they need no copy to be one.
+Blob = Buffer | tuple[Buffer, ...]
+
+
+def _blob_prefix(size: int) -> bytes:
+    if size < 1 << 7:
+        return bytes((BLOB_TAG, size))
+    if size < 1 << 14:
+        return bytes((BLOB_TAG, size & 127 | 128, size >> 7))
+    if size < 1 << 21:
+        return bytes((BLOB_TAG, size & 127 | 128, size >> 7 & 127 | 128, size >> 14))
+    return bytes((BLOB_TAG, size & 127 | 128, size >> 7 & 127 | 128, size >> 14 & 127 | 128, size >> 21))
+
+
+def blob_bytes(size: int) -> int:
+    """Bytes that a blob of `size` bytes takes in a frame."""
+    return size + len(_blob_prefix(size))
+
+
+def join_frame(head: bytes, blobs: Iterable[Blob]) -> bytes:
+    """Return head (a serialized message without field 15) and the blobs as one message; the blobs are copied once."""
+    pieces: list[Buffer] = [head]
+    for blob in blobs:
+        if isinstance(blob, tuple):
+            pieces.append(_blob_prefix(sum(map(len, blob))))
+            pieces.extend(blob)
+        else:
+            pieces.append(_blob_prefix(len(blob)))
+            pieces.append(blob)
+    return b"".join(pieces)
+
+
+def _varint(data: Buffer, at: int, end: int) -> tuple[int, int]:
+    """Return (value, index behind it). Raises InvalidArgument when it runs over `end` or ten bytes."""
+    value = shift = 0
+    while at < end:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+        if shift > 63:
+            raise InvalidArgument("the frame holds a number of more than ten bytes", field="frame")
+    raise InvalidArgument(_TRUNCATED, field="frame")
+
+
+def _after_field(data: bytes, tag: int, at: int, end: int) -> int:
+    """Index behind the value at `at` of a field that is not a blob."""
+    wire_type = tag & 7
+    if tag >> 3 == BLOB_TAG >> 3:
+        raise InvalidArgument("field 15 of a frame must hold bytes", field="frame")
+    if wire_type == 2:
+        size, at = _varint(data, at, end)
+        at += size
+    elif wire_type == 0:
+        _, at = _varint(data, at, end)
+    elif wire_type == 5:
+        at += 4
+    elif wire_type == 1:
+        at += 8
+    else:
+        raise InvalidArgument(f"the frame holds a field of unknown wire type {wire_type}", field="frame")
+    if at > end:
+        raise InvalidArgument(_TRUNCATED, field="frame")
+    return at
+
+
+def split_frame(data: bytes) -> tuple[bytes, list[memoryview]]:
+    """Return (head, blobs). Blobs are slices of `data`, which lives as long as any of them. Raises InvalidArgument."""
+    view = memoryview(data)
+    end = len(data)
+    heads: list[memoryview] = []
+    blobs: list[memoryview] = []
+    at = head_start = 0
+    while at < end:
+        field_start = at
+        tag = data[at]
+        at += 1
+        if tag > 127:
+            tag, at = _varint(data, field_start, end)
+        if tag != BLOB_TAG:
+            at = _after_field(data, tag, at, end)
+            continue
+        if head_start < field_start:
+            heads.append(view[head_start:field_start])
+        # The length by hand: this loop is the price of each blob.
+        size = shift = 0
+        byte = 128
+        while byte > 127:
+            if at >= end or shift > 28:
+                raise InvalidArgument(_TRUNCATED, field="frame")
+            byte = data[at]
+            at += 1
+            size |= (byte & 127) << shift
+            shift += 7
+        head_start = at + size
+        if head_start > end:
+            raise InvalidArgument(_TRUNCATED, field="frame")
+        blobs.append(view[at:head_start])
+        at = head_start
+        if len(blobs) > BLOBS_MAX:
+            raise InvalidArgument(f"a frame may hold at most {BLOBS_MAX} blobs", field="frame", limit=BLOBS_MAX)
+    if head_start < end:
+        heads.append(view[head_start:end])
+    head = b"".join(heads)
+    if len(head) > HEAD_BYTES_MAX:
+        raise InvalidArgument(
+            f"the head of a frame may have {HEAD_BYTES_MAX} bytes", field="frame", limit=HEAD_BYTES_MAX
+        )
+    return head, blobs
+
+
+def parse(from_string: Callable[[bytes], MessageT], data: bytes) -> MessageT:
+    """Parse one protobuf message: `parse(pb2.X.FromString, data)`. Raises InvalidArgument."""
+    try:
+        return from_string(data)
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgument("the bytes are not the message that belongs here", field="frame") from error

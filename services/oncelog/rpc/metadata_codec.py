@@ -1,0 +1,9 @@
+"""Methods of the Metadata service. Its messages are few and small: the generated ones are used as they are."""
+
+from oncelog.rpc.methods import stream_of, unary_of
+from oncelog.wire import metadata_pb2 as pb
+
+_SERVICE = "/oncelog.wire.v1.Metadata"
+LOOKUP = unary_of(f"{_SERVICE}/Lookup", pb.LookupRequest, pb.LookupAnswer)
+OWNER_STREAM = stream_of(f"{_SERVICE}/OwnerStream", pb.OwnerHello, pb.OwnerCommand)
+LEDGERS = unary_of(f"{_SERVICE}/Ledgers", pb.LedgersRequest, pb.LedgersAnswer)

@@ -1,0 +1,73 @@
+"""What can be called: the path of each method and how its messages become bytes. Server and channel share these."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
+
+from google.protobuf.message import Message
+
+from oncelog.rpc.frames import parse
+
+#: As the caller gives it, and as the callee receives it: bulk bytes are sent from any buffers and arrive as slices.
+RequestT = TypeVar("RequestT")
+ReceivedRequestT = TypeVar("ReceivedRequestT")
+AnswerT = TypeVar("AnswerT")
+ReceivedAnswerT = TypeVar("ReceivedAnswerT")
+PbRequestT = TypeVar("PbRequestT", bound=Message)
+PbAnswerT = TypeVar("PbAnswerT", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Generic[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT]):
+    """path: "/package.Service/Method". Decoders raise InvalidArgument on anything that they cannot read."""
+
+    path: str
+    encode_request: Callable[[RequestT], bytes]
+    decode_request: Callable[[bytes], ReceivedRequestT]
+    encode_answer: Callable[[AnswerT], bytes]
+    decode_answer: Callable[[bytes], ReceivedAnswerT]
+
+
+class UnaryMethod(Method[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT]):
+    """One request, one answer, always with a deadline."""
+
+    __slots__ = ()
+
+
+class ReadMethod(Method[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT]):
+    """One request, a stream of answers."""
+
+    __slots__ = ()
+
+
+class StreamMethod(Method[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT]):
+    """Streams in both directions, independent of each other."""
+
+    __slots__ = ()
+
+
+def unary_of(
+    path: str, request: type[PbRequestT], answer: type[PbAnswerT]
+) -> UnaryMethod[PbRequestT, PbRequestT, PbAnswerT, PbAnswerT]:
+    """A unary method whose values are the generated messages themselves."""
+    return UnaryMethod(
+        path,
+        request.SerializeToString,
+        partial(parse, request.FromString),
+        answer.SerializeToString,
+        partial(parse, answer.FromString),
+    )
+
+
+def stream_of(
+    path: str, request: type[PbRequestT], answer: type[PbAnswerT]
+) -> StreamMethod[PbRequestT, PbRequestT, PbAnswerT, PbAnswerT]:
+    """A stream of generated messages in both directions, for streams of few and small ones."""
+    return StreamMethod(
+        path,
+        request.SerializeToString,
+        partial(parse, request.FromString),
+        answer.SerializeToString,
+        partial(parse, answer.FromString),
+    )

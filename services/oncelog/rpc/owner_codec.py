@@ -1,0 +1,299 @@
+"""Messages of the TopicOwner's publish stream as plain values. The fields' meaning is told in owner.proto.
+
+The common case is in columns: batches with their sessions and requests on the way in, batches that were stored whole on
+the way out; a protobuf message of its own for each would cost more than the batch itself.
+"""
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple, cast
+
+from oncelog.core.entry import SequenceMode
+from oncelog.core.errors import InvalidArgument, OncelogError
+from oncelog.core.ids import (
+    EntryId,
+    Generation,
+    LedgerId,
+    OwnerEpoch,
+    Position,
+    ProducerId,
+    SequenceId,
+    SessionNumber,
+    TopicId,
+)
+from oncelog.core.outcome import Outcome, Part, PartKind
+from oncelog.rpc.frames import Blob, join_frame, parse, split_frame
+from oncelog.rpc.methods import StreamMethod, unary_of
+from oncelog.rpc.status import error_from_wire, error_to_wire
+from oncelog.wire import owner_pb2 as pb
+
+
+class OnConflict(IntEnum):
+    """What an opening does to an instance that holds the name."""
+
+    FENCE = 1
+    REFUSE = 2
+
+
+class ProducerInstance(NamedTuple):
+    producer_id: ProducerId
+    generation: Generation
+
+
+class OpenProducer(NamedTuple):
+    """producer_name None: assigned by the owner. resume: go on as this instance; present: open anew, proving it."""
+
+    open_id: int
+    topic: str
+    topic_id: TopicId
+    producer_name: str | None
+    mode: SequenceMode = SequenceMode.MONOTONIC
+    on_conflict: OnConflict = OnConflict.FENCE
+    resume: ProducerInstance | None = None
+    present: ProducerInstance | None = None
+    owner_epoch_seen: OwnerEpoch = OwnerEpoch(0)
+
+
+class PublishFrame(NamedTuple):
+    """batches[i] belongs to sessions[i] and is that session's request requests[i]."""
+
+    sessions: Sequence[SessionNumber] = ()
+    requests: Sequence[int] = ()
+    batches: Sequence[Blob] = ()
+    opens: Sequence[OpenProducer] = ()
+    closes: Sequence[SessionNumber] = ()
+
+
+class ReceivedPublish(NamedTuple):
+    """A PublishFrame as it arrived: the batches are slices of the received frame."""
+
+    sessions: list[SessionNumber]
+    requests: list[int]
+    batches: list[memoryview]
+    opens: list[OpenProducer]
+    closes: list[SessionNumber]
+
+
+class ProducerGranted(NamedTuple):
+    """last_sequence_id -1: nothing stored yet. final: only this session can change it any more."""
+
+    open_id: int
+    session: SessionNumber
+    producer_name: str
+    producer_id: ProducerId
+    generation: Generation
+    last_sequence_id: SequenceId
+    final: bool
+    owner_epoch: OwnerEpoch
+    topic_id: TopicId
+    message_bytes_max: int
+
+
+class OpenRefused(NamedTuple):
+    open_id: int
+    error: OncelogError
+    owner_epoch: OwnerEpoch = OwnerEpoch(0)
+
+
+class StoredBatch(NamedTuple):
+    """The common answer: stored whole, from index 0 of its entry."""
+
+    session: SessionNumber
+    request: int
+    ledger_id: LedgerId
+    entry_id: EntryId
+    message_count: int
+
+
+class BatchAnswer(NamedTuple):
+    """Any other answer: parts whose counts add up to the batch's, or an error."""
+
+    session: SessionNumber
+    request: int
+    result: Outcome | OncelogError
+
+
+class SessionClosed(NamedTuple):
+    """error None: ended as the client asked. Else nothing unanswered of the session was decided."""
+
+    session: SessionNumber
+    error: OncelogError | None
+    owner_epoch: OwnerEpoch
+
+
+class PublishAnswers(NamedTuple):
+    """To be taken in this order: granted, refused, stored, answers, ended."""
+
+    stored: Sequence[StoredBatch] = ()
+    answers: Sequence[BatchAnswer] = ()
+    granted: Sequence[ProducerGranted] = ()
+    refused: Sequence[OpenRefused] = ()
+    ended: Sequence[SessionClosed] = ()
+
+
+def _sessions(column: Sequence[int]) -> list[SessionNumber]:
+    return cast("list[SessionNumber]", list(column))
+
+
+def encode_publish(frame: PublishFrame) -> bytes:
+    head = pb.PublishFrame(sessions=frame.sessions, requests=frame.requests)
+    if frame.closes:
+        head.closes.extend(frame.closes)
+    for opening in frame.opens:
+        head.opens.append(_open_to_wire(opening))
+    return join_frame(head.SerializeToString(), frame.batches)
+
+
+def decode_publish(data: bytes) -> ReceivedPublish:
+    """Raises InvalidArgument, also when sessions, requests and batches are not equally many."""
+    head_bytes, batches = split_frame(data)
+    head = parse(pb.PublishFrame.FromString, head_bytes)
+    if not len(head.sessions) == len(head.requests) == len(batches):
+        raise InvalidArgument("each batch needs its session and its request", field="sessions")
+    return ReceivedPublish(
+        _sessions(head.sessions),
+        list(head.requests),
+        batches,
+        [_open_from_wire(opening) for opening in head.opens],
+        _sessions(head.closes),
+    )
+
+
+def encode_publish_answers(frame: PublishAnswers) -> bytes:
+    out = pb.PublishAnswers()
+    if frame.stored:
+        sessions, requests, ledger_ids, entry_ids, counts = zip(*frame.stored, strict=True)
+        out.stored_sessions.extend(sessions)
+        out.stored_requests.extend(requests)
+        out.stored_ledger_ids.extend(ledger_ids)
+        out.stored_entry_ids.extend(entry_ids)
+        out.stored_counts.extend(counts)
+    for answer in frame.answers:
+        _answer_to_wire(answer, out.answers.add(session=answer.session, request=answer.request))
+    for granted in frame.granted:
+        out.granted.add(**granted._asdict())
+    for refused in frame.refused:
+        out.refused.add(open_id=refused.open_id, error=error_to_wire(refused.error), owner_epoch=refused.owner_epoch)
+    for ended in frame.ended:
+        error = None if ended.error is None else error_to_wire(ended.error)
+        out.ended.add(session=ended.session, error=error, owner_epoch=ended.owner_epoch)
+    return out.SerializeToString()
+
+
+def decode_publish_answers(data: bytes) -> PublishAnswers:
+    frame = parse(pb.PublishAnswers.FromString, data)
+    columns = (
+        frame.stored_sessions,
+        frame.stored_requests,
+        frame.stored_ledger_ids,
+        frame.stored_entry_ids,
+        frame.stored_counts,
+    )
+    if len(set(map(len, columns))) != 1:
+        raise InvalidArgument("the columns of stored batches are not equally long", field="stored_sessions")
+    return PublishAnswers(
+        stored=[StoredBatch._make(row) for row in zip(*columns, strict=True)],
+        answers=[_answer_from_wire(answer) for answer in frame.answers] if frame.answers else (),
+        granted=[_granted_from_wire(g) for g in frame.granted] if frame.granted else (),
+        refused=[OpenRefused(r.open_id, error_from_wire(r.error), OwnerEpoch(r.owner_epoch)) for r in frame.refused],
+        ended=[
+            SessionClosed(
+                SessionNumber(e.session),
+                error_from_wire(e.error) if e.HasField("error") else None,
+                OwnerEpoch(e.owner_epoch),
+            )
+            for e in frame.ended
+        ],
+    )
+
+
+def _open_to_wire(opening: OpenProducer) -> pb.OpenProducer:
+    out = pb.OpenProducer(
+        open_id=opening.open_id,
+        topic=opening.topic,
+        topic_id=opening.topic_id,
+        producer_name=opening.producer_name or "",
+        mode=pb.SequenceMode.ValueType(opening.mode),
+        on_conflict=pb.OnConflict.ValueType(opening.on_conflict),
+        owner_epoch_seen=opening.owner_epoch_seen,
+    )
+    if opening.resume is not None:
+        out.resume.producer_id, out.resume.generation = opening.resume
+    if opening.present is not None:
+        out.present.producer_id, out.present.generation = opening.present
+    return out
+
+
+def _instance_from_wire(instance: pb.ProducerInstance) -> ProducerInstance:
+    return ProducerInstance(ProducerId(instance.producer_id), Generation(instance.generation))
+
+
+def _open_from_wire(opening: pb.OpenProducer) -> OpenProducer:
+    try:
+        mode, on_conflict = SequenceMode(opening.mode), OnConflict(opening.on_conflict)
+    except ValueError as error:
+        raise InvalidArgument(f"opening {opening.open_id}: {error}", field="mode") from error
+    return OpenProducer(
+        opening.open_id,
+        opening.topic,
+        TopicId(opening.topic_id),
+        opening.producer_name or None,
+        mode,
+        on_conflict,
+        _instance_from_wire(opening.resume) if opening.HasField("resume") else None,
+        _instance_from_wire(opening.present) if opening.HasField("present") else None,
+        OwnerEpoch(opening.owner_epoch_seen),
+    )
+
+
+def _answer_to_wire(answer: BatchAnswer, out: pb.BatchAnswer) -> None:
+    if isinstance(answer.result, OncelogError):
+        out.error.CopyFrom(error_to_wire(answer.result))
+        return
+    for kind, count, position, offset in answer.result:
+        ledger_id, entry_id = (None, None) if position is None else position
+        out.parts.add(kind=kind, count=count, ledger_id=ledger_id, entry_id=entry_id, offset=offset)
+
+
+def _answer_from_wire(answer: pb.BatchAnswer) -> BatchAnswer:
+    session = SessionNumber(answer.session)
+    if answer.HasField("error"):
+        return BatchAnswer(session, answer.request, error_from_wire(answer.error))
+    if not answer.parts:
+        raise InvalidArgument("an answer has neither parts nor an error", field="parts")
+    return BatchAnswer(session, answer.request, tuple(map(_part_from_wire, answer.parts)))
+
+
+def _part_from_wire(part: pb.Part) -> Part:
+    try:
+        kind = PartKind(part.kind)
+    except ValueError as error:
+        raise InvalidArgument(f"an answer of unknown kind: {error}", field="parts") from error
+    placed = part.HasField("ledger_id") and part.HasField("entry_id")
+    position = Position(LedgerId(part.ledger_id), EntryId(part.entry_id)) if placed else None
+    return Part(kind, part.count, position, part.offset)
+
+
+def _granted_from_wire(granted: pb.ProducerGranted) -> ProducerGranted:
+    return ProducerGranted(
+        granted.open_id,
+        SessionNumber(granted.session),
+        granted.producer_name,
+        ProducerId(granted.producer_id),
+        Generation(granted.generation),
+        SequenceId(granted.last_sequence_id),
+        granted.final,
+        OwnerEpoch(granted.owner_epoch),
+        TopicId(granted.topic_id),
+        granted.message_bytes_max,
+    )
+
+
+_SERVICE = "/oncelog.wire.v1.TopicOwner"
+PUBLISH = StreamMethod(
+    f"{_SERVICE}/Publish", encode_publish, decode_publish, encode_publish_answers, decode_publish_answers
+)
+LAST_MESSAGE = unary_of(f"{_SERVICE}/LastMessage", pb.LastMessageRequest, pb.LastMessageAnswer)
+TOPIC_STATES = unary_of(f"{_SERVICE}/TopicStates", pb.TopicStatesRequest, pb.TopicStatesAnswer)
+ASSIGN = unary_of(f"{_SERVICE}/Assign", pb.AssignRequest, pb.AssignAnswer)
+UNLOAD = unary_of(f"{_SERVICE}/Unload", pb.UnloadRequest, pb.UnloadAnswer)

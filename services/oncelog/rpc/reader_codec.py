@@ -1,0 +1,155 @@
+"""Messages of the TopicOwner's read stream as plain values. The fields' meaning is told in owner.proto."""
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from oncelog.core.errors import InvalidArgument, OncelogError
+from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, OwnerEpoch, Position, ProducerId, TopicId
+from oncelog.rpc.frames import Blob, join_frame, parse, split_frame
+from oncelog.rpc.methods import StreamMethod
+from oncelog.rpc.status import error_from_wire, error_to_wire
+from oncelog.wire import owner_pb2 as pb
+
+
+class StartEdge(Enum):
+    """EARLIEST: the first message that is kept. LATEST: only messages stored from now on."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class StartMessage(NamedTuple):
+    """inclusive: begin with this message, else with the one after it."""
+
+    position: Position
+    batch_index: int
+    inclusive: bool
+
+
+class StartTime(NamedTuple):
+    """The first entry appended at or after this time, ms since 1970."""
+
+    time_ms: int
+
+
+StartAt = StartEdge | StartMessage | StartTime
+
+
+class ReaderStart(NamedTuple):
+    topic: str
+    topic_id: TopicId
+    at: StartAt
+    owner_epoch_seen: OwnerEpoch = OwnerEpoch(0)
+
+
+class ReadControl(NamedTuple):
+    """start: in the first message of a stream alone. permit_bytes: what the reader takes beyond earlier permits."""
+
+    start: ReaderStart | None
+    permit_bytes: int
+
+
+class ReaderFrame(NamedTuple):
+    """Entries of messages in the order of the log. first_batch_index: where to begin in the first of them.
+
+    confirmed: the log is confirmed up to here. at_end: with this frame, everything up to there was sent.
+    names: of producers met for the first time on this stream. error: the stream ends with it.
+    """
+
+    owner_epoch: OwnerEpoch
+    confirmed: Position = BEFORE_ALL
+    at_end: bool = False
+    first_batch_index: int = 0
+    names: Mapping[ProducerId, str] = {}
+    error: OncelogError | None = None
+    entries: Sequence[Blob] = ()
+
+
+class ReceivedEntries(NamedTuple):
+    """A ReaderFrame as it arrived: the entries are slices of the received frame."""
+
+    owner_epoch: OwnerEpoch
+    confirmed: Position
+    at_end: bool
+    first_batch_index: int
+    names: Mapping[ProducerId, str]
+    error: OncelogError | None
+    entries: list[memoryview]
+
+
+def encode_read_control(control: ReadControl) -> bytes:
+    out = pb.ReadControl(permit_bytes=control.permit_bytes)
+    if control.start is not None:
+        start = out.start
+        start.topic, start.topic_id, at, start.owner_epoch_seen = control.start
+        match at:
+            case StartEdge.EARLIEST:
+                start.earliest.SetInParent()
+            case StartEdge.LATEST:
+                start.latest.SetInParent()
+            case StartMessage((ledger_id, entry_id), batch_index, inclusive):
+                start.message_id.ledger_id, start.message_id.entry_id = ledger_id, entry_id
+                start.message_id.batch_index, start.message_id.inclusive = batch_index, inclusive
+            case StartTime(time_ms):
+                start.time_ms = time_ms
+    return out.SerializeToString()
+
+
+def decode_read_control(data: bytes) -> ReadControl:
+    control = parse(pb.ReadControl.FromString, data)
+    return ReadControl(_start_from_wire(control.start) if control.HasField("start") else None, control.permit_bytes)
+
+
+def _start_from_wire(start: pb.ReaderStart) -> ReaderStart:
+    at: StartAt
+    match start.WhichOneof("start"):
+        case "earliest":
+            at = StartEdge.EARLIEST
+        case "latest":
+            at = StartEdge.LATEST
+        case "message_id":
+            m = start.message_id
+            at = StartMessage(Position(LedgerId(m.ledger_id), EntryId(m.entry_id)), m.batch_index, m.inclusive)
+        case "time_ms":
+            at = StartTime(start.time_ms)
+        case _:
+            raise InvalidArgument("a reader must say where to start", field="start")
+    return ReaderStart(start.topic, TopicId(start.topic_id), at, OwnerEpoch(start.owner_epoch_seen))
+
+
+def encode_reader_frame(frame: ReaderFrame) -> bytes:
+    head = pb.ReaderFrame(
+        owner_epoch=frame.owner_epoch,
+        confirmed_ledger_id=frame.confirmed.ledger_id,
+        confirmed_entry_id=frame.confirmed.entry_id,
+        at_end=frame.at_end,
+        first_batch_index=frame.first_batch_index,
+        error=None if frame.error is None else error_to_wire(frame.error),
+    )
+    for producer_id, name in frame.names.items():
+        head.names.add(producer_id=producer_id, name=name)
+    return join_frame(head.SerializeToString(), frame.entries)
+
+
+def decode_reader_frame(data: bytes) -> ReceivedEntries:
+    head_bytes, entries = split_frame(data)
+    head = parse(pb.ReaderFrame.FromString, head_bytes)
+    return ReceivedEntries(
+        OwnerEpoch(head.owner_epoch),
+        Position(LedgerId(head.confirmed_ledger_id), EntryId(head.confirmed_entry_id)),
+        head.at_end,
+        head.first_batch_index,
+        {ProducerId(n.producer_id): n.name for n in head.names},
+        error_from_wire(head.error) if head.HasField("error") else None,
+        entries,
+    )
+
+
+READ = StreamMethod(
+    "/oncelog.wire.v1.TopicOwner/Read",
+    encode_read_control,
+    decode_read_control,
+    encode_reader_frame,
+    decode_reader_frame,
+)

@@ -1,0 +1,93 @@
+"""Errors across the wire: core errors <-> Error messages <-> gRPC's status codes. The one place that knows the codes.
+
+A call that fails as a whole carries its Error in the trailing metadata `oncelog-error-bin`; the status code beside it
+is for other programs. A failure without one came from gRPC itself: nothing is known but its code.
+"""
+
+import grpc
+
+from oncelog.core import errors
+from oncelog.core.errors import BY_CODE, InvariantViolated, OncelogError
+from oncelog.rpc.frames import parse
+from oncelog.wire import error_pb2 as pb
+
+ERROR_KEY = "oncelog-error-bin"
+_INT64_MAX = 2**63 - 1
+#: Metadata of one call is bounded by gRPC to 8 KiB in all.
+_MESSAGE_CHARACTERS_MAX = 1_500
+
+#: {class: code}; the nearest base class decides.
+_CODES: dict[type[OncelogError], grpc.StatusCode] = {
+    OncelogError: grpc.StatusCode.UNKNOWN,
+    errors.Retriable: grpc.StatusCode.UNAVAILABLE,
+    errors.NotOwner: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.SessionEnded: grpc.StatusCode.ABORTED,
+    errors.SequenceGap: grpc.StatusCode.ABORTED,
+    errors.UnknownProducer: grpc.StatusCode.ABORTED,
+    errors.ProducerBusy: grpc.StatusCode.ALREADY_EXISTS,
+    errors.DeadlineExceeded: grpc.StatusCode.DEADLINE_EXCEEDED,
+    errors.TooManyRequests: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.Fatal: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.NotFound: grpc.StatusCode.NOT_FOUND,
+    errors.Conflict: grpc.StatusCode.ABORTED,
+    errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+    errors.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
+    errors.CorruptEntry: grpc.StatusCode.DATA_LOSS,
+    errors.UnreadableEntry: grpc.StatusCode.DATA_LOSS,
+    errors.LogHole: grpc.StatusCode.DATA_LOSS,
+    errors.DamagedSegment: grpc.StatusCode.DATA_LOSS,
+    InvariantViolated: grpc.StatusCode.INTERNAL,
+}
+
+#: {code: class} for failures of gRPC itself; any other code is ServiceUnavailable.
+_CLASSES: dict[grpc.StatusCode, type[OncelogError]] = {
+    grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineExceeded,
+    grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidArgument,
+    grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDenied,
+    grpc.StatusCode.UNAUTHENTICATED: errors.Unauthenticated,
+    grpc.StatusCode.UNIMPLEMENTED: errors.Fatal,
+    # gRPC's own use of it: a message over the limit of either side.
+    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.MessageTooLarge,
+}
+
+
+def code_of(error: OncelogError) -> grpc.StatusCode:
+    return next(_CODES[cls] for cls in type(error).__mro__ if cls in _CODES)
+
+
+def error_to_wire(error: OncelogError) -> pb.Error:
+    """Details that are None are left out; numbers beyond 64 bits become text."""
+    out = pb.Error(code=error.code, message=error.message[:_MESSAGE_CHARACTERS_MAX], retriable=error.retriable)
+    for name, value in error.details.items():
+        if value is None:
+            continue
+        if isinstance(value, int) and -_INT64_MAX <= value <= _INT64_MAX:
+            out.details[name].number = value
+        else:
+            out.details[name].text = str(value)[:_MESSAGE_CHARACTERS_MAX]
+    return out
+
+
+def error_from_wire(error: pb.Error) -> OncelogError:
+    """A code that this version does not know becomes Retriable or Fatal; a peer's bug is not ours, but retriable."""
+    cls = BY_CODE.get(error.code, errors.Retriable if error.retriable else errors.Fatal)
+    if issubclass(cls, InvariantViolated):
+        cls = errors.ServiceUnavailable
+    out = cls(error.message)
+    out.details = {n: d.number if d.HasField("number") else d.text for n, d in error.details.items()}
+    return out
+
+
+def trailing_of(error: OncelogError) -> tuple[tuple[str, bytes], ...]:
+    """The trailing metadata that carries an error."""
+    return ((ERROR_KEY, error_to_wire(error).SerializeToString()),)
+
+
+def error_from_call(failure: grpc.aio.AioRpcError, address: str) -> OncelogError:
+    """What a failed call to `address` means to its caller."""
+    for key, value in failure.trailing_metadata() or ():
+        if key == ERROR_KEY and isinstance(value, bytes):
+            return error_from_wire(parse(pb.Error.FromString, value))
+    cls = _CLASSES.get(failure.code(), errors.ServiceUnavailable)
+    return cls(f"{address}: {failure.details() or failure.code().name}", address=address)
