@@ -1,0 +1,160 @@
+"""Imports: what a folder may know. import-linter holds the layers; here are the rules it cannot express.
+
+The core is the law and must be able to run anywhere, twice, with the same outcome: so it knows only those parts of the
+standard library that neither look at the world nor at a clock nor at chance, and never walks a set, whose order differs
+between interpreters.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator, Sequence
+
+from tests.tidy.source import Rule, Source, each
+
+_WORLDLY = {
+    "asyncio", "concurrent", "contextvars", "datetime", "fcntl", "ftplib", "glob", "http", "locale", "logging", "mmap",
+    "multiprocessing", "os", "pathlib", "platform", "queue", "random", "resource", "sched", "secrets", "select",
+    "selectors", "shelve", "shutil", "signal", "smtplib", "socket", "socketserver", "sqlite3", "ssl", "subprocess",
+    "tempfile", "threading", "time", "urllib", "uuid", "warnings", "weakref", "_thread",
+}  # fmt: skip
+_CORE_MODULES = sys.stdlib_module_names - _WORLDLY
+_CORE = "services/oncelog/core"
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """Yield the dotted name of every import; for `from a import b` both a and a.b, for b may be a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def core_is_pure(source: Source) -> Iterator[str]:
+    """The core imports itself and the unworldly part of the standard library."""
+    for name in imported(source.tree) if source.is_python and source.inside(_CORE) else ():
+        if name.split(".")[0] not in _CORE_MODULES and not f"{name}.".startswith("oncelog.core."):
+            yield f"the core must not import {name}"
+
+
+def core_is_silent_and_ordered(source: Source) -> Iterator[str]:
+    """The core opens and prints nothing, awaits nothing, and walks no set."""
+    for node in ast.walk(source.tree) if source.is_python and source.inside(_CORE) else ():
+        if isinstance(node, ast.Call) and _called(node) in {"open", "print", "input", "eval", "exec"}:
+            yield f"line {node.lineno}: the core must not call {_called(node)}"
+        if isinstance(node, ast.AsyncFunctionDef | ast.Await):
+            yield f"line {node.lineno}: the core must not await"
+        if isinstance(node, ast.For | ast.comprehension) and _is_set(node.iter):
+            yield f"line {node.iter.lineno}: the core must not walk a set"
+
+
+def kazoo_in_stores(source: Source) -> Iterator[str]:
+    """Only stores/ knows kazoo."""
+    if source.is_python and source.inside("services") and not source.inside("services/oncelog/stores"):
+        yield from (f"imports {name}" for name in imported(source.tree) if name.split(".")[0] == "kazoo")
+
+
+def redis_in_stores_and_effects(source: Source) -> Iterator[str]:
+    """Only stores/ and client/effects know Redis."""
+    allowed = source.inside("services/oncelog/stores", "services/oncelog/client/effects")
+    if source.is_python and source.inside("services") and not allowed:
+        yield from (f"imports {name}" for name in imported(source.tree) if name.split(".")[0] == "redis")
+
+
+def grpc_errors_in_rpc(source: Source) -> Iterator[str]:
+    """gRPC's errors and status codes are translated once, in rpc/; elsewhere our own errors are caught."""
+    if not source.is_python or not source.inside("services") or source.inside("services/oncelog/rpc"):
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ExceptHandler) and node.type is not None and "grpc" in ast.unparse(node.type):
+            yield f"line {node.lineno}: except {ast.unparse(node.type)}"
+        if isinstance(node, ast.Attribute | ast.Name) and "StatusCode" in {
+            getattr(node, "attr", ""),
+            getattr(node, "id", ""),
+        }:
+            yield f"line {node.lineno}: a status code"
+
+
+def no_dead_modules(sources: Sequence[Source]) -> Iterator[str]:
+    """Every module of the package is imported, or started by its dotted name, somewhere else."""
+    python = [source for source in sources if source.is_python]
+    known = {name: source.path for source in python for name in [source.module]}
+    used: set[str] = set()
+    for source in python:
+        used.update(name for name in imported(source.tree) if known.get(name) != source.path)
+        used.update(name for name in _quoted(source.tree) if known.get(name) != source.path)
+    for name, path in known.items():
+        if path.startswith("services/") and not path.endswith(("/__init__.py", "/__main__.py")) and name not in used:
+            yield f"{path}: nothing imports {name}"
+
+
+def _quoted(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("oncelog."):
+            yield node.value.split(":")[0]
+
+
+def _called(node: ast.Call) -> str:
+    return node.func.id if isinstance(node.func, ast.Name) else ""
+
+
+def _is_set(node: ast.expr) -> bool:
+    if isinstance(node, ast.Call):
+        return _called(node) in {"set", "frozenset"}
+    return isinstance(node, ast.Set | ast.SetComp)
+
+
+def _in(folder: str, text: str) -> tuple[Source, ...]:
+    return (Source(f"services/oncelog/{folder}/x.py", text),)
+
+
+_KAZOO = "from kazoo.client import KazooClient"
+_REDIS = "import redis.asyncio"
+_EXCEPT = "try: f()\nexcept grpc.aio.AioRpcError: g()"
+_CODE = "code = grpc.StatusCode.OK"
+
+RULES = (
+    Rule(
+        "the core imports the core and what is pure",
+        each(core_is_pure),
+        (
+            _in("core", "import time"),
+            _in("core", "from random import choice"),
+            _in("core", "from oncelog.rpc import codec"),
+            _in("core", "import crc32c"),
+        ),
+        _in("core", "import struct\nfrom oncelog.core.ids import LedgerId"),
+    ),
+    Rule(
+        "the core opens, prints and awaits nothing and walks no set",
+        each(core_is_silent_and_ordered),
+        (
+            _in("core", "open('x')"),
+            _in("core", "print('x')"),
+            _in("core", "async def f(): pass"),
+            _in("core", "[a for a in {b for b in c}]"),
+            _in("core", "for a in set(b): pass"),
+        ),
+        _in("core", "x.open()\n[a for a in sorted({b for b in c})]"),
+    ),
+    Rule("kazoo lives in stores", each(kazoo_in_stores), (_in("topic_owner", _KAZOO),), _in("stores", _KAZOO)),
+    Rule(
+        "redis lives in stores and effects",
+        each(redis_in_stores_and_effects),
+        (_in("cli", _REDIS), _in("client", _REDIS)),
+        (*_in("stores", _REDIS), *_in("client/effects", _REDIS)),
+    ),
+    Rule(
+        "errors and codes of gRPC stay in rpc",
+        each(grpc_errors_in_rpc),
+        (_in("cli", _EXCEPT), _in("topic_owner", _CODE)),
+        (*_in("rpc", _EXCEPT), *_in("rpc", _CODE)),
+    ),
+    Rule(
+        "no module is dead",
+        no_dead_modules,
+        (_in("core", "pass"),),
+        (*_in("core", "pass"), Source("tests/core/test_x.py", "from oncelog.core import x")),
+    ),
+)
