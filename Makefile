@@ -19,7 +19,7 @@ setup: $(STAMP) ## a virtualenv in .venv with all dependencies by hash (the firs
 $(STAMP): requirements.lock pyproject.toml
 	@echo "==> .venv: dependencies of requirements.lock, by hash"
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --disable-pip-version-check --use-pep517 --require-hashes -r requirements.lock
 	$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -32,7 +32,7 @@ lint: $(STAMP) ## ruff, mypy --strict, import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 format: $(STAMP) ## rewrite the source in the house format
 	$(BIN)/ruff format .
