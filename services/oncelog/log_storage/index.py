@@ -1,0 +1,160 @@
+"""The index: which entries of which ledger this node holds, and where. In memory, rebuilt by the scan at start.
+
+Rules.
+1. It is complete: an entry that is not in it was never stored here (or went with its ledger). Only so may "no such
+   entry" be said.
+2. Entries whose bytes are not known synced are in it too, with their sequence number in the journal and their body, so
+   that they can be read at once and a re-add can wait for the first copy's sync.
+3. One thread uses it: the event loop's.
+
+A ledger is a list of runs of consecutive entry ids, ascending, that never touch. A run holds 12 bytes an entry: the
+place, as segment id << 32 | offset, and the length. An entry that comes in order costs one append to the last run;
+one out of order opens a run of its own, or joins two.
+"""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from oncelog.log_storage.segments import ENTRY_KINDS, Body, Location, RecordKind, StoredRecord
+
+
+class Unsynced(NamedTuple):
+    """An entry on its way to the disk: `lsn` is its record's number in the journal."""
+
+    lsn: int
+    body: Body
+
+
+class _Run:
+    """Consecutive entries from `first` on."""
+
+    __slots__ = ("first", "lengths", "places")
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.places = array("Q")
+        self.lengths = array("I")
+
+    @property
+    def end(self) -> int:
+        """One above the last entry."""
+        return self.first + len(self.places)
+
+
+class _LedgerEntries:
+    """The stored entries of one ledger."""
+
+    __slots__ = ("count", "firsts", "runs")
+
+    def __init__(self) -> None:
+        self.runs: list[_Run] = []
+        #: The `first` of each run, for bisection.
+        self.firsts: list[int] = []
+        self.count = 0
+
+    def put(self, entry_id: int, place: int, length: int) -> None:
+        at = bisect_right(self.firsts, entry_id) - 1
+        if at < 0 or entry_id > self.runs[at].end:
+            at += 1
+            self.runs.insert(at, _Run(entry_id))
+            self.firsts.insert(at, entry_id)
+        run = self.runs[at]
+        if entry_id < run.end:
+            # Stored a second time (a retry, a recovery): the bytes are equal, the later copy counts.
+            run.places[entry_id - run.first] = place
+            run.lengths[entry_id - run.first] = length
+            return
+        run.places.append(place)
+        run.lengths.append(length)
+        self.count += 1
+        if at + 1 < len(self.runs) and self.firsts[at + 1] == run.end:
+            behind = self.runs.pop(at + 1)
+            del self.firsts[at + 1]
+            run.places += behind.places
+            run.lengths += behind.lengths
+
+    def find(self, entry_id: int) -> tuple[int, int] | None:
+        """(place, length), or None."""
+        at = bisect_right(self.firsts, entry_id) - 1
+        if at < 0:
+            return None
+        run = self.runs[at]
+        if entry_id >= run.end:
+            return None
+        return run.places[entry_id - run.first], run.lengths[entry_id - run.first]
+
+
+class LedgerIndex:
+    """The entries of every ledger of this node."""
+
+    def __init__(self) -> None:
+        self._stored: dict[int, _LedgerEntries] = {}
+        #: {ledger_id: {entry_id: Unsynced}}; no empty inner dicts.
+        self._unsynced: dict[int, dict[int, Unsynced]] = {}
+
+    def replay(self, record: StoredRecord) -> None:
+        """Take in one record of the scan; fences and seals leave the index as it is."""
+        if record.kind in ENTRY_KINDS:
+            self.put(record.ledger_id, record.entry_id, record.location)
+        elif record.kind is RecordKind.LEDGER_DELETED:
+            self.drop(record.ledger_id)
+
+    def put(self, ledger_id: int, entry_id: int, location: Location) -> None:
+        """The entry is stored and synced at `location`."""
+        entries = self._stored.get(ledger_id)
+        if entries is None:
+            entries = self._stored[ledger_id] = _LedgerEntries()
+        entries.put(entry_id, location.segment_id << 32 | location.offset, location.length)
+
+    def stage(self, ledger_id: int, entry_id: int, unsynced: Unsynced) -> None:
+        """The entry was handed to the journal."""
+        self._unsynced.setdefault(ledger_id, {})[entry_id] = unsynced
+
+    def settle(self, ledger_id: int, entry_id: int, lsn: int, location: Location) -> None:
+        """The record `lsn` of this entry is synced at `location`."""
+        staged = self._unsynced.get(ledger_id)
+        if staged is not None and entry_id in staged and staged[entry_id].lsn == lsn:
+            del staged[entry_id]
+            if not staged:
+                del self._unsynced[ledger_id]
+        self.put(ledger_id, entry_id, location)
+
+    def drop(self, ledger_id: int) -> None:
+        """The ledger was deleted; what is on its way to the disk stays until it is settled."""
+        self._stored.pop(ledger_id, None)
+
+    def contains(self, ledger_id: int, entry_id: int) -> bool:
+        return self.unsynced(ledger_id, entry_id) is not None or self.location(ledger_id, entry_id) is not None
+
+    def location(self, ledger_id: int, entry_id: int) -> Location | None:
+        """Where the entry is on disk; None when it is not there (it may still be `unsynced`)."""
+        entries = self._stored.get(ledger_id)
+        found = None if entries is None else entries.find(entry_id)
+        return None if found is None else Location(found[0] >> 32, found[0] & 0xFFFF_FFFF, found[1])
+
+    def unsynced(self, ledger_id: int, entry_id: int) -> Unsynced | None:
+        """The entry on its way to the disk, or None. The latest copy, when it was handed over twice."""
+        staged = self._unsynced.get(ledger_id)
+        return None if staged is None else staged.get(entry_id)
+
+    def last_entry(self, ledger_id: int) -> int | None:
+        """The highest entry id held, synced or not; None for a ledger without entries."""
+        entries = self._stored.get(ledger_id)
+        last = None if entries is None else entries.runs[-1].end - 1
+        staged = self._unsynced.get(ledger_id)
+        if staged is None:
+            return last
+        return max(staged) if last is None else max(last, *staged)
+
+    def entries_count(self, ledger_id: int) -> int:
+        """Entries held, synced or not."""
+        entries = self._stored.get(ledger_id)
+        stored = 0 if entries is None else entries.count
+        staged = self._unsynced.get(ledger_id, {})
+        return stored + sum(entries is None or entries.find(entry_id) is None for entry_id in staged)
+
+    def ledgers(self) -> Iterator[int]:
+        """Every ledger with an entry here, ascending."""
+        yield from sorted(self._stored.keys() | self._unsynced.keys())

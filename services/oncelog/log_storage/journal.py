@@ -1,0 +1,307 @@
+"""The journal: group commit by exactly one writer thread, and the node's reads.
+
+Rules.
+1. No timer on the way to the disk: what is appended while an fsync runs is the next group. One group, one write, one
+   fsync.
+2. `on_synced(lsn)` is called on the event loop once a group, after its fsync: every record up to lsn is durable.
+3. A failed write or fsync ends the journal for good, before anything of that group or after it is reported. Nothing
+   is tried again: the kernel may have dropped the pages, and says so only once. `on_failed` then ends the process.
+4. When nothing was appended for `idle_ms` after a sync, and at close, a watermark vouches for the last group; until
+   then damage in it would pass for a torn write.
+5. An entry can be read from the moment of its append.
+
+All but the writer thread's own class runs on the event loop.
+"""
+
+import asyncio
+import errno
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from oncelog.core.errors import InvalidArgument, JournalFailed
+from oncelog.log_storage.directory import StorageDirectory
+from oncelog.log_storage.index import LedgerIndex, Unsynced
+from oncelog.log_storage.reader import RangePlan, SegmentReader
+from oncelog.log_storage.segment_writer import DiskCalls, SegmentWriter
+from oncelog.log_storage.segments import (
+    ENTRY_KINDS,
+    RECORD,
+    RECORD_BYTES_MAX,
+    Body,
+    Location,
+    Record,
+    RecordKind,
+    group_total,
+)
+
+GROUP_BYTES_MAX = (
+    4 * 1024 * 1024
+)  # past a megabyte a group gains no throughput, and its first record waits for its last
+IDLE_MS = 10
+_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class _Group(NamedTuple):
+    """What one fsync made durable."""
+
+    records: list[Record]
+    locations: list[Location]
+
+
+class _GroupWriter(threading.Thread):
+    """The writer thread: takes what waits, writes it as one group, syncs, reports."""
+
+    def __init__(
+        self,
+        directory: StorageDirectory,
+        segment: SegmentWriter,
+        disk: DiskCalls,
+        *,
+        idle_s: float,
+        report: Callable[[_Group | JournalFailed | None], object],
+    ) -> None:
+        super().__init__(name="journal", daemon=True)
+        #: Batches of records in order; None asks for the end.
+        self.inbox: queue.SimpleQueue[Sequence[Record] | None] = queue.SimpleQueue()
+        self._directory = directory
+        self._segment = segment
+        self._disk = disk
+        self._idle_s = idle_s
+        #: Called with each synced group, and last with None or the failure.
+        self._report = report
+        #: Taken from the inbox, not written yet.
+        self._waiting: deque[Record] = deque()
+        self._ending = False
+        #: Whether a synced group has nothing behind it.
+        self._unvouched = False
+
+    def run(self) -> None:
+        try:
+            while records := self._take():
+                self._commit(records)
+            self._vouch()
+        except OSError as error:
+            self._report(_journal_failed(error, self._segment))
+        except BaseException as error:
+            self._report(JournalFailed(f"the journal's thread ended by a bug: {error!r}; the process must end"))
+            raise
+        else:
+            self._report(None)
+        finally:
+            self._segment.close()
+
+    def _vouch(self) -> None:
+        if self._unvouched:
+            self._segment = self._directory.vouch(self._segment, self._disk)
+            self._unvouched = False
+
+    def _take(self) -> list[Record]:
+        """The next group's records: all that waits, bounded by GROUP_BYTES_MAX; empty at the end."""
+        if not self._waiting and not self._ending:
+            self._receive(self._next())
+        while not self._ending and not self.inbox.empty():
+            self._receive(self.inbox.get())
+        records: list[Record] = []
+        size = 0
+        while self._waiting and (not records or size + len(self._waiting[0].body) <= GROUP_BYTES_MAX):
+            record = self._waiting.popleft()
+            records.append(record)
+            size += RECORD.size + len(record.body)
+        return records
+
+    def _receive(self, batch: Sequence[Record] | None) -> None:
+        if batch is None:
+            self._ending = True
+        else:
+            self._waiting.extend(batch)
+
+    def _next(self) -> Sequence[Record] | None:
+        """Wait for a batch; when none comes for a moment, write the watermark and wait on."""
+        if self._unvouched:
+            try:
+                return self.inbox.get(timeout=self._idle_s)
+            except queue.Empty:
+                self._vouch()
+        return self.inbox.get()
+
+    def _commit(self, records: list[Record]) -> None:
+        total_bytes = group_total(records)
+        if not self._segment.has_room(total_bytes):
+            self._segment = self._directory.roll(self._segment, self._disk, group_bytes=total_bytes)
+        locations = self._segment.write_group(records, self._disk)
+        self._segment.sync(self._disk)
+        self._unvouched = True
+        self._report(_Group(records, locations))
+
+
+def _journal_failed(error: OSError, segment: SegmentWriter) -> JournalFailed:
+    if error.errno in _DISK_FULL:
+        text = (
+            f"disk full: {segment.path.parent}: {error}; the process ends: "
+            "free space and start it again, nothing acknowledged is lost"
+        )
+    else:
+        text = (
+            f"{segment.path}: write or fsync failed: {error}; the process ends, "
+            "for nothing can be known durable after this: check the disk"
+        )
+    return JournalFailed(text, file=str(segment.path), errno=error.errno)
+
+
+class Journal:
+    """Append, read, and be told what is durable. All methods on the event loop.
+
+    Record numbers (lsn) are dense and start at 1 with each start of the process.
+    """
+
+    def __init__(
+        self,
+        directory: StorageDirectory,
+        index: LedgerIndex,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        on_synced: Callable[[int], None],
+        on_failed: Callable[[JournalFailed], None],
+        disk: DiskCalls | None = None,
+        idle_ms: int = IDLE_MS,
+    ) -> None:
+        """Make the replayed end durable, vouch for it, start the writer. Blocks for a few syncs.
+
+        directory: scanned to its end. index: filled by that scan; the journal keeps it up to date from here on.
+        on_synced(lsn), on_failed(error): called on the loop; on_failed at most once, and nothing is synced after it.
+        Raises OSError when the directory can't be made durable.
+        """
+        self._index = index
+        self._reader = SegmentReader(directory)
+        self._on_synced = on_synced
+        self._on_failed = on_failed
+        self._last_lsn = 0
+        self._synced_lsn = 0
+        self._pending_bytes = 0
+        #: Why nothing can be appended any more.
+        self._stopped: JournalFailed | None = None
+        self._ended: asyncio.Future[None] = loop.create_future()
+        disk = disk or DiskCalls()
+        self._writer = _GroupWriter(
+            directory,
+            directory.settle(disk),
+            disk,
+            idle_s=idle_ms / 1000,
+            report=lambda report: loop.call_soon_threadsafe(self._take_report, report),
+        )
+        self._writer.start()
+
+    @property
+    def last_lsn(self) -> int:
+        """The number of the last record appended; 0 before the first."""
+        return self._last_lsn
+
+    @property
+    def synced_lsn(self) -> int:
+        """Every record up to this one is durable, and `on_synced` has said so."""
+        return self._synced_lsn
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of the records appended and not yet synced."""
+        return self._pending_bytes
+
+    def append(self, kind: RecordKind, *, ledger_id: int, entry_id: int = 0, body: Body = b"") -> int:
+        """Append one record; returns its lsn. See `append_many`."""
+        return self.append_many([Record(kind, ledger_id, entry_id, body)])
+
+    def append_many(self, records: Sequence[Record]) -> int:
+        """Queue records for the disk, in this order; returns the lsn of the last (of the last ever, if none).
+
+        Bodies are kept, not copied: they must not change. Durable only when on_synced names the lsn or a higher one.
+        Raises InvalidArgument (nothing is appended), and JournalFailed once the journal has stopped.
+        """
+        if self._stopped is not None:
+            raise self._stopped
+        for record in records:
+            if len(record.body) > RECORD_BYTES_MAX:
+                raise InvalidArgument(f"an entry of {len(record.body)} bytes", field="body", limit=RECORD_BYTES_MAX)
+        for record in records:
+            self._last_lsn += 1
+            self._pending_bytes += RECORD.size + len(record.body)
+            if record.kind in ENTRY_KINDS:
+                self._index.stage(record.ledger_id, record.entry_id, Unsynced(self._last_lsn, record.body))
+        if records:
+            self._writer.inbox.put(records)
+        return self._last_lsn
+
+    def read(self, *, ledger_id: int, entry_id: int) -> bytes | None:
+        """One entry, verified; None when this node never stored it. Reads the disk on this thread.
+
+        Raises CorruptEntry.
+        """
+        found = self.read_range(ledger_id=ledger_id, first=entry_id, entries_max=1, bytes_max=0)
+        return found[0][1] if found else None
+
+    def read_range(self, *, ledger_id: int, first: int, entries_max: int, bytes_max: int) -> list[tuple[int, bytes]]:
+        """(entry_id, body) of consecutive entries from `first` on; see `plan_range`. Reads the disk on this thread."""
+        return self._reader.fetch(
+            self.plan_range(ledger_id=ledger_id, first=first, entries_max=entries_max, bytes_max=bytes_max)
+        )
+
+    @property
+    def reader(self) -> SegmentReader:
+        """For `fetch` on another thread."""
+        return self._reader
+
+    def plan_range(self, *, ledger_id: int, first: int, entries_max: int, bytes_max: int) -> RangePlan:
+        """What to fetch for consecutive entries from `first` on, without touching the disk.
+
+        Ends before the first entry that is not held, and before the one that would pass a limit; the first is always
+        in it.
+        """
+        pieces: list[Body | Location] = []
+        size = 0
+        while len(pieces) < entries_max:
+            piece = self._find(ledger_id, first + len(pieces))
+            if piece is None:
+                break
+            size += piece.length if isinstance(piece, Location) else len(piece)
+            if pieces and size > bytes_max:
+                break
+            pieces.append(piece)
+        return RangePlan(ledger_id, first, pieces)
+
+    async def close(self) -> None:
+        """Sync what was appended, vouch for it, end the writer. Also after a failure."""
+        if self._stopped is None:
+            self._stopped = JournalFailed("the journal is closed")
+            self._writer.inbox.put(None)
+        await asyncio.shield(self._ended)
+        self._writer.join()
+        self._reader.close()
+
+    def _find(self, ledger_id: int, entry_id: int) -> Body | Location | None:
+        unsynced = self._index.unsynced(ledger_id, entry_id)
+        return self._index.location(ledger_id, entry_id) if unsynced is None else unsynced.body
+
+    def _take_report(self, report: _Group | JournalFailed | None) -> None:
+        """What the writer thread has to say, on the loop."""
+        if isinstance(report, _Group):
+            self._group_synced(report)
+            return
+        if report is not None:
+            self._stopped = report
+            self._on_failed(report)
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    def _group_synced(self, group: _Group) -> None:
+        lsn = self._synced_lsn
+        for record, location in zip(group.records, group.locations, strict=True):
+            lsn += 1
+            self._pending_bytes -= RECORD.size + location.length
+            if record.kind in ENTRY_KINDS:
+                self._index.settle(record.ledger_id, record.entry_id, lsn, location)
+            elif record.kind is RecordKind.LEDGER_DELETED:
+                self._index.drop(record.ledger_id)
+        self._synced_lsn = lsn
+        self._on_synced(lsn)

@@ -1,0 +1,337 @@
+"""The segment file: its bytes, how they are made, and how they are judged at start.
+
+A segment is the journal and the store at once: every record is written exactly once. All integers are little-endian.
+
+    header   at 0, 64 bytes:  magic "ONCELOGS" 8s | version u32 | cluster_id 16s | incarnation 16s | segment_id u64
+                              | previous_end u32 | file_bytes u32 | crc32c u32 over the 60 bytes before it
+    group    at a multiple of 512, the first at 512, each directly after the one before:
+                              magic "OLGR" 4s | crc32c u32 | record_count u32 | group_bytes u32 | durable_offset u64,
+                              then `record_count` records of `group_bytes` together, then padding to a multiple of 512
+    record   28 bytes:        crc32c u32 | length u32 | kind u8 | 3 zero bytes | ledger_id u64 | entry_id u64,
+                              then the body; the checksum is over all but itself
+    the rest                  zeros, up to file_bytes (or, in a reused file, groups of another seed)
+
+Kinds: ADD 1, RECOVERY_ADD 2 (body: the entry, verbatim), FENCE 3, LEDGER_DELETED 4 (no body, entry_id 0, sufficient by
+themselves), SEAL 5 (no body, alone in the last group). A group without records is a watermark.
+
+Rules.
+1. One group is one write and one fsync, and a group is written only after the one before it is synced. So the header of
+   a group vouches for every byte before it, and `durable_offset`, the offset up to which all was synced before, is the
+   group's own offset: a group header at any other place is not one, whatever its checksum.
+2. Every checksum of groups and records starts from the segment's seed, the crc32c of version, cluster, incarnation and
+   segment id. Ids are never reused, and CRCs of equal bytes from two seeds always differ: what a reused file held
+   before is never taken for its own.
+3. Groups begin at multiples of 512, so no later write touches a sector that holds acknowledged bytes.
+4. `file_bytes` is the file's size from its creation on: a file of another size lost something.
+5. `previous_end` is where the segment before ended when this one was made: everything of it below was synced.
+6. What does not verify, in the last segment and with no valid group behind it, is a write that was never
+   acknowledged: it is cut. Anything else that does not verify is lost data, and the node does not start
+   (`DamagedSegment`).
+"""
+
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from oncelog.core.errors import DamagedSegment, StorageDirectoryRefused
+
+MAGIC = b"ONCELOGS"
+VERSION = 1
+HEADER = struct.Struct("<8sI16s16sQIII")
+GROUP_MAGIC = b"OLGR"
+GROUP = struct.Struct("<4sIIIQ")
+RECORD = struct.Struct("<IIB3xQQ")
+_GROUP_REST = struct.Struct("<IIQ")
+_RECORD_REST = struct.Struct("<IB3xQQ")
+_SEED = struct.Struct("<I16s16sQ")
+_CHECKSUM = struct.Struct("<I")
+
+GROUP_ALIGN = 512  # the smallest sector; a write that is torn by a power loss spoils whole sectors
+FIRST_GROUP = GROUP_ALIGN
+SEAL_BYTES = GROUP_ALIGN
+WATERMARK_BYTES = GROUP_ALIGN
+#: Offsets are 32-bit in headers and in the index.
+SEGMENT_BYTES_MAX = 0xFFFF_FFFF
+RECORD_BYTES_MAX = 64 * 1024 * 1024
+_SCAN_BYTES = 4 * 1024 * 1024
+_JOIN_BYTES_MAX = 4096  # copying less than a page costs less than an element of the write's vector
+
+Body = bytes | memoryview
+
+
+class RecordKind(IntEnum):
+    ADD = 1
+    RECOVERY_ADD = 2
+    FENCE = 3
+    LEDGER_DELETED = 4
+    SEAL = 5
+
+
+_KINDS = {int(kind): kind for kind in RecordKind}
+#: The kinds that store an entry.
+ENTRY_KINDS = frozenset({RecordKind.ADD, RecordKind.RECOVERY_ADD})
+
+
+class Record(NamedTuple):
+    """One record to be written."""
+
+    kind: RecordKind
+    ledger_id: int
+    entry_id: int
+    body: Body = b""
+
+
+class Location(NamedTuple):
+    """Where a record is: `offset` of its header within the segment, `length` of its body in bytes."""
+
+    segment_id: int
+    offset: int
+    length: int
+
+
+class StoredRecord(NamedTuple):
+    """One record found by a scan."""
+
+    kind: RecordKind
+    ledger_id: int
+    entry_id: int
+    location: Location
+
+
+def segment_seed(cluster_id: bytes, incarnation: bytes, segment_id: int) -> int:
+    """What every checksum of groups and records of this segment starts from."""
+    return crc32c(_SEED.pack(VERSION, cluster_id, incarnation, segment_id))
+
+
+def aligned(size: int) -> int:
+    return -(-size // GROUP_ALIGN) * GROUP_ALIGN
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentHeader:
+    """The first 64 bytes; see the module's table."""
+
+    cluster_id: bytes
+    incarnation: bytes
+    segment_id: int
+    previous_end: int
+    file_bytes: int
+
+    @property
+    def seed(self) -> int:
+        return segment_seed(self.cluster_id, self.incarnation, self.segment_id)
+
+    def encode(self) -> bytes:
+        fields = (
+            MAGIC,
+            VERSION,
+            self.cluster_id,
+            self.incarnation,
+            self.segment_id,
+            self.previous_end,
+            self.file_bytes,
+        )
+        head = HEADER.pack(*fields, 0)[: -_CHECKSUM.size]
+        return head + _CHECKSUM.pack(crc32c(head))
+
+    @classmethod
+    def decode(cls, data: bytes, path: Path) -> "SegmentHeader":
+        """Raises DamagedSegment; StorageDirectoryRefused when a sound header names another format."""
+        if len(data) < HEADER.size or _CHECKSUM.unpack_from(data, HEADER.size - 4)[0] != crc32c(
+            data[: HEADER.size - 4]
+        ):
+            raise damaged(path, offset=0, what="segment header")
+        magic, version, cluster_id, incarnation, segment_id, previous_end, file_bytes, _ = HEADER.unpack_from(data)
+        if magic != MAGIC or version != VERSION:
+            raise StorageDirectoryRefused(
+                f"{path}: format {magic!r} {version}, this program reads {MAGIC!r} {VERSION}; "
+                "start it with a program of that format"
+            )
+        return cls(cluster_id, incarnation, segment_id, previous_end, file_bytes)
+
+
+def damaged(path: Path, *, offset: int, what: str, why: str = "") -> DamagedSegment:
+    """The error for lost data: names the file, the place, what stood there, and what to do."""
+    return DamagedSegment(
+        f"{path}: damaged at offset {offset} ({what}{', ' + why if why else ''}). Records that this node "
+        "acknowledged are lost here, so it does not start: restore the file, or wipe the node's directory, and "
+        "it joins as a new node and is filled from the others",
+        file=str(path),
+        offset=offset,
+        what=what,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedGroup:
+    """A group as the vector of one write; `offsets` are those of its records within the segment."""
+
+    parts: list[Body]
+    total_bytes: int
+    offsets: list[int]
+
+
+def group_total(records: Sequence[Record]) -> int:
+    """Bytes of a group in the file, padding included."""
+    return aligned(GROUP.size + sum(RECORD.size + len(record.body) for record in records))
+
+
+def encode_group(records: Sequence[Record], *, seed: int, offset: int) -> EncodedGroup:
+    """A group for `offset`; large bodies are passed on as they are, small ones are joined."""
+    assert offset % GROUP_ALIGN == 0
+    group_bytes = sum(RECORD.size + len(record.body) for record in records)
+    rest = _GROUP_REST.pack(len(records), group_bytes, offset)
+    run: list[Body] = [GROUP_MAGIC + _CHECKSUM.pack(crc32c(rest, seed)) + rest]
+    parts: list[Body] = []
+    offsets: list[int] = []
+    position = offset + GROUP.size
+    for kind, ledger_id, entry_id, body in records:
+        length = len(body)
+        rest = _RECORD_REST.pack(length, kind, ledger_id, entry_id)
+        run.append(_CHECKSUM.pack(crc32c(body, crc32c(rest, seed))) + rest)
+        if length > _JOIN_BYTES_MAX:
+            parts += (b"".join(run), body)
+            run = []
+        elif length:
+            run.append(body)
+        offsets.append(position)
+        position += RECORD.size + length
+    run.append(bytes(aligned(position) - position))
+    parts.append(b"".join(run))
+    return EncodedGroup(parts, aligned(position) - offset, offsets)
+
+
+class GroupHeader(NamedTuple):
+    record_count: int
+    group_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        return aligned(GROUP.size + self.group_bytes)
+
+
+def decode_group_header(data: bytes, at: int, *, seed: int, offset: int) -> GroupHeader | None:
+    """The group header at data[at:], which stands at `offset` of the segment; None when there is none."""
+    magic, checksum, count, group_bytes, durable_offset = GROUP.unpack_from(data, at)
+    if magic != GROUP_MAGIC or durable_offset != offset:
+        return None
+    if checksum != crc32c(data[at + 8 : at + GROUP.size], seed):
+        return None
+    return GroupHeader(count, group_bytes)
+
+
+def check_record(data: bytes | memoryview, at: int, *, seed: int) -> bool:
+    """Whether a whole record stands at data[at:] and carries its checksum."""
+    if at + RECORD.size > len(data):
+        return False
+    checksum, length, kind, _, _ = RECORD.unpack_from(data, at)
+    end = at + RECORD.size + length
+    return end <= len(data) and kind in _KINDS and checksum == crc32c(memoryview(data)[at + 4 : end], seed)
+
+
+class SegmentScan:
+    """Reads one segment from its first group on, up to the first offset where no intact group begins.
+
+    Use: exhaust `records()`, then look at the attributes.
+    """
+
+    def __init__(self, fd: int, header: SegmentHeader, path: Path) -> None:
+        self._fd = fd
+        self._header = header
+        self._path = path
+        #: Behind the last intact group.
+        self.end = FIRST_GROUP
+        #: Offset of the last intact group that has records and no intact group behind it; None when all is vouched for.
+        self.unvouched: int | None = None
+        self.sealed = False
+        #: What the scan stopped at, as far as its damaged bytes tell.
+        self.stopped_at = "group header"
+
+    def records(self) -> Iterator[StoredRecord]:
+        """All records of the intact groups, in order. Raises DamagedSegment when the disk refuses to read."""
+        window, base = b"", 0
+        file_bytes, seed = self._header.file_bytes, self._header.seed
+        while not self.sealed and self.end + GROUP_ALIGN <= file_bytes:
+            offset = self.end
+            if offset + GROUP_ALIGN > base + len(window):
+                window, base = self._read(offset, _SCAN_BYTES), offset
+            group = decode_group_header(window, offset - base, seed=seed, offset=offset)
+            if group is None or offset + group.total_bytes > file_bytes:
+                return
+            if offset + group.total_bytes > base + len(window):
+                window, base = self._read(offset, max(_SCAN_BYTES, group.total_bytes)), offset
+            records = self._decode(window, offset - base, offset, group)
+            if records is None:
+                return
+            yield from records
+            self.end = offset + group.total_bytes
+            self.unvouched = offset if records else None
+            self.sealed = any(record.kind is RecordKind.SEAL for record in records)
+
+    def _decode(self, window: bytes, at: int, offset: int, group: GroupHeader) -> list[StoredRecord] | None:
+        """The records of a group whose header is sound, or None when one does not verify."""
+        view = memoryview(window)
+        seed, segment_id, unpack = self._header.seed, self._header.segment_id, RECORD.unpack_from
+        position, end, shift = at + GROUP.size, at + GROUP.size + group.group_bytes, offset - at
+        records: list[StoredRecord] = []
+        for _ in range(group.record_count):
+            if position + RECORD.size > end:
+                break
+            checksum, length, number, ledger_id, entry_id = unpack(window, position)
+            behind = position + RECORD.size + length
+            kind = _KINDS.get(number)
+            if behind > end or kind is None or checksum != crc32c(view[position + 4 : behind], seed):
+                name = kind.name if kind else f"kind {number}"
+                self.stopped_at = (
+                    f"record {len(records)} of {group.record_count} of a group, by its own words {name} "
+                    f"of ledger {ledger_id}, entry {entry_id}"
+                )
+                break
+            records.append(StoredRecord(kind, ledger_id, entry_id, Location(segment_id, position + shift, length)))
+            position = behind
+        return records if position == end and len(records) == group.record_count else None
+
+    def later_group(self, start: int | None = None) -> int | None:
+        """Offset of an intact group header at or behind `start` (default: behind where the scan stopped), or None.
+
+        It vouches for everything before it; so the header of the very group that the scan stopped at says nothing.
+        """
+        offset = self.end + GROUP_ALIGN if start is None else start
+        while offset + GROUP_ALIGN <= self._header.file_bytes:
+            window = self._read(offset, _SCAN_BYTES)
+            at = window.find(GROUP_MAGIC)
+            while at >= 0:
+                if (offset + at) % GROUP_ALIGN == 0 and at + GROUP.size <= len(window):
+                    found = decode_group_header(window, at, seed=self._header.seed, offset=offset + at)
+                    if found is not None:
+                        return offset + at
+                at = window.find(GROUP_MAGIC, at + 1)
+            offset += len(window)
+        return None
+
+    def dirty_ranges(self) -> Iterator[tuple[int, int]]:
+        """(offset, size) of what is not zero behind the end of the scan: a write that was never acknowledged."""
+        offset, zeros = self.end, bytes(_SCAN_BYTES)
+        while offset < self._header.file_bytes:
+            window = self._read(offset, _SCAN_BYTES)
+            if window != zeros[: len(window)]:
+                yield offset, len(window)
+            offset += len(window)
+
+    def _read(self, offset: int, size: int) -> bytes:
+        size = min(size, self._header.file_bytes - offset)
+        try:
+            data = os.pread(self._fd, size, offset)
+        except OSError as error:
+            raise damaged(self._path, offset=offset, what="unreadable", why=str(error)) from error
+        if len(data) < size:
+            raise damaged(
+                self._path, offset=offset + len(data), what="end of file", why="the file was cut while it was read"
+            )
+        return data

@@ -1,0 +1,79 @@
+"""A small log on disk, written group by group, and what a start finds in it."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from oncelog.log_storage.directory import StorageDirectory
+from oncelog.log_storage.reader import SegmentReader
+from oncelog.log_storage.segment_writer import DiskCalls, SegmentWriter
+from oncelog.log_storage.segments import ENTRY_KINDS, Record, RecordKind, group_total
+
+CLUSTER = "11111111222233334444555555555555"
+DISK = DiskCalls()
+#: (kind, ledger_id, entry_id, body)
+Found = tuple[RecordKind, int, int, bytes]
+
+
+def add(ledger_id: int, entry_id: int, size: int = 40) -> Record:
+    """An entry whose body tells which one it is."""
+    word = f"<{ledger_id}:{entry_id}>".encode()
+    return Record(RecordKind.ADD, ledger_id, entry_id, (word * (size // len(word) + 1))[:size])
+
+
+def as_found(records: Sequence[Record]) -> list[Found]:
+    return [(record.kind, record.ledger_id, record.entry_id, bytes(record.body)) for record in records]
+
+
+def write_groups(
+    path: Path, groups: Sequence[Sequence[Record]], *, watermark: bool = True, segment_bytes: int = 8192
+) -> None:
+    """Append each group with a sync of its own; an empty group is a watermark, which also ends the log if asked for."""
+    directory = StorageDirectory.open(path, CLUSTER, segment_bytes=segment_bytes)
+    for _ in directory.scan():
+        pass
+    segment: SegmentWriter = directory.settle(DISK)
+    for group in groups:
+        if not segment.has_room(group_total(group)):
+            segment = directory.roll(segment, DISK, group_bytes=group_total(group))
+        segment.write_group(group, DISK)
+        segment.sync(DISK)
+    if watermark:
+        segment = directory.vouch(segment, DISK)
+    segment.close()
+    directory.close()
+
+
+def replay(path: Path, *, segment_bytes: int = 8192) -> list[Found]:
+    """Open, scan, read every body back. Changes nothing on disk. Raises what the start raises."""
+    directory = StorageDirectory.open(path, CLUSTER, segment_bytes=segment_bytes)
+    try:
+        reader = SegmentReader(directory)
+        found = [
+            (
+                kind,
+                ledger_id,
+                entry_id,
+                reader.read(location, ledger_id=ledger_id, entry_id=entry_id) if kind in ENTRY_KINDS else b"",
+            )
+            for kind, ledger_id, entry_id, location in directory.scan()
+        ]
+        reader.close()
+    finally:
+        directory.close()
+    return found
+
+
+def restart(path: Path) -> list[Found]:
+    """What a start finds, after it settled the end of the log and went down again."""
+    write_groups(path, [], watermark=False)
+    return replay(path)
+
+
+def segment_files(path: Path) -> list[Path]:
+    return sorted((path / "segments").glob("*.seg"))
+
+
+def crash_image(path: Path, to: Path) -> Path:
+    """A copy of the directory as it is now, as if the process had ended here."""
+    return Path(shutil.copytree(path, to))

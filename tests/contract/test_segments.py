@@ -1,0 +1,309 @@
+"""Every byte of a segment is damaged in turn: an acknowledged record is there, or the start fails; never just gone."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oncelog.core.errors import CorruptEntry, DamagedSegment, OncelogError, StorageDirectoryRefused
+from oncelog.log_storage.directory import StorageDirectory
+from oncelog.log_storage.reader import SegmentReader
+from oncelog.log_storage.segments import (
+    FIRST_GROUP,
+    Location,
+    Record,
+    RecordKind,
+    SegmentHeader,
+    aligned,
+    encode_group,
+    segment_seed,
+)
+from tests.contract.small_log import (
+    CLUSTER,
+    DISK,
+    add,
+    as_found,
+    replay,
+    restart,
+    segment_files,
+    write_groups,
+)
+
+FIRST = [add(7, 0), add(7, 1), add(9, 0)]
+SECOND = [
+    Record(RecordKind.FENCE, 9, 0),
+    Record(RecordKind.LEDGER_DELETED, 5, 0),
+    Record(RecordKind.RECOVERY_ADD, 9, 1, b"r"),
+]
+THIRD = [add(7, 2, size=700)]
+ALL = as_found(FIRST + SECOND + THIRD)
+#: Where the third group begins, and where the log ends.
+THIRD_AT = FIRST_GROUP + 512 + 512
+END = THIRD_AT + 1024
+SEGMENT_BYTES = 4608
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "node"
+
+
+def damaged_copies(file: Path, start: int, end: int) -> Iterator[int]:
+    """Each byte of [start, end) with one bit flipped, another one each time; the file is whole again afterwards."""
+    whole = file.read_bytes()
+    with file.open("r+b", buffering=0) as handle:
+        for offset in range(start, end):
+            handle.seek(offset)
+            handle.write(bytes([whole[offset] ^ (1 << offset % 8)]))
+            yield offset
+            handle.seek(offset)
+            handle.write(whole[offset : offset + 1])
+
+
+def outcome(path: Path) -> str | list[object]:
+    """The records of a start, or the code of the error that it fails with."""
+    try:
+        return list(replay(path, segment_bytes=SEGMENT_BYTES))
+    except (DamagedSegment, StorageDirectoryRefused) as error:
+        return error.code
+
+
+def test_records_of_every_kind_come_back_in_order(path: Path) -> None:
+    """The scan is the only index at start: fences and tombstones come with the entries, in the order of writing."""
+    write_groups(path, [FIRST, SECOND, THIRD])
+    assert replay(path) == ALL
+
+
+def test_every_damaged_byte_of_a_vouched_log_is_loud(path: Path) -> None:
+    """A watermark follows the last group: no byte of any record may be damaged without the start failing."""
+    write_groups(path, [FIRST, SECOND, THIRD], segment_bytes=SEGMENT_BYTES)
+    file = segment_files(path)[0]
+    assert file.stat().st_size == SEGMENT_BYTES
+    loud = 0
+    for offset in damaged_copies(file, 0, SEGMENT_BYTES):
+        found = outcome(path)
+        assert found == ALL or isinstance(found, str), offset
+        loud += isinstance(found, str)
+    used_bytes = 64 + 3 * 24 + 7 * 28 + 3 * 40 + 1 + 700
+    assert loud == used_bytes, "bytes in use were damaged and nobody noticed"
+
+
+def test_every_damaged_byte_of_an_unvouched_group_is_a_clean_cut(path: Path) -> None:
+    """Nothing was written behind the third group: damage in it can only pass for a torn write, and all of it goes."""
+    write_groups(path, [FIRST, SECOND, THIRD], watermark=False, segment_bytes=SEGMENT_BYTES)
+    file = segment_files(path)[0]
+    cut = as_found(FIRST + SECOND)
+    for offset in damaged_copies(file, FIRST_GROUP, SEGMENT_BYTES):
+        found = outcome(path)
+        if offset >= THIRD_AT:
+            assert found in (ALL, cut), offset
+        else:
+            assert found == ALL or isinstance(found, str), offset
+
+
+@pytest.mark.parametrize("behind", [b"\x00", b"\xff", b"OLGR"], ids=["zeros", "ones", "magic"])
+def test_a_torn_tail_is_cut_at_every_byte(path: Path, behind: bytes) -> None:
+    """A power loss leaves any prefix of the last write; none of it was acknowledged, all before it was."""
+    write_groups(path, [FIRST, SECOND, THIRD], watermark=False, segment_bytes=SEGMENT_BYTES)
+    file = segment_files(path)[0]
+    whole = file.read_bytes()
+    for kept in range(1025):
+        torn = whole[: THIRD_AT + kept] + (behind * 1024)[: 1024 - kept] + whole[END:]
+        file.write_bytes(torn)
+        complete = torn[THIRD_AT : THIRD_AT + 24 + 28 + 700] == whole[THIRD_AT : THIRD_AT + 24 + 28 + 700]
+        assert outcome(path) == (ALL if complete else as_found(FIRST + SECOND)), kept
+
+
+def test_sectors_of_the_last_write_may_arrive_in_any_order(path: Path) -> None:
+    """A disk may write the second sector of the torn group and lose its first: no group begins, yet bytes follow."""
+    write_groups(path, [FIRST, SECOND, THIRD], watermark=False, segment_bytes=SEGMENT_BYTES)
+    file = segment_files(path)[0]
+    whole = file.read_bytes()
+    file.write_bytes(whole[:THIRD_AT] + bytes(512) + whole[THIRD_AT + 512 :])
+    assert outcome(path) == as_found(FIRST + SECOND)
+
+
+def test_what_was_cut_does_not_come_back(path: Path) -> None:
+    """After the cut the log goes on at its place; bytes of the torn group behind a shorter one must stay dead."""
+    write_groups(path, [FIRST, THIRD], watermark=False)
+    file = segment_files(path)[0]
+    torn = bytearray(file.read_bytes())
+    torn[FIRST_GROUP + 512 + 30] ^= 1
+    file.write_bytes(torn)
+    assert restart(path) == as_found(FIRST)
+    assert file.read_bytes()[FIRST_GROUP + 1024 :].strip(b"\0") == b"", "the torn bytes are still there"
+    write_groups(path, [[add(8, 0)]])
+    assert replay(path) == as_found([*FIRST, add(8, 0)])
+
+
+def test_a_start_vouches_for_what_it_replayed(path: Path) -> None:
+    """Without that, damage after the start would cut a group whose entries the start has already served."""
+    write_groups(path, [FIRST, THIRD], watermark=False)
+    assert restart(path) == as_found(FIRST + THIRD)
+    file = segment_files(path)[0]
+    flipped = bytearray(file.read_bytes())
+    flipped[FIRST_GROUP + 512 + 60] ^= 1
+    file.write_bytes(flipped)
+    with pytest.raises(DamagedSegment) as caught:
+        replay(path)
+    assert str(file) in caught.value.message
+    assert caught.value.details["offset"] == FIRST_GROUP + 512
+    assert "record 0 of 1 of a group, by its own words ADD of ledger 7, entry 2" in caught.value.message
+    assert "wipe" in caught.value.message
+
+
+def test_a_file_cut_short_anywhere_is_loud(path: Path) -> None:
+    """The file has its full size from the start, so a lost end is not taken for a log that ends there."""
+    write_groups(path, [FIRST, SECOND, THIRD], segment_bytes=SEGMENT_BYTES)
+    file = segment_files(path)[0]
+    whole = file.read_bytes()
+    for kept in range(len(whole)):
+        file.write_bytes(whole[:kept])
+        assert outcome(path) == "damaged_segment", kept
+
+
+def test_every_lost_sector_of_a_vouched_log_is_loud(path: Path) -> None:
+    """A sector that reads as zeros is damage while anything behind it still vouches for it."""
+    write_groups(path, [FIRST, SECOND, THIRD], segment_bytes=SEGMENT_BYTES)
+    file = segment_files(path)[0]
+    whole = file.read_bytes()
+    for start in range(0, END, 512):
+        file.write_bytes(whole[:start] + bytes(512) + whole[start + 512 :])
+        assert outcome(path) == "damaged_segment", start
+
+
+def test_every_damaged_byte_of_a_sealed_segment_is_loud(path: Path) -> None:
+    """A sealed segment has no torn tail: all of it was synced before the next one took anything."""
+    groups = [[add(7, entry, size=500)] for entry in range(5)]
+    write_groups(path, groups, segment_bytes=SEGMENT_BYTES, watermark=True)
+    files = segment_files(path)
+    assert len(files) == 2
+    all_of_it = as_found([record for group in groups for record in group])
+    loud = 0
+    for offset in damaged_copies(files[0], 0, SEGMENT_BYTES):
+        found = outcome(path)
+        assert found == all_of_it or isinstance(found, str), offset
+        loud += isinstance(found, str)
+    assert loud == 64 + 3 * (24 + 28 + 500) + 24 + 28
+
+
+def test_a_lost_segment_is_loud_whichever_it_is(path: Path) -> None:
+    """Ids are dense and a seal has a successor: the first, a middle and even the last file are missed."""
+    write_groups(path, [[add(7, entry, size=1500)] for entry in range(9)], segment_bytes=SEGMENT_BYTES)
+    files = segment_files(path)
+    assert len(files) >= 4
+    for file in files:
+        aside = file.rename(path / "aside")
+        assert outcome(path) in {"damaged_segment", "storage_directory_refused"}, file.name
+        aside.rename(file)
+    assert len(replay(path)) == 9
+
+
+def test_groups_of_an_older_life_of_the_file_are_not_taken_for_its_own(path: Path) -> None:
+    """A reused file holds sound records of another segment at the very same offsets: the seed tells them apart."""
+    write_groups(path, [[add(7, entry, size=1500)] for entry in range(4)], segment_bytes=SEGMENT_BYTES)
+    first, second = segment_files(path)[:2]
+    old, new = first.read_bytes(), second.read_bytes()
+    end = len(new.rstrip(b"\0")) // 512 * 512 + 512
+    assert end < 4096
+    second.write_bytes(new[:end] + old[end:])
+    before = replay(path, segment_bytes=SEGMENT_BYTES)
+    assert [entry_id for _, _, entry_id, _ in before] == [0, 1, 2, 3]
+    write_groups(path, [[add(7, 4)]], segment_bytes=SEGMENT_BYTES)
+    assert [entry_id for _, _, entry_id, _ in replay(path)] == [0, 1, 2, 3, 4]
+
+
+def test_equal_bytes_under_two_seeds_never_have_equal_checksums() -> None:
+    """That is a property of CRCs, not luck; so segment ids, of which seeds are made, need only differ."""
+    cluster, node = bytes(16), bytes(range(16))
+    seeds = {segment_seed(cluster, node, segment_id) for segment_id in range(2000)}
+    assert len(seeds) == 2000
+    groups = {bytes(encode_group(THIRD, seed=seed, offset=512).parts[0])[4:8] for seed in seeds}
+    assert len(groups) == 2000
+
+
+def test_a_copied_group_within_a_body_is_not_found_as_a_group(path: Path) -> None:
+    """Someone may publish the bytes of a segment; a group header counts only at the offset that it names."""
+    write_groups(path, [FIRST, SECOND], watermark=False)
+    stolen = segment_files(path)[0].read_bytes()[FIRST_GROUP : FIRST_GROUP + 1024]
+    pad = bytes(512 - 24 - 28)
+    write_groups(path, [[Record(RecordKind.ADD, 1, 0, pad + stolen)]], watermark=False)
+    file = segment_files(path)[0]
+    torn = bytearray(file.read_bytes())
+    body_at = bytes(torn).rindex(stolen)
+    assert body_at % 512 == 0
+    torn[body_at - 10] ^= 1
+    file.write_bytes(torn)
+    assert replay(path) == as_found(FIRST + SECOND)
+
+
+def test_a_roll_cut_short_is_finished_at_the_next_start(path: Path) -> None:
+    """The successor exists, the seal does not: nothing is lost, and the second start finds the seal."""
+    write_groups(path, [FIRST], watermark=False)
+    directory = StorageDirectory.open(path, CLUSTER, segment_bytes=8192)
+    list(directory.scan())
+    segment = directory.settle(DISK)
+    end = segment.offset
+    directory.roll(segment, DISK, group_bytes=512).close()
+    directory.close()
+    first, second = segment_files(path)
+    sealed = first.read_bytes()
+    for torn in (bytes(512), sealed[end : end + 30] + bytes(482), b"\xff" * 512):
+        first.write_bytes(sealed[:end] + torn + sealed[end + 512 :])
+        assert restart(path) == as_found(FIRST)
+        assert first.read_bytes() == sealed
+    write_groups(path, [SECOND])
+    first.write_bytes(sealed[:end] + bytes(512) + sealed[end + 512 :])
+    with pytest.raises(DamagedSegment, match="the next segment is in use"):
+        replay(path)
+    assert second.exists()
+
+
+def test_a_group_larger_than_a_segment_gets_a_segment_of_its_own(path: Path) -> None:
+    """A group is never split, so the file is made to fit."""
+    large = add(7, 0, size=20_000)
+    write_groups(path, [FIRST, [large], SECOND])
+    assert replay(path) == as_found([*FIRST, large, *SECOND])
+    sizes = [file.stat().st_size for file in segment_files(path)]
+    assert sizes == [8192, 512 + aligned(24 + 28 + 20_000) + 512, 8192]
+
+
+def test_a_damaged_body_read_later_is_corrupt_and_never_missing(path: Path) -> None:
+    """Rot after the start: the caller must ask another node, and must not conclude that the entry was never stored."""
+    write_groups(path, [FIRST])
+    directory = StorageDirectory.open(path, CLUSTER)
+    places = {(record.ledger_id, record.entry_id): record.location for record in directory.scan()}
+    reader = SegmentReader(directory)
+    file = segment_files(path)[0]
+    target = places[7, 1]
+    for _ in damaged_copies(file, target.offset, target.offset + 28 + target.length):
+        with pytest.raises(CorruptEntry):
+            reader.read(target, ledger_id=7, entry_id=1)
+    assert reader.read(target, ledger_id=7, entry_id=1) == FIRST[1].body
+    with pytest.raises(CorruptEntry):
+        reader.read(target, ledger_id=7, entry_id=0)
+    with pytest.raises(CorruptEntry):
+        reader.read(Location(9, target.offset, target.length), ledger_id=7, entry_id=1)
+    reader.close()
+    directory.close()
+
+
+def test_the_header_round_trips_in_64_bytes(tmp_path: Path) -> None:
+    """The documented layout, byte for byte."""
+    header = SegmentHeader(bytes(range(16)), bytes(range(16, 32)), 0x0102, 0x2000, 0x1000_0000)
+    data = header.encode()
+    assert len(data) == 64
+    assert data[:12] == b"ONCELOGS\x01\0\0\0"
+    assert data[12:44] == bytes(range(32))
+    assert data[44:60] == b"\x02\x01" + bytes(6) + b"\x00\x20\0\0" + b"\0\0\0\x10"
+    assert SegmentHeader.decode(data, tmp_path) == header
+
+
+def test_a_segment_of_another_directory_is_refused(path: Path, tmp_path: Path) -> None:
+    """A file put back from the wrong backup is sound in itself; its header names another incarnation."""
+    write_groups(path, [FIRST])
+    write_groups(tmp_path / "other", [SECOND])
+    shutil.copy(segment_files(tmp_path / "other")[0], segment_files(path)[0])
+    with pytest.raises(OncelogError, match="a file of another directory"):
+        replay(path)
