@@ -73,7 +73,7 @@ def each(check: Callable[[Source], Iterator[str]]) -> Check:
 
 
 def ignored_names() -> set[str]:
-    """Return the plain names that .gitignore keeps out, wherever they lie."""
+    """Return the names that .gitignore keeps out of the top level."""
     lines = (ROOT / ".gitignore").read_text().splitlines()
     return _CACHES | {line.strip("/") for line in lines if line and "*" not in line}
 
@@ -89,7 +89,7 @@ def _read(folder: Path, ignored: set[str]) -> Iterator[Source]:
         if path.name in ignored or path.suffix in {".pyc", ".egg-info"}:
             continue
         if path.is_dir():
-            yield from _read(path, ignored)
+            yield from _read(path, _CACHES)
         else:
             yield Source(path.relative_to(ROOT).as_posix(), path.read_text(errors="replace"))
 
