@@ -1,0 +1,229 @@
+"""Ids are never given twice, whatever the store does with a claim."""
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from oncelog.core.errors import CorruptEntry, InvalidArgument
+from oncelog.core.id_claim import (
+    ABSENT_VERSION,
+    ID_MAX,
+    ClaimState,
+    CounterRead,
+    CounterRecord,
+    CounterWritten,
+    IdClaim,
+    IdClaimEffect,
+    IdClaimEvent,
+    IdGranted,
+    IdRefused,
+    IdWanted,
+    ReadCounter,
+    WriteCounter,
+    decode_counter,
+    encode_counter,
+)
+from oncelog.core.ids import Incarnation
+from oncelog.core.store_status import WriteStatus
+
+S1, S2 = Incarnation("s1"), Incarnation("s2")
+FAILURES = (WriteStatus.CONFLICT, WriteStatus.UNKNOWN)
+
+
+def record(following: int, claimer: Incarnation = S1, tries: int = 1) -> CounterRecord:
+    return CounterRecord(following, claimer, f"{claimer}-{tries}")
+
+
+def claiming(block: int = 100, following: int = 101) -> IdClaim:
+    """A claim of S1 whose first write, to `following` + block, is on its way."""
+    claim = IdClaim(S1, block=block)
+    assert claim.handle(IdWanted(1)) == [ReadCounter()]
+    wanted = [WriteCounter(record(following + block), 5)]
+    assert claim.handle(CounterRead(record(following, S2), 5)) == wanted
+    return claim
+
+
+def test_first_claim_creates_the_counter_and_ids_start_at_one() -> None:
+    """0 means "not deduplicated", so it is never issued."""
+    claim = IdClaim(S1, block=100)
+    assert claim.handle(IdWanted(7)) == [ReadCounter()]
+    assert claim.handle(CounterRead(None, ABSENT_VERSION)) == [WriteCounter(record(101), ABSENT_VERSION)]
+    assert claim.handle(CounterWritten(WriteStatus.OK, 0)) == [IdGranted(7, 1)]
+    assert claim.handle(IdWanted(8)) == [IdGranted(8, 2)]
+    assert claim.free_count == 98
+
+
+def test_requests_are_served_in_order_by_one_claim() -> None:
+    """Many producers open at once; one block serves them."""
+    claim = claiming()
+    assert claim.handle(IdWanted(2)) == []
+    assert claim.handle(IdWanted(0)) == []
+    granted = claim.handle(CounterWritten(WriteStatus.OK, 6))
+    assert granted == [IdGranted(1, 101), IdGranted(2, 102), IdGranted(0, 103)]
+
+
+def test_next_block_is_claimed_before_the_last_one_ends() -> None:
+    """Opening a producer must not wait for ZooKeeper each hundredth time."""
+    claim = IdClaim(S1, block=3, prefetch_below=2)
+    claim.handle(IdWanted(1))
+    claim.handle(CounterRead(None, ABSENT_VERSION))
+    assert claim.handle(CounterWritten(WriteStatus.OK, 0)) == [IdGranted(1, 1)]
+    assert claim.handle(IdWanted(2)) == [IdGranted(2, 2), ReadCounter()]
+    assert claim.handle(IdWanted(3)) == [IdGranted(3, 3)]
+    assert claim.handle(CounterRead(record(9, S2), 4)) == [WriteCounter(record(12, S1, 2), 4)]
+    assert claim.handle(CounterWritten(WriteStatus.OK, 5)) == []
+    assert claim.handle(IdWanted(4)) == [IdGranted(4, 9)]
+
+
+def test_single_ids_are_claimed_only_when_wanted() -> None:
+    """A ledger id must be newer than the wish for it, or a topic's ledgers would not ascend."""
+    claim = IdClaim(S1, block=1)
+    assert claim.handle(IdWanted(1)) == [ReadCounter()]
+    claim.handle(CounterRead(None, ABSENT_VERSION))
+    assert claim.handle(IdWanted(2)) == []
+    assert claim.handle(CounterWritten(WriteStatus.OK, 0)) == [IdGranted(1, 1), ReadCounter()]
+    claim.handle(CounterRead(record(2), 0))
+    assert claim.handle(CounterWritten(WriteStatus.OK, 1)) == [IdGranted(2, 2)]
+    assert (claim.state, claim.free_count) == (ClaimState.IDLE, 0)
+
+
+@pytest.mark.parametrize("status", FAILURES)
+def test_claim_counts_when_the_record_shows_its_nonce(status: WriteStatus) -> None:
+    """The write was applied and its reply lost, or a repeated one met its own first."""
+    claim = claiming()
+    assert claim.handle(CounterWritten(status, -1)) == [ReadCounter()]
+    assert claim.handle(CounterRead(record(201), 6)) == [IdGranted(1, 101)]
+
+
+@pytest.mark.parametrize("status", FAILURES)
+def test_same_number_by_another_claimer_is_not_mine(status: WriteStatus) -> None:
+    """S1's claim 101 -> 201 was not applied, S2's identical one was: one id for two names otherwise."""
+    claim = claiming()
+    assert claim.handle(CounterWritten(status, -1)) == [ReadCounter()]
+    assert claim.handle(CounterRead(record(201, S2), 6)) == [WriteCounter(record(301, S1, 2), 6)]
+    assert claim.handle(CounterWritten(WriteStatus.OK, 7)) == [IdGranted(1, 201)]
+
+
+def test_claim_that_was_given_up_stays_wasted() -> None:
+    """The first write arrives after the re-read: its block was given up, and its nonce counts no more."""
+    claim = claiming()
+    claim.handle(CounterWritten(WriteStatus.UNKNOWN, -1))
+    assert claim.handle(CounterRead(record(101, S2), 5)) == [WriteCounter(record(201, S1, 2), 5)]
+    assert claim.handle(CounterWritten(WriteStatus.CONFLICT, -1)) == [ReadCounter()]
+    assert claim.handle(CounterRead(record(201, S1, 1), 6)) == [WriteCounter(record(301, S1, 3), 6)]
+    assert claim.handle(CounterWritten(WriteStatus.OK, 7)) == [IdGranted(1, 201)]
+
+
+def test_late_answers_are_ignored() -> None:
+    """Nothing is asked, so no answer is news."""
+    claim = claiming()
+    assert claim.handle(CounterRead(record(900, S2), 9)) == []
+    claim.handle(CounterWritten(WriteStatus.OK, 6))
+    assert claim.handle(CounterWritten(WriteStatus.OK, 6)) == []
+    assert claim.free_count == 99
+
+
+def test_last_id_is_granted_and_none_after_it() -> None:
+    """2**63 - 1 is legal; one more would be negative in other languages."""
+    claim = IdClaim(S1, block=1)
+    claim.handle(IdWanted(1))
+    assert claim.handle(CounterRead(record(ID_MAX), 3)) == [WriteCounter(record(ID_MAX + 1), 3)]
+    assert claim.handle(CounterWritten(WriteStatus.OK, 4)) == [IdGranted(1, ID_MAX)]
+    assert claim.handle(IdWanted(2)) == [ReadCounter()]
+    assert claim.handle(IdWanted(3)) == []
+    assert claim.handle(CounterRead(record(ID_MAX + 1), 4)) == [IdRefused(2), IdRefused(3)]
+    assert claim.handle(IdWanted(4)) == [IdRefused(4)]
+    claim.check_invariants()
+
+
+def test_block_that_does_not_fit_is_not_claimed() -> None:
+    """A block is whole or nothing."""
+    claim = IdClaim(S1, block=100)
+    claim.handle(IdWanted(1))
+    assert claim.handle(CounterRead(record(ID_MAX - 98), 3)) == [IdRefused(1)]
+
+
+def test_record_round_trips() -> None:
+    """What is written is what is read."""
+    assert decode_counter(encode_counter(record(4711))) == record(4711)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b"[]", b'{"format":2,"next":1,"claimer":"a","nonce":"b"}', encode_counter(record(0))]
+)
+def test_bytes_that_are_no_record_are_refused(data: bytes) -> None:
+    """Guessing a counter would repeat ids."""
+    with pytest.raises(CorruptEntry):
+        decode_counter(data)
+
+
+def test_empty_blocks_are_refused() -> None:
+    """A claim of nothing would go round for ever."""
+    with pytest.raises(InvalidArgument):
+        IdClaim(S1, block=0)
+
+
+@dataclass
+class Counter:
+    """A correct store that loses replies, applies writes late, and repeats them."""
+
+    rng: random.Random
+    record: CounterRecord | None = None
+    version: int = ABSENT_VERSION
+    late: list[WriteCounter] = field(default_factory=list)
+
+    def write(self, effect: WriteCounter) -> WriteStatus:
+        if effect.version != self.version:
+            return WriteStatus.CONFLICT
+        self.record, self.version = effect.record, self.version + 1
+        return WriteStatus.OK
+
+    def perform(self, effect: IdClaimEffect) -> IdClaimEvent:
+        while self.late and self.rng.random() < 0.5:
+            self.write(self.late.pop())
+        if isinstance(effect, ReadCounter):
+            return CounterRead(self.record, self.version)
+        assert isinstance(effect, WriteCounter)
+        luck = self.rng.random()
+        if luck < 0.2:
+            self.late.append(effect)
+            return CounterWritten(WriteStatus.UNKNOWN, -1)
+        if luck < 0.4:
+            self.write(effect)
+            return CounterWritten(WriteStatus.UNKNOWN, -1)
+        if luck < 0.5:
+            self.write(effect)  # the store's client repeats a write whose reply was lost
+        return CounterWritten(self.write(effect), self.version)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_no_id_is_given_twice_over_races_lost_replies_and_crashes(seed: int) -> None:
+    """Three claimers, one counter; a claimer may crash after any step and starts again as a new incarnation."""
+    rng = random.Random(seed)
+    store = Counter(rng)
+    block = rng.choice([1, 3, 100])
+    born = 0
+    granted: list[int] = []
+    claims: list[tuple[IdClaim, list[IdClaimEffect]]] = []
+    for step in range(400):
+        while len(claims) < 3:
+            born += 1
+            claims.append((IdClaim(Incarnation(f"s{born}"), block=block, prefetch_below=block // 2), []))
+        at = rng.randrange(3)
+        claim, effects = claims[at]
+        if rng.random() < 0.02:
+            del claims[at]
+            continue
+        event: IdClaimEvent = IdWanted(step)
+        if effects and rng.random() < 0.8:
+            event = store.perform(effects.pop(0))
+        for effect in claim.handle(event):
+            if isinstance(effect, IdGranted):
+                granted.append(effect.id)
+            else:
+                effects.append(effect)
+        claim.check_invariants()
+    assert len(granted) > 10
+    assert len(set(granted)) == len(granted)
+    assert min(granted) >= 1
