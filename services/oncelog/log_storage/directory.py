@@ -381,6 +381,5 @@ def _take_lock(path: Path) -> int:
             f"{path}: in use by another process (pid {holder or 'unknown'}); "
             f"stop it, or give this one its own directory"
         ) from error
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    os.pwrite(fd, f"{os.getpid():<20}\n".encode(), 0)
     return fd

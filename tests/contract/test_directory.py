@@ -1,0 +1,215 @@
+"""Whose directory it is: a node formats only what is empty, and refuses what is foreign, in use or incomplete."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import oncelog
+from oncelog.core.errors import DamagedSegment, StorageDirectoryRefused
+from oncelog.log_storage.directory import NOT_FORMATTED, Identity, StorageDirectory
+from tests.contract.small_log import CLUSTER, add, as_found, crash_image, replay, segment_files, write_groups
+
+OTHER_CLUSTER = "99999999222233334444555555555555"
+SEGMENT_BYTES = 4608
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "node"
+
+
+def open_directory(path: Path, cluster_id: str = CLUSTER) -> StorageDirectory:
+    return StorageDirectory.open(path, cluster_id, segment_bytes=SEGMENT_BYTES)
+
+
+def refusal(path: Path, cluster_id: str = CLUSTER) -> str:
+    """The message of the refusal; fails when the directory is taken."""
+    with pytest.raises(StorageDirectoryRefused) as caught:
+        open_directory(path, cluster_id)
+    return caught.value.message
+
+
+def test_an_absent_directory_is_formatted_once(path: Path) -> None:
+    """The identity is made with the directory, and every later start finds the same one."""
+    directory = open_directory(path / "deeper")
+    assert directory.identity.cluster_id == CLUSTER
+    assert directory.segment_ids == [1]
+    directory.close()
+    again = open_directory(path / "deeper")
+    assert again.identity == directory.identity
+    again.close()
+
+
+def test_the_root_of_a_fresh_volume_is_formatted(path: Path) -> None:
+    """ext4 puts lost+found into a volume's root; that is not somebody's data."""
+    (path / "lost+found").mkdir(parents=True)
+    open_directory(path).close()
+
+
+def test_a_wiped_directory_is_a_new_node(tmp_path: Path) -> None:
+    """At the same address and path: what its old self promised, this one does not know."""
+    incarnations = set()
+    for name in ("first", "second"):
+        directory = open_directory(tmp_path / name)
+        incarnations.add(directory.identity.incarnation)
+        directory.close()
+    assert len(incarnations) == 2
+
+
+def test_a_cluster_id_may_be_written_with_or_without_dashes(path: Path) -> None:
+    """Both are the same UUID."""
+    open_directory(path, "11111111-2222-3333-4444-555555555555").close()
+    open_directory(path, CLUSTER).close()
+
+
+def test_somebody_elses_directory_is_refused_and_left_alone(path: Path) -> None:
+    """A wrong path in the settings must not turn a home directory into a storage node."""
+    path.mkdir()
+    (path / "thesis.txt").write_text("years of work")
+    message = refusal(path)
+    assert "thesis.txt" in message
+    assert [file.name for file in path.iterdir()] == ["thesis.txt"]
+
+
+def test_segments_without_an_identity_are_refused(path: Path) -> None:
+    """A lost identity must not become a new, empty node over old entries."""
+    write_groups(path, [[add(1, 0)]])
+    (path / "identity.json").unlink()
+    assert "without identity.json" in refusal(path)
+    assert segment_files(path)
+
+
+def test_another_clusters_directory_is_refused(path: Path) -> None:
+    """The message names the path, both clusters and what to do."""
+    open_directory(path).close()
+    message = refusal(path, OTHER_CLUSTER)
+    assert all(part in message for part in (str(path), CLUSTER, OTHER_CLUSTER, "wipe"))
+
+
+def test_a_format_of_the_future_is_refused(path: Path) -> None:
+    """Without guessing what its fields mean."""
+    open_directory(path).close()
+    identity = json.loads((path / "identity.json").read_text())
+    (path / "identity.json").write_text(json.dumps(identity | {"format": 2}))
+    assert "format 2" in refusal(path)
+
+
+def test_every_damaged_byte_of_the_identity_is_refused(path: Path) -> None:
+    """A flipped digit would be another node, or another first segment; only blanks between the fields mean nothing."""
+    open_directory(path).close()
+    file = path / "identity.json"
+    whole = file.read_bytes()
+    identity = Identity.decode(whole, file)
+    for offset in range(len(whole)):
+        file.write_bytes(whole[:offset] + bytes([whole[offset] ^ 1]) + whole[offset + 1 :])
+        with pytest.raises(StorageDirectoryRefused):
+            open_directory(path)
+        file.write_bytes(whole[:offset])
+        if whole[offset:].strip():
+            with pytest.raises(StorageDirectoryRefused):
+                open_directory(path)
+    file.write_bytes(whole)
+    directory = open_directory(path)
+    assert directory.identity == identity
+    directory.close()
+
+
+def test_formatting_cut_short_goes_on_at_the_next_start(path: Path) -> None:
+    """Before the identity names the first segment nothing was stored, so whatever a killed start left is made anew."""
+    open_directory(path).close()
+    formatted = Identity.decode((path / "identity.json").read_bytes(), path)
+    begun = Identity(CLUSTER, formatted.incarnation, formatted.created_ms, NOT_FORMATTED)
+    (path / "identity.json").write_bytes(begun.encode())
+    (path / "identity.json.tmp").write_bytes(b"{")
+    segment_files(path)[0].write_bytes(b"half a header")
+    directory = open_directory(path)
+    assert directory.identity == formatted
+    assert list(directory.scan()) == []
+    directory.close()
+    (path / "identity.json").unlink()
+    for file in segment_files(path):
+        file.unlink()
+    (path / "segments").rmdir()
+    open_directory(path).close()
+
+
+def test_a_second_process_is_refused(path: Path) -> None:
+    """Two writers of one journal would destroy it; the message names the one that is there."""
+    directory = open_directory(path)
+    program = (
+        "import sys; from pathlib import Path; from oncelog.log_storage.directory import StorageDirectory\n"
+        "from oncelog.core.errors import StorageDirectoryRefused\n"
+        "try: StorageDirectory.open(Path(sys.argv[1]), sys.argv[2])\n"
+        "except StorageDirectoryRefused as error: print(error.message); sys.exit(7)\n"
+    )
+    services = str(Path(oncelog.__file__).parent.parent)
+    arguments = [sys.executable, "-c", program, str(path), CLUSTER]
+    second = subprocess.run(
+        arguments, env={"PYTHONPATH": services}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert second.returncode == 7, second.stderr
+    assert "in use by another process" in second.stdout
+    directory.close()
+    third = subprocess.run(
+        arguments, env={"PYTHONPATH": services}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert third.returncode == 0, third.stderr
+
+
+def test_a_failed_start_lets_the_lock_go(path: Path) -> None:
+    """Within one process too: the next attempt must see the real reason, not its own lock."""
+    open_directory(path).close()
+    for _ in range(2):
+        assert OTHER_CLUSTER in refusal(path, OTHER_CLUSTER)
+    open_directory(path).close()
+
+
+def test_a_missing_segment_is_named(path: Path) -> None:
+    """A node without it would say "never stored" of entries that it acknowledged."""
+    write_groups(path, [[add(1, entry, size=1500)] for entry in range(7)], segment_bytes=SEGMENT_BYTES)
+    files = segment_files(path)
+    files[1].unlink()
+    assert "segment 0000000000000002 is missing" in refusal(path)
+
+
+def test_all_segments_missing_is_refused(path: Path) -> None:
+    """An empty volume mounted over `segments` must not look like a fresh node."""
+    write_groups(path, [[add(1, 0)]])
+    segment_files(path)[0].unlink()
+    assert "segment 0000000000000001 is missing" in refusal(path)
+    (path / "segments").rmdir()
+    assert "segment 0000000000000001 is missing" in refusal(path)
+
+
+def test_leftovers_below_the_first_live_segment_are_removed(path: Path) -> None:
+    """Reclaiming moves the mark first and removes files then; a kill in between leaves files that nobody counts."""
+    write_groups(path, [[add(1, entry, size=1500)] for entry in range(7)], segment_bytes=SEGMENT_BYTES)
+    identity = Identity.decode((path / "identity.json").read_bytes(), path)
+    moved = Identity(identity.cluster_id, identity.incarnation, identity.created_ms, first_segment_id=3)
+    (path / "identity.json").write_bytes(moved.encode())
+    (path / "segments" / "0000000000000009.tmp").write_bytes(b"a segment that was being made")
+    directory = open_directory(path)
+    assert directory.segment_ids == [3, 4, 5, 6, 7]
+    assert [record.entry_id for record in directory.scan()] == [2, 3, 4, 5, 6]
+    directory.close()
+    assert [file.name for file in (path / "segments").iterdir() if "tmp" in file.name] == []
+
+
+def test_a_damaged_header_is_damage_and_not_a_torn_start(path: Path) -> None:
+    """A segment has its name only when its header is durable."""
+    open_directory(path).close()
+    file = segment_files(path)[0]
+    file.write_bytes(bytes(SEGMENT_BYTES))
+    with pytest.raises(DamagedSegment, match="segment header"):
+        open_directory(path)
+
+
+def test_a_copied_directory_has_the_same_identity(path: Path, tmp_path: Path) -> None:
+    """Moving a node to another disk keeps what it promised. Running both is refused by the cluster, not by the disk."""
+    write_groups(path, [[add(1, 0)]])
+    image = crash_image(path, tmp_path / "moved")
+    assert replay(image) == as_found([add(1, 0)])
+    assert (image / "identity.json").read_bytes() == (path / "identity.json").read_bytes()

@@ -1,0 +1,437 @@
+"""The journal: nothing is durable before its sync, nothing after a failed one, and a group is whatever waited."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from oncelog.core.errors import CorruptEntry, DamagedSegment, InvalidArgument, JournalFailed
+from oncelog.log_storage.directory import StorageDirectory
+from oncelog.log_storage.index import LedgerIndex
+from oncelog.log_storage.journal import GROUP_BYTES_MAX, Journal
+from oncelog.log_storage.segment_writer import DiskCalls
+from oncelog.log_storage.segments import RECORD_BYTES_MAX, Body, Record, RecordKind
+from tests.contract.small_log import CLUSTER, add, as_found, crash_image, replay, segment_files
+
+pytestmark = pytest.mark.asyncio
+WAIT_S = 20
+NEVER_IDLE_MS = 3_600_000
+
+
+class Disk:
+    """The real disk, with a gate before each sync, and errors on demand."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        #: Syncs that were begun.
+        self.entered = threading.Semaphore(0)
+        self.sync_count = 0
+        self.sync_error: OSError | None = None
+        self.write_error: OSError | None = None
+        #: Most bytes that one call writes.
+        self.write_bytes_max: int | None = None
+
+    def calls(self) -> DiskCalls:
+        return DiskCalls(write=self._write, sync=self._sync)
+
+    def _write(self, fd: int, parts: Sequence[Body], offset: int) -> int:
+        if self.write_error is not None:
+            raise self.write_error
+        if self.write_bytes_max is None:
+            return os.pwritev(fd, parts, offset)
+        return os.pwrite(fd, b"".join(parts)[: self.write_bytes_max], offset)
+
+    def _sync(self, fd: int) -> None:
+        self.sync_count += 1
+        self.entered.release()
+        assert self.gate.wait(WAIT_S), "the test forgot to open the gate"
+        if self.sync_error is not None:
+            raise self.sync_error
+        os.fdatasync(fd)
+
+    async def until_entered(self) -> None:
+        assert await asyncio.to_thread(self.entered.acquire, True, WAIT_S), "no sync was begun"
+
+    def forget(self) -> None:
+        """Count syncs from here on."""
+        while self.entered.acquire(blocking=False):
+            pass
+        self.sync_count = 0
+
+
+class Node:
+    """A journal with what it reported."""
+
+    def __init__(self, directory: StorageDirectory, disk: Disk, idle_ms: int) -> None:
+        self.directory = directory
+        self.disk = disk
+        self.index = LedgerIndex()
+        self.scanned = list(directory.scan())
+        for record in self.scanned:
+            self.index.replay(record)
+        self.synced: list[int] = []
+        self.failed: list[JournalFailed] = []
+        self._changed = asyncio.Event()
+        self.journal = Journal(
+            directory,
+            self.index,
+            loop=asyncio.get_running_loop(),
+            on_synced=self._on_synced,
+            on_failed=self._on_failed,
+            disk=disk.calls(),
+            idle_ms=idle_ms,
+        )
+
+    def _on_synced(self, lsn: int) -> None:
+        self.synced.append(lsn)
+        self._changed.set()
+
+    def _on_failed(self, error: JournalFailed) -> None:
+        self.failed.append(error)
+        self._changed.set()
+
+    async def until(self, reached: Callable[[], bool]) -> None:
+        async with asyncio.timeout(WAIT_S):
+            while not reached():
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def until_synced(self, lsn: int) -> None:
+        await self.until(lambda: self.journal.synced_lsn >= lsn)
+
+    def read(self, record: Record) -> bytes | None:
+        return self.journal.read(ledger_id=record.ledger_id, entry_id=record.entry_id)
+
+
+@contextlib.asynccontextmanager
+async def started(
+    path: Path, *, disk: Disk | None = None, idle_ms: int = NEVER_IDLE_MS, segment_bytes: int = 1 << 20
+) -> AsyncIterator[Node]:
+    directory = StorageDirectory.open(path, CLUSTER, segment_bytes=segment_bytes)
+    node = Node(directory, disk or Disk(), idle_ms)
+    node.disk.forget()
+    try:
+        yield node
+    finally:
+        node.disk.gate.set()
+        async with asyncio.timeout(WAIT_S):
+            await node.journal.close()
+        directory.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "node"
+
+
+async def test_what_was_appended_is_there_after_a_restart(path: Path) -> None:
+    """All kinds, small and large bodies, bytes and views, one by one and many at once."""
+    large = Record(RecordKind.ADD, 1, 1, memoryview(os.urandom(300_000)))
+    records = [add(1, 0), large, Record(RecordKind.FENCE, 2, 0), Record(RecordKind.RECOVERY_ADD, 2, 5, b"")]
+    async with started(path) as node:
+        assert node.journal.append(RecordKind.ADD, ledger_id=1, entry_id=0, body=records[0].body) == 1
+        assert node.journal.append_many(records[1:]) == 4
+        assert node.journal.append_many([]) == 4
+        await node.until_synced(4)
+        assert node.journal.pending_bytes == 0
+        assert [node.read(record) for record in records[:2]] == [bytes(record.body) for record in records[:2]]
+    assert replay(path) == as_found(records)
+    async with started(path) as node:
+        assert len(node.scanned) == 4
+        assert node.read(large) == large.body
+        assert node.read(records[3]) == b""
+        assert node.journal.read(ledger_id=2, entry_id=0) is None
+        assert list(node.index.ledgers()) == [1, 2]
+
+
+async def test_nothing_is_reported_before_its_sync(path: Path) -> None:
+    """While the sync runs its records are readable and pending, and no lsn is named."""
+    disk = Disk()
+    async with started(path, disk=disk) as node:
+        disk.gate.clear()
+        lsn = node.journal.append_many([add(1, 0)])
+        await disk.until_entered()
+        assert (node.synced, node.journal.synced_lsn) == ([], 0)
+        assert node.journal.pending_bytes == 28 + 40
+        assert node.read(add(1, 0)) == add(1, 0).body
+        unsynced = node.index.unsynced(1, 0)
+        assert unsynced is not None
+        assert unsynced.lsn == lsn
+        assert node.index.location(1, 0) is None
+        disk.gate.set()
+        await node.until_synced(lsn)
+        assert node.index.unsynced(1, 0) is None
+        assert node.index.location(1, 0) is not None
+
+
+async def test_the_running_sync_is_the_batching_window(path: Path) -> None:
+    """Fifty appends during one sync make one group: one more sync, one report."""
+    disk = Disk()
+    async with started(path, disk=disk) as node:
+        disk.gate.clear()
+        node.journal.append_many([add(1, 0)])
+        await disk.until_entered()
+        for entry in range(1, 51):
+            node.journal.append_many([add(1, entry)])
+        assert node.read(add(1, 50)) == add(1, 50).body
+        disk.gate.set()
+        await node.until_synced(51)
+        assert node.synced == [1, 51]
+        assert disk.sync_count == 2
+
+
+async def test_a_group_is_bounded(path: Path) -> None:
+    """What waited is split, or one slow disk would make ever larger groups and longer waits."""
+    disk = Disk()
+    async with started(path, disk=disk, segment_bytes=64 << 20) as node:
+        disk.gate.clear()
+        node.journal.append_many([add(1, 0)])
+        await disk.until_entered()
+        size = GROUP_BYTES_MAX // 2 - 100
+        node.journal.append_many([add(1, entry, size=size) for entry in range(1, 6)])
+        disk.gate.set()
+        await node.until_synced(6)
+        assert node.synced == [1, 3, 5, 6]
+
+
+async def test_a_failed_sync_stops_acknowledgements_for_good(path: Path) -> None:
+    """One error, and neither that group nor anything after it is ever reported, though the disk works again."""
+    disk = Disk()
+    async with started(path, disk=disk) as node:
+        node.journal.append_many([add(1, 0)])
+        await node.until_synced(1)
+        disk.gate.clear()
+        disk.sync_error = OSError(errno.EIO, "Input/output error")
+        node.journal.append_many([add(1, 1)])
+        await disk.until_entered()
+        await disk.until_entered()
+        node.journal.append_many([add(1, 2)])
+        disk.gate.set()
+        await node.until(lambda: bool(node.failed))
+        disk.sync_error = None
+        with pytest.raises(JournalFailed, match="Input/output error"):
+            node.journal.append_many([add(1, 3)])
+        assert node.synced == [1]
+        assert disk.sync_count == 2, "the sync was tried again"
+    assert len(node.failed) == 1
+    assert node.synced == [1]
+
+
+async def test_after_a_failed_sync_the_next_start_writes_the_tail_again(path: Path) -> None:
+    """The kernel may hold the pages as clean: reading them proves nothing, so their bytes are written once more."""
+    disk = Disk()
+    async with started(path, disk=disk) as node:
+        disk.sync_error = OSError(errno.EIO, "Input/output error")
+        node.journal.append_many([add(1, 0)])
+        await node.until(lambda: bool(node.failed))
+    written: list[bytes] = []
+
+    def write(fd: int, parts: Sequence[Body], offset: int) -> int:
+        written.append(b"".join(parts))
+        return os.pwritev(fd, parts, offset)
+
+    directory = StorageDirectory.open(path, CLUSTER)
+    assert [record.entry_id for record in directory.scan()] == [0]
+    directory.settle(DiskCalls(write=write)).close()
+    directory.close()
+    assert bytes(add(1, 0).body) in written[0]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+async def test_a_failed_write_stops_the_journal(path: Path, code: int) -> None:
+    """Also when it fails before anything was synced; a full disk is named as one."""
+    disk = Disk()
+    async with started(path, disk=disk) as node:
+        disk.write_error = OSError(code, os.strerror(code))
+        node.journal.append_many([add(1, 0)])
+        await node.until(lambda: bool(node.failed))
+        assert node.synced == []
+        assert ("disk full" in node.failed[0].message) == (code == errno.ENOSPC)
+        assert node.failed[0].details["errno"] == code
+
+
+async def test_a_write_that_falls_short_is_continued(path: Path) -> None:
+    """The system may write less than asked; the rest follows at the right place."""
+    disk = Disk()
+    records = [add(1, entry, size=9_000) for entry in range(4)]
+    async with started(path, disk=disk) as node:
+        disk.write_bytes_max = 4_099
+        node.journal.append_many(records)
+        await node.until_synced(4)
+    assert replay(path) == as_found(records)
+
+
+async def test_more_parts_than_one_call_takes(path: Path) -> None:
+    """Large bodies are written from where they are: a group of many exceeds the system's vector."""
+    records = [add(1, entry, size=5_000) for entry in range(700)]
+    async with started(path, segment_bytes=16 << 20) as node:
+        node.journal.append_many(records)
+        await node.until_synced(700)
+        assert node.read(records[699]) == records[699].body
+    assert replay(path) == as_found(records)
+
+
+async def test_an_idle_journal_vouches_for_its_last_group(path: Path, tmp_path: Path) -> None:
+    """Hazard of the last acknowledged batch: damage in it must not pass for a torn write once the node was idle."""
+    disk = Disk()
+    async with started(path, disk=disk, idle_ms=1) as node:
+        node.journal.append_many([add(1, 0), add(1, 1)])
+        await disk.until_entered()
+        await disk.until_entered()
+        await node.until_synced(2)
+        image = crash_image(path, tmp_path / "image")
+    flip_body(image)
+    with pytest.raises(DamagedSegment):
+        replay(image)
+
+
+async def test_without_the_watermark_the_same_damage_is_cut(path: Path, tmp_path: Path) -> None:
+    """The control of the test above: this is what the watermark is for."""
+    async with started(path) as node:
+        node.journal.append_many([add(1, 0), add(1, 1)])
+        await node.until_synced(2)
+        image = crash_image(path, tmp_path / "image")
+    flip_body(image)
+    assert replay(image) == []
+
+
+async def test_a_stopped_journal_has_vouched_for_everything(path: Path) -> None:
+    """Also for what was appended in the very moment of the stop."""
+    async with started(path) as node:
+        node.journal.append_many([add(1, 0)])
+    flip_body(path)
+    with pytest.raises(DamagedSegment):
+        replay(path)
+
+
+async def test_close_syncs_what_was_appended_and_refuses_more(path: Path) -> None:
+    """A stop loses nothing, and is a stop."""
+    disk = Disk()
+    async with started(path, disk=disk) as node:
+        disk.gate.clear()
+        node.journal.append_many([add(1, entry) for entry in range(10)])
+        await disk.until_entered()
+        node.journal.append_many([add(1, entry) for entry in range(10, 20)])
+        closing = asyncio.ensure_future(node.journal.close())
+        disk.gate.set()
+        await closing
+        assert node.synced[-1] == 20
+        assert node.failed == []
+        with pytest.raises(JournalFailed, match="closed"):
+            node.journal.append_many([add(1, 20)])
+    assert len(replay(path)) == 20
+
+
+async def test_rolling_goes_on_without_a_gap(path: Path) -> None:
+    """Groups of many sizes over many small segments; all of it there, before and after a restart."""
+    records = [add(entry % 3, entry // 3, size=(entry * 611) % 3_000) for entry in range(120)]
+    async with started(path, segment_bytes=8_192, idle_ms=0) as node:
+        for record in records:
+            await node.until_synced(node.journal.append_many([record]))
+        assert len(segment_files(path)) > 20
+        assert [node.read(record) for record in records] == [record.body for record in records]
+    assert replay(path) == as_found(records)
+
+
+async def test_a_failed_roll_stops_the_journal(path: Path) -> None:
+    """No room for the next segment: reported as what it is, and what was acknowledged is there at the next start."""
+    disk = Disk()
+    async with started(path, disk=disk, segment_bytes=4_096) as node:
+        await node.until_synced(node.journal.append_many([add(1, 0, size=2_000)]))
+        disk.write_error = OSError(errno.ENOSPC, "No space left on device")
+        node.journal.append_many([add(1, 1, size=2_000)])
+        await node.until(lambda: bool(node.failed))
+        assert node.synced == [1]
+    assert replay(path) == as_found([add(1, 0, size=2_000)])
+
+
+async def test_a_range_is_read_in_order_and_ends_before_a_gap(path: Path) -> None:
+    """Stored and unsynced entries alike; at least one, whatever the byte limit says."""
+    disk = Disk()
+    async with started(path, disk=disk) as node:
+        stored = [add(ledger_id, entry) for entry in range(10) for ledger_id in (1, 2)]
+        await node.until_synced(node.journal.append_many(stored))
+        disk.gate.clear()
+        node.journal.append_many([add(1, 10), add(1, 12)])
+
+        def read(first: int, entries_max: int = 100, bytes_max: int = 1 << 20) -> list[tuple[int, bytes]]:
+            return node.journal.read_range(ledger_id=1, first=first, entries_max=entries_max, bytes_max=bytes_max)
+
+        assert read(0) == [(entry, add(1, entry).body) for entry in range(11)]
+        assert [entry for entry, _ in read(3, entries_max=4)] == [3, 4, 5, 6]
+        assert [entry for entry, _ in read(3, bytes_max=100)] == [3, 4]
+        assert [entry for entry, _ in read(3, bytes_max=0)] == [3]
+        assert [entry for entry, _ in read(12)] == [12]
+        assert read(11) == []
+        assert node.index.last_entry(1) == 12
+        assert node.index.entries_count(1) == 12
+        plan = node.journal.plan_range(ledger_id=1, first=0, entries_max=100, bytes_max=1 << 20)
+        assert await asyncio.to_thread(node.journal.reader.fetch, plan) == read(0)
+
+
+async def test_a_corrupt_entry_in_a_range_is_loud(path: Path) -> None:
+    """It is neither skipped nor an end of the range."""
+    async with started(path) as node:
+        await node.until_synced(node.journal.append_many([add(1, entry) for entry in range(5)]))
+        location = node.index.location(1, 3)
+        assert location is not None
+        with segment_files(path)[0].open("r+b") as file:
+            file.seek(location.offset + 28)
+            file.write(b"?")
+        with pytest.raises(CorruptEntry) as caught:
+            node.journal.read_range(ledger_id=1, first=0, entries_max=10, bytes_max=1 << 20)
+        assert caught.value.details["entry_id"] == 3
+
+
+async def test_a_deleted_ledger_is_gone_from_the_index_also_after_a_restart(path: Path) -> None:
+    """The tombstone counts once it is durable; it comes back with the scan for whoever answers zombies."""
+    async with started(path) as node:
+        await node.until_synced(node.journal.append_many([add(1, 0), add(2, 0)]))
+        lsn = node.journal.append(RecordKind.LEDGER_DELETED, ledger_id=1)
+        await node.until_synced(lsn)
+        assert list(node.index.ledgers()) == [2]
+    async with started(path) as node:
+        assert list(node.index.ledgers()) == [2]
+        assert (RecordKind.LEDGER_DELETED, 1) in [(record.kind, record.ledger_id) for record in node.scanned]
+
+
+async def test_an_entry_appended_twice_is_one_entry(path: Path) -> None:
+    """A re-add before the first copy's sync: the index keeps the later number until that one is synced."""
+    disk = Disk()
+    async with started(path, disk=disk) as node:
+        disk.gate.clear()
+        node.journal.append_many([add(1, 0)])
+        await disk.until_entered()
+        second = node.journal.append(RecordKind.RECOVERY_ADD, ledger_id=1, entry_id=0, body=add(1, 0).body)
+        unsynced = node.index.unsynced(1, 0)
+        assert unsynced is not None
+        assert unsynced.lsn == second
+        disk.gate.set()
+        await node.until_synced(second)
+        assert node.index.entries_count(1) == 1
+        assert node.index.unsynced(1, 0) is None
+
+
+async def test_an_oversized_record_is_refused_whole(path: Path) -> None:
+    """Nothing of the list is appended, and the journal goes on."""
+    async with started(path) as node:
+        oversized = Record(RecordKind.ADD, 1, 1, bytes(RECORD_BYTES_MAX + 1))
+        with pytest.raises(InvalidArgument):
+            node.journal.append_many([add(1, 0), oversized])
+        assert node.journal.last_lsn == 0
+        assert not node.index.contains(1, 0)
+        await node.until_synced(node.journal.append_many([add(1, 0)]))
+
+
+def flip_body(path: Path) -> None:
+    """One bit of the first entry's body."""
+    file = segment_files(path)[0]
+    data = bytearray(file.read_bytes())
+    data[512 + 24 + 28 + 3] ^= 1
+    file.write_bytes(data)
