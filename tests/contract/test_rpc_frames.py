@@ -1,0 +1,140 @@
+"""Frames against the generated classes: the same bytes on the wire, and nothing but InvalidArgument for any others."""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncelog.core.errors import InvalidArgument
+from oncelog.core.ids import SessionNumber, TopicId
+from oncelog.rpc import metadata_codec, owner_codec, reader_codec, storage_codec
+from oncelog.rpc.frames import BLOBS_MAX, HEAD_BYTES_MAX, join_frame, split_frame
+from oncelog.wire import metadata_pb2, owner_pb2, storage_pb2
+
+#: Sizes around every change in the length of a length.
+SIZES = (0, 1, 127, 128, 129, 16_383, 16_384, 2_097_151, 2_097_152)
+
+DECODERS: tuple[Callable[[bytes], object], ...] = (
+    storage_codec.decode_append,
+    storage_codec.decode_append_answers,
+    storage_codec.decode_read_request,
+    storage_codec.decode_read,
+    owner_codec.decode_publish,
+    owner_codec.decode_publish_answers,
+    reader_codec.decode_read_control,
+    reader_codec.decode_reader_frame,
+    storage_codec.FENCE.decode_request,
+    metadata_codec.LOOKUP.decode_answer,
+    metadata_codec.OWNER_STREAM.decode_answer,
+)
+
+
+def test_a_joined_frame_is_what_protobuf_would_have_written() -> None:
+    """Any protobuf program must be able to talk to us: one wire format, not two."""
+    blobs = [bytes([size % 251]) * size for size in SIZES]
+    message = storage_pb2.AppendFrame(target="node", recovery=True, entries=blobs)
+    head = storage_pb2.AppendFrame(target="node", recovery=True).SerializeToString()
+    assert join_frame(head, blobs) == message.SerializeToString()
+
+
+def test_a_blob_in_pieces_is_the_same_blob() -> None:
+    """An entry's header and body need no copy to become one field."""
+    assert join_frame(b"", [(b"head", b"", b"body")]) == join_frame(b"", [b"headbody"])
+
+
+def test_what_protobuf_wrote_is_split_without_a_copy() -> None:
+    """The other direction, and the reason for it: blobs are slices of what arrived."""
+    blobs = [bytes([size % 251]) * size for size in SIZES]
+    data = storage_pb2.AppendFrame(target="node", recovery=True, entries=blobs).SerializeToString()
+    head, found = split_frame(data)
+    assert storage_pb2.AppendFrame.FromString(head) == storage_pb2.AppendFrame(target="node", recovery=True)
+    assert [bytes(blob) for blob in found] == blobs
+    assert all(blob.obj is data for blob in found)
+
+
+def test_fields_may_come_in_any_order_and_unknown_ones_pass() -> None:
+    """Protobuf promises neither order nor a closed set of fields; newer peers send more."""
+    target = storage_pb2.AppendFrame(target="node").SerializeToString()
+    recovery = storage_pb2.AppendFrame(recovery=True).SerializeToString()
+    unknown = b"\xa0\x06\x07" + b"\xa5\x06abcd" + b"\xa1\x06abcdefgh" + b"\xa2\x06\x02hi"  # field 100 of each kind
+    data = join_frame(target, [b"one"]) + unknown + join_frame(recovery, [b"two"])
+    frame = storage_codec.decode_append(data)
+    assert tuple(frame) == ("node", True, [b"one", b"two"])
+
+
+@pytest.mark.parametrize("decode", DECODERS)
+@given(data=st.binary(max_size=200))
+def test_garbage_is_an_invalid_argument(decode: Callable[[bytes], object], data: bytes) -> None:
+    """Whatever a port receives ends as the named error or as a value, and never as another exception."""
+    with suppress(InvalidArgument):
+        decode(data)
+
+
+def _publish_frame() -> bytes:
+    opening = owner_codec.OpenProducer(1, "public/default/flights", TopicId("0" * 32), "importer")
+    frame = owner_codec.PublishFrame([SessionNumber(7)] * 2, [1, 2], [b"x" * 200, b"y" * 20], [opening])
+    return owner_codec.encode_publish(frame)
+
+
+@given(data=st.data())
+def test_a_damaged_frame_is_an_invalid_argument_or_another_frame(data: st.DataObject) -> None:
+    """Damage near a valid frame reaches deeper than noise does: cut it, flip a bit, or both."""
+    frame = bytearray(_publish_frame())
+    at = data.draw(st.integers(0, len(frame) - 1))
+    frame[at] ^= 1 << data.draw(st.integers(0, 7))
+    cut = data.draw(st.integers(0, len(frame)))
+    with suppress(InvalidArgument):
+        owner_codec.decode_publish(bytes(frame[:cut]))
+
+
+@given(data=st.binary(max_size=60))
+def test_split_accepts_only_what_protobuf_accepts(data: bytes) -> None:
+    """A frame that protobuf refuses is refused here too; one that both take means the same to both."""
+    try:
+        head, blobs = split_frame(data)
+        ours = storage_pb2.AppendFrame.FromString(head)
+    except (InvalidArgument, DecodeError):
+        return
+    theirs = storage_pb2.AppendFrame.FromString(data)
+    assert [bytes(blob) for blob in blobs] == list(theirs.entries)
+    assert ours.target == theirs.target
+    assert ours.recovery == theirs.recovery
+
+
+def test_a_truncated_frame_is_an_invalid_argument_at_every_cut_inside_a_field() -> None:
+    """A cut between fields is a shorter frame, which the counts then refuse; inside a field it is refused at once."""
+    data = join_frame(b"", [b"x" * 300])
+    for cut in range(1, len(data)):
+        with pytest.raises(InvalidArgument):
+            split_frame(data[:cut])
+
+
+def test_the_number_of_blobs_is_bounded() -> None:
+    """Two bytes of frame must not buy a slice of two hundred for ever."""
+    assert len(split_frame(join_frame(b"", [b""] * BLOBS_MAX))[1]) == BLOBS_MAX
+    with pytest.raises(InvalidArgument, match="at most"):
+        split_frame(join_frame(b"", [b""] * (BLOBS_MAX + 1)))
+
+
+def test_the_head_is_bounded() -> None:
+    """What protobuf parses into objects is bounded; blobs are bounded by the frame itself."""
+    head = owner_pb2.OpenProducer(topic="x" * HEAD_BYTES_MAX).SerializeToString()
+    with pytest.raises(InvalidArgument, match="head"):
+        split_frame(owner_pb2.PublishFrame(opens=[owner_pb2.OpenProducer.FromString(head)]).SerializeToString())
+
+
+def test_bulk_fields_hold_bytes_under_number_fifteen() -> None:
+    """The reading by hand rests on this number; another field must not take it."""
+    files = (storage_pb2, owner_pb2, metadata_pb2)
+    bulk = {
+        f"{message.name}.{field.name}": field.type
+        for file in files
+        for message in file.DESCRIPTOR.message_types_by_name.values()
+        for field in message.fields
+        if field.number == 15
+    }
+    assert set(bulk) == {"AppendFrame.entries", "ReadFrame.entries", "PublishFrame.batches", "ReaderFrame.entries"}
+    assert set(bulk.values()) == {12}  # TYPE_BYTES
