@@ -8,15 +8,15 @@ Layout, little-endian, 64 bytes of header (offset, size, field):
      3 1 payload format     24 8 first sequence id    56 4 payload, bytes before compression
      4 4 CRC32C of 8..end   32 8 last sequence id     60 4 zero
 
-Then the id deltas, one varint for each message but the first: (id - previous id - 1); only when there are holes. Then the
-payload (see `columns`). The owner and the storage nodes never look inside the payload.
+Then the id deltas, one varint for each message but the first: (id - previous id - 1); only when there are holes. Then
+the payload (see `columns`). The owner and the storage nodes never look inside the payload.
 
 The checksum function is passed in: `checksum(data, value) -> int`, CRC32C in production.
 """
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from struct import Struct
 from typing import NamedTuple
 
@@ -55,7 +55,7 @@ class BatchHeader(NamedTuple):
     generation: Generation
     first: SequenceId
     last: SequenceId
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody counts with
     publish_time_ms: int
     compression: int
     payload_format: int
@@ -73,8 +73,9 @@ class BatchHeader(NamedTuple):
 
 
 def encode_deltas(ids: Sequence[int]) -> bytes:
-    """Return the delta column of ascending ids, b"" when they are dense. Raises InvalidSequenceId where they do not ascend."""
-    if ids[-1] - ids[0] == len(ids) - 1 and all(b - a == 1 for a, b in zip(ids, ids[1:], strict=False)):
+    """Return the delta column of ascending ids, b"" when they are dense. Raises InvalidSequenceId where they do not
+    ascend."""
+    if ids[-1] - ids[0] == len(ids) - 1 and all(b - a == 1 for a, b in pairwise(ids)):
         return b""
     out = bytearray()
     append = out.append
@@ -92,7 +93,8 @@ def encode_deltas(ids: Sequence[int]) -> bytes:
 
 
 def decode_ids(header: BatchHeader, deltas: Buffer) -> Sequence[int]:
-    """Return the batch's ids in order: a range when dense. Raises InvalidBatch where deltas, count and last disagree."""
+    """Return the batch's ids in order: a range when dense. Raises InvalidBatch where deltas, count and last
+    disagree."""
     if header.dense:
         return range(header.first, header.last + 1)
     if max(deltas) < 128:  # one byte each, the common case: a running sum at C speed
@@ -132,9 +134,9 @@ def encode_batch(
     """Pack one batch. first..last inclusive; deltas as `encode_deltas` gives them."""
     header = bytearray(
         _HEADER.pack(
-            MAGIC, FORMAT, compression, PayloadFormat.COLUMNS, 0, producer_id, generation, count, first, last, publish_time_ms,
-            len(deltas), len(payload), len(payload) if payload_raw_bytes is None else payload_raw_bytes, 0,
-        )
+            MAGIC, FORMAT, compression, PayloadFormat.COLUMNS, 0, producer_id, generation, count, first, last,
+            publish_time_ms, len(deltas), len(payload), len(payload) if payload_raw_bytes is None else
+            payload_raw_bytes, 0, )
     )  # fmt: skip
     crc = checksum(memoryview(header)[_CRC_START:], 0)
     if deltas:
@@ -143,30 +145,54 @@ def encode_batch(
     return b"".join((header, deltas, payload))
 
 
-def decode_batch(data: Buffer, checksum: Checksum | None) -> BatchHeader:
-    """Read and check the header of one batch that fills `data` exactly.
-
-    checksum None skips the CRC, for bytes whose entry was checked already.
-    Raises InvalidBatch on anything that contradicts itself: the bytes came from outside.
-    """
+def peek_batch(data: Buffer) -> BatchHeader:
+    """Read the header of a batch whose payload may be cut off. Raises InvalidBatch on a header that contradicts
+    itself."""
     if len(data) < HEADER_BYTES:
         raise InvalidBatch(f"a batch of {len(data)} bytes is shorter than its header of {HEADER_BYTES}", field="batch")
     (
-        magic, form, compression, payload_format, crc, pid, generation, count, first, last, publish_time_ms,
+        magic, form, compression, payload_format, _crc, pid, generation, count, first, last, publish_time_ms,
         ids_bytes, payload_bytes, raw_bytes, zero,
     ) = _HEADER.unpack_from(data)  # fmt: skip
-    if magic != MAGIC or form != FORMAT or zero or payload_format != PayloadFormat.COLUMNS or compression > Compression.ZLIB:
+    if (
+        magic != MAGIC
+        or form != FORMAT
+        or zero
+        or payload_format != PayloadFormat.COLUMNS
+        or compression > Compression.ZLIB
+    ):
         raise InvalidBatch(f"not a batch of format {FORMAT}: magic {magic:#x}, format {form}", field="batch")
-    if HEADER_BYTES + ids_bytes + payload_bytes != len(data):
-        raise InvalidBatch("the batch's lengths do not add up to its size", field="batch", limit=len(data))
     dense = last - first == count - 1
     if count < 1 or first < 0 or last > SEQUENCE_ID_MAX or last - first < count - 1 or dense != (ids_bytes == 0):
         raise InvalidBatch(f"sequence ids {first}..{last} contradict a count of {count}", field="sequence_ids")
-    if checksum is not None and checksum(memoryview(data)[_CRC_START:], 0) != crc:
-        raise InvalidBatch("the batch's checksum does not match its bytes", field="batch")
     return BatchHeader(
-        pid, generation, first, last, count, publish_time_ms, compression, payload_format, ids_bytes, payload_bytes, raw_bytes
+        pid,
+        generation,
+        first,
+        last,
+        count,
+        publish_time_ms,
+        compression,
+        payload_format,
+        ids_bytes,
+        payload_bytes,
+        raw_bytes,
     )
+
+
+def decode_batch(data: Buffer, checksum: Checksum) -> BatchHeader:
+    """Read and check one batch that fills `data` exactly, its id deltas included.
+
+    Raises InvalidBatch on anything that contradicts itself: the bytes came from outside.
+    """
+    header = peek_batch(data)
+    if header.bytes_total != len(data):
+        raise InvalidBatch("the batch's lengths do not add up to its size", field="batch", limit=len(data))
+    if checksum(memoryview(data)[_CRC_START:], 0) != _CRC.unpack_from(data, 4)[0]:
+        raise InvalidBatch("the batch's checksum does not match its bytes", field="batch")
+    if not header.dense:
+        decode_ids(header, deltas_of(header, data))
+    return header
 
 
 def deltas_of(header: BatchHeader, data: Buffer) -> Buffer:

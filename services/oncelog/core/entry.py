@@ -32,7 +32,8 @@ _CRC = Struct("<I")
 
 
 class EntryKind(IntEnum):
-    """What the body is. 4 (PRODUCER_EXPIRED) and 7 (ACK_STATE) are kept for later; a reader refuses what it does not know."""
+    """What the body is. 4 (PRODUCER_EXPIRED) and 7 (ACK_STATE) are kept for later; a reader refuses what it does not
+    know."""
 
     MESSAGES = 1
     PRODUCER_OPENED = 2
@@ -50,7 +51,7 @@ class EntryHeader(NamedTuple):
     append_time_ms: int
     base_index: int
     skip_first: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody counts with
     body_bytes: int
     topic_id: TopicId
 
@@ -67,9 +68,9 @@ def encode_header(header: EntryHeader, body: Buffer, checksum: Checksum) -> byte
     """Return the 96 bytes that go before `body` (len(body) == header.body_bytes)."""
     out = bytearray(
         _HEADER.pack(
-            MAGIC, FORMAT, header.kind, 0, 0, header.ledger_id, header.entry_id, header.last_add_confirmed, header.length,
-            header.owner_epoch, header.append_time_ms, header.base_index, header.skip_first, header.count,
-            header.body_bytes, 0, bytes.fromhex(header.topic_id),
+            MAGIC, FORMAT, header.kind, 0, 0, header.ledger_id, header.entry_id, header.last_add_confirmed,
+            header.length, header.owner_epoch, header.append_time_ms, header.base_index, header.skip_first,
+            header.count, header.body_bytes, 0, bytes.fromhex(header.topic_id),
         )
     )  # fmt: skip
     _CRC.pack_into(out, 4, checksum(body, checksum(memoryview(out)[_CRC_START:], 0)))
@@ -84,8 +85,8 @@ def peek_header(data: Buffer) -> EntryHeader:
     if len(data) < HEADER_BYTES:
         raise CorruptEntry(f"an entry of {len(data)} bytes is shorter than its header of {HEADER_BYTES}")
     (
-        magic, form, kind, zero, _crc, ledger_id, entry_id, lac, length, owner_epoch, append_time_ms, base_index, skip_first,
-        count, body_bytes, zero_too, topic_id,
+        magic, form, kind, zero, _crc, ledger_id, entry_id, lac, length, owner_epoch, append_time_ms, base_index,
+        skip_first, count, body_bytes, zero_too, topic_id,
     ) = _HEADER.unpack_from(data)  # fmt: skip
     if magic != MAGIC or form != FORMAT or zero or zero_too:
         raise CorruptEntry(f"not an entry of format {FORMAT}: magic {magic:#x}, format {form}")
@@ -139,7 +140,8 @@ class ProducerOpened(NamedTuple):
 
 
 def encode_opened(grant: ProducerOpened) -> bytes:
-    """Layout: topic id 16, producer id 8, generation 4, mode 1, pad 1, zero 2, persisted 8, name bytes 2, then the name in UTF-8."""
+    """Layout: topic id 16, producer id 8, generation 4, mode 1, pad 1, zero 2, persisted 8, name bytes 2, then the name
+    in UTF-8."""
     name = grant.name.encode()
     head = _OPENED.pack(
         bytes.fromhex(grant.topic_id), grant.producer_id, grant.generation, grant.mode, 0, grant.persisted, len(name)

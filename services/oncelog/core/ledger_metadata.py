@@ -1,7 +1,7 @@
 """The record of one ledger in ZooKeeper: /oncelog/ledgers/<id>.
 
-OPEN -> IN_RECOVERY -> CLOSED, or OPEN -> CLOSED by its writer; every step a versioned compare-and-set, and CLOSED is final:
-`end` never changes after it. Members are static: there is no ensemble change while a ledger is open.
+OPEN -> IN_RECOVERY -> CLOSED, or OPEN -> CLOSED by its writer; every step a versioned compare-and-set, and CLOSED is
+final: `end` never changes after it. Members are static: there is no ensemble change while a ledger is open.
 Source: BookKeeper's ledger metadata, without segments.
 """
 
@@ -24,7 +24,8 @@ class LedgerState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LedgerMetadata:
-    """members: incarnations of the Qw storage nodes. end, length: meaningful only when CLOSED (-1 and 0 for an empty ledger)."""
+    """members: incarnations of the Qw storage nodes. end, length: meaningful only when CLOSED (-1 and 0 for an empty
+    ledger)."""
 
     ledger_id: LedgerId
     topic_id: TopicId

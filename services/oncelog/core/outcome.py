@@ -9,7 +9,8 @@ from oncelog.core.ids import Position
 class PartKind(IntEnum):
     """STORED: written now. DUPLICATE: stored before (or by a write that was in flight), success.
 
-    BELOW_MARK: a monotonic id older than the remembered runs: success, not stored now, existence not verified (hazard 9).
+    BELOW_MARK: a monotonic id older than the remembered runs: success, not stored now, existence not verified (hazard
+    9).
     """
 
     STORED = 1
@@ -20,11 +21,12 @@ class PartKind(IntEnum):
 class Part(NamedTuple):
     """`count` consecutive messages of the batch with one fate.
 
-    position: the entry that holds them, None where not remembered. offset: batch_index of the first of them in that entry.
+    position: the entry that holds them, None where not remembered. offset: batch_index of the first of them in that
+    entry.
     """
 
     kind: PartKind
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody counts with
     position: Position | None
     offset: int
 

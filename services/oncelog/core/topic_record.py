@@ -1,8 +1,9 @@
 """The records a topic turns on in ZooKeeper: /oncelog/topics/<topic_id> and its cursors.
 
-The topic record is the ownership fence: gaining ownership (A) is a compare-and-set of owner and owner_epoch + 1 by a metadata
-replica; every later write (E, roll, trim) is the owner's own, on the version it read when it found itself named or the
-one its last write returned (hazard 1). A cursor's record names only its ledgers and the owner_epoch that may add to them.
+The topic record is the ownership fence: gaining ownership (A) is a compare-and-set of owner and owner_epoch + 1 by a
+metadata replica; every later write (E, roll, trim) is the owner's own, on the version it read when it found itself
+named or the one its last write returned (hazard 1). A cursor's record names only its ledgers and the owner_epoch that
+may add to them.
 """
 
 import json
@@ -10,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from oncelog.core.errors import CorruptEntry, InvariantViolated
-from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
+from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, Position, TopicId
 
 FORMAT = 1
 #: The cursor that holds the dedup snapshots.
@@ -40,7 +41,9 @@ class TopicRecord:
 
     def with_ledger(self, link: LedgerLink) -> "TopicRecord":
         if self.ledgers and link.ledger_id <= self.ledgers[-1].ledger_id:
-            raise InvariantViolated(f"ledger {link.ledger_id} is not above the topic's last, {self.ledgers[-1].ledger_id}")
+            raise InvariantViolated(
+                f"ledger {link.ledger_id} is not above the topic's last, {self.ledgers[-1].ledger_id}"
+            )
         return replace(self, ledgers=(*self.ledgers, link))
 
     def without_first(self, count: int) -> "TopicRecord":
@@ -49,12 +52,20 @@ class TopicRecord:
         return replace(self, ledgers=self.ledgers[count:])
 
 
+class CursorLink(NamedTuple):
+    """One ledger of the dedup cursor. base: position of the complete base snapshot it begins with, None where not
+    known."""
+
+    ledger_id: LedgerId
+    base: Position | None
+
+
 @dataclass(frozen=True, slots=True)
 class CursorRecord:
     """ledgers: ascending ids, each beginning with a base snapshot; at most the last is not CLOSED."""
 
     owner_epoch: OwnerEpoch
-    ledgers: tuple[LedgerId, ...] = ()
+    ledgers: tuple[CursorLink, ...] = ()
 
 
 def encode_topic(record: TopicRecord) -> bytes:
@@ -82,7 +93,11 @@ def decode_topic(data: bytes) -> TopicRecord:
 
 
 def encode_cursor(record: CursorRecord) -> bytes:
-    fields = {"format": FORMAT, "owner_epoch": record.owner_epoch, "ledgers": list(record.ledgers)}
+    fields = {
+        "format": FORMAT,
+        "owner_epoch": record.owner_epoch,
+        "ledgers": [[link.ledger_id, link.base] for link in record.ledgers],
+    }
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -92,6 +107,7 @@ def decode_cursor(data: bytes) -> CursorRecord:
         fields = json.loads(data)
         if fields["format"] != FORMAT:
             raise CorruptEntry(f"cursor record of format {fields['format']}: this version reads format {FORMAT}")
-        return CursorRecord(fields["owner_epoch"], tuple(fields["ledgers"]))
+        ledgers = tuple(CursorLink(ledger, Position(*base) if base else None) for ledger, base in fields["ledgers"])
+        return CursorRecord(fields["owner_epoch"], ledgers)
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptEntry(f"a cursor record cannot be read: {error!r}") from error

@@ -1,0 +1,186 @@
+"""The fold of a topic's log into what dedup must know: pid -> (name, generation, mode, persisted mark, runs, last
+activity).
+
+Rules
+- The fold takes facts and never judges: the highest mark and the first position win, whether dedup was on or off
+  (hazard 15).
+- It moves entry by entry in log order; an entry whose base_index is not the next one is a hole and stops it (hazard
+  16).
+- Everything here is durable: what is in flight lives in `dedup.DedupTable`, on top, and vanishes with a failed write.
+- Law: snapshot(P) + replay(P..end) == fold(whole log), runs older than the kept ones aside.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from oncelog.core.batch import BatchHeader, Buffer, decode_ids, deltas_of, encode_deltas, peek_batch
+from oncelog.core.entry import EntryHeader, EntryKind, ProducerOpened, SequenceMode, body_of, decode_opened
+from oncelog.core.errors import CorruptEntry, InvariantViolated, LogHole
+from oncelog.core.ids import BEFORE_ALL, NO_SEQUENCE, NOT_DEDUPLICATED, Generation, Position, ProducerId, SequenceId
+
+#: Stored batches remembered per producer. The SDK keeps at most as many in flight, so a resend is always answered
+#: exactly.
+RUNS_MAX = 64
+#: Id deltas longer than this are not kept in memory; the entry is read when they are asked for.
+RUN_DELTAS_BYTES_MAX = 8192
+
+
+class Run(NamedTuple):
+    """One stored batch of a producer, without what was skipped of it.
+
+    deltas: the ids as `encode_deltas` gives them, relative to `first`; b"" when dense, None when only the entry knows
+    them. offset: batch_index of `first` in its entry.
+    """
+
+    first: SequenceId
+    last: SequenceId
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody counts with
+    position: Position
+    offset: int
+    deltas: bytes | None
+
+    @property
+    def dense(self) -> bool:
+        return self.count == self.last - self.first + 1
+
+
+def run_of(batch: BatchHeader, deltas: Buffer, *, position: Position, above: SequenceId, skip: int) -> Run | None:
+    """Return the run of a batch's ids above the mark `above`, without its first `skip`; None when nothing is left."""
+    if skip == 0 and batch.first > above:
+        kept = bytes(deltas) if len(deltas) <= RUN_DELTAS_BYTES_MAX else None
+        return Run(batch.first, batch.last, batch.count, position, 0, kept)
+    ids = decode_ids(batch, deltas)
+    start = max(skip, bisect_right(ids, above))
+    if start >= len(ids):
+        return None
+    rest = ids[start:]
+    return Run(SequenceId(rest[0]), SequenceId(rest[-1]), len(rest), position, start, encode_deltas(rest))
+
+
+@dataclass(slots=True)
+class ProducerState:
+    """runs: ascending, at most RUNS_MAX. runs_floor: ids at or below it are older than the remembered runs."""
+
+    name: str
+    producer_id: ProducerId
+    generation: Generation
+    mode: SequenceMode
+    persisted: SequenceId = NO_SEQUENCE
+    runs: list[Run] = field(default_factory=list)
+    runs_floor: SequenceId = NO_SEQUENCE
+    last_activity_ms: int = 0
+
+    def remember(self, run: Run) -> None:
+        if run.first <= self.persisted:
+            raise InvariantViolated(f"run {run.first} is not above the persisted mark {self.persisted}")
+        self.runs.append(run)
+        self.persisted = run.last
+        if len(self.runs) > RUNS_MAX:
+            self.forget(RUNS_MAX)
+
+    def forget(self, keep: int) -> None:
+        dropped = self.runs[:-keep]
+        if dropped:
+            self.runs_floor = dropped[-1].last
+            del self.runs[: len(dropped)]
+
+
+class DedupState:
+    """The durable state of one topic, as of exactly `position`."""
+
+    def __init__(self) -> None:
+        #: {producer id: state}
+        self.producers: dict[ProducerId, ProducerState] = {}
+        #: {name: producer id}; one to one with `producers`
+        self.names: dict[str, ProducerId] = {}
+        #: the last entry folded in
+        self.position: Position = BEFORE_ALL
+        #: base_index of the next entry
+        self.next_index: int = 0
+        #: producers changed since the last complete snapshot, in order of change
+        self.dirty: dict[ProducerId, None] = {}
+
+    def fold(self, header: EntryHeader, data: Buffer) -> None:
+        """Fold one entry's bytes, whole or cut behind the id deltas. Raises LogHole or CorruptEntry, never skips."""
+        body = body_of(data)
+        if header.kind == EntryKind.MESSAGES:
+            batch = peek_batch(body)
+            self.fold_messages(header, batch, deltas_of(batch, body))
+        elif header.kind == EntryKind.PRODUCER_OPENED:
+            self.fold_opened(header, decode_opened(body))
+        else:
+            raise CorruptEntry(f"entry {header.position} is of kind {header.kind}, which this version does not know")
+
+    def fold_messages(self, header: EntryHeader, batch: BatchHeader, deltas: Buffer) -> None:
+        self._step(header)
+        if batch.producer_id == NOT_DEDUPLICATED:
+            return
+        producer = self.producers.get(batch.producer_id)
+        if producer is None or batch.generation > producer.generation:
+            raise CorruptEntry(f"entry {header.position} is of producer {batch.producer_id}, which was never granted")
+        run = run_of(batch, deltas, position=header.position, above=producer.persisted, skip=header.skip_first)
+        if run is not None:
+            producer.remember(run)
+        producer.last_activity_ms = header.append_time_ms
+        self.dirty[batch.producer_id] = None
+
+    def fold_opened(self, header: EntryHeader, grant: ProducerOpened) -> None:
+        self._step(header)
+        if grant.topic_id != header.topic_id:
+            raise CorruptEntry(f"entry {header.position} grants a producer of another topic")
+        producer = self.producers.get(grant.producer_id)
+        if producer is None:
+            if grant.name in self.names:
+                raise CorruptEntry(f"entry {header.position} binds {grant.name!r} to a second producer id")
+            producer = ProducerState(grant.name, grant.producer_id, grant.generation, grant.mode)
+            producer.persisted = producer.runs_floor = grant.persisted
+            self.producers[grant.producer_id] = producer
+            self.names[grant.name] = grant.producer_id
+        elif producer.name != grant.name or grant.generation <= producer.generation:
+            raise CorruptEntry(f"entry {header.position} grants {grant.name!r} against what the log says before it")
+        producer.generation = grant.generation
+        producer.last_activity_ms = header.append_time_ms
+        self.dirty[grant.producer_id] = None
+
+    def _step(self, header: EntryHeader) -> None:
+        if header.base_index != self.next_index or header.position <= self.position:
+            raise LogHole(
+                f"entry {header.position} begins at message {header.base_index}, but the log before it ends at "
+                f"{self.position} with message {self.next_index}: an entry between them is missing"
+            )
+        self.position = header.position
+        self.next_index = header.next_index
+
+    def restore(self, producers: Iterable[ProducerState]) -> None:
+        """Put producers of a snapshot in place of what is known of them."""
+        for producer in producers:
+            self.producers[producer.producer_id] = producer
+            self.names[producer.name] = producer.producer_id
+
+    def forget_idle_runs(self, *, before_ms: int, keep: int = 1) -> None:
+        """Producers without activity since `before_ms` keep only their latest run."""
+        for producer in self.producers.values():
+            if producer.last_activity_ms < before_ms and len(producer.runs) > keep:
+                producer.forget(keep)
+
+    def learn_deltas(self, position: Position, batch: BatchHeader, deltas: Buffer) -> None:
+        """Put the ids read from an entry into the run that stands for it."""
+        producer = self.producers.get(batch.producer_id)
+        for i, run in enumerate(producer.runs if producer else ()):
+            if producer and run.position == position:
+                ids = decode_ids(batch, deltas)[run.offset :]
+                producer.runs[i] = run._replace(deltas=encode_deltas(ids))
+
+    def check_invariants(self) -> None:
+        for pid, producer in self.producers.items():
+            if self.names.get(producer.name) != pid:
+                raise InvariantViolated(f"name {producer.name!r} and producer {pid} are not bound to each other")
+            mark = producer.runs_floor
+            for run in producer.runs:
+                if not mark < run.first <= run.last:
+                    raise InvariantViolated(f"runs of producer {pid} do not ascend at {run.first}")
+                mark = run.last
+            if mark != producer.persisted:
+                raise InvariantViolated(f"producer {pid}: persisted mark {producer.persisted}, last run ends at {mark}")

@@ -1,0 +1,50 @@
+"""What is said when a producer is opened: the request's values and the grant."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from oncelog.core.entry import SequenceMode
+from oncelog.core.ids import Generation, OwnerEpoch, ProducerId, SequenceId, SessionNumber
+
+
+class OnConflict(IntEnum):
+    """What an opening does to an instance that holds the name."""
+
+    FENCE = 1
+    REFUSE = 2
+
+
+class ProducerInstance(NamedTuple):
+    """One instance of a producer: the id that stands for its name, and its generation."""
+
+    producer_id: ProducerId
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerOpening:
+    """A producer asks for a session. `call` names this request towards the shell; name None: one is assigned.
+
+    resume: the same instance goes on after its connection broke. present: it opens by name again, proving itself
+    (hazard 11).
+    """
+
+    call: int
+    name: str | None
+    mode: SequenceMode = SequenceMode.MONOTONIC
+    on_conflict: OnConflict = OnConflict.FENCE
+    resume: ProducerInstance | None = None
+    present: ProducerInstance | None = None
+    owner_epoch_seen: OwnerEpoch = OwnerEpoch(0)
+
+
+class Granted(NamedTuple):
+    """An open session. final: last_sequence_id rests on a durable grant and no other session can change it (hazard
+    6)."""
+
+    session: SessionNumber
+    name: str
+    instance: ProducerInstance
+    last_sequence_id: SequenceId
+    final: bool

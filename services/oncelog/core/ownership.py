@@ -1,0 +1,188 @@
+"""One owner's hold on the topic record: what it read, what it writes, and when it stops for good (hazards 1 and 6).
+
+    UNREAD --record names me--> OWNED --a write not plainly OK, or anything suspicious--> SUSPECT --names me, same
+    epoch--> OWNED UNREAD | OWNED | SUSPECT --names another, or another epoch--> DEPOSED, for good
+
+Rules: every write is a compare-and-set on the version read when the record named this owner, or on the one its own last
+write returned; one write at a time; after a conflict or a lost reply the record is read again and nothing is written
+before that, and then the takeover starts again at B. Proof of ownership before a refusal is a read that shows my epoch.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
+from oncelog.core.store_status import WriteStatus
+from oncelog.core.topic_record import LedgerLink, TopicRecord
+
+# --- events
+# -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecordRead:
+    """The topic record after a sync; None: there is none."""
+
+    record: TopicRecord | None
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecordWritten:
+    status: WriteStatus
+    version: int
+
+
+# --- effects
+# ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTopicRecord:
+    """Synced, retried until answered."""
+
+    topic_id: TopicId
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTopicRecord:
+    """Attempted once, by compare-and-set from `version`."""
+
+    record: TopicRecord
+    version: int
+
+
+# --- news for the topic
+# ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """The record names this owner: begin at B. Also after a suspicion that proved false."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipConfirmed:
+    """A read asked for by `confirm` shows my epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    ledger_id: LedgerId
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """These ledgers left the list; they may be deleted now, not before."""
+
+    ledger_ids: tuple[LedgerId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Deposed:
+    reason: str
+
+
+OwnershipEffect = ReadTopicRecord | WriteTopicRecord
+OwnershipNews = Owned | OwnershipConfirmed | Linked | Trimmed | Deposed
+_Out = list[OwnershipEffect | OwnershipNews]
+
+
+class Hold(Enum):
+    UNREAD = "unread"
+    OWNED = "owned"
+    SUSPECT = "suspect"
+    DEPOSED = "deposed"
+
+
+class Ownership:
+    """The record of one topic as its owner holds it, for one owner_epoch."""
+
+    def __init__(self, topic_id: TopicId, me: Incarnation) -> None:
+        self.topic_id = topic_id
+        self.me = me
+        self.hold = Hold.UNREAD
+        self.record = TopicRecord(topic_id, "")
+        self.version = -1
+        self._reading = False
+        #: the record being written, None when no write is in flight
+        self._writing: TopicRecord | None = None
+        #: what is written next: a link goes before a trim
+        self._link: LedgerLink | None = None
+        self._trim_count = 0
+
+    @property
+    def epoch(self) -> OwnerEpoch:
+        return self.record.owner_epoch
+
+    def read(self) -> _Out:
+        """Read the record, once at a time."""
+        if self._reading or self.hold is Hold.DEPOSED:
+            return []
+        self._reading = True
+        return [ReadTopicRecord(self.topic_id)]
+
+    def suspect(self) -> _Out:
+        """Something says that another may own the topic: nothing is written until the record was read."""
+        if self.hold is Hold.OWNED:
+            self.hold = Hold.SUSPECT
+            self._link, self._trim_count = None, 0
+            # An answer to an earlier read may be older than the suspicion: ask again.
+            self._reading = False
+        return self.read()
+
+    def link(self, link: LedgerLink) -> _Out:
+        self._link = link
+        return self._write_next()
+
+    def trim(self, count: int) -> _Out:
+        """Take the first `count` ledgers off the list."""
+        self._trim_count = count
+        return self._write_next()
+
+    def _write_next(self) -> _Out:
+        if self._writing is not None or self.hold is not Hold.OWNED:
+            return []
+        if self._link is not None:
+            self._writing = self.record.with_ledger(self._link)
+        elif self._trim_count:
+            self._writing = self.record.without_first(self._trim_count)
+        else:
+            return []
+        return [WriteTopicRecord(self._writing, self.version)]
+
+    def record_read(self, event: TopicRecordRead) -> _Out:
+        """Decide from what the record says."""
+        self._reading = False
+        if self.hold is Hold.DEPOSED:
+            return []
+        record = event.record
+        if record is None:
+            return self._depose("the topic record is gone")
+        if record.owner != self.me or (self.hold is not Hold.UNREAD and record.owner_epoch != self.epoch):
+            return self._depose(f"owner_epoch {record.owner_epoch} belongs to {record.owner}")
+        if self.hold is Hold.OWNED:
+            return [OwnershipConfirmed()]
+        self.hold = Hold.OWNED
+        self.record, self.version, self._writing = record, event.version, None
+        return [Owned()]
+
+    def record_written(self, event: TopicRecordWritten) -> _Out:
+        """Take the answer to the one write in flight."""
+        written = self._writing
+        if written is None or self.hold is not Hold.OWNED:
+            return []
+        if event.status is not WriteStatus.OK:
+            return self.suspect()
+        before, self.record, self.version, self._writing = self.record, written, event.version, None
+        news: _Out
+        if self._link is not None and written.ledgers[-1] == self._link:
+            news, self._link = [Linked(self._link.ledger_id)], None
+        else:
+            news = [Trimmed(tuple(link.ledger_id for link in before.ledgers[: self._trim_count]))]
+            self._trim_count = 0
+        return news + self._write_next()
+
+    def _depose(self, reason: str) -> _Out:
+        self.hold = Hold.DEPOSED
+        return [Deposed(reason)]

@@ -1,0 +1,350 @@
+"""What an owner does with a topic from D on: opens the log (E), takes batches, rolls, snapshots, and closes cleanly.
+
+Three machines work here: the log (`topic_log` on its chain), the sessions, and the dedup cursor on a chain of its own.
+This one passes their news between them. What concerns the topic record goes up: a ledger to link, a suspicion, the end.
+
+The log's chain is OPEN while batches are taken. It closes for a roll (planned: no session ends) or because its ack
+quorum is out of reach (failed: the state returns to the fold and every session ends). Either way the next ledger is
+opened then, unless the topic is being drained.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from oncelog.core.batch import BatchHeader, Buffer, Checksum
+from oncelog.core.dedup import DedupTable
+from oncelog.core.dedup_cursor import CursorState, DedupCursor, SnapshotSettings, SnapshotTaken
+from oncelog.core.errors import NotOwner, OncelogError, SessionEnded
+from oncelog.core.ids import Incarnation, LedgerId, Position, ProducerId, SessionNumber
+from oncelog.core.ledger_chain import (
+    Chain,
+    ChainClosed,
+    ChainEffect,
+    ChainEvent,
+    ChainFailing,
+    ChainLost,
+    ChainNews,
+    ChainSettings,
+    Confirmed,
+    EntriesAnswered,
+    LedgerChain,
+    Linking,
+    MemberLost,
+    StorageNodesSeen,
+)
+from oncelog.core.opening import ProducerOpening
+from oncelog.core.openings import OpeningEffect, Openings
+from oncelog.core.sessions import Park, Sessions
+from oncelog.core.store_status import WriteStatus
+from oncelog.core.takeover import CursorRecordWritten, TakenOver, WriteCursorRecord
+from oncelog.core.topic_log import ReceivedBatch, TopicLog
+from oncelog.core.topic_record import CursorRecord, LedgerLink, TopicRecord
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """How one topic is kept. Bytes, counts and milliseconds; a ledger rolls at the first of its three limits."""
+
+    write_quorum: int = 3
+    ack_quorum: int = 2
+    ledger_bytes_max: int = 1 << 30
+    ledger_entries_max: int = 50_000
+    ledger_age_max_ms: int = 600_000
+    #: a member that leaves the oldest entry unanswered for so long is absent for the rest of the ledger
+    add_timeout_ms: int = 5_000
+    #: how long a ledger with an absent member goes on before it rolls onto a fuller set
+    rejoin_after_ms: int = 2_000
+    tick_ms: int = 250
+    retry_ms: int = 1_000
+    snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
+
+
+# --- news and effects
+# -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LinkWanted:
+    """News: the log's next ledger exists; write it into the topic record."""
+
+    link: LedgerLink
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """News: another owner may have the topic."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LastAddConfirmed:
+    """Effect: readers may go up to `position`."""
+
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerFailed:
+    """Effect, for counters and logs: the ack quorum of this ledger is out of reach."""
+
+    ledger_id: LedgerId
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteLedgers:
+    """Effect: no record names these ledgers any more."""
+
+    ledger_ids: tuple[LedgerId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicClosed:
+    """Effect: drained; another owner can take over without a recovery."""
+
+
+ServingOut = (
+    OpeningEffect | ChainEffect | WriteCursorRecord | SnapshotTaken | LinkWanted | Suspicion | LastAddConfirmed
+    | LedgerFailed | DeleteLedgers | TopicClosed
+)  # fmt: skip
+_Out = list[ServingOut]
+
+
+class Serving:
+    """One owner's log, sessions and dedup cursor, for one stretch between a takeover and its end."""
+
+    def __init__(
+        self,
+        record: TopicRecord,
+        taken: TakenOver,
+        settings: TopicSettings,
+        checksum: Checksum,
+        *,
+        nodes: StorageNodesSeen,
+        first_session: SessionNumber,
+        judging: bool,
+        now_ms: int,
+    ) -> None:
+        def chain(which: Chain, last: LedgerId) -> LedgerChain:
+            quorums = (settings.write_quorum, settings.ack_quorum)
+            who = ChainSettings(which, record.topic_id, record.owner_epoch, *quorums, checksum)
+            return LedgerChain(who, last_ledger=last, nodes=nodes)
+
+        last_log = record.ledgers[-1].ledger_id if record.ledgers else LedgerId(-1)
+        last_cursor = taken.cursor.ledgers[-1].ledger_id if taken.cursor.ledgers else LedgerId(-1)
+        self.settings = settings
+        self.checksum = checksum
+        self.log = TopicLog(chain(Chain.LOG, last_log), DedupTable(taken.state, judging=judging))
+        self.sessions = Sessions(self.log, first_session=first_session)
+        self.openings = Openings(record.topic_id, record.owner_epoch, self.sessions)
+        self.cursor = DedupCursor(
+            chain(Chain.DEDUP, last_cursor), taken.cursor, settings.snapshot, loaded=taken.loaded, now_ms=now_ms
+        )
+        self.cursor.entries_since = taken.replayed_entries
+        #: (version of the cursor's record, the record being written)
+        self._cursor_write: tuple[int, CursorRecord | None] = (taken.cursor_version, None)
+        self._opened_ms = now_ms
+        self.draining = False
+        #: the drain has closed the log and waits for the snapshot
+        self._finishing = False
+
+    # --- the topic calls
+    # -------------------------------------------------------------------------------------------------
+
+    def start(self, now_ms: int) -> _Out:
+        """Mark E begins."""
+        return self._news(self.log.chain.open_next(), now_ms)
+
+    def linked(self, now_ms: int) -> _Out:
+        """The topic record names the log's new ledger: serve."""
+        self.log.chain.linked()
+        self._opened_ms = now_ms
+        if self.draining:
+            return self._news(self.log.chain.roll(), now_ms)
+        return self._after([*self.openings.retry(now_ms), *self.sessions.retry(Park.ROLL, now_ms)], now_ms)
+
+    def receive(self, session: SessionNumber, batches: list[ReceivedBatch], now_ms: int) -> _Out:
+        return self._after(self.sessions.receive(session, batches, now_ms), now_ms)
+
+    def opening(self, event: ProducerOpening, now_ms: int) -> _Out:
+        return self._after(self.openings.open(event, now_ms), now_ms)
+
+    def allocated(self, call: int, pid: ProducerId, now_ms: int) -> _Out:
+        return self._after(self.openings.allocated(call, pid, now_ms), now_ms)
+
+    def ownership_confirmed(self, now_ms: int) -> _Out:
+        effects = [*self.openings.ownership_confirmed(now_ms), *self.sessions.ownership_confirmed(now_ms)]
+        return self._after(effects, now_ms)
+
+    def learned(self, position: Position, header: BatchHeader, deltas: Buffer, now_ms: int) -> _Out:
+        return self._after(self.sessions.learned(position, header, deltas, now_ms), now_ms)
+
+    def drain(self, now_ms: int) -> _Out:
+        """Close cleanly; TopicClosed follows."""
+        if self.draining:
+            return []
+        self.draining = True
+        return self._news(self.log.chain.roll(), now_ms)
+
+    def end(self, error: OncelogError) -> _Out:
+        """The topic is not served here any more: nothing in flight is decided, every session ends."""
+        given_up = self.log.rollback()
+        return [
+            *self.openings.given_up(given_up, error),
+            *self.sessions.end_all(error),
+            *self.openings.refuse_all(error),
+        ]
+
+    def see(self, nodes: StorageNodesSeen, now_ms: int) -> _Out:
+        """A newer view of the storage nodes, for both chains."""
+        return self._news(self.log.chain.see(nodes), now_ms) + self._news(self.cursor.chain.see(nodes), now_ms)
+
+    def chain_event(self, event: ChainEvent, now_ms: int) -> _Out:
+        """Give a completion to the chain it belongs to."""
+        if isinstance(event, EntriesAnswered | MemberLost):
+            writer = self.cursor.chain.writer
+            dedup = writer is not None and event.ledger_id == writer.ledger_id
+        else:
+            dedup = event.chain is Chain.DEDUP
+        chain = self.cursor.chain if dedup else self.log.chain
+        return self._news(chain.handle(event), now_ms)
+
+    def cursor_written(self, event: CursorRecordWritten, now_ms: int) -> _Out:
+        """The answer to the link of a cursor ledger."""
+        _, written = self._cursor_write
+        if written is None:
+            return []
+        if event.status is not WriteStatus.OK:
+            return [Suspicion("the dedup cursor's record was written by another, or the reply was lost")]
+        self._cursor_write = (event.version, None)
+        gone = self.cursor.linked(written)
+        self.cursor.chain.linked()
+        out: _Out = [DeleteLedgers(tuple(gone))] if gone else []
+        effects = self.cursor.opened(self.log.table.state, self.checksum, now_ms)
+        return out + self._news(effects, now_ms)
+
+    # --- time
+    # --------------------------------------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> _Out:
+        """Stalled members, rolls by age, snapshots by time."""
+        out: _Out = []
+        for chain in (self.log.chain, self.cursor.chain):
+            for member in (
+                chain.writer.laggards(before_ms=now_ms - self.settings.add_timeout_ms) if chain.writer else []
+            ):
+                assert chain.writer is not None
+                out += self._news(chain.handle(MemberLost(chain.writer.ledger_id, member)), now_ms)
+        if self._roll_due(now_ms):
+            out += self._news(self.log.chain.roll(), now_ms)
+        return out + self._snapshot_if_due(now_ms)
+
+    def _roll_due(self, now_ms: int) -> bool:
+        writer = self.log.chain.writer
+        if writer is None or not self.log.open:
+            return False
+        s, age = self.settings, now_ms - self._opened_ms
+        if writer.length >= s.ledger_bytes_max or writer.next_entry >= s.ledger_entries_max:
+            return True
+        if writer.next_entry and age >= s.ledger_age_max_ms:
+            return True
+        return age >= s.rejoin_after_ms and self._fuller_set(writer.metadata.members, writer.present)
+
+    def _fuller_set(self, members: Sequence[Incarnation], present: Sequence[Incarnation]) -> bool:
+        """A member is absent and a live node could take its place in the next ledger (hazard 8)."""
+        absent = [m for m in members if m not in present]
+        return bool(absent) and any(n not in present for n in self.log.chain.nodes.live)
+
+    def _snapshot_if_due(self, now_ms: int) -> _Out:
+        state = self.log.table.state
+        if self.draining or not self.cursor.due(state, now_ms):
+            return []
+        return self._news(self.cursor.begin(state, self.checksum, now_ms), now_ms)
+
+    # --- news between the machines
+    # -------------------------------------------------------------------------------------------
+
+    def _after(self, effects: Sequence[OpeningEffect], now_ms: int) -> _Out:
+        """What every step that may append or answer ends with."""
+        out: _Out = [*effects, *self.log.flush(), *self.sessions.take_answers()]
+        if self._roll_due(now_ms):
+            out += self._news(self.log.chain.roll(), now_ms)
+        return out
+
+    def _news(
+        self, news: list[ChainEffect | ChainNews] | list[ChainEffect | ChainNews | SnapshotTaken], now_ms: int
+    ) -> _Out:
+        out: _Out = []
+        for item in news:
+            match item:
+                case Linking():
+                    out += self._linking(item)
+                case Confirmed(chain=Chain.LOG):
+                    entries = self.log.confirmed(item.last_add_confirmed)
+                    self.cursor.entries_since += len(entries)
+                    out.append(LastAddConfirmed(Position(item.ledger_id, item.last_add_confirmed)))
+                    self.sessions.settle(entries)
+                    out += self._after(self.openings.settle(entries, now_ms), now_ms)
+                    out += self._snapshot_if_due(now_ms)
+                case Confirmed():
+                    out += self._news(self.cursor.confirmed(item.last_add_confirmed, now_ms), now_ms)
+                case SnapshotTaken():
+                    out.append(item)
+                    if self._finishing:
+                        out += self._news(self.cursor.chain.roll(), now_ms)
+                case ChainFailing():
+                    out.append(LedgerFailed(item.ledger_id))
+                case ChainClosed(chain=Chain.LOG):
+                    out += self._log_closed(item, now_ms)
+                case ChainClosed():
+                    out += self._cursor_closed(item, now_ms)
+                case ChainLost():
+                    out.append(Suspicion(item.reason))
+                case _:
+                    out.append(cast("ServingOut", item))
+        return out
+
+    def _linking(self, item: Linking) -> _Out:
+        if item.chain is Chain.LOG:
+            return [LinkWanted(LedgerLink(item.ledger_id, self.log.next_index))]
+        version, _ = self._cursor_write
+        record = self.cursor.record_with(item.ledger_id)
+        self._cursor_write = (version, record)
+        return [WriteCursorRecord(record, version)]
+
+    def _log_closed(self, item: ChainClosed, now_ms: int) -> _Out:
+        out: _Out = []
+        if item.failed:
+            given_up = self.log.rollback()
+            error = SessionEnded("a write failed: open again and resend what is pending")
+            out += [*self.openings.given_up(given_up, error), *self.sessions.end_all(error)]
+        if not self.draining:
+            return out + self._news(self.log.chain.open_next(), now_ms)
+        out += self.end(NotOwner("the topic is being moved: look it up again"))
+        self._finishing = True
+        state, (position, _) = self.log.table.state, self.cursor.taken
+        if self.cursor.state is not CursorState.IDLE:
+            return out
+        if state.position == position:
+            return out + self._finish(now_ms)
+        return out + self._news(self.cursor.begin(state, self.checksum, now_ms), now_ms)
+
+    def _finish(self, now_ms: int) -> _Out:
+        if self.cursor.chain.open:
+            return self._news(self.cursor.chain.roll(), now_ms)
+        return [TopicClosed()]
+
+    def _cursor_closed(self, item: ChainClosed, now_ms: int) -> _Out:
+        if self._finishing and (item.failed or self.cursor.state is CursorState.IDLE):
+            # Without a last snapshot the next owner only replays more.
+            return [TopicClosed()]
+        if item.failed:
+            self.cursor.interrupted(self.log.table.state, now_ms)
+            return []
+        return self._news(self.cursor.chain.open_next(), now_ms)
+
+    def check_invariants(self) -> None:
+        self.log.check_invariants()
+        self.cursor.chain.check_invariants()
+        self.log.table.state.check_invariants()

@@ -1,0 +1,396 @@
+"""One topic at its owner: routes each event to the core it belongs to, and moves between the phases.
+
+    IDLE --assigned--> READING --record names me--> RECOVERING (B, C, D) --> OPENING (E) --linked--> SERVING
+    SERVING --ledger failed or rolled--> (the chain closes and opens the next one) --> SERVING
+    RECOVERING | OPENING | SERVING --suspicion--> READING --still mine--> RECOVERING, else DEPOSED
+    RECOVERING --failed, still mine--> WAITING (said loudly) --timer--> READING
+    SERVING --drain--> CLOSING (last answers, last snapshot, both ledgers closed) --> CLOSED
+
+Rules: the owner acknowledges only between E and the first sign that it may be deposed; there is one path for every
+failure of a write: close, roll back to the fold, end every session, open the next ledger, let clients resend (rule 6).
+`handle` is called on the one task of the topic; `now_ms` is that event's time.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import cast
+
+from oncelog.core.batch import BatchHeader, Buffer, Checksum
+from oncelog.core.errors import NotOwner, SessionEnded
+from oncelog.core.ids import Incarnation, Position, ProducerId, SessionNumber, TopicId
+from oncelog.core.ledger_chain import ChainEvent, EntriesAnswered, MemberLost, StorageNodesSeen
+from oncelog.core.opening import ProducerOpening
+from oncelog.core.openings import AnswerOpen
+from oncelog.core.ownership import (
+    Deposed,
+    Linked,
+    Owned,
+    Ownership,
+    OwnershipConfirmed,
+    OwnershipEffect,
+    OwnershipNews,
+    TopicRecordRead,
+    TopicRecordWritten,
+    Trimmed,
+)
+from oncelog.core.serving import DeleteLedgers, LinkWanted, Serving, ServingOut, Suspicion, TopicClosed, TopicSettings
+from oncelog.core.sessions import ConfirmOwnership
+from oncelog.core.takeover import (
+    CursorRecordWritten,
+    TakenOver,
+    Takeover,
+    TakeoverEffect,
+    TakeoverEvent,
+    TakeoverFailed,
+    TakeoverNews,
+)
+from oncelog.core.topic_log import ReceivedBatch
+
+# --- events
+# -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAssigned:
+    """Somebody says that this owner was given the topic; the record decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchesReceived:
+    """Batches of one session, in order, checksums verified."""
+
+    session: SessionNumber
+    batches: list[ReceivedBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionClosed:
+    """The client closed the session, or its stream broke."""
+
+    session: SessionNumber
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdAllocated:
+    call: int
+    producer_id: ProducerId
+
+
+@dataclass(frozen=True, slots=True)
+class EntryIdsRead:
+    """The batch header and id deltas of the entry asked for by ReadEntryIds."""
+
+    position: Position
+    header: BatchHeader
+    deltas: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class HigherEpochSeen:
+    """A client showed an owner_epoch above this one's."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgingSwitched:
+    """Deduplication was switched on or off for this topic."""
+
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TrimWanted:
+    """Messages in ledgers that end before `before` may go, as far as the kept snapshots allow."""
+
+    before: Position
+
+
+@dataclass(frozen=True, slots=True)
+class DrainWanted:
+    """Close cleanly: answer what is in flight, write a snapshot, close both ledgers."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """`tick` or `retry`."""
+
+    key: str
+
+
+TopicEvent = (
+    TopicAssigned | TopicRecordRead | TopicRecordWritten | ProducerOpening | BatchesReceived | SessionClosed
+    | ProducerIdAllocated | EntryIdsRead | HigherEpochSeen | JudgingSwitched | TrimWanted | DrainWanted | TimerFired
+    | StorageNodesSeen | ChainEvent | TakeoverEvent
+)  # fmt: skip
+
+# --- effects
+# ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimer:
+    key: str
+    after_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Mark E: the owner serves from here on. log_end: last position taken over."""
+
+    log_end: Position
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFailed:
+    """The takeover stops loudly and is tried again later; nothing is served meanwhile."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeposed:
+    """This owner is done with the topic, for good at this epoch."""
+
+    reason: str
+
+
+TopicEffect = StartTimer | Served | TopicFailed | TopicDeposed | OwnershipEffect | ServingOut | TakeoverEffect
+_News = TopicEffect | OwnershipNews | TakeoverNews
+_Out = list[TopicEffect]
+
+
+class Phase(Enum):
+    IDLE = "idle"
+    READING = "reading"
+    RECOVERING = "recovering"
+    OPENING = "opening"
+    SERVING = "serving"
+    WAITING = "waiting"
+    CLOSED = "closed"
+    DEPOSED = "deposed"
+
+
+class Topic:
+    """Takes one event at a time and returns the effects to perform."""
+
+    def __init__(
+        self,
+        topic_id: TopicId,
+        me: Incarnation,
+        settings: TopicSettings,
+        checksum: Checksum,
+        *,
+        first_session: SessionNumber,
+        nodes: StorageNodesSeen,
+        judging: bool = True,
+    ) -> None:
+        self.phase = Phase.IDLE
+        self.ownership = Ownership(topic_id, me)
+        self.settings = settings
+        self.checksum = checksum
+        self.nodes = nodes
+        self.judging = judging
+        self.takeover: Takeover | None = None
+        self.serving: Serving | None = None
+        #: openings that came before the topic serves
+        self.early: list[ProducerOpening] = []
+        self._next_session = first_session
+
+    def handle(self, event: TopicEvent, *, now_ms: int) -> _Out:
+        """Take one event and return what to do; an event that came too late is ignored."""
+        if self.phase in (Phase.DEPOSED, Phase.CLOSED):
+            return self._refuse(event)
+        match event:
+            case TopicAssigned():
+                return self._assigned()
+            case TopicRecordRead():
+                return self._route(self.ownership.record_read(event), now_ms)
+            case TopicRecordWritten():
+                return self._route(self.ownership.record_written(event), now_ms)
+            case StorageNodesSeen():
+                self.nodes = event
+                return self._route(self.serving.see(event, now_ms), now_ms) if self.serving else []
+            case HigherEpochSeen():
+                return self._route(self.ownership.suspect(), now_ms) if self.serving else []
+            case JudgingSwitched():
+                return self._switch(event.on)
+            case DrainWanted():
+                return self._drain(now_ms)
+            case TimerFired():
+                return self._timer(event.key, now_ms)
+            case ProducerOpening() if self.serving is None:
+                self.early.append(event)
+                return []
+            case _ if self.serving is not None:
+                return self._route(self._serve(self.serving, event, now_ms), now_ms)
+            case _:
+                return self._recover(event, now_ms)
+
+    def _serve(self, serving: Serving, event: TopicEvent, now_ms: int) -> list[ServingOut]:
+        """Events of a topic whose state is here."""
+        match event:
+            case BatchesReceived():
+                return serving.receive(event.session, event.batches, now_ms)
+            case _ if isinstance(event, ChainEvent):
+                return serving.chain_event(event, now_ms)
+            case ProducerOpening():
+                return serving.opening(event, now_ms)
+            case SessionClosed():
+                serving.sessions.close(event.session)
+                return []
+            case ProducerIdAllocated():
+                return serving.allocated(event.call, event.producer_id, now_ms)
+            case EntryIdsRead():
+                return serving.learned(event.position, event.header, event.deltas, now_ms)
+            case CursorRecordWritten():
+                return serving.cursor_written(event, now_ms)
+            case TrimWanted():
+                return cast("list[ServingOut]", self._trim(serving, event))
+            case _:
+                return []
+
+    def _recover(self, event: TopicEvent, now_ms: int) -> _Out:
+        if self.takeover is None or isinstance(event, EntriesAnswered | MemberLost | BatchesReceived | SessionClosed):
+            return []
+        return self._route(self.takeover.handle(cast("TakeoverEvent", event)), now_ms)
+
+    # --- phases
+    # ----------------------------------------------------------------------------------------------------------
+
+    def _assigned(self) -> _Out:
+        """Told again while it is held, only a newer epoch would say something: the record says which."""
+        if self.phase is Phase.IDLE:
+            self.phase = Phase.READING
+        return cast("_Out", self.ownership.read())
+
+    def _route(
+        self, news: Sequence[ServingOut | TakeoverEffect | TakeoverNews | OwnershipEffect | OwnershipNews], now_ms: int
+    ) -> _Out:
+        """Perform the news that concern the topic itself; the rest are effects."""
+        out: _Out = []
+        for item in news:
+            match item:
+                case Owned():
+                    out += self._begin(now_ms)
+                case OwnershipConfirmed() if self.serving is not None:
+                    out += self._route(self.serving.ownership_confirmed(now_ms), now_ms)
+                case OwnershipConfirmed():
+                    pass
+                case Linked():
+                    out += self._linked(now_ms)
+                case Trimmed():
+                    out.append(DeleteLedgers(item.ledger_ids))
+                case Deposed():
+                    out += self._end(Phase.DEPOSED, item.reason)
+                case LinkWanted():
+                    out += self._route(self.ownership.link(item.link), now_ms)
+                case Suspicion():
+                    out += self._route(self.ownership.suspect(), now_ms)
+                case ConfirmOwnership():
+                    out += self._route(self.ownership.read(), now_ms)
+                case TakenOver():
+                    out += self._taken_over(item, now_ms)
+                case TakeoverFailed():
+                    self.takeover = None
+                    self.phase = Phase.WAITING
+                    out += [TopicFailed(item.reason), StartTimer("retry", self.settings.retry_ms)]
+                    out += self._route(self.ownership.suspect(), now_ms)
+                case TopicClosed():
+                    self.phase = Phase.CLOSED
+                    self.serving = None
+                    out.append(item)
+                case _:
+                    out.append(cast("TopicEffect", item))
+        return out
+
+    def _begin(self, now_ms: int) -> _Out:
+        """The record names this owner: start at B, whatever was going on before."""
+        out = self._leave(SessionEnded("the topic is being recovered: open again and resend what is pending"))
+        if self.phase is Phase.WAITING:
+            return out
+        self.phase = Phase.RECOVERING
+        self.takeover = Takeover(self.ownership.record, checksum=self.checksum)
+        return out + self._route(self.takeover.start(), now_ms)
+
+    def _taken_over(self, taken: TakenOver, now_ms: int) -> _Out:
+        self.takeover = None
+        self.phase = Phase.OPENING
+        self.serving = Serving(
+            self.ownership.record,
+            taken,
+            self.settings,
+            self.checksum,
+            nodes=self.nodes,
+            first_session=self._next_session,
+            judging=self.judging,
+            now_ms=now_ms,
+        )
+        return self._route(self.serving.start(now_ms), now_ms)
+
+    def _linked(self, now_ms: int) -> _Out:
+        if self.serving is None:
+            return []
+        out: _Out = []
+        if self.phase is Phase.OPENING:
+            self.phase = Phase.SERVING
+            out += [Served(self.serving.log.table.state.position), StartTimer("tick", self.settings.tick_ms)]
+        early, self.early = self.early, []
+        out += self._route(self.serving.linked(now_ms), now_ms)
+        for opening in early:
+            out += self.handle(opening, now_ms=now_ms)
+        return out
+
+    def _leave(self, error: NotOwner | SessionEnded) -> _Out:
+        """End what was served here; session numbers go on upwards."""
+        if self.serving is None:
+            return []
+        serving, self.serving = self.serving, None
+        self._next_session = serving.sessions.next_session
+        return cast("_Out", serving.end(error))
+
+    def _end(self, phase: Phase, reason: str) -> _Out:
+        self.phase = phase
+        self.takeover = None
+        error = NotOwner(f"this process does not own the topic any more: {reason}")
+        out = self._leave(error)
+        early, self.early = self.early, []
+        return [*out, *(AnswerOpen(opening.call, error) for opening in early), TopicDeposed(reason)]
+
+    def _refuse(self, event: TopicEvent) -> _Out:
+        if isinstance(event, ProducerOpening):
+            return [AnswerOpen(event.call, NotOwner("this process does not own the topic: look it up again"))]
+        return []
+
+    def _drain(self, now_ms: int) -> _Out:
+        if self.phase is Phase.SERVING and self.serving is not None:
+            return self._route(self.serving.drain(now_ms), now_ms)
+        return [*self._end(Phase.CLOSED, "the process is draining"), TopicClosed()]
+
+    def _timer(self, key: str, now_ms: int) -> _Out:
+        if key == "retry":
+            if self.phase is not Phase.WAITING:
+                return []
+            self.phase = Phase.READING
+            return self._route(self.ownership.suspect(), now_ms)
+        if self.serving is None or self.phase is not Phase.SERVING:
+            return []
+        return [StartTimer("tick", self.settings.tick_ms), *self._route(self.serving.tick(now_ms), now_ms)]
+
+    def _switch(self, on: bool) -> _Out:
+        self.judging = on
+        if self.serving is not None:
+            self.serving.log.table.judging = on
+        return []
+
+    def _trim(self, serving: Serving, event: TrimWanted) -> list[OwnershipEffect | OwnershipNews]:
+        """Ledgers that end before both `before` and the trim bound leave the list, never the last one."""
+        bound = serving.cursor.trim_bound()
+        if bound is None:
+            return []
+        limit = min(bound, event.before).ledger_id
+        gone = [link for link in self.ownership.record.ledgers[:-1] if link.ledger_id < limit]
+        return self.ownership.trim(len(gone)) if gone else []
+
+    def check_invariants(self) -> None:
+        if self.serving is not None:
+            self.serving.check_invariants()
