@@ -1,0 +1,134 @@
+"""Names of tenants, namespaces, topics and producers: what is legal, and the short forms people type.
+
+A topic is `tenant/namespace/name`; `name` alone stands for `public/default/name`, and a leading `persistent://` is
+accepted and dropped. A part of a partitioned topic is `name-partition-N`. Each element of a topic name is 1 to 255
+characters of `A-Z a-z 0-9 _ - = : .` and neither `.` nor `..`: it becomes a path element in ZooKeeper.
+A producer name is 1 to 255 printable characters of any script, at most 1000 bytes in UTF-8.
+Source: Pulsar's NamedEntity and topic names.
+"""
+
+import re
+from dataclasses import dataclass
+
+from oncelog.core.errors import InvalidName
+
+DEFAULT_TENANT = "public"
+DEFAULT_NAMESPACE = "default"
+PART_CHARACTERS_MAX = 255
+PRODUCER_CHARACTERS_MAX = 255
+PRODUCER_BYTES_MAX = 1000
+#: No part number has more digits, so it always fits 31 bits.
+_PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})", re.ASCII)
+_PART = re.compile(r"[-=:.\w]+", re.ASCII)
+_SCHEME = "persistent://"
+_SHOWN_CHARACTERS = 60
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class NamespaceName:
+    """`tenant/namespace`, both valid."""
+
+    tenant: str
+    namespace: str
+
+    def __str__(self) -> str:
+        return f"{self.tenant}/{self.namespace}"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicName:
+    """A valid topic name. partition: N of `local-partition-N`, None for a topic that is no part of another."""
+
+    tenant: str
+    namespace: str
+    local: str
+    partition: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.tenant}/{self.namespace}/{self.local_full}"
+
+    @property
+    def local_full(self) -> str:
+        """The last element of the name, with the part's suffix."""
+        return self.local if self.partition is None else f"{self.local}-partition-{self.partition}"
+
+    @property
+    def namespace_name(self) -> NamespaceName:
+        return NamespaceName(self.tenant, self.namespace)
+
+
+def parse_topic(text: str) -> TopicName:
+    """Read a topic name in any accepted form. Raises InvalidName, whose details name the field and the limit."""
+    parts = _split(text, field="topic")
+    if len(parts) == 1:
+        parts = [DEFAULT_TENANT, DEFAULT_NAMESPACE, *parts]
+    if len(parts) != 3:
+        raise InvalidName(f"topic must be `name` or `tenant/namespace/name`, not {_shown(text)}", field="topic")
+    tenant = check_part(parts[0], field="tenant")
+    namespace = check_part(parts[1], field="namespace")
+    local = check_part(parts[2], field="topic")
+    match = _PARTITION.fullmatch(local)
+    if match is None:
+        return TopicName(tenant, namespace, local)
+    return TopicName(tenant, namespace, match[1], int(match[2]))
+
+
+def parse_namespace(text: str) -> NamespaceName:
+    """Read `tenant/namespace`, or `namespace` for `public/namespace`. Raises InvalidName."""
+    parts = _split(text, field="namespace")
+    if len(parts) == 1:
+        parts = [DEFAULT_TENANT, *parts]
+    if len(parts) != 2:
+        raise InvalidName(f"namespace must be `tenant/namespace`, not {_shown(text)}", field="namespace")
+    return NamespaceName(check_part(parts[0], field="tenant"), check_part(parts[1], field="namespace"))
+
+
+def check_part(text: str, *, field: str) -> str:
+    """Return one element of a topic name when it is legal. Raises InvalidName naming `field` and the limit."""
+    if not text:
+        raise InvalidName(f"{field} is empty; it needs 1 to {PART_CHARACTERS_MAX} characters", field=field, limit=1)
+    if len(text) > PART_CHARACTERS_MAX:
+        raise InvalidName(
+            f"{field} has {len(text)} characters, at most {PART_CHARACTERS_MAX} are allowed",
+            field=field,
+            limit=PART_CHARACTERS_MAX,
+        )
+    if _PART.fullmatch(text) is None:
+        raise InvalidName(f"{field} {_shown(text)} has a character outside A-Z a-z 0-9 _ - = : .", field=field)
+    if text in {".", ".."}:
+        raise InvalidName(f"{field} may not be {text!r}", field=field)
+    return text
+
+
+def check_producer_name(name: str) -> str:
+    """Return a producer's name when it is legal. Raises InvalidName naming the limit it breaks."""
+    field = "producer_name"
+    if not isinstance(name, str):
+        raise InvalidName(f"{field} must be a string, not {type(name).__name__}", field=field)
+    if not name:
+        raise InvalidName(f"{field} is empty; leave it out to have one assigned", field=field, limit=1)
+    if len(name) > PRODUCER_CHARACTERS_MAX:
+        raise InvalidName(
+            f"{field} has {len(name)} characters, at most {PRODUCER_CHARACTERS_MAX} are allowed",
+            field=field,
+            limit=PRODUCER_CHARACTERS_MAX,
+        )
+    if not name.isprintable():
+        raise InvalidName(f"{field} {_shown(name)} has a control or unprintable character", field=field)
+    if len(name.encode()) > PRODUCER_BYTES_MAX:
+        raise InvalidName(
+            f"{field} has more than {PRODUCER_BYTES_MAX} bytes in UTF-8", field=field, limit=PRODUCER_BYTES_MAX
+        )
+    return name
+
+
+def _split(text: str, *, field: str) -> list[str]:
+    if not isinstance(text, str):
+        raise InvalidName(f"{field} must be a string, not {type(text).__name__}", field=field)
+    # Four elements are enough to refuse; a hostile name of a million slashes costs nothing.
+    return text.removeprefix(_SCHEME).split("/", 3)
+
+
+def _shown(text: str) -> str:
+    """The name as an error may show it: escaped and cut."""
+    return ascii(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…")

@@ -1,0 +1,268 @@
+"""How a producer gets its session: find the owner, ask it, try again. The half of `producer_session` that knows owners.
+
+    LOOKING_UP -> ASKING -> GRANTED
+        ^           |          |
+        +-- WAITING-+----------+      each new try is an attempt with a number of its own
+
+Rules
+- Completions name their attempt; those of an older one are dropped.
+- The highest owner_epoch ever seen is kept and told to every owner; whatever carries a lower one is not believed
+  (hazard 6).
+- The first opening makes a new instance. A living one resumes with (producer id, generation), or opens by name again
+  and presents both once its id is unknown (hazard 11).
+- The first retry after a success is at once, the next ones after 20 ms growing by half up to 1 s; the shell adds the
+  jitter.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from oncelog.core.entry import SequenceMode
+from oncelog.core.errors import InvariantViolated, OncelogError
+from oncelog.core.ids import Generation, OwnerEpoch, ProducerId, SequenceId, SessionNumber
+from oncelog.core.pending_batches import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_COUNT_MAX, PENDING_BYTES_MAX
+
+RETRY_MS_MIN = 20
+#: Growing by half and not twofold: what ends between two tries is noticed after a third of its length at most.
+RETRY_GROWTH = 1.5
+RETRY_MS_MAX = 1_000
+OPEN_TIMEOUT_MS = 5_000
+MESSAGE_BYTES_MAX = 5 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """name None: the owner assigns one. initial_sequence_id: the last id used; None: go on where the log ends.
+
+    refuse_if_busy: ProducerBusy instead of fencing a connected holder. send_timeout_ms None: for ever.
+    """
+
+    name: str | None = None
+    mode: SequenceMode = SequenceMode.MONOTONIC
+    refuse_if_busy: bool = False
+    initial_sequence_id: int | None = None
+    send_timeout_ms: int | None = None
+    pending_bytes_max: int = PENDING_BYTES_MAX
+    in_flight_count_max: int = IN_FLIGHT_COUNT_MAX
+    in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX
+    #: an owner that leaves everything unanswered for so long is given up
+    answer_timeout_ms: int = 30_000
+
+
+class Instance(NamedTuple):
+    """What proves to an owner that a producer is the one it says it is."""
+
+    producer_id: ProducerId
+    generation: Generation
+
+
+class TimerKind(Enum):
+    RETRY = "retry"
+    OPEN = "open"
+    ANSWER = "answer"
+    SEND = "send"
+
+
+class TimerKey(NamedTuple):
+    """number: the attempt; of SEND, the request."""
+
+    kind: TimerKind
+    number: int
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerFound:
+    """The answer to LookUp: the shell has a stream to the owner."""
+
+    attempt: int
+    owner_epoch: OwnerEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class LookUpFailed:
+    """The other answer to LookUp: the owner is not known, or not reached."""
+
+    attempt: int
+    error: OncelogError
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerGranted:
+    """The answer to OpenProducer. last_sequence_id: the persisted mark, -1 for none; meaningful only when final."""
+
+    attempt: int
+    session: SessionNumber
+    name: str
+    producer_id: ProducerId
+    generation: Generation
+    last_sequence_id: SequenceId
+    final: bool
+    owner_epoch: OwnerEpoch
+    message_bytes_max: int = MESSAGE_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRefused:
+    """The other answer to OpenProducer. owner_epoch 0: not known."""
+
+    attempt: int
+    error: OncelogError
+    owner_epoch: OwnerEpoch = OwnerEpoch(0)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLost:
+    """The stream on which this attempt asked, or was granted, is gone."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    key: TimerKey
+
+
+# --- effects ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Find the owner and a stream to it: OwnerFound or LookUpFailed. fresh: a remembered route is not good enough."""
+
+    attempt: int
+    fresh: bool
+    owner_epoch: OwnerEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class OpenProducer:
+    """Ask the owner that this attempt found: ProducerGranted or OpenRefused. At most one of resume, present is set."""
+
+    attempt: int
+    name: str | None
+    mode: SequenceMode
+    refuse_if_busy: bool
+    resume: Instance | None
+    present: Instance | None
+    owner_epoch: OwnerEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class EndSession:
+    """Tell the owner, if the attempt's stream still lives, that nobody uses this session any more."""
+
+    attempt: int
+    session: SessionNumber
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimer:
+    """Bring TimerFired(key) after this long; jitter: after a time drawn from half of it to all of it."""
+
+    key: TimerKey
+    after_ms: int
+    jitter: bool = False
+
+
+Effect = LookUp | OpenProducer | EndSession | StartTimer
+
+
+class Phase(Enum):
+    IDLE = "idle"
+    LOOKING_UP = "looking up"
+    ASKING = "asking"
+    GRANTED = "granted"
+    WAITING = "waiting"
+
+
+class SessionOpening:
+    """The attempts of one producer to get a session."""
+
+    def __init__(self, *, name: str | None, mode: SequenceMode, refuse_if_busy: bool) -> None:
+        self.name = name
+        self._mode = mode
+        self._refuse_if_busy = refuse_if_busy
+        self.phase = Phase.IDLE
+        self.attempt = 0
+        #: None until the first grant, and when an expired producer may begin anew
+        self.instance: Instance | None = None
+        #: the owner said UnknownProducer: open by name, presenting the instance
+        self.id_unknown = False
+        self.owner_epoch = OwnerEpoch(0)
+        self._failures = 0
+
+    def believes(self, owner_epoch: OwnerEpoch) -> bool:
+        """Whether the sender may speak for the topic; 0 is a sender that does not serve it, and may only refuse."""
+        self.owner_epoch = max(self.owner_epoch, owner_epoch)
+        return owner_epoch in (0, self.owner_epoch)
+
+    def begin(self, *, fresh: bool) -> list[Effect]:
+        """Look the owner up now."""
+        self.attempt += 1
+        self.phase = Phase.LOOKING_UP
+        deadline = StartTimer(TimerKey(TimerKind.OPEN, self.attempt), OPEN_TIMEOUT_MS)
+        return [LookUp(self.attempt, fresh, self.owner_epoch), deadline]
+
+    def again(self, *, fresh: bool = True) -> list[Effect]:
+        """Something failed: look up at once the first time, then after a pause. `fresh` counts when it is at once."""
+        failures = self._failures
+        self._failures += 1
+        if failures == 0:
+            return self.begin(fresh=fresh)
+        self.attempt += 1
+        self.phase = Phase.WAITING
+        pause_ms = min(RETRY_MS_MAX, int(RETRY_MS_MIN * RETRY_GROWTH ** min(failures - 1, 20)))
+        return [StartTimer(TimerKey(TimerKind.RETRY, self.attempt), pause_ms, jitter=True)]
+
+    def succeeded(self) -> None:
+        """A batch was answered well, which a grant alone does not promise: the next failure is a first one."""
+        self._failures = 0
+
+    def owner_found(self, event: OwnerFound) -> list[Effect]:
+        if not self.looks_up(event.attempt):
+            return []
+        if not self.believes(event.owner_epoch):
+            return self.again()
+        self.phase = Phase.ASKING
+        proven = self.instance
+        return [
+            OpenProducer(
+                self.attempt,
+                self.name,
+                self._mode,
+                refuse_if_busy=self._refuse_if_busy and proven is None,
+                resume=None if self.id_unknown else proven,
+                present=proven if self.id_unknown else None,
+                owner_epoch=self.owner_epoch,
+            )
+        ]
+
+    def looks_up(self, attempt: int) -> bool:
+        """Whether this attempt's look-up is open."""
+        return attempt == self.attempt and self.phase is Phase.LOOKING_UP
+
+    def asks(self, attempt: int) -> bool:
+        """Whether this attempt's question to the owner is open."""
+        return attempt == self.attempt and self.phase is Phase.ASKING
+
+    def granted(self, event: ProducerGranted) -> None:
+        """The grant is taken: from now on this instance resumes."""
+        if self.instance is not None and self.instance.producer_id != event.producer_id:
+            raise InvariantViolated("a grant of another producer id is never taken by a living instance")
+        self.phase = Phase.GRANTED
+        self.name = event.name
+        self.instance = Instance(event.producer_id, event.generation)
+        self.id_unknown = False
+
+    def timer_fired(self, key: TimerKey) -> list[Effect]:
+        if key.number != self.attempt:
+            return []
+        if key.kind is TimerKind.RETRY and self.phase is Phase.WAITING:
+            return self.begin(fresh=True)
+        if key.kind is TimerKind.OPEN and self.phase in (Phase.LOOKING_UP, Phase.ASKING):
+            return self.again()
+        return []
