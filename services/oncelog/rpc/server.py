@@ -16,7 +16,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import grpc
 
@@ -36,6 +36,8 @@ from oncelog.rpc.status import code_of, trailing_of
 
 logger = logging.getLogger(__name__)
 
+if TYPE_CHECKING:  # generic in its stubs alone
+    _Handler = grpc.RpcMethodHandler[Any, Any]
 #: gRPC's context of one call whose messages are raw bytes.
 _Context = grpc.aio.ServicerContext[bytes, bytes]
 _GONE = (grpc.aio.InternalError, grpc.aio.UsageError, asyncio.InvalidStateError)
@@ -96,7 +98,7 @@ class Server:
     ) -> None:
         self._credentials = credentials
         self._frame_bytes_max = frame_bytes_max
-        self._handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
+        self._handlers: dict[str, _Handler] = {}
         self._server: grpc.aio.Server | None = None
         self._stopped = asyncio.Event()
 
@@ -173,10 +175,10 @@ class Server:
 class _Handlers(grpc.GenericRpcHandler):
     """All methods of the server, by path; messages stay raw bytes."""
 
-    def __init__(self, handlers: dict[str, grpc.RpcMethodHandler[Any, Any]]) -> None:
+    def __init__(self, handlers: dict[str, "_Handler"]) -> None:
         self._handlers = handlers
 
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
+    def service(self, details: grpc.HandlerCallDetails) -> "_Handler | None":
         return self._handlers.get(details.method)
 
 
