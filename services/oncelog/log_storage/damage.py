@@ -15,15 +15,16 @@ from pathlib import Path
 from oncelog.log_storage.segments import SEAL_BYTES, SegmentHeader, SegmentScan, damaged
 
 
-def judge_last(scan: SegmentScan, path: Path) -> None:
-    """After an exhausted scan of the last segment. Raises DamagedSegment."""
+def judge_last(scan: SegmentScan, path: Path) -> list[tuple[int, int]]:
+    """After an exhausted scan of the last segment: (offset, size) of what is to be cut. Raises DamagedSegment."""
     if scan.sealed:
         raise damaged(
             path, offset=scan.end, what="seal", why="the segment is sealed, but the file of the next one is missing"
         )
-    later = scan.later_group()
+    later, dirty = scan.look_behind()
     if later is not None:
         raise damaged(path, offset=scan.end, what=scan.stopped_at, why=f"the group at {later} vouches for it")
+    return dirty
 
 
 def judge_followed(scan: SegmentScan, path: Path, successor: SegmentHeader, *, successor_used: bool) -> bool:

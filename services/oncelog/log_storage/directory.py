@@ -40,7 +40,6 @@ from oncelog.log_storage.segments import (
     HEADER,
     SEAL_BYTES,
     WATERMARK_BYTES,
-    RecordKind,
     SegmentHeader,
     SegmentScan,
     StoredRecord,
@@ -130,8 +129,8 @@ class StorageDirectory:
         self._lock_fd = lock_fd
         #: {segment_id: its header}, ascending and dense, never empty.
         self._headers: dict[int, SegmentHeader] = {}
-        #: (fd, scan) of the last segment, once the whole scan is through; consumed by `settle`.
-        self._tail: tuple[int, SegmentScan] | None = None
+        #: (fd, scan, ranges to cut) of the last segment, once the whole scan is through; consumed by `settle`.
+        self._tail: tuple[int, SegmentScan, list[tuple[int, int]]] | None = None
         #: Whether the last segment but one is to be sealed (again) by `settle`.
         self._seal_last_but_one = False
 
@@ -202,10 +201,9 @@ class StorageDirectory:
             fd = os.open(path, os.O_RDWR)
             try:
                 scan = SegmentScan(fd, self._headers[segment_id], path)
-                yield from (record for record in scan.records() if record.kind is not RecordKind.SEAL)
+                yield from scan.records()
                 if segment_id == ids[-1]:
-                    judge_last(scan, path)
-                    self._tail = (fd, scan)
+                    self._tail = (fd, scan, judge_last(scan, path))
                 else:
                     used = segment_id + 1 != ids[-1] or self._holds_group(segment_id + 1)
                     self._seal_last_but_one = judge_followed(
@@ -222,11 +220,11 @@ class StorageDirectory:
         sync had failed, the kernel may hold those pages as clean although the disk never got them. Raises OSError.
         """
         assert self._tail is not None, "scan() was not exhausted"
-        (fd, scan), self._tail = self._tail, None
+        (fd, scan, dirty), self._tail = self._tail, None
         last = self.segment_ids[-1]
         if self._seal_last_but_one:
             self._seal(last - 1, self._headers[last].previous_end, disk)
-        for offset, size in list(scan.dirty_ranges()):
+        for offset, size in dirty:
             write_all(disk, fd, [bytes(size)], offset)
         if scan.unvouched is not None:
             write_all(disk, fd, [os.pread(fd, scan.end - scan.unvouched, scan.unvouched)], scan.unvouched)
@@ -297,7 +295,7 @@ class StorageDirectory:
         path = self.segment_path(segment_id)
         fd = os.open(path, os.O_RDONLY)
         try:
-            return SegmentScan(fd, self._headers[segment_id], path).later_group(FIRST_GROUP) is not None
+            return SegmentScan(fd, self._headers[segment_id], path).holds_group()
         finally:
             os.close(fd)
 

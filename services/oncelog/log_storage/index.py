@@ -55,6 +55,11 @@ class _LedgerEntries:
         self.count = 0
 
     def put(self, entry_id: int, place: int, length: int) -> None:
+        if self.runs and entry_id == self.runs[-1].end:
+            self.runs[-1].places.append(place)
+            self.runs[-1].lengths.append(length)
+            self.count += 1
+            return
         at = bisect_right(self.firsts, entry_id) - 1
         if at < 0 or entry_id > self.runs[at].end:
             at += 1

@@ -288,11 +288,10 @@ class Journal:
         if isinstance(report, _Group):
             self._group_synced(report)
             return
+        self._ended.set_result(None)
         if report is not None:
             self._stopped = report
             self._on_failed(report)
-        if not self._ended.done():
-            self._ended.set_result(None)
 
     def _group_synced(self, group: _Group) -> None:
         lsn = self._synced_lsn

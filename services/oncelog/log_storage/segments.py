@@ -254,7 +254,7 @@ class SegmentScan:
         self.stopped_at = "group header"
 
     def records(self) -> Iterator[StoredRecord]:
-        """All records of the intact groups, in order. Raises DamagedSegment when the disk refuses to read."""
+        """All records of the intact groups in order, the seal excepted. Raises DamagedSegment when a read fails."""
         window, base = b"", 0
         file_bytes, seed = self._header.file_bytes, self._header.seed
         while not self.sealed and self.end + GROUP_ALIGN <= file_bytes:
@@ -269,10 +269,11 @@ class SegmentScan:
             records = self._decode(window, offset - base, offset, group)
             if records is None:
                 return
-            yield from records
             self.end = offset + group.total_bytes
             self.unvouched = offset if records else None
-            self.sealed = any(record.kind is RecordKind.SEAL for record in records)
+            self.sealed = bool(records) and records[-1].kind is RecordKind.SEAL
+            if not self.sealed:
+                yield from records
 
     def _decode(self, window: bytes, at: int, offset: int, group: GroupHeader) -> list[StoredRecord] | None:
         """The records of a group whose header is sound, or None when one does not verify."""
@@ -297,32 +298,39 @@ class SegmentScan:
             position = behind
         return records if position == end and len(records) == group.record_count else None
 
-    def later_group(self, start: int | None = None) -> int | None:
-        """Offset of an intact group header at or behind `start` (default: behind where the scan stopped), or None.
+    def holds_group(self) -> bool:
+        """Whether an intact group header stands anywhere in the segment."""
+        return any(True for window, offset in self._windows(FIRST_GROUP) for _ in self._groups(window, offset))
 
-        It vouches for everything before it; so the header of the very group that the scan stopped at says nothing.
+    def look_behind(self) -> tuple[int | None, list[tuple[int, int]]]:
+        """What stands behind the end of the scan: (offset of a group header, [(offset, size) of what is not zero]).
+
+        A group header vouches for everything before it; so the one that the scan stopped at says nothing.
         """
-        offset = self.end + GROUP_ALIGN if start is None else start
-        while offset + GROUP_ALIGN <= self._header.file_bytes:
-            window = self._read(offset, _SCAN_BYTES)
-            at = window.find(GROUP_MAGIC)
-            while at >= 0:
-                if (offset + at) % GROUP_ALIGN == 0 and at + GROUP.size <= len(window):
-                    found = decode_group_header(window, at, seed=self._header.seed, offset=offset + at)
-                    if found is not None:
-                        return offset + at
-                at = window.find(GROUP_MAGIC, at + 1)
-            offset += len(window)
-        return None
+        dirty: list[tuple[int, int]] = []
+        zeros = bytes(_SCAN_BYTES)
+        for window, offset in self._windows(self.end):
+            if window != zeros[: len(window)]:
+                for found in self._groups(window, offset):
+                    if found > self.end:
+                        return found, dirty
+                dirty.append((offset, len(window)))
+        return None, dirty
 
-    def dirty_ranges(self) -> Iterator[tuple[int, int]]:
-        """(offset, size) of what is not zero behind the end of the scan: a write that was never acknowledged."""
-        offset, zeros = self.end, bytes(_SCAN_BYTES)
+    def _windows(self, offset: int) -> Iterator[tuple[bytes, int]]:
         while offset < self._header.file_bytes:
             window = self._read(offset, _SCAN_BYTES)
-            if window != zeros[: len(window)]:
-                yield offset, len(window)
+            yield window, offset
             offset += len(window)
+
+    def _groups(self, window: bytes, offset: int) -> Iterator[int]:
+        """Offsets of the intact group headers in a window that begins at `offset`, a multiple of 512."""
+        at = window.find(GROUP_MAGIC)
+        while at >= 0:
+            whole = at % GROUP_ALIGN == 0 and at + GROUP.size <= len(window)
+            if whole and decode_group_header(window, at, seed=self._header.seed, offset=offset + at) is not None:
+                yield offset + at
+            at = window.find(GROUP_MAGIC, at + 1)
 
     def _read(self, offset: int, size: int) -> bytes:
         size = min(size, self._header.file_bytes - offset)
