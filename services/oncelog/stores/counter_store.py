@@ -1,0 +1,27 @@
+"""The two counters that ids are claimed from (hazard 4): ledger ids one by one, producer ids in blocks."""
+
+from enum import Enum
+
+from oncelog.core.id_claim import CounterRecord, decode_counter, encode_counter
+from oncelog.stores import paths
+from oncelog.stores.store_session import Stored, StoreSession, Written, create_or_write
+
+
+class Counter(Enum):
+    LEDGER = "ledger"
+    PRODUCER = "producer"
+
+
+class CounterStore:
+    def __init__(self, session: StoreSession, counter: Counter) -> None:
+        self._session = session
+        self._path = f"{paths.IDS}/{counter.value}"
+
+    async def read(self) -> Stored[CounterRecord] | None:
+        """The record after a sync; None: nothing was ever claimed. Raises StoreUnavailable, CorruptEntry."""
+        node = await self._session.read(self._path)
+        return None if node is None else Stored(decode_counter(node.data), node.version)
+
+    async def write(self, record: CounterRecord, *, version: int) -> Written:
+        """One compare-and-set from `version`; ABSENT_VERSION creates. Raises NotFound in a root without a cluster."""
+        return await create_or_write(self._session, self._path, encode_counter(record), version=version)

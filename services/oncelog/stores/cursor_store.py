@@ -1,0 +1,40 @@
+"""Cursor records: where the ledgers of a topic's cursors are, and which owner epoch may add to them.
+
+A cursor lives under its topic's id and goes with the topic: a cursor of a removed topic is never made again.
+"""
+
+from oncelog.core.errors import NotFound, TopicNotFound
+from oncelog.core.ids import TopicId
+from oncelog.core.store_status import WriteStatus
+from oncelog.core.topic_record import CursorRecord, decode_cursor, encode_cursor
+from oncelog.stores import paths
+from oncelog.stores.store_session import Stored, StoreSession, Written, create_or_write
+
+
+class CursorStore:
+    def __init__(self, session: StoreSession) -> None:
+        self._session = session
+
+    async def read(self, topic_id: TopicId, cursor: str) -> Stored[CursorRecord] | None:
+        """The record after a sync; None: it does not exist. Raises StoreUnavailable, CorruptEntry."""
+        node = await self._session.read(paths.cursor(topic_id, cursor))
+        return None if node is None else Stored(decode_cursor(node.data), node.version)
+
+    async def write(self, topic_id: TopicId, cursor: str, record: CursorRecord, *, version: int) -> Written:
+        """One compare-and-set from `version`; ABSENT_VERSION creates. Raises TopicNotFound for a removed topic."""
+        path = paths.cursor(topic_id, cursor)
+        try:
+            return await create_or_write(self._session, path, encode_cursor(record), version=version)
+        except NotFound as error:
+            raise TopicNotFound(f"topic {topic_id} was removed: no cursor is made for it", topic_id=topic_id) from error
+
+    async def delete(self, topic_id: TopicId, cursor: str, *, version: int) -> WriteStatus:
+        return await self._session.delete(paths.cursor(topic_id, cursor), version=version)
+
+    async def names(self, topic_id: TopicId) -> list[str]:
+        """Names of the topic's cursors, sorted. Raises TopicNotFound when the topic is removed."""
+        try:
+            elements = await self._session.children(paths.cursors(topic_id))
+        except NotFound as error:
+            raise TopicNotFound(f"there is no topic {topic_id}", topic_id=topic_id) from error
+        return sorted(paths.unquoted(element) for element in elements)

@@ -1,0 +1,67 @@
+"""Tenants and namespaces: made on purpose, never by being used.
+
+The node of a namespace's policies is its existence; the folder of its topic names is made with it in one transaction,
+so that a topic can be created exactly where the namespace exists.
+"""
+
+from oncelog.core.errors import NamespaceNotFound, NotFound
+from oncelog.core.names import NamespaceName
+from oncelog.core.store_status import WriteStatus
+from oncelog.stores import paths
+from oncelog.stores.policy_store import Policies, encode_policies
+from oncelog.stores.store_session import CreateStep, Step, StoreSession
+
+
+class NamespaceStore:
+    def __init__(self, session: StoreSession) -> None:
+        self._session = session
+
+    async def create_tenant(self, tenant: str) -> bool:
+        """True: created. False: it was there (or the reply to our own creation was lost)."""
+        return await self._create(paths.tenant_policies(tenant), tenant_steps(tenant))
+
+    async def create_namespace(self, name: NamespaceName, policies: Policies | None = None) -> bool:
+        """True: created. False: it was there, with policies of its own. Raises NotFound when the tenant is missing."""
+        try:
+            return await self._create(paths.namespace_policies(name), namespace_steps(name, policies or Policies()))
+        except NotFound as error:
+            raise NotFound(f"there is no tenant {name.tenant}: create it", tenant=name.tenant) from error
+
+    async def exists(self, name: NamespaceName) -> bool:
+        return await self._session.read(paths.namespace_policies(name)) is not None
+
+    async def tenants(self) -> list[str]:
+        return await self._session.children(paths.NAMESPACES)
+
+    async def namespaces(self, tenant: str) -> list[NamespaceName]:
+        """Raises NotFound when there is no such tenant."""
+        try:
+            names = await self._session.children(paths.tenant_policies(tenant))
+        except NotFound as error:
+            raise NotFound(f"there is no tenant {tenant}", tenant=tenant) from error
+        return [NamespaceName(tenant, name) for name in names]
+
+    async def require(self, name: NamespaceName) -> None:
+        """Raises NamespaceNotFound."""
+        if not await self.exists(name):
+            raise NamespaceNotFound(f"there is no namespace {name}: create it", namespace=str(name))
+
+    async def _create(self, path: str, steps: list[Step]) -> bool:
+        """Try until it is there, whoever made it."""
+        while True:
+            status = await self._session.transact(steps)
+            if status is WriteStatus.OK:
+                return True
+            if await self._session.read(path) is not None:
+                return False
+
+
+def tenant_steps(tenant: str) -> list[Step]:
+    return [CreateStep(paths.tenant_policies(tenant)), CreateStep(paths.tenant_names(tenant))]
+
+
+def namespace_steps(name: NamespaceName, policies: Policies) -> list[Step]:
+    return [
+        CreateStep(paths.namespace_policies(name), encode_policies(policies)),
+        CreateStep(paths.namespace_names(name)),
+    ]

@@ -1,0 +1,104 @@
+"""Where each record lies in ZooKeeper, below the root (`/oncelog`): the one place that spells a path.
+
+    /cluster                                 {cluster_id, format}
+    /ids/ledger  /ids/producer               the two counters
+    /owners/<incarnation>                    ephemeral
+    /storage/<incarnation>                   ephemeral
+    /storage_cookies/<incarnation>           stays: every directory that ever joined
+    /metadata/<n>                            ephemeral, sequential
+    /policies/cluster                        policies of the cluster, once any is set
+    /policies/namespaces/<tenant>            a tenant (its node is its existence)
+    /policies/namespaces/<tenant>/<ns>       a namespace: its node is its existence and holds its policies
+    /policies/topics/<topic_id>              policies of a topic; by id, so that a topic created anew starts without
+    /names/<tenant>/<ns>/<topic>             a name points to a topic id, or is a tombstone
+    /topics/<topic_id>                       the topic record
+    /topics/<topic_id>/cursors/<name>        cursor records; the folder is made with the record and goes with it
+    /ledgers/<id>                            ledger metadata
+
+Tenants, namespaces and topics are valid path elements by their own rules (core.names); names that are not (of cursors:
+subscriptions are named freely) are percent-quoted.
+"""
+
+from urllib.parse import quote, unquote
+
+from oncelog.core.ids import LedgerId, TopicId
+from oncelog.core.names import NamespaceName, TopicName
+
+CLUSTER = "/cluster"
+IDS = "/ids"
+OWNERS = "/owners"
+STORAGE = "/storage"
+STORAGE_COOKIES = "/storage_cookies"
+METADATA = "/metadata"
+POLICIES = "/policies"
+CLUSTER_POLICIES = "/policies/cluster"
+NAMESPACES = "/policies/namespaces"
+TOPIC_POLICIES = "/policies/topics"
+NAMES = "/names"
+TOPICS = "/topics"
+LEDGERS = "/ledgers"
+
+#: Folders of a new cluster, parents first.
+FOLDERS = (
+    IDS,
+    OWNERS,
+    STORAGE,
+    STORAGE_COOKIES,
+    METADATA,
+    POLICIES,
+    NAMESPACES,
+    TOPIC_POLICIES,
+    NAMES,
+    TOPICS,
+    LEDGERS,
+)
+
+
+def tenant_policies(tenant: str) -> str:
+    return f"{NAMESPACES}/{tenant}"
+
+
+def namespace_policies(name: NamespaceName) -> str:
+    return f"{NAMESPACES}/{name.tenant}/{name.namespace}"
+
+
+def topic_policies(topic_id: TopicId) -> str:
+    return f"{TOPIC_POLICIES}/{topic_id}"
+
+
+def tenant_names(tenant: str) -> str:
+    return f"{NAMES}/{tenant}"
+
+
+def namespace_names(name: NamespaceName) -> str:
+    return f"{NAMES}/{name.tenant}/{name.namespace}"
+
+
+def topic_name(name: TopicName) -> str:
+    return f"{NAMES}/{name.tenant}/{name.namespace}/{name.local_full}"
+
+
+def topic(topic_id: TopicId) -> str:
+    return f"{TOPICS}/{topic_id}"
+
+
+def cursors(topic_id: TopicId) -> str:
+    return f"{TOPICS}/{topic_id}/cursors"
+
+
+def cursor(topic_id: TopicId, name: str) -> str:
+    return f"{cursors(topic_id)}/{quoted(name)}"
+
+
+def ledger(ledger_id: LedgerId) -> str:
+    return f"{LEDGERS}/{ledger_id}"
+
+
+def quoted(name: str) -> str:
+    """One path element for any text; `.` and `..`, which ZooKeeper forbids, become %2E and %2E%2E."""
+    element = quote(name, safe="")
+    return element.replace(".", "%2E") if element in {".", ".."} else element
+
+
+def unquoted(element: str) -> str:
+    return unquote(element)

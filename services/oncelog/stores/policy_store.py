@@ -1,0 +1,158 @@
+"""Policies of the cluster, of namespaces and of topics: the nearest that says something wins (design rule 12).
+
+Rules
+- A policy that is not set (None) says nothing; it is not "false".
+- The effective value is always told with its source, so that nobody has to guess why a topic behaves as it does.
+- Fields that this version does not know are kept as they are when it writes the record.
+- A topic's policies lie under its id: a topic deleted and created anew starts without. A namespace's node is its
+  existence; it is made by NamespaceStore, never here.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+from oncelog.core.errors import InvalidArgument, NamespaceNotFound
+from oncelog.core.id_claim import ABSENT_VERSION
+from oncelog.core.ids import TopicId
+from oncelog.core.names import NamespaceName
+from oncelog.core.store_status import WriteStatus
+from oncelog.stores import paths
+from oncelog.stores.json_record import FORMAT, decode_record, encode_record
+from oncelog.stores.store_session import Stored, StoreSession, Written, create_or_write
+
+T = TypeVar("T")
+
+
+class Source(Enum):
+    """Whose policy is in effect."""
+
+    TOPIC = "topic"
+    NAMESPACE = "namespace"
+    CLUSTER = "cluster"
+    DEFAULT = "default"
+
+
+class ClusterScope(Enum):
+    CLUSTER = "cluster"
+
+
+CLUSTER = ClusterScope.CLUSTER
+#: Whose policies: the cluster's, a namespace's or a topic's.
+Scope = ClusterScope | NamespaceName | TopicId
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """deduplication: judge batches by sequence id. auto_create_topics: a topic is made when first used."""
+
+    deduplication: bool | None = None
+    auto_create_topics: bool | None = None
+    #: Fields of a later version, kept as read.
+    further: Mapping[str, object] = field(default_factory=dict)
+
+
+#: What holds where no policy says anything.
+DEFAULTS = Policies(deduplication=True, auto_create_topics=True)
+_NAMES = ("deduplication", "auto_create_topics")
+
+
+@dataclass(frozen=True, slots=True)
+class Effective(Generic[T]):
+    value: T
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class EffectivePolicies:
+    deduplication: Effective[bool]
+    auto_create_topics: Effective[bool]
+
+
+class PolicyStore:
+    def __init__(self, session: StoreSession) -> None:
+        self._session = session
+
+    async def read(self, scope: Scope) -> Stored[Policies]:
+        """The policies after a sync; none, at ABSENT_VERSION, where nothing was ever set.
+
+        Raises NamespaceNotFound, StoreUnavailable, CorruptEntry.
+        """
+        node = await self._session.read(_path(scope))
+        if node is None and isinstance(scope, NamespaceName):
+            raise NamespaceNotFound(f"there is no namespace {scope}: create it", namespace=str(scope))
+        return Stored(Policies(), ABSENT_VERSION) if node is None else Stored(decode_policies(node.data), node.version)
+
+    async def write(self, scope: Scope, policies: Policies, *, version: int) -> Written:
+        """One compare-and-set from `version` as read."""
+        assert not (isinstance(scope, NamespaceName) and version == ABSENT_VERSION), "NamespaceStore creates namespaces"
+        return await create_or_write(self._session, _path(scope), encode_policies(policies), version=version)
+
+    async def change(self, scope: Scope, change: Callable[[Policies], Policies]) -> Policies:
+        """Apply `change` to what is there, again when another write comes first; return what was stored.
+
+        `change` must give the same when applied to its own result: after a lost reply it is.
+        Raises NamespaceNotFound, StoreUnavailable.
+        """
+        while True:
+            policies, version = await self.read(scope)
+            changed = change(policies)
+            if changed == policies:
+                return policies
+            if (await self.write(scope, changed, version=version)).status is WriteStatus.OK:
+                return changed
+
+    async def effective(self, namespace: NamespaceName, topic_id: TopicId | None = None) -> EffectivePolicies:
+        """What holds for a topic (or, without an id, for the namespace), and why. Raises NamespaceNotFound."""
+        cluster, in_namespace = await asyncio.gather(self.read(CLUSTER), self.read(namespace))
+        layers = [(in_namespace.value, Source.NAMESPACE), (cluster.value, Source.CLUSTER)]
+        if topic_id is not None:
+            layers.insert(0, ((await self.read(topic_id)).value, Source.TOPIC))
+        return nearest(layers)
+
+
+def nearest(layers: list[tuple[Policies, Source]]) -> EffectivePolicies:
+    """layers: nearest first; the defaults come after the last."""
+
+    def effective(name: str) -> Effective[bool]:
+        for policies, source in (*layers, (DEFAULTS, Source.DEFAULT)):
+            if (value := getattr(policies, name)) is not None:
+                return Effective(value, source)
+        raise AssertionError(f"unreachable: {name} has a default")
+
+    return EffectivePolicies(effective("deduplication"), effective("auto_create_topics"))
+
+
+def encode_policies(policies: Policies) -> bytes:
+    known = {name: value for name in _NAMES if (value := getattr(policies, name)) is not None}
+    return encode_record({**policies.further, **known})
+
+
+def decode_policies(data: bytes) -> Policies:
+    """Raises CorruptEntry."""
+    return decode_record(data, "a policies record", _build)
+
+
+def switch(name: str, value: object) -> bool | None:
+    """A policy's value as people give it. Raises InvalidArgument naming the policy."""
+    if value is None or isinstance(value, bool):
+        return value
+    raise InvalidArgument(f"policy {name} must be true, false or absent, not {value!r}", field=name)
+
+
+def _build(fields: dict[str, Any]) -> Policies:
+    values = {name: fields.pop(name, None) for name in _NAMES}
+    assert fields.pop("format") == FORMAT
+    if any(value is not None and not isinstance(value, bool) for value in values.values()):
+        raise ValueError(f"a switch that is neither true nor false: {values}")
+    return Policies(**values, further=fields)
+
+
+def _path(scope: Scope) -> str:
+    if isinstance(scope, ClusterScope):
+        return paths.CLUSTER_POLICIES
+    if isinstance(scope, NamespaceName):
+        return paths.namespace_policies(scope)
+    return paths.topic_policies(scope)

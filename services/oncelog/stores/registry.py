@@ -1,0 +1,136 @@
+"""Who lives: topic owners, storage nodes and metadata services; and which storage directories ever joined.
+
+A live record is a hint whom to ask (`ephemerals` has the rules). A storage cookie stays: it marks a directory that must
+never come back as another, and one that is superseded or removed is never chosen for a new ledger (hazard 8).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from oncelog.core.ids import Incarnation
+from oncelog.core.store_status import WriteStatus
+from oncelog.stores import paths
+from oncelog.stores.ephemerals import EphemeralFolder, Registration
+from oncelog.stores.json_record import decode_record, encode_record
+from oncelog.stores.store_session import Stored, StoreSession, Written, create_or_write
+
+
+@dataclass(frozen=True, slots=True)
+class LiveOwner:
+    """ports: {what is spoken there: port}, e.g. {"grpc": 6651}. since_ms: wall clock at its start, to be shown."""
+
+    incarnation: Incarnation
+    host: str
+    ports: Mapping[str, int]
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LiveStorageNode:
+    incarnation: Incarnation
+    host: str
+    port: int
+    free_bytes: int
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LiveMetadata:
+    """A replica of the metadata service; the one with the lowest number balances and repairs."""
+
+    host: str
+    ports: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StorageCookie:
+    """host, port: where the directory was served first. retired: superseded or removed, for ever."""
+
+    incarnation: Incarnation
+    host: str
+    port: int
+    retired: bool = False
+
+
+class Registry:
+    """One a process. Records are listed and watched by `owners`, `storage_nodes` and `metadata`."""
+
+    def __init__(self, session: StoreSession) -> None:
+        self._session = session
+        self.owners = EphemeralFolder(session, paths.OWNERS, encode=_encode_owner, decode=_decode_owner)
+        self.storage_nodes = EphemeralFolder(session, paths.STORAGE, encode=_encode_node, decode=_decode_node)
+        #: The names are numbers of ten digits that ascend.
+        self.metadata = EphemeralFolder(session, paths.METADATA, encode=_encode_metadata, decode=_decode_metadata)
+
+    def register_owner(self, owner: LiveOwner) -> Registration[LiveOwner]:
+        return self.owners.registration(owner.incarnation, owner)
+
+    def register_storage_node(self, node: LiveStorageNode) -> Registration[LiveStorageNode]:
+        return self.storage_nodes.registration(node.incarnation, node)
+
+    def register_metadata(self, replica: LiveMetadata) -> Registration[LiveMetadata]:
+        return self.metadata.sequential_registration(replica)
+
+    async def read_cookie(self, incarnation: Incarnation) -> Stored[StorageCookie] | None:
+        node = await self._session.read(f"{paths.STORAGE_COOKIES}/{incarnation}")
+        return None if node is None else Stored(_decode_cookie(node.data), node.version)
+
+    async def write_cookie(self, cookie: StorageCookie, *, version: int) -> Written:
+        """One compare-and-set; ABSENT_VERSION creates, CONFLICT then means that the directory has joined before."""
+        fields = {
+            "incarnation": cookie.incarnation,
+            "host": cookie.host,
+            "port": cookie.port,
+            "retired": cookie.retired,
+        }
+        path = f"{paths.STORAGE_COOKIES}/{cookie.incarnation}"
+        return await create_or_write(self._session, path, encode_record(fields), version=version)
+
+    async def remove_cookie(self, incarnation: Incarnation, *, version: int) -> WriteStatus:
+        return await self._session.delete(f"{paths.STORAGE_COOKIES}/{incarnation}", version=version)
+
+    async def cookies(self) -> dict[Incarnation, StorageCookie]:
+        """All cookies after a sync."""
+        names = await self._session.children(paths.STORAGE_COOKIES)
+        found = [await self.read_cookie(Incarnation(name)) for name in names]
+        return {stored.value.incarnation: stored.value for stored in found if stored is not None}
+
+
+def _encode_owner(owner: LiveOwner) -> bytes:
+    return encode_record({"host": owner.host, "ports": dict(owner.ports), "since_ms": owner.since_ms})
+
+
+def _decode_owner(name: str, data: bytes) -> LiveOwner:
+    return decode_record(
+        data, "an owner's record", lambda f: LiveOwner(Incarnation(name), f["host"], f["ports"], f["since_ms"])
+    )
+
+
+def _encode_node(node: LiveStorageNode) -> bytes:
+    return encode_record(
+        {"host": node.host, "port": node.port, "free_bytes": node.free_bytes, "read_only": node.read_only}
+    )
+
+
+def _decode_node(name: str, data: bytes) -> LiveStorageNode:
+    return decode_record(
+        data,
+        "a storage node's record",
+        lambda f: LiveStorageNode(Incarnation(name), f["host"], f["port"], f["free_bytes"], f["read_only"]),
+    )
+
+
+def _encode_metadata(replica: LiveMetadata) -> bytes:
+    return encode_record({"host": replica.host, "ports": dict(replica.ports)})
+
+
+def _decode_metadata(_name: str, data: bytes) -> LiveMetadata:
+    return decode_record(data, "a metadata service's record", lambda f: LiveMetadata(f["host"], f["ports"]))
+
+
+def _decode_cookie(data: bytes) -> StorageCookie:
+    return decode_record(
+        data,
+        "a storage cookie",
+        lambda f: StorageCookie(Incarnation(f["incarnation"]), f["host"], f["port"], f["retired"]),
+    )

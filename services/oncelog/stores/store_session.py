@@ -1,0 +1,137 @@
+"""The low-level face of the metadata store: what the typed stores stand on, ZooKeeper or a fake in memory alike.
+
+Rules
+- A read follows a sync, so that it shows every write answered before it, by whomever; `read_unsynced` alone does not,
+  and proves nothing by what it fails to show (hazard 2). Reads are repeated until a deadline, then StoreUnavailable.
+- A write is sent at most once and names the version it replaces; there is no write to "any version". A lost reply is
+  UNKNOWN: it may have been applied, or even be applied later, so the caller reads again and decides (hazards 1, 4).
+- Every call has a deadline: `timeout_ms`, or the session's own when None.
+- A session that ends (LOST) takes its ephemeral nodes with it; the connection then goes on under a new session id.
+- SUSPENDED means only that no server is reached now. No state proves anything safe: the version of a write decides.
+- `fired` of a read is a one-shot watch: called once, on the event loop, when what was read may have changed, or the
+  connection broke so that a change could be missed. `stores.watch` makes lasting watches of it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from oncelog.core.id_claim import ABSENT_VERSION
+from oncelog.core.store_status import WriteStatus
+
+T = TypeVar("T")
+
+
+class SessionState(Enum):
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    LOST = "lost"
+
+
+class Znode(NamedTuple):
+    """holder: the session id an ephemeral node lives with; None: it stays."""
+
+    data: bytes
+    version: int
+    holder: int | None = None
+
+
+class Written(NamedTuple):
+    """version: the node's new one, meaningful when OK."""
+
+    status: WriteStatus
+    version: int = ABSENT_VERSION
+
+
+class Stored(NamedTuple, Generic[T]):
+    """A record as read, and the version that its next write names."""
+
+    value: T
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreateStep:
+    path: str
+    data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStep:
+    path: str
+    data: bytes
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteStep:
+    path: str
+    version: int
+
+
+Step = CreateStep | WriteStep | DeleteStep
+Fired = Callable[[], None]
+StateListener = Callable[[SessionState], None]
+
+
+class StoreSession(Protocol):
+    """Paths are below the session's root and begin with `/`. Any call: PermissionDenied, Unauthenticated, and
+    StoreUnavailable once closed."""
+
+    @property
+    def state(self) -> SessionState: ...
+
+    @property
+    def session_id(self) -> int | None:
+        """Of the session in which ephemeral nodes are made now; None while not connected."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    def add_listener(self, listener: StateListener) -> None:
+        """`listener` is called on the event loop at each change of state."""
+
+    def remove_listener(self, listener: StateListener) -> None: ...
+
+    async def read(self, path: str, *, fired: Fired | None = None, timeout_ms: int | None = None) -> Znode | None:
+        """The node after a sync, None when there is none. Raises StoreUnavailable at the deadline."""
+
+    async def read_unsynced(self, path: str, *, timeout_ms: int | None = None) -> Znode | None:
+        """The node as the nearest server has it, perhaps an old one; for hints and listings alone."""
+
+    async def children(self, path: str, *, fired: Fired | None = None, timeout_ms: int | None = None) -> list[str]:
+        """Names of the children after a sync, sorted. Raises NotFound when there is no such node."""
+
+    async def create(
+        self, path: str, data: bytes, *, ephemeral: bool = False, timeout_ms: int | None = None
+    ) -> WriteStatus:
+        """CONFLICT: it exists. Raises NotFound when the parent does not."""
+
+    async def create_sequential(
+        self, path: str, data: bytes, *, timeout_ms: int | None = None
+    ) -> tuple[WriteStatus, str | None]:
+        """An ephemeral node of this session at `path` + ten digits that ascend; its path when OK."""
+
+    async def write(self, path: str, data: bytes, *, version: int, timeout_ms: int | None = None) -> Written:
+        """CONFLICT: another version, or no node; a read tells which."""
+
+    async def delete(self, path: str, *, version: int, timeout_ms: int | None = None) -> WriteStatus:
+        """CONFLICT: another version, no node, or it has children."""
+
+    async def transact(self, steps: Sequence[Step], *, timeout_ms: int | None = None) -> WriteStatus:
+        """All steps or none. Raises NotFound when the parent of a created node does not exist."""
+
+    async def ensure_path(self, path: str, *, timeout_ms: int | None = None) -> None:
+        """Create the node and its parents, each only if absent, empty and lasting."""
+
+    async def close(self) -> None:
+        """End the session, and with it its ephemeral nodes. May be called again."""
+
+
+async def create_or_write(session: StoreSession, path: str, data: bytes, *, version: int) -> Written:
+    """One compare-and-set; ABSENT_VERSION creates. Raises NotFound when the parent to create it below is missing."""
+    if version != ABSENT_VERSION:
+        return await session.write(path, data, version=version)
+    status = await session.create(path, data)
+    return Written(status, 0) if status is WriteStatus.OK else Written(status)

@@ -1,0 +1,122 @@
+"""Lasting watches: asynchronous iterators over the children of a node, made of the session's one-shot watches.
+
+Rules
+- The first item is the present, at once; then one follows whatever may have changed it. Changes while the consumer
+  works are folded into one item, and what an item shows was read after a sync: the last one is the truth of its time.
+- A broken connection, or a new session, gives another item: what happened meanwhile is never missed.
+- A watch outlives any outage; it ends with its session (StoreUnavailable) or with its consumer.
+- An item may equal the one before: a node deleted and made anew leaves the same names.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Generic, Protocol, Self, TypeVar
+
+from oncelog.core.errors import StoreUnavailable
+from oncelog.stores.store_session import Fired, StoreSession, Znode
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class ChildrenWatch:
+    """`async for names in ChildrenWatch(session, path)`: the sorted names of the children, at each change of them."""
+
+    def __init__(self, session: StoreSession, path: str) -> None:
+        self._session = session
+        self._path = path
+        self._stale = asyncio.Event()
+        self._stale.set()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[str]:
+        """Raises NotFound when the node itself does not exist."""
+        while True:
+            await self._stale.wait()
+            self._stale.clear()
+            try:
+                return await self._session.children(self._path, fired=self._stale.set)
+            except StoreUnavailable:
+                # Its own deadline paced it: go on asking, unless there is nobody left to ask.
+                self._stale.set()
+                if self._session.closed:
+                    raise
+            except BaseException:
+                self._stale.set()  # cancelled half-way: the next call reads again
+                raise
+
+
+class NodesWatch:
+    """`async for nodes in NodesWatch(session, path)`: {name: node} of the children, at each change of names or data."""
+
+    def __init__(self, session: StoreSession, path: str) -> None:
+        self._session = session
+        self._path = path
+        self._stale = asyncio.Event()
+        self._stale.set()
+        self._names: _Kept[list[str]] | None = None
+        self._nodes: dict[str, _Kept[Znode | None]] = {}
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> dict[str, Znode]:
+        """Raises NotFound when the node itself does not exist."""
+        while True:
+            await self._stale.wait()
+            self._stale.clear()
+            try:
+                return await self._refresh()
+            except StoreUnavailable:
+                self._stale.set()
+                if self._session.closed:
+                    raise
+            except BaseException:
+                self._stale.set()
+                raise
+
+    async def _refresh(self) -> dict[str, Znode]:
+        """Read what has changed only; a thousand quiet nodes cost nothing."""
+        if self._names is None or self._names.fired:
+            self._names = await self._keep(self._session.children, self._path)
+        names = self._names.value
+        for name in names:
+            if name not in self._nodes or self._nodes[name].fired:
+                self._nodes[name] = await self._keep(self._session.read, f"{self._path}/{name}")
+        self._nodes = {name: self._nodes[name] for name in names}
+        # A node that is None went meanwhile; the watch of the names tells it next.
+        return {name: kept.value for name, kept in self._nodes.items() if kept.value is not None}
+
+    async def _keep(self, read: "_WatchedRead[T]", path: str) -> "_Kept[T]":
+        watch = _OneShot(self._stale)
+        return _Kept(await read(path, fired=watch.fire), watch)
+
+
+class _OneShot:
+    """Remembers that a watch fired, even before the read that armed it has returned to its caller."""
+
+    def __init__(self, stale: asyncio.Event) -> None:
+        self._stale = stale
+        self.fired = False
+
+    def fire(self) -> None:
+        self.fired = True
+        self._stale.set()
+
+
+class _Kept(Generic[T]):
+    """A value that is the present one until its watch fires."""
+
+    def __init__(self, value: T, watch: _OneShot) -> None:
+        self.value = value
+        self._watch = watch
+
+    @property
+    def fired(self) -> bool:
+        return self._watch.fired
+
+
+class _WatchedRead(Protocol[T_co]):
+    def __call__(self, path: str, *, fired: Fired | None) -> Awaitable[T_co]: ...

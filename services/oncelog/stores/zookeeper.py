@@ -1,0 +1,294 @@
+"""A StoreSession over a real ZooKeeper: what each answer means to the one who asked.
+
+Rules
+- A synced read is a sync and a get on one connection, sent together: ZooKeeper answers one client in order.
+  A sync asks the leader, without a quorum, and a leader cut off from its ensemble can answer it until it notices. Only
+  a write settles more than that, which is why every decision made here ends in a versioned write.
+- A write waits until there is a connection, within its deadline, and is then sent once. Whatever is not a clear answer
+  of the server is UNKNOWN.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Self, TypeVar, assert_never
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    BadVersionError,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
+
+from oncelog.core.errors import InvalidArgument, NotFound, StoreUnavailable
+from oncelog.core.store_status import WriteStatus
+from oncelog.stores.store_session import (
+    CreateStep,
+    DeleteStep,
+    Fired,
+    SessionState,
+    StateListener,
+    Step,
+    WriteStep,
+    Written,
+    Znode,
+)
+from oncelog.stores.zookeeper_connection import ANSWERS, Interrupted, ZooKeeperAccess, ZooKeeperConnection, translated
+
+T = TypeVar("T")
+
+SESSION_TIMEOUT_MS = 6_000  # a vanished owner costs this much
+CONNECT_TIMEOUT_MS = 15_000
+OPERATION_TIMEOUT_MS = 10_000
+RETRY_PAUSE_S = 0.02
+DATA_BYTES_MAX = 1_000_000  # the server's jute.maxbuffer, 1 MiB, holds the whole request
+
+
+class ZooKeeperSession:
+    """A StoreSession over a real ZooKeeper; made by `connect`, inside the event loop it then belongs to."""
+
+    def __init__(self, connection: ZooKeeperConnection, *, root: str, operation_timeout_ms: int) -> None:
+        self._connection = connection
+        self._client = connection.client
+        self._root = root
+        self._operation_timeout_ms = operation_timeout_ms
+
+    @classmethod
+    async def connect(
+        cls,
+        hosts: str,
+        *,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        root: str = "/oncelog",
+        access: ZooKeeperAccess | None = None,
+        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+        operation_timeout_ms: int = OPERATION_TIMEOUT_MS,
+    ) -> Self:
+        """Open a session with one of `hosts` ("host:port,host:port").
+
+        Raises StoreUnavailable when none answers in time, Unauthenticated when none lets us in.
+        """
+        connection = await ZooKeeperConnection.open(
+            hosts,
+            session_timeout_ms=session_timeout_ms,
+            connect_timeout_ms=connect_timeout_ms,
+            access=access or ZooKeeperAccess(),
+        )
+        return cls(connection, root=root.rstrip("/"), operation_timeout_ms=operation_timeout_ms)
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+    @property
+    def state(self) -> SessionState:
+        return self._connection.state
+
+    @property
+    def session_id(self) -> int | None:
+        return self._connection.session_id
+
+    @property
+    def closed(self) -> bool:
+        return self._connection.closed
+
+    def add_listener(self, listener: StateListener) -> None:
+        self._connection.listeners.append(listener)
+
+    def remove_listener(self, listener: StateListener) -> None:
+        self._connection.listeners.remove(listener)
+
+    # -- reads
+
+    async def read(self, path: str, *, fired: Fired | None = None, timeout_ms: int | None = None) -> Znode | None:
+        full, watch = self._root + path, self._connection.watcher(fired)
+
+        async def attempt() -> Znode | None:
+            while True:
+                try:
+                    return _znode(await self._synced(full, lambda: self._client.get_async(full, watch=watch)))
+                except NoNodeError:
+                    if watch is None:
+                        return None
+                # A get leaves no watch on an absent node, an exists does; it may have come in between.
+                if await self._synced(full, lambda: self._client.exists_async(full, watch=watch)) is None:
+                    return None
+
+        return await self._repeat(path, attempt, timeout_ms)
+
+    async def read_unsynced(self, path: str, *, timeout_ms: int | None = None) -> Znode | None:
+        async def attempt() -> Znode | None:
+            try:
+                return _znode(await self._connection.issue(lambda: self._client.get_async(self._root + path)))
+            except NoNodeError:
+                return None
+
+        return await self._repeat(path, attempt, timeout_ms)
+
+    async def children(self, path: str, *, fired: Fired | None = None, timeout_ms: int | None = None) -> list[str]:
+        full, watch = self._root + path, self._connection.watcher(fired)
+
+        async def attempt() -> list[str]:
+            try:
+                return sorted(await self._synced(full, lambda: self._client.get_children_async(full, watch=watch)))
+            except NoNodeError as error:
+                raise NotFound(f"there is no {full} in ZooKeeper", path=full) from error
+
+        return await self._repeat(path, attempt, timeout_ms)
+
+    async def ensure_path(self, path: str, *, timeout_ms: int | None = None) -> None:
+        full = (self._root + path).rstrip("/") or "/"
+        # Repeating is harmless, unlike with any other write: whoever made it, it is there.
+        await self._repeat(
+            path, lambda: self._connection.issue(lambda: self._client.ensure_path_async(full)), timeout_ms
+        )
+
+    # -- writes
+
+    async def create(
+        self, path: str, data: bytes, *, ephemeral: bool = False, timeout_ms: int | None = None
+    ) -> WriteStatus:
+        full = self._root + path
+        try:
+            await self._once(lambda: self._client.create_async(full, _fitting(data), ephemeral=ephemeral), timeout_ms)
+        except NodeExistsError:
+            return WriteStatus.CONFLICT
+        except NoNodeError as error:
+            raise NotFound(f"there is no parent of {full} in ZooKeeper", path=full) from error
+        except Interrupted:
+            return WriteStatus.UNKNOWN
+        return WriteStatus.OK
+
+    async def create_sequential(
+        self, path: str, data: bytes, *, timeout_ms: int | None = None
+    ) -> tuple[WriteStatus, str | None]:
+        full = self._root + path
+        try:
+            created = await self._once(
+                lambda: self._client.create_async(full, _fitting(data), ephemeral=True, sequence=True), timeout_ms
+            )
+        except NoNodeError as error:
+            raise NotFound(f"there is no parent of {full} in ZooKeeper", path=full) from error
+        except Interrupted:
+            return WriteStatus.UNKNOWN, None
+        return WriteStatus.OK, created.removeprefix(self._root)
+
+    async def write(self, path: str, data: bytes, *, version: int, timeout_ms: int | None = None) -> Written:
+        assert version >= 0, "a write names the version it replaces"
+        full = self._root + path
+        try:
+            stat = await self._once(lambda: self._client.set_async(full, _fitting(data), version=version), timeout_ms)
+        except (BadVersionError, NoNodeError):
+            return Written(WriteStatus.CONFLICT)
+        except Interrupted:
+            return Written(WriteStatus.UNKNOWN)
+        return Written(WriteStatus.OK, stat.version)
+
+    async def delete(self, path: str, *, version: int, timeout_ms: int | None = None) -> WriteStatus:
+        assert version >= 0, "a delete names the version it removes"
+        full = self._root + path
+        try:
+            await self._once(lambda: self._client.delete_async(full, version=version), timeout_ms)
+        except (BadVersionError, NoNodeError, NotEmptyError):
+            return WriteStatus.CONFLICT
+        except Interrupted:
+            return WriteStatus.UNKNOWN
+        return WriteStatus.OK
+
+    async def transact(self, steps: Sequence[Step], *, timeout_ms: int | None = None) -> WriteStatus:
+        try:
+            results = await self._once(lambda: _transaction(self._client, self._root, steps).commit_async(), timeout_ms)
+        except Interrupted:
+            return WriteStatus.UNKNOWN
+        return _judge_transaction(steps, results)
+
+    # -- how a request crosses to kazoo's threads and back
+
+    async def _repeat(self, path: str, attempt: Callable[[], Awaitable[T]], timeout_ms: int | None) -> T:
+        """Ask until there is an answer. Raises StoreUnavailable at the deadline."""
+        timeout_s = (self._operation_timeout_ms if timeout_ms is None else timeout_ms) / 1000
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    await self._connection.until_connected()
+                    try:
+                        return await attempt()
+                    except Interrupted:
+                        await asyncio.sleep(RETRY_PAUSE_S)
+        except TimeoutError as error:
+            raise StoreUnavailable(
+                f"ZooKeeper did not answer a read of {self._root}{path} within {timeout_s:g} s: "
+                "check that it runs and is reachable"
+            ) from error
+
+    async def _once(self, request: Callable[[], Any], timeout_ms: int | None) -> Any:
+        """Send one request, when connected. Raises Interrupted when no answer came, sent or not."""
+        timeout_s = (self._operation_timeout_ms if timeout_ms is None else timeout_ms) / 1000
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._connection.until_connected()
+                return await self._connection.issue(request)
+        except TimeoutError as error:
+            raise Interrupted("no answer in time") from error
+
+    async def _synced(self, full_path: str, request: Callable[[], Any]) -> Any:
+        session_id = self.session_id
+        sync = self._connection.issue(lambda: self._client.sync_async(full_path))
+        both = asyncio.gather(sync, self._connection.issue(request), return_exceptions=True)
+        sync_answer, answer = await both
+        if isinstance(sync_answer, BaseException):
+            raise sync_answer
+        # A new session may begin on a server that lags behind what the old one synced.
+        if self.session_id != session_id or session_id is None:
+            raise Interrupted("the session ended between the sync and the read")
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+def _transaction(client: KazooClient, root: str, steps: Sequence[Step]) -> Any:
+    transaction = client.transaction()
+    for step in steps:
+        full = root + step.path
+        match step:
+            case CreateStep():
+                transaction.create(full, _fitting(step.data))
+            case WriteStep():
+                transaction.set_data(full, _fitting(step.data), step.version)
+            case DeleteStep():
+                transaction.delete(full, step.version)
+            case _:
+                assert_never(step)
+    return transaction
+
+
+def _judge_transaction(steps: Sequence[Step], results: list[Any]) -> WriteStatus:
+    """Raises NotFound when a node was to be created below a parent that does not exist."""
+    # The steps beside the failed one report only that they were taken back.
+    failed = [
+        (step, result)
+        for step, result in zip(steps, results, strict=True)
+        if isinstance(result, KazooException) and not isinstance(result, RolledBackError | RuntimeInconsistency)
+    ]
+    for step, error in failed:
+        if isinstance(error, NoNodeError) and isinstance(step, CreateStep):
+            raise NotFound(f"there is no parent of {step.path} in ZooKeeper", path=step.path)
+        if not isinstance(error, ANSWERS):
+            raise translated(error)
+    return WriteStatus.CONFLICT if failed else WriteStatus.OK
+
+
+def _znode(answer: tuple[bytes, Any]) -> Znode:
+    data, stat = answer
+    return Znode(data, stat.version, stat.ephemeralOwner or None)
+
+
+def _fitting(data: bytes) -> bytes:
+    """Raises InvalidArgument when the server would break the connection rather than answer."""
+    if len(data) > DATA_BYTES_MAX:
+        raise InvalidArgument(
+            f"a record of {len(data)} bytes is over ZooKeeper's limit of {DATA_BYTES_MAX}", limit=DATA_BYTES_MAX
+        )
+    return data

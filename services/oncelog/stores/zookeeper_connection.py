@@ -1,0 +1,278 @@
+"""The connection under a ZooKeeper session: kazoo's threads behind an asyncio face; alone in touching kazoo's insides.
+
+How it works
+- kazoo has one thread for the connection and two for callbacks. Requests go to its queue from the event loop, answers
+  come back by `call_soon_threadsafe`; nothing here waits in a kazoo thread, and nothing of kazoo waits in the loop.
+- A request is handed over only while connected (`until_connected`): kazoo keeps what it is given while SUSPENDED and
+  would send it at the next connection, long after its caller was told that the outcome is unknown.
+- kazoo gives up for good when its connection thread fails (an error code it does not know is enough). A watchdog starts
+  it again; the session is then LOST and goes on under a new id.
+"""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    AuthFailedError,
+    BadArgumentsError,
+    BadVersionError,
+    InvalidACLError,
+    MarshallingError,
+    NoAuthError,
+    NoChildrenForEphemeralsError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+)
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.states import KazooState, KeeperState
+from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL
+
+from oncelog.core.errors import InvariantViolated, OncelogError, PermissionDenied, StoreUnavailable, Unauthenticated
+from oncelog.stores.store_session import Fired, SessionState, StateListener
+
+CLOSE_TIMEOUT_S = 3.0
+WATCHDOG_PERIOD_S = 1.0
+#: Pauses between attempts to connect, seconds: a client must be back well within its session timeout.
+RECONNECT_DELAY_S = 0.05
+RECONNECT_DELAY_MAX_S = 0.5
+
+_STATES = {
+    KazooState.CONNECTED: SessionState.CONNECTED,
+    KazooState.SUSPENDED: SessionState.SUSPENDED,
+    KazooState.LOST: SessionState.LOST,
+}
+#: Answers of the server: certain, and the same if asked again.
+ANSWERS = (NoNodeError, NodeExistsError, BadVersionError, NotEmptyError)
+_OUR_MISTAKES = (BadArgumentsError, MarshallingError, NoChildrenForEphemeralsError, InvalidACLError)
+
+
+class Interrupted(Exception):
+    """No answer: the connection broke, the session ended, or time was up. A write may have been applied."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooKeeperAccess:
+    """How to be let in. username, password: digest authentication; every node is then the user's alone.
+
+    tls: speak TLS, and verify the server by `ca_path` (None: the system's) and its host name; `certificate_path` and
+    `key_path` are shown to servers that ask. A digest crosses the wire readable: give it only together with tls.
+    """
+
+    username: str | None = None
+    password: str | None = None
+    tls: bool = False
+    ca_path: str | None = None
+    certificate_path: str | None = None
+    key_path: str | None = None
+    verify_host_name: bool = True
+
+
+class ZooKeeperConnection:
+    """One kazoo client, belonging to the event loop in which it was opened."""
+
+    def __init__(self, client: KazooClient) -> None:
+        self.client = client
+        self.state = SessionState.LOST
+        #: Called on the event loop at each change of state.
+        self.listeners: list[StateListener] = []
+        self._loop = asyncio.get_running_loop()
+        self._state_changed = asyncio.Event()
+        #: What every further call raises; None while the session can still serve.
+        self._ended: OncelogError | None = None
+        self._closing = False
+        self._watchdog: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def open(
+        cls, hosts: str, *, session_timeout_ms: int, connect_timeout_ms: int, access: ZooKeeperAccess
+    ) -> Self:
+        """Raises StoreUnavailable when no host answers in time, Unauthenticated when none lets us in."""
+        connection = cls(_new_client(hosts, session_timeout_ms / 1000, access))
+        connection.client.add_listener(connection._heard)
+        connection.client.start_async()
+        try:
+            async with asyncio.timeout(connect_timeout_ms / 1000):
+                await connection.until_connected()
+        except TimeoutError as error:
+            await connection.close()
+            raise StoreUnavailable(
+                f"no ZooKeeper answers at {hosts} within {connect_timeout_ms / 1000:g} s: "
+                "start it, or correct the address",
+                hosts=hosts,
+            ) from error
+        except BaseException:
+            await connection.close()
+            raise
+        connection._watch_over()
+        return connection
+
+    async def close(self) -> None:
+        """End the session; within a few seconds also when no server answers. May be called again."""
+        if self._closing:
+            return
+        self._closing = True
+        self._end(StoreUnavailable("the session with ZooKeeper was closed"))
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        ended = asyncio.Event()
+        # Not the loop's executor: a server that does not answer would hold up the end of the process.
+        threading.Thread(target=self._stop_client, args=(ended,), name="zookeeper-close", daemon=True).start()
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await ended.wait()
+        except TimeoutError:
+            self._cut_connection()  # the server ends the session by its timeout
+            await ended.wait()
+
+    @property
+    def session_id(self) -> int | None:
+        client_id: tuple[int, bytes] | None = self.client.client_id
+        return None if client_id is None else client_id[0]
+
+    @property
+    def closed(self) -> bool:
+        return self._ended is not None
+
+    async def until_connected(self) -> None:
+        """Raises what ended the session for good, if anything did."""
+        while True:
+            if self._ended is not None:
+                raise self._ended
+            # kazoo's own flag, not ours: ours follows by a turn of the loop.
+            if self.client.connected:
+                return
+            self._state_changed.clear()
+            await self._state_changed.wait()
+
+    def issue(self, request: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Hand a request to kazoo; the future's error is one of ANSWERS, one of ours, or Interrupted."""
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        request().rawlink(lambda result: self._post(_settle, answer, result))
+        return answer
+
+    def watcher(self, fired: Fired | None) -> Callable[[object], None] | None:
+        """What kazoo calls in a thread of its own, calling `fired` on the event loop."""
+        return None if fired is None else lambda _event: self._post(fired)
+
+    def _post(self, callback: Callable[..., object], *arguments: object) -> None:
+        """From any thread: call back on the event loop."""
+        try:
+            self._loop.call_soon_threadsafe(callback, *arguments)
+        except RuntimeError:
+            # The loop was closed first: then nobody waits for this any more.
+            if not self._loop.is_closed():
+                raise
+
+    def _heard(self, state: str) -> None:
+        """In kazoo's connection thread."""
+        refused = self.client.client_state == KeeperState.AUTH_FAILED
+        self._post(self._enter, _STATES[state], refused)
+
+    def _enter(self, state: SessionState, refused: bool) -> None:
+        self.state = state
+        if refused:
+            self._end(Unauthenticated("ZooKeeper refuses these credentials: correct the user name and password"))
+        self._state_changed.set()
+        for listener in tuple(self.listeners):
+            # Each in a call of its own, so that one that fails keeps no other from hearing it.
+            self._loop.call_soon(listener, state)
+
+    def _end(self, error: OncelogError) -> None:
+        if self._ended is None:
+            self._ended = error
+        self._state_changed.set()
+
+    def _watch_over(self) -> None:
+        if self.closed:
+            return
+        if self.client._connection.connection_stopped.is_set():  # noqa: SLF001
+            threading.Thread(target=self._revive_client, name="zookeeper-revive", daemon=True).start()
+        else:
+            self._watchdog = self._loop.call_later(WATCHDOG_PERIOD_S, self._watch_over)
+
+    def _revive_client(self) -> None:
+        try:
+            self.client.start_async()
+            if self._closing:
+                self.client.stop()  # `close` came in between and found nothing to stop
+        finally:
+            self._post(self._watch_over)
+
+    def _stop_client(self, ended: asyncio.Event) -> None:
+        try:
+            self.client.stop()
+            self.client.close()
+        finally:
+            self._post(ended.set)
+
+    def _cut_connection(self) -> None:
+        connection = self.client._connection._socket  # noqa: SLF001
+        if connection is not None:
+            _shut_down(connection)
+
+
+def _new_client(hosts: str, session_timeout_s: float, access: ZooKeeperAccess) -> KazooClient:
+    handler = SequentialThreadingHandler()
+    open_connection = handler.create_connection
+    # kazoo would wait for one silent host as long as the whole session lasts, and so lose it with the others healthy.
+    one_host_timeout_s = session_timeout_s / (2 * len(hosts.split(",")))
+
+    def create_connection(*arguments: object, timeout: float, **options: object) -> Any:
+        return open_connection(*arguments, timeout=min(timeout, one_host_timeout_s), **options)
+
+    handler.create_connection = create_connection
+    has_password = access.username is not None
+    return KazooClient(
+        hosts=hosts,
+        timeout=session_timeout_s,
+        handler=handler,
+        connection_retry=KazooRetry(max_tries=-1, delay=RECONNECT_DELAY_S, max_delay=RECONNECT_DELAY_MAX_S),
+        auth_data=[("digest", f"{access.username}:{access.password}")] if has_password else None,
+        default_acl=CREATOR_ALL_ACL if has_password else None,
+        use_ssl=access.tls,
+        ca=access.ca_path,
+        certfile=access.certificate_path,
+        keyfile=access.key_path,
+        check_hostname=access.tls and access.verify_host_name,
+    )
+
+
+def _settle(answer: asyncio.Future[Any], result: Any) -> None:
+    # Done already: its caller's time was up, or kazoo reports one failure twice.
+    if answer.done():
+        return
+    if result.exception is None:
+        answer.set_result(result.value)
+    else:
+        answer.set_exception(translated(result.exception))
+
+
+def translated(error: BaseException) -> Exception:
+    """What is not certain counts as no answer, whatever its cause."""
+    if isinstance(error, ANSWERS):
+        answer: Exception = error
+        return answer
+    if isinstance(error, NoAuthError):
+        return PermissionDenied("ZooKeeper does not let this user do that: the nodes belong to another user")
+    if isinstance(error, AuthFailedError):
+        return Unauthenticated("ZooKeeper refuses these credentials: correct the user name and password")
+    if isinstance(error, _OUR_MISTAKES):
+        return InvariantViolated(f"a request that ZooKeeper can never grant: {error!r}")
+    interrupted = Interrupted(repr(error))
+    interrupted.__cause__ = error
+    return interrupted
+
+
+def _shut_down(connection: socket.socket) -> None:
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        # Broken or closed already: what was wanted.
+        return
