@@ -1,0 +1,124 @@
+"""A storage node's core over a small disk that syncs when told to, and what the tests say to it."""
+
+from oncelog.core.batch import Buffer
+from oncelog.core.entry import peek_header
+from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.storage_node import (
+    AnswerAppend,
+    AnswerRead,
+    AppendReceived,
+    AppendStatus,
+    CheckLedger,
+    Journal,
+    JournalRecord,
+    LedgerChecked,
+    ReadReceived,
+    ReadStatus,
+    RecordKind,
+    StorageEffect,
+    StorageEvent,
+    StorageNode,
+    Synced,
+)
+from tests.core.recovery_world import LEDGER, OPEN, A, checksum, entry
+
+E0, E1, E2 = entry(0), entry(1), entry(2, last_add_confirmed=0)
+OTHER = LedgerId(9)
+NONE = EntryId(-1)
+
+
+class Index:
+    """What reached the disk: {ledger: {entry: bytes}}."""
+
+    def __init__(self) -> None:
+        self.held: dict[int, dict[int, Buffer]] = {}
+        self.damaged: set[tuple[int, int]] = set()
+
+    def contains(self, ledger_id: LedgerId, entry_id: EntryId) -> bool:
+        return entry_id in self.held.get(ledger_id, {})
+
+    def last_entry(self, ledger_id: LedgerId) -> int | None:
+        return max(self.held.get(ledger_id, {}), default=None)
+
+    def entry_crc(self, ledger_id: LedgerId, entry_id: EntryId) -> int | None:
+        data = self.held[ledger_id][entry_id]
+        return None if (ledger_id, entry_id) in self.damaged else int.from_bytes(bytes(data[4:8]), "little")
+
+
+class Disk:
+    """A node over a journal that syncs when told to, and restarts from what is synced."""
+
+    def __init__(self, node_class: type[StorageNode] = StorageNode) -> None:
+        self.node_class = node_class
+        self.synced: list[JournalRecord] = []
+        self.unsynced: list[JournalRecord] = []
+        self.start()
+
+    def start(self) -> None:
+        """A restart, after a crash: what was not synced is lost."""
+        self.index = Index()
+        self.node = self.node_class(A, self.index, checksum)
+        self.unsynced = []
+        self.lsn_base = len(self.synced)
+        for record in self.synced:
+            self._put(record)
+            match record.kind:
+                case RecordKind.FENCE:
+                    self.node.restore_fence(record.ledger_id)
+                case RecordKind.LEDGER_DELETED:
+                    self.node.restore_deletion(record.ledger_id)
+                case RecordKind.ADD | RecordKind.RECOVERY_ADD:
+                    recovery = record.kind is RecordKind.RECOVERY_ADD
+                    self.node.restore_entry(peek_header(record.data), recovery=recovery)
+
+    def _put(self, record: JournalRecord) -> None:
+        if record.kind in (RecordKind.ADD, RecordKind.RECOVERY_ADD):
+            self.index.held.setdefault(record.ledger_id, {})[record.entry_id] = record.data
+        elif record.kind is RecordKind.LEDGER_DELETED:
+            self.index.held.pop(record.ledger_id, None)
+
+    def handle(self, event: StorageEvent) -> list[StorageEffect]:
+        """The effects but the journal's, which is written."""
+        effects = self.node.handle(event)
+        self.node.check_invariants()
+        for effect in effects:
+            if isinstance(effect, Journal):
+                self.unsynced += effect.records
+                numbers = [record.lsn for record in effect.records]
+                assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+                assert numbers[-1] == len(self.synced) - self.lsn_base + len(self.unsynced)
+        return [effect for effect in effects if not isinstance(effect, Journal)]
+
+    def sync(self, count: int | None = None) -> list[StorageEffect]:
+        done = self.unsynced[:count]
+        del self.unsynced[: len(done)]
+        self.synced += done
+        for record in done:
+            self._put(record)
+        return self.handle(Synced(len(self.synced) - self.lsn_base))
+
+
+def append(call: int, *entries: bytes, target: Incarnation = A, recovery: bool = False) -> AppendReceived:
+    return AppendReceived(call, target, [(peek_header(data), data) for data in entries], recovery)
+
+
+def answer(call: int, status: AppendStatus, *entry_ids: int, ledger_id: LedgerId = LEDGER) -> AnswerAppend:
+    return AnswerAppend(call, ledger_id, [EntryId(entry_id) for entry_id in entry_ids], status)
+
+
+def read(call: int, first: int, count: int, *, fence: bool = False) -> ReadReceived:
+    return ReadReceived(call, A, LEDGER, EntryId(first), count, fence)
+
+
+def read_answer(call: int, present: list[int], missing: list[int], last: int = -1, lac: int = -1) -> AnswerRead:
+    ids = tuple(map(EntryId, present)), tuple(map(EntryId, missing))
+    return AnswerRead(call, LEDGER, *ids, EntryId(last), EntryId(lac), ReadStatus.OK)
+
+
+def writable() -> Disk:
+    """A node that holds entry 0 of the ledger, synced, and takes more of its writer."""
+    disk = Disk()
+    assert disk.handle(append(1, E0)) == [CheckLedger(LEDGER, 1)]
+    assert disk.handle(LedgerChecked(LEDGER, 1, OPEN)) == []
+    assert disk.sync() == [answer(1, AppendStatus.OK, 0)]
+    return disk

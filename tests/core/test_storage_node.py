@@ -1,0 +1,195 @@
+"""Who may add to a ledger, and when an add is answered."""
+
+import pytest
+
+from oncelog.core.entry import peek_header
+from oncelog.core.ids import EntryId
+from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.core.storage_node import (
+    AnswerFence,
+    AnswerRead,
+    AppendReceived,
+    AppendStatus,
+    CheckLedger,
+    FenceReceived,
+    LedgerChecked,
+    ReadOnlyChanged,
+    ReadReceived,
+    ReadStatus,
+    RecordKind,
+    StorageNode,
+)
+from tests.core.recovery_world import LEDGER, OPEN, TOPIC, A, B, C, entry
+from tests.core.storage_disk import E0, E1, E2, NONE, OTHER, Disk, answer, append, writable
+
+# --- adds -------------------------------------------------------------------------------------------------------------
+
+
+def test_add_is_answered_only_when_synced() -> None:
+    """An acknowledgement rests on the disk, not on the page cache."""
+    disk = writable()
+    assert disk.handle(append(2, E1)) == []
+    assert disk.handle(append(3, E2)) == []
+    assert disk.sync(1) == [answer(2, AppendStatus.OK, 1)]
+    assert disk.sync() == [answer(3, AppendStatus.OK, 2)]
+
+
+def test_frame_of_many_ledgers_is_answered_by_ledger() -> None:
+    """Frames coalesce topics; the answer is per ledger, with all its entries."""
+    disk = writable()
+    other = entry(0, ledger_id=OTHER)
+    assert disk.handle(append(2, E1, other, E2)) == [CheckLedger(OTHER, 2)]
+    assert disk.sync() == [answer(2, AppendStatus.OK, 1, 2)]
+    disk.handle(LedgerChecked(OTHER, 2, LedgerMetadata(OTHER, TOPIC, (C, A), 1)))
+    assert disk.sync() == [answer(2, AppendStatus.OK, 0, ledger_id=OTHER)]
+
+
+def test_entries_come_out_of_order_and_with_gaps() -> None:
+    """Frames of two streams, retries and recoveries have no order among them."""
+    disk = writable()
+    disk.handle(append(2, entry(7), entry(5)))
+    assert disk.sync() == [answer(2, AppendStatus.OK, 7, 5)]
+
+
+def test_repeated_add_waits_for_the_first_copy() -> None:
+    """ "Already have it" is no answer while the first copy is only in the page cache (hazard 19)."""
+    disk = writable()
+    assert disk.handle(append(2, E1)) == []
+    assert disk.handle(append(3, E1)) == []
+    assert len(disk.unsynced) == 1
+    assert disk.sync() == [answer(2, AppendStatus.OK, 1), answer(3, AppendStatus.OK, 1)]
+    assert disk.handle(append(4, E1)) == [answer(4, AppendStatus.OK, 1)]
+    assert disk.unsynced == []
+
+
+def test_other_bytes_under_the_same_id_are_refused() -> None:
+    """Impossible in a correct run: refuse, keep the first copy and let it be seen."""
+    disk = writable()
+    forged = entry(1, body=b"9876543210")
+    disk.handle(append(2, E1))
+    assert disk.handle(append(3, forged)) == [answer(3, AppendStatus.CONFLICTING, 1)]
+    disk.sync()
+    assert disk.handle(append(4, forged)) == [answer(4, AppendStatus.CONFLICTING, 1)]
+    assert disk.handle(append(5, forged, recovery=True)) == [answer(5, AppendStatus.CONFLICTING, 1)]
+    assert disk.index.held[LEDGER][1] == E1
+
+
+def test_damaged_copy_is_replaced_by_a_repeated_add() -> None:
+    """What cannot be read cannot be compared, and good bytes are better than none."""
+    disk = writable()
+    disk.index.damaged.add((LEDGER, 0))
+    assert disk.handle(append(2, E0, recovery=True)) == []
+    assert disk.sync() == [answer(2, AppendStatus.OK, 0)]
+
+
+@pytest.mark.parametrize("data", [E1[:-1], E1 + b"x", E1[:-1] + b"?", E1[:20] + b"?" + E1[21:]])
+def test_bytes_without_their_checksum_are_refused(data: bytes) -> None:
+    """The rest of the frame stands; the damaged entry is not stored."""
+    disk = writable()
+    event = AppendReceived(2, A, [(peek_header(E1), data), (peek_header(E2), E2)])
+    assert disk.handle(event) == [answer(2, AppendStatus.CORRUPT, 1)]
+    assert disk.sync() == [answer(2, AppendStatus.OK, 2)]
+    assert not disk.index.contains(LEDGER, EntryId(1))
+
+
+def test_another_incarnation_is_refused() -> None:
+    """A wiped node at the same address must not speak for its former self (hazard 2)."""
+    disk = writable()
+    wrong = ReadStatus.WRONG_INCARNATION
+    assert disk.handle(append(2, E1, target=B)) == [answer(2, AppendStatus.WRONG_INCARNATION, 1)]
+    assert disk.handle(append(3, E1, target=B, recovery=True)) == [answer(3, AppendStatus.WRONG_INCARNATION, 1)]
+    assert disk.handle(FenceReceived(4, B, LEDGER)) == [AnswerFence(4, LEDGER, NONE, NONE, wrong)]
+    fencing = ReadReceived(5, B, LEDGER, EntryId(0), 3, fence=True)
+    assert disk.handle(fencing) == [AnswerRead(5, LEDGER, (), (), NONE, NONE, wrong)]
+    assert disk.unsynced == []
+
+
+def test_short_of_space_only_recovery_adds_pass() -> None:
+    """Ledgers must be closable on a full disk, or nothing can move away from it."""
+    disk = writable()
+    disk.handle(ReadOnlyChanged(read_only=True))
+    assert disk.handle(append(2, E1)) == [answer(2, AppendStatus.READ_ONLY, 1)]
+    disk.handle(append(3, E1, recovery=True))
+    assert disk.sync() == [answer(3, AppendStatus.OK, 1)]
+    disk.handle(ReadOnlyChanged(read_only=False))
+    disk.handle(append(4, E2))
+    assert disk.sync() == [answer(4, AppendStatus.OK, 2)]
+
+
+# --- the check --------------------------------------------------------------------------------------------------------
+
+
+def test_first_adds_are_parked_in_order_behind_the_check() -> None:
+    """One check, whatever comes meanwhile; then everything is stored as it came."""
+    disk = Disk()
+    assert disk.handle(append(1, E1)) == [CheckLedger(LEDGER, 1)]
+    assert disk.handle(append(2, E0, E1)) == []
+    assert disk.unsynced == []
+    disk.handle(LedgerChecked(LEDGER, 1, OPEN))
+    assert [(record.kind, record.entry_id) for record in disk.unsynced] == [(RecordKind.ADD, 1), (RecordKind.ADD, 0)]
+    assert disk.sync() == [answer(1, AppendStatus.OK, 1), answer(2, AppendStatus.OK, 0, 1)]
+
+
+@pytest.mark.parametrize(
+    "metadata", [None, OPEN.in_recovery(), OPEN.closed(end=NONE, length=0), LedgerMetadata(LEDGER, TOPIC, (B, C), 1)]
+)
+def test_ledger_that_is_not_open_here_is_not_created(metadata: LedgerMetadata | None) -> None:
+    """A paused owner wakes after its ledger was closed, trimmed and collected (hazard 2)."""
+    disk = Disk()
+    disk.handle(append(1, E0))
+    disk.handle(append(2, E1))
+    refused = [answer(1, AppendStatus.NOT_WRITABLE, 0), answer(2, AppendStatus.NOT_WRITABLE, 1)]
+    assert disk.handle(LedgerChecked(LEDGER, 1, metadata)) == refused
+    assert disk.unsynced == []
+    assert disk.handle(append(3, E0)) == [CheckLedger(LEDGER, 2)]
+
+
+def test_late_check_does_not_open_a_ledger() -> None:
+    """An answer read before the ledger was closed belongs to another question."""
+    disk = Disk()
+    disk.handle(append(1, E0))
+    disk.handle(LedgerChecked(LEDGER, 1, None))
+    disk.handle(append(2, E0))
+    assert disk.handle(LedgerChecked(LEDGER, 1, OPEN)) == []
+    assert disk.handle(LedgerChecked(LEDGER, 2, None)) == [answer(2, AppendStatus.NOT_WRITABLE, 0)]
+
+
+def test_fence_during_the_check_wins() -> None:
+    """The check may have read the record before the recoverer marked it."""
+    disk = Disk()
+    disk.handle(append(1, E0))
+    disk.handle(FenceReceived(2, A, LEDGER))
+    assert disk.handle(LedgerChecked(LEDGER, 1, OPEN)) == [answer(1, AppendStatus.FENCED, 0)]
+    assert disk.sync() == [AnswerFence(2, LEDGER, NONE, NONE, ReadStatus.OK)]
+
+
+def test_parking_is_bounded() -> None:
+    """Many ledgers whose records cannot be read must not fill the memory."""
+
+    class Narrow(StorageNode):
+        parked_bytes_max = len(E0) + len(E1)
+
+    disk = Disk(Narrow)
+    disk.handle(append(1, E0))
+    disk.handle(append(2, E1))
+    assert disk.handle(append(3, E2)) == [answer(3, AppendStatus.TOO_MANY_REQUESTS, 2)]
+    disk.handle(LedgerChecked(LEDGER, 1, OPEN))
+    assert disk.sync() == [answer(1, AppendStatus.OK, 0), answer(2, AppendStatus.OK, 1)]
+
+
+def test_recovery_add_does_not_make_a_ledger_writable() -> None:
+    """A node that only a recoverer wrote to never took an entry of the writer: that needs the check still."""
+    disk = Disk()
+    disk.handle(append(1, E0, recovery=True))
+    assert disk.sync() == [answer(1, AppendStatus.OK, 0)]
+    assert disk.handle(append(2, E1)) == [CheckLedger(LEDGER, 1)]
+    disk.start()
+    assert disk.handle(append(3, E1)) == [CheckLedger(LEDGER, 1)]
+
+
+def test_held_ledger_needs_no_check_after_a_restart() -> None:
+    """A node that comes back goes on without ZooKeeper."""
+    disk = writable()
+    disk.start()
+    assert disk.handle(append(2, E1)) == []
+    assert disk.sync() == [answer(2, AppendStatus.OK, 1)]
