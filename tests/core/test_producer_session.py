@@ -1,0 +1,248 @@
+"""core/producer_session: numbers, the window, resends, deadlines, the end."""
+
+import pytest
+
+from oncelog.core.batch import decode_batch
+from oncelog.core.entry import SequenceMode
+from oncelog.core.errors import (
+    DeadlineExceeded,
+    InvalidSequenceId,
+    InvariantViolated,
+    MessageTooLarge,
+    ProducerClosed,
+    SequenceGap,
+    SequenceIdRequired,
+    TooManyRequests,
+)
+from oncelog.core.ids import SEQUENCE_ID_MAX, Generation, OwnerEpoch, SequenceId, SessionNumber
+from oncelog.core.pending_batches import SendBatches
+from oncelog.core.producer_session import (
+    CloseWanted,
+    Complete,
+    Fail,
+    FailProducer,
+    OpenWanted,
+    State,
+)
+from oncelog.core.session_opening import (
+    EndSession,
+    LookUp,
+    OwnerFound,
+    StartTimer,
+    StreamLost,
+    TimerFired,
+    TimerKey,
+    TimerKind,
+)
+from tests.core.producer_world import (
+    PID,
+    answered,
+    checksum,
+    explicit,
+    grant,
+    new_producer,
+    opened,
+    ready,
+    reopened,
+    sent_requests,
+    stored,
+)
+
+CONTIGUOUS = SequenceMode.CONTIGUOUS
+
+
+def test_a_batch_before_the_first_grant_is_our_own_bug() -> None:
+    """Nobody holds a producer that was not reported open."""
+    with pytest.raises(InvariantViolated):
+        new_producer().handle(ready(1))
+
+
+def test_a_batch_is_packed_with_what_was_granted() -> None:
+    """Ids go on after the log's last one; the bytes decode to exactly what was given."""
+    producer = opened(last=41)
+    effects = producer.handle(ready(1, 3))
+    assert isinstance(effects[0], SendBatches)
+    ((request, data),) = effects[0].batches
+    header = decode_batch(data, checksum)
+    assert (request, header.producer_id, header.generation) == (1, PID, 1)
+    assert (header.first, header.last, header.count, header.publish_time_ms) == (42, 44, 3, 1_001)
+    assert effects[1:] == [StartTimer(TimerKey(TimerKind.ANSWER, 1), 30_000)]
+    assert producer.handle(answered(1, (1, stored(3)))) == [Complete(1, explicit(42, 44), stored(3))]
+    assert producer.numbers.stored == 44
+
+
+@pytest.mark.parametrize(
+    ("initial", "last", "first"), [(None, -1, 0), (-1, -1, 0), (None, 9, 10), (99, 9, 100), (-1, 9, 0)]
+)
+def test_automatic_ids_begin_one_above_the_last(initial: int | None, last: int, first: int) -> None:
+    """initial_sequence_id is the last one used; without it the log decides; 0 is a legal id."""
+    producer = opened(last=last, initial_sequence_id=initial)
+    producer.handle(ready(1))
+    assert producer.handle(answered(1, (1, stored(1)))) == [Complete(1, explicit(first), stored(1))]
+
+
+@pytest.mark.parametrize("wrong", [-2, 2**63 - 1, True])
+def test_an_impossible_initial_id_is_refused(wrong: int) -> None:
+    """-1 to 2**63 - 2: there must be a next one."""
+    with pytest.raises(InvalidSequenceId):
+        new_producer(initial_sequence_id=wrong)
+
+
+def test_a_contiguous_producer_cannot_begin_behind_a_gap() -> None:
+    """initial_sequence_id above the log's last would be refused for ever: told at once."""
+    producer = new_producer(initial_sequence_id=10, mode=CONTIGUOUS)
+    producer.handle(OpenWanted())
+    producer.handle(OwnerFound(1, OwnerEpoch(1)))
+    effects = producer.handle(grant(1, last=4))
+    assert [type(effect) for effect in effects] == [EndSession, FailProducer]
+    assert isinstance(producer.error, SequenceGap)
+    assert producer.error.details == {"expected": 5}
+
+
+def test_ids_are_not_mixed() -> None:
+    """Once explicit, always explicit, and the reverse; the refused batch costs nothing."""
+    for given, other in ((explicit(5), None), (None, explicit(5))):
+        producer = opened()
+        producer.handle(ready(1, ids=given))
+        (effect,) = producer.handle(ready(2, ids=other))
+        assert isinstance(effect, Fail)
+        assert isinstance(effect.error, SequenceIdRequired)
+        assert sent_requests(producer.handle(ready(3, ids=None if given is None else explicit(6)))) == [3]
+
+
+def test_the_last_id_is_the_last() -> None:
+    """Automatic ids stop at 2**63 - 1 by an error, not by overflow."""
+    producer = opened(initial_sequence_id=SEQUENCE_ID_MAX - 2)
+    assert sent_requests(producer.handle(ready(1, 2))) == [1]
+    (effect,) = producer.handle(ready(2))
+    assert isinstance(effect, Fail)
+    assert isinstance(effect.error, InvalidSequenceId)
+
+
+def test_explicit_ids_of_a_contiguous_producer_leave_no_gap() -> None:
+    """A gap is refused before it costs the session; a repeat is sent, for the owner knows whether it is a duplicate."""
+    producer = opened(mode=CONTIGUOUS, last=4)
+    (gap,) = producer.handle(ready(1, ids=explicit(6)))
+    assert isinstance(gap, Fail)
+    assert isinstance(gap.error, SequenceGap)
+    assert gap.error.details == {"expected": 5}
+    assert sent_requests(producer.handle(ready(2, ids=explicit(5)))) == [2]
+    assert sent_requests(producer.handle(ready(3, ids=explicit(3)))) == [3]
+    (holes,) = producer.handle(ready(4, 2, ids=explicit(6)._replace(last=SequenceId(9), deltas=b"\x02")))
+    assert isinstance(holes, Fail)
+    assert isinstance(holes.error, InvalidSequenceId)
+
+
+def test_the_window_bounds_what_is_in_flight() -> None:
+    """More is sent only as answers come, always in order, and one batch is always allowed."""
+    producer = opened(in_flight_count_max=2)
+    sent = [sent_requests(producer.handle(ready(request))) for request in (1, 2, 3, 4)]
+    assert sent == [[1], [2], [], []]
+    assert sent_requests(producer.handle(answered(1, (2, stored(1))))) == [3]
+    assert sent_requests(producer.handle(answered(1, (3, stored(1)), (1, stored(1))))) == [4]
+    narrow = opened(in_flight_bytes_max=1)
+    assert sent_requests(narrow.handle(ready(1))) == [1]
+    assert sent_requests(narrow.handle(ready(2))) == []
+    assert sent_requests(narrow.handle(answered(1, (1, stored(1))))) == [2]
+
+
+def test_pending_memory_is_bounded() -> None:
+    """Over pending_bytes_max a batch is refused, not queued; one alone always passes; room comes back with answers."""
+    producer = opened(pending_bytes_max=200)
+    assert sent_requests(producer.handle(ready(1, value=b"x" * 300))) == [1]
+    (refused,) = producer.handle(ready(2))
+    assert isinstance(refused, Fail)
+    assert isinstance(refused.error, TooManyRequests)
+    producer.handle(answered(1, (1, stored(1))))
+    assert producer.pending.bytes_total == 0
+    assert sent_requests(producer.handle(ready(3))) == [3]
+
+
+def test_a_batch_over_the_owners_limit_is_refused_here() -> None:
+    """The limit of the grant; nothing is sent, the producer goes on."""
+    producer = opened()
+    producer.message_bytes_max = 100
+    (refused,) = producer.handle(ready(1, value=b"x" * 100))
+    assert isinstance(refused, Fail)
+    assert isinstance(refused.error, MessageTooLarge)
+    assert refused.error.details["limit"] == 100
+    assert sent_requests(producer.handle(ready(2))) == [2]
+
+
+def test_everything_pending_is_resent_in_order_with_the_same_bytes() -> None:
+    """After answers in another order and a lost stream: what is unanswered, oldest first, byte for byte."""
+    producer = opened(in_flight_count_max=3)
+    sent = {}
+    for request in range(1, 6):
+        for effect in producer.handle(ready(request, request)):
+            sent.update(dict(effect.batches) if isinstance(effect, SendBatches) else {})
+    producer.handle(answered(1, (2, stored(2))))
+    assert producer.handle(StreamLost(1))[0] == LookUp(2, fresh=True, owner_epoch=OwnerEpoch(1))
+    effects = reopened(producer, session=2)
+    assert isinstance(effects[0], SendBatches)
+    assert [request for request, _ in effects[0].batches] == [1, 3, 4]
+    for request, data in effects[0].batches:
+        if request in sent:
+            assert data == sent[request]
+    assert sent_requests(producer.handle(answered(2, (1, stored(1))))) == [5]
+
+
+def test_a_changed_generation_repacks_the_batch_under_its_ids() -> None:
+    """Granted anew under a higher generation, the batch keeps ids, count and payload; only its header changes."""
+    producer = opened()
+    (sent, _) = producer.handle(ready(1, 2))
+    producer.handle(StreamLost(1))
+    producer.handle(OwnerFound(2, OwnerEpoch(1)))
+    (again, _) = producer.handle(grant(2, session=2, generation=4))
+    assert isinstance(sent, SendBatches)
+    assert isinstance(again, SendBatches)
+    before, after = (decode_batch(effect.batches[0][1], checksum) for effect in (sent, again))
+    assert after == before._replace(generation=Generation(4))
+
+
+def test_an_owner_that_answers_nothing_is_given_up() -> None:
+    """While answers come the deadline moves on; with nothing in flight it rests; silence ends the session."""
+    producer = opened()
+    deadline = TimerFired(TimerKey(TimerKind.ANSWER, 1))
+    producer.handle(ready(1))
+    producer.handle(ready(2))
+    producer.handle(answered(1, (1, stored(1))))
+    assert producer.handle(deadline) == [StartTimer(TimerKey(TimerKind.ANSWER, 1), 30_000)]
+    producer.handle(answered(1, (2, stored(1))))
+    assert producer.handle(deadline) == []
+    assert producer.handle(ready(3))[1:] == [StartTimer(TimerKey(TimerKind.ANSWER, 1), 30_000)]
+    effects = producer.handle(deadline)
+    assert effects[:1] == [EndSession(1, SessionNumber(1))]
+    assert producer.state is State.OPENING
+
+
+def test_a_send_timeout_fails_the_result_and_keeps_the_batch() -> None:
+    """The outcome is unknown: the caller is told so once, order towards the owner holds, memory stays counted."""
+    producer = opened(send_timeout_ms=100)
+    effects = producer.handle(ready(1))
+    assert effects[-1] == StartTimer(TimerKey(TimerKind.SEND, 1), 100)
+    producer.handle(ready(2))
+    (failed,) = producer.handle(TimerFired(TimerKey(TimerKind.SEND, 1)))
+    assert isinstance(failed, Fail)
+    assert isinstance(failed.error, DeadlineExceeded)
+    assert producer.handle(TimerFired(TimerKey(TimerKind.SEND, 1))) == []
+    producer.handle(StreamLost(1))
+    assert sent_requests(reopened(producer, session=2)) == [1, 2]
+    assert producer.pending.bytes_total > 0
+    assert producer.handle(answered(2, (1, stored(1)), (2, stored(1)))) == [Complete(2, explicit(1), stored(1))]
+    assert producer.handle(TimerFired(TimerKey(TimerKind.SEND, 2))) == []
+
+
+def test_closing_fails_what_is_pending() -> None:
+    """The session is ended at the owner; a grant that comes later is given back."""
+    producer = opened()
+    producer.handle(ready(1))
+    effects = producer.handle(CloseWanted())
+    assert effects[0] == EndSession(1, SessionNumber(1))
+    assert isinstance(effects[1], Fail)
+    assert isinstance(effects[1].error, ProducerClosed)
+    assert producer.handle(grant(1, session=5)) == [EndSession(1, SessionNumber(5))]
+    (late,) = producer.handle(ready(2))
+    assert isinstance(late, Fail)
+    assert isinstance(late.error, ProducerClosed)
+    producer.check_invariants()

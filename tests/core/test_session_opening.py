@@ -1,0 +1,279 @@
+"""core/session_opening, through the producer session: who is asked, who is believed, when it is tried again."""
+
+import pytest
+
+from oncelog.core.batch import decode_batch
+from oncelog.core.entry import SequenceMode
+from oncelog.core.errors import (
+    ProducerBusy,
+    ProducerExpired,
+    ProducerFenced,
+    ServiceUnavailable,
+    TopicLoading,
+    UnknownProducer,
+)
+from oncelog.core.ids import Generation, OwnerEpoch, SequenceId, SessionNumber
+from oncelog.core.pending_batches import SendBatches
+from oncelog.core.producer_session import (
+    Complete,
+    FailProducer,
+    OpenWanted,
+    ProducerSession,
+    ReportOpen,
+    State,
+)
+from oncelog.core.session_opening import (
+    EndSession,
+    Instance,
+    LookUp,
+    LookUpFailed,
+    OpenProducer,
+    OpenRefused,
+    OwnerFound,
+    StartTimer,
+    StreamLost,
+    TimerFired,
+    TimerKey,
+    TimerKind,
+)
+from tests.core.producer_world import (
+    PID,
+    answered,
+    checksum,
+    explicit,
+    grant,
+    new_producer,
+    opened,
+    ready,
+    reopened,
+    sent_requests,
+    stored,
+)
+
+CONTIGUOUS = SequenceMode.CONTIGUOUS
+
+
+def test_a_producer_is_looked_up_asked_for_and_reported_once() -> None:
+    """The way of a first open, effect by effect."""
+    producer = new_producer()
+    assert producer.handle(OpenWanted()) == [
+        LookUp(1, fresh=False, owner_epoch=OwnerEpoch(0)),
+        StartTimer(TimerKey(TimerKind.OPEN, 1), 5_000),
+    ]
+    assert producer.handle(OwnerFound(1, OwnerEpoch(3))) == [
+        OpenProducer(
+            1,
+            "importer",
+            SequenceMode.MONOTONIC,
+            refuse_if_busy=False,
+            resume=None,
+            present=None,
+            owner_epoch=OwnerEpoch(3),
+        )
+    ]
+    assert producer.handle(OwnerFound(1, OwnerEpoch(3))) == []
+    granted = producer.handle(grant(1, last=41, epoch=3))
+    assert granted == [ReportOpen("importer", SequenceId(41), 5 * 1024 * 1024)]
+    assert producer.handle(grant(1, last=41, epoch=3)) == [EndSession(1, SessionNumber(1))]
+    assert producer.state is State.OPEN
+
+
+def test_a_deposed_owner_is_not_believed() -> None:
+    """Hazard 6: below the highest epoch seen nothing counts: no answer, no grant, no refusal, no end; look up again."""
+    producer = opened()
+    producer.handle(ready(1))
+    producer.handle(StreamLost(1))
+    reopened(producer, session=2, epoch=5)
+    assert producer.handle(answered(2, (1, ProducerFenced()), epoch=4))[:2] == [
+        EndSession(2, SessionNumber(2)),
+        StartTimer(TimerKey(TimerKind.RETRY, 3), 20, jitter=True),
+    ]
+    producer.handle(TimerFired(TimerKey(TimerKind.RETRY, 3)))
+    assert producer.handle(OwnerFound(4, OwnerEpoch(4))) == [StartTimer(TimerKey(TimerKind.RETRY, 5), 30, jitter=True)]
+    producer.handle(TimerFired(TimerKey(TimerKind.RETRY, 5)))
+    (asked,) = producer.handle(OwnerFound(6, OwnerEpoch(5)))
+    assert isinstance(asked, OpenProducer)
+    assert asked.owner_epoch == 5
+    effects = producer.handle(OpenRefused(6, ProducerFenced(), OwnerEpoch(4)))
+    assert [type(effect) for effect in effects] == [StartTimer]
+    producer.handle(TimerFired(TimerKey(TimerKind.RETRY, 7)))
+    producer.handle(OwnerFound(8, OwnerEpoch(5)))
+    effects = producer.handle(grant(8, session=3, epoch=4))
+    assert [type(effect) for effect in effects] == [EndSession, StartTimer]
+    assert producer.state is State.OPENING
+
+
+def test_resuming_never_lowers_the_counter() -> None:
+    """Hazard 6: an old last_sequence_id, final or not, does not take ids back."""
+    producer = opened(last=10)
+    producer.handle(ready(1, 5))
+    producer.handle(answered(1, (1, stored(5))))
+    producer.handle(StreamLost(1))
+    reopened(producer, session=2, last=3)
+    producer.handle(ready(2))
+    assert producer.handle(answered(2, (2, stored(1)))) == [Complete(2, explicit(16), stored(1))]
+
+
+def test_a_first_grant_must_be_final() -> None:
+    """Without a durable grant last_sequence_id may still change: ask again rather than number by it."""
+    producer = new_producer()
+    producer.handle(OpenWanted())
+    producer.handle(OwnerFound(1, OwnerEpoch(1)))
+    effects = producer.handle(grant(1, last=5, final=False))
+    assert effects[:2] == [EndSession(1, SessionNumber(1)), LookUp(2, fresh=True, owner_epoch=OwnerEpoch(1))]
+    assert not producer.numbers.known
+
+
+def test_a_living_instance_resumes_and_a_resume_need_not_be_final() -> None:
+    """(producer id, generation) go along; a resume that is not final still counts as a session."""
+    producer = opened(refuse_if_busy=True)
+    producer.handle(StreamLost(1))
+    (asked,) = producer.handle(OwnerFound(2, OwnerEpoch(2)))
+    assert isinstance(asked, OpenProducer)
+    assert (asked.resume, asked.present, asked.refuse_if_busy) == (Instance(PID, Generation(1)), None, False)
+    assert producer.handle(grant(2, session=9, epoch=2, final=False)) == []
+    assert producer.state is State.OPEN
+
+
+def test_an_unknown_producer_is_opened_by_name_presenting_itself() -> None:
+    """Hazard 11: from an answer and from a refused resume; on_conflict does not apply to a living instance."""
+    producer = opened(refuse_if_busy=True)
+    producer.handle(ready(1))
+    producer.handle(answered(1, (1, UnknownProducer())))
+    (asked,) = producer.handle(OwnerFound(2, OwnerEpoch(1)))
+    assert isinstance(asked, OpenProducer)
+    assert (asked.resume, asked.present, asked.refuse_if_busy) == (None, Instance(PID, Generation(1)), False)
+    assert sent_requests(producer.handle(grant(2, session=2))) == [1]
+    producer.handle(StreamLost(2))
+    resumed = reopened_question(producer)
+    assert resumed.resume == Instance(PID, Generation(1))
+    producer.handle(OpenRefused(resumed.attempt, UnknownProducer(), OwnerEpoch(1)))
+    assert reopened_question(producer).present == Instance(PID, Generation(1))
+
+
+def reopened_question(producer: ProducerSession) -> OpenProducer:
+    """The next OpenProducer of a producer that waits for its retry or looks up."""
+    if producer.opening.phase.value == "waiting":
+        producer.handle(TimerFired(TimerKey(TimerKind.RETRY, producer.opening.attempt)))
+    (asked,) = producer.handle(OwnerFound(producer.opening.attempt, OwnerEpoch(1)))
+    assert isinstance(asked, OpenProducer)
+    return asked
+
+
+def test_an_expired_producer_begins_anew_only_when_nothing_was_sent() -> None:
+    """Hazard 11: what was sent may be stored, and could not be told from new; a never-sent batch could not."""
+    producer = opened(last=4)
+    producer.handle(StreamLost(1))
+    producer.handle(ready(1))
+    producer.handle(OwnerFound(2, OwnerEpoch(1)))
+    producer.handle(OpenRefused(2, ProducerExpired(), OwnerEpoch(1)))
+    asked = reopened_question(producer)
+    assert (asked.name, asked.resume, asked.present) == ("importer", None, None)
+    effects = producer.handle(grant(asked.attempt, session=2, producer_id=99))
+    assert isinstance(effects[0], SendBatches)
+    header = decode_batch(effects[0].batches[0][1], checksum)
+    assert (header.producer_id, header.first) == (99, 5)
+    contiguous = opened(mode=CONTIGUOUS)
+    contiguous.handle(StreamLost(1))
+    contiguous.handle(OwnerFound(2, OwnerEpoch(1)))
+    contiguous.handle(OpenRefused(2, ProducerExpired(), OwnerEpoch(1)))
+    assert contiguous.state is State.FAILED
+
+
+def test_a_living_instance_under_another_id_is_expired() -> None:
+    """The marks that judge what was sent belong to the old id: resending under a new one would store twice."""
+    producer = opened()
+    producer.handle(ready(1))
+    producer.handle(StreamLost(1))
+    producer.handle(OwnerFound(2, OwnerEpoch(1)))
+    producer.handle(grant(2, session=2, producer_id=99))
+    assert isinstance(producer.error, ProducerExpired)
+
+
+def test_a_busy_name_fails_the_open_that_asked_for_it() -> None:
+    """on_conflict="refuse" is an answer, not something to wait for; after the first grant it is the owner's mistake."""
+    producer = new_producer(refuse_if_busy=True)
+    producer.handle(OpenWanted())
+    (asked,) = producer.handle(OwnerFound(1, OwnerEpoch(1)))
+    assert isinstance(asked, OpenProducer)
+    assert asked.refuse_if_busy
+    busy = ProducerBusy()
+    assert producer.handle(OpenRefused(1, busy, OwnerEpoch(1))) == [FailProducer(busy)]
+
+
+def test_retries_begin_at_once_and_back_off() -> None:
+    """At once, then 20 ms growing by half up to 1 s; a good answer makes the next failure a first one."""
+    producer = opened()
+    producer.handle(StreamLost(1))
+    pauses = []
+    for _ in range(14):
+        (timer,) = producer.handle(LookUpFailed(producer.opening.attempt, ServiceUnavailable()))
+        assert isinstance(timer, StartTimer)
+        assert timer.jitter
+        pauses.append(timer.after_ms)
+        producer.handle(TimerFired(timer.key))
+    assert pauses[:5] == [20, 30, 45, 67, 101]
+    assert pauses[-1] == 1_000
+    assert pauses == sorted(pauses)
+    reopened(producer, session=2)
+    producer.handle(ready(1))
+    producer.handle(answered(2, (1, stored(1))))
+    assert isinstance(producer.handle(StreamLost(producer.opening.attempt))[0], LookUp)
+
+
+def test_a_fatal_look_up_fails_the_producer_and_a_late_one_does_not() -> None:
+    """An unknown topic is told; the completion of an older attempt, or of one that was answered, is dropped."""
+    producer = new_producer()
+    producer.handle(OpenWanted())
+    error = ProducerFenced()
+    assert producer.handle(LookUpFailed(7, error)) == []
+    assert producer.handle(LookUpFailed(1, error)) == [FailProducer(error)]
+    answered_already = opened()
+    assert answered_already.handle(LookUpFailed(1, error)) == []
+
+
+def test_an_owner_that_never_grants_is_given_up() -> None:
+    """The deadline of an attempt starts the next one; after the grant it means nothing."""
+    producer = new_producer()
+    producer.handle(OpenWanted())
+    producer.handle(OwnerFound(1, OwnerEpoch(1)))
+    assert isinstance(producer.handle(TimerFired(TimerKey(TimerKind.OPEN, 1)))[0], LookUp)
+    assert opened().handle(TimerFired(TimerKey(TimerKind.OPEN, 1))) == []
+
+
+def interruptions() -> list[str]:
+    return ["look-up failed", "open timed out", "stream lost", "stale owner", "refused"]
+
+
+@pytest.mark.parametrize("kind", interruptions())
+@pytest.mark.parametrize("step", range(3))
+def test_an_open_survives_an_interruption_after_every_step(step: int, kind: str) -> None:
+    """Look-up, question, session with a batch in flight: wherever it breaks, the batch is completed once."""
+    producer = opened()
+    producer.handle(ready(1))
+    producer.handle(StreamLost(1))
+    attempt = producer.opening.attempt
+    if step >= 1:
+        producer.handle(OwnerFound(attempt, OwnerEpoch(2)))
+    if step >= 2:
+        producer.handle(grant(attempt, session=2, epoch=2))
+    match kind:
+        case "look-up failed":
+            producer.handle(LookUpFailed(attempt, ServiceUnavailable()))
+        case "open timed out":
+            producer.handle(TimerFired(TimerKey(TimerKind.OPEN, attempt)))
+        case "stream lost":
+            producer.handle(StreamLost(attempt))
+        case "stale owner":
+            producer.handle(answered(2, (1, ProducerFenced()), epoch=1))
+        case _:
+            producer.handle(OpenRefused(attempt, TopicLoading(), OwnerEpoch(2)))
+    producer.check_invariants()
+    if producer.state is State.OPENING:
+        if producer.opening.phase.value == "asking":
+            producer.handle(grant(attempt, session=3, epoch=2))
+        else:
+            reopened(producer, session=3, epoch=2)
+    session = producer.session
+    assert session is not None
+    assert producer.handle(answered(session, (1, stored(1)), epoch=2)) == [Complete(1, explicit(0), stored(1))]
