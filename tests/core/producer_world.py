@@ -8,7 +8,7 @@ import zlib
 from collections import deque
 from random import Random
 
-from oncelog.core.batch import Buffer, decode_batch
+from oncelog.core.batch import BatchHeader, Buffer, decode_batch
 from oncelog.core.columns import encode_values
 from oncelog.core.entry import SequenceMode
 from oncelog.core.errors import (
@@ -130,20 +130,75 @@ def sent_requests(effects: list[Effect]) -> list[int]:
     return [request for effect in effects if isinstance(effect, SendBatches) for request, _ in effect.batches]
 
 
+class Owner:
+    """The topic's owner, whoever it is: a log, the epoch, and the sessions that still take batches."""
+
+    def __init__(self, random: Random, mode: SequenceMode) -> None:
+        self.random = random
+        self.mode = mode
+        #: every id, in the order stored
+        self.log: list[int] = []
+        self.epoch = 1
+        self.generation = 0
+        self.session = 0
+        self.live: list[int] = []
+
+    @property
+    def mark(self) -> int:
+        return self.log[-1] if self.log else NO_SEQUENCE
+
+    def take_over(self) -> list[Event]:
+        """A new owner; the old one's sessions end."""
+        self.epoch += 1
+        ended: list[Event] = [
+            SessionEndedEvent(SessionNumber(session), SessionEnded(), OwnerEpoch(self.epoch)) for session in self.live
+        ]
+        self.live.clear()
+        return ended
+
+    def grant(self, message: OpenProducer) -> Event:
+        if message.resume is None:
+            self.generation += 1
+        elif message.resume.generation != self.generation:
+            raise AssertionError("only one instance lives in this world")
+        self.session += 1
+        self.live = [self.session]
+        return grant(
+            message.attempt, session=self.session, last=self.mark, epoch=self.epoch, generation=self.generation
+        )
+
+    def judge(self, message: SendBatches) -> Event:
+        answers: list[tuple[int, Outcome | OncelogError]] = []
+        for request, data in message.batches:
+            result = self._verdict(decode_batch(data, checksum))
+            answers.append((request, result))
+            if isinstance(result, OncelogError):
+                self.live.remove(message.session)
+                break
+        self.random.shuffle(answers)
+        return answered(message.session, *answers, epoch=self.epoch)
+
+    def _verdict(self, header: BatchHeader) -> Outcome | OncelogError:
+        if header.generation != self.generation:
+            return ProducerFenced(current=self.generation)
+        if header.last <= self.mark:
+            return (Part(PartKind.DUPLICATE, header.count, None, 0),)
+        if header.first != self.mark + 1 and self.mode is SequenceMode.CONTIGUOUS:
+            return SequenceGap(expected=self.mark + 1)
+        if self.random.random() < 0.1:
+            return SessionEnded("a write failed")
+        assert header.first > self.mark, "a batch changed its boundaries"
+        self.log += range(header.first, header.last + 1)
+        return stored(header.count)
+
+
 class World:
     """One producer and the owner of its topic, with everything in between that can be lost."""
 
     def __init__(self, seed: int, mode: SequenceMode) -> None:
         self.random = Random(seed)
-        self.mode = mode
+        self.owner = Owner(self.random, mode)
         self.producer = new_producer(mode=mode, in_flight_count_max=4)
-        #: the log: every id, in the order stored
-        self.log: list[int] = []
-        self.epoch = 1
-        self.generation = 0
-        self.session = 0
-        #: sessions that still take batches
-        self.live: list[int] = []
         #: one stream: what is on its way to the owner, and back
         self.to_owner: deque[OpenProducer | SendBatches] = deque()
         self.to_client: deque[Event] = deque()
@@ -161,7 +216,7 @@ class World:
                 case OpenProducer() | SendBatches():
                     self.to_owner.append(effect)
                 case LookUp():
-                    self.to_client.append(OwnerFound(effect.attempt, OwnerEpoch(self.epoch)))
+                    self.to_client.append(OwnerFound(effect.attempt, OwnerEpoch(self.owner.epoch)))
                 case StartTimer():
                     self.timers.append(effect.key)
                 case ReportOpen():
@@ -172,64 +227,21 @@ class World:
                 case Fail() | FailProducer():
                     self.failed.append(effect.error)
                 case EndSession():
-                    if effect.session in self.live:
-                        self.live.remove(effect.session)
+                    if effect.session in self.owner.live:
+                        self.owner.live.remove(effect.session)
 
     def owner_step(self) -> None:
         message = self.to_owner.popleft()
         if isinstance(message, OpenProducer):
-            self._grant(message)
-        elif message.session in self.live:
-            self._judge(message)
-
-    def _grant(self, message: OpenProducer) -> None:
-        if message.resume is None:
-            self.generation += 1
-        elif message.resume.generation != self.generation:
-            raise AssertionError("only one instance lives in this world")
-        self.session += 1
-        self.live = [self.session]
-        last = self.log[-1] if self.log else NO_SEQUENCE
-        event = grant(message.attempt, session=self.session, last=last, epoch=self.epoch, generation=self.generation)
-        self.to_client.append(event)
-
-    def _judge(self, message: SendBatches) -> None:
-        answers: list[tuple[int, Outcome | OncelogError]] = []
-        for request, data in message.batches:
-            header = decode_batch(data, checksum)
-            mark = self.log[-1] if self.log else -1
-            result: Outcome | OncelogError
-            if header.generation != self.generation:
-                result = ProducerFenced(current=self.generation)
-            elif header.last <= mark:
-                result = (Part(PartKind.DUPLICATE, header.count, None, 0),)
-            elif header.first != mark + 1 and self.mode is SequenceMode.CONTIGUOUS:
-                result = SequenceGap(expected=mark + 1)
-            elif self.random.random() < 0.1:
-                result = SessionEnded("a write failed")
-            else:
-                assert header.first > mark, "a batch changed its boundaries"
-                self.log += range(header.first, header.last + 1)
-                result = stored(header.count)
-            answers.append((request, result))
-            if isinstance(result, OncelogError):
-                self.live.remove(message.session)
-                break
-        self.random.shuffle(answers)
-        self.to_client.append(answered(message.session, *answers, epoch=self.epoch))
+            self.to_client.append(self.owner.grant(message))
+        elif message.session in self.owner.live:
+            self.to_client.append(self.owner.judge(message))
 
     def lose_stream(self) -> None:
         self.to_owner.clear()
         self.to_client.clear()
-        self.live.clear()
+        self.owner.live.clear()
         self.feed(StreamLost(self.producer.opening.attempt))
-
-    def take_over(self) -> None:
-        """A new owner; the old one's sessions end, with or without the client hearing of it."""
-        self.epoch += 1
-        for session in self.live:
-            self.to_client.append(SessionEndedEvent(SessionNumber(session), SessionEnded(), OwnerEpoch(self.epoch)))
-        self.live.clear()
 
     def step(self, *, faults: bool) -> bool:
         """One thing happens; False when nothing can."""
@@ -237,7 +249,7 @@ class World:
         if faults and chance < 0.03:
             self.lose_stream()
         elif faults and chance < 0.06:
-            self.take_over()
+            self.to_client.extend(self.owner.take_over())
         elif self.to_owner and (chance < 0.5 or not self.to_client):
             self.owner_step()
         elif self.to_client:

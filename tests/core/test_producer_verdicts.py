@@ -173,7 +173,7 @@ def test_every_batch_takes_effect_once_through_any_faults(seed: int, mode: Seque
         if len(world.completed) == len(sizes) or not world.step(faults=False):
             break
     assert world.failed == []
-    assert world.log == list(range(sum(sizes)))
+    assert world.owner.log == list(range(sum(sizes)))
     assert [world.completed[request].last for request in range(len(sizes))] == [
         sum(sizes[: request + 1]) - 1 for request in range(len(sizes))
     ]

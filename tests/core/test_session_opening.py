@@ -13,6 +13,7 @@ from oncelog.core.errors import (
     UnknownProducer,
 )
 from oncelog.core.ids import Generation, OwnerEpoch, SequenceId, SessionNumber
+from oncelog.core.opening import OnConflict, ProducerInstance
 from oncelog.core.pending_batches import SendBatches
 from oncelog.core.producer_session import (
     Complete,
@@ -24,7 +25,6 @@ from oncelog.core.producer_session import (
 )
 from oncelog.core.session_opening import (
     EndSession,
-    Instance,
     LookUp,
     LookUpFailed,
     OpenProducer,
@@ -65,7 +65,7 @@ def test_a_producer_is_looked_up_asked_for_and_reported_once() -> None:
             1,
             "importer",
             SequenceMode.MONOTONIC,
-            refuse_if_busy=False,
+            on_conflict=OnConflict.FENCE,
             resume=None,
             present=None,
             owner_epoch=OwnerEpoch(3),
@@ -126,29 +126,37 @@ def test_a_first_grant_must_be_final() -> None:
 
 def test_a_living_instance_resumes_and_a_resume_need_not_be_final() -> None:
     """(producer id, generation) go along; a resume that is not final still counts as a session."""
-    producer = opened(refuse_if_busy=True)
+    producer = opened(on_conflict=OnConflict.REFUSE)
     producer.handle(StreamLost(1))
     (asked,) = producer.handle(OwnerFound(2, OwnerEpoch(2)))
     assert isinstance(asked, OpenProducer)
-    assert (asked.resume, asked.present, asked.refuse_if_busy) == (Instance(PID, Generation(1)), None, False)
+    assert (asked.resume, asked.present, asked.on_conflict) == (
+        ProducerInstance(PID, Generation(1)),
+        None,
+        OnConflict.FENCE,
+    )
     assert producer.handle(grant(2, session=9, epoch=2, final=False)) == []
     assert producer.state is State.OPEN
 
 
 def test_an_unknown_producer_is_opened_by_name_presenting_itself() -> None:
     """Hazard 11: from an answer and from a refused resume; on_conflict does not apply to a living instance."""
-    producer = opened(refuse_if_busy=True)
+    producer = opened(on_conflict=OnConflict.REFUSE)
     producer.handle(ready(1))
     producer.handle(answered(1, (1, UnknownProducer())))
     (asked,) = producer.handle(OwnerFound(2, OwnerEpoch(1)))
     assert isinstance(asked, OpenProducer)
-    assert (asked.resume, asked.present, asked.refuse_if_busy) == (None, Instance(PID, Generation(1)), False)
+    assert (asked.resume, asked.present, asked.on_conflict) == (
+        None,
+        ProducerInstance(PID, Generation(1)),
+        OnConflict.FENCE,
+    )
     assert sent_requests(producer.handle(grant(2, session=2))) == [1]
     producer.handle(StreamLost(2))
     resumed = reopened_question(producer)
-    assert resumed.resume == Instance(PID, Generation(1))
+    assert resumed.resume == ProducerInstance(PID, Generation(1))
     producer.handle(OpenRefused(resumed.attempt, UnknownProducer(), OwnerEpoch(1)))
-    assert reopened_question(producer).present == Instance(PID, Generation(1))
+    assert reopened_question(producer).present == ProducerInstance(PID, Generation(1))
 
 
 def reopened_question(producer: ProducerSession) -> OpenProducer:
@@ -192,11 +200,11 @@ def test_a_living_instance_under_another_id_is_expired() -> None:
 
 def test_a_busy_name_fails_the_open_that_asked_for_it() -> None:
     """on_conflict="refuse" is an answer, not something to wait for; after the first grant it is the owner's mistake."""
-    producer = new_producer(refuse_if_busy=True)
+    producer = new_producer(on_conflict=OnConflict.REFUSE)
     producer.handle(OpenWanted())
     (asked,) = producer.handle(OwnerFound(1, OwnerEpoch(1)))
     assert isinstance(asked, OpenProducer)
-    assert asked.refuse_if_busy
+    assert asked.on_conflict is OnConflict.REFUSE
     busy = ProducerBusy()
     assert producer.handle(OpenRefused(1, busy, OwnerEpoch(1))) == [FailProducer(busy)]
 

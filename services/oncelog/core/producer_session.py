@@ -155,7 +155,7 @@ class ProducerSession:
         self.error: OncelogError | None = None
         self.message_bytes_max = MESSAGE_BYTES_MAX
         self.numbers = ProducerNumbers(settings.mode is SequenceMode.CONTIGUOUS, settings.initial_sequence_id)
-        self.opening = SessionOpening(name=settings.name, mode=settings.mode, refuse_if_busy=settings.refuse_if_busy)
+        self.opening = SessionOpening(name=settings.name, mode=settings.mode, on_conflict=settings.on_conflict)
         self.pending = PendingBatches(
             checksum,
             in_flight_count_max=settings.in_flight_count_max,

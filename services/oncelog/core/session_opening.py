@@ -21,6 +21,7 @@ from typing import NamedTuple
 from oncelog.core.entry import SequenceMode
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import Generation, OwnerEpoch, ProducerId, SequenceId, SessionNumber
+from oncelog.core.opening import OnConflict, ProducerInstance
 from oncelog.core.pending_batches import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_COUNT_MAX, PENDING_BYTES_MAX
 
 RETRY_MS_MIN = 20
@@ -35,12 +36,12 @@ MESSAGE_BYTES_MAX = 5 * 1024 * 1024
 class ProducerSettings:
     """name None: the owner assigns one. initial_sequence_id: the last id used; None: go on where the log ends.
 
-    refuse_if_busy: ProducerBusy instead of fencing a connected holder. send_timeout_ms None: for ever.
+    on_conflict REFUSE: ProducerBusy while another instance is connected. send_timeout_ms None: for ever.
     """
 
     name: str | None = None
     mode: SequenceMode = SequenceMode.MONOTONIC
-    refuse_if_busy: bool = False
+    on_conflict: OnConflict = OnConflict.FENCE
     initial_sequence_id: int | None = None
     send_timeout_ms: int | None = None
     pending_bytes_max: int = PENDING_BYTES_MAX
@@ -48,13 +49,6 @@ class ProducerSettings:
     in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX
     #: an owner that leaves everything unanswered for so long is given up
     answer_timeout_ms: int = 30_000
-
-
-class Instance(NamedTuple):
-    """What proves to an owner that a producer is the one it says it is."""
-
-    producer_id: ProducerId
-    generation: Generation
 
 
 class TimerKind(Enum):
@@ -140,14 +134,17 @@ class LookUp:
 
 @dataclass(frozen=True, slots=True)
 class OpenProducer:
-    """Ask the owner that this attempt found: ProducerGranted or OpenRefused. At most one of resume, present is set."""
+    """Ask the owner that this attempt found: ProducerGranted or OpenRefused. At most one of resume, present is set.
+
+    on_conflict is the application's wish for a new instance; a living one has nobody to refuse.
+    """
 
     attempt: int
     name: str | None
     mode: SequenceMode
-    refuse_if_busy: bool
-    resume: Instance | None
-    present: Instance | None
+    on_conflict: OnConflict
+    resume: ProducerInstance | None
+    present: ProducerInstance | None
     owner_epoch: OwnerEpoch
 
 
@@ -182,14 +179,14 @@ class Phase(Enum):
 class SessionOpening:
     """The attempts of one producer to get a session."""
 
-    def __init__(self, *, name: str | None, mode: SequenceMode, refuse_if_busy: bool) -> None:
+    def __init__(self, *, name: str | None, mode: SequenceMode, on_conflict: OnConflict) -> None:
         self.name = name
         self._mode = mode
-        self._refuse_if_busy = refuse_if_busy
+        self._on_conflict = on_conflict
         self.phase = Phase.IDLE
         self.attempt = 0
         #: None until the first grant, and when an expired producer may begin anew
-        self.instance: Instance | None = None
+        self.instance: ProducerInstance | None = None
         #: the owner said UnknownProducer: open by name, presenting the instance
         self.id_unknown = False
         self.owner_epoch = OwnerEpoch(0)
@@ -234,7 +231,7 @@ class SessionOpening:
                 self.attempt,
                 self.name,
                 self._mode,
-                refuse_if_busy=self._refuse_if_busy and proven is None,
+                on_conflict=self._on_conflict if proven is None else OnConflict.FENCE,
                 resume=None if self.id_unknown else proven,
                 present=proven if self.id_unknown else None,
                 owner_epoch=self.owner_epoch,
@@ -255,7 +252,7 @@ class SessionOpening:
             raise InvariantViolated("a grant of another producer id is never taken by a living instance")
         self.phase = Phase.GRANTED
         self.name = event.name
-        self.instance = Instance(event.producer_id, event.generation)
+        self.instance = ProducerInstance(event.producer_id, event.generation)
         self.id_unknown = False
 
     def timer_fired(self, key: TimerKey) -> list[Effect]:
