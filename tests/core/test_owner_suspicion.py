@@ -1,0 +1,93 @@
+"""A replica suspects an owner only on what it saw itself: a stream that closed, and then a refused connection."""
+
+from oncelog.core.ids import Incarnation
+from oncelog.core.owner_suspicion import (
+    ConnectionAccepted,
+    ConnectionRefused,
+    OwnerSuspected,
+    OwnerSuspicion,
+    ProbeOwner,
+    SessionsSeen,
+    StreamClosed,
+    StreamOpened,
+)
+
+O1, O2 = Incarnation("o1"), Incarnation("o2")
+
+
+def closed() -> OwnerSuspicion:
+    """O1's stream was open and closed."""
+    core = OwnerSuspicion()
+    assert core.handle(StreamOpened(O1, 1)) == []
+    assert core.handle(StreamClosed(O1, 1)) == [ProbeOwner(O1)]
+    return core
+
+
+def test_closed_stream_and_refused_connection_suspect_an_owner() -> None:
+    """A killed process: both at once, well before its session ends."""
+    core = closed()
+    assert list(core.suspected) == []
+    assert core.handle(ConnectionRefused(O1)) == [OwnerSuspected(O1)]
+    assert list(core.suspected) == [O1]
+    assert core.handle(ConnectionRefused(O1)) == []
+    core.check_invariants()
+
+
+def test_refused_connection_alone_suspects_nobody() -> None:
+    """A replica that restarts sees owners that have not come back to it yet."""
+    core = OwnerSuspicion()
+    assert core.handle(ConnectionRefused(O1)) == []
+    core.handle(StreamOpened(O1, 1))
+    assert core.handle(ConnectionRefused(O1)) == []
+    assert list(core.suspected) == []
+
+
+def test_close_of_a_stream_never_seen_open_suspects_nobody() -> None:
+    """It says nothing about the owner."""
+    core = OwnerSuspicion()
+    assert core.handle(StreamClosed(O1, 1)) == []
+    assert core.handle(ConnectionRefused(O1)) == []
+
+
+def test_close_of_an_older_stream_is_ignored() -> None:
+    """The owner came back on a new stream before the old one's end was noticed."""
+    core = OwnerSuspicion()
+    core.handle(StreamOpened(O1, 1))
+    core.handle(StreamOpened(O1, 2))
+    assert core.handle(StreamClosed(O1, 1)) == []
+    assert core.handle(StreamClosed(O1, 2)) == [ProbeOwner(O1)]
+
+
+def test_owner_that_listens_is_not_suspected() -> None:
+    """Its stream broke, it did not die."""
+    core = closed()
+    core.handle(ConnectionAccepted(O1))
+    assert core.handle(ConnectionRefused(O1)) == []
+    assert list(core.suspected) == []
+
+
+def test_new_stream_ends_the_suspicion() -> None:
+    """It lives."""
+    core = closed()
+    core.handle(ConnectionRefused(O1))
+    core.handle(StreamOpened(O1, 2))
+    assert list(core.suspected) == []
+    core.check_invariants()
+
+
+def test_silence_suspects_nobody() -> None:
+    """A vanished host answers nothing; the session decides."""
+    core = closed()
+    core.handle(SessionsSeen((O1, O2)))
+    assert list(core.suspected) == []
+
+
+def test_owner_without_session_is_forgotten() -> None:
+    """Incarnations never come back, so nothing of them is kept."""
+    core = closed()
+    core.handle(ConnectionRefused(O1))
+    core.handle(SessionsSeen((O1,)))
+    assert list(core.suspected) == [O1]
+    core.handle(SessionsSeen((O2,)))
+    assert list(core.suspected) == []
+    core.check_invariants()
