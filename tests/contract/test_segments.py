@@ -126,7 +126,7 @@ def test_sectors_of_the_last_write_may_arrive_in_any_order(path: Path) -> None:
 
 def test_what_was_cut_does_not_come_back(path: Path) -> None:
     """After the cut the log goes on at its place; bytes of the torn group behind a shorter one must stay dead."""
-    write_groups(path, [FIRST, THIRD], watermark=False)
+    write_groups(path, [FIRST, [add(7, 2, size=1_600_000)]], watermark=False, segment_bytes=4 << 20)
     file = segment_files(path)[0]
     torn = bytearray(file.read_bytes())
     torn[FIRST_GROUP + 512 + 30] ^= 1
@@ -161,6 +161,8 @@ def test_a_file_cut_short_anywhere_is_loud(path: Path) -> None:
     for kept in range(len(whole)):
         file.write_bytes(whole[:kept])
         assert outcome(path) == "damaged_segment", kept
+    file.write_bytes(whole + bytes(512))
+    assert outcome(path) == "damaged_segment", "a longer file is another file"
 
 
 def test_every_lost_sector_of_a_vouched_log_is_loud(path: Path) -> None:
@@ -253,6 +255,10 @@ def test_a_roll_cut_short_is_finished_at_the_next_start(path: Path) -> None:
         first.write_bytes(sealed[:end] + torn + sealed[end + 512 :])
         assert restart(path) == as_found(FIRST)
         assert first.read_bytes() == sealed
+    first.write_bytes(sealed[: end - 512] + bytes(1024) + sealed[end + 512 :])
+    with pytest.raises(DamagedSegment, match="the next segment vouches"):
+        replay(path)
+    first.write_bytes(sealed)
     write_groups(path, [SECOND])
     first.write_bytes(sealed[:end] + bytes(512) + sealed[end + 512 :])
     with pytest.raises(DamagedSegment, match="the next segment is in use"):
