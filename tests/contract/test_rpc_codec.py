@@ -1,5 +1,7 @@
 """Codecs: what one side encodes the other decodes to the same values, and paths are those of the protocol."""
 
+from typing import NamedTuple
+
 import pytest
 
 from oncelog.core.entry import SequenceMode
@@ -17,28 +19,35 @@ from oncelog.core.ids import (
     SessionNumber,
     TopicId,
 )
-from oncelog.core.outcome import Part, PartKind
+from oncelog.core.opening import OnConflict, ProducerInstance
+from oncelog.core.outcome import Outcome, Part, PartKind
+from oncelog.core.storage_answers import AppendStatus, ReadStatus
 from oncelog.rpc import metadata_codec, owner_codec, reader_codec, storage_codec
 from oncelog.rpc.methods import Method, ReadMethod, StreamMethod
 from oncelog.rpc.owner_codec import (
-    BatchAnswer,
-    OnConflict,
-    OpenProducer,
-    OpenRefused,
-    ProducerGranted,
-    ProducerInstance,
+    EndedSession,
+    OpenDenied,
+    OpenGranted,
+    OpenRequest,
     PublishAnswers,
     PublishFrame,
-    SessionClosed,
-    StoredBatch,
+    ReceivedAnswers,
 )
 from oncelog.rpc.reader_codec import ReadControl, ReaderFrame, ReaderStart, StartAt, StartEdge, StartMessage, StartTime
-from oncelog.rpc.storage_codec import AppendAnswer, AppendFrame, ReadFrame, ReadRequest, StorageStatus
+from oncelog.rpc.storage_codec import AppendAnswer, AppendFrame, FenceAnswer, FenceRequest, ReadFrame, ReadRequest
 from oncelog.wire import metadata_pb2, owner_pb2, storage_pb2
 
 TOPIC = TopicId("0123456789abcdef0123456789abcdef")
 NODE = Incarnation("fedcba9876543210fedcba9876543210")
 SESSION = SessionNumber(7)
+
+
+class BatchAnswer(NamedTuple):
+    """What an owner's core answers to a batch, in small."""
+
+    session: SessionNumber
+    request: int
+    result: Outcome | OncelogError
 
 
 def test_an_append_keeps_target_recovery_and_entries() -> None:
@@ -50,7 +59,7 @@ def test_an_append_keeps_target_recovery_and_entries() -> None:
 
 def test_append_answers_keep_ledger_ids_and_status() -> None:
     """Each status of the protocol crosses, and entry 0 of ledger 0 is an entry like any other."""
-    sent = [AppendAnswer(LedgerId(n), [EntryId(0), EntryId(2**40)], status) for n, status in enumerate(StorageStatus)]
+    sent = [AppendAnswer(LedgerId(n), [EntryId(0), EntryId(2**40)], status) for n, status in enumerate(AppendStatus)]
     assert storage_codec.decode_append_answers(storage_codec.encode_append_answers(sent)) == sent
 
 
@@ -64,7 +73,16 @@ def test_an_unknown_status_is_refused() -> None:
 def test_statuses_are_numbered_as_in_the_protocol() -> None:
     """The plain enumeration and the generated one are one list."""
     wire = {name.removeprefix("STORAGE_STATUS_"): number for name, number in storage_pb2.StorageStatus.items()}
-    assert {status.name: status.value for status in StorageStatus} | {"UNSPECIFIED": 0} == wire
+    assert {status.name: status.value for status in AppendStatus} | {"UNSPECIFIED": 0} == wire
+    assert {status.name: status.value for status in ReadStatus}.items() <= wire.items()
+
+
+def test_a_fence_crosses_with_its_answer() -> None:
+    """An empty ledger's last entry is below zero and crosses as it is."""
+    request = FenceRequest(NODE, LedgerId(0))
+    assert storage_codec.FENCE.decode_request(storage_codec.FENCE.encode_request(request)) == request
+    for answer in (FenceAnswer(ReadStatus.OK), FenceAnswer(ReadStatus.WRONG_INCARNATION, EntryId(0), EntryId(7))):
+        assert storage_codec.FENCE.decode_answer(storage_codec.FENCE.encode_answer(answer)) == answer
 
 
 @pytest.mark.parametrize("flags", [(False, False), (True, False), (False, True)])
@@ -77,14 +95,14 @@ def test_a_read_request_keeps_all_fields(flags: tuple[bool, bool]) -> None:
 def test_a_read_frame_keeps_missing_and_unreadable_apart() -> None:
     """A negative and a damaged copy mean opposite things to a recovery."""
     sent = ReadFrame(
-        StorageStatus.OK, [EntryId(3)], [EntryId(4)], [EntryId(5)], EntryId(-1), EntryId(-1), entries=[b"entry"]
+        ReadStatus.OK, [EntryId(3)], [EntryId(4)], [EntryId(5)], EntryId(-1), EntryId(-1), entries=[b"entry"]
     )
     assert tuple(storage_codec.decode_read(storage_codec.encode_read(sent))) == tuple(sent)
 
 
 def test_entries_without_their_ids_are_refused() -> None:
     """An entry under the id of another would be a wrong answer."""
-    data = storage_codec.encode_read(ReadFrame(StorageStatus.OK, [EntryId(3)], entries=[b"a", b"b"]))
+    data = storage_codec.encode_read(ReadFrame(ReadStatus.OK, [EntryId(3)], entries=[b"a", b"b"]))
     with pytest.raises(InvalidArgument, match="2 entries came with 1 ids"):
         storage_codec.decode_read(data)
 
@@ -97,11 +115,11 @@ def test_a_publish_frame_keeps_batches_openings_and_closes() -> None:
         requests=[0, 1],
         batches=[b"first", b"second"],
         opens=[
-            OpenProducer(0, "public/default/flights", TOPIC, None),
-            OpenProducer(
+            OpenRequest(0, "public/default/flights", TOPIC, None),
+            OpenRequest(
                 1, "a/b/c", TOPIC, "n", SequenceMode.CONTIGUOUS, OnConflict.REFUSE, instance, None, OwnerEpoch(9)
             ),
-            OpenProducer(2, "a/b/c", TOPIC, "n", present=ProducerInstance(ProducerId(5), Generation(6))),
+            OpenRequest(2, "a/b/c", TOPIC, "n", present=ProducerInstance(ProducerId(5), Generation(6))),
         ],
         closes=[SessionNumber(0)],
     )
@@ -123,55 +141,80 @@ def test_an_opening_without_a_mode_is_refused() -> None:
         owner_codec.decode_publish(message.SerializeToString())
 
 
-def _comparable(answers: PublishAnswers) -> list[object]:
-    def told(error: OncelogError | None) -> object:
-        return None if error is None else (type(error), error.message, error.details)
-
-    return [
-        list(answers.stored),
-        [(a.session, a.request, told(a.result) if isinstance(a.result, OncelogError) else a.result)
-         for a in answers.answers],
-        list(answers.granted),
-        [(r.open_id, told(r.error), r.owner_epoch) for r in answers.refused],
-        [(e.session, told(e.error), e.owner_epoch) for e in answers.ended],
-    ]  # fmt: skip
+def _told(error: Outcome | OncelogError | None) -> object:
+    return (type(error), error.message, error.details) if isinstance(error, OncelogError) else error
 
 
-def test_publish_answers_keep_every_kind() -> None:
-    """Stored batches in columns, parts with and without a position, errors with their details, grants, ends."""
-    parts = (
-        Part(PartKind.DUPLICATE, 2, Position(LedgerId(0), EntryId(0)), 3),
-        Part(PartKind.BELOW_MARK, 1, None, 0),
-        Part(PartKind.STORED, 4, Position(LedgerId(5), EntryId(6)), 3),
+def _crossed(sent: PublishAnswers) -> ReceivedAnswers:
+    return owner_codec.decode_publish_answers(owner_codec.encode_publish_answers(sent))
+
+
+PLACE = Position(LedgerId(5), EntryId(6))
+
+
+@pytest.mark.parametrize(
+    "fate",
+    [
+        (Part(PartKind.STORED, 4, PLACE, 0),),
+        (Part(PartKind.STORED, 4, PLACE, 3),),
+        (Part(PartKind.DUPLICATE, 4, Position(LedgerId(0), EntryId(0)), 0),),
+        (Part(PartKind.BELOW_MARK, 4, None, 0),),
+        (Part(PartKind.DUPLICATE, 3, None, 0), Part(PartKind.STORED, 4, PLACE, 3)),
+        SequenceGap("send 10 first", expected=10),
+    ],
+)
+def test_each_fate_of_a_batch_crosses(fate: Outcome | OncelogError) -> None:
+    """Whether in columns or on its own; an answer without a position must not come back with one."""
+    received = _crossed(PublishAnswers([BatchAnswer(SESSION, 3, fate)]))
+    ((request, result),) = received.answers[SESSION]
+    assert (request, _told(result)) == (3, _told(fate))
+
+
+def test_answers_of_many_sessions_are_told_apart() -> None:
+    """One stream carries all producers of a client."""
+    sent = [BatchAnswer(SessionNumber(n % 3), n, (Part(PartKind.STORED, n + 1, PLACE, 0),)) for n in range(9)]
+    received = _crossed(PublishAnswers(sent))
+    assert {session: [request for request, _ in fates] for session, fates in received.answers.items()} == {
+        0: [0, 3, 6],
+        1: [1, 4, 7],
+        2: [2, 5, 8],
+    }
+
+
+def test_only_whole_batches_go_into_the_columns() -> None:
+    """The common answer is cheap, and the others stay exact."""
+    whole = (Part(PartKind.STORED, 4, PLACE, 0),)
+    straddling = (Part(PartKind.DUPLICATE, 3, None, 0), Part(PartKind.STORED, 4, PLACE, 3))
+    sent = PublishAnswers([BatchAnswer(SESSION, 1, whole), BatchAnswer(SESSION, 2, straddling)])
+    message = owner_pb2.PublishAnswers.FromString(owner_codec.encode_publish_answers(sent))
+    assert list(message.stored_requests) == [1]
+    assert [answer.request for answer in message.answers] == [2]
+
+
+def test_an_answer_that_says_nothing_is_refused() -> None:
+    """No parts and no error: it must not pass for success."""
+    message = owner_pb2.PublishAnswers(answers=[owner_pb2.BatchAnswer(session=1, request=2)])
+    with pytest.raises(InvalidArgument, match="neither parts nor an error"):
+        owner_codec.decode_publish_answers(message.SerializeToString())
+
+
+def test_grants_denials_and_ends_cross() -> None:
+    """With every field; an end without an error stays without one."""
+    granted = OpenGranted(
+        1, SESSION, "importer", ProducerId(101), Generation(3), SequenceId(-1), True, OwnerEpoch(4), TOPIC, 5 << 20
     )
-    sent = PublishAnswers(
-        stored=[StoredBatch(SESSION, n, LedgerId(5), EntryId(n), 100) for n in range(3)],
-        answers=[
-            BatchAnswer(SESSION, 3, parts),
-            BatchAnswer(SESSION, 4, SequenceGap("send 10 first", expected=10)),
-        ],
-        granted=[
-            ProducerGranted(
-                1,
-                SESSION,
-                "importer",
-                ProducerId(101),
-                Generation(3),
-                SequenceId(-1),
-                True,
-                OwnerEpoch(4),
-                TOPIC,
-                5 << 20,
-            )
-        ],
-        refused=[OpenRefused(2, NotOwner("look again", owner="10.0.0.1:6650", owner_epoch=5), OwnerEpoch(4))],
-        ended=[
-            SessionClosed(SessionNumber(8), SessionEnded("the write failed"), OwnerEpoch(4)),
-            SessionClosed(SessionNumber(9), None, OwnerEpoch(4)),
-        ],
-    )
-    received = owner_codec.decode_publish_answers(owner_codec.encode_publish_answers(sent))
-    assert _comparable(received) == _comparable(sent)
+    denied = OpenDenied(2, NotOwner("look again", owner="10.0.0.1:6650", owner_epoch=5), OwnerEpoch(4))
+    ended = [
+        EndedSession(SessionNumber(8), SessionEnded("the write failed"), OwnerEpoch(4)),
+        EndedSession(SessionNumber(9), None, OwnerEpoch(4)),
+    ]
+    received = _crossed(PublishAnswers(granted=[granted], denied=[denied], ended=ended))
+    assert received.granted == [granted]
+    assert [(d.open_id, _told(d.error), d.owner_epoch) for d in received.denied] == [(2, _told(denied.error), 4)]
+    assert [(e.session, _told(e.error), e.owner_epoch) for e in received.ended] == [
+        (8, _told(ended[0].error), 4),
+        (9, None, 4),
+    ]
 
 
 def test_columns_of_unequal_length_are_refused() -> None:

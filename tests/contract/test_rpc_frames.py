@@ -74,7 +74,7 @@ def test_garbage_is_an_invalid_argument(decode: Callable[[bytes], object], data:
 
 
 def _publish_frame() -> bytes:
-    opening = owner_codec.OpenProducer(1, "public/default/flights", TopicId("0" * 32), "importer")
+    opening = owner_codec.OpenRequest(1, "public/default/flights", TopicId("0" * 32), "importer")
     frame = owner_codec.PublishFrame([SessionNumber(7)] * 2, [1, 2], [b"x" * 200, b"y" * 20], [opening])
     return owner_codec.encode_publish(frame)
 

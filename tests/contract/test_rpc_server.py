@@ -23,6 +23,7 @@ from oncelog.core.errors import (
     ServiceUnavailable,
 )
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.storage_answers import AppendStatus, ReadStatus
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.reachability import Reachability, reach
 from oncelog.rpc.server import Server, ServerStream
@@ -34,19 +35,20 @@ from oncelog.rpc.storage_codec import (
     READ,
     AppendAnswer,
     AppendFrame,
+    FenceAnswer,
+    FenceRequest,
     ReadFrame,
     ReadRequest,
     ReceivedAppend,
-    StorageStatus,
 )
 from oncelog.wire import error_pb2, storage_pb2, storage_pb2_grpc
 
 NODE = Incarnation("fedcba9876543210fedcba9876543210")
 LEDGER = LedgerId(5)
-REQUEST = storage_pb2.FenceRequest(target=NODE, ledger_id=5)
+REQUEST = FenceRequest(NODE, LEDGER)
 TIMEOUT_MS = 10_000
 
-Fence = Callable[[storage_pb2.FenceRequest], Awaitable[storage_pb2.FenceAnswer]]
+Fence = Callable[[FenceRequest], Awaitable[FenceAnswer]]
 Append = Callable[[ServerStream[ReceivedAppend, Sequence[AppendAnswer]]], Awaitable[None]]
 AppendStream = Stream[AppendFrame, list[AppendAnswer]]
 
@@ -77,28 +79,28 @@ async def _read(request: ReadRequest) -> AsyncIterator[ReadFrame]:
             raise errors.LedgerNotFound("no such ledger", ledger_id=request.ledger_id)
         entry_id = EntryId(number)
         if number % 2:
-            yield ReadFrame(StorageStatus.OK, missing_ids=[entry_id])
+            yield ReadFrame(ReadStatus.OK, missing_ids=[entry_id])
         else:
-            yield ReadFrame(StorageStatus.OK, [entry_id], entries=[bytes([number])])
+            yield ReadFrame(ReadStatus.OK, [entry_id], entries=[bytes([number])])
 
 
 async def _echo(stream: ServerStream[ReceivedAppend, Sequence[AppendAnswer]]) -> None:
     """Answer each frame by the sizes of its entries, as if they were ids."""
     async for frame in stream:
         ids = [EntryId(len(entry)) for entry in frame.entries]
-        await stream.write([AppendAnswer(LEDGER, ids, StorageStatus.OK)])
+        await stream.write([AppendAnswer(LEDGER, ids, AppendStatus.OK)])
 
 
 def _raising(error: Exception) -> Fence:
-    async def fence(_request: storage_pb2.FenceRequest) -> storage_pb2.FenceAnswer:
+    async def fence(_request: FenceRequest) -> FenceAnswer:
         raise error
 
     return fence
 
 
-async def _forever(_request: storage_pb2.FenceRequest) -> storage_pb2.FenceAnswer:
+async def _forever(_request: FenceRequest) -> FenceAnswer:
     await asyncio.Event().wait()
-    return storage_pb2.FenceAnswer()
+    return FenceAnswer(ReadStatus.OK)
 
 
 def _frame(*sizes: int) -> AppendFrame:
@@ -109,8 +111,8 @@ def _frame(*sizes: int) -> AppendFrame:
 async def test_a_call_brings_its_request_and_its_answer() -> None:
     """The plain case."""
 
-    async def fence(request: storage_pb2.FenceRequest) -> storage_pb2.FenceAnswer:
-        return storage_pb2.FenceAnswer(status=storage_pb2.STORAGE_STATUS_OK, last_entry=request.ledger_id)
+    async def fence(request: FenceRequest) -> FenceAnswer:
+        return FenceAnswer(ReadStatus.OK, EntryId(request.ledger_id))
 
     async with serving(fence) as (_, channel):
         answer = await channel.call(FENCE, REQUEST, timeout_ms=TIMEOUT_MS)

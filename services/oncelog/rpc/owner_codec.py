@@ -5,8 +5,7 @@ the way out; a protobuf message of its own for each would cost more than the bat
 """
 
 from collections.abc import Sequence
-from enum import IntEnum
-from typing import NamedTuple, cast
+from typing import NamedTuple, Protocol, cast
 
 from oncelog.core.entry import SequenceMode
 from oncelog.core.errors import InvalidArgument, OncelogError
@@ -21,6 +20,7 @@ from oncelog.core.ids import (
     SessionNumber,
     TopicId,
 )
+from oncelog.core.opening import OnConflict, ProducerInstance
 from oncelog.core.outcome import Outcome, Part, PartKind
 from oncelog.rpc.frames import Blob, join_frame, parse, split_frame
 from oncelog.rpc.methods import StreamMethod, unary_of
@@ -28,19 +28,7 @@ from oncelog.rpc.status import error_from_wire, error_to_wire
 from oncelog.wire import owner_pb2 as pb
 
 
-class OnConflict(IntEnum):
-    """What an opening does to an instance that holds the name."""
-
-    FENCE = 1
-    REFUSE = 2
-
-
-class ProducerInstance(NamedTuple):
-    producer_id: ProducerId
-    generation: Generation
-
-
-class OpenProducer(NamedTuple):
+class OpenRequest(NamedTuple):
     """producer_name None: assigned by the owner. resume: go on as this instance; present: open anew, proving it."""
 
     open_id: int
@@ -60,7 +48,7 @@ class PublishFrame(NamedTuple):
     sessions: Sequence[SessionNumber] = ()
     requests: Sequence[int] = ()
     batches: Sequence[Blob] = ()
-    opens: Sequence[OpenProducer] = ()
+    opens: Sequence[OpenRequest] = ()
     closes: Sequence[SessionNumber] = ()
 
 
@@ -70,11 +58,11 @@ class ReceivedPublish(NamedTuple):
     sessions: list[SessionNumber]
     requests: list[int]
     batches: list[memoryview]
-    opens: list[OpenProducer]
+    opens: list[OpenRequest]
     closes: list[SessionNumber]
 
 
-class ProducerGranted(NamedTuple):
+class OpenGranted(NamedTuple):
     """last_sequence_id -1: nothing stored yet. final: only this session can change it any more."""
 
     open_id: int
@@ -89,31 +77,15 @@ class ProducerGranted(NamedTuple):
     message_bytes_max: int
 
 
-class OpenRefused(NamedTuple):
+class OpenDenied(NamedTuple):
+    """owner_epoch 0: not known, for the topic is not served here."""
+
     open_id: int
     error: OncelogError
     owner_epoch: OwnerEpoch = OwnerEpoch(0)
 
 
-class StoredBatch(NamedTuple):
-    """The common answer: stored whole, from index 0 of its entry."""
-
-    session: SessionNumber
-    request: int
-    ledger_id: LedgerId
-    entry_id: EntryId
-    message_count: int
-
-
-class BatchAnswer(NamedTuple):
-    """Any other answer: parts whose counts add up to the batch's, or an error."""
-
-    session: SessionNumber
-    request: int
-    result: Outcome | OncelogError
-
-
-class SessionClosed(NamedTuple):
+class EndedSession(NamedTuple):
     """error None: ended as the client asked. Else nothing unanswered of the session was decided."""
 
     session: SessionNumber
@@ -121,14 +93,33 @@ class SessionClosed(NamedTuple):
     owner_epoch: OwnerEpoch
 
 
-class PublishAnswers(NamedTuple):
-    """To be taken in this order: granted, refused, stored, answers, ended."""
+class BatchAnswer(Protocol):
+    """What `core.sessions.BatchAnswer` says: the fate of one batch."""
 
-    stored: Sequence[StoredBatch] = ()
+    @property
+    def session(self) -> SessionNumber: ...
+    @property
+    def request(self) -> int: ...
+    @property
+    def result(self) -> Outcome | OncelogError: ...
+
+
+class PublishAnswers(NamedTuple):
+    """What an owner sends, to be taken in this order: granted, denied, answers, ended."""
+
     answers: Sequence[BatchAnswer] = ()
-    granted: Sequence[ProducerGranted] = ()
-    refused: Sequence[OpenRefused] = ()
-    ended: Sequence[SessionClosed] = ()
+    granted: Sequence[OpenGranted] = ()
+    denied: Sequence[OpenDenied] = ()
+    ended: Sequence[EndedSession] = ()
+
+
+class ReceivedAnswers(NamedTuple):
+    """PublishAnswers as they arrived. answers: {session: (request, its fate) of each batch}."""
+
+    answers: dict[SessionNumber, list[tuple[int, Outcome | OncelogError]]]
+    granted: list[OpenGranted]
+    denied: list[OpenDenied]
+    ended: list[EndedSession]
 
 
 def _sessions(column: Sequence[int]) -> list[SessionNumber]:
@@ -160,44 +151,44 @@ def decode_publish(data: bytes) -> ReceivedPublish:
 
 
 def encode_publish_answers(frame: PublishAnswers) -> bytes:
+    """Batches stored whole from index 0 of their entry go into the columns, by themselves."""
     out = pb.PublishAnswers()
-    if frame.stored:
-        sessions, requests, ledger_ids, entry_ids, counts = zip(*frame.stored, strict=True)
+    stored: list[tuple[int, int, int, int, int]] = []
+    for answer in frame.answers:
+        result = answer.result
+        if isinstance(result, OncelogError):
+            out.answers.add(session=answer.session, request=answer.request, error=error_to_wire(result))
+            continue
+        kind, count, position, offset = result[0]
+        if len(result) == 1 and kind is PartKind.STORED and offset == 0 and position is not None:
+            stored.append((answer.session, answer.request, position[0], position[1], count))
+        else:
+            _parts_to_wire(result, out.answers.add(session=answer.session, request=answer.request))
+    if stored:
+        sessions, requests, ledger_ids, entry_ids, counts = zip(*stored, strict=True)
         out.stored_sessions.extend(sessions)
         out.stored_requests.extend(requests)
         out.stored_ledger_ids.extend(ledger_ids)
         out.stored_entry_ids.extend(entry_ids)
         out.stored_counts.extend(counts)
-    for answer in frame.answers:
-        _answer_to_wire(answer, out.answers.add(session=answer.session, request=answer.request))
     for granted in frame.granted:
         out.granted.add(**granted._asdict())
-    for refused in frame.refused:
-        out.refused.add(open_id=refused.open_id, error=error_to_wire(refused.error), owner_epoch=refused.owner_epoch)
+    for denied in frame.denied:
+        out.refused.add(open_id=denied.open_id, error=error_to_wire(denied.error), owner_epoch=denied.owner_epoch)
     for ended in frame.ended:
         error = None if ended.error is None else error_to_wire(ended.error)
         out.ended.add(session=ended.session, error=error, owner_epoch=ended.owner_epoch)
     return out.SerializeToString()
 
 
-def decode_publish_answers(data: bytes) -> PublishAnswers:
+def decode_publish_answers(data: bytes) -> ReceivedAnswers:
     frame = parse(pb.PublishAnswers.FromString, data)
-    columns = (
-        frame.stored_sessions[:],
-        frame.stored_requests[:],
-        frame.stored_ledger_ids[:],
-        frame.stored_entry_ids[:],
-        frame.stored_counts[:],
-    )
-    if len(set(map(len, columns))) != 1:
-        raise InvalidArgument("the columns of stored batches are not equally long", field="stored_sessions")
-    return PublishAnswers(
-        stored=[StoredBatch._make(row) for row in zip(*columns, strict=True)],
-        answers=[_answer_from_wire(answer) for answer in frame.answers] if frame.answers else (),
-        granted=[_granted_from_wire(g) for g in frame.granted] if frame.granted else (),
-        refused=[OpenRefused(r.open_id, error_from_wire(r.error), OwnerEpoch(r.owner_epoch)) for r in frame.refused],
-        ended=[
-            SessionClosed(
+    return ReceivedAnswers(
+        _answers_from_wire(frame),
+        [_granted_from_wire(granted) for granted in frame.granted],
+        [OpenDenied(r.open_id, error_from_wire(r.error), OwnerEpoch(r.owner_epoch)) for r in frame.refused],
+        [
+            EndedSession(
                 SessionNumber(e.session),
                 error_from_wire(e.error) if e.HasField("error") else None,
                 OwnerEpoch(e.owner_epoch),
@@ -207,7 +198,27 @@ def decode_publish_answers(data: bytes) -> PublishAnswers:
     )
 
 
-def _open_to_wire(opening: OpenProducer) -> pb.OpenProducer:
+def _answers_from_wire(frame: pb.PublishAnswers) -> dict[SessionNumber, list[tuple[int, Outcome | OncelogError]]]:
+    columns = (
+        frame.stored_sessions[:],
+        frame.stored_requests[:],
+        frame.stored_ledger_ids[:],
+        frame.stored_entry_ids[:],
+        frame.stored_counts[:],
+    )
+    if len(set(map(len, columns))) != 1:
+        raise InvalidArgument("the columns of stored batches are not equally long", field="stored_sessions")
+    answers: dict[SessionNumber, list[tuple[int, Outcome | OncelogError]]] = {}
+    stored = PartKind.STORED
+    for session, request, ledger_id, entry_id, count in zip(*columns, strict=True):
+        position = Position(LedgerId(ledger_id), EntryId(entry_id))
+        answers.setdefault(SessionNumber(session), []).append((request, (Part(stored, count, position, 0),)))
+    for answer in frame.answers:
+        answers.setdefault(SessionNumber(answer.session), []).append((answer.request, _fate_from_wire(answer)))
+    return answers
+
+
+def _open_to_wire(opening: OpenRequest) -> pb.OpenProducer:
     out = pb.OpenProducer(
         open_id=opening.open_id,
         topic=opening.topic,
@@ -228,12 +239,12 @@ def _instance_from_wire(instance: pb.ProducerInstance) -> ProducerInstance:
     return ProducerInstance(ProducerId(instance.producer_id), Generation(instance.generation))
 
 
-def _open_from_wire(opening: pb.OpenProducer) -> OpenProducer:
+def _open_from_wire(opening: pb.OpenProducer) -> OpenRequest:
     try:
         mode, on_conflict = SequenceMode(opening.mode), OnConflict(opening.on_conflict)
     except ValueError as error:
         raise InvalidArgument(f"opening {opening.open_id}: {error}", field="mode") from error
-    return OpenProducer(
+    return OpenRequest(
         opening.open_id,
         opening.topic,
         TopicId(opening.topic_id),
@@ -246,22 +257,20 @@ def _open_from_wire(opening: pb.OpenProducer) -> OpenProducer:
     )
 
 
-def _answer_to_wire(answer: BatchAnswer, out: pb.BatchAnswer) -> None:
-    if isinstance(answer.result, OncelogError):
-        out.error.CopyFrom(error_to_wire(answer.result))
-        return
-    for kind, count, position, offset in answer.result:
+def _parts_to_wire(outcome: Outcome, out: pb.BatchAnswer) -> None:
+    for kind, count, position, offset in outcome:
         ledger_id, entry_id = (None, None) if position is None else position
-        out.parts.add(kind=kind, count=count, ledger_id=ledger_id, entry_id=entry_id, offset=offset)
+        out.parts.add(
+            kind=pb.PartKind.ValueType(kind), count=count, ledger_id=ledger_id, entry_id=entry_id, offset=offset
+        )
 
 
-def _answer_from_wire(answer: pb.BatchAnswer) -> BatchAnswer:
-    session = SessionNumber(answer.session)
+def _fate_from_wire(answer: pb.BatchAnswer) -> Outcome | OncelogError:
     if answer.HasField("error"):
-        return BatchAnswer(session, answer.request, error_from_wire(answer.error))
+        return error_from_wire(answer.error)
     if not answer.parts:
         raise InvalidArgument("an answer has neither parts nor an error", field="parts")
-    return BatchAnswer(session, answer.request, tuple(map(_part_from_wire, answer.parts)))
+    return tuple(map(_part_from_wire, answer.parts))
 
 
 def _part_from_wire(part: pb.Part) -> Part:
@@ -274,8 +283,8 @@ def _part_from_wire(part: pb.Part) -> Part:
     return Part(kind, part.count, position, part.offset)
 
 
-def _granted_from_wire(granted: pb.ProducerGranted) -> ProducerGranted:
-    return ProducerGranted(
+def _granted_from_wire(granted: pb.ProducerGranted) -> OpenGranted:
+    return OpenGranted(
         granted.open_id,
         SessionNumber(granted.session),
         granted.producer_name,

@@ -51,7 +51,8 @@ AnswerOutT = TypeVar("AnswerOutT")
 class ServerStream(Generic[RequestInT, AnswerOutT]):
     """One stream as its handler sees it. One task may read while another writes; never two at once on one side.
 
-    Iteration ends when the client has said that it is done.
+    Iteration ends when the client has said that it is done. A task that outlives its handler gets ServiceUnavailable:
+    gRPC frees the call with its handler, and whoever touches it later brings the process down.
     """
 
     def __init__(
@@ -63,17 +64,17 @@ class ServerStream(Generic[RequestInT, AnswerOutT]):
         self._context = context
         self._decode = decode
         self._encode = encode
-
-    @property
-    def peer(self) -> str:
-        """Address of the client, as gRPC names it."""
-        return self._context.peer()
+        #: Address of the client, as gRPC names it.
+        self.peer = context.peer()
+        #: The handler has ended, and with it the call.
+        self.over = False
 
     def __aiter__(self) -> AsyncIterator[RequestInT]:
         return self
 
     async def __anext__(self) -> RequestInT:
         """Raises InvalidArgument when the bytes are no such message."""
+        self._check_open()
         try:
             data: Any = await self._context.read()
         except _GONE as error:
@@ -84,10 +85,15 @@ class ServerStream(Generic[RequestInT, AnswerOutT]):
 
     async def write(self, answer: AnswerOutT) -> None:
         """Returns when gRPC has taken the message, its flow control. Raises ServiceUnavailable: client gone."""
+        self._check_open()
         try:
             await self._context.write(self._encode(answer))
         except _GONE as error:
             raise ServiceUnavailable(f"{self.peer}: the client is gone") from error
+
+    def _check_open(self) -> None:
+        if self.over:
+            raise ServiceUnavailable(f"{self.peer}: the stream is over")
 
 
 class Server:
@@ -135,10 +141,13 @@ class Server:
         handler: Callable[[ServerStream[ReceivedRequestT, AnswerT]], Awaitable[None]],
     ) -> None:
         async def serve(_requests: object, context: _Context) -> None:
+            stream = ServerStream(context, method.decode_request, method.encode_answer)
             try:
-                await handler(ServerStream(context, method.decode_request, method.encode_answer))
+                await handler(stream)
             except Exception as error:  # noqa: BLE001  # every path ends in abort, which raises
                 await _refuse(context, method, error)
+            finally:
+                stream.over = True
 
         self._handlers[method.path] = grpc.stream_stream_rpc_method_handler(serve)
 

@@ -1,27 +1,16 @@
 """Messages of the LogStorage service as plain values. The fields' meaning is told in storage.proto."""
 
-from collections.abc import Sequence
-from enum import IntEnum
-from typing import NamedTuple, cast
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeVar, cast
 
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId
+from oncelog.core.storage_answers import AppendStatus, ReadStatus
 from oncelog.rpc.frames import Blob, join_frame, parse, split_frame
-from oncelog.rpc.methods import ReadMethod, StreamMethod, unary_of
+from oncelog.rpc.methods import ReadMethod, StreamMethod, UnaryMethod, unary_of
 from oncelog.wire import storage_pb2 as pb
 
-
-class StorageStatus(IntEnum):
-    """What a storage node says to an add, a fence or a read; numbers of storage.proto."""
-
-    OK = 1
-    FENCED = 2
-    WRONG_INCARNATION = 3
-    NOT_WRITABLE = 4
-    CORRUPT = 5
-    CONFLICTING = 6
-    READ_ONLY = 7
-    TOO_MANY_REQUESTS = 8
+StatusT = TypeVar("StatusT", AppendStatus, ReadStatus)
 
 
 class AppendFrame(NamedTuple):
@@ -45,7 +34,20 @@ class AppendAnswer(NamedTuple):
 
     ledger_id: LedgerId
     entry_ids: Sequence[EntryId]
-    status: StorageStatus
+    status: AppendStatus
+
+
+class FenceRequest(NamedTuple):
+    target: Incarnation
+    ledger_id: LedgerId
+
+
+class FenceAnswer(NamedTuple):
+    """-1 where nothing is held."""
+
+    status: ReadStatus
+    last_entry: EntryId = NO_ENTRY
+    last_add_confirmed: EntryId = NO_ENTRY
 
 
 class ReadRequest(NamedTuple):
@@ -63,7 +65,7 @@ class ReadRequest(NamedTuple):
 class ReadFrame(NamedTuple):
     """entries[i] is entry entry_ids[i]. missing_ids are explicit negatives; unreadable_ids are not."""
 
-    status: StorageStatus
+    status: ReadStatus
     entry_ids: Sequence[EntryId] = ()
     missing_ids: Sequence[EntryId] = ()
     unreadable_ids: Sequence[EntryId] = ()
@@ -75,7 +77,7 @@ class ReadFrame(NamedTuple):
 class ReceivedRead(NamedTuple):
     """A ReadFrame as it arrived: the entries are slices of the received frame."""
 
-    status: StorageStatus
+    status: ReadStatus
     entry_ids: list[EntryId]
     missing_ids: list[EntryId]
     unreadable_ids: list[EntryId]
@@ -84,12 +86,12 @@ class ReceivedRead(NamedTuple):
     entries: list[memoryview]
 
 
-_STATUSES = {int(status): status for status in StorageStatus}
+_APPEND_STATUSES = {int(status): status for status in AppendStatus}
+_READ_STATUSES = {int(status): status for status in ReadStatus}
 
 
-def status_of(number: int) -> StorageStatus:
-    """Raises InvalidArgument for a number that this version does not know."""
-    status = _STATUSES.get(number)
+def _status(number: int, known: Mapping[int, StatusT]) -> StatusT:
+    status = known.get(number)
     if status is None:
         raise InvalidArgument(f"unknown storage status {number}", field="status")
     return status
@@ -120,7 +122,33 @@ def encode_append_answers(answers: Sequence[AppendAnswer]) -> bytes:
 
 def decode_append_answers(data: bytes) -> list[AppendAnswer]:
     frame = parse(pb.AppendAnswers.FromString, data)
-    return [AppendAnswer(LedgerId(a.ledger_id), _ids(a.entry_ids), status_of(a.status)) for a in frame.answers]
+    return [
+        AppendAnswer(LedgerId(a.ledger_id), _ids(a.entry_ids), _status(a.status, _APPEND_STATUSES))
+        for a in frame.answers
+    ]
+
+
+def encode_fence_request(request: FenceRequest) -> bytes:
+    return pb.FenceRequest(target=request.target, ledger_id=request.ledger_id).SerializeToString()
+
+
+def decode_fence_request(data: bytes) -> FenceRequest:
+    request = parse(pb.FenceRequest.FromString, data)
+    return FenceRequest(Incarnation(request.target), LedgerId(request.ledger_id))
+
+
+def encode_fence_answer(answer: FenceAnswer) -> bytes:
+    return pb.FenceAnswer(
+        status=pb.StorageStatus.ValueType(answer.status),
+        last_entry=answer.last_entry,
+        last_add_confirmed=answer.last_add_confirmed,
+    ).SerializeToString()
+
+
+def decode_fence_answer(data: bytes) -> FenceAnswer:
+    answer = parse(pb.FenceAnswer.FromString, data)
+    status = _status(answer.status, _READ_STATUSES)
+    return FenceAnswer(status, EntryId(answer.last_entry), EntryId(answer.last_add_confirmed))
 
 
 def encode_read_request(request: ReadRequest) -> bytes:
@@ -166,7 +194,7 @@ def decode_read(data: bytes) -> ReceivedRead:
     if len(head.entry_ids) != len(entries):
         raise InvalidArgument(f"{len(entries)} entries came with {len(head.entry_ids)} ids", field="entry_ids")
     return ReceivedRead(
-        status_of(head.status),
+        _status(head.status, _READ_STATUSES),
         _ids(head.entry_ids),
         _ids(head.missing_ids),
         _ids(head.unreadable_ids),
@@ -178,6 +206,8 @@ def decode_read(data: bytes) -> ReceivedRead:
 
 _SERVICE = "/oncelog.wire.v1.LogStorage"
 APPEND = StreamMethod(f"{_SERVICE}/Append", encode_append, decode_append, encode_append_answers, decode_append_answers)
-FENCE = unary_of(f"{_SERVICE}/Fence", pb.FenceRequest, pb.FenceAnswer)
+FENCE = UnaryMethod(
+    f"{_SERVICE}/Fence", encode_fence_request, decode_fence_request, encode_fence_answer, decode_fence_answer
+)
 READ = ReadMethod(f"{_SERVICE}/Read", encode_read_request, decode_read_request, encode_read, decode_read)
 DESCRIBE = unary_of(f"{_SERVICE}/Describe", pb.DescribeRequest, pb.DescribeAnswer)
