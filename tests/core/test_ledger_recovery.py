@@ -253,6 +253,19 @@ def test_answer_that_names_nothing_is_not_asked_for_ever() -> None:
     assert isinstance(failed, RecoveryFailed)
 
 
+def test_every_entry_needs_its_own_ack_quorum_before_the_close() -> None:
+    """Members answer in parts; confirmations of one entry are none of its neighbour's."""
+    run = Run(World({A: {0: E0, 1: E1}, B: {0: E0}, C: {}}))
+    while not any(isinstance(e, RecoveryAdd) for e in run.open):
+        run.step()
+    run.open.clear()
+    zero, one = (EntryId(0),), (EntryId(1),)
+    assert run.deliver(RecoveryAdded(LEDGER, A, zero, ok=True)) == []
+    assert run.deliver(RecoveryAdded(LEDGER, B, one, ok=True)) == []
+    assert run.deliver(RecoveryAdded(LEDGER, C, zero, ok=True)) == []
+    assert [type(e) for e in run.deliver(RecoveryAdded(LEDGER, A, one, ok=True))] == [WriteLedger]
+
+
 def test_write_back_below_the_ack_quorum_fails_loudly() -> None:
     """A closed entry with one copy is one fault from being lost."""
     run = Run(World({A: {0: E0}, B: {0: E0}, C: {}}))
