@@ -146,6 +146,17 @@ class _Step(NamedTuple):
     records: list[JournalRecord]
 
 
+class _Ledgers(dict[LedgerId, StorageLedger]):
+    """Every ledger that something is known of."""
+
+    def of(self, ledger_id: LedgerId) -> StorageLedger:
+        """The ledger, a new one where nothing is known of it."""
+        ledger = self.get(ledger_id)
+        if ledger is None:
+            ledger = self[ledger_id] = StorageLedger(ledger_id)
+        return ledger
+
+
 class StorageNode:
     """All ledgers of one storage node. The restore methods tell it, before the first event, what the journal holds."""
 
@@ -157,7 +168,7 @@ class StorageNode:
         self.incarnation = incarnation
         self._index = index
         self._checksum = checksum
-        self._ledgers: dict[LedgerId, StorageLedger] = {}
+        self._ledgers = _Ledgers()
         self._answers = self.answers_class(index)
         self._parked_bytes = 0
         self._checks = 0
@@ -167,13 +178,13 @@ class StorageNode:
 
     def restore_entry(self, header: EntryHeader, *, recovery: bool = False) -> None:
         """The journal holds this entry, synced; recovery: as a RECOVERY_ADD."""
-        ledger = self._ledger(header.ledger_id)
+        ledger = self._ledgers.of(header.ledger_id)
         ledger.writable = ledger.writable or not recovery
         ledger.see(header.last_add_confirmed)
 
     def restore_fence(self, ledger_id: LedgerId) -> None:
         """The journal holds a fence of this ledger, synced."""
-        self._ledger(ledger_id).fenced = True
+        self._ledgers.of(ledger_id).fenced = True
 
     def restore_deletion(self, ledger_id: LedgerId) -> None:
         """The journal holds a tombstone: what it holds of the ledger before that is gone."""
@@ -187,7 +198,10 @@ class StorageNode:
             case AppendReceived():
                 self._append(event, step)
             case Synced():
-                self._settle(event.lsn, step)
+                step.effects.extend(self._answers.settle(event.lsn))
+                for effect in step.effects:
+                    if isinstance(effect, LedgerDeleted) and self._ledgers[effect.ledger_id].idle:
+                        del self._ledgers[effect.ledger_id]
             case FenceReceived():
                 self._fence_received(event, step)
             case ReadReceived():
@@ -204,12 +218,6 @@ class StorageNode:
             step.effects.append(Journal(tuple(step.records)))
         return step.effects
 
-    def _ledger(self, ledger_id: LedgerId) -> StorageLedger:
-        ledger = self._ledgers.get(ledger_id)
-        if ledger is None:
-            ledger = self._ledgers[ledger_id] = StorageLedger(ledger_id)
-        return ledger
-
     # --- adds --------------------------------------------------------------------------------------------------------
 
     def _append(self, event: AppendReceived, step: _Step) -> None:
@@ -220,7 +228,7 @@ class StorageNode:
             if event.target != self.incarnation:
                 step.effects.append(_refused(event.call, ledger_id, entries, AppendStatus.WRONG_INCARNATION))
                 continue
-            ledger = self._ledger(ledger_id)
+            ledger = self._ledgers.of(ledger_id)
             if ledger.deleting:
                 step.effects.append(_refused(event.call, ledger_id, entries, AppendStatus.NOT_WRITABLE))
             elif event.recovery:
@@ -284,7 +292,7 @@ class StorageNode:
             wrong = ReadStatus.WRONG_INCARNATION
             step.effects.append(AnswerFence(event.call, event.ledger_id, NO_ENTRY, NO_ENTRY, wrong))
             return
-        ledger = self._ledger(event.ledger_id)
+        ledger = self._ledgers.of(event.ledger_id)
         self._fence(ledger, step)
         step.effects.extend(self._answers.give(Waiting(self._answers.rests_on(ledger.fence_lsn), ledger, (), event)))
 
@@ -295,7 +303,7 @@ class StorageNode:
             return
         ledger = self._ledgers.get(event.ledger_id) or StorageLedger(event.ledger_id)
         if event.fence:
-            ledger = self._ledger(event.ledger_id)
+            ledger = self._ledgers.of(event.ledger_id)
             self._fence(ledger, step)
         beyond = event.first + event.count
         on_its_way = any(event.first <= entry_id < beyond for entry_id in ledger.pending)
@@ -352,12 +360,6 @@ class StorageNode:
         """Refused adds to unknown ledgers leave no trace."""
         if ledger.idle and self._index.last_entry(ledger.ledger_id) is None:
             self._ledgers.pop(ledger.ledger_id, None)
-
-    def _settle(self, lsn: int, step: _Step) -> None:
-        step.effects.extend(self._answers.settle(lsn))
-        for effect in step.effects:
-            if isinstance(effect, LedgerDeleted) and self._ledgers[effect.ledger_id].idle:
-                del self._ledgers[effect.ledger_id]
 
     def check_invariants(self) -> None:
         """Raises InvariantViolated where this machine contradicts itself."""
