@@ -9,7 +9,7 @@ Rules
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Generic, TypeVar
 
 from oncelog.core.errors import StoreUnavailable
@@ -46,7 +46,7 @@ class EphemeralFolder(Generic[T]):
         nodes = await asyncio.gather(*(self._session.read(f"{self._folder}/{name}") for name in names))
         return self._decoded({name: node for name, node in zip(names, nodes, strict=True) if node is not None})
 
-    async def watch(self) -> AsyncIterator[dict[str, T]]:
+    async def watch(self) -> AsyncGenerator[dict[str, T], None]:
         """All records now, and again whenever one comes, goes or changes, or that could have been missed."""
         async for nodes in NodesWatch(self._session, self._folder):
             yield self._decoded(nodes)
@@ -105,7 +105,8 @@ class Registration(Generic[T]):
             while True:
                 changed.clear()
                 session_id = self._session.session_id
-                if session_id is None or session_id == self._established_in:
+                idle = session_id is None or session_id == self._established_in
+                if idle and not self._session.closed:
                     await changed.wait()
                     continue
                 try:

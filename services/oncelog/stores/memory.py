@@ -35,7 +35,7 @@ class MemoryTree:
     #: {path: watches of its data, its creation or its end} and {path: watches of the names below it}.
     node_watches: dict[str, list[Fired]] = field(default_factory=dict)
     children_watches: dict[str, list[Fired]] = field(default_factory=dict)
-    session_ids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    session_ids: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
     #: {folder: next number}; like ZooKeeper's, a number never comes twice.
     sequences: dict[str, int] = field(default_factory=dict)
 
@@ -262,7 +262,7 @@ class _MemoryConnection:
         if not self.closed:
             self.closed = True
             self._tree.end_session(self.session_id)
-            self._enter(SessionState.LOST)
+            self._enter(SessionState.LOST)  # told even if it was so before, as by the real one
 
     async def until_connected(self) -> None:
         await asyncio.sleep(0)  # every call gives way once, as one to a server does

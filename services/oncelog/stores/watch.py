@@ -13,7 +13,7 @@ from collections.abc import Awaitable
 from typing import Generic, Protocol, Self, TypeVar
 
 from oncelog.core.errors import StoreUnavailable
-from oncelog.stores.store_session import Fired, StoreSession, Znode
+from oncelog.stores.store_session import Fired, SessionState, StoreSession, Znode
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -34,7 +34,7 @@ class ChildrenWatch:
     async def __anext__(self) -> list[str]:
         """Raises NotFound when the node itself does not exist."""
         while True:
-            await self._stale.wait()
+            await _wait(self._stale, self._session)
             self._stale.clear()
             try:
                 return await self._session.children(self._path, fired=self._stale.set)
@@ -65,7 +65,7 @@ class NodesWatch:
     async def __anext__(self) -> dict[str, Znode]:
         """Raises NotFound when the node itself does not exist."""
         while True:
-            await self._stale.wait()
+            await _wait(self._stale, self._session)
             self._stale.clear()
             try:
                 return await self._refresh()
@@ -92,6 +92,20 @@ class NodesWatch:
     async def _keep(self, read: "_WatchedRead[T]", path: str) -> "_Kept[T]":
         watch = _OneShot(self._stale)
         return _Kept(await read(path, fired=watch.fire), watch)
+
+
+async def _wait(stale: asyncio.Event, session: StoreSession) -> None:
+    """Until what was read is stale. A change of the session counts: with its end no watch fires any more."""
+
+    def note_change(_state: SessionState) -> None:
+        stale.set()
+
+    session.add_listener(note_change)
+    try:
+        if not session.closed:
+            await stale.wait()
+    finally:
+        session.remove_listener(note_change)
 
 
 class _OneShot:

@@ -176,18 +176,28 @@ class ZooKeeperConnection:
         self._post(self._enter, _STATES[state], refused)
 
     def _enter(self, state: SessionState, refused: bool) -> None:
-        self.state = state
         if refused:
             self._end(Unauthenticated("ZooKeeper refuses these credentials: correct the user name and password"))
         self._state_changed.set()
-        for listener in tuple(self.listeners):
-            # Each in a call of its own, so that one that fails keeps no other from hearing it.
-            self._loop.call_soon(listener, state)
+        # Once ended it stays LOST, whatever kazoo's thread had still to say.
+        if state is self.state or self.closed:
+            return
+        self.state = state
+        self._tell_listeners()
 
     def _end(self, error: OncelogError) -> None:
-        if self._ended is None:
-            self._ended = error
+        """Told as LOST even if it was so before: who waits for a change learns that there will be none."""
+        if self._ended is not None:
+            return
+        self._ended = error
         self._state_changed.set()
+        self.state = SessionState.LOST
+        self._tell_listeners()
+
+    def _tell_listeners(self) -> None:
+        for listener in tuple(self.listeners):
+            # Each in a call of its own, so that one that fails keeps no other from hearing it.
+            self._loop.call_soon(listener, self.state)
 
     def _watch_over(self) -> None:
         if self.closed:

@@ -1,0 +1,129 @@
+"""What the tests of the stores run against: the tree in memory and a real ZooKeeper, with the same faults on demand."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Protocol
+from uuid import uuid4
+
+from oncelog.runtime.zookeeper_server import ZooKeeperServer
+from oncelog.stores.cluster_store import ClusterStore
+from oncelog.stores.memory import MemorySession, MemoryTree
+from oncelog.stores.store_session import StoreSession
+from oncelog.stores.zookeeper import ZooKeeperSession
+from tests.cluster.until import until
+from tests.contract.cut_proxy import CutProxy, Loss
+
+#: As short as the server grants, so that tests of a lost session are quick.
+SESSION_TIMEOUT_MS = 1_500
+DEADLINE_S = 15.0
+
+
+class Backend(Protocol):
+    """Opens sessions with one store and lets them meet faults."""
+
+    async def open(self) -> StoreSession: ...
+
+    def lose_next_request(self, session: StoreSession) -> None:
+        """The next write does not reach the server, and its caller hears nothing."""
+
+    def lose_next_reply(self, session: StoreSession) -> None:
+        """The next write is applied, and its caller hears nothing."""
+
+    async def break_connection(self, session: StoreSession) -> None:
+        """The session goes on, over another connection."""
+
+    async def expire(self, session: StoreSession) -> None:
+        """The server ends the session; the client goes on in a new one."""
+
+
+class MemoryBackend:
+    def __init__(self) -> None:
+        self._tree = MemoryTree()
+
+    async def open(self) -> MemorySession:
+        session = MemorySession(self._tree, root="/oncelog")
+        await session.ensure_path("")
+        return session
+
+    def lose_next_request(self, session: StoreSession) -> None:
+        assert isinstance(session, MemorySession)
+        session.faults.lose_next_request()
+
+    def lose_next_reply(self, session: StoreSession) -> None:
+        assert isinstance(session, MemorySession)
+        session.faults.lose_next_reply()
+
+    async def break_connection(self, session: StoreSession) -> None:
+        assert isinstance(session, MemorySession)
+        session.faults.suspend()
+        session.faults.resume()
+
+    async def expire(self, session: StoreSession) -> None:
+        assert isinstance(session, MemorySession)
+        session.faults.expire()
+        session.faults.resume()
+
+
+class ZooKeeperBackend:
+    """Each session has a relay of its own before the server, and each backend a root of its own."""
+
+    def __init__(self, server: ZooKeeperServer, stack: AsyncExitStack) -> None:
+        self._server = server
+        self._stack = stack
+        self._root = f"/test-{uuid4().hex}"
+        self._proxies: dict[int, CutProxy] = {}
+
+    @classmethod
+    @asynccontextmanager
+    async def running(cls, server: ZooKeeperServer) -> AsyncIterator["ZooKeeperBackend"]:
+        async with AsyncExitStack() as stack:
+            yield cls(server, stack)
+
+    async def open(self) -> ZooKeeperSession:
+        proxy = await self._stack.enter_async_context(CutProxy.running(self._server.port))
+        session = await ZooKeeperSession.connect(proxy.address, session_timeout_ms=SESSION_TIMEOUT_MS, root=self._root)
+        self._stack.push_async_callback(session.close)
+        self._proxies[id(session)] = proxy
+        await session.ensure_path("")
+        return session
+
+    def proxy(self, session: StoreSession) -> CutProxy:
+        return self._proxies[id(session)]
+
+    def lose_next_request(self, session: StoreSession) -> None:
+        self.proxy(session).loss = Loss.REQUEST
+
+    def lose_next_reply(self, session: StoreSession) -> None:
+        self.proxy(session).loss = Loss.REPLY
+
+    async def break_connection(self, session: StoreSession) -> None:
+        await self.proxy(session).cut()
+
+    async def expire(self, session: StoreSession) -> None:
+        former = session.session_id
+        proxy = self.proxy(session)
+        witness = await ZooKeeperSession.connect(
+            self._server.address, session_timeout_ms=SESSION_TIMEOUT_MS, root=self._root
+        )
+        try:
+            mark = f"/mark-{uuid4().hex}"
+            await session.create(mark, b"", ephemeral=True)
+            await proxy.refuse()
+
+            async def ended() -> bool:
+                return await witness.read(mark) is None
+
+            await until(ended, DEADLINE_S, waiting_for="the end of the session")
+        finally:
+            await witness.close()
+        await proxy.accept()
+        await until(
+            lambda: session.session_id not in {None, former}, DEADLINE_S, waiting_for="a new session of the client"
+        )
+
+
+async def new_cluster(backend: Backend) -> StoreSession:
+    """A session with a cluster at its root."""
+    session = await backend.open()
+    await ClusterStore(session).establish("test-cluster")
+    return session

@@ -1,0 +1,420 @@
+"""The typed stores: the same for the tree in memory and a real ZooKeeper."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from oncelog.core.errors import (
+    CorruptEntry,
+    NamespaceNotFound,
+    NotFound,
+    StoreUnavailable,
+    TopicNotFound,
+    WrongCluster,
+)
+from oncelog.core.id_claim import ABSENT_VERSION, CounterRecord
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, TopicId
+from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.core.names import NamespaceName, TopicName, parse_namespace, parse_topic
+from oncelog.core.store_status import WriteStatus
+from oncelog.core.topic_record import DEDUP_CURSOR, CursorRecord, LedgerLink
+from oncelog.stores import paths
+from oncelog.stores.cluster_store import ClusterStore
+from oncelog.stores.counter_store import Counter, CounterStore
+from oncelog.stores.cursor_store import CursorStore
+from oncelog.stores.ledger_store import LedgerStore
+from oncelog.stores.namespace_store import NamespaceStore
+from oncelog.stores.policy_store import CLUSTER, Effective, Policies, PolicyStore, Source
+from oncelog.stores.registry import LiveMetadata, LiveOwner, LiveStorageNode, Registry, StorageCookie
+from oncelog.stores.topic_store import NameRecord, TopicStore
+from tests.cluster.until import until
+from tests.contract.store_backends import DEADLINE_S, Backend, new_cluster
+
+OK, CONFLICT, UNKNOWN = WriteStatus.OK, WriteStatus.CONFLICT, WriteStatus.UNKNOWN
+TOPIC = parse_topic("flights")
+DEFAULT = parse_namespace("default")
+OWNER = Incarnation("a" * 32)
+OTHER_OWNER = Incarnation("b" * 32)
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_cluster_is_made_once_and_another_is_refused(backend: Backend) -> None:
+    """Of several processes that start at once one makes it; a directory of another cluster must not join."""
+    sessions = [await backend.open() for _ in range(3)]
+    with pytest.raises(NotFound, match="no cluster"):
+        await ClusterStore(sessions[0]).require("one")
+    records = await asyncio.gather(*(ClusterStore(session).establish() for session in sessions))
+    assert len({record.cluster_id for record in records}) == 1
+    cluster_id = records[0].cluster_id
+    assert (await ClusterStore(sessions[1]).require(cluster_id)).cluster_id == cluster_id
+    with pytest.raises(WrongCluster, match="not of other"):
+        await ClusterStore(sessions[1]).require("other")
+    with pytest.raises(WrongCluster):
+        await ClusterStore(sessions[1]).establish("other")
+
+
+async def test_cluster_of_another_format_is_refused(backend: Backend) -> None:
+    """A version that does not know the layout must not write into it."""
+    session = await backend.open()
+    await session.create(paths.CLUSTER, b'{"cluster_id":"one","format":99}')
+    with pytest.raises(WrongCluster, match="format 99"):
+        await ClusterStore(session).establish("one")
+
+
+async def test_making_a_cluster_survives_a_lost_reply(backend: Backend) -> None:
+    """It is found to be there, whole, with the namespace that short topic names stand for."""
+    session = await backend.open()
+    backend.lose_next_reply(session)
+    await ClusterStore(session).establish("one")
+    assert await NamespaceStore(session).tenants() == ["public"]
+    assert await NamespaceStore(session).namespaces("public") == [DEFAULT]
+    assert await TopicStore(session).topics(DEFAULT) == {}
+
+
+async def test_ledger_is_created_once_and_changed_by_version(backend: Backend) -> None:
+    """Closing is a compare-and-set: the second of two closers changes nothing."""
+    session = await new_cluster(backend)
+    ledgers = LedgerStore(session)
+    ledger = LedgerMetadata(LedgerId(7), TopicId("t"), (OWNER, OTHER_OWNER), 1)
+    assert await ledgers.read(LedgerId(7)) is None
+    assert await ledgers.create(ledger) is OK
+    assert await ledgers.create(ledger) is CONFLICT
+    assert await ledgers.read(LedgerId(7)) == (ledger, 0)
+    closed = ledger.closed(end=EntryId(4), length=99)
+    assert await ledgers.write(closed, version=0) == (OK, 1)
+    assert (await ledgers.write(ledger.in_recovery(), version=0)).status is CONFLICT
+    assert await ledgers.read_unsynced(LedgerId(7)) == (closed, 1)
+    assert await ledgers.delete(LedgerId(7), version=0) is CONFLICT
+    assert await ledgers.delete(LedgerId(7), version=1) is OK
+    assert await ledgers.read(LedgerId(7)) is None
+
+
+async def test_damaged_record_is_not_taken_for_none(backend: Backend) -> None:
+    """What cannot be read is an error; taken for absent, it would be written over."""
+    session = await new_cluster(backend)
+    await session.create(paths.ledger(LedgerId(1)), b"{}")
+    await session.create(paths.topic_name(TOPIC), b'{"format":2}')
+    with pytest.raises(CorruptEntry):
+        await LedgerStore(session).read(LedgerId(1))
+    with pytest.raises(CorruptEntry):
+        await TopicStore(session).find(TOPIC)
+
+
+async def test_counters_are_two_and_begin_absent(backend: Backend) -> None:
+    """Claims of ledger ids and of producer ids do not meet."""
+    session = await new_cluster(backend)
+    ledger, producer = (CounterStore(session, counter) for counter in (Counter.LEDGER, Counter.PRODUCER))
+    assert await ledger.read() is None
+    first = CounterRecord(2, OWNER, "n1")
+    assert await ledger.write(first, version=ABSENT_VERSION) == (OK, 0)
+    assert (await ledger.write(first, version=ABSENT_VERSION)).status is CONFLICT
+    assert await producer.read() is None
+    second = CounterRecord(3, OWNER, "n2")
+    backend.lose_next_reply(session)
+    assert (await ledger.write(second, version=0)).status is UNKNOWN
+    assert await ledger.read() == (second, 1)
+
+
+async def test_created_topic_has_a_name_and_an_empty_record(backend: Backend) -> None:
+    """The name never points to nothing."""
+    topics = TopicStore(await new_cluster(backend))
+    assert await topics.find(TOPIC) is None
+    creation = await topics.create(TOPIC)
+    assert creation.created
+    assert await topics.find(TOPIC) == creation.name
+    stored = await topics.read(creation.name.value.topic_id)
+    assert stored is not None
+    assert (stored.version, stored.value.name, stored.value.owner) == (0, "public/default/flights", None)
+    again = await topics.create(TOPIC)
+    assert again == replace(creation, created=False)
+
+
+async def test_creators_of_one_name_get_one_topic(backend: Backend) -> None:
+    """All who race for a name end with the winner's topic, and the losers leave no record behind."""
+    session = await new_cluster(backend)
+    sessions = [session, await backend.open(), await backend.open()]
+    creations = await asyncio.gather(*(TopicStore(one).create(TOPIC) for one in sessions for _ in range(2)))
+    assert len({creation.name.value.topic_id for creation in creations}) == 1
+    assert sum(creation.created for creation in creations) == 1
+    assert await session.children(paths.TOPICS) == [creations[0].name.value.topic_id]
+
+
+async def test_lost_reply_to_a_creation_makes_one_topic(backend: Backend) -> None:
+    """Applied or not, the caller ends with a topic that it knows to be its own."""
+    session = await new_cluster(backend)
+    topics = TopicStore(session)
+    backend.lose_next_reply(session)
+    applied = await create_with_found_name(topics, parse_topic("applied"))
+    assert applied
+    backend.lose_next_request(session)
+    assert await create_with_found_name(topics, parse_topic("not-applied"))
+    assert len(await session.children(paths.TOPICS)) == 2
+
+
+async def create_with_found_name(topics: TopicStore, name: TopicName) -> bool:
+    return (await topics.create(name)).created
+
+
+async def test_topic_in_no_namespace_is_refused(backend: Backend) -> None:
+    """Namespaces are made on purpose."""
+    session = await new_cluster(backend)
+    topics, namespaces = TopicStore(session), NamespaceStore(session)
+    elsewhere = parse_topic("acme/orders/new")
+    with pytest.raises(NamespaceNotFound, match="acme/orders"):
+        await topics.create(elsewhere)
+    with pytest.raises(NamespaceNotFound):
+        await topics.topics(elsewhere.namespace_name)
+    with pytest.raises(NotFound, match="tenant acme"):
+        await namespaces.create_namespace(elsewhere.namespace_name)
+    assert await namespaces.create_tenant("acme")
+    assert not await namespaces.create_tenant("acme")
+    assert await namespaces.create_namespace(elsewhere.namespace_name)
+    assert not await namespaces.create_namespace(elsewhere.namespace_name)
+    assert (await topics.create(elsewhere)).created
+    assert await namespaces.tenants() == ["acme", "public"]
+    assert await namespaces.namespaces("acme") == [NamespaceName("acme", "orders")]
+
+
+async def test_topic_record_of_a_paused_owner_cannot_be_written(backend: Backend) -> None:
+    """Gaining ownership is a compare-and-set, and so is every write of the owner after it (hazard 1)."""
+    topics = TopicStore(await new_cluster(backend))
+    topic_id = (await topics.create(TOPIC)).name.value.topic_id
+    stored = await topics.read(topic_id)
+    assert stored is not None
+    mine = stored.value.placed_on(OWNER)
+    assert await topics.write(mine, version=0) == (OK, 1)
+    theirs = mine.placed_on(OTHER_OWNER)
+    assert await topics.write(theirs, version=1) == (OK, 2)
+    assert (await topics.write(mine.with_ledger(LedgerLink(LedgerId(1), 0)), version=1)).status is CONFLICT
+    assert await topics.read(topic_id) == (theirs, 2)
+
+
+async def test_topic_deleted_and_created_anew_is_another(backend: Backend) -> None:
+    """The tombstone keeps the versions of the name ascending, and nothing of the old is left (hazard 3)."""
+    session = await new_cluster(backend)
+    topics, cursors = TopicStore(session), CursorStore(session)
+    old = (await topics.create(TOPIC)).name
+    old_id = old.value.topic_id
+    await cursors.write(old_id, DEDUP_CURSOR, CursorRecord(OwnerEpoch(1)), version=ABSENT_VERSION)
+    await PolicyStore(session).change(old_id, lambda policies: replace(policies, deduplication=False))
+    buried = await topics.write_tombstone(TOPIC, version=old.version)
+    assert buried.status is OK
+    assert (await topics.write_tombstone(TOPIC, version=old.version)).status is CONFLICT
+    assert await topics.find(TOPIC) == (NameRecord(old_id, 0, deleted=True), buried.version)
+    await topics.remove(old_id)
+    await topics.remove(old_id)
+    assert await topics.read(old_id) is None
+    assert (await PolicyStore(session).read(old_id)).version == ABSENT_VERSION
+    new = await topics.create(TOPIC)
+    assert new.created
+    assert new.name.value.topic_id != old_id
+    assert new.name.version > buried.version
+    assert (await topics.write_tombstone(TOPIC, version=old.version)).status is CONFLICT
+    with pytest.raises(TopicNotFound):
+        await cursors.write(old_id, DEDUP_CURSOR, CursorRecord(OwnerEpoch(1)), version=ABSENT_VERSION)
+
+
+async def test_topics_of_a_namespace_are_listed_without_tombstones(backend: Backend) -> None:
+    """Tombstones are told only to who asks for them."""
+    topics = TopicStore(await new_cluster(backend))
+    names = [f"t{number:03d}" for number in range(70)]
+    await asyncio.gather(*(topics.create(parse_topic(name)) for name in names))
+    first = await topics.find(parse_topic(names[0]))
+    assert first is not None
+    await topics.write_tombstone(parse_topic(names[0]), version=first.version)
+    assert list(await topics.topics(DEFAULT)) == names[1:]
+    assert list(await topics.topics(DEFAULT, deleted=True)) == names
+
+
+async def test_partitioned_topic_is_a_name_and_its_parts_are_topics(backend: Backend) -> None:
+    """The parts have owners and logs, the whole has none."""
+    session = await new_cluster(backend)
+    topics = TopicStore(session)
+    whole = await topics.create(TOPIC, partitions=2)
+    assert whole.name.value.partitions == 2
+    assert await topics.read(whole.name.value.topic_id) is None
+    part = await topics.create(replace(TOPIC, partition=1))
+    assert await topics.read(part.name.value.topic_id) is not None
+    assert (await topics.write_partitions(TOPIC, 4, version=0)).status is OK
+    assert list((await topics.topics(DEFAULT)).values()) == [NameRecord(whole.name.value.topic_id, 4), part.name.value]
+
+
+async def test_cursor_is_made_changed_and_listed_by_any_name(backend: Backend) -> None:
+    """Subscriptions are named freely; a path is not."""
+    session = await new_cluster(backend)
+    cursors = CursorStore(session)
+    topic_id = (await TopicStore(session).create(TOPIC)).name.value.topic_id
+    names = [DEDUP_CURSOR, "..", "a/b", "Prüfung 1 %2F"]
+    record = CursorRecord(OwnerEpoch(1))
+    for name in names:
+        assert await cursors.read(topic_id, name) is None
+        assert await cursors.write(topic_id, name, record, version=ABSENT_VERSION) == (OK, 0)
+    assert await cursors.names(topic_id) == sorted(names)
+    assert (await cursors.write(topic_id, "..", record, version=ABSENT_VERSION)).status is CONFLICT
+    newer = CursorRecord(OwnerEpoch(2))
+    assert await cursors.write(topic_id, "..", newer, version=0) == (OK, 1)
+    assert await cursors.read(topic_id, "..") == (newer, 1)
+    assert await cursors.delete(topic_id, "..", version=1) is OK
+    assert await cursors.read(topic_id, "..") is None
+    with pytest.raises(TopicNotFound):
+        await cursors.names(TopicId("none"))
+
+
+async def test_nearest_policy_wins_and_is_told_with_its_source(backend: Backend) -> None:
+    """Absent says nothing: it is not false."""
+    session = await new_cluster(backend)
+    policies = PolicyStore(session)
+    topic_id = (await TopicStore(session).create(TOPIC)).name.value.topic_id
+
+    async def deduplication() -> Effective[bool]:
+        return (await policies.effective(DEFAULT, topic_id)).deduplication
+
+    assert await deduplication() == Effective(True, Source.DEFAULT)
+    await policies.change(CLUSTER, lambda p: replace(p, deduplication=False))
+    assert await deduplication() == Effective(False, Source.CLUSTER)
+    await policies.change(DEFAULT, lambda p: replace(p, deduplication=True))
+    assert await deduplication() == Effective(True, Source.NAMESPACE)
+    await policies.change(topic_id, lambda p: replace(p, deduplication=False))
+    assert await deduplication() == Effective(False, Source.TOPIC)
+    assert (await policies.effective(DEFAULT)).deduplication == Effective(True, Source.NAMESPACE)
+    await policies.change(topic_id, lambda p: replace(p, deduplication=None))
+    assert await deduplication() == Effective(True, Source.NAMESPACE)
+    with pytest.raises(NamespaceNotFound):
+        await policies.effective(NamespaceName("public", "none"))
+
+
+async def test_change_of_policies_is_made_once_and_keeps_what_it_does_not_know(backend: Backend) -> None:
+    """Two changes at once are both made; a lost reply and a field of a later version do no harm."""
+    session, other = await new_cluster(backend), await backend.open()
+    await session.create(paths.CLUSTER_POLICIES, b'{"format":1,"retention_ms":5}')
+    await asyncio.gather(
+        PolicyStore(session).change(CLUSTER, lambda p: replace(p, deduplication=False)),
+        PolicyStore(other).change(CLUSTER, lambda p: replace(p, auto_create_topics=False)),
+    )
+    backend.lose_next_reply(session)
+    await PolicyStore(session).change(CLUSTER, lambda p: replace(p, auto_create_topics=True))
+    stored = await PolicyStore(session).read(CLUSTER)
+    assert stored == (Policies(deduplication=False, auto_create_topics=True, further={"retention_ms": 5}), 3)
+
+
+async def test_registered_owner_is_listed_until_its_session_ends(backend: Backend) -> None:
+    """What is listed is whom to ask."""
+    session, other = await new_cluster(backend), await backend.open()
+    owner = LiveOwner(OWNER, "10.0.0.1", {"grpc": 6651}, 1_000)
+    registration = Registry(session).register_owner(owner)
+    await registration.establish()
+    await registration.establish()
+    assert await Registry(other).owners.live() == {OWNER: owner}
+    moved = replace(owner, ports={"grpc": 6652})
+    await registration.update(moved)
+    assert await Registry(other).owners.live() == {OWNER: moved}
+    await session.close()
+    assert await Registry(other).owners.live() == {}
+
+
+async def test_withdrawn_record_is_gone_while_the_session_goes_on(backend: Backend) -> None:
+    """An owner that drains is asked no more, and still writes its records."""
+    session = await new_cluster(backend)
+    registration = Registry(session).register_owner(LiveOwner(OWNER, "10.0.0.1", {}, 0))
+    await registration.establish()
+    await registration.withdraw()
+    await registration.withdraw()
+    assert await Registry(session).owners.live() == {}
+
+
+async def test_kept_record_comes_back_in_the_next_session(backend: Backend) -> None:
+    """The server takes it away with the lost session; nobody else would make it anew."""
+    session, other = await new_cluster(backend), await backend.open()
+    node = LiveStorageNode(OWNER, "10.0.0.1", 6660, 10**12)
+    registration = Registry(session).register_storage_node(node)
+    await registration.establish()
+    former = session.session_id
+    keeping = asyncio.ensure_future(registration.keep())
+    await backend.expire(session)
+
+    async def back() -> bool:
+        found = await other.read(f"{paths.STORAGE}/{OWNER}")
+        return found is not None and found.holder not in {None, former}
+
+    await until(back, DEADLINE_S)
+    assert await Registry(other).storage_nodes.live() == {OWNER: node}
+    await session.close()
+    with pytest.raises(StoreUnavailable):
+        await keeping
+
+
+async def test_restarted_process_replaces_the_record_of_its_former_session(backend: Backend) -> None:
+    """Else it would vanish with that session, seconds after the restart, from under a living process."""
+    former, present = await new_cluster(backend), await backend.open()
+    node = LiveStorageNode(OWNER, "10.0.0.1", 6660, 10**12)
+    former_registration = Registry(former).register_storage_node(node)
+    await former_registration.establish()
+    restarted = replace(node, port=6661)
+    await Registry(present).register_storage_node(restarted).establish()
+    await former_registration.withdraw()
+    await former.close()
+    assert await Registry(present).storage_nodes.live() == {OWNER: restarted}
+
+
+async def test_registering_survives_lost_replies(backend: Backend) -> None:
+    """The record is found to be there and one's own."""
+    session = await new_cluster(backend)
+    registry = Registry(session)
+    owner = LiveOwner(OWNER, "10.0.0.1", {}, 0)
+    backend.lose_next_reply(session)
+    await registry.register_owner(owner).establish()
+    backend.lose_next_reply(session)
+    await registry.register_metadata(LiveMetadata("10.0.0.2", {"rest": 8080})).establish()
+    assert await registry.owners.live() == {OWNER: owner}
+    assert len(await registry.metadata.live()) == 1
+
+
+async def test_metadata_replica_with_the_lowest_number_is_the_oldest(backend: Backend) -> None:
+    """It balances and repairs; when it goes the next oldest does, and a new one comes last."""
+    first, second = await new_cluster(backend), await backend.open()
+    one, two = LiveMetadata("10.0.0.1", {"rest": 8080}), LiveMetadata("10.0.0.2", {"rest": 8080})
+    registration = Registry(first).register_metadata(one)
+    await registration.establish()
+    await Registry(second).register_metadata(two).establish()
+    live = await Registry(second).metadata.live()
+    assert list(live.values()) == [one, two]
+    assert registration.name == min(live)
+    await first.close()
+    third = await backend.open()
+    await Registry(third).register_metadata(one).establish()
+    assert list((await Registry(second).metadata.live()).values()) == [two, one]
+
+
+async def test_watch_of_live_records_shows_who_comes_changes_and_goes(backend: Backend) -> None:
+    """The watch carries the data: whoever follows it needs no further reads."""
+    session, other = await new_cluster(backend), await backend.open()
+    watch = Registry(other).storage_nodes.watch()
+    node = LiveStorageNode(OWNER, "10.0.0.1", 6660, 10**12)
+    async with asyncio.timeout(DEADLINE_S):
+        assert await anext(watch) == {}
+        registration = Registry(session).register_storage_node(node)
+        await registration.establish()
+        assert await anext(watch) == {OWNER: node}
+        full = replace(node, free_bytes=0, read_only=True)
+        await registration.update(full)
+        assert await anext(watch) == {OWNER: full}
+        await session.close()
+        assert await anext(watch) == {}
+    await watch.aclose()
+
+
+async def test_cookie_stays_when_its_node_goes(backend: Backend) -> None:
+    """A directory that joined once is known for ever, and can be retired for ever."""
+    session, other = await new_cluster(backend), await backend.open()
+    cookie = StorageCookie(OWNER, "10.0.0.1", 6660)
+    assert await Registry(session).write_cookie(cookie, version=ABSENT_VERSION) == (OK, 0)
+    assert (await Registry(session).write_cookie(cookie, version=ABSENT_VERSION)).status is CONFLICT
+    await session.close()
+    assert await Registry(other).cookies() == {OWNER: cookie}
+    retired = replace(cookie, retired=True)
+    assert (await Registry(other).write_cookie(retired, version=0)).status is OK
+    assert await Registry(other).read_cookie(OWNER) == (retired, 1)
+    assert await Registry(other).remove_cookie(OWNER, version=1) is OK
+    assert await Registry(other).cookies() == {}

@@ -1,0 +1,170 @@
+"""What only a real server, and a real network before it, can show of a ZooKeeper session."""
+
+import asyncio
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncelog.core.errors import InvalidArgument, PermissionDenied, StoreUnavailable
+from oncelog.core.ids import Incarnation
+from oncelog.core.store_status import WriteStatus
+from oncelog.runtime.zookeeper_server import ZooKeeperServer
+from oncelog.stores.cluster_store import ClusterStore
+from oncelog.stores.registry import LiveOwner, Registry
+from oncelog.stores.store_session import SessionState
+from oncelog.stores.zookeeper import DATA_BYTES_MAX, ZooKeeperSession
+from oncelog.stores.zookeeper_connection import CLOSE_TIMEOUT_S, ZooKeeperAccess
+from tests.cluster.until import until
+from tests.contract.cut_proxy import request_types
+from tests.contract.store_backends import DEADLINE_S, SESSION_TIMEOUT_MS, ZooKeeperBackend
+
+OK, CONFLICT, UNKNOWN = WriteStatus.OK, WriteStatus.CONFLICT, WriteStatus.UNKNOWN
+#: Operation codes of ZooKeeper's protocol.
+GET, GET_CHILDREN, SYNC, PING = 4, 8, 9, 11
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_sync_goes_before_each_read_but_the_unsynced(zookeeper: ZooKeeperBackend) -> None:
+    """A follower may lag: only what follows a sync shows every write answered before (hazard 2)."""
+    session = await zookeeper.open()
+    await session.create("/a", b"")
+    sent = zookeeper.proxy(session).sent
+
+    async def requests_of(asking: Any) -> list[int]:
+        already = len(sent)
+        await asking
+        return [kind for kind in request_types(bytes(sent[already:])) if kind != PING]
+
+    assert await requests_of(session.read("/a")) == [SYNC, GET]
+    assert await requests_of(session.children("")) == [SYNC, GET_CHILDREN]
+    assert await requests_of(session.read_unsynced("/a")) == [GET]
+
+
+async def test_absent_server_is_told_within_the_deadline_and_leaves_no_thread() -> None:
+    """The first start of a service: the message says which address, and what to do."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # not listening: connections are refused
+        port = taken.getsockname()[1]
+        threads = threading.active_count()
+        with pytest.raises(StoreUnavailable, match=rf"127\.0\.0\.1:{port} within 0\.3 s: start it, or correct"):
+            await ZooKeeperSession.connect(f"127.0.0.1:{port}", connect_timeout_ms=300)
+    await until(lambda: threading.active_count() <= threads, DEADLINE_S)
+
+
+async def test_silent_server_costs_a_call_its_deadline_and_no_more(zookeeper: ZooKeeperBackend) -> None:
+    """A network that swallows gives no error; the caller has other things to do than to wait for one."""
+    session = await zookeeper.open()
+    await session.create("/a", b"start")
+    zookeeper.proxy(session).hold()
+    with pytest.raises(StoreUnavailable, match=r"within 0\.2 s"):
+        await session.read("/a", timeout_ms=200)
+    assert await session.write("/a", b"late", version=0, timeout_ms=200) == (UNKNOWN, -1)
+    zookeeper.proxy(session).release()
+    assert await session.read("/a") == (b"late", 1, None)
+
+
+async def test_write_that_found_no_connection_is_never_sent_later(zookeeper: ZooKeeperBackend) -> None:
+    """Its caller was told UNKNOWN and has decided since."""
+    session = await zookeeper.open()
+    await session.create("/a", b"start")
+    await zookeeper.proxy(session).refuse()
+    await until(lambda: session.state is SessionState.SUSPENDED, DEADLINE_S)
+    assert await session.write("/a", b"late", version=0, timeout_ms=200) == (UNKNOWN, -1)
+    assert await session.create("/b", b"late", timeout_ms=200) is UNKNOWN
+    await zookeeper.proxy(session).accept()
+    assert await session.read("/a") == (b"start", 0, None)
+    assert await session.read("/b") is None
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_failed_connection_thread_is_started_again(zookeeper: ZooKeeperBackend) -> None:
+    """kazoo ends its thread for good on an error that it does not expect: an unknown error code is enough."""
+    session = await zookeeper.open()
+    former = session.session_id
+
+    class Poison:
+        type = 4
+
+        def serialize(self) -> bytes:
+            raise RuntimeError("an error that kazoo does not expect")
+
+    client = session._connection.client
+    client._call(Poison(), client.handler.async_result())
+    await until(lambda: session.session_id not in {None, former}, DEADLINE_S)
+    assert await session.create("/a", b"") is OK
+
+
+async def test_nodes_of_a_user_are_closed_to_others(zookeeper_server: ZooKeeperServer) -> None:
+    """With a password given, whoever does not have it can neither read nor write."""
+    owner = await ZooKeeperSession.connect(
+        zookeeper_server.address, root="/closed", access=ZooKeeperAccess(username="oncelog", password="secret")
+    )
+    stranger = await ZooKeeperSession.connect(zookeeper_server.address, root="/closed")
+    try:
+        await ClusterStore(owner).establish()
+        assert await owner.create("/a", b"") is OK
+        for refused in (
+            stranger.read("/a"),
+            stranger.write("/a", b"", version=0),
+            stranger.create("/b", b""),
+            ClusterStore(stranger).establish(),
+        ):
+            with pytest.raises(PermissionDenied):
+                await refused
+    finally:
+        await stranger.close()
+        await owner.close()
+
+
+async def test_record_too_large_for_the_server_is_refused_before_it_is_sent(zookeeper: ZooKeeperBackend) -> None:
+    """The server answers it by breaking the connection, which looks like a lost reply, again and again."""
+    session = await zookeeper.open()
+    assert await session.create("/a", bytes(DATA_BYTES_MAX)) is OK
+    with pytest.raises(InvalidArgument, match="over ZooKeeper's limit"):
+        await session.write("/a", bytes(DATA_BYTES_MAX + 1), version=0)
+
+
+async def test_session_with_a_silent_server_is_closed_all_the_same(zookeeper: ZooKeeperBackend) -> None:
+    """A process that stops does not wait for a server that is gone."""
+    session = await zookeeper.open()
+    reading = asyncio.ensure_future(session.read("/a"))
+    zookeeper.proxy(session).hold()
+    async with asyncio.timeout(CLOSE_TIMEOUT_S + DEADLINE_S):
+        await session.close()
+    with pytest.raises(StoreUnavailable):
+        await reading
+    assert session.state is SessionState.LOST
+
+
+async def test_server_killed_and_started_again_is_found_again(tmp_path: Path) -> None:
+    """Records are read, and registrations made, as before, whether the session was kept or not."""
+    owner = LiveOwner(Incarnation("a" * 32), "127.0.0.1", {"grpc": 1}, 0)
+    server = await ZooKeeperServer.start(tmp_path)
+    session = await ZooKeeperSession.connect(server.address, session_timeout_ms=SESSION_TIMEOUT_MS)
+    try:
+        cluster = await ClusterStore(session).establish()
+        registry = Registry(session)
+        registration = registry.register_owner(owner)
+        await registration.establish()
+        keeping = asyncio.ensure_future(registration.keep())
+        server.kill()
+        await until(lambda: session.state is not SessionState.CONNECTED, DEADLINE_S)
+        server = await ZooKeeperServer.start(tmp_path, server.port)
+        assert await ClusterStore(session).require(cluster.cluster_id) == cluster
+
+        async def registered() -> bool:
+            node = await session.read(f"/owners/{owner.incarnation}")
+            return node is not None and node.holder == session.session_id
+
+        await until(registered, DEADLINE_S)
+        assert await registry.owners.live() == {owner.incarnation: owner}
+        await session.close()
+        with pytest.raises(StoreUnavailable):
+            await keeping
+    finally:
+        await session.close()
+        await server.stop()
