@@ -154,7 +154,7 @@ class TopicDeposed:
     reason: str
 
 
-TopicEffect = StartTimer | Served | TopicFailed | TopicDeposed | OwnershipEffect | ServingOut | TakeoverEffect
+TopicEffect = StartTimer | Served | TopicFailed | TopicDeposed | OwnershipEffect | ServingOut | TakeoverEffect | Marked
 _News = TopicEffect | OwnershipNews | TakeoverNews
 _Out = list[TopicEffect]
 

@@ -1,0 +1,67 @@
+"""Unary calls of metadata and operators: states, the last message, assignments, unloading."""
+
+import json
+
+from oncelog.core.errors import NotOwner
+from oncelog.core.ids import Incarnation, TopicId
+from oncelog.topic_owner import topic_states
+from oncelog.topic_owner.log_view import LogView
+from oncelog.topic_owner.topic_registry import TopicRegistry
+from oncelog.topic_owner.topic_runner import TopicRunner
+from oncelog.wire import owner_pb2 as pb
+
+
+class AdminService:
+    """The handlers; each names the incarnation it is meant for where the answer depends on it."""
+
+    def __init__(self, topics: TopicRegistry, incarnation: Incarnation) -> None:
+        self._topics = topics
+        self._incarnation = incarnation
+
+    async def states(self, request: pb.TopicStatesRequest) -> pb.TopicStatesAnswer:
+        wanted = set(request.topic_ids)
+        runners = [runner for runner in self._topics if not wanted or runner.topic_id in wanted]
+        return pb.TopicStatesAnswer(states=[_state(runner, internal=request.internal) for runner in runners])
+
+    async def last_message(self, request: pb.LastMessageRequest) -> pb.LastMessageAnswer:
+        runner = self._topics.runner(TopicId(request.topic_id), request.topic)
+        await runner.until_serving()
+        last = await LogView(runner).last_message()
+        serving = runner.core.serving
+        next_index = serving.log.table.state.next_index if serving is not None else 0
+        if last is None:
+            return pb.LastMessageAnswer(present=False, next_index=next_index, owner_epoch=runner.owner_epoch)
+        position, header = last
+        return pb.LastMessageAnswer(
+            present=True,
+            ledger_id=position.ledger_id,
+            entry_id=position.entry_id,
+            batch_index=header.skip_first + header.count - 1,
+            next_index=next_index,
+            owner_epoch=runner.owner_epoch,
+        )
+
+    async def assign(self, request: pb.AssignRequest) -> pb.AssignAnswer:
+        self._require(request.target)
+        self._topics.assign(TopicId(request.topic_id))
+        return pb.AssignAnswer()
+
+    async def unload(self, request: pb.UnloadRequest) -> pb.UnloadAnswer:
+        self._require(request.target)
+        await self._topics.unload(TopicId(request.topic_id))
+        return pb.UnloadAnswer()
+
+    def _require(self, target: str) -> None:
+        if target != self._incarnation:
+            raise NotOwner(f"this is owner {self._incarnation}, the call was meant for {target}")
+
+
+def _state(runner: TopicRunner, *, internal: bool) -> pb.TopicState:
+    return pb.TopicState(
+        topic=runner.name,
+        topic_id=runner.topic_id,
+        owner_epoch=runner.owner_epoch,
+        phase=runner.core.phase.value,
+        stats_json=json.dumps(topic_states.stats(runner)),
+        internal_stats_json=json.dumps(topic_states.internal_stats(runner)) if internal else "",
+    )

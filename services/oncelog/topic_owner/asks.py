@@ -1,0 +1,233 @@
+"""What a topic's core asks of ZooKeeper and of storage nodes, performed and brought back as events.
+
+Reads are repeated until they are answered, for they change nothing. Writes are attempted once: what is not plainly
+answered is UNKNOWN, and the core decides what then.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import TypeVar
+
+from oncelog.core.errors import CorruptEntry, LogHole, NotFound, StoreUnavailable, UnreadableEntry
+from oncelog.core.id_claim import ABSENT_VERSION
+from oncelog.core.ids import LedgerId, ProducerId, TopicId
+from oncelog.core.ledger_chain import (
+    ClaimLedgerId,
+    CloseLedger,
+    CreateLedger,
+    LedgerCloseAnswered,
+    LedgerCreated,
+    LedgerIdClaimed,
+)
+from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.core.ledger_recovery import (
+    FenceMember,
+    LedgerRead,
+    LedgerWritten,
+    ReadLedger,
+    RecoveryAdd,
+    RecoveryRead,
+    WriteLedger,
+)
+from oncelog.core.openings import AllocateProducerId
+from oncelog.core.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
+from oncelog.core.store_status import WriteStatus
+from oncelog.core.takeover import (
+    CursorRecordRead,
+    CursorRecordWritten,
+    EntriesRead,
+    EntryUnreadable,
+    ReadCursorRecord,
+    ReadEntries,
+    WriteCursorRecord,
+)
+from oncelog.core.topic import ProducerIdAllocated, TopicEvent
+from oncelog.core.topic_record import DEDUP_CURSOR
+from oncelog.ledgers.reader import read_entries
+from oncelog.ledgers.storage_links import StorageLinks
+from oncelog.stores.cursor_store import CursorStore
+from oncelog.stores.ledger_store import LedgerStore
+from oncelog.stores.store_session import Written
+from oncelog.stores.topic_store import TopicStore
+from oncelog.topic_owner.id_source import IdSource
+
+logger = logging.getLogger(__name__)
+
+READ_RETRY_MS = 100
+CORRUPT_RETRY_MS = 1000
+T = TypeVar("T")
+#: A record that does not exist, and the version that creates it.
+_ABSENT = (None, ABSENT_VERSION)
+Post = Callable[[TopicEvent], None]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerParts:
+    """What all topics of one owner share."""
+
+    topics: TopicStore
+    cursors: CursorStore
+    ledgers: LedgerStore
+    links: StorageLinks
+    ledger_ids: IdSource
+    producer_ids: IdSource
+
+
+Ask = (
+    ClaimLedgerId | CreateLedger | CloseLedger | ReadTopicRecord | WriteTopicRecord | ReadCursorRecord |
+    WriteCursorRecord | ReadLedger | WriteLedger | FenceMember | RecoveryRead | RecoveryAdd | ReadEntries |
+    AllocateProducerId )  # fmt: skip
+ASKS = (
+    ClaimLedgerId, CreateLedger, CloseLedger, ReadTopicRecord, WriteTopicRecord, ReadCursorRecord, WriteCursorRecord,
+    ReadLedger, WriteLedger, FenceMember, RecoveryRead, RecoveryAdd, ReadEntries, AllocateProducerId,
+)  # fmt: skip
+#: Asked of one member and repeated until it answers: given up once the step they belong to is over.
+_OF_MEMBERS = (FenceMember, RecoveryRead, RecoveryAdd)
+
+
+class Asks:
+    """Everything that one topic waits for."""
+
+    def __init__(self, topic_id: TopicId, parts: OwnerParts, post: Post) -> None:
+        self.topic_id = topic_id
+        self.parts = parts
+        self._post = post
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._of_members: set[asyncio.Task[None]] = set()
+
+    def perform(self, ask: Ask) -> None:
+        """Start it; its answer is posted."""
+        self._track(self._perform(ask), self._of_members if isinstance(ask, _OF_MEMBERS) else self._tasks)
+
+    def start(self, work: Coroutine[None, None, None]) -> None:
+        """Other work of this topic, which ends with it."""
+        self._track(work, self._tasks)
+
+    def _track(self, work: Coroutine[None, None, None], group: "set[asyncio.Task[None]]") -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        group.add(task)
+        task.add_done_callback(group.discard)
+        task.add_done_callback(_report)
+
+    def step_over(self) -> None:
+        """A mark was passed: members that have not answered for it need not any more."""
+        for task in self._of_members:
+            task.cancel()
+
+    def cancel(self) -> None:
+        for task in (*self._tasks, *self._of_members):
+            task.cancel()
+
+    async def _perform(self, ask: Ask) -> None:
+        parts = self.parts
+        match ask:
+            case ReadEntries():
+                await self._read_entries(ask)
+            case FenceMember():
+                self._post(await parts.links.fence(ask.member, ask.ledger_id))
+            case RecoveryRead():
+                self._post(await parts.links.recovery_read(ask.member, ask.ledger_id, ask.first, ask.count))
+            case RecoveryAdd():
+                self._post(await parts.links.recovery_add(ask.member, ask.ledger_id, ask.entries))
+            case ClaimLedgerId(chain):
+                self._post(LedgerIdClaimed(chain, LedgerId(await parts.ledger_ids.next_id())))
+            case AllocateProducerId(call):
+                self._post(ProducerIdAllocated(call, ProducerId(await parts.producer_ids.next_id())))
+            case ReadTopicRecord() | ReadCursorRecord() | ReadLedger():
+                await self._read(ask)
+            case _:
+                await self._write(ask)
+
+    async def ledger(self, ledger_id: LedgerId) -> LedgerMetadata:
+        """The record of a ledger of this topic. Raises LogHole when there is none."""
+        stored = await _until_answered(lambda: self.parts.ledgers.read(ledger_id))
+        if stored is None:
+            raise LogHole(f"ledger {ledger_id} has no record", ledger_id=ledger_id)
+        return stored.value
+
+    async def delete_ledger(self, ledger_id: LedgerId) -> None:
+        """Remove a ledger's record; it is in no list any more, so that nobody asks for it again."""
+        stored = await _until_answered(lambda: self.parts.ledgers.read(ledger_id))
+        if stored is not None:
+            status = await self.parts.ledgers.delete(ledger_id, version=stored.version)
+            logger.info("the record of ledger %d was deleted: %s", ledger_id, status.name)
+
+    async def _read(self, ask: ReadTopicRecord | ReadCursorRecord | ReadLedger) -> None:
+        match ask:
+            case ReadTopicRecord():
+                topic = await _until_answered(lambda: self.parts.topics.read(self.topic_id))
+                self._post(TopicRecordRead(*(topic or _ABSENT)))
+            case ReadCursorRecord():
+                cursor = await _until_answered(lambda: self.parts.cursors.read(self.topic_id, DEDUP_CURSOR))
+                self._post(CursorRecordRead(*(cursor or _ABSENT)))
+            case ReadLedger(ledger_id):
+                ledger = await _until_answered(lambda: self.parts.ledgers.read(ledger_id))
+                self._post(LedgerRead(ledger_id, *(ledger or _ABSENT)))
+
+    async def _write(
+        self, ask: CreateLedger | CloseLedger | WriteTopicRecord | WriteCursorRecord | WriteLedger
+    ) -> None:
+        parts = self.parts
+        match ask:
+            case CreateLedger(chain, metadata):
+                created = await _attempt(_created(parts.ledgers.create(metadata)))
+                self._post(LedgerCreated(chain, metadata.ledger_id, created.status))
+            case CloseLedger(chain, metadata, version):
+                written = await _attempt(parts.ledgers.write(metadata, version=version))
+                self._post(LedgerCloseAnswered(chain, metadata.ledger_id, written.status))
+            case WriteTopicRecord(record, version):
+                written = await _attempt(parts.topics.write(record, version=version))
+                self._post(TopicRecordWritten(written.status, written.version))
+            case WriteCursorRecord(cursor, version):
+                written = await _attempt(parts.cursors.write(self.topic_id, DEDUP_CURSOR, cursor, version=version))
+                self._post(CursorRecordWritten(written.status, written.version))
+            case WriteLedger(ledger_id, metadata, version):
+                written = await _attempt(parts.ledgers.write(metadata, version=version))
+                self._post(LedgerWritten(ledger_id, written.status, written.version))
+
+    async def _read_entries(self, ask: ReadEntries) -> None:
+        ledger_id = ask.metadata.ledger_id
+        try:
+            pages = read_entries(self.parts.links, ask.metadata, ask.first, ask.last, heads_only=ask.heads_only)
+            async for entries in pages:
+                self._post(EntriesRead(ledger_id, entries))
+        except UnreadableEntry as error:
+            entry_id = error.details.get("entry_id")
+            at = ask.first if not isinstance(entry_id, int) else entry_id
+            self._post(EntryUnreadable(ledger_id, type(ask.first)(at), error.message))
+
+
+async def _created(create: Awaitable[WriteStatus]) -> Written:
+    return Written(await create)
+
+
+async def _until_answered(read: Callable[[], Awaitable[T]]) -> T:
+    while True:
+        try:
+            return await read()
+        except StoreUnavailable as error:
+            logger.warning("a record cannot be read yet: %s", error.message)
+            await asyncio.sleep(READ_RETRY_MS / 1000)
+        except CorruptEntry as error:
+            # Nothing can be decided without it; whoever repairs it finds the topic waiting.
+            logger.error("a record is damaged: %s", error.message)
+            await asyncio.sleep(CORRUPT_RETRY_MS / 1000)
+
+
+async def _attempt(write: Awaitable[Written]) -> Written:
+    try:
+        return await write
+    except StoreUnavailable:
+        return Written(WriteStatus.UNKNOWN)
+    except NotFound:
+        # The parent is gone, so nothing was written; the core reads the topic record next and finds out why.
+        return Written(WriteStatus.CONFLICT)
+
+
+def _report(task: "asyncio.Task[None]") -> None:
+    """A failure here would leave its topic waiting for ever: it goes to the loop's handler, which ends the process."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        context = {"message": "a topic's ask failed", "exception": error, "task": task}
+        task.get_loop().call_exception_handler(context)

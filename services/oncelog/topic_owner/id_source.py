@@ -1,0 +1,89 @@
+"""Ids for this process out of one counter in ZooKeeper: performs the effects of `core.id_claim`."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+
+from oncelog.core.errors import Fatal, StoreUnavailable
+from oncelog.core.id_claim import (
+    ABSENT_VERSION,
+    CounterRead,
+    CounterWritten,
+    IdClaim,
+    IdClaimEvent,
+    IdGranted,
+    IdRefused,
+    IdWanted,
+    ReadCounter,
+    WriteCounter,
+)
+from oncelog.core.store_status import WriteStatus
+from oncelog.stores.counter_store import CounterStore
+
+logger = logging.getLogger(__name__)
+
+RETRY_MS = 100
+
+
+class IdSource:
+    """`await next_id()` gives an id that nobody else was ever given; waits for as long as ZooKeeper does not answer."""
+
+    def __init__(self, claim: IdClaim, store: CounterStore) -> None:
+        self._claim = claim
+        self._store = store
+        self._requests = 0
+        self._waiting: dict[int, asyncio.Future[int]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def next_id(self) -> int:
+        """Raises Fatal when the counter is used up."""
+        self._requests += 1
+        request = self._requests
+        answer = self._waiting[request] = asyncio.get_running_loop().create_future()
+        self._handle(IdWanted(request))
+        try:
+            return await answer
+        finally:
+            self._waiting.pop(request, None)
+
+    def _handle(self, event: IdClaimEvent) -> None:
+        for effect in self._claim.handle(event):
+            match effect:
+                case IdGranted(request, value):
+                    if (answer := self._waiting.get(request)) is not None and not answer.done():
+                        answer.set_result(value)
+                case IdRefused(request):
+                    if (answer := self._waiting.get(request)) is not None and not answer.done():
+                        answer.set_exception(Fatal("the counter in ZooKeeper is used up"))
+                case ReadCounter():
+                    self._start(self._read())
+                case WriteCounter(record, version):
+                    self._start(self._write(WriteCounter(record, version)))
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _read(self) -> None:
+        while True:
+            try:
+                stored = await self._store.read()
+            except StoreUnavailable as error:
+                logger.warning("the counter cannot be read yet: %s", error.message)
+                await asyncio.sleep(RETRY_MS / 1000)
+                continue
+            self._handle(CounterRead(None, ABSENT_VERSION) if stored is None else CounterRead(*stored))
+            return
+
+    async def _write(self, effect: WriteCounter) -> None:
+        try:
+            written = await self._store.write(effect.record, version=effect.version)
+        except StoreUnavailable:
+            self._handle(CounterWritten(WriteStatus.UNKNOWN, ABSENT_VERSION))
+            return
+        self._handle(CounterWritten(written.status, written.version))
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()

@@ -1,0 +1,123 @@
+"""A topic's log as its readers walk it: which ledger comes next, how far each may be read, where a start lies.
+
+CLOSED ledgers end where their record says; the open one at last_add_confirmed. A ledger that a trim has taken away is
+passed over: what is kept begins behind it.
+"""
+
+from dataclasses import dataclass
+
+from oncelog.core.batch import Buffer
+from oncelog.core.entry import EntryHeader, peek_header
+from oncelog.core.ids import EntryId, LedgerId, Position
+from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
+from oncelog.ledgers.reader import read_entry
+from oncelog.rpc.reader_codec import StartAt, StartEdge, StartMessage, StartTime
+from oncelog.topic_owner.topic_runner import TopicRunner
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Entries first..last of one ledger, all confirmed."""
+
+    metadata: LedgerMetadata
+    first: EntryId
+    last: EntryId
+
+
+class LogView:
+    """One reader's view; remembers the records of CLOSED ledgers, which never change."""
+
+    def __init__(self, runner: TopicRunner) -> None:
+        self._runner = runner
+        self._closed: dict[LedgerId, LedgerMetadata] = {}
+
+    def _ids(self) -> list[LedgerId]:
+        return [link.ledger_id for link in self._runner.core.ownership.record.ledgers]
+
+    async def _metadata(self, ledger_id: LedgerId) -> LedgerMetadata:
+        known = self._closed.get(ledger_id)
+        if known is None:
+            known = await self._runner.ledger(ledger_id)
+            if known.state is LedgerState.CLOSED:
+                self._closed[ledger_id] = known
+        return known
+
+    async def _last(self, ledger_id: LedgerId) -> tuple[LedgerMetadata, EntryId]:
+        """The last entry of a ledger that may be read now, -1 when there is none."""
+        confirmed = self._runner.confirmed
+        metadata = await self._metadata(ledger_id)
+        if metadata.state is LedgerState.CLOSED:
+            return metadata, metadata.end
+        return metadata, confirmed.entry_id if confirmed.ledger_id == ledger_id else EntryId(-1)
+
+    async def next_stretch(self, at: Position) -> tuple[Position, Stretch | None]:
+        """Where reading goes on from `at` (the next entry wanted), and what is there; None: nothing more now."""
+        for ledger_id in self._ids():
+            if ledger_id < at.ledger_id:
+                continue
+            first = at.entry_id if ledger_id == at.ledger_id else EntryId(0)
+            if ledger_id > self._runner.confirmed.ledger_id:
+                return Position(ledger_id, first), None
+            metadata, last = await self._last(ledger_id)
+            if first <= last:
+                return Position(ledger_id, first), Stretch(metadata, first, last)
+            at = Position(ledger_id, first)
+        return at, None
+
+    async def start_of(self, start: StartAt) -> tuple[Position, int]:
+        """Return (the next entry wanted, batch index of the first message wanted in it)."""
+        match start:
+            case StartEdge.EARLIEST:
+                return Position(LedgerId(-1), EntryId(0)), 0
+            case StartEdge.LATEST:
+                confirmed = self._runner.confirmed
+                return Position(confirmed.ledger_id, EntryId(confirmed.entry_id + 1)), 0
+            case StartMessage(position, batch_index, inclusive):
+                return position, batch_index + (0 if inclusive else 1)
+            case StartTime(time_ms):
+                return await self._first_at(time_ms), 0
+
+    async def _first_at(self, time_ms: int) -> Position:
+        """The first entry appended at or after a time: append times of one log hardly ever go back."""
+        at = Position(LedgerId(-1), EntryId(0))
+        found: Stretch | None = None
+        while True:
+            at, stretch = await self.next_stretch(at)
+            if stretch is None:
+                break
+            if (await self._header(stretch.metadata, stretch.last)).append_time_ms >= time_ms:
+                found = stretch
+                break
+            at = Position(stretch.metadata.ledger_id, EntryId(stretch.last + 1))
+        if found is None:
+            return at
+        low, high = found.first, found.last
+        while low < high:
+            middle = EntryId((low + high) // 2)
+            if (await self._header(found.metadata, middle)).append_time_ms < time_ms:
+                low = EntryId(middle + 1)
+            else:
+                high = middle
+        return Position(found.metadata.ledger_id, low)
+
+    async def _header(self, metadata: LedgerMetadata, entry_id: EntryId) -> EntryHeader:
+        return peek_header(await self.entry(metadata, entry_id, heads_only=True))
+
+    async def entry(self, metadata: LedgerMetadata, entry_id: EntryId, *, heads_only: bool) -> Buffer:
+        """One entry, from the cache or a storage node. Raises UnreadableEntry."""
+        cached = self._runner.cache.get(metadata.ledger_id, entry_id)
+        if cached is not None:
+            return b"".join(cached)
+        return await read_entry(self._runner.parts.links, metadata, entry_id, heads_only=heads_only)
+
+    async def last_message(self) -> tuple[Position, EntryHeader] | None:
+        """The last entry that holds a message, None in an empty log."""
+        for ledger_id in reversed(self._ids()):
+            if ledger_id > self._runner.confirmed.ledger_id:
+                continue
+            metadata, last = await self._last(ledger_id)
+            for entry_id in range(last, -1, -1):
+                header = await self._header(metadata, EntryId(entry_id))
+                if header.count:
+                    return header.position, header
+        return None

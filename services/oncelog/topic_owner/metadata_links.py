@@ -1,0 +1,104 @@
+"""A stream to every metadata replica, for as long as this owner lives.
+
+Over it a replica tells what to serve. That the stream is there, and that it closes when this process dies, is the first
+half of what lets a replica place topics anew without waiting for the session (hazard 5): so the stream is to every
+replica, and it is opened again at once when it breaks.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+
+from oncelog.core.errors import OncelogError, TooManyRequests
+from oncelog.core.ids import Incarnation, TopicId
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.metadata_codec import OWNER_STREAM
+from oncelog.stores.registry import LiveMetadata, Registry
+from oncelog.topic_owner.topic_registry import TopicRegistry
+from oncelog.wire import metadata_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+RETRY_MS_MIN = 20
+RETRY_MS_MAX = 1000
+
+NewChannel = Callable[[str], Channel]
+
+
+class MetadataLinks:
+    """Keeps one link for each replica that is registered."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        topics: TopicRegistry,
+        new_channel: NewChannel,
+        *,
+        cluster_id: str,
+        incarnation: Incarnation,
+        address: str,
+    ) -> None:
+        self._registry = registry
+        self._topics = topics
+        self._new_channel = new_channel
+        self._cluster_id = cluster_id
+        self._incarnation = incarnation
+        self._address = address
+        self._links: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Follow the registered replicas until cancelled."""
+        try:
+            async for replicas in self._registry.metadata.watch():
+                wanted = {_address_of(replica) for replica in replicas.values()}
+                for address in [known for known in self._links if known not in wanted]:
+                    self._links.pop(address).cancel()
+                for address in sorted(wanted):
+                    if address not in self._links:
+                        self._links[address] = asyncio.create_task(self._keep(address))
+        finally:
+            for task in self._links.values():
+                task.cancel()
+
+    async def _keep(self, address: str) -> None:
+        pause_ms = RETRY_MS_MIN
+        while True:
+            channel = self._new_channel(address)
+            try:
+                stream = channel.stream(OWNER_STREAM)
+                await stream.write(self._hello())
+                async for command in stream:
+                    pause_ms = RETRY_MS_MIN
+                    await self._obey(command)
+            except OncelogError as error:
+                logger.info("the stream to metadata at %s is closed: %s", address, error.message)
+            finally:
+                await channel.close()
+            await asyncio.sleep(pause_ms * random.uniform(0.5, 1) / 1000)
+            pause_ms = min(pause_ms * 2, RETRY_MS_MAX)
+
+    def _hello(self) -> pb.OwnerHello:
+        return pb.OwnerHello(
+            cluster_id=self._cluster_id,
+            incarnation=self._incarnation,
+            address=self._address,
+            topic_count=len(self._topics),
+            draining=self._topics.draining,
+        )
+
+    async def _obey(self, command: pb.OwnerCommand) -> None:
+        match command.WhichOneof("command"):
+            case "assign":
+                try:
+                    self._topics.assign(TopicId(command.assign.topic_id))
+                except TooManyRequests as error:
+                    logger.error("a topic is not taken: %s", error.message)
+            case "unload":
+                await self._topics.unload(TopicId(command.unload.topic_id))
+            case _:
+                pass  # welcome: the stream counts as open at the other side
+
+
+def _address_of(replica: LiveMetadata) -> str:
+    return f"{replica.host}:{replica.ports['grpc']}"

@@ -1,0 +1,286 @@
+"""The publish stream of one client: frames become events of the topics, effects become frames (marks 2 and 6).
+
+Two tasks a stream: one reads frames and posts them, one sends whatever answers wait, so answers coalesce while a frame
+is on its way. Reading stops while the batches received and not answered exceed `unanswered_bytes_max`: the client's own
+window, and gRPC's flow control behind it, then hold the rest.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from itertools import count, groupby
+
+from oncelog.core.batch import HEADER_BYTES, BatchHeader, Buffer, Checksum, decode_batch
+from oncelog.core.errors import InvalidBatch, MessageTooLarge, NotOwner, OncelogError, SessionEnded
+from oncelog.core.ids import OwnerEpoch, SessionNumber
+from oncelog.core.opening import Granted, ProducerOpening
+from oncelog.core.openings import AnswerOpen
+from oncelog.core.sessions import BatchAnswer
+from oncelog.core.topic import BatchesReceived, SessionClosed
+from oncelog.core.topic_log import ReceivedBatch
+from oncelog.rpc.owner_codec import (
+    EndedSession,
+    OpenDenied,
+    OpenGranted,
+    OpenRequest,
+    PublishAnswers,
+    ReceivedPublish,
+)
+from oncelog.rpc.server import ServerStream
+from oncelog.topic_owner.topic_registry import TopicRegistry
+from oncelog.topic_owner.topic_runner import TopicRunner
+
+#: Room for the batch header and the id deltas beside one message of the largest size.
+BATCH_OVERHEAD_BYTES = 64 * 1024
+
+
+class PublishService:
+    """Serves all publish streams of this owner."""
+
+    def __init__(
+        self, topics: TopicRegistry, checksum: Checksum, *, message_bytes_max: int, unanswered_bytes_max: int
+    ) -> None:
+        self.topics = topics
+        self.checksum = checksum
+        self.message_bytes_max = message_bytes_max
+        self.unanswered_bytes_max = unanswered_bytes_max
+        #: calls are numbered over all streams, for a topic knows nothing of streams
+        self.calls = count(1)
+        self.streams: set[PublishStream] = set()
+
+    async def publish(self, stream: ServerStream[ReceivedPublish, PublishAnswers]) -> None:
+        """The handler of one stream: returns when the client is done or gone."""
+        client = PublishStream(self, stream)
+        self.streams.add(client)
+        sending = asyncio.get_running_loop().create_task(client.send())
+        try:
+            await client.receive()
+            client.finish()
+            await sending
+        finally:
+            sending.cancel()
+            client.close()
+            self.streams.discard(client)
+
+
+@dataclass(slots=True)
+class _Outbox:
+    """What waits to be sent."""
+
+    answers: list[BatchAnswer] = field(default_factory=list)
+    granted: list[OpenGranted] = field(default_factory=list)
+    denied: list[OpenDenied] = field(default_factory=list)
+    ended: list[EndedSession] = field(default_factory=list)
+
+    def take(self) -> PublishAnswers | None:
+        """Everything, as one frame; None when there is nothing."""
+        if not (self.answers or self.granted or self.denied or self.ended):
+            return None
+        frame = PublishAnswers(self.answers, self.granted, self.denied, self.ended)
+        self.answers, self.granted, self.denied, self.ended = [], [], [], []
+        return frame
+
+
+class _Session:
+    """One open session of this stream: its topic, and the bytes of each request not answered yet."""
+
+    __slots__ = ("runner", "unanswered")
+
+    def __init__(self, runner: TopicRunner) -> None:
+        self.runner = runner
+        self.unanswered: dict[int, int] = {}
+
+
+class PublishStream:
+    """One client's stream; takes the answers of all its sessions (the topics' SessionSink)."""
+
+    def __init__(self, service: PublishService, stream: ServerStream[ReceivedPublish, PublishAnswers]) -> None:
+        self._service = service
+        self._stream = stream
+        self._sessions: dict[SessionNumber, _Session] = {}
+        #: {call of the topic: the client's number for it}
+        self._opening: dict[int, int] = {}
+        self._out = _Outbox()
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._unanswered_bytes = 0
+        self._finished = False
+
+    # --- from the client
+    # -----------------------------------------------------------------------------------------------
+
+    async def receive(self) -> None:
+        async for frame in self._stream:
+            for opening in frame.opens:
+                self._open(opening)
+            for number in frame.closes:
+                self._close_session(number)
+            if frame.batches:
+                self._take(frame)
+            while self._unanswered_bytes > self._service.unanswered_bytes_max:
+                self._room.clear()
+                await self._room.wait()
+
+    def _open(self, request: OpenRequest) -> None:
+        call = next(self._service.calls)
+        self._opening[call] = request.open_id
+        try:
+            runner = self._service.topics.runner(request.topic_id, request.topic)
+        except OncelogError as error:
+            self._deny(call, error, OwnerEpoch(0))
+            return
+        opening = ProducerOpening(
+            call,
+            request.producer_name,
+            request.mode,
+            request.on_conflict,
+            request.resume,
+            request.present,
+            request.owner_epoch_seen,
+        )
+        runner.open(opening, self)
+
+    def _close_session(self, number: SessionNumber) -> None:
+        session = self._forget(number)
+        if session is not None:
+            session.runner.sinks.pop(number, None)
+            session.runner.post(SessionClosed(number))
+            self._out.ended.append(EndedSession(number, None, session.runner.owner_epoch))
+            self._wake.set()
+
+    def _take(self, frame: ReceivedPublish) -> None:
+        """Give each session its batches, in order; runs of one session stay together."""
+        at = 0
+        for number, run in groupby(frame.sessions):
+            size = len(list(run))
+            session = self._sessions.get(number)
+            if session is not None:
+                self._take_run(number, session, frame.requests[at : at + size], frame.batches[at : at + size])
+            at += size
+
+    def _take_run(
+        self, number: SessionNumber, session: _Session, requests: list[int], batches: list[memoryview]
+    ) -> None:
+        received: list[ReceivedBatch] = []
+        refused: tuple[int, OncelogError] | None = None
+        for request, data in zip(requests, batches, strict=True):
+            try:
+                received.append(ReceivedBatch(request, self._check(data), data))
+            except (InvalidBatch, MessageTooLarge) as error:
+                refused = (request, error)
+                break
+            session.unanswered[request] = len(data)
+            self._unanswered_bytes += len(data)
+        if received:
+            session.runner.post(BatchesReceived(number, received))
+        if refused is not None and number in self._sessions:
+            self._refuse(number, session, *refused)
+
+    def _check(self, data: Buffer) -> BatchHeader:
+        limit = self._service.message_bytes_max + BATCH_OVERHEAD_BYTES
+        if len(data) > HEADER_BYTES + limit:
+            raise MessageTooLarge(
+                f"a batch of {len(data)} bytes is over the limit of {limit}", field="batch", limit=limit
+            )
+        return decode_batch(data, self._service.checksum)
+
+    def _refuse(self, number: SessionNumber, session: _Session, request: int, error: OncelogError) -> None:
+        """A batch that cannot even be read ends its session, as every refused batch does."""
+        session.runner.sinks.pop(number, None)
+        session.runner.post(SessionClosed(number))
+        self._forget(number)
+        self._out.answers.append(BatchAnswer(number, request, error))
+        self._out.ended.append(EndedSession(number, error, session.runner.owner_epoch))
+        self._wake.set()
+
+    # --- from the topics (SessionSink)
+    # ------------------------------------------------------------------------------------
+
+    def opened(self, call: int, runner: TopicRunner, answer: AnswerOpen) -> None:
+        if not isinstance(answer.result, Granted):
+            self._deny(call, answer.result, runner.owner_epoch)
+            return
+        granted = answer.result
+        open_id = self._opening.pop(call, None)
+        if open_id is None or self._finished:
+            runner.post(SessionClosed(granted.session))
+            return
+        self._sessions[granted.session] = _Session(runner)
+        runner.sinks[granted.session] = self
+        self._out.granted.append(
+            OpenGranted(
+                open_id,
+                granted.session,
+                granted.name,
+                granted.instance.producer_id,
+                granted.instance.generation,
+                granted.last_sequence_id,
+                granted.final,
+                runner.owner_epoch,
+                runner.topic_id,
+                self._service.message_bytes_max,
+            )
+        )
+        self._wake.set()
+
+    def _deny(self, call: int, error: OncelogError, owner_epoch: OwnerEpoch) -> None:
+        open_id = self._opening.pop(call, None)
+        if open_id is not None:
+            self._out.denied.append(OpenDenied(open_id, error, owner_epoch))
+            self._wake.set()
+
+    def answered(self, answer: BatchAnswer) -> None:
+        session = self._sessions.get(answer.session)
+        if session is None:
+            return
+        self._give_room(session.unanswered.pop(answer.request, 0))
+        self._out.answers.append(answer)
+        self._wake.set()
+
+    def ended(self, session: SessionNumber, error: OncelogError, owner_epoch: OwnerEpoch) -> None:
+        if self._forget(session) is not None:
+            self._out.ended.append(EndedSession(session, error, owner_epoch))
+            self._wake.set()
+
+    def _forget(self, number: SessionNumber) -> _Session | None:
+        session = self._sessions.pop(number, None)
+        if session is not None:
+            self._give_room(sum(session.unanswered.values()))
+        return session
+
+    def _give_room(self, size: int) -> None:
+        self._unanswered_bytes -= size
+        if self._unanswered_bytes <= self._service.unanswered_bytes_max:
+            self._room.set()
+
+    # --- to the client
+    # -----------------------------------------------------------------------------------------------------
+
+    async def send(self) -> None:
+        """Send what waits, again and again, until `finish`."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            frame = self._out.take()
+            if frame is not None:
+                await self._stream.write(frame)
+            if self._finished:
+                return
+
+    def finish(self) -> None:
+        """The client sends nothing more: its sessions end, what is answered already is still sent."""
+        self._finished = True
+        self.close()
+        self._wake.set()
+
+    def close(self) -> None:
+        """The stream is over."""
+        for number in list(self._sessions):
+            session = self._sessions.pop(number)
+            session.runner.sinks.pop(number, None)
+            session.runner.post(SessionClosed(number))
+
+    def end_all(self, error: NotOwner | SessionEnded) -> None:
+        """This process is about to stop."""
+        for number in list(self._sessions):
+            session = self._sessions[number]
+            self.ended(number, error, session.runner.owner_epoch)

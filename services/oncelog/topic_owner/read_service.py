@@ -1,0 +1,174 @@
+"""The read stream of one reader: entries in the order of the log, up to last_add_confirmed and never beyond.
+
+Tail reads come from the cache, older ones from the storage nodes. A reader grants permits in bytes; an entry is sent
+while any permit is left, so that the largest entry fits through the smallest permit. Control entries are not sent.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from oncelog.core.batch import Buffer
+from oncelog.core.entry import EntryKind, body_of, peek_header
+from oncelog.core.errors import InvalidArgument, NotOwner, OncelogError, TopicLoading
+from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, Position, ProducerId
+from oncelog.core.topic import HigherEpochSeen
+from oncelog.ledgers.reader import read_entries
+from oncelog.rpc.reader_codec import ReadControl, ReaderFrame, ReaderStart
+from oncelog.rpc.server import ServerStream
+from oncelog.topic_owner.log_view import LogView, Stretch
+from oncelog.topic_owner.topic_registry import TopicRegistry
+from oncelog.topic_owner.topic_runner import TopicRunner
+
+FRAME_BYTES = 256 * 1024
+#: How long a reader waits for a takeover to finish before it is told to come back.
+LOADING_DEADLINE_MS = 10_000
+
+
+class ReadService:
+    """Serves all read streams of this owner."""
+
+    def __init__(self, topics: TopicRegistry) -> None:
+        self.topics = topics
+
+    async def read(self, stream: ServerStream[ReadControl, ReaderFrame]) -> None:
+        """The handler of one stream. Errors end it as its last frame, with the epoch beside them."""
+        control = await anext(aiter(stream))
+        if control.start is None:
+            raise InvalidArgument("the first message of a read stream says where to start", field="start")
+        runner = self.topics.runner(control.start.topic_id, control.start.topic)
+        reading = _Reading(runner, stream, control.permit_bytes)
+        permits = asyncio.get_running_loop().create_task(reading.take_permits())
+        try:
+            await reading.run(control.start)
+        except OncelogError as error:
+            await stream.write(ReaderFrame(runner.owner_epoch, error=error))
+        finally:
+            permits.cancel()
+
+
+class _Reading:
+    """One reader's walk through the log."""
+
+    def __init__(self, runner: TopicRunner, stream: ServerStream[ReadControl, ReaderFrame], permit_bytes: int) -> None:
+        self._runner = runner
+        self._stream = stream
+        self._view = LogView(runner)
+        self._permit_bytes = permit_bytes
+        self._permitted = asyncio.Event()
+        self._names: set[ProducerId] = set()
+        self._first_index = 0
+        self._gone = asyncio.Event()
+        #: the confirmed position at which the reader was last told that it is at the end
+        self._told_end: Position | None = None
+
+    async def take_permits(self) -> None:
+        """Add up what the reader grants, until it is gone."""
+        try:
+            async for control in self._stream:
+                self._permit_bytes += control.permit_bytes
+                self._permitted.set()
+        finally:
+            self._gone.set()
+            self._permitted.set()
+
+    async def run(self, start: ReaderStart) -> None:
+        runner = self._runner
+        if start.owner_epoch_seen > runner.owner_epoch:
+            runner.post(HigherEpochSeen())
+        try:
+            async with asyncio.timeout(LOADING_DEADLINE_MS / 1000):
+                await runner.until_serving()
+        except TimeoutError as error:
+            raise TopicLoading("the topic is still being taken over: try again") from error
+        if start.owner_epoch_seen > runner.owner_epoch:
+            raise NotOwner("a newer owner was seen: look the topic up again", owner_epoch=runner.owner_epoch)
+        wanted, self._first_index = await self._view.start_of(start.at)
+        at, _ = await self._view.next_stretch(wanted)
+        if at != wanted:
+            self._first_index = 0  # that entry was trimmed away: what is kept begins behind it
+        while not self._gone.is_set():
+            at, stretch = await self._view.next_stretch(at)
+            if stretch is None:
+                if self._told_end != runner.confirmed:
+                    self._told_end = runner.confirmed
+                    await self._stream.write(ReaderFrame(runner.owner_epoch, self._told_end, at_end=True))
+                await self._until_more(at)
+            else:
+                at = await self._send_stretch(stretch)
+
+    async def _until_more(self, at: Position) -> None:
+        """Wait for an entry at or behind `at`, or for the reader to go."""
+        more = asyncio.ensure_future(
+            self._runner.until_confirmed_after(Position(at.ledger_id, EntryId(at.entry_id - 1)))
+        )
+        gone = asyncio.ensure_future(self._gone.wait())
+        try:
+            await asyncio.wait((more, gone), return_when=asyncio.FIRST_COMPLETED)
+            if more.done():
+                more.result()
+        finally:
+            more.cancel()
+            gone.cancel()
+
+    async def _send_stretch(self, stretch: Stretch) -> Position:
+        ledger_id = stretch.metadata.ledger_id
+        following = stretch.first
+        while following <= stretch.last and not self._gone.is_set():
+            cached = self._runner.cache.run(ledger_id, following, stretch.last, bytes_max=FRAME_BYTES)
+            if cached:
+                await self._send([b"".join(parts) for parts in cached])
+                following = EntryId(following + len(cached))
+                continue
+            async for entries in self._pages(stretch, following):
+                await self._send([data for _, data in entries])
+                following = EntryId(entries[-1][0] + 1)
+                if self._gone.is_set() or self._runner.cache.get(ledger_id, following) is not None:
+                    break
+        return Position(ledger_id, following)
+
+    def _pages(self, stretch: Stretch, first: EntryId) -> AsyncIterator[list[tuple[EntryId, Buffer]]]:
+        return read_entries(self._runner.parts.links, stretch.metadata, first, stretch.last, heads_only=False)
+
+    async def _send(self, entries: list[Buffer]) -> None:
+        """Send entries of messages in frames, as far as permits go."""
+        frame: list[Buffer] = []
+        names: dict[ProducerId, str] = {}
+        size = 0
+        for data in entries:
+            header = peek_header(data)
+            if header.kind != EntryKind.MESSAGES or not header.count:
+                self._first_index = 0
+                continue
+            self._name(data, names)
+            frame.append(data)
+            size += len(data)
+            if size >= FRAME_BYTES:
+                await self._write(frame, names, size)
+                frame, names, size = [], {}, 0
+        if frame:
+            await self._write(frame, names, size)
+
+    def _name(self, data: Buffer, names: dict[ProducerId, str]) -> None:
+        producer_id = ProducerId(int.from_bytes(body_of(data)[8:16], "little"))
+        serving = self._runner.core.serving
+        if producer_id == NOT_DEDUPLICATED or producer_id in self._names or serving is None:
+            return
+        known = serving.log.table.state.producers.get(producer_id)
+        if known is not None:
+            names[producer_id] = known.name
+            self._names.add(producer_id)
+
+    async def _write(self, entries: list[Buffer], names: dict[ProducerId, str], size: int) -> None:
+        while self._permit_bytes <= 0 and not self._gone.is_set():
+            self._permitted.clear()
+            await self._permitted.wait()
+        if self._gone.is_set():
+            return
+        self._permit_bytes -= size
+        first_index, self._first_index = self._first_index, 0
+        confirmed = self._runner.confirmed
+        at_end = peek_header(entries[-1]).position >= confirmed
+        self._told_end = confirmed if at_end else None
+        await self._stream.write(
+            ReaderFrame(self._runner.owner_epoch, confirmed, at_end, first_index, names, None, entries)
+        )

@@ -1,0 +1,104 @@
+"""The topics of this owner: who runs which, what the storage nodes look like to all of them, and draining."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from itertools import count
+
+from oncelog.core.errors import NotOwner, TooManyRequests, TopicNotFound
+from oncelog.core.ids import SessionNumber, TopicId
+from oncelog.core.ledger_chain import StorageNodesSeen
+from oncelog.core.topic import DrainWanted, Phase
+from oncelog.topic_owner.topic_runner import TopicRunner
+
+logger = logging.getLogger(__name__)
+
+#: Session numbers of one stretch of ownership: its slot in the upper bits, so that no two topics of a process share
+#: one.
+SESSIONS_PER_SLOT_BITS = 40
+SLOTS_MAX = 1 << 23
+
+NewRunner = Callable[[TopicId, StorageNodesSeen, SessionNumber, Callable[[TopicRunner], None]], TopicRunner]
+
+
+class TopicRegistry:
+    """{topic id: runner}; a topic that is lost or closed leaves at once, and a new assignment begins anew."""
+
+    def __init__(self, new_runner: NewRunner, *, topics_max: int = 10_000) -> None:
+        self._new_runner = new_runner
+        self._topics_max = topics_max
+        self._runners: dict[TopicId, TopicRunner] = {}
+        self._nodes = StorageNodesSeen(())
+        self._slots = count(1)
+        self.draining = False
+
+    def __iter__(self) -> Iterator[TopicRunner]:
+        return iter(list(self._runners.values()))
+
+    def __len__(self) -> int:
+        return len(self._runners)
+
+    def find(self, topic_id: TopicId) -> TopicRunner | None:
+        return self._runners.get(topic_id)
+
+    def runner(self, topic_id: TopicId, topic: str) -> TopicRunner:
+        """The runner of a topic that somebody calls for. Raises NotOwner, TopicNotFound for another topic of that
+        name."""
+        runner = self._runners.get(topic_id)
+        if runner is None:
+            raise NotOwner(f"this process does not serve {topic}: look it up again")
+        if runner.name and runner.name != topic:
+            raise TopicNotFound(f"topic id {topic_id} is {runner.name}, not {topic}: look it up again")
+        return runner
+
+    def assign(self, topic_id: TopicId) -> None:
+        """Somebody says that the record names this owner; the runner reads it. Raises TooManyRequests."""
+        if self.draining:
+            return
+        runner = self._runners.get(topic_id)
+        if runner is None:
+            if len(self._runners) >= self._topics_max:
+                raise TooManyRequests(f"this owner holds {self._topics_max} topics already", limit=self._topics_max)
+            first = SessionNumber(next(self._slots) % SLOTS_MAX << SESSIONS_PER_SLOT_BITS)
+            runner = self._new_runner(topic_id, self._nodes, first, self._left)
+            self._runners[topic_id] = runner
+        runner.assigned()
+
+    def _left(self, runner: TopicRunner) -> None:
+        if self._runners.get(runner.topic_id) is runner:
+            del self._runners[runner.topic_id]
+
+    def see(self, nodes: StorageNodesSeen) -> None:
+        """A newer view of the storage nodes."""
+        self._nodes = nodes
+        for runner in self:
+            runner.post(nodes)
+
+    async def unload(self, topic_id: TopicId) -> None:
+        """Close one topic cleanly. Raises NotOwner when it is not here."""
+        runner = self._runners.get(topic_id)
+        if runner is None:
+            raise NotOwner(f"this process does not serve topic {topic_id}")
+        runner.post(DrainWanted())
+        await runner.drained()
+
+    async def drain(self, *, deadline_ms: int) -> int:
+        """Close every topic cleanly; returns how many were not closed by the deadline: their next owner recovers
+        them."""
+        self.draining = True
+        runners = list(self._runners.values())
+        for runner in runners:
+            runner.post(DrainWanted())
+        waiting = [asyncio.ensure_future(runner.drained()) for runner in runners]
+        if not waiting:
+            return 0
+        _, late = await asyncio.wait(waiting, timeout=deadline_ms / 1000)
+        for task in late:
+            task.cancel()
+        if late:
+            logger.warning("%d topics were not closed in %d ms; their next owner recovers them", len(late), deadline_ms)
+        return len(late)
+
+    @property
+    def serving_count(self) -> int:
+        return sum(runner.core.phase is Phase.SERVING for runner in self)

@@ -1,0 +1,277 @@
+"""The shell of one topic: one queue of events, one core, and what the core's effects mean here.
+
+Events are handled where they are posted, one after the other, on the process's event loop; an event posted by an effect
+waits for its turn. Nothing is awaited between an event and its effects. Time is the wall clock in ms, for append times
+are stored; it never decides what is safe.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from oncelog.core.batch import Checksum, deltas_of, peek_batch
+from oncelog.core.dedup_cursor import SnapshotTaken
+from oncelog.core.entry import body_of
+from oncelog.core.errors import InvariantViolated, NotOwner, OncelogError, TopicLoading, UnreadableEntry
+from oncelog.core.ids import BEFORE_ALL, Incarnation, LedgerId, OwnerEpoch, Position, SessionNumber, TopicId
+from oncelog.core.ledger_chain import SendAdds, StorageNodesSeen
+from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.core.opening import ProducerOpening
+from oncelog.core.openings import AnswerOpen
+from oncelog.core.serving import DeleteLedgers, LastAddConfirmed, LedgerFailed, TopicClosed, TopicSettings
+from oncelog.core.sessions import AnswerBatches, BatchAnswer, EndSession, ReadEntryIds
+from oncelog.core.takeover import Marked
+from oncelog.core.topic import (
+    EntryIdsRead,
+    Phase,
+    Served,
+    StartTimer,
+    TimerFired,
+    Topic,
+    TopicAssigned,
+    TopicDeposed,
+    TopicEffect,
+    TopicEvent,
+    TopicFailed,
+)
+from oncelog.ledgers.reader import read_entry
+from oncelog.topic_owner.asks import ASKS, Asks, OwnerParts
+from oncelog.topic_owner.entry_cache import EntryCache
+from oncelog.topic_owner.takeover_trace import TakeoverTrace
+
+logger = logging.getLogger(__name__)
+
+
+class SessionSink(Protocol):
+    """Where the answers of one client's sessions go."""
+
+    def opened(self, call: int, runner: "TopicRunner", answer: AnswerOpen) -> None: ...
+    def answered(self, answer: BatchAnswer) -> None: ...
+    def ended(self, session: SessionNumber, error: OncelogError, owner_epoch: OwnerEpoch) -> None: ...
+
+
+class TopicRunner:
+    """Runs one topic for as long as this process may own it."""
+
+    def __init__(
+        self,
+        topic_id: TopicId,
+        me: Incarnation,
+        settings: TopicSettings,
+        checksum: Checksum,
+        parts: OwnerParts,
+        *,
+        nodes: StorageNodesSeen,
+        first_session: SessionNumber,
+        cache_bytes_max: int,
+        finished: Callable[["TopicRunner"], None],
+    ) -> None:
+        self.core = Topic(topic_id, me, settings, checksum, first_session=first_session, nodes=nodes)
+        self.cache = EntryCache(cache_bytes_max)
+        self.trace = TakeoverTrace(topic_id)
+        #: {session: where its answers go}; {call: who asked}
+        self.sinks: dict[SessionNumber, SessionSink] = {}
+        self._calls: dict[int, SessionSink] = {}
+        self._asks = Asks(topic_id, parts, self.post)
+        self._queue: deque[TopicEvent] | None = deque()
+        #: (readers may go up to here, those who wait for more)
+        self._confirmed: tuple[Position, list[asyncio.Future[None]]] = (BEFORE_ALL, [])
+        self._finished = finished
+        self._draining: asyncio.Future[None] | None = None
+
+    # --- what others ask
+    # -------------------------------------------------------------------------------------------------
+
+    @property
+    def topic_id(self) -> TopicId:
+        return self.core.ownership.topic_id
+
+    @property
+    def name(self) -> str:
+        return self.core.ownership.record.name
+
+    @property
+    def owner_epoch(self) -> OwnerEpoch:
+        return self.core.ownership.epoch
+
+    @property
+    def parts(self) -> OwnerParts:
+        return self._asks.parts
+
+    @property
+    def confirmed(self) -> Position:
+        return self._confirmed[0]
+
+    def open(self, opening: ProducerOpening, sink: SessionSink) -> None:
+        """Answered by sink.opened, at once or when the topic serves."""
+        self._calls[opening.call] = sink
+        self.post(opening)
+
+    async def ledger(self, ledger_id: LedgerId) -> LedgerMetadata:
+        """The record of one of the topic's ledgers. Raises LogHole."""
+        return await self._asks.ledger(ledger_id)
+
+    async def until_serving(self) -> None:
+        """Raises NotOwner once this process has lost the topic."""
+        while self.core.phase is not Phase.SERVING:
+            self._require_owned()
+            await self._news()
+
+    async def until_confirmed_after(self, position: Position) -> Position:
+        """Wait until readers may go beyond `position`. Raises NotOwner once this process has lost the topic."""
+        while self.confirmed <= position or self.core.phase is not Phase.SERVING:
+            self._require_owned()
+            await self._news()
+        return self.confirmed
+
+    async def _news(self) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._confirmed[1].append(waiter)
+        await waiter
+
+    def _require_owned(self) -> None:
+        if self.core.phase in (Phase.DEPOSED, Phase.CLOSED):
+            raise NotOwner("this process does not own the topic any more: look it up again")
+
+    def require_serving(self) -> None:
+        """Raises TopicLoading or NotOwner unless the topic is served here now."""
+        self._require_owned()
+        if self.core.phase is not Phase.SERVING:
+            raise TopicLoading(f"the topic is being taken over ({self.core.phase.value}): try again")
+
+    async def drained(self) -> None:
+        """Return when the topic is closed or lost."""
+        if self.core.phase in (Phase.DEPOSED, Phase.CLOSED):
+            return
+        if self._draining is None:
+            self._draining = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._draining)
+
+    # --- events and effects
+    # ----------------------------------------------------------------------------------------------
+
+    def post(self, event: TopicEvent) -> None:
+        """Handle an event now, or after those before it. A broken invariant ends the process."""
+        queue = self._queue
+        if queue is None:
+            raise InvariantViolated(f"topic {self.topic_id} goes on after a broken invariant")
+        queue.append(event)
+        if len(queue) > 1:
+            return
+        try:
+            while queue:
+                for effect in self.core.handle(queue[0], now_ms=time.time_ns() // 1_000_000):
+                    self._perform(effect)
+                queue.popleft()
+        except BaseException:
+            self._queue = None
+            raise
+
+    def _perform(self, effect: TopicEffect) -> None:
+        match effect:
+            case SendAdds():
+                self._send(effect)
+            case AnswerBatches():
+                for answer in effect.answers:
+                    if (sink := self.sinks.get(answer.session)) is not None:
+                        sink.answered(answer)
+            case LastAddConfirmed():
+                self._confirm(effect.position)
+            case _ if isinstance(effect, ASKS):
+                self._asks.perform(effect)
+            case AnswerOpen():
+                if (sink := self._calls.pop(effect.call, None)) is not None:
+                    sink.opened(effect.call, self, effect)
+            case EndSession():
+                if (sink := self.sinks.pop(effect.session, None)) is not None:
+                    sink.ended(effect.session, effect.error, self.owner_epoch)
+            case StartTimer(key, after_ms):
+                asyncio.get_running_loop().call_later(after_ms / 1000, self._fire, key)
+            case ReadEntryIds(position):
+                self._asks.start(self._read_ids(position))
+            case _:
+                self._tell(effect)
+
+    def _tell(self, effect: TopicEffect) -> None:
+        """Effects that are news for people, and the ends."""
+        name = self.name or self.topic_id
+        match effect:
+            case Marked():
+                self._asks.step_over()
+                self.trace.mark(effect.mark, handled=effect.count)
+            case Served():
+                self.trace.mark("E", handled=0)
+                self.trace.finish(name, self.owner_epoch)
+                self._confirm(effect.log_end)
+            case SnapshotTaken():
+                logger.debug("topic %s: snapshot %d at %s", name, effect.number, effect.position)
+            case LedgerFailed():
+                logger.warning("topic %s: ledger %d has lost its ack quorum and is closed", name, effect.ledger_id)
+            case TopicFailed():
+                logger.error("topic %s cannot be taken over, trying again: %s", name, effect.reason)
+            case TopicDeposed():
+                logger.info("topic %s is no longer owned here: %s", name, effect.reason)
+                self._finish()
+            case TopicClosed():
+                logger.info("topic %s is closed", name)
+                self._finish()
+            case DeleteLedgers():
+                self._asks.start(self._delete_ledgers(effect))
+            case _:
+                raise InvariantViolated(f"nobody performs {type(effect).__name__}")
+
+    def _send(self, effect: SendAdds) -> None:
+        serving = self.core.serving
+        writer = serving.log.chain.writer if serving is not None else None
+        if writer is not None and effect.ledger_id == writer.ledger_id:
+            for add in effect.adds:
+                self.cache.put(effect.ledger_id, add.entry_id, add.parts)
+        self.parts.links.send(effect)
+
+    def _confirm(self, position: Position) -> None:
+        waiting = self._confirmed[1]
+        self._confirmed = (position, [])
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _fire(self, key: str) -> None:
+        if self.core.phase not in (Phase.DEPOSED, Phase.CLOSED):
+            self.post(TimerFired(key))
+
+    def _finish(self) -> None:
+        self._asks.cancel()
+        self._confirm(self.confirmed)
+        if self._draining is not None and not self._draining.done():
+            self._draining.set_result(None)
+        self._finished(self)
+
+    def assigned(self) -> None:
+        """Told that the record may name this owner."""
+        self.trace.begin()
+        self.post(TopicAssigned())
+
+    # --- work that takes its time
+    # -----------------------------------------------------------------------------------------
+
+    async def _read_ids(self, position: Position) -> None:
+        """The ids of one stored batch, from the cache or a storage node. Unreadable: its session waits, loudly."""
+        parts = self.cache.get(*position)
+        if parts is not None:
+            body = parts[1]
+        else:
+            stored = await self._asks.ledger(position.ledger_id)
+            try:
+                body = body_of(await read_entry(self.parts.links, stored, position.entry_id, heads_only=True))
+            except UnreadableEntry as error:
+                logger.error("the ids at %s cannot be read, its producer waits: %s", position, error.message)
+                return
+        header = peek_batch(body)
+        self.post(EntryIdsRead(position, header, bytes(deltas_of(header, body))))
+
+    async def _delete_ledgers(self, effect: DeleteLedgers) -> None:
+        for ledger_id in effect.ledger_ids:
+            await self._asks.delete_ledger(ledger_id)

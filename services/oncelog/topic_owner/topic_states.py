@@ -1,0 +1,119 @@
+"""What the owner tells of its topics to operators: statistics, and the internal state of dedup, ledgers and
+snapshot."""
+
+from collections.abc import Mapping
+
+from oncelog.core.ids import Position
+from oncelog.core.serving import Serving
+from oncelog.topic_owner.topic_runner import TopicRunner
+
+Json = Mapping[str, object]
+#: Producers listed in full; the rest are counted.
+PRODUCERS_SHOWN_MAX = 1000
+
+
+def stats(runner: TopicRunner) -> Json:
+    """The statistics of one topic; counters since this process took it over."""
+    serving = runner.core.serving
+    shown: dict[str, object] = {
+        "topic": runner.name,
+        "topic_id": runner.topic_id,
+        "phase": runner.core.phase.value,
+        "owner_epoch": runner.owner_epoch,
+        "takeovers": [
+            {
+                "owner_epoch": record.owner_epoch,
+                "began_ms": record.began_ms,
+                "ms": round(record.total_ms, 2),
+                "replayed_entries": record.replayed_entries,
+                "marks_ms": {mark: round(ms, 2) for mark, ms in record.marks_ms.items()},
+            }
+            for record in runner.trace.finished
+        ],
+    }
+    if serving is not None:
+        state = serving.log.table.state
+        shown |= {
+            "deduplication_enabled": serving.log.table.judging,
+            "message_count": state.next_index,
+            "last_position": str(state.position),
+            "messages_by_verdict": dict(sorted(serving.sessions.counters.items())),
+            "producer_count": len(state.producers),
+            "connected_producer_count": len(serving.sessions.open_sessions),
+            "entries_in_flight": len(serving.log.in_flight),
+        }
+    return shown
+
+
+def internal_stats(runner: TopicRunner) -> Json:
+    """Marks, generations, ledgers and the snapshot of one topic."""
+    serving = runner.core.serving
+    record = runner.core.ownership.record
+    shown: dict[str, object] = {
+        "owner": record.owner,
+        "record_version": runner.core.ownership.version,
+        "ledgers": [{"ledger_id": ledger_id, "base_index": base_index} for ledger_id, base_index in record.ledgers],
+        "cache": {"bytes": runner.cache.bytes, "hits": runner.cache.hits, "misses": runner.cache.misses},
+    }
+    if serving is not None:
+        shown |= {
+            "open_ledger": _open_ledger(serving),
+            "snapshot": _snapshot(serving),
+            "producers": _producers(serving),
+        }
+    return shown
+
+
+def _open_ledger(serving: Serving) -> Json:
+    writer = serving.log.chain.writer
+    if writer is None:
+        return {"state": serving.log.chain.state.value}
+    return {
+        "state": serving.log.chain.state.value,
+        "ledger_id": writer.ledger_id,
+        "last_add_confirmed": writer.last_add_confirmed,
+        "entries": writer.next_entry,
+        "bytes": writer.length,
+        "members": list(writer.metadata.members),
+        "members_present": list(writer.present),
+    }
+
+
+def _snapshot(serving: Serving) -> Json:
+    cursor = serving.cursor
+    position, at_ms = cursor.taken
+    return {
+        "number": cursor.number,
+        "position": _shown(position),
+        "taken_ms": at_ms if position is not None else None,
+        "entries_since": cursor.entries_since,
+        "state": cursor.state.value,
+        "ledgers": [
+            {"ledger_id": link.ledger_id, "base": _shown(cursor.bases.get(link.ledger_id))}
+            for link in cursor.record.ledgers
+        ],
+        "trim_bound": _shown(cursor.trim_bound()),
+    }
+
+
+def _producers(serving: Serving) -> list[Json]:
+    table = serving.log.table
+    return [
+        {
+            "name": producer.name,
+            "producer_id": pid,
+            "generation": producer.generation,
+            "mode": producer.mode.name.lower(),
+            "accepted": table.accepted_of(pid),
+            "persisted": producer.persisted,
+            "runs": len(producer.runs),
+            "runs_floor": producer.runs_floor,
+            "last_activity_ms": producer.last_activity_ms,
+            "connected": serving.sessions.connected(pid),
+        }
+        for pid, producer in list(table.state.producers.items())[:PRODUCERS_SHOWN_MAX]
+    ]
+
+
+def _shown(position: Position | None) -> str | None:
+    return None if position is None else str(position)
