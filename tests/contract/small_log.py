@@ -4,15 +4,16 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from oncelog.core.storage_ledger import RecordKind
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.reader import SegmentReader
 from oncelog.log_storage.segment_writer import DiskCalls, SegmentWriter
-from oncelog.log_storage.segments import ENTRY_KINDS, Record, RecordKind, group_total
+from oncelog.log_storage.segments import ENTRY_KINDS, Record, group_total
 
 CLUSTER = "11111111222233334444555555555555"
 DISK = DiskCalls()
 #: (kind, ledger_id, entry_id, body)
-Found = tuple[RecordKind, int, int, bytes]
+Found = tuple[int, int, int, bytes]
 
 
 def add(ledger_id: int, entry_id: int, size: int = 40) -> Record:
@@ -49,7 +50,7 @@ def replay(path: Path, *, segment_bytes: int = 8192) -> list[Found]:
     directory = StorageDirectory.open(path, CLUSTER, segment_bytes=segment_bytes)
     try:
         reader = SegmentReader(directory)
-        found = [
+        found: list[Found] = [
             (
                 kind,
                 ledger_id,

@@ -1,128 +1,23 @@
 """The journal: nothing is durable before its sync, nothing after a failed one, and a group is whatever waited."""
 
 import asyncio
-import contextlib
 import errno
 import os
-import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from oncelog.core.errors import CorruptEntry, DamagedSegment, InvalidArgument, JournalFailed
+from oncelog.core.errors import DamagedSegment, InvalidArgument, JournalFailed
+from oncelog.core.storage_ledger import RecordKind
 from oncelog.log_storage.directory import StorageDirectory
-from oncelog.log_storage.index import LedgerIndex
-from oncelog.log_storage.journal import GROUP_BYTES_MAX, Journal
+from oncelog.log_storage.journal import GROUP_BYTES_MAX
 from oncelog.log_storage.segment_writer import DiskCalls
-from oncelog.log_storage.segments import RECORD_BYTES_MAX, Body, Record, RecordKind
+from oncelog.log_storage.segments import RECORD_BYTES_MAX, Body, Record
+from tests.contract.held_journal import Disk, started
 from tests.contract.small_log import CLUSTER, add, as_found, crash_image, replay, segment_files
 
 pytestmark = pytest.mark.asyncio
-WAIT_S = 20
-NEVER_IDLE_MS = 3_600_000
-
-
-class Disk:
-    """The real disk, with a gate before each sync, and errors on demand."""
-
-    def __init__(self) -> None:
-        self.gate = threading.Event()
-        self.gate.set()
-        #: Syncs that were begun.
-        self.entered = threading.Semaphore(0)
-        self.sync_count = 0
-        self.sync_error: OSError | None = None
-        self.write_error: OSError | None = None
-        #: Most bytes that one call writes.
-        self.write_bytes_max: int | None = None
-
-    def calls(self) -> DiskCalls:
-        return DiskCalls(write=self._write, sync=self._sync)
-
-    def _write(self, fd: int, parts: Sequence[Body], offset: int) -> int:
-        if self.write_error is not None:
-            raise self.write_error
-        if self.write_bytes_max is None:
-            return os.pwritev(fd, parts, offset)
-        return os.pwrite(fd, b"".join(parts)[: self.write_bytes_max], offset)
-
-    def _sync(self, fd: int) -> None:
-        self.sync_count += 1
-        self.entered.release()
-        assert self.gate.wait(WAIT_S), "the test forgot to open the gate"
-        if self.sync_error is not None:
-            raise self.sync_error
-        os.fdatasync(fd)
-
-    async def until_entered(self) -> None:
-        assert await asyncio.to_thread(self.entered.acquire, True, WAIT_S), "no sync was begun"
-
-    def forget(self) -> None:
-        """Count syncs from here on."""
-        while self.entered.acquire(blocking=False):
-            pass
-        self.sync_count = 0
-
-
-class Node:
-    """A journal with what it reported."""
-
-    def __init__(self, directory: StorageDirectory, disk: Disk, idle_ms: int) -> None:
-        self.directory = directory
-        self.disk = disk
-        self.index = LedgerIndex()
-        self.scanned = list(directory.scan())
-        for record in self.scanned:
-            self.index.replay(record)
-        self.synced: list[int] = []
-        self.failed: list[JournalFailed] = []
-        self._changed = asyncio.Event()
-        self.journal = Journal(
-            directory,
-            self.index,
-            loop=asyncio.get_running_loop(),
-            on_synced=self._on_synced,
-            on_failed=self._on_failed,
-            disk=disk.calls(),
-            idle_ms=idle_ms,
-        )
-
-    def _on_synced(self, lsn: int) -> None:
-        self.synced.append(lsn)
-        self._changed.set()
-
-    def _on_failed(self, error: JournalFailed) -> None:
-        self.failed.append(error)
-        self._changed.set()
-
-    async def until(self, reached: Callable[[], bool]) -> None:
-        async with asyncio.timeout(WAIT_S):
-            while not reached():
-                self._changed.clear()
-                await self._changed.wait()
-
-    async def until_synced(self, lsn: int) -> None:
-        await self.until(lambda: self.journal.synced_lsn >= lsn)
-
-    def read(self, record: Record) -> bytes | None:
-        return self.journal.read(ledger_id=record.ledger_id, entry_id=record.entry_id)
-
-
-@contextlib.asynccontextmanager
-async def started(
-    path: Path, *, disk: Disk | None = None, idle_ms: int = NEVER_IDLE_MS, segment_bytes: int = 1 << 20
-) -> AsyncIterator[Node]:
-    directory = StorageDirectory.open(path, CLUSTER, segment_bytes=segment_bytes)
-    node = Node(directory, disk or Disk(), idle_ms)
-    node.disk.forget()
-    try:
-        yield node
-    finally:
-        node.disk.gate.set()
-        async with asyncio.timeout(WAIT_S):
-            await node.journal.close()
-        directory.close()
 
 
 @pytest.fixture
@@ -349,44 +244,6 @@ async def test_a_failed_roll_stops_the_journal(path: Path) -> None:
         await node.until(lambda: bool(node.failed))
         assert node.synced == [1]
     assert replay(path) == as_found([add(1, 0, size=2_000)])
-
-
-async def test_a_range_is_read_in_order_and_ends_before_a_gap(path: Path) -> None:
-    """Stored and unsynced entries alike; at least one, whatever the byte limit says."""
-    disk = Disk()
-    async with started(path, disk=disk) as node:
-        stored = [add(ledger_id, entry) for entry in range(10) for ledger_id in (1, 2)]
-        await node.until_synced(node.journal.append_many(stored))
-        disk.gate.clear()
-        node.journal.append_many([add(1, 10), add(1, 12)])
-
-        def read(first: int, entries_max: int = 100, bytes_max: int = 1 << 20) -> list[tuple[int, bytes]]:
-            return node.journal.read_range(ledger_id=1, first=first, entries_max=entries_max, bytes_max=bytes_max)
-
-        assert read(0) == [(entry, add(1, entry).body) for entry in range(11)]
-        assert [entry for entry, _ in read(3, entries_max=4)] == [3, 4, 5, 6]
-        assert [entry for entry, _ in read(3, bytes_max=100)] == [3, 4]
-        assert [entry for entry, _ in read(3, bytes_max=0)] == [3]
-        assert [entry for entry, _ in read(12)] == [12]
-        assert read(11) == []
-        assert node.index.last_entry(1) == 12
-        assert node.index.entries_count(1) == 12
-        plan = node.journal.plan_range(ledger_id=1, first=0, entries_max=100, bytes_max=1 << 20)
-        assert await asyncio.to_thread(node.journal.reader.fetch, plan) == read(0)
-
-
-async def test_a_corrupt_entry_in_a_range_is_loud(path: Path) -> None:
-    """It is neither skipped nor an end of the range."""
-    async with started(path) as node:
-        await node.until_synced(node.journal.append_many([add(1, entry) for entry in range(5)]))
-        location = node.index.location(1, 3)
-        assert location is not None
-        with segment_files(path)[0].open("r+b") as file:
-            file.seek(location.offset + 28)
-            file.write(b"?")
-        with pytest.raises(CorruptEntry) as caught:
-            node.journal.read_range(ledger_id=1, first=0, entries_max=10, bytes_max=1 << 20)
-        assert caught.value.details["entry_id"] == 3
 
 
 async def test_a_deleted_ledger_is_gone_from_the_index_also_after_a_restart(path: Path) -> None:

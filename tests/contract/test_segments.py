@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from oncelog.core.errors import CorruptEntry, DamagedSegment, OncelogError, StorageDirectoryRefused
+from oncelog.core.storage_ledger import RecordKind
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.reader import SegmentReader
 from oncelog.log_storage.segments import (
     FIRST_GROUP,
     Location,
     Record,
-    RecordKind,
     SegmentHeader,
     aligned,
     encode_group,

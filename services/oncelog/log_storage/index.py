@@ -17,7 +17,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from oncelog.log_storage.segments import ENTRY_KINDS, Body, Location, RecordKind, StoredRecord
+from oncelog.core.storage_ledger import RecordKind
+from oncelog.log_storage.segments import ENTRY_KINDS, Body, Location, StoredRecord
 
 
 class Unsynced(NamedTuple):

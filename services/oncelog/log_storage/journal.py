@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from oncelog.core.errors import InvalidArgument, JournalFailed
+from oncelog.core.storage_ledger import RecordKind
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.index import LedgerIndex, Unsynced
 from oncelog.log_storage.reader import RangePlan, SegmentReader
@@ -33,7 +34,6 @@ from oncelog.log_storage.segments import (
     Body,
     Location,
     Record,
-    RecordKind,
     group_total,
 )
 
@@ -300,7 +300,7 @@ class Journal:
             self._pending_bytes -= RECORD.size + location.length
             if record.kind in ENTRY_KINDS:
                 self._index.settle(record.ledger_id, record.entry_id, lsn, location)
-            elif record.kind is RecordKind.LEDGER_DELETED:
+            elif record.kind == RecordKind.LEDGER_DELETED:
                 self._index.drop(record.ledger_id)
         self._synced_lsn = lsn
         self._on_synced(lsn)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from oncelog.log_storage.segments import (
     GROUP_ALIGN,
+    SEAL,
     SEAL_BYTES,
     Body,
     Location,
     Record,
-    RecordKind,
     SegmentHeader,
     encode_group,
 )
@@ -103,7 +103,7 @@ class SegmentWriter:
 
     def seal(self, disk: DiskCalls) -> None:
         """Write the last group; durable when it returns."""
-        self.write_group([Record(RecordKind.SEAL, 0, 0)], disk)
+        self.write_group([Record(SEAL, 0, 0)], disk)
         self.sync(disk)
 
     def close(self) -> None:

@@ -33,13 +33,13 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
 
 from crc32c import crc32c
 
 from oncelog.core.errors import DamagedSegment, StorageDirectoryRefused
+from oncelog.core.storage_ledger import RecordKind
 
 MAGIC = b"ONCELOGS"
 VERSION = 1
@@ -65,23 +65,17 @@ _JOIN_BYTES_MAX = 4096  # copying less than a page costs less than an element of
 Body = bytes | memoryview
 
 
-class RecordKind(IntEnum):
-    ADD = 1
-    RECOVERY_ADD = 2
-    FENCE = 3
-    LEDGER_DELETED = 4
-    SEAL = 5
-
-
+#: The kind that only the segment itself knows.
+SEAL = 5
 _KINDS = {int(kind): kind for kind in RecordKind}
 #: The kinds that store an entry.
 ENTRY_KINDS = frozenset({RecordKind.ADD, RecordKind.RECOVERY_ADD})
 
 
 class Record(NamedTuple):
-    """One record to be written."""
+    """One record to be written; kind: a RecordKind, or SEAL."""
 
-    kind: RecordKind
+    kind: int
     ledger_id: int
     entry_id: int
     body: Body = b""
@@ -271,32 +265,34 @@ class SegmentScan:
                 return
             self.end = offset + group.total_bytes
             self.unvouched = offset if records else None
-            self.sealed = bool(records) and records[-1].kind is RecordKind.SEAL
-            if not self.sealed:
-                yield from records
+            yield from records
 
     def _decode(self, window: bytes, at: int, offset: int, group: GroupHeader) -> list[StoredRecord] | None:
-        """The records of a group whose header is sound, or None when one does not verify."""
+        """The records of a group whose header is sound, or None when one does not verify. Sees to `sealed`."""
         view = memoryview(window)
         seed, segment_id, unpack = self._header.seed, self._header.segment_id, RECORD.unpack_from
         position, end, shift = at + GROUP.size, at + GROUP.size + group.group_bytes, offset - at
         records: list[StoredRecord] = []
         for _ in range(group.record_count):
             if position + RECORD.size > end:
-                break
+                return None
             checksum, length, number, ledger_id, entry_id = unpack(window, position)
             behind = position + RECORD.size + length
             kind = _KINDS.get(number)
-            if behind > end or kind is None or checksum != crc32c(view[position + 4 : behind], seed):
-                name = kind.name if kind else f"kind {number}"
+            seals = number == SEAL and group.record_count == 1
+            known = kind is not None or seals
+            if behind > end or not known or checksum != crc32c(view[position + 4 : behind], seed):
+                name = kind.name if kind else "SEAL" if number == SEAL else f"kind {number}"
                 self.stopped_at = (
                     f"record {len(records)} of {group.record_count} of a group, by its own words {name} "
                     f"of ledger {ledger_id}, entry {entry_id}"
                 )
-                break
-            records.append(StoredRecord(kind, ledger_id, entry_id, Location(segment_id, position + shift, length)))
+                return None
+            if kind is not None:
+                records.append(StoredRecord(kind, ledger_id, entry_id, Location(segment_id, position + shift, length)))
+            self.sealed = seals
             position = behind
-        return records if position == end and len(records) == group.record_count else None
+        return records if position == end else None
 
     def holds_group(self) -> bool:
         """Whether an intact group header stands anywhere in the segment."""
