@@ -9,7 +9,6 @@ from oncelog.core.errors import (
     CorruptEntry,
     NamespaceNotFound,
     NotFound,
-    StoreUnavailable,
     TopicNotFound,
     WrongCluster,
 )
@@ -26,10 +25,8 @@ from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.namespace_store import NamespaceStore
 from oncelog.stores.policy_store import CLUSTER, Effective, Policies, PolicyStore, Source
-from oncelog.stores.registry import LiveMetadata, LiveOwner, LiveStorageNode, Registry, StorageCookie
 from oncelog.stores.topic_store import NameRecord, TopicStore
-from tests.cluster.until import until
-from tests.contract.store_backends import DEADLINE_S, Backend, new_cluster
+from tests.contract.store_backends import Backend, new_cluster
 
 OK, CONFLICT, UNKNOWN = WriteStatus.OK, WriteStatus.CONFLICT, WriteStatus.UNKNOWN
 TOPIC = parse_topic("flights")
@@ -297,124 +294,3 @@ async def test_change_of_policies_is_made_once_and_keeps_what_it_does_not_know(b
     await PolicyStore(session).change(CLUSTER, lambda p: replace(p, auto_create_topics=True))
     stored = await PolicyStore(session).read(CLUSTER)
     assert stored == (Policies(deduplication=False, auto_create_topics=True, further={"retention_ms": 5}), 3)
-
-
-async def test_registered_owner_is_listed_until_its_session_ends(backend: Backend) -> None:
-    """What is listed is whom to ask."""
-    session, other = await new_cluster(backend), await backend.open()
-    owner = LiveOwner(OWNER, "10.0.0.1", {"grpc": 6651}, 1_000)
-    registration = Registry(session).register_owner(owner)
-    await registration.establish()
-    await registration.establish()
-    assert await Registry(other).owners.live() == {OWNER: owner}
-    moved = replace(owner, ports={"grpc": 6652})
-    await registration.update(moved)
-    assert await Registry(other).owners.live() == {OWNER: moved}
-    await session.close()
-    assert await Registry(other).owners.live() == {}
-
-
-async def test_withdrawn_record_is_gone_while_the_session_goes_on(backend: Backend) -> None:
-    """An owner that drains is asked no more, and still writes its records."""
-    session = await new_cluster(backend)
-    registration = Registry(session).register_owner(LiveOwner(OWNER, "10.0.0.1", {}, 0))
-    await registration.establish()
-    await registration.withdraw()
-    await registration.withdraw()
-    assert await Registry(session).owners.live() == {}
-
-
-async def test_kept_record_comes_back_in_the_next_session(backend: Backend) -> None:
-    """The server takes it away with the lost session; nobody else would make it anew."""
-    session, other = await new_cluster(backend), await backend.open()
-    node = LiveStorageNode(OWNER, "10.0.0.1", 6660, 10**12)
-    registration = Registry(session).register_storage_node(node)
-    await registration.establish()
-    former = session.session_id
-    keeping = asyncio.ensure_future(registration.keep())
-    await backend.expire(session)
-
-    async def back() -> bool:
-        found = await other.read(f"{paths.STORAGE}/{OWNER}")
-        return found is not None and found.holder not in {None, former}
-
-    await until(back, DEADLINE_S)
-    assert await Registry(other).storage_nodes.live() == {OWNER: node}
-    await session.close()
-    with pytest.raises(StoreUnavailable):
-        await keeping
-
-
-async def test_restarted_process_replaces_the_record_of_its_former_session(backend: Backend) -> None:
-    """Else it would vanish with that session, seconds after the restart, from under a living process."""
-    former, present = await new_cluster(backend), await backend.open()
-    node = LiveStorageNode(OWNER, "10.0.0.1", 6660, 10**12)
-    former_registration = Registry(former).register_storage_node(node)
-    await former_registration.establish()
-    restarted = replace(node, port=6661)
-    await Registry(present).register_storage_node(restarted).establish()
-    await former_registration.withdraw()
-    await former.close()
-    assert await Registry(present).storage_nodes.live() == {OWNER: restarted}
-
-
-async def test_registering_survives_lost_replies(backend: Backend) -> None:
-    """The record is found to be there and one's own."""
-    session = await new_cluster(backend)
-    registry = Registry(session)
-    owner = LiveOwner(OWNER, "10.0.0.1", {}, 0)
-    backend.lose_next_reply(session)
-    await registry.register_owner(owner).establish()
-    backend.lose_next_reply(session)
-    await registry.register_metadata(LiveMetadata("10.0.0.2", {"rest": 8080})).establish()
-    assert await registry.owners.live() == {OWNER: owner}
-    assert len(await registry.metadata.live()) == 1
-
-
-async def test_metadata_replica_with_the_lowest_number_is_the_oldest(backend: Backend) -> None:
-    """It balances and repairs; when it goes the next oldest does, and a new one comes last."""
-    first, second = await new_cluster(backend), await backend.open()
-    one, two = LiveMetadata("10.0.0.1", {"rest": 8080}), LiveMetadata("10.0.0.2", {"rest": 8080})
-    registration = Registry(first).register_metadata(one)
-    await registration.establish()
-    await Registry(second).register_metadata(two).establish()
-    live = await Registry(second).metadata.live()
-    assert list(live.values()) == [one, two]
-    assert registration.name == min(live)
-    await first.close()
-    third = await backend.open()
-    await Registry(third).register_metadata(one).establish()
-    assert list((await Registry(second).metadata.live()).values()) == [two, one]
-
-
-async def test_watch_of_live_records_shows_who_comes_changes_and_goes(backend: Backend) -> None:
-    """The watch carries the data: whoever follows it needs no further reads."""
-    session, other = await new_cluster(backend), await backend.open()
-    watch = Registry(other).storage_nodes.watch()
-    node = LiveStorageNode(OWNER, "10.0.0.1", 6660, 10**12)
-    async with asyncio.timeout(DEADLINE_S):
-        assert await anext(watch) == {}
-        registration = Registry(session).register_storage_node(node)
-        await registration.establish()
-        assert await anext(watch) == {OWNER: node}
-        full = replace(node, free_bytes=0, read_only=True)
-        await registration.update(full)
-        assert await anext(watch) == {OWNER: full}
-        await session.close()
-        assert await anext(watch) == {}
-    await watch.aclose()
-
-
-async def test_cookie_stays_when_its_node_goes(backend: Backend) -> None:
-    """A directory that joined once is known for ever, and can be retired for ever."""
-    session, other = await new_cluster(backend), await backend.open()
-    cookie = StorageCookie(OWNER, "10.0.0.1", 6660)
-    assert await Registry(session).write_cookie(cookie, version=ABSENT_VERSION) == (OK, 0)
-    assert (await Registry(session).write_cookie(cookie, version=ABSENT_VERSION)).status is CONFLICT
-    await session.close()
-    assert await Registry(other).cookies() == {OWNER: cookie}
-    retired = replace(cookie, retired=True)
-    assert (await Registry(other).write_cookie(retired, version=0)).status is OK
-    assert await Registry(other).read_cookie(OWNER) == (retired, 1)
-    assert await Registry(other).remove_cookie(OWNER, version=1) is OK
-    assert await Registry(other).cookies() == {}

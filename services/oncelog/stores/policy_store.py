@@ -1,4 +1,4 @@
-"""Policies of the cluster, of namespaces and of topics: the nearest that says something wins (design rule 12).
+"""Policies of the cluster, of namespaces and of topics: the nearest that says something wins.
 
 Rules
 - A policy that is not set (None) says nothing; it is not "false".
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
-from oncelog.core.errors import InvalidArgument, NamespaceNotFound
+from oncelog.core.errors import NamespaceNotFound
 from oncelog.core.id_claim import ABSENT_VERSION
 from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName
@@ -133,13 +133,6 @@ def encode_policies(policies: Policies) -> bytes:
 def decode_policies(data: bytes) -> Policies:
     """Raises CorruptEntry."""
     return decode_record(data, "a policies record", _build)
-
-
-def switch(name: str, value: object) -> bool | None:
-    """A policy's value as people give it. Raises InvalidArgument naming the policy."""
-    if value is None or isinstance(value, bool):
-        return value
-    raise InvalidArgument(f"policy {name} must be true, false or absent, not {value!r}", field=name)
 
 
 def _build(fields: dict[str, Any]) -> Policies:
