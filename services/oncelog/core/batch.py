@@ -6,7 +6,7 @@ Layout, little-endian, 64 bytes of header (offset, size, field):
      1 1 format 1           16 4 generation           48 4 id deltas, bytes (0: ids are dense)
      2 1 compression        20 4 count of messages    52 4 payload, bytes as stored
      3 1 payload format     24 8 first sequence id    56 4 payload, bytes before compression
-     4 4 CRC32C of 8..end   32 8 last sequence id     60 4 zero
+     4 4 CRC32C of the rest 32 8 last sequence id     60 4 zero
 
 Then the id deltas, one varint for each message but the first: (id - previous id - 1); only when there are holes. Then
 the payload (see `columns`). The owner and the storage nodes never look inside the payload.
@@ -33,6 +33,12 @@ HEADER_BYTES = _HEADER.size
 assert HEADER_BYTES == 64
 _CRC_START = 8
 _CRC = Struct("<I")
+
+
+def checksum_of(data: Buffer, checksum: Checksum) -> int:
+    """The checksum of everything but the four bytes at 4..8, where it stands; of a batch as of an entry."""
+    view = memoryview(data)
+    return checksum(view[_CRC_START:], checksum(view[:4], 0))
 
 
 class Compression(IntEnum):
@@ -138,7 +144,7 @@ def encode_batch(
             publish_time_ms, len(deltas), len(payload), len(payload) if payload_raw_bytes is None else
             payload_raw_bytes, 0, )
     )  # fmt: skip
-    crc = checksum(memoryview(header)[_CRC_START:], 0)
+    crc = checksum_of(header, checksum)
     if deltas:
         crc = checksum(deltas, crc)
     _CRC.pack_into(header, 4, checksum(payload, crc))
@@ -188,7 +194,7 @@ def decode_batch(data: Buffer, checksum: Checksum) -> BatchHeader:
     header = peek_batch(data)
     if header.bytes_total != len(data):
         raise InvalidBatch("the batch's lengths do not add up to its size", field="batch", limit=len(data))
-    if checksum(memoryview(data)[_CRC_START:], 0) != _CRC.unpack_from(data, 4)[0]:
+    if checksum_of(data, checksum) != _CRC.unpack_from(data, 4)[0]:
         raise InvalidBatch("the batch's checksum does not match its bytes", field="batch")
     if not header.dense:
         decode_ids(header, deltas_of(header, data))

@@ -6,7 +6,7 @@ Layout of the header, little-endian, 96 bytes (offset, size, field):
      1 1 format 1            24 8 last_add_confirmed (-1 none)  64 4 skip_first: messages of the batch to ignore
      2 1 kind                32 8 length: body bytes of the     68 4 count: new messages (0 for control entries)
      3 1 zero                     ledger up to and with this    72 4 body, bytes
-     4 4 CRC32C of 8..end    40 8 owner_epoch                   76 4 zero
+     4 4 CRC32C of the rest  40 8 owner_epoch                    76 4 zero
      8 8 ledger id           48 8 append time, ms               80 16 topic id (UUID)
 
 The writer computes the checksum; storage nodes check it on the way in, readers on the way out, and both that ledger and
@@ -18,7 +18,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
 
-from oncelog.core.batch import Buffer, Checksum
+from oncelog.core.batch import Buffer, Checksum, checksum_of
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.ids import EntryId, Generation, LedgerId, OwnerEpoch, Position, ProducerId, SequenceId, TopicId
 
@@ -27,7 +27,6 @@ FORMAT = 1
 _HEADER = Struct("<BBBBIQQqQQqQIIII16s")
 HEADER_BYTES = _HEADER.size
 assert HEADER_BYTES == 96
-_CRC_START = 8
 _CRC = Struct("<I")
 
 
@@ -73,7 +72,7 @@ def encode_header(header: EntryHeader, body: Buffer, checksum: Checksum) -> byte
             header.count, header.body_bytes, 0, bytes.fromhex(header.topic_id),
         )
     )  # fmt: skip
-    _CRC.pack_into(out, 4, checksum(body, checksum(memoryview(out)[_CRC_START:], 0)))
+    _CRC.pack_into(out, 4, checksum(body, checksum_of(out, checksum)))
     return bytes(out)
 
 
@@ -108,7 +107,7 @@ def decode_entry(data: Buffer, *, ledger_id: LedgerId, entry_id: EntryId, checks
     if len(data) != HEADER_BYTES + header.body_bytes:
         raise CorruptEntry(f"entry {ledger_id}:{entry_id} has {len(data)} bytes, its header says otherwise")
     (crc,) = _CRC.unpack_from(data, 4)
-    if checksum(memoryview(data)[_CRC_START:], 0) != crc:
+    if checksum_of(data, checksum) != crc:
         raise CorruptEntry(f"entry {ledger_id}:{entry_id}: checksum mismatch", ledger_id=ledger_id, entry_id=entry_id)
     return header
 

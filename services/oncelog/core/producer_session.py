@@ -31,6 +31,7 @@ from oncelog.core.pending_batches import BatchReady, PendingBatch, PendingBatche
 from oncelog.core.producer_numbers import ProducerNumbers, check_initial
 from oncelog.core.sequence_ids import BatchIds
 from oncelog.core.session_opening import (
+    BATCH_OVERHEAD_BYTES,
     MESSAGE_BYTES_MAX,
     EndSession,
     LookUpFailed,
@@ -264,7 +265,7 @@ class ProducerSession:
         return effects
 
     def _too_much(self, size_bytes: int) -> OncelogError | None:
-        limit = self.message_bytes_max
+        limit = self.message_bytes_max + BATCH_OVERHEAD_BYTES
         if size_bytes > limit:
             message = f"a batch of {size_bytes} bytes is over the limit of {limit}"
             return errors.MessageTooLarge(message, field="value", limit=limit)

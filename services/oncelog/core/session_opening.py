@@ -30,6 +30,8 @@ RETRY_GROWTH = 1.5
 RETRY_MS_MAX = 1_000
 OPEN_TIMEOUT_MS = 5_000
 MESSAGE_BYTES_MAX = 5 * 1024 * 1024
+#: Room for the batch's header, lengths and id deltas beside one message of the largest size.
+BATCH_OVERHEAD_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
-from oncelog.core.batch import Buffer, Checksum
+from oncelog.core.batch import Buffer, Checksum, checksum_of
 from oncelog.core.entry import HEADER_BYTES, EntryHeader
 from oncelog.core.ids import NO_ENTRY, EntryId, LedgerId
 
@@ -136,6 +136,5 @@ def verified_crc(header: EntryHeader, data: Buffer, checksum: Checksum) -> int |
     """
     if len(data) != HEADER_BYTES + header.body_bytes:
         return None
-    view = memoryview(data)
-    crc = int.from_bytes(view[4:8], "little")
-    return crc if checksum(view[8:], 0) == crc else None
+    crc = int.from_bytes(memoryview(data)[4:8], "little")
+    return crc if checksum_of(data, checksum) == crc else None
