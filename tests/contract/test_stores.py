@@ -11,7 +11,7 @@ from oncelog.core.store_status import WriteStatus
 from oncelog.stores.store_session import CreateStep, DeleteStep, SessionState, Step, WriteStep
 from oncelog.stores.watch import ChildrenWatch, NodesWatch
 from tests.cluster.until import until
-from tests.contract.store_backends import DEADLINE_S, Backend
+from tests.contract.store_backends import DEADLINE_S, Backend, MemoryBackend
 
 T = TypeVar("T")
 OK, CONFLICT, UNKNOWN = WriteStatus.OK, WriteStatus.CONFLICT, WriteStatus.UNKNOWN
@@ -289,3 +289,14 @@ async def settled(watch: AsyncIterator[T], expected: object) -> T:
             if item == expected:
                 return item
     raise AssertionError("a watch has no end")
+
+
+async def test_lagging_server_of_the_fake_shows_the_past_until_a_sync() -> None:
+    """What a real follower may do at any time, the fake does when asked."""
+    backend = MemoryBackend()
+    session, other = await backend.open(), await backend.open()
+    session.faults.fall_behind()
+    await other.create("/a", b"")
+    assert await session.read_unsynced("/a") is None
+    assert await session.read("/a") == (b"", 0, None)
+    assert await session.read_unsynced("/a") == (b"", 0, None)
