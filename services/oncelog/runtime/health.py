@@ -1,0 +1,106 @@
+"""A minimal HTTP server for what orchestrators and Prometheus ask: GET /livez, /readyz and /metrics.
+
+    health = Health(telemetry.metrics_text)
+    health.live_when("journal", lambda: journal.failure)       # None: fine, else the reason
+    health.ready_when("zookeeper", lambda: None if session.connected else "not connected")
+    port = await health.start(host="127.0.0.1", port=0)
+
+/livez and /readyz answer 200 {"status": "ok", "reasons": {}} or 503 with the reasons by name; not live is not ready.
+It runs on the process's own event loop, so a loop that hangs does not answer, which is the truth. It reads no bodies,
+keeps no connections and bounds both what it reads and for how long.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import NamedTuple
+
+from oncelog.core.errors import InvalidArgument
+from oncelog.runtime.telemetry import METRICS_CONTENT_TYPE
+
+#: None: fine; else why not, in a few words.
+Check = Callable[[], str | None]
+
+_HEAD_BYTES_MAX = 8 * 1024
+_READ_TIMEOUT_S = 5.0
+
+
+class _Answer(NamedTuple):
+    status: HTTPStatus
+    body: bytes
+    content_type: str = "application/json"
+
+
+class Health:
+    """Checks are called on each request, on the event loop: they only look, they never wait."""
+
+    def __init__(self, metrics_text: Callable[[], bytes]) -> None:
+        self._metrics_text = metrics_text
+        self._live: dict[str, Check] = {}
+        self._ready: dict[str, Check] = {}
+        self._server: asyncio.Server | None = None
+
+    def live_when(self, name: str, check: Check) -> None:
+        """The process is to be restarted when `check` gives a reason."""
+        self._live[name] = check
+
+    def ready_when(self, name: str, check: Check) -> None:
+        """The process gets no new work while `check` gives a reason."""
+        self._ready[name] = check
+
+    async def start(self, *, host: str, port: int) -> int:
+        """Listen; port 0 takes a free one. Returns the port. Raises InvalidArgument when the address cannot be had."""
+        try:
+            self._server = await asyncio.start_server(self._serve, host, port, limit=_HEAD_BYTES_MAX)
+        except OSError as error:
+            raise InvalidArgument(
+                f"cannot listen on {host}:{port}; is the port in use?", field="health_port"
+            ) from error
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_READ_TIMEOUT_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(self._response(head))
+                await writer.drain()
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ConnectionError):
+            pass  # no request, or nobody left to answer
+        finally:
+            writer.close()
+
+    def _response(self, head: bytes) -> bytes:
+        method, _, rest = head.partition(b" ")
+        answer = self._answer(method, rest.partition(b" ")[0].partition(b"?")[0])
+        lines = (
+            f"HTTP/1.1 {answer.status.value} {answer.status.phrase}",
+            f"Content-Type: {answer.content_type}",
+            f"Content-Length: {len(answer.body)}",
+            "Connection: close",
+        )
+        return "\r\n".join((*lines, "", "")).encode() + (b"" if method == b"HEAD" else answer.body)
+
+    def _answer(self, method: bytes, path: bytes) -> _Answer:
+        if method not in {b"GET", b"HEAD"}:
+            return _Answer(HTTPStatus.METHOD_NOT_ALLOWED, b'{"status": "only GET is served"}')
+        match path:
+            case b"/livez":
+                return _verdict(self._live)
+            case b"/readyz":
+                return _verdict(self._live | self._ready)
+            case b"/metrics":
+                return _Answer(HTTPStatus.OK, self._metrics_text(), METRICS_CONTENT_TYPE)
+            case _:
+                return _Answer(HTTPStatus.NOT_FOUND, b'{"status": "served are /livez, /readyz and /metrics"}')
+
+
+def _verdict(checks: dict[str, Check]) -> _Answer:
+    reasons = {name: reason for name, check in checks.items() if (reason := check()) is not None}
+    body = json.dumps({"status": "failed" if reasons else "ok", "reasons": reasons}).encode()
+    return _Answer(HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK, body)

@@ -1,0 +1,135 @@
+"""How a process lives: it runs one coroutine, drains when asked to, and ends loudly when it must not go on.
+
+sys.exit(run(main, drain_timeout_ms=10_000))      # async def main(shutdown: Shutdown) -> None
+
+SIGTERM or SIGINT   `shutdown` is requested; main drains and returns; exit 0
+… and again         ends at once, exit 3, as does a drain longer than its timeout
+main raises         a core error: exit 1 with its message; anything else: exit 70 with its trace
+elsewhere           an error that nobody handles (in a task, a thread, a callback) and InvariantViolated: exit 70 at
+                    once. A process in an unknown state must not acknowledge anything; starting again is cheap.
+"""
+
+import asyncio
+import faulthandler
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from enum import IntEnum
+from typing import Any, NoReturn
+
+import uvloop
+
+from oncelog.core.errors import InvariantViolated, OncelogError
+
+logger = logging.getLogger(__name__)
+
+
+class ExitCode(IntEnum):
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    DRAIN_TIMED_OUT = 3
+    BUG = 70  # EX_SOFTWARE of sysexits.h
+
+
+class Shutdown:
+    """The wish that the process end; `main` waits for it."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        #: "SIGTERM", "SIGINT" or what `request` was given; empty while nobody wants the end.
+        self.reason = ""
+
+    @property
+    def requested(self) -> bool:
+        return self._event.is_set()
+
+    def request(self, reason: str) -> None:
+        """Ask for the end; a second request changes nothing."""
+        if not self.requested:
+            self.reason = reason
+            self._event.set()
+
+    async def wait(self) -> None:
+        await self._event.wait()
+
+
+def end_now(code: ExitCode) -> NoReturn:
+    """End without draining: what was acknowledged is durable, and nothing else was promised."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def run(main: Callable[[Shutdown], Awaitable[None]], *, drain_timeout_ms: int) -> ExitCode:
+    """Run `main` on a new uvloop until it returns. Returns the code to exit with."""
+    faulthandler.enable()
+    threading.excepthook = _thread_failed
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_supervised(main, drain_timeout_ms))
+    except Exception as error:
+        leaves = list(_leaves(error))
+        if all(isinstance(leaf, OncelogError) and not isinstance(leaf, InvariantViolated) for leaf in leaves):
+            logger.critical("the process cannot go on: %s", "; ".join(map(str, leaves)), exc_info=True)
+            return ExitCode.FAILED
+        logger.critical("the process failed", exc_info=True)
+        return ExitCode.BUG
+    return ExitCode.OK
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors that a group is made of; task groups raise even a single one wrapped."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+async def _supervised(main: Callable[[Shutdown], Awaitable[None]], drain_timeout_ms: int) -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_loop_failed)
+    shutdown = Shutdown()
+
+    def stop(number: signal.Signals) -> None:
+        if shutdown.requested:
+            logger.warning("ended by a second signal", extra={"fields": {"signal": number.name}})
+            end_now(ExitCode.DRAIN_TIMED_OUT)
+        logger.info("draining", extra={"fields": {"signal": number.name, "drain_timeout_ms": drain_timeout_ms}})
+        shutdown.request(number.name)
+        loop.call_later(drain_timeout_ms / 1000, give_up)
+
+    def give_up() -> None:
+        logger.error("the drain took too long", extra={"fields": {"drain_timeout_ms": drain_timeout_ms}})
+        end_now(ExitCode.DRAIN_TIMED_OUT)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)
+    await main(shutdown)
+
+
+def _loop_failed(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """The event loop's exception handler: an error that nobody handles ends the process."""
+    error, message = context.get("exception"), str(context.get("message", ""))
+    fields = {"context": message}
+    # gRPC leaves results of its own calls untaken, and its poller may wake up for nothing.
+    of_grpc = type(error).__module__.split(".")[0] == "grpc" or "PollerCompletionQueue" in message
+    if error is None or of_grpc:
+        logger.warning("the event loop reports", extra={"fields": fields}, exc_info=error)
+        return
+    logger.critical("an error that nobody handles", extra={"fields": fields}, exc_info=error)
+    end_now(ExitCode.BUG)
+
+
+def _thread_failed(arguments: threading.ExceptHookArgs) -> None:
+    if arguments.exc_type is SystemExit or arguments.exc_value is None:
+        return
+    fields = {"thread": arguments.thread.name if arguments.thread else ""}
+    logger.critical("a thread failed", extra={"fields": fields}, exc_info=arguments.exc_value)
+    end_now(ExitCode.BUG)

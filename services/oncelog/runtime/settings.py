@@ -1,0 +1,159 @@
+"""Settings: one frozen dataclass a process, read once, from arguments and then from the environment.
+
+The variable of the field `ledger_bytes_max` is ONCELOG_LEDGER_BYTES_MAX. Units are the last word of a name. A variable
+that begins with ONCELOG_ and belongs to no process fails the start, with the nearest known name: a setting that is
+misspelt must not look as if it were in force.
+"""
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from oncelog.core.errors import InvalidArgument
+from oncelog.runtime.logs import LEVELS
+
+PREFIX = "ONCELOG_"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSettings:
+    """What every service has. Ports: 0 takes a free one."""
+
+    #: where to listen, and under which name others reach this process; empty: the host it listens on
+    listen_host: str = "127.0.0.1"
+    advertised_host: str = ""
+    grpc_port: int = 0
+    #: /livez, /readyz and /metrics
+    health_port: int = 0
+    #: host:port[,host:port…][/path]
+    zookeeper_hosts: str = "127.0.0.1:2181"
+    #: after so long without a word from a process the others take its place
+    session_timeout_ms: int = 6_000
+    drain_timeout_ms: int = 20_000
+    frame_bytes_max: int = 16 * 1024 * 1024
+    log_level: str = "info"
+
+    def __post_init__(self) -> None:
+        if self.log_level.lower() not in LEVELS:
+            raise InvalidArgument(f"{variable('log_level')} is none of {', '.join(LEVELS)}", field="log_level")
+
+    def address(self, port: int) -> str:
+        """host:port under which others reach `port` of this process."""
+        return f"{self.advertised_host or self.listen_host}:{port}"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOwnerSettings(ProcessSettings):
+    """A topic owner. A ledger rolls at the first of its three limits."""
+
+    write_quorum: int = 3
+    ack_quorum: int = 2
+    ledger_bytes_max: int = 1 << 30
+    ledger_entries_max: int = 50_000
+    ledger_age_max_ms: int = 600_000
+    add_timeout_ms: int = 5_000
+    snapshot_entries_max: int = 1_000
+    snapshot_interval_ms: int = 120_000
+    message_bytes_max: int = 5 * 1024 * 1024
+    #: entries kept in memory for readers at the end of the log, of all topics
+    entry_cache_bytes_max: int = 64 * 1024 * 1024
+    #: producer ids claimed at once; a crash wastes the rest of them
+    producer_id_block: int = 100
+
+    def __post_init__(self) -> None:
+        # super() without arguments does not find the class that slots=True makes.
+        ProcessSettings.__post_init__(self)
+        if not 1 <= self.ack_quorum <= self.write_quorum:
+            raise InvalidArgument(
+                f"{variable('ack_quorum')} must be 1 to {variable('write_quorum')}", field="ack_quorum"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class LogStorageSettings(ProcessSettings):
+    """A storage node."""
+
+    data_directory: Path = Path("data/log_storage")
+    segment_bytes: int = 256 * 1024 * 1024
+    #: ordinary adds are refused below this; recovery adds still pass
+    free_bytes_min: int = 1 << 30
+    #: bytes received and not yet synced
+    queue_bytes_max: int = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataSettings(ProcessSettings):
+    """A metadata service."""
+
+    rest_port: int = 0
+
+
+SettingsT = TypeVar("SettingsT", bound=ProcessSettings)
+#: Every process's; a variable of another one is known and ignored, so that one environment can serve all.
+ALL: tuple[type[ProcessSettings], ...] = (TopicOwnerSettings, LogStorageSettings, MetadataSettings)
+
+
+def variable(field_name: str) -> str:
+    """Name of the environment variable of a field."""
+    return PREFIX + field_name.upper()
+
+
+def load(cls: type[SettingsT], environment: Mapping[str, str], **arguments: object) -> SettingsT:
+    """Read the settings of one process. arguments: by field name, above the environment; None: not given.
+
+    Raises InvalidArgument: an unknown variable or argument, or a value that is not of its field's type or range.
+    """
+    known = {variable(field.name) for settings in ALL for field in fields(settings)}
+    for name in environment:
+        if name.startswith(PREFIX) and name not in known:
+            near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.0)
+            raise InvalidArgument(f"unknown setting {name}; the nearest known one is {near[0]}", field=name)
+    hints = get_type_hints(cls)
+    own = {field.name for field in fields(cls)}
+    if unknown := sorted(set(arguments) - own):
+        raise InvalidArgument(f"{cls.__name__} has no setting {unknown[0]}", field=unknown[0])
+    given: dict[str, Any] = {
+        name: _parsed(name, environment[variable(name)], hints[name])
+        for name in sorted(own)
+        if variable(name) in environment
+    }
+    given |= {name: value for name, value in arguments.items() if value is not None}
+    for name, value in given.items():
+        _check(name, value, hints[name])
+    return cls(**given)
+
+
+def to_environment(settings: ProcessSettings) -> dict[str, str]:
+    """The variables that make another process read these settings."""
+    return {variable(field.name): _text(getattr(settings, field.name)) for field in dataclasses.fields(settings)}
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _parsed(name: str, text: str, kind: type) -> object:
+    if kind is bool:
+        if text.lower() not in {"true", "false"}:
+            raise InvalidArgument(f"{variable(name)} must be true or false, not {text!r}", field=name)
+        return text.lower() == "true"
+    if kind is int:
+        try:
+            return int(text)
+        except ValueError as error:
+            raise InvalidArgument(f"{variable(name)} must be a whole number, not {text!r}", field=name) from error
+    return kind(text)
+
+
+def _check(name: str, value: object, kind: type) -> None:
+    if type(value) is not kind and not (kind is Path and isinstance(value, Path)):
+        raise InvalidArgument(f"{variable(name)} must be of type {kind.__name__}", field=name)
+    if isinstance(value, int) and not isinstance(value, bool):
+        lowest = 0 if name.endswith("_port") else 1
+        if value < lowest:
+            raise InvalidArgument(f"{variable(name)} must be at least {lowest}, not {value}", field=name, limit=lowest)
+        if name.endswith("_port") and value > 65_535:
+            raise InvalidArgument(f"{variable(name)} must be at most 65535, not {value}", field=name, limit=65_535)
