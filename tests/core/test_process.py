@@ -1,0 +1,141 @@
+"""How a process ends: drained when asked to, loudly when it must not go on. Each is a process of its own."""
+
+import json
+import signal
+import subprocess
+import sys
+from textwrap import dedent, indent
+from typing import Any, NamedTuple
+
+import pytest
+
+from oncelog.runtime.process import ExitCode
+
+_PROGRAM = """
+import asyncio, sys, threading
+from oncelog.core.errors import InvariantViolated, NotOwner
+from oncelog.runtime.logs import set_up_logs
+from oncelog.runtime.process import run
+
+async def main(shutdown):
+{body}
+
+set_up_logs("info")
+sys.exit(run(main, drain_timeout_ms={drain_timeout_ms}))
+"""
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    lines: list[dict[str, Any]]
+
+
+def _ended(body: str, *signals: signal.Signals, drain_timeout_ms: int = 10_000) -> Ended:
+    """Run `body` as main; send each signal when a line "ready" appears on its output."""
+    program = _PROGRAM.format(body=indent(dedent(body), "    "), drain_timeout_ms=drain_timeout_ms)
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        for number in signals:
+            assert process.stdout.readline() == "ready\n"
+            process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+    return Ended(process.returncode, out, [json.loads(line) for line in err.splitlines() if line.startswith("{")])
+
+
+def test_main_that_returns_ends_the_process_well() -> None:
+    """Nothing to say."""
+    assert _ended("return") == (ExitCode.OK, "", [])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_main_drain(number: signal.Signals) -> None:
+    """What main does after the request is done before the end."""
+    ended = _ended(
+        """
+        print("ready", flush=True)
+        await shutdown.wait()
+        print("drained after", shutdown.reason, flush=True)
+        """,
+        number,
+    )
+    assert (ended.code, ended.out) == (ExitCode.OK, f"drained after {number.name}\n")
+
+
+def test_a_drain_that_takes_too_long_is_given_up() -> None:
+    """An orchestrator would kill it anyway, without a line in the log."""
+    ended = _ended('print("ready", flush=True); await asyncio.Event().wait()', signal.SIGTERM, drain_timeout_ms=50)
+    assert ended.code == ExitCode.DRAIN_TIMED_OUT
+    assert ended.lines[-1]["msg"] == "the drain took too long"
+
+
+def test_a_second_signal_ends_at_once() -> None:
+    """Ctrl-C twice means it."""
+    ended = _ended(
+        """
+        print("ready", flush=True)
+        await shutdown.wait()
+        print("ready", flush=True)
+        await asyncio.Event().wait()
+        """,
+        signal.SIGINT,
+        signal.SIGINT,
+    )
+    assert ended.code == ExitCode.DRAIN_TIMED_OUT
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ('raise NotOwner("elsewhere")', ExitCode.FAILED),
+        ('raise ExceptionGroup("g", [ExceptionGroup("h", [NotOwner("elsewhere")])])', ExitCode.FAILED),
+        ('raise InvariantViolated("two owners")', ExitCode.BUG),
+        ('raise ExceptionGroup("g", [NotOwner("elsewhere"), InvariantViolated("two owners")])', ExitCode.BUG),
+        ('raise KeyError("x")', ExitCode.BUG),
+    ],
+)
+def test_main_that_raises_says_why(body: str, code: ExitCode) -> None:
+    """A failure that an operator can mend and a bug of ours have different codes."""
+    ended = _ended(body)
+    assert ended.code == code
+    assert ended.lines[-1]["level"] == "critical"
+    assert "trace" in ended.lines[-1]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        """
+        async def fail():
+            raise KeyError("x")
+        asyncio.ensure_future(fail())
+        await asyncio.Event().wait()
+        """,
+        """
+        def fail():
+            raise KeyError("x")
+        asyncio.get_running_loop().call_soon(fail)
+        await asyncio.Event().wait()
+        """,
+        """
+        def fail():
+            raise KeyError("x")
+        threading.Thread(target=fail, daemon=True).start()
+        await asyncio.Event().wait()
+        """,
+        """
+        error = InvariantViolated("two owners")
+        asyncio.get_running_loop().call_exception_handler({"message": str(error), "exception": error})
+        await asyncio.Event().wait()
+        """,
+    ],
+    ids=["task", "callback", "thread", "invariant"],
+)
+def test_an_error_that_nobody_handles_ends_the_process_loudly(body: str) -> None:
+    """The journal's thread or a topic's task may be gone: going on would acknowledge what nobody keeps."""
+    ended = _ended(body)
+    assert ended.code == ExitCode.BUG
+    assert ended.lines[-1]["level"] == "critical"
+    assert "trace" in ended.lines[-1]

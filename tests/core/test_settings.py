@@ -1,0 +1,96 @@
+"""Settings: read once, and nothing misspelt looks as if it were in force."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from oncelog.core.errors import InvalidArgument
+from oncelog.runtime.settings import (
+    ALL,
+    LogStorageSettings,
+    MetadataSettings,
+    ProcessSettings,
+    TopicOwnerSettings,
+    load,
+    to_environment,
+)
+
+UNITS = ("_ms", "_bytes", "_max", "_min", "_port", "_host", "_hosts", "_quorum", "_level", "_directory", "_block")
+
+
+def test_defaults_hold_where_nothing_is_said() -> None:
+    """An empty environment is enough to start on one machine."""
+    settings = load(TopicOwnerSettings, {"PATH": "/bin"})
+    assert settings == TopicOwnerSettings()
+    assert settings.listen_host == "127.0.0.1"
+
+
+def test_the_environment_is_below_the_arguments() -> None:
+    """A command line speaks of this run, the environment of all; None is no argument."""
+    environment = {"ONCELOG_GRPC_PORT": "7000", "ONCELOG_DATA_DIRECTORY": "/data", "ONCELOG_FREE_BYTES_MIN": "5"}
+    settings = load(LogStorageSettings, environment, grpc_port=7001, free_bytes_min=None)
+    assert (settings.grpc_port, settings.data_directory, settings.free_bytes_min) == (7001, Path("/data"), 5)
+
+
+def test_a_misspelt_variable_fails_with_the_nearest_name() -> None:
+    """The operator believes it to be in force."""
+    with pytest.raises(
+        InvalidArgument, match=r"ONCELOG_LEDGER_BYTE_MAX; the nearest known one is ONCELOG_LEDGER_BYTES_MAX"
+    ):
+        load(TopicOwnerSettings, {"ONCELOG_LEDGER_BYTE_MAX": "1"})
+
+
+def test_a_variable_of_another_process_is_known() -> None:
+    """One environment serves all processes of a machine."""
+    load(MetadataSettings, {"ONCELOG_LEDGER_BYTES_MAX": "1"})
+
+
+def test_an_argument_that_is_no_field_fails() -> None:
+    """The same care for callers as for operators."""
+    with pytest.raises(InvalidArgument, match="no setting ledger_bytes_max"):
+        load(MetadataSettings, {}, ledger_bytes_max=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("GRPC_PORT", "x", "whole number"),
+        ("GRPC_PORT", "-1", "at least 0"),
+        ("GRPC_PORT", "65536", "at most 65535"),
+        ("DRAIN_TIMEOUT_MS", "0", "at least 1"),
+        ("DRAIN_TIMEOUT_MS", "1.5", "whole number"),
+        ("LOG_LEVEL", "loud", "none of debug, info, warning, error"),
+        ("ACK_QUORUM", "4", "must be 1 to ONCELOG_WRITE_QUORUM"),
+    ],
+)
+def test_a_value_out_of_range_fails_and_is_named(name: str, text: str, complaint: str) -> None:
+    """At the start, and not when the value is first used."""
+    with pytest.raises(InvalidArgument, match=complaint) as caught:
+        load(TopicOwnerSettings, {f"ONCELOG_{name}": text})
+    assert f"ONCELOG_{name}" in caught.value.message
+
+
+def test_an_argument_of_another_type_fails() -> None:
+    """Text from a command line was parsed there, or was not meant."""
+    with pytest.raises(InvalidArgument, match="of type int"):
+        load(TopicOwnerSettings, {}, grpc_port="7000")
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_settings_survive_the_way_to_another_process(cls: type[ProcessSettings]) -> None:
+    """A supervisor tells its children what it decided."""
+    settings = load(cls, {}, grpc_port=7000, listen_host="10.0.0.1")
+    assert load(cls, to_environment(settings)) == settings
+
+
+def test_an_address_is_where_others_reach_the_process() -> None:
+    """Behind a name when there is one."""
+    assert load(MetadataSettings, {}, listen_host="10.0.0.1").address(6650) == "10.0.0.1:6650"
+    assert load(MetadataSettings, {}, advertised_host="metadata-0").address(6650) == "metadata-0:6650"
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_every_number_says_its_unit_or_bound(cls: type[ProcessSettings]) -> None:
+    """A time without a unit is read wrongly by half of its readers."""
+    assert [field.name for field in fields(cls) if not field.name.endswith(UNITS)] == []
