@@ -52,6 +52,7 @@ from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.store_session import Written
 from oncelog.stores.topic_store import TopicStore
 from oncelog.topic_owner.id_source import IdSource
+from oncelog.topic_owner.ledger_routes import LedgerRoutes
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +72,7 @@ class OwnerParts:
     cursors: CursorStore
     ledgers: LedgerStore
     links: StorageLinks
+    routes: LedgerRoutes
     ledger_ids: IdSource
     producer_ids: IdSource
 

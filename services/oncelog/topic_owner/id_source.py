@@ -39,7 +39,8 @@ class IdSource:
         """Raises Fatal when the counter is used up."""
         self._requests += 1
         request = self._requests
-        answer = self._waiting[request] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._waiting[request] = answer
         self._handle(IdWanted(request))
         try:
             return await answer

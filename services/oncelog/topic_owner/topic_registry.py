@@ -18,7 +18,8 @@ logger = logging.getLogger(__name__)
 SESSIONS_PER_SLOT_BITS = 40
 SLOTS_MAX = 1 << 23
 
-NewRunner = Callable[[TopicId, StorageNodesSeen, SessionNumber, Callable[[TopicRunner], None]], TopicRunner]
+Finished = Callable[[TopicRunner], None]
+NewRunner = Callable[[TopicId, StorageNodesSeen, SessionNumber, Finished], TopicRunner]
 
 
 class TopicRegistry:

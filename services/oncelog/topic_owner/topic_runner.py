@@ -80,6 +80,8 @@ class TopicRunner:
         #: (readers may go up to here, those who wait for more)
         self._confirmed: tuple[Position, list[asyncio.Future[None]]] = (BEFORE_ALL, [])
         self._finished = finished
+        #: ledgers whose answers come here: the open ones and their predecessors, few in the life of a runner
+        self._written: list[LedgerId] = []
         self._draining: asyncio.Future[None] | None = None
 
     # --- what others ask
@@ -224,6 +226,9 @@ class TopicRunner:
                 raise InvariantViolated(f"nobody performs {type(effect).__name__}")
 
     def _send(self, effect: SendAdds) -> None:
+        if effect.ledger_id not in self._written:
+            self._written.append(effect.ledger_id)
+            self.parts.routes.add(effect.ledger_id, self.post)
         serving = self.core.serving
         writer = serving.log.chain.writer if serving is not None else None
         if writer is not None and effect.ledger_id == writer.ledger_id:
@@ -244,6 +249,7 @@ class TopicRunner:
 
     def _finish(self) -> None:
         self._asks.cancel()
+        self.parts.routes.remove(self._written)
         self._confirm(self.confirmed)
         if self._draining is not None and not self._draining.done():
             self._draining.set_result(None)

@@ -1,0 +1,27 @@
+"""`python -m oncelog.topic_owner`: one topic owner."""
+
+import argparse
+import os
+import sys
+
+from oncelog.runtime.logs import set_up_logs
+from oncelog.runtime.process import run
+from oncelog.runtime.settings import TopicOwnerSettings, load
+from oncelog.topic_owner.owner import Owner
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="oncelog.topic_owner", description="Serve topics of one cluster.")
+    parser.add_argument("--zookeeper", dest="zookeeper_hosts", help="host:port[,host:port…]")
+    parser.add_argument("--host", dest="listen_host", help="address to listen on")
+    parser.add_argument("--port", dest="grpc_port", type=int, help="gRPC port, 0: a free one")
+    parser.add_argument("--health-port", type=int, help="port of /livez, /readyz and /metrics, 0: a free one")
+    parser.add_argument("--write-quorum", type=int, help="copies of each entry")
+    parser.add_argument("--ack-quorum", type=int, help="durable copies before an acknowledgement")
+    settings = load(TopicOwnerSettings, os.environ, **vars(parser.parse_args()))
+    set_up_logs(settings.log_level)
+    return run(Owner(settings).run, drain_timeout_ms=settings.drain_timeout_ms)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""Which topic the answers of storage nodes belong to: {ledger: where its events go}."""
+
+from collections.abc import Callable
+
+from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger_chain import EntriesAnswered, MemberLost
+from oncelog.core.storage_node import AppendStatus
+
+Post = Callable[[EntriesAnswered | MemberLost], None]
+
+
+class LedgerRoutes:
+    """A ledger has one writer, so its events have one place to go; those of a ledger without one are late."""
+
+    def __init__(self) -> None:
+        self._posts: dict[LedgerId, Post] = {}
+
+    def add(self, ledger_id: LedgerId, post: Post) -> None:
+        self._posts[ledger_id] = post
+
+    def remove(self, ledger_ids: list[LedgerId]) -> None:
+        for ledger_id in ledger_ids:
+            self._posts.pop(ledger_id, None)
+
+    def answered(
+        self, member: Incarnation, ledger_id: LedgerId, entry_ids: list[EntryId], status: AppendStatus
+    ) -> None:
+        """A storage node answered for entries of one ledger."""
+        post = self._posts.get(ledger_id)
+        if post is not None:
+            post(EntriesAnswered(ledger_id, member, entry_ids, status))
+
+    def lost(self, member: Incarnation, ledger_ids: list[LedgerId]) -> None:
+        """A storage node takes nothing more for these ledgers."""
+        for ledger_id in ledger_ids:
+            post = self._posts.get(ledger_id)
+            if post is not None:
+                post(MemberLost(ledger_id, member))

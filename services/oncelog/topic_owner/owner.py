@@ -1,0 +1,181 @@
+"""One topic owner process: its parts, started in order and stopped in the reverse."""
+
+import asyncio
+import json
+import logging
+import sys
+import time
+from contextlib import AsyncExitStack
+from uuid import uuid4
+
+from crc32c import crc32c
+
+from oncelog.core.batch import Checksum
+from oncelog.core.dedup_cursor import SnapshotSettings
+from oncelog.core.id_claim import IdClaim
+from oncelog.core.ids import Incarnation, SessionNumber, TopicId
+from oncelog.core.ledger_chain import StorageNodesSeen
+from oncelog.core.serving import TopicSettings
+from oncelog.ledgers.storage_links import StorageLinks
+from oncelog.rpc import owner_codec, reader_codec
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.server import Server
+from oncelog.runtime.health import Health
+from oncelog.runtime.process import Shutdown
+from oncelog.runtime.settings import TopicOwnerSettings
+from oncelog.runtime.telemetry import Telemetry
+from oncelog.stores.cluster_store import ClusterStore
+from oncelog.stores.counter_store import Counter, CounterStore
+from oncelog.stores.cursor_store import CursorStore
+from oncelog.stores.ledger_store import LedgerStore
+from oncelog.stores.registry import LiveOwner, Registry
+from oncelog.stores.store_session import SessionState
+from oncelog.stores.topic_store import TopicStore
+from oncelog.stores.zookeeper import ZooKeeperSession
+from oncelog.topic_owner.admin_service import AdminService
+from oncelog.topic_owner.asks import OwnerParts
+from oncelog.topic_owner.id_source import IdSource
+from oncelog.topic_owner.ledger_routes import LedgerRoutes
+from oncelog.topic_owner.metadata_links import MetadataLinks
+from oncelog.topic_owner.publish_service import PublishService
+from oncelog.topic_owner.read_service import ReadService
+from oncelog.topic_owner.storage_view import StorageView
+from oncelog.topic_owner.topic_registry import Finished, TopicRegistry
+from oncelog.topic_owner.topic_runner import TopicRunner
+
+logger = logging.getLogger(__name__)
+
+#: A stream's received and unanswered batches; a client's own window is half of it.
+UNANSWERED_BYTES_MAX = 128 * 1024 * 1024
+#: Producer ids are claimed ahead when fewer are left.
+PREFETCH_BELOW = 20
+STOP_GRACE_MS = 500
+
+
+def topic_settings(settings: TopicOwnerSettings) -> TopicSettings:
+    """The part of the process's settings that a topic's core needs."""
+    return TopicSettings(
+        write_quorum=settings.write_quorum,
+        ack_quorum=settings.ack_quorum,
+        ledger_bytes_max=settings.ledger_bytes_max,
+        ledger_entries_max=settings.ledger_entries_max,
+        ledger_age_max_ms=settings.ledger_age_max_ms,
+        add_timeout_ms=settings.add_timeout_ms,
+        snapshot=SnapshotSettings(entries_max=settings.snapshot_entries_max, interval_ms=settings.snapshot_interval_ms),
+    )
+
+
+class Owner:
+    """Holds the parts of one owner; `run` lives as long as the process."""
+
+    def __init__(self, settings: TopicOwnerSettings) -> None:
+        self.settings = settings
+        #: a new one at each start: what an earlier life of this process owned, it does not own
+        self.incarnation = Incarnation(uuid4().hex)
+        self.checksum: Checksum = crc32c
+        self.topics = TopicRegistry(self._new_runner)
+        self.telemetry = Telemetry.from_environment("topic_owner", self.incarnation)
+        self._parts: OwnerParts | None = None
+        self._topic_settings = topic_settings(settings)
+
+    def _new_runner(
+        self, topic_id: TopicId, nodes: StorageNodesSeen, first_session: SessionNumber, finished: Finished
+    ) -> TopicRunner:
+        assert self._parts is not None, "no topic is assigned before the parts are there"
+        return TopicRunner(
+            topic_id,
+            self.incarnation,
+            self._topic_settings,
+            self.checksum,
+            self._parts,
+            nodes=nodes,
+            first_session=first_session,
+            cache_bytes_max=self.settings.entry_cache_bytes_max,
+            finished=finished,
+        )
+
+    async def run(self, shutdown: Shutdown) -> None:
+        """Start, say so on standard output, serve until `shutdown`, drain, stop."""
+        settings = self.settings
+        async with AsyncExitStack() as stack:
+            session = await ZooKeeperSession.connect(
+                settings.zookeeper_hosts, session_timeout_ms=settings.session_timeout_ms
+            )
+            stack.push_async_callback(session.close)
+            cluster = await ClusterStore(session).require()
+            registry = Registry(session)
+            self._parts = self._connect(session, stack)
+            tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            view = StorageView(registry, self._parts.links, self.topics)
+            await view.first()
+            running = [tasks.create_task(view.follow())]
+
+            server = Server(frame_bytes_max=settings.frame_bytes_max)
+            self._serve(server)
+            port = await server.start(host=settings.listen_host, port=settings.grpc_port)
+            stack.push_async_callback(lambda: server.stop(grace_ms=STOP_GRACE_MS))
+            health = self._health(session)
+            health_port = await health.start(host=settings.listen_host, port=settings.health_port)
+            stack.push_async_callback(health.stop)
+
+            address = settings.address(port)
+            host = address.rpartition(":")[0]
+            me = LiveOwner(self.incarnation, host, {"grpc": port, "health": health_port}, time.time_ns() // 1_000_000)
+            registration = registry.register_owner(me)
+            await registration.establish()
+            running.append(tasks.create_task(registration.keep()))
+            links = MetadataLinks(
+                registry,
+                self.topics,
+                Channel,
+                cluster_id=cluster.cluster_id,
+                incarnation=self.incarnation,
+                address=address,
+            )
+            running.append(tasks.create_task(links.run()))
+            self._say_serving(address, settings.address(health_port))
+            await shutdown.wait()
+            await self.topics.drain(deadline_ms=settings.drain_timeout_ms // 2)
+            for task in running:
+                task.cancel()
+            await asyncio.wait(running)
+            await registration.withdraw()
+
+    def _connect(self, session: ZooKeeperSession, stack: AsyncExitStack) -> OwnerParts:
+        routes = LedgerRoutes()
+        links = StorageLinks(on_answer=routes.answered, on_lost=routes.lost)
+        stack.push_async_callback(links.close)
+        ledger_ids = IdSource(IdClaim(self.incarnation, block=1), CounterStore(session, Counter.LEDGER))
+        claim = IdClaim(self.incarnation, block=self.settings.producer_id_block, prefetch_below=PREFETCH_BELOW)
+        producer_ids = IdSource(claim, CounterStore(session, Counter.PRODUCER))
+        stack.callback(ledger_ids.close)
+        stack.callback(producer_ids.close)
+        return OwnerParts(
+            TopicStore(session), CursorStore(session), LedgerStore(session), links, routes, ledger_ids, producer_ids
+        )
+
+    def _serve(self, server: Server) -> None:
+        publish = PublishService(
+            self.topics,
+            self.checksum,
+            message_bytes_max=self.settings.message_bytes_max,
+            unanswered_bytes_max=UNANSWERED_BYTES_MAX,
+        )
+        admin = AdminService(self.topics, self.incarnation)
+        server.stream(owner_codec.PUBLISH, publish.publish)
+        server.stream(reader_codec.READ, ReadService(self.topics).read)
+        server.unary(owner_codec.LAST_MESSAGE, admin.last_message)
+        server.unary(owner_codec.TOPIC_STATES, admin.states)
+        server.unary(owner_codec.ASSIGN, admin.assign)
+        server.unary(owner_codec.UNLOAD, admin.unload)
+
+    def _health(self, session: ZooKeeperSession) -> Health:
+        health = Health(self.telemetry.metrics_text)
+        health.ready_when("zookeeper", lambda: None if session.state is SessionState.CONNECTED else session.state.value)
+        health.ready_when("draining", lambda: "draining" if self.topics.draining else None)
+        return health
+
+    def _say_serving(self, address: str, health: str) -> None:
+        serving = {"address": address, "health": health, "incarnation": self.incarnation}
+        print(json.dumps({"serving": serving}), file=sys.stdout, flush=True)
+        logger.info("serving", extra={"fields": serving})

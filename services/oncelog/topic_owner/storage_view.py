@@ -1,0 +1,33 @@
+"""What this owner knows of the storage nodes: who is live and where, who is known and absent, who is gone for good."""
+
+from oncelog.core.ids import Incarnation
+from oncelog.core.ledger_chain import StorageNodesSeen
+from oncelog.ledgers.storage_links import StorageLinks
+from oncelog.stores.registry import LiveStorageNode, Registry
+from oncelog.topic_owner.topic_registry import TopicRegistry
+
+
+class StorageView:
+    """Passes each newer view on to the links (addresses) and to all topics."""
+
+    def __init__(self, registry: Registry, links: StorageLinks, topics: TopicRegistry) -> None:
+        self._registry = registry
+        self._links = links
+        self._topics = topics
+
+    async def first(self) -> None:
+        """Have one view before any topic is taken over."""
+        await self._take(await self._registry.storage_nodes.live())
+
+    async def follow(self) -> None:
+        """Take every newer one, until cancelled."""
+        async for live in self._registry.storage_nodes.watch():
+            await self._take(live)
+
+    async def _take(self, live: dict[str, LiveStorageNode]) -> None:
+        cookies = await self._registry.cookies()
+        superseded = tuple(sorted(incarnation for incarnation, cookie in cookies.items() if cookie.retired))
+        writable = tuple(sorted(node.incarnation for node in live.values() if not node.read_only))
+        absent = tuple(sorted(i for i in cookies if i not in live and i not in superseded))
+        self._links.see({Incarnation(name): f"{node.host}:{node.port}" for name, node in live.items()})
+        self._topics.see(StorageNodesSeen(writable, absent, superseded))
