@@ -1,1 +1,1 @@
-"""The ledger client: writes, reads and recovers ledgers on storage nodes over gRPC."""
+"""The ledger client: writes, reads and recovers ledgers on storage nodes. Addresses are given to it."""

@@ -11,7 +11,7 @@ time raises DeadlineExceeded: its outcome is unknown.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -156,7 +156,7 @@ class Channel:
         request: RequestT,
         *,
         timeout_ms: int,
-    ) -> AsyncIterator[ReceivedAnswerT]:
+    ) -> AsyncGenerator[ReceivedAnswerT, None]:
         """One request, many answers, all of them within `timeout_ms`. Raises as `call` does."""
         callee: Any = self._channel.unary_stream(method.path)
         answers = callee(method.encode_request(request), timeout=timeout_ms / 1000)

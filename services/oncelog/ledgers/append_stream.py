@@ -1,0 +1,150 @@
+"""One stream of adds to one storage node, for every ledger of this process.
+
+    put --> queue --writer: whatever waits, in frames of about 256 KiB--> node --reader--> on_answer
+    broken, refused, or too much unanswered --> over: on_over names the ledgers with something unanswered
+
+Rules
+- Adds are sent once. What is unanswered when the stream ends is never sent again: the writer of the ledger goes on
+  without this member (`core.ledger_chain`).
+- Nobody waits for a stalled peer: `put` never blocks, and what may wait is bounded by `unanswered_bytes_max`.
+- A stream that is over stays over; the next one is another object.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+
+from oncelog.core.batch import Buffer
+from oncelog.core.entry import HEADER_BYTES
+from oncelog.core.errors import OncelogError, ServiceUnavailable
+from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger_writer import Add
+from oncelog.core.storage_answers import AppendStatus
+from oncelog.rpc.channel import Channel, Stream
+from oncelog.rpc.options import FRAME_BYTES_TARGET
+from oncelog.rpc.storage_codec import APPEND, AppendAnswer, AppendFrame
+
+logger = logging.getLogger(__name__)
+
+#: (member, ledger, entries, what became of them)
+OnAnswer = Callable[[Incarnation, LedgerId, list[EntryId], AppendStatus], None]
+OnOver = Callable[["AppendStream", list[LedgerId]], None]
+
+
+class AppendStream:
+    """Made open; `on_over` is called once, on the loop, and nothing is called after it."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        member: Incarnation,
+        *,
+        on_answer: OnAnswer,
+        on_over: OnOver,
+        unanswered_bytes_max: int,
+    ) -> None:
+        self.member = member
+        self.over = False
+        self._stream: Stream[AppendFrame, list[AppendAnswer]] = channel.stream(APPEND)
+        self._calls = (on_answer, on_over)
+        self._unanswered_bytes_max = unanswered_bytes_max
+        self._queue: deque[tuple[Buffer, Buffer]] = deque()
+        self._queued = asyncio.Event()
+        #: {ledger: {entry: its bytes}}, queued or sent, no answer yet; no empty inner dicts
+        self._unanswered: dict[LedgerId, dict[EntryId, int]] = {}
+        self._unanswered_bytes = 0
+        self._tasks = {_run(self._write()), _run(self._read())}
+
+    @property
+    def unanswered_bytes(self) -> int:
+        return self._unanswered_bytes
+
+    def put(self, ledger_id: LedgerId, adds: Sequence[Add]) -> None:
+        """Queue the entries; ends the stream instead when too much waits already."""
+        assert not self.over
+        unanswered = self._unanswered.setdefault(ledger_id, {})
+        for add in adds:
+            size = HEADER_BYTES + len(add.parts[1])
+            unanswered[add.entry_id] = size
+            self._unanswered_bytes += size
+            self._queue.append(add.parts)
+        if self._unanswered_bytes > self._unanswered_bytes_max:
+            self.end(ServiceUnavailable(f"{self._unanswered_bytes} bytes wait for an answer: the storage node stalls"))
+        else:
+            self._queued.set()
+
+    def end(self, error: OncelogError) -> None:
+        """Give the stream up. May be called again."""
+        if self.over:
+            return
+        self.over = True
+        self._stream.cancel()
+        self._queue.clear()
+        self._queued.set()
+        lost = list(self._unanswered)
+        self._unanswered.clear()
+        if lost:
+            logger.warning("adds to storage node %s are lost for ledgers %s: %s", self.member, lost, error.message)
+        self._calls[1](self, lost)
+
+    async def join(self) -> None:
+        """After `end`: return when nothing of it runs any more."""
+        await asyncio.wait(self._tasks)
+
+    async def _write(self) -> None:
+        queue = self._queue
+        try:
+            while True:
+                while not queue and not self.over:
+                    self._queued.clear()
+                    await self._queued.wait()
+                if self.over:
+                    return
+                await self._stream.write(AppendFrame(self.member, False, self._next_frame()))
+        except OncelogError as error:
+            self.end(error)
+
+    def _next_frame(self) -> list[tuple[Buffer, Buffer]]:
+        queue = self._queue
+        entries: list[tuple[Buffer, Buffer]] = []
+        size = 0
+        while queue and size < FRAME_BYTES_TARGET:
+            parts = queue.popleft()
+            entries.append(parts)
+            size += HEADER_BYTES + len(parts[1])
+        return entries
+
+    async def _read(self) -> None:
+        try:
+            async for answers in self._stream:
+                if self.over:
+                    return
+                for ledger_id, entry_ids, status in answers:
+                    self._settle(ledger_id, entry_ids)
+                    self._calls[0](self.member, ledger_id, list(entry_ids), status)
+            self.end(ServiceUnavailable("the storage node has ended the stream"))
+        except OncelogError as error:
+            self.end(error)
+
+    def _settle(self, ledger_id: LedgerId, entry_ids: Sequence[EntryId]) -> None:
+        unanswered = self._unanswered.get(ledger_id)
+        if unanswered is None:
+            return
+        for entry_id in entry_ids:
+            self._unanswered_bytes -= unanswered.pop(entry_id, 0)
+        if not unanswered:
+            del self._unanswered[ledger_id]
+
+
+def _run(work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
+    task = asyncio.get_running_loop().create_task(work)
+    task.add_done_callback(_report)
+    return task
+
+
+def _report(task: "asyncio.Task[None]") -> None:
+    """A failure here is a bug, and would leave ledgers waiting for ever: the loop's handler ends the process."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        context = {"message": "the stream of adds to a storage node failed", "exception": error, "task": task}
+        task.get_loop().call_exception_handler(context)

@@ -1,0 +1,169 @@
+"""The links of this process to storage nodes: one stream of adds a node, calls and reads beside it.
+
+    links = StorageLinks(on_answer, on_lost)
+    links.see({incarnation: "host:port"})       # whenever the view of the live nodes changes
+    links.send(send_adds)                        # never blocks; answers come by on_answer, losses by on_lost
+    fenced = await links.fence(member, ledger_id)
+
+Rules
+- An address is a hint: every call names the incarnation that it is for, and another one refuses it.
+- Adds are sent once. When a member's stream is over, every ledger with something unanswered on it is lost for that
+  member, for good: later adds of such a ledger are not sent there, `on_lost` is told again.
+- A stream is opened by the first add that needs it, so a node that came back is used by the next ledgers.
+- Fences, recovery reads and recovery adds are asked again until they are answered or cancelled, for a node that is
+  away may come back; the one who asks decides how long that matters.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+
+import grpc
+
+from oncelog.core.errors import ServiceUnavailable
+from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger_chain import SendAdds
+from oncelog.core.ledger_recovery import MemberFenced, RecoveryAdded, RecoveryReadAnswered
+from oncelog.ledgers import recovery_asks
+from oncelog.ledgers.append_stream import AppendStream, OnAnswer
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.storage_codec import READ, ReadRequest, ReceivedRead
+
+UNANSWERED_BYTES_MAX = 64 * 1024 * 1024
+#: Lost ledgers remembered for each member. A writer that was told sends no more, so this is a margin, not a need.
+LOST_LEDGERS_MAX = 4096
+
+OnLost = Callable[[Incarnation, list[LedgerId]], None]
+
+
+class StorageLinks:
+    """All links of one process. Made and used inside one event loop."""
+
+    def __init__(
+        self,
+        on_answer: OnAnswer,
+        on_lost: OnLost,
+        *,
+        unanswered_bytes_max: int = UNANSWERED_BYTES_MAX,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        """on_answer(member, ledger_id, entry_ids, status), on_lost(member, ledger_ids): called on the loop, and
+        on_lost possibly inside `send`."""
+        self._on_answer = on_answer
+        self._on_lost = on_lost
+        self._unanswered_bytes_max = unanswered_bytes_max
+        self._credentials = credentials
+        self._live: dict[Incarnation, str] = {}
+        #: the last address of every member ever seen
+        self._addresses: dict[Incarnation, str] = {}
+        self._streams: dict[Incarnation, tuple[Channel, AppendStream]] = {}
+        #: {address: the channel of calls and reads there}; streams of adds have connections of their own
+        self._channels: dict[str, Channel] = {}
+        self._lost: dict[Incarnation, dict[LedgerId, None]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def see(self, addresses: Mapping[Incarnation, str]) -> None:
+        """Who is live, and where ("host:port"). A member that is not named any more keeps the stream that it has."""
+        self._live = dict(addresses)
+        self._addresses |= addresses
+        for member, (channel, stream) in list(self._streams.items()):
+            if member in addresses and channel.address != addresses[member]:
+                stream.end(ServiceUnavailable(f"the storage node has moved to {addresses[member]}"))
+        for address in self._channels.keys() - set(self._addresses.values()):
+            self._retire(self._channels.pop(address))
+
+    # --- adds --------------------------------------------------------------------------------------------------------
+
+    def send(self, send_adds: SendAdds) -> None:
+        """Put the entries on the way to each of the members. Never blocks."""
+        ledger_id = send_adds.ledger_id
+        for member in send_adds.members:
+            stream = None if ledger_id in self._lost.get(member, ()) else self._stream(member)
+            if stream is None:
+                self._lose(member, [ledger_id])
+            else:
+                stream.put(ledger_id, send_adds.adds)
+
+    def unanswered_bytes(self, member: Incarnation) -> int:
+        """Bytes of adds to this member that wait for an answer."""
+        found = self._streams.get(member)
+        return 0 if found is None else found[1].unanswered_bytes
+
+    def _stream(self, member: Incarnation) -> AppendStream | None:
+        """The open stream to a member, or a new one; None: nobody says where it is."""
+        found = self._streams.get(member)
+        if found is not None:
+            return found[1]
+        address = self._live.get(member)
+        if address is None:
+            return None
+        channel = Channel(address, credentials=self._credentials)
+        stream = AppendStream(
+            channel,
+            member,
+            on_answer=self._on_answer,
+            on_over=self._stream_over,
+            unanswered_bytes_max=self._unanswered_bytes_max,
+        )
+        self._streams[member] = (channel, stream)
+        return stream
+
+    def _stream_over(self, stream: AppendStream, lost: list[LedgerId]) -> None:
+        channel, _ = self._streams.pop(stream.member)
+        self._retire(channel)
+        if lost:
+            self._lose(stream.member, lost)
+
+    def _lose(self, member: Incarnation, ledger_ids: list[LedgerId]) -> None:
+        lost = self._lost.setdefault(member, {})
+        lost |= dict.fromkeys(ledger_ids)
+        while len(lost) > LOST_LEDGERS_MAX:
+            del lost[next(iter(lost))]
+        self._on_lost(member, ledger_ids)
+
+    # --- calls -------------------------------------------------------------------------------------------------------
+
+    async def fence(self, member: Incarnation, ledger_id: LedgerId) -> MemberFenced:
+        """Fence one member; returns once its fence is durable, however long that takes."""
+        return await recovery_asks.fence(lambda: self._channel(member), member, ledger_id)
+
+    async def recovery_read(
+        self, member: Incarnation, ledger_id: LedgerId, first: EntryId, count: int
+    ) -> RecoveryReadAnswered:
+        """A fencing read of ids first .. first + count - 1; the answer may cover only the first of them."""
+        return await recovery_asks.read(lambda: self._channel(member), member, ledger_id, first, count)
+
+    async def recovery_add(
+        self, member: Incarnation, ledger_id: LedgerId, entries: tuple[tuple[EntryId, bytes], ...]
+    ) -> RecoveryAdded:
+        """Add original bytes past the fence. One entry refused for good makes it not ok for all of them."""
+        return await recovery_asks.add(lambda: self._channel(member), member, ledger_id, entries)
+
+    def read(self, member: Incarnation, request: ReadRequest, *, timeout_ms: int) -> AsyncGenerator[ReceivedRead, None]:
+        """One attempt. Raises ServiceUnavailable and what `Channel.read` raises."""
+        return self._channel(member).read(READ, request, timeout_ms=timeout_ms)
+
+    def _channel(self, member: Incarnation) -> Channel:
+        """For calls and reads, also to a member that was live once. Raises ServiceUnavailable."""
+        address = self._addresses.get(member)
+        if address is None:
+            raise ServiceUnavailable(f"nobody says where storage node {member} is")
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = self._channels[address] = Channel(address, credentials=self._credentials)
+        return channel
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """End all streams and calls; on_lost is told of what was unanswered."""
+        for _, stream in list(self._streams.values()):
+            stream.end(ServiceUnavailable("this process closes its links"))
+        while self._channels:
+            self._retire(self._channels.popitem()[1])
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def _retire(self, channel: Channel) -> None:
+        task = asyncio.get_running_loop().create_task(channel.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
