@@ -25,7 +25,7 @@ class AdminService:
 
     async def last_message(self, request: pb.LastMessageRequest) -> pb.LastMessageAnswer:
         runner = self._topics.runner(TopicId(request.topic_id), request.topic)
-        await runner.until_serving()
+        await runner.progress.until_serving()
         last = await LogView(runner).last_message()
         serving = runner.core.serving
         next_index = serving.log.table.state.next_index if serving is not None else 0

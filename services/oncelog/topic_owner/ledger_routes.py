@@ -18,9 +18,10 @@ class LedgerRoutes:
     def add(self, ledger_id: LedgerId, post: Post) -> None:
         self._posts[ledger_id] = post
 
-    def remove(self, ledger_ids: list[LedgerId]) -> None:
-        for ledger_id in ledger_ids:
-            self._posts.pop(ledger_id, None)
+    def remove(self, post: Post) -> None:
+        """Forget every ledger of one writer."""
+        for ledger_id in [known for known, writer in self._posts.items() if writer == post]:
+            del self._posts[ledger_id]
 
     def answered(
         self, member: Incarnation, ledger_id: LedgerId, entry_ids: list[EntryId], status: AppendStatus

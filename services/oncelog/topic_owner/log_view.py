@@ -44,7 +44,7 @@ class LogView:
 
     async def _last(self, ledger_id: LedgerId) -> tuple[LedgerMetadata, EntryId]:
         """The last entry of a ledger that may be read now, -1 when there is none."""
-        confirmed = self._runner.confirmed
+        confirmed = self._runner.progress.confirmed
         metadata = await self._metadata(ledger_id)
         if metadata.state is LedgerState.CLOSED:
             return metadata, metadata.end
@@ -56,7 +56,7 @@ class LogView:
             if ledger_id < at.ledger_id:
                 continue
             first = at.entry_id if ledger_id == at.ledger_id else EntryId(0)
-            if ledger_id > self._runner.confirmed.ledger_id:
+            if ledger_id > self._runner.progress.confirmed.ledger_id:
                 return Position(ledger_id, first), None
             metadata, last = await self._last(ledger_id)
             if first <= last:
@@ -70,7 +70,7 @@ class LogView:
             case StartEdge.EARLIEST:
                 return Position(LedgerId(-1), EntryId(0)), 0
             case StartEdge.LATEST:
-                confirmed = self._runner.confirmed
+                confirmed = self._runner.progress.confirmed
                 return Position(confirmed.ledger_id, EntryId(confirmed.entry_id + 1)), 0
             case StartMessage(position, batch_index, inclusive):
                 return position, batch_index + (0 if inclusive else 1)
@@ -113,7 +113,7 @@ class LogView:
     async def last_message(self) -> tuple[Position, EntryHeader] | None:
         """The last entry that holds a message, None in an empty log."""
         for ledger_id in reversed(self._ids()):
-            if ledger_id > self._runner.confirmed.ledger_id:
+            if ledger_id > self._runner.progress.confirmed.ledger_id:
                 continue
             metadata, last = await self._last(ledger_id)
             for entry_id in range(last, -1, -1):

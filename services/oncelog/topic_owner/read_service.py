@@ -77,7 +77,7 @@ class _Reading:
             runner.post(HigherEpochSeen())
         try:
             async with asyncio.timeout(LOADING_DEADLINE_MS / 1000):
-                await runner.until_serving()
+                await runner.progress.until_serving()
         except TimeoutError as error:
             raise TopicLoading("the topic is still being taken over: try again") from error
         if start.owner_epoch_seen > runner.owner_epoch:
@@ -89,8 +89,8 @@ class _Reading:
         while not self._gone.is_set():
             at, stretch = await self._view.next_stretch(at)
             if stretch is None:
-                if self._told_end != runner.confirmed:
-                    self._told_end = runner.confirmed
+                if self._told_end != runner.progress.confirmed:
+                    self._told_end = runner.progress.confirmed
                     await self._stream.write(ReaderFrame(runner.owner_epoch, self._told_end, at_end=True))
                 await self._until_more(at)
             else:
@@ -99,7 +99,7 @@ class _Reading:
     async def _until_more(self, at: Position) -> None:
         """Wait for an entry at or behind `at`, or for the reader to go."""
         more = asyncio.ensure_future(
-            self._runner.until_confirmed_after(Position(at.ledger_id, EntryId(at.entry_id - 1)))
+            self._runner.progress.until_after(Position(at.ledger_id, EntryId(at.entry_id - 1)))
         )
         gone = asyncio.ensure_future(self._gone.wait())
         try:
@@ -166,7 +166,7 @@ class _Reading:
             return
         self._permit_bytes -= size
         first_index, self._first_index = self._first_index, 0
-        confirmed = self._runner.confirmed
+        confirmed = self._runner.progress.confirmed
         at_end = peek_header(entries[-1]).position >= confirmed
         self._told_end = confirmed if at_end else None
         await self._stream.write(

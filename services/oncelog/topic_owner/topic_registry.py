@@ -81,7 +81,7 @@ class TopicRegistry:
         if runner is None:
             raise NotOwner(f"this process does not serve topic {topic_id}")
         runner.post(DrainWanted())
-        await runner.drained()
+        await runner.progress.until_ended()
 
     async def drain(self, *, deadline_ms: int) -> int:
         """Close every topic cleanly; returns how many were not closed by the deadline: their next owner recovers
@@ -90,7 +90,7 @@ class TopicRegistry:
         runners = list(self._runners.values())
         for runner in runners:
             runner.post(DrainWanted())
-        waiting = [asyncio.ensure_future(runner.drained()) for runner in runners]
+        waiting = [asyncio.ensure_future(runner.progress.until_ended()) for runner in runners]
         if not waiting:
             return 0
         _, late = await asyncio.wait(waiting, timeout=deadline_ms / 1000)

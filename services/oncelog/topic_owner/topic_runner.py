@@ -15,8 +15,8 @@ from typing import Protocol
 from oncelog.core.batch import Checksum, deltas_of, peek_batch
 from oncelog.core.dedup_cursor import SnapshotTaken
 from oncelog.core.entry import body_of
-from oncelog.core.errors import InvariantViolated, NotOwner, OncelogError, TopicLoading, UnreadableEntry
-from oncelog.core.ids import BEFORE_ALL, Incarnation, LedgerId, OwnerEpoch, Position, SessionNumber, TopicId
+from oncelog.core.errors import InvariantViolated, OncelogError, UnreadableEntry
+from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, Position, SessionNumber, TopicId
 from oncelog.core.ledger_chain import SendAdds, StorageNodesSeen
 from oncelog.core.ledger_metadata import LedgerMetadata
 from oncelog.core.opening import ProducerOpening
@@ -26,7 +26,6 @@ from oncelog.core.sessions import AnswerBatches, BatchAnswer, EndSession, ReadEn
 from oncelog.core.takeover import Marked
 from oncelog.core.topic import (
     EntryIdsRead,
-    Phase,
     Served,
     StartTimer,
     TimerFired,
@@ -40,6 +39,7 @@ from oncelog.core.topic import (
 from oncelog.ledgers.reader import read_entry
 from oncelog.topic_owner.asks import ASKS, Asks, OwnerParts
 from oncelog.topic_owner.entry_cache import EntryCache
+from oncelog.topic_owner.progress import TopicProgress
 from oncelog.topic_owner.takeover_trace import TakeoverTrace
 
 logger = logging.getLogger(__name__)
@@ -77,12 +77,8 @@ class TopicRunner:
         self._calls: dict[int, SessionSink] = {}
         self._asks = Asks(topic_id, parts, self.post)
         self._queue: deque[TopicEvent] | None = deque()
-        #: (readers may go up to here, those who wait for more)
-        self._confirmed: tuple[Position, list[asyncio.Future[None]]] = (BEFORE_ALL, [])
+        self.progress = TopicProgress(self.core)
         self._finished = finished
-        #: ledgers whose answers come here: the open ones and their predecessors, few in the life of a runner
-        self._written: list[LedgerId] = []
-        self._draining: asyncio.Future[None] | None = None
 
     # --- what others ask
     # -------------------------------------------------------------------------------------------------
@@ -103,10 +99,6 @@ class TopicRunner:
     def parts(self) -> OwnerParts:
         return self._asks.parts
 
-    @property
-    def confirmed(self) -> Position:
-        return self._confirmed[0]
-
     def open(self, opening: ProducerOpening, sink: SessionSink) -> None:
         """Answered by sink.opened, at once or when the topic serves."""
         self._calls[opening.call] = sink
@@ -115,42 +107,6 @@ class TopicRunner:
     async def ledger(self, ledger_id: LedgerId) -> LedgerMetadata:
         """The record of one of the topic's ledgers. Raises LogHole."""
         return await self._asks.ledger(ledger_id)
-
-    async def until_serving(self) -> None:
-        """Raises NotOwner once this process has lost the topic."""
-        while self.core.phase is not Phase.SERVING:
-            self._require_owned()
-            await self._news()
-
-    async def until_confirmed_after(self, position: Position) -> Position:
-        """Wait until readers may go beyond `position`. Raises NotOwner once this process has lost the topic."""
-        while self.confirmed <= position or self.core.phase is not Phase.SERVING:
-            self._require_owned()
-            await self._news()
-        return self.confirmed
-
-    async def _news(self) -> None:
-        waiter = asyncio.get_running_loop().create_future()
-        self._confirmed[1].append(waiter)
-        await waiter
-
-    def _require_owned(self) -> None:
-        if self.core.phase in (Phase.DEPOSED, Phase.CLOSED):
-            raise NotOwner("this process does not own the topic any more: look it up again")
-
-    def require_serving(self) -> None:
-        """Raises TopicLoading or NotOwner unless the topic is served here now."""
-        self._require_owned()
-        if self.core.phase is not Phase.SERVING:
-            raise TopicLoading(f"the topic is being taken over ({self.core.phase.value}): try again")
-
-    async def drained(self) -> None:
-        """Return when the topic is closed or lost."""
-        if self.core.phase in (Phase.DEPOSED, Phase.CLOSED):
-            return
-        if self._draining is None:
-            self._draining = asyncio.get_running_loop().create_future()
-        await asyncio.shield(self._draining)
 
     # --- events and effects
     # ----------------------------------------------------------------------------------------------
@@ -181,7 +137,7 @@ class TopicRunner:
                     if (sink := self.sinks.get(answer.session)) is not None:
                         sink.answered(answer)
             case LastAddConfirmed():
-                self._confirm(effect.position)
+                self.progress.moved(effect.position)
             case _ if isinstance(effect, ASKS):
                 self._asks.perform(effect)
             case AnswerOpen():
@@ -207,7 +163,7 @@ class TopicRunner:
             case Served():
                 self.trace.mark("E", handled=0)
                 self.trace.finish(name, self.owner_epoch)
-                self._confirm(effect.log_end)
+                self.progress.moved(effect.log_end)
             case SnapshotTaken():
                 logger.debug("topic %s: snapshot %d at %s", name, effect.number, effect.position)
             case LedgerFailed():
@@ -226,9 +182,7 @@ class TopicRunner:
                 raise InvariantViolated(f"nobody performs {type(effect).__name__}")
 
     def _send(self, effect: SendAdds) -> None:
-        if effect.ledger_id not in self._written:
-            self._written.append(effect.ledger_id)
-            self.parts.routes.add(effect.ledger_id, self.post)
+        self.parts.routes.add(effect.ledger_id, self.post)
         serving = self.core.serving
         writer = serving.log.chain.writer if serving is not None else None
         if writer is not None and effect.ledger_id == writer.ledger_id:
@@ -236,23 +190,14 @@ class TopicRunner:
                 self.cache.put(effect.ledger_id, add.entry_id, add.parts)
         self.parts.links.send(effect)
 
-    def _confirm(self, position: Position) -> None:
-        waiting = self._confirmed[1]
-        self._confirmed = (position, [])
-        for waiter in waiting:
-            if not waiter.done():
-                waiter.set_result(None)
-
     def _fire(self, key: str) -> None:
-        if self.core.phase not in (Phase.DEPOSED, Phase.CLOSED):
+        if not self.progress.ended:
             self.post(TimerFired(key))
 
     def _finish(self) -> None:
         self._asks.cancel()
-        self.parts.routes.remove(self._written)
-        self._confirm(self.confirmed)
-        if self._draining is not None and not self._draining.done():
-            self._draining.set_result(None)
+        self.parts.routes.remove(self.post)
+        self.progress.changed()
         self._finished(self)
 
     def assigned(self) -> None:

@@ -1,0 +1,66 @@
+"""How far a topic's readers may go, and who waits for it to go further, to serve, or to end."""
+
+import asyncio
+
+from oncelog.core.errors import NotOwner, TopicLoading
+from oncelog.core.ids import BEFORE_ALL, Position
+from oncelog.core.topic import Phase, Topic
+
+_ENDED = (Phase.DEPOSED, Phase.CLOSED)
+
+
+class TopicProgress:
+    """Told by the topic's runner; looked at by readers and whoever unloads."""
+
+    def __init__(self, core: Topic) -> None:
+        self._core = core
+        #: the last position that is confirmed
+        self.confirmed: Position = BEFORE_ALL
+        self._waiting: list[asyncio.Future[None]] = []
+
+    @property
+    def ended(self) -> bool:
+        return self._core.phase in _ENDED
+
+    def moved(self, confirmed: Position) -> None:
+        self.confirmed = confirmed
+        self.changed()
+
+    def changed(self) -> None:
+        """Something happened that somebody may wait for."""
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def until_serving(self) -> None:
+        """Raises NotOwner once this process has lost the topic."""
+        while self._core.phase is not Phase.SERVING:
+            self._require_owned()
+            await self._change()
+
+    async def until_after(self, position: Position) -> None:
+        """Wait until something behind `position` is confirmed. Raises NotOwner."""
+        while self.confirmed <= position or self._core.phase is not Phase.SERVING:
+            self._require_owned()
+            await self._change()
+
+    async def until_ended(self) -> None:
+        """Wait until the topic is closed or lost."""
+        while not self.ended:
+            await self._change()
+
+    def require_serving(self) -> None:
+        """Raises TopicLoading or NotOwner unless the topic is served here now."""
+        self._require_owned()
+        if self._core.phase is not Phase.SERVING:
+            raise TopicLoading(f"the topic is being taken over ({self._core.phase.value}): try again")
+
+    def _require_owned(self) -> None:
+        if self.ended:
+            raise NotOwner("this process does not own the topic any more: look it up again")
+
+    async def _change(self) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        await waiter
