@@ -38,6 +38,7 @@ from oncelog.core.serving import DeleteLedgers, LinkWanted, Serving, ServingOut,
 from oncelog.core.sessions import ConfirmOwnership
 from oncelog.core.takeover import (
     CursorRecordWritten,
+    Marked,
     TakenOver,
     Takeover,
     TakeoverEffect,
