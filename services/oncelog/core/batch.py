@@ -103,6 +103,8 @@ def decode_ids(header: BatchHeader, deltas: Buffer) -> Sequence[int]:
     disagree."""
     if header.dense:
         return range(header.first, header.last + 1)
+    if not deltas:
+        raise InvalidBatch("the id deltas are cut off", field="sequence_ids")
     if max(deltas) < 128:  # one byte each, the common case: a running sum at C speed
         steps = [header.first, *(d + 1 for d in bytes(deltas))]
     else:
@@ -112,6 +114,8 @@ def decode_ids(header: BatchHeader, deltas: Buffer) -> Sequence[int]:
             value |= (byte & 127) << shift
             if byte & 128:
                 shift += 7
+                if shift > 63:  # no id needs more; without the bound, hostile bytes grow one number for ever
+                    raise InvalidBatch("an id delta is longer than an id", field="sequence_ids")
             else:
                 steps.append(value + 1)
                 value = shift = 0

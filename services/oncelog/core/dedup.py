@@ -1,4 +1,4 @@
-"""Judging a batch (design section 4, rule 5): what is new, what is known, what must be refused.
+"""Judging a batch: what is new, what is known, what must be refused.
 
 Two layers. `state` is the fold of the durable log. `pending` lies on top and holds only what was handed to the ledger
 and is not durable yet: accepted marks, runs in flight, grants in flight. A failed write drops the whole upper layer,
@@ -8,8 +8,8 @@ order, so the upper layer drains from its front.
     first > accepted mark         new (contiguous: exactly the next, else SequenceGap)
     an id exactly in a run        duplicate, or joins its write in flight
     an id below the runs          contiguous: duplicate, position unknown; monotonic: below the mark, not verified
-    an id between, never stored   StaleSequence for the whole batch (hazard 9: ranges call these duplicates and lose
-    them) a known prefix, then new ids  stored verbatim with skip_first = the prefix's length
+    an id between, never stored   StaleSequence for the whole batch: tests on ranges call it a duplicate, and lose it
+    a known prefix, then new ids  stored verbatim with skip_first = the prefix's length
 """
 
 from bisect import bisect_left, bisect_right
@@ -102,7 +102,7 @@ class DedupTable:
     # -----------------------------------------------------------------------------------------------------
 
     def producer_id_of(self, name: str) -> ProducerId | None:
-        return self.state.names.get(name) or self._pending_names.get(name)
+        return self.state.names.get(name, self._pending_names.get(name))
 
     def knows(self, producer_id: ProducerId) -> bool:
         return producer_id in self.state.producers or producer_id in self._pending
@@ -307,6 +307,8 @@ def _parts_of(indexes: Sequence[int], run: Run) -> list[Part]:
 
 def _indexes(ids: Sequence[int], run: Run) -> Sequence[int] | NeedIds | None:
     """Where in the run each id stands; None when one of them is in a hole."""
+    if len(ids) > run.count:
+        return None
     if run.dense:
         if isinstance(ids, range):
             return range(ids[0] - run.first, ids[-1] - run.first + 1)

@@ -167,16 +167,16 @@ class SnapshotReader:
             return
         if manifest.is_base:
             state = DedupState()
-            self.base = manifest
         elif self.state is not None and self.manifest is not None and manifest.previous == self.manifest.number:
             state = self.state
         else:
             return
+        if len(state.producers.keys() | {producer.producer_id for producer in producers}) != manifest.producers_count:
+            return
         state.restore(producers)
         state.position = manifest.position
         state.next_index = manifest.next_index
-        if len(state.producers) != manifest.producers_count:
-            counted = f"{manifest.producers_count} producers and holds {len(state.producers)}"
-            raise CorruptEntry(f"snapshot {manifest.number} names {counted}")
+        if manifest.is_base:
+            self.base = manifest
         self.state = state
         self.manifest = manifest

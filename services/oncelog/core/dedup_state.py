@@ -23,7 +23,7 @@ from oncelog.core.ids import BEFORE_ALL, NO_SEQUENCE, NOT_DEDUPLICATED, Generati
 #: Stored batches remembered per producer. The SDK keeps at most as many in flight, so a resend is always answered
 #: exactly.
 RUNS_MAX = 64
-#: Id deltas longer than this are not kept in memory; the entry is read when they are asked for.
+#: Id deltas longer than this are not kept in memory once they are durable; the entry is read when they are asked for.
 RUN_DELTAS_BYTES_MAX = 8192
 
 
@@ -45,12 +45,15 @@ class Run(NamedTuple):
     def dense(self) -> bool:
         return self.count == self.last - self.first + 1
 
+    def without_long_deltas(self) -> "Run":
+        long = self.deltas is not None and len(self.deltas) > RUN_DELTAS_BYTES_MAX
+        return self._replace(deltas=None) if long else self
+
 
 def run_of(batch: BatchHeader, deltas: Buffer, *, position: Position, above: SequenceId, skip: int) -> Run | None:
     """Return the run of a batch's ids above the mark `above`, without its first `skip`; None when nothing is left."""
     if skip == 0 and batch.first > above:
-        kept = bytes(deltas) if len(deltas) <= RUN_DELTAS_BYTES_MAX else None
-        return Run(batch.first, batch.last, batch.count, position, 0, kept)
+        return Run(batch.first, batch.last, batch.count, position, 0, bytes(deltas))
     ids = decode_ids(batch, deltas)
     start = max(skip, bisect_right(ids, above))
     if start >= len(ids):
@@ -107,7 +110,10 @@ class DedupState:
         body = body_of(data)
         if header.kind == EntryKind.MESSAGES:
             batch = peek_batch(body)
-            self.fold_messages(header, batch, deltas_of(batch, body))
+            deltas = deltas_of(batch, body)
+            if len(deltas) != batch.ids_bytes:
+                raise CorruptEntry(f"entry {header.position} is cut inside its id deltas")
+            self.fold_messages(header, batch, deltas)
         elif header.kind == EntryKind.PRODUCER_OPENED:
             self.fold_opened(header, decode_opened(body))
         else:
@@ -122,7 +128,7 @@ class DedupState:
             raise CorruptEntry(f"entry {header.position} is of producer {batch.producer_id}, which was never granted")
         run = run_of(batch, deltas, position=header.position, above=producer.persisted, skip=header.skip_first)
         if run is not None:
-            producer.remember(run)
+            producer.remember(run.without_long_deltas())
         producer.last_activity_ms = header.append_time_ms
         self.dirty[batch.producer_id] = None
 

@@ -155,5 +155,8 @@ def decode_opened(body: Buffer) -> ProducerOpened:
     topic_id, pid, generation, mode, _zero, persisted, name_bytes = _OPENED.unpack_from(body)
     if len(body) != _OPENED.size + name_bytes or mode not in (1, 2):
         raise CorruptEntry("a ProducerOpened body contradicts its lengths or mode")
-    name = bytes(body[_OPENED.size :]).decode()
+    try:
+        name = bytes(body[_OPENED.size :]).decode()
+    except UnicodeDecodeError as error:
+        raise CorruptEntry("the name in a ProducerOpened body is not UTF-8") from error
     return ProducerOpened(TopicId(topic_id.hex()), name, pid, generation, SequenceMode(mode), persisted)
