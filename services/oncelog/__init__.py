@@ -1,1 +1,69 @@
-"""Oncelog: a replicated log for messages in which every message takes effect once."""
+"""Oncelog: a replicated log for messages in which every message takes effect once.
+
+    client = await oncelog.connect("oncelog://127.0.0.1:6650")      # asyncio
+    client = oncelog.Client("oncelog://127.0.0.1:6650")             # the same, synchronous
+
+    producer = await client.create_producer("flights", producer_name="importer")
+    result = await producer.send(b"...", sequence_id=42)
+    reader = await client.create_reader("flights", start=oncelog.EARLIEST)
+    async for message in reader: ...
+
+The names are loaded when first used: the cluster's own processes import this package too, and need no SDK.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from oncelog.core import errors
+from oncelog.core.message_id import EARLIEST, LATEST, MessageId
+
+if TYPE_CHECKING:
+    from oncelog.client.client import AsyncClient, connect
+    from oncelog.client.messages import Message, MessageBatch
+    from oncelog.client.producer import AsyncProducer
+    from oncelog.client.reader import AsyncReader
+    from oncelog.client.results import BatchResult, SendResult
+    from oncelog.client.sync import Client, Producer, Reader
+
+#: {name: module that has it}
+_LAZY = {
+    "AsyncClient": "oncelog.client.client",
+    "AsyncProducer": "oncelog.client.producer",
+    "AsyncReader": "oncelog.client.reader",
+    "BatchResult": "oncelog.client.results",
+    "Client": "oncelog.client.sync",
+    "Message": "oncelog.client.messages",
+    "MessageBatch": "oncelog.client.messages",
+    "Producer": "oncelog.client.sync",
+    "Reader": "oncelog.client.sync",
+    "SendResult": "oncelog.client.results",
+    "connect": "oncelog.client.client",
+}
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "AsyncClient",
+    "AsyncProducer",
+    "AsyncReader",
+    "BatchResult",
+    "Client",
+    "Message",
+    "MessageBatch",
+    "MessageId",
+    "Producer",
+    "Reader",
+    "SendResult",
+    "connect",
+    "errors",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'oncelog' has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

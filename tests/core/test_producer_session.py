@@ -25,6 +25,7 @@ from oncelog.core.producer_session import (
     State,
 )
 from oncelog.core.session_opening import (
+    BATCH_OVERHEAD_BYTES,
     EndSession,
     LookUp,
     OwnerFound,
@@ -162,10 +163,11 @@ def test_a_batch_over_the_owners_limit_is_refused_here() -> None:
     """The limit of the grant; nothing is sent, the producer goes on."""
     producer = opened()
     producer.message_bytes_max = 100
-    (refused,) = producer.handle(ready(1, value=b"x" * 100))
+    assert sent_requests(producer.handle(ready(0, value=b"x" * 100))) == [0]
+    (refused,) = producer.handle(ready(1, value=b"x" * (100 + BATCH_OVERHEAD_BYTES)))
     assert isinstance(refused, Fail)
     assert isinstance(refused.error, MessageTooLarge)
-    assert refused.error.details["limit"] == 100
+    assert refused.error.details["limit"] == 100 + BATCH_OVERHEAD_BYTES
     assert sent_requests(producer.handle(ready(2))) == [2]
 
 

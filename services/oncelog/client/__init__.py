@@ -1,1 +1,1 @@
-"""The SDK: asyncio first, a sync face over it."""
+"""The SDK: what applications import, by way of `import oncelog`. asyncio first; `sync` is the same for threads."""

@@ -21,7 +21,7 @@
     │   ├── ProducerFenced        a newer instance has the name; final for this producer
     │   ├── ProducerExpired       its state is gone; final for this producer
     │   ├── ModeMismatch          the name is bound to the other sequence mode
-    │   ├── ProducerClosed · ClientClosed
+    │   ├── ProducerClosed · ReaderClosed · ClientClosed
     │   ├── NotFound · TopicNotFound · NamespaceNotFound
     │   ├── Conflict              another write came first; read again and decide
     │   ├── Unauthenticated · PermissionDenied
@@ -162,6 +162,10 @@ class ModeMismatch(Fatal):
 
 class ProducerClosed(Fatal):
     """The producer was closed."""
+
+
+class ReaderClosed(Fatal):
+    """The reader was closed."""
 
 
 class ClientClosed(Fatal):

@@ -116,6 +116,12 @@ class PendingBatches:
         """Whether some pending batch ever reached the wire. The oldest is always sent first."""
         return any(batch.sent for batch in self._batches.values())
 
+    @property
+    def window_closed(self) -> bool:
+        """Whether one more batch would only wait."""
+        full = self.in_flight_count >= self._in_flight_count_max or self.in_flight_bytes >= self._in_flight_bytes_max
+        return full or bool(self._unsent)
+
     def get(self, request: int) -> PendingBatch | None:
         return self._batches.get(request)
 

@@ -1,0 +1,158 @@
+"""The asyncio client: one for a process is enough; it holds the connections that its producers and readers share."""
+
+from datetime import datetime
+from types import TracebackType
+from typing import Literal, Self, TypeVar
+
+import grpc
+
+from oncelog.client.addresses import parse_url
+from oncelog.client.network import Network
+from oncelog.client.producer import AsyncProducer
+from oncelog.client.reader import AsyncReader, last_message_id
+from oncelog.client.sender import ProducerOptions
+from oncelog.core.batch import Compression
+from oncelog.core.entry import SequenceMode
+from oncelog.core.errors import InvalidArgument
+from oncelog.core.message_id import EARLIEST, MessageId
+from oncelog.core.names import check_producer_name, parse_topic
+from oncelog.core.opening import OnConflict
+from oncelog.core.producer_numbers import check_initial
+from oncelog.core.session_opening import MESSAGE_BYTES_MAX, ProducerSettings
+
+BATCH_BYTES_MAX = 262_144
+PENDING_BYTES_MAX = 67_108_864
+OPERATION_TIMEOUT_S = 30.0
+#: Below the bound that the session itself keeps, so that waiting for room is what people meet, and no error.
+_PENDING_SLACK_BYTES = 1024 * 1024
+
+KeyT = TypeVar("KeyT")
+ChoiceT = TypeVar("ChoiceT")
+
+_MODES: dict[str, SequenceMode] = {"monotonic": SequenceMode.MONOTONIC, "contiguous": SequenceMode.CONTIGUOUS}
+_CONFLICTS: dict[str, OnConflict] = {"fence": OnConflict.FENCE, "refuse": OnConflict.REFUSE}
+_COMPRESSIONS: dict[str | None, Compression] = {None: Compression.NONE, "zlib": Compression.ZLIB}
+
+
+class AsyncClient:
+    """Made by `connect`. operation_timeout: seconds that opening a producer or a reader may take; None: for ever."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        credentials: grpc.ChannelCredentials | None = None,
+        operation_timeout: float | None = OPERATION_TIMEOUT_S,
+    ) -> None:
+        self._network = Network(parse_url(url), credentials)
+        self._timeout_ms = None if operation_timeout is None else int(operation_timeout * 1000)
+        self._producers: list[AsyncProducer] = []
+        self._readers: list[AsyncReader] = []
+
+    async def create_producer(
+        self,
+        topic: str,
+        *,
+        producer_name: str | None = None,
+        initial_sequence_id: int | None = None,
+        sequence_mode: Literal["monotonic", "contiguous"] = "monotonic",
+        on_conflict: Literal["fence", "refuse"] = "fence",
+        send_timeout: float | None = None,
+        compression: Literal["zlib"] | None = None,
+        batch_bytes_max: int = BATCH_BYTES_MAX,
+        pending_bytes_max: int = PENDING_BYTES_MAX,
+    ) -> AsyncProducer:
+        """Open a producer, fencing every older instance of its name; a missing topic is created where that is allowed.
+
+        topic: `flights` is short for public/default/flights. producer_name None: a unique one is assigned.
+        initial_sequence_id: with automatic ids, the last used: the first sent is one above; -1 gives 0; None goes on
+        where the log ends. sequence_mode: "contiguous" ids leave no holes. on_conflict "refuse": ProducerBusy while
+        another instance is connected. send_timeout: seconds, then DeadlineExceeded; None: for ever.
+        batch_bytes_max: values of one batch. pending_bytes_max: what may be given and not answered yet.
+
+        Raises InvalidName, InvalidArgument, TopicNotFound, ModeMismatch, ProducerBusy, SequenceGap (contiguous with an
+        initial_sequence_id behind a gap), DeadlineExceeded after operation_timeout, ClientClosed.
+        """
+        self._network.check_open()
+        name = parse_topic(topic)
+        check_initial(initial_sequence_id)
+        _check_between("batch_bytes_max", batch_bytes_max, 1, MESSAGE_BYTES_MAX)
+        _check_between("pending_bytes_max", pending_bytes_max, 1, 1 << 40)
+        if send_timeout is not None and not send_timeout > 0:
+            raise InvalidArgument("send_timeout is a number of seconds above 0, or None", field="send_timeout")
+        settings = ProducerSettings(
+            name=None if producer_name is None else check_producer_name(producer_name),
+            mode=_choice("sequence_mode", _MODES, sequence_mode),
+            on_conflict=_choice("on_conflict", _CONFLICTS, on_conflict),
+            initial_sequence_id=initial_sequence_id,
+            send_timeout_ms=None if send_timeout is None else max(1, int(send_timeout * 1000)),
+            pending_bytes_max=pending_bytes_max + _PENDING_SLACK_BYTES,
+        )
+        packing = _choice("compression", _COMPRESSIONS, compression)
+        producer = AsyncProducer(
+            name, ProducerOptions(settings, packing, batch_bytes_max, pending_bytes_max), self._network
+        )
+        self._producers = [each for each in self._producers if each.failure is None]
+        self._producers.append(producer)
+        await producer.open(self._timeout_ms)
+        return producer
+
+    async def create_reader(
+        self, topic: str, *, start: MessageId | datetime = EARLIEST, inclusive: bool = False
+    ) -> AsyncReader:
+        """Open a reader at EARLIEST, LATEST, a message id (behind it, or with it if `inclusive`), or a point in time.
+
+        LATEST, exclusive: only messages stored from now on. A datetime: the first entry appended at or after it.
+        Raises InvalidName, InvalidArgument (an id of another topic), TopicNotFound, DeadlineExceeded, ClientClosed.
+        """
+        self._network.check_open()
+        reader = AsyncReader(parse_topic(topic), self._network, timeout_ms=self._timeout_ms)
+        self._readers = [each for each in self._readers if not each.closed]
+        self._readers.append(reader)
+        await reader.open(start, inclusive=inclusive)
+        return reader
+
+    async def last_message_id(self, topic: str) -> MessageId | None:
+        """The id of the topic's last message, None when it holds none."""
+        return await last_message_id(self._network, parse_topic(topic), timeout_ms=self._timeout_ms)
+
+    async def close(self) -> None:
+        """End everything at once: close or flush producers first, where their results matter."""
+        for producer in self._producers:
+            await producer.close(flush=False)
+        for reader in self._readers:
+            await reader.close()
+        await self._network.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+async def connect(
+    url: str,
+    *,
+    credentials: grpc.ChannelCredentials | None = None,
+    operation_timeout: float | None = OPERATION_TIMEOUT_S,
+) -> AsyncClient:
+    """A client of the cluster whose metadata services are at `oncelog://host:port[,host:port]`.
+
+    Nothing is asked yet: a cluster that is not there shows when a producer or reader is opened.
+    """
+    return AsyncClient(url, credentials=credentials, operation_timeout=operation_timeout)
+
+
+def _choice(field: str, choices: dict[KeyT, ChoiceT], given: KeyT) -> ChoiceT:
+    if given not in choices:
+        names = ", ".join(repr(name) for name in choices)
+        raise InvalidArgument(f"{field} is one of {names}, not {given!r}", field=field)
+    return choices[given]
+
+
+def _check_between(field: str, value: int, least: int, most: int) -> None:
+    if isinstance(value, bool) or not least <= value <= most:
+        raise InvalidArgument(f"{field} is {least} to {most}, not {value!r}", field=field, limit=most)

@@ -1,0 +1,72 @@
+"""Who serves a topic: asked of the metadata services, any of which answers."""
+
+from typing import NamedTuple
+
+import grpc
+
+from oncelog.core.errors import InvalidArgument, OncelogError, ServiceUnavailable, WrongCluster
+from oncelog.core.ids import OwnerEpoch, TopicId
+from oncelog.core.names import TopicName
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.metadata_codec import LOOKUP
+from oncelog.wire.metadata_pb2 import LookupAnswer, LookupRequest
+
+LOOK_UP_TIMEOUT_MS = 3_000
+
+
+class Route(NamedTuple):
+    """address: the owner's host:port. owner_epoch: of the ownership that this answer saw."""
+
+    topic_id: TopicId
+    address: str
+    owner_epoch: OwnerEpoch
+
+
+class Lookup:
+    """Asks one metadata service after the other, beginning with the one that answered last."""
+
+    def __init__(self, addresses: tuple[str, ...], credentials: grpc.ChannelCredentials | None) -> None:
+        self._addresses = list(addresses)
+        self._credentials = credentials
+        self._channels: dict[str, Channel] = {}
+        #: of the first answer; another cluster behind one of the addresses would mix two logs
+        self._cluster_id: str | None = None
+
+    async def find(self, topic: TopicName, *, create: bool = True, owner_epoch: OwnerEpoch = OwnerEpoch(0)) -> Route:
+        """Where `topic` is served, placing and (if `create`) creating it when need be; never older than owner_epoch.
+
+        Raises the services' fatal error, or the last retriable one once all were asked.
+        """
+        request = LookupRequest(topic=str(topic), create_if_missing=create, owner_epoch_seen=owner_epoch)
+        failure: OncelogError = ServiceUnavailable("no metadata service is known")
+        for address in list(self._addresses):
+            try:
+                answer = await self._channel(address).call(LOOKUP, request, timeout_ms=LOOK_UP_TIMEOUT_MS)
+            except OncelogError as error:
+                if not error.retriable:
+                    raise
+                failure = error
+                self._addresses.remove(address)
+                self._addresses.append(address)
+                continue
+            return self._route(topic, answer)
+        raise failure
+
+    def _route(self, topic: TopicName, answer: LookupAnswer) -> Route:
+        self._cluster_id = self._cluster_id or answer.cluster_id
+        if answer.cluster_id != self._cluster_id:
+            raise WrongCluster(f"{self._addresses[0]} belongs to cluster {answer.cluster_id}, not {self._cluster_id}")
+        if answer.partitions:
+            message = f"{topic} has {answer.partitions} parts: name one, {topic}-partition-N"
+            raise InvalidArgument(message, field="topic", limit=answer.partitions)
+        return Route(TopicId(answer.topic_id), answer.owner_address, OwnerEpoch(answer.owner_epoch))
+
+    def _channel(self, address: str) -> Channel:
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = self._channels[address] = Channel(address, credentials=self._credentials)
+        return channel
+
+    async def close(self) -> None:
+        for channel in self._channels.values():
+            await channel.close()

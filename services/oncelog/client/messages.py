@@ -1,0 +1,201 @@
+"""What a reader gives: batches of columns, and single messages as views of them.
+
+A batch is one entry of the log, as one producer sent it. Its values are slices of the bytes that came over the network;
+nothing is copied or built before it is asked for.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from oncelog.client.results import TopicPlace
+from oncelog.core.batch import BatchHeader, Buffer, Checksum, decode_ids, deltas_of, payload_of, peek_batch
+from oncelog.core.columns import Columns, Values, decode_columns, expand_payload
+from oncelog.core.entry import EntryHeader, EntryKind, body_of, decode_entry, peek_header
+from oncelog.core.errors import CorruptEntry, InvalidBatch
+from oncelog.core.message_id import MessageId
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NO_PROPERTIES: Mapping[str, str] = {}
+
+
+class Stored(NamedTuple):
+    """One entry of messages as it was read; the bytes are checked."""
+
+    entry: EntryHeader
+    batch: BatchHeader
+    body: memoryview
+
+
+def open_entry(data: Buffer, checksum: Checksum) -> Stored:
+    """Check one entry of messages. Raises CorruptEntry when the bytes are not intact, or no such entry."""
+    peeked = peek_header(data)
+    entry = decode_entry(data, ledger_id=peeked.ledger_id, entry_id=peeked.entry_id, checksum=checksum)
+    body = body_of(data)
+    try:
+        batch = peek_batch(body)
+    except InvalidBatch as error:
+        raise CorruptEntry(f"entry {entry.position} holds no batch: {error}") from error
+    if entry.kind != EntryKind.MESSAGES or batch.bytes_total != len(body) or entry.skip_first > batch.count:
+        raise CorruptEntry(f"entry {entry.position} contradicts its batch")
+    return Stored(entry, batch, body)
+
+
+class MessageBatch:
+    """Consecutive messages of one producer, in columns of equal length.
+
+    values: slices of one buffer. keys, event_times_ms, properties: None where no message of the entry has one.
+    producer_name: None for messages stored without deduplication.
+    """
+
+    def __init__(self, stored: Stored, place: TopicPlace, producer_name: str | None, *, first_batch_index: int) -> None:
+        self.producer_name = producer_name
+        #: index in its entry of the batch's first message; what is before it is skipped, or not wanted
+        self.first_batch_index = max(first_batch_index, stored.entry.skip_first)
+        self._stored = stored
+        self._place = place
+        self._columns = self._decode(stored)
+        self._ids: Sequence[int] | None = None
+        self.values: Values = self._cut(self._columns.values)
+
+    @staticmethod
+    def _decode(stored: Stored) -> Columns:
+        try:
+            payload = expand_payload(stored.batch, payload_of(stored.batch, stored.body))
+            return decode_columns(payload, stored.batch.count)
+        except InvalidBatch as error:
+            raise CorruptEntry(f"entry {stored.entry.position} cannot be read: {error}") from error
+
+    def _cut(self, column: Values) -> Values:
+        return column[self.first_batch_index :] if self.first_batch_index else column
+
+    @property
+    def sequence_ids(self) -> Sequence[int]:
+        """A range when they are dense."""
+        if self._ids is None:
+            batch = self._stored.batch
+            self._ids = decode_ids(batch, deltas_of(batch, self._stored.body))[self.first_batch_index :]
+        return self._ids
+
+    @property
+    def first_index(self) -> int:
+        """Dense number in the topic of the first message; the others follow."""
+        entry = self._stored.entry
+        return entry.base_index + self.first_batch_index - entry.skip_first
+
+    @property
+    def producer_id(self) -> int:
+        return self._stored.batch.producer_id
+
+    @property
+    def publish_time_ms(self) -> int:
+        """The producer's clock, ms since 1970."""
+        return self._stored.batch.publish_time_ms
+
+    @property
+    def append_time_ms(self) -> int:
+        """The owner's clock, ms since 1970."""
+        return self._stored.entry.append_time_ms
+
+    @property
+    def keys(self) -> Sequence[bytes | None] | None:
+        keys = self._columns.keys
+        return None if keys is None else keys[self.first_batch_index :]
+
+    @property
+    def event_times_ms(self) -> Sequence[int | None] | None:
+        times = self._columns.event_times_ms
+        return None if times is None else times[self.first_batch_index :]
+
+    @property
+    def properties(self) -> Sequence[Mapping[str, str]] | None:
+        properties = self._columns.properties
+        return None if properties is None else properties[self.first_batch_index :]
+
+    def message_id(self, index: int) -> MessageId:
+        """Id of the index-th message of this batch."""
+        entry = self._stored.entry
+        batch_index = self.first_batch_index + range(len(self))[index]
+        return MessageId(self._place.topic_id, self._place.partition, entry.ledger_id, entry.entry_id, batch_index)
+
+    def after(self, count: int) -> "MessageBatch":
+        """The batch without its first `count` messages."""
+        first = self.first_batch_index + count
+        return MessageBatch(self._stored, self._place, self.producer_name, first_batch_index=first)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, index: int) -> "Message":
+        return Message(self, range(len(self))[index])
+
+    def __iter__(self) -> "Iterator[Message]":
+        for index in range(len(self.values)):
+            yield Message(self, index)
+
+
+class Message:
+    """One message; a view of its batch, which it keeps alive."""
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: MessageBatch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    @property
+    def value(self) -> bytes:
+        values, index = self._batch.values, self._index
+        return bytes(values.data[values.offsets[index] : values.offsets[index + 1]])
+
+    @property
+    def message_id(self) -> MessageId:
+        return self._batch.message_id(self._index)
+
+    @property
+    def sequence_id(self) -> int:
+        return self._batch.sequence_ids[self._index]
+
+    @property
+    def producer_name(self) -> str | None:
+        return self._batch.producer_name
+
+    @property
+    def index(self) -> int:
+        """Dense number of the message in its topic: 0, 1, 2 …"""
+        return self._batch.first_index + self._index
+
+    @property
+    def key(self) -> bytes | None:
+        keys = self._batch.keys
+        return None if keys is None else keys[self._index]
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        properties = self._batch.properties
+        return _NO_PROPERTIES if properties is None else properties[self._index]
+
+    @property
+    def publish_time_ms(self) -> int:
+        return self._batch.publish_time_ms
+
+    @property
+    def publish_time(self) -> datetime:
+        """In UTC, by the producer's clock."""
+        return _EPOCH + timedelta(milliseconds=self.publish_time_ms)
+
+    @property
+    def event_time_ms(self) -> int | None:
+        times = self._batch.event_times_ms
+        return None if times is None else times[self._index]
+
+    @property
+    def event_time(self) -> datetime | None:
+        """In UTC, as the producer gave it. Raises OverflowError beyond the years that datetime knows."""
+        time_ms = self.event_time_ms
+        return None if time_ms is None else _EPOCH + timedelta(milliseconds=time_ms)
+
+    def __repr__(self) -> str:
+        value = self.value
+        shown = value if len(value) <= 60 else value[:60] + b"..."
+        return f"Message({self.message_id}, producer={self.producer_name!r}, id={self.sequence_id}, value={shown!r})"

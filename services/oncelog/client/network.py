@@ -1,0 +1,66 @@
+"""What all producers and readers of one client share: look-ups, and one publish stream for each owner."""
+
+import asyncio
+
+import grpc
+
+from oncelog.client.background import Background
+from oncelog.client.lookup import Lookup, Route
+from oncelog.client.owner_connection import OwnerConnection
+from oncelog.core.errors import ClientClosed
+from oncelog.core.ids import OwnerEpoch
+from oncelog.core.names import TopicName
+from oncelog.rpc.channel import Channel
+
+
+class Network:
+    """Remembers the route of each topic until somebody finds it stale."""
+
+    def __init__(self, addresses: tuple[str, ...], credentials: grpc.ChannelCredentials | None) -> None:
+        self.background = Background()
+        self.closed = False
+        self._credentials = credentials
+        self._lookup = Lookup(addresses, credentials)
+        self._routes: dict[TopicName, Route] = {}
+        #: {address of an owner: the stream to it}
+        self._connections: dict[str, OwnerConnection] = {}
+
+    async def route(self, topic: TopicName, *, fresh: bool, owner_epoch: OwnerEpoch = OwnerEpoch(0)) -> Route:
+        """Where `topic` is served; a remembered answer only when not `fresh` and not older than owner_epoch."""
+        self.check_open()
+        route = self._routes.get(topic)
+        if route is None or fresh or route.owner_epoch < owner_epoch:
+            route = await self._lookup.find(topic, owner_epoch=owner_epoch)
+            self._routes[topic] = route
+        return route
+
+    async def find(self, topic: TopicName, *, create: bool) -> Route:
+        """Ask for the topic now, without remembering the answer. Raises TopicNotFound."""
+        self.check_open()
+        return await self._lookup.find(topic, create=create)
+
+    def channel(self, address: str) -> Channel:
+        """A new channel; whoever asked closes it."""
+        return Channel(address, credentials=self._credentials)
+
+    def connection(self, address: str) -> OwnerConnection:
+        """The one living publish stream to an owner, opened when there is none."""
+        self.check_open()
+        connection = self._connections.get(address)
+        if connection is None or not connection.alive:
+            connection = OwnerConnection(self.channel(address), self.background)
+            self._connections[address] = connection
+        return connection
+
+    def check_open(self) -> None:
+        if self.closed:
+            raise ClientClosed("the client was closed")
+
+    async def close(self) -> None:
+        self.closed = True
+        for connection in self._connections.values():
+            connection.close()
+        await self.background.close()
+        await self._lookup.close()
+        # One turn of the loop lets gRPC finish what the cancelled calls left behind.
+        await asyncio.sleep(0)

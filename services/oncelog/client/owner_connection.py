@@ -1,0 +1,213 @@
+"""One publish stream to one topic owner: it carries all producers of this client whose topics that owner serves.
+
+The writer sends whatever waits, up to about 256 KiB a frame; what arrives while a frame is being written goes with the
+next, so batches coalesce by load and no timer holds anything back. A stream that ends does not come back: every
+producer on it is told StreamLost, and looks its owner up again.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from oncelog.client.background import Background
+from oncelog.core.errors import OncelogError
+from oncelog.core.errors import SessionEnded as SessionEndedError
+from oncelog.core.ids import OwnerEpoch, SessionNumber
+from oncelog.core.producer_session import BatchesAnswered, Event, SessionEnded
+from oncelog.core.session_opening import OpenRefused, ProducerGranted, StreamLost
+from oncelog.rpc.channel import Channel, Stream
+from oncelog.rpc.frames import BLOBS_MAX
+from oncelog.rpc.options import FRAME_BYTES_TARGET
+from oncelog.rpc.owner_codec import PUBLISH, EndedSession, OpenGranted, OpenRequest, PublishFrame, ReceivedAnswers
+
+
+class SessionUser(Protocol):
+    """A producer as its connection sees it."""
+
+    def feed(self, event: Event) -> None: ...
+
+
+class _Asked(NamedTuple):
+    user: SessionUser
+    attempt: int
+
+
+class _Granted(NamedTuple):
+    user: SessionUser
+    attempt: int
+    owner_epoch: OwnerEpoch
+
+
+class _Outbox:
+    """What waits to be written, in order."""
+
+    def __init__(self) -> None:
+        self.opens: list[OpenRequest] = []
+        self.closes: list[SessionNumber] = []
+        self.batches: deque[tuple[SessionNumber, int, bytes]] = deque()
+        self.batches_bytes = 0
+
+    def add(self, session: SessionNumber, batches: tuple[tuple[int, bytes], ...]) -> None:
+        for request, data in batches:
+            self.batches.append((session, request, data))
+            self.batches_bytes += len(data)
+
+    def take(self) -> PublishFrame | None:
+        """The next frame, or None when nothing waits."""
+        if not (self.batches or self.opens or self.closes):
+            return None
+        sessions: list[SessionNumber] = []
+        requests: list[int] = []
+        blobs: list[bytes] = []
+        size_bytes = 0
+        while self.batches and len(blobs) < BLOBS_MAX:
+            session, request, data = self.batches[0]
+            if blobs and size_bytes + len(data) > FRAME_BYTES_TARGET:
+                break
+            self.batches.popleft()
+            size_bytes += len(data)
+            sessions.append(session)
+            requests.append(request)
+            blobs.append(data)
+        self.batches_bytes -= size_bytes
+        frame = PublishFrame(sessions, requests, blobs, self.opens, self.closes)
+        self.opens, self.closes = [], []
+        return frame
+
+
+class OwnerConnection:
+    """The stream, the sessions on it, and what waits to be written."""
+
+    def __init__(self, channel: Channel, background: Background) -> None:
+        self.address = channel.address
+        self.alive = True
+        self._channel = channel
+        self._stream: Stream[PublishFrame, ReceivedAnswers] = channel.stream(PUBLISH)
+        self._outbox = _Outbox()
+        self._wake = asyncio.Event()
+        #: {open id: who asked}
+        self._asked: dict[int, _Asked] = {}
+        self._sessions: dict[SessionNumber, _Granted] = {}
+        #: called once, when the writer has room again
+        self._room_wanted: list[Callable[[], None]] = []
+        self._last_open_id = 0
+        background.start(self._run(background), name=f"publish stream to {self.address}")
+
+    # --- what producers ask for ---------------------------------------------------------------------------------------
+
+    def open(self, request: OpenRequest, user: SessionUser, attempt: int) -> None:
+        """Ask for a session; ProducerGranted, OpenRefused or StreamLost comes back. open_id is filled in here."""
+        if not self.alive:
+            asyncio.get_running_loop().call_soon(user.feed, StreamLost(attempt))
+            return
+        self._last_open_id += 1
+        self._asked[self._last_open_id] = _Asked(user, attempt)
+        self._outbox.opens.append(request._replace(open_id=self._last_open_id))
+        self._wake.set()
+
+    def send(self, session: SessionNumber, batches: tuple[tuple[int, bytes], ...]) -> None:
+        if self.alive:
+            self._outbox.add(session, batches)
+            self._wake.set()
+
+    def end_session(self, session: SessionNumber) -> None:
+        if self.alive and self._sessions.pop(session, None) is not None:
+            self._outbox.closes.append(session)
+            self._wake.set()
+
+    @property
+    def has_room(self) -> bool:
+        """Less than one frame waits behind the one that is being written."""
+        return self._outbox.batches_bytes < FRAME_BYTES_TARGET
+
+    def when_room(self, callback: Callable[[], None]) -> None:
+        """Call back once, when less than a frame waits, or the stream is lost."""
+        self._room_wanted.append(callback)
+
+    # --- the stream ---------------------------------------------------------------------------------------------------
+
+    async def _run(self, background: Background) -> None:
+        writing = background.start(self._write(), name=f"publish writer to {self.address}")
+        try:
+            async for answers in self._stream:
+                self._dispatch(answers)
+        except OncelogError:
+            # Why it ended makes no difference: every producer looks its owner up and resends.
+            pass
+        finally:
+            writing.cancel()
+            self._lost()
+            await self._channel.close()
+
+    async def _write(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while (frame := self._outbox.take()) is not None:
+                try:
+                    await self._stream.write(frame)
+                except OncelogError:
+                    self._stream.cancel()  # the reading side sees the end and tells everybody
+                    return
+                if self.has_room:
+                    self._tell_room()
+
+    def _tell_room(self) -> None:
+        wanted, self._room_wanted = self._room_wanted, []
+        for callback in wanted:
+            callback()
+
+    def _dispatch(self, frame: ReceivedAnswers) -> None:
+        """Granted, denied, answers, ended: in this order, by the frame's contract."""
+        for granted in frame.granted:
+            self._granted(granted)
+        for denied in frame.denied:
+            asked = self._asked.pop(denied.open_id, None)
+            if asked is not None:
+                asked.user.feed(OpenRefused(asked.attempt, denied.error, denied.owner_epoch))
+        for session, answers in frame.answers.items():
+            holder = self._sessions.get(session)
+            if holder is not None:
+                holder.user.feed(BatchesAnswered(session, answers, holder.owner_epoch))
+        for ended in frame.ended:
+            self._ended(ended)
+
+    def _granted(self, granted: OpenGranted) -> None:
+        asked = self._asked.pop(granted.open_id, None)
+        if asked is None:
+            return
+        self._sessions[granted.session] = _Granted(asked.user, asked.attempt, granted.owner_epoch)
+        asked.user.feed(
+            ProducerGranted(
+                asked.attempt,
+                granted.session,
+                granted.producer_name,
+                granted.producer_id,
+                granted.generation,
+                granted.last_sequence_id,
+                granted.final,
+                granted.owner_epoch,
+                granted.message_bytes_max,
+            )
+        )
+
+    def _ended(self, ended: EndedSession) -> None:
+        holder = self._sessions.pop(ended.session, None)
+        if holder is not None:
+            error = ended.error or SessionEndedError("the owner ended the session")
+            holder.user.feed(SessionEnded(ended.session, error, ended.owner_epoch))
+
+    def close(self) -> None:
+        """End the stream, and with it every session on it."""
+        self._stream.cancel()
+
+    def _lost(self) -> None:
+        self.alive = False
+        holders = [(asked.user, asked.attempt) for asked in self._asked.values()]
+        holders += [(granted.user, granted.attempt) for granted in self._sessions.values()]
+        self._asked.clear()
+        self._sessions.clear()
+        for user, attempt in holders:
+            user.feed(StreamLost(attempt))
+        self._tell_room()

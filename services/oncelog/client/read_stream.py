@@ -1,0 +1,178 @@
+"""A reader's way through the log: one stream at a time, taken up again where the last entry was received.
+
+Entries wait here until the application takes them, at most `window_bytes` of them: that much is permitted to the owner
+in advance, and more as entries are taken. A stream that ends, or an owner below the highest epoch seen, is left, and
+the topic looked up again; a fatal error is kept for whoever reads.
+"""
+
+import asyncio
+from collections import deque
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from oncelog.client.backoff import Backoff
+from oncelog.client.messages import MessageBatch, Stored, open_entry
+from oncelog.client.network import Network
+from oncelog.client.results import TopicPlace
+from oncelog.core.errors import NotOwner, OncelogError, TopicNotFound
+from oncelog.core.ids import NOT_DEDUPLICATED, OwnerEpoch, ProducerId, TopicId
+from oncelog.core.message_id import NO_PARTITION
+from oncelog.core.names import TopicName
+from oncelog.rpc.channel import Stream
+from oncelog.rpc.reader_codec import (
+    READ,
+    ReadControl,
+    ReaderStart,
+    ReceivedEntries,
+    StartAt,
+    StartMessage,
+)
+
+WINDOW_BYTES = 4 * 1024 * 1024
+
+
+class _Arrived(NamedTuple):
+    stored: Stored
+    size_bytes: int
+    first_batch_index: int
+
+
+class ReadStream:
+    """Fetches ahead; `take` gives one entry after the other."""
+
+    def __init__(self, topic: TopicName, start: StartAt, network: Network, *, window_bytes: int = WINDOW_BYTES) -> None:
+        self.place = TopicPlace(TopicId(""), NO_PARTITION if topic.partition is None else topic.partition)
+        #: nothing can be read any more, for this reason
+        self.failure: OncelogError | None = None
+        #: everything that was in the log when the owner last spoke has arrived here
+        self.at_end = False
+        self._topic = topic
+        self._network = network
+        self._window_bytes = window_bytes
+        self._next_start = start
+        self._arrived: deque[_Arrived] = deque()
+        self._state = _StreamState()
+        self._task = network.background.start(self._run(), name=f"reader of {topic}")
+
+    # --- the application's side ---------------------------------------------------------------------------------------
+
+    def take(self) -> MessageBatch | None:
+        """The next batch, None when none is here. Raises CorruptEntry."""
+        while self._arrived:
+            stored, size_bytes, first_batch_index = self._arrived.popleft()
+            self._state.grant(size_bytes)
+            name = self._state.names.get(ProducerId(stored.batch.producer_id))
+            if stored.batch.producer_id == NOT_DEDUPLICATED:
+                name = None
+            batch = MessageBatch(stored, self.place, name, first_batch_index=first_batch_index)
+            if len(batch):
+                return batch
+        return None
+
+    async def arrival(self) -> None:
+        """Return when an entry is here, or the owner has told something; raises why nothing will come any more."""
+        if not self._arrived and self.failure is None:
+            self._state.news.clear()
+            await self._state.news.wait()
+        self._check()
+
+    def _check(self) -> None:
+        if self.failure is not None and not self._arrived:
+            raise self.failure
+
+    @property
+    def has_arrived(self) -> bool:
+        return bool(self._arrived)
+
+    def close(self, error: OncelogError) -> None:
+        self._task.cancel()
+        self._arrived.clear()
+        self._fail(error)
+
+    # --- the network's side -------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        backoff = Backoff()
+        while True:
+            try:
+                await self._read_stream()
+            except OncelogError as error:
+                if not error.retriable:
+                    self._fail(error)
+                    return
+            await backoff.pause()
+
+    async def _read_stream(self) -> None:
+        """One stream from its look-up to its end."""
+        state = self._state
+        route = await self._network.route(self._topic, fresh=True, owner_epoch=state.owner_epoch)
+        state.believe(route.owner_epoch)
+        if self.place.topic_id not in ("", route.topic_id):
+            raise TopicNotFound(f"{self._topic} was deleted and created anew: what this reader read of is gone")
+        self.place = self.place._replace(topic_id=route.topic_id)
+        async with self._network.channel(route.address) as channel:
+            stream = channel.stream(READ)
+            start = ReaderStart(str(self._topic), route.topic_id, self._next_start, state.owner_epoch)
+            permit_bytes = self._window_bytes - sum(arrived.size_bytes for arrived in self._arrived)
+            state.due_bytes = 0
+            await stream.write(ReadControl(start, max(permit_bytes, 1)))
+            granting = self._network.background.start(
+                state.grant_permits(stream, self._window_bytes // 4), name=f"permits of {self._topic}"
+            )
+            try:
+                async for frame in stream:
+                    state.believe(frame.owner_epoch)
+                    if frame.error is not None:
+                        raise frame.error
+                    self._receive(frame)
+            finally:
+                granting.cancel()
+
+    def _receive(self, frame: ReceivedEntries) -> None:
+        self._state.names.update(frame.names)
+        first_batch_index = frame.first_batch_index
+        for data in frame.entries:
+            stored = open_entry(data, crc32c)
+            self._arrived.append(_Arrived(stored, len(data), first_batch_index))
+            first_batch_index = 0
+            self._next_start = StartMessage(stored.entry.position, stored.batch.count - 1, inclusive=False)
+        self.at_end = frame.at_end
+        self._state.news.set()
+
+    def _fail(self, error: OncelogError) -> None:
+        self.failure = self.failure or error
+        self._state.news.set()
+
+
+class _StreamState:
+    """What outlives a stream: who may speak, the producers' names, and what was taken but not permitted again."""
+
+    def __init__(self) -> None:
+        self.owner_epoch = OwnerEpoch(0)
+        self.names: dict[ProducerId, str] = {}
+        self.news = asyncio.Event()
+        self.due_bytes = 0
+        self._granted = asyncio.Event()
+
+    def believe(self, owner_epoch: OwnerEpoch) -> None:
+        """Raises NotOwner for whoever is below the highest epoch seen (hazard 6)."""
+        if owner_epoch < self.owner_epoch:
+            raise NotOwner(f"an owner of epoch {owner_epoch} answered, {self.owner_epoch} was seen")
+        self.owner_epoch = owner_epoch
+
+    def grant(self, size_bytes: int) -> None:
+        self.due_bytes += size_bytes
+        self._granted.set()
+
+    async def grant_permits(self, stream: Stream[ReadControl, ReceivedEntries], at_least_bytes: int) -> None:
+        """Permit what was taken, in portions that are worth a message."""
+        while True:
+            await self._granted.wait()
+            self._granted.clear()
+            if self.due_bytes >= at_least_bytes:
+                due_bytes, self.due_bytes = self.due_bytes, 0
+                try:
+                    await stream.write(ReadControl(None, due_bytes))
+                except OncelogError:
+                    return  # the reading side sees why

@@ -1,0 +1,204 @@
+"""The asyncio reader: messages of one topic, in order, from any place, through takeovers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from oncelog.client.backoff import Backoff
+from oncelog.client.messages import Message, MessageBatch
+from oncelog.client.network import Network
+from oncelog.client.read_stream import ReadStream
+from oncelog.core.errors import DeadlineExceeded, InvalidArgument, OncelogError, ReaderClosed
+from oncelog.core.ids import EntryId, LedgerId
+from oncelog.core.message_id import EARLIEST, LATEST, NO_PARTITION, MessageId
+from oncelog.core.names import TopicName
+from oncelog.rpc.owner_codec import LAST_MESSAGE
+from oncelog.rpc.reader_codec import StartAt, StartEdge, StartMessage, StartTime
+from oncelog.wire.owner_pb2 import LastMessageRequest
+
+_CALL_TIMEOUT_MS = 5_000
+Place = tuple[int, int, int]
+
+
+async def last_message_id(network: Network, topic: TopicName, *, timeout_ms: int | None) -> MessageId | None:
+    """The id of the topic's last message, None when it holds none; asked of its owner, through takeovers.
+
+    Raises DeadlineExceeded with the last retriable reason, or the fatal error.
+    """
+    backoff = Backoff()
+    trouble: BaseException | None = None
+    partition = NO_PARTITION if topic.partition is None else topic.partition
+    try:
+        async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+            while True:
+                try:
+                    route = await network.route(topic, fresh=trouble is not None)
+                    request = LastMessageRequest(topic=str(topic), topic_id=route.topic_id)
+                    async with network.channel(route.address) as channel:
+                        answer = await channel.call(LAST_MESSAGE, request, timeout_ms=_CALL_TIMEOUT_MS)
+                except OncelogError as error:
+                    if not error.retriable:
+                        raise
+                    trouble = error
+                    await backoff.pause()
+                    continue
+                if not answer.present:
+                    return None
+                ledger_id, entry_id = LedgerId(answer.ledger_id), EntryId(answer.entry_id)
+                return MessageId(route.topic_id, partition, ledger_id, entry_id, answer.batch_index)
+    except TimeoutError as error:
+        raise DeadlineExceeded(f"the owner of {topic} did not answer in time: {trouble or error}") from trouble
+
+
+class AsyncReader:
+    """Reads one topic; made by `AsyncClient.create_reader`. Not for use from several threads, nor by two tasks at once.
+
+    Nothing is acknowledged: where to go on is the application's to keep, as a message id.
+    """
+
+    def __init__(self, topic: TopicName, network: Network, *, timeout_ms: int | None) -> None:
+        self.topic = str(topic)
+        self._topic = topic
+        self._network = network
+        self._timeout_ms = timeout_ms
+        self._stream: ReadStream | None = None
+        #: what is being handed out message by message, and the first of it not handed out yet
+        self._batch: MessageBatch | None = None
+        self._at = 0
+        #: everything up to here is handed out, or was not asked for; None: not known (a start by time)
+        self._after: Place | None = None
+
+    async def open(self, start: MessageId | datetime, *, inclusive: bool) -> None:
+        """Fix the start: LATEST is the last message that is there now, whatever happens to the connection later."""
+        at: StartAt
+        if isinstance(start, datetime):
+            at = StartTime(max(0, int(start.timestamp() * 1000)))
+        elif start == LATEST:
+            last = await last_message_id(self._network, self._topic, timeout_ms=self._timeout_ms)
+            at = self._start_at(EARLIEST if last is None else last, inclusive=inclusive)
+        else:
+            at = self._start_at(start, inclusive=inclusive)
+            await self._check_topic(start)
+        self._stream = ReadStream(self._topic, at, self._network)
+
+    def _start_at(self, start: MessageId, *, inclusive: bool) -> StartAt:
+        self._after = (start.ledger_id, start.entry_id, start.batch_index - inclusive)
+        if start == EARLIEST:
+            return StartEdge.EARLIEST
+        return StartMessage(start.position, start.batch_index, inclusive)
+
+    async def _check_topic(self, start: MessageId) -> None:
+        """Hazard 3: a place in another topic, or in an earlier one of the same name, means nothing here."""
+        partition = NO_PARTITION if self._topic.partition is None else self._topic.partition
+        route = await self._network.route(self._topic, fresh=False)
+        if start.topic_id and (start.topic_id != route.topic_id or start.partition != partition):
+            raise InvalidArgument(f"message id {start} is of another topic than {self.topic}", field="start")
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    async def read_next(self, *, timeout: float | None = None) -> Message:
+        """The next message, waiting for one. timeout: seconds, then DeadlineExceeded; None: for ever."""
+        batch, at = self._batch, self._at
+        if batch is None or at >= len(batch):
+            batch, at = await self._fetch(timeout), 0
+            self._batch = batch
+        self._at = at + 1
+        return Message(batch, at)
+
+    async def read_batch(self, *, timeout: float | None = None) -> MessageBatch:
+        """All messages of the next entry (or what read_next left of one), waiting for it; the fastest way."""
+        batch = self.take_local()
+        if batch is None:
+            batch = await self._fetch(timeout)
+            self._batch, self._at = batch, len(batch)
+        return batch
+
+    def take_local(self) -> MessageBatch | None:
+        """What read_next left of a batch, or a batch that is here already; None when there is neither. Never waits."""
+        batch, at = self._batch, self._at
+        if batch is not None and at < len(batch):
+            self._at = len(batch)
+            return batch.after(at) if at else batch
+        batch = self._open_stream.take()
+        if batch is not None:
+            self._handed_out()
+            self._batch, self._at = batch, len(batch)
+        return batch
+
+    async def has_message_available(self) -> bool:
+        """Whether a message that is stored now was not handed out yet."""
+        stream = self._open_stream
+        while True:
+            if self._batch is not None and self._at < len(self._batch):
+                return True
+            batch = stream.take()
+            if batch is not None:
+                self._handed_out()
+                self._batch, self._at = batch, 0
+            elif self._after is None and self._batch is None and not stream.at_end:
+                await stream.arrival()
+            else:
+                break
+        if self._after is None and self._batch is None:
+            return False
+        self._handed_out()
+        last = await last_message_id(self._network, self._topic, timeout_ms=self._timeout_ms)
+        return last is not None and self._after is not None and _place(last) > self._after
+
+    async def _fetch(self, timeout: float | None) -> MessageBatch:
+        stream = self._open_stream
+        try:
+            async with asyncio.timeout(timeout):
+                while (batch := stream.take()) is None:
+                    await stream.arrival()
+        except TimeoutError as error:
+            raise DeadlineExceeded(f"no message on {self.topic} within {timeout} s") from error
+        self._handed_out()
+        return batch
+
+    def _handed_out(self) -> None:
+        """The current batch is done with: everything up to its end is behind the reader."""
+        if self._batch is not None and len(self._batch):
+            self._after = _place(self._batch.message_id(-1))
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be read any more."""
+        return self._stream is not None and self._stream.failure is not None
+
+    @property
+    def _open_stream(self) -> ReadStream:
+        if self._stream is None:
+            raise ReaderClosed("the reader is not open")
+        return self._stream
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self
+
+    async def __anext__(self) -> Message:
+        """Ends when the reader is closed; until then it waits for the next message."""
+        try:
+            return await self.read_next()
+        except ReaderClosed:
+            raise StopAsyncIteration from None
+
+    async def close(self) -> None:
+        """Whoever waits for a message gets ReaderClosed."""
+        if self._stream is not None:
+            self._stream.close(ReaderClosed("the reader was closed"))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _place(message_id: MessageId) -> Place:
+    return (message_id.ledger_id, message_id.entry_id, message_id.batch_index)

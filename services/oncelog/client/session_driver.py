@@ -1,0 +1,138 @@
+"""The shell of one producer session: performs the core's effects and brings their completions back as events."""
+
+import asyncio
+import random
+from collections import deque
+from typing import Protocol
+
+from crc32c import crc32c
+
+from oncelog.client.network import Network
+from oncelog.client.owner_connection import OwnerConnection
+from oncelog.client.results import TopicPlace
+from oncelog.core.errors import OncelogError
+from oncelog.core.ids import TopicId
+from oncelog.core.message_id import NO_PARTITION
+from oncelog.core.names import TopicName
+from oncelog.core.pending_batches import SendBatches
+from oncelog.core.producer_session import (
+    Complete,
+    Effect,
+    Event,
+    Fail,
+    FailProducer,
+    ProducerSession,
+    ReportOpen,
+)
+from oncelog.core.session_opening import (
+    EndSession,
+    LookUp,
+    LookUpFailed,
+    OpenProducer,
+    OpenRefused,
+    OwnerFound,
+    ProducerSettings,
+    StartTimer,
+    TimerFired,
+)
+from oncelog.rpc.owner_codec import OpenRequest
+
+
+class SessionNews(Protocol):
+    """What a session tells its producer."""
+
+    def opened(self, report: ReportOpen) -> None: ...
+    def completed(self, effect: Complete) -> None: ...
+    def failed(self, effect: Fail) -> None: ...
+    def over(self, error: OncelogError) -> None: ...
+    def moved(self) -> None: ...
+
+
+class SessionDriver:
+    """One ProducerSession on the network. Events are handled one after the other, also those raised by effects."""
+
+    def __init__(self, settings: ProducerSettings, topic: TopicName, network: Network, news: SessionNews) -> None:
+        self.core = ProducerSession(settings, crc32c)
+        self.place = TopicPlace(TopicId(""), NO_PARTITION if topic.partition is None else topic.partition)
+        #: the last reason why there is no session, for whoever gives up waiting
+        self.trouble: OncelogError | None = None
+        self._topic = topic
+        self._network = network
+        self._news = news
+        #: {attempt: the connection it asked on}; the latest alone, and the one before for what is late
+        self._routes: dict[int, OwnerConnection] = {}
+        self._events: deque[Event] = deque()
+        self._busy = False
+
+    @property
+    def connection(self) -> OwnerConnection | None:
+        """Where the current session is, or will be."""
+        return self._routes.get(self.core.opening.attempt)
+
+    def feed(self, event: Event) -> None:
+        """Handle an event and perform its effects; an event that comes up meanwhile is handled after them."""
+        if isinstance(event, OpenRefused):
+            self.trouble = event.error
+        self._events.append(event)
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._events:
+                for effect in self.core.handle(self._events.popleft()):
+                    self._perform(effect)
+        finally:
+            self._busy = False
+        self._news.moved()
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case SendBatches():
+                self._routes[effect.attempt].send(effect.session, effect.batches)
+            case Complete():
+                self._news.completed(effect)
+            case Fail():
+                self._news.failed(effect)
+            case ReportOpen():
+                self._news.opened(effect)
+            case FailProducer():
+                self._news.over(effect.error)
+            case LookUp():
+                self._network.background.start(self._look_up(effect), name=f"look-up of {self._topic}")
+            case OpenProducer():
+                self._open(effect)
+            case EndSession():
+                if (connection := self._routes.get(effect.attempt)) is not None:
+                    connection.end_session(effect.session)
+            case StartTimer():
+                share = random.uniform(0.5, 1.0) if effect.jitter else 1.0
+                loop = asyncio.get_running_loop()
+                loop.call_later(effect.after_ms * share / 1000, self.feed, TimerFired(effect.key))
+
+    async def _look_up(self, effect: LookUp) -> None:
+        try:
+            route = await self._network.route(self._topic, fresh=effect.fresh, owner_epoch=effect.owner_epoch)
+            connection = self._network.connection(route.address)
+        except OncelogError as error:
+            self.trouble = error
+            self.feed(LookUpFailed(effect.attempt, error))
+            return
+        for attempt in [attempt for attempt in self._routes if attempt < effect.attempt - 3]:
+            del self._routes[attempt]
+        self._routes[effect.attempt] = connection
+        self.place = self.place._replace(topic_id=route.topic_id)
+        self.feed(OwnerFound(effect.attempt, route.owner_epoch))
+
+    def _open(self, effect: OpenProducer) -> None:
+        request = OpenRequest(
+            0,
+            str(self._topic),
+            self.place.topic_id,
+            effect.name,
+            effect.mode,
+            effect.on_conflict,
+            effect.resume,
+            effect.present,
+            effect.owner_epoch,
+        )
+        self._routes[effect.attempt].open(request, self, effect.attempt)

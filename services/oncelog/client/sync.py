@@ -1,0 +1,193 @@
+"""The synchronous face: the same client, producer and reader for code without an event loop.
+
+There are no twins: a method here is its asyncio original, wrapped by `_waiting` (run it there, wait here). May be used
+from several threads.
+"""
+
+import concurrent.futures
+from collections.abc import Callable, Coroutine, Iterator
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+
+import grpc
+
+from oncelog.client.client import OPERATION_TIMEOUT_S, AsyncClient, connect
+from oncelog.client.messages import Message, MessageBatch
+from oncelog.client.portal import Portal
+from oncelog.client.producer import AsyncProducer
+from oncelog.client.reader import AsyncReader
+from oncelog.client.results import SendResult
+from oncelog.core.errors import OncelogError, ReaderClosed
+
+P = ParamSpec("P")
+ResultT = TypeVar("ResultT")
+InnerT = TypeVar("InnerT")
+FaceT = TypeVar("FaceT", bound="_Face[Any]")
+NewInnerT = TypeVar("NewInnerT")
+NewFaceT = TypeVar("NewFaceT", bound="_Face[Any]")
+
+
+class _Face(Generic[InnerT]):
+    """One asyncio object and the loop it lives on."""
+
+    def __init__(self, inner: InnerT, portal: Portal) -> None:
+        self._inner = inner
+        self._portal = portal
+
+
+def _waiting(
+    method: Callable[Concatenate[InnerT, P], Coroutine[Any, Any, ResultT]],
+) -> Callable[Concatenate[_Face[InnerT], P], ResultT]:
+    """The method, waited for."""
+
+    @wraps(method)
+    def wait(self: _Face[InnerT], /, *args: P.args, **kwargs: P.kwargs) -> ResultT:
+        return self._portal.run(method(self._inner, *args, **kwargs))
+
+    return wait
+
+
+def _opening(
+    method: Callable[Concatenate[InnerT, P], Coroutine[Any, Any, NewInnerT]],
+    face_of: Callable[[NewInnerT, Portal], NewFaceT],
+) -> Callable[Concatenate[_Face[InnerT], P], NewFaceT]:
+    """The method, waited for, with its result behind a face."""
+
+    @wraps(method)
+    def open_face(self: _Face[InnerT], /, *args: P.args, **kwargs: P.kwargs) -> NewFaceT:
+        return face_of(self._portal.run(method(self._inner, *args, **kwargs)), self._portal)
+
+    return open_face
+
+
+class Producer(_Face[AsyncProducer]):
+    """See AsyncProducer."""
+
+    send = _waiting(AsyncProducer.send)
+    send_many = _waiting(AsyncProducer.send_many)
+    flush = _waiting(AsyncProducer.flush)
+    close = _waiting(AsyncProducer.close)
+
+    def send_nowait(self, *args: Any, **kwargs: Any) -> "concurrent.futures.Future[SendResult]":
+        """As `send`, without waiting here; what is given by one thread is stored in its order.
+
+        Never raises TooManyRequests: without room the message waits in line, so bound what you leave unanswered.
+        """
+        return self._portal.submit(self._inner.send(*args, **kwargs))
+
+    @property
+    def topic(self) -> str:
+        return self._inner.topic
+
+    @property
+    def producer_name(self) -> str:
+        return self._inner.producer_name
+
+    @property
+    def last_sequence_id(self) -> int:
+        return self._inner.last_sequence_id
+
+    @property
+    def failure(self) -> OncelogError | None:
+        return self._inner.failure
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close(flush=kind is None)
+
+
+class Reader(_Face[AsyncReader]):
+    """See AsyncReader. Messages cross threads a batch at a time, so reading one by one costs no more than iterating."""
+
+    close = _waiting(AsyncReader.close)
+
+    def __init__(self, inner: AsyncReader, portal: Portal) -> None:
+        super().__init__(inner, portal)
+        self._batch: MessageBatch | None = None
+        self._at = 0
+
+    @property
+    def topic(self) -> str:
+        return self._inner.topic
+
+    @property
+    def _has_rest(self) -> bool:
+        return self._batch is not None and self._at < len(self._batch)
+
+    def read_batch(self, *, timeout: float | None = None) -> MessageBatch:
+        """See AsyncReader.read_batch."""
+        batch, at, self._batch = self._batch, self._at, None
+        if batch is not None and at < len(batch):
+            return batch.after(at) if at else batch
+        return self._portal.run(self._inner.read_batch(timeout=timeout))
+
+    def read_next(self, *, timeout: float | None = None) -> Message:
+        """See AsyncReader.read_next."""
+        batch = self._batch
+        if batch is None or self._at >= len(batch):
+            batch = self.read_batch(timeout=timeout)
+            self._batch, self._at = batch, 0
+        self._at += 1
+        return Message(batch, self._at - 1)
+
+    def has_message_available(self) -> bool:
+        """See AsyncReader.has_message_available."""
+        return self._has_rest or self._portal.run(self._inner.has_message_available())
+
+    def __iter__(self) -> Iterator[Message]:
+        """Ends when the reader is closed; until then it waits for the next message."""
+        while True:
+            try:
+                yield self.read_next()
+            except ReaderClosed:
+                return
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Client(_Face[AsyncClient]):
+    """A client of the cluster whose metadata services are at `oncelog://host:port[,host:port]`. See AsyncClient."""
+
+    create_producer = _opening(AsyncClient.create_producer, Producer)
+    create_reader = _opening(AsyncClient.create_reader, Reader)
+    last_message_id = _waiting(AsyncClient.last_message_id)
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        credentials: grpc.ChannelCredentials | None = None,
+        operation_timeout: float | None = OPERATION_TIMEOUT_S,
+    ) -> None:
+        portal = Portal()
+        try:
+            inner = portal.run(connect(url, credentials=credentials, operation_timeout=operation_timeout))
+        except BaseException:
+            portal.stop()
+            raise
+        super().__init__(inner, portal)
+
+    def close(self) -> None:
+        """End everything at once, the thread too; see AsyncClient.close. Closing twice is no error."""
+        if self._portal.alive:
+            self._portal.run(self._inner.close())
+            self._portal.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
