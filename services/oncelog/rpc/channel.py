@@ -30,8 +30,8 @@ from oncelog.rpc.methods import (
 from oncelog.rpc.options import FRAME_BYTES_MAX, channel_options
 from oncelog.rpc.status import error_from_call
 
-RequestOutT = TypeVar("RequestOutT")
-AnswerInT = TypeVar("AnswerInT")
+RequestOutT = TypeVar("RequestOutT", contravariant=True)
+AnswerInT = TypeVar("AnswerInT", covariant=True)
 
 _FAILURES = (grpc.aio.AioRpcError, grpc.aio.InternalError, grpc.aio.UsageError, asyncio.InvalidStateError)
 

@@ -44,8 +44,8 @@ _GONE = (grpc.aio.InternalError, grpc.aio.UsageError, asyncio.InvalidStateError)
 #: Status messages are for people; the whole error travels beside them.
 _STATUS_CHARACTERS_MAX = 200
 
-RequestInT = TypeVar("RequestInT")
-AnswerOutT = TypeVar("AnswerOutT")
+RequestInT = TypeVar("RequestInT", covariant=True)
+AnswerOutT = TypeVar("AnswerOutT", contravariant=True)
 
 
 class ServerStream(Generic[RequestInT, AnswerOutT]):
