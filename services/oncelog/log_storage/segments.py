@@ -62,7 +62,7 @@ RECORD_BYTES_MAX = 64 * 1024 * 1024
 _SCAN_BYTES = 4 * 1024 * 1024
 _JOIN_BYTES_MAX = 4096  # copying less than a page costs less than an element of the write's vector
 
-Body = bytes | memoryview
+Body = bytes | bytearray | memoryview
 
 
 #: The kind that only the segment itself knows.

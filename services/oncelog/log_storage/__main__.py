@@ -1,0 +1,30 @@
+"""`python -m oncelog.log_storage`: one storage node."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from oncelog.log_storage.storage_process import StorageProcess
+from oncelog.runtime.logs import set_up_logs
+from oncelog.runtime.process import run
+from oncelog.runtime.settings import LogStorageSettings, load
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="oncelog.log_storage", description="Store ledgers in one directory.")
+    parser.add_argument("--data", dest="data_directory", type=Path, help="the node's own directory")
+    parser.add_argument("--zookeeper", dest="zookeeper_hosts", help="host:port[,host:port…]")
+    parser.add_argument("--host", dest="listen_host", help="address to listen on")
+    parser.add_argument("--port", dest="grpc_port", type=int, help="gRPC port; 0: a free one")
+    parser.add_argument("--health-port", type=int, help="port of /livez, /readyz and /metrics; 0: a free one")
+    parser.add_argument("--advertised-host", help="the name under which others reach this node")
+    parser.add_argument("--segment-bytes", type=int, help="size of the files that entries are stored in")
+    arguments = vars(parser.parse_args())
+    settings = load(LogStorageSettings, os.environ, **arguments)
+    set_up_logs(settings.log_level)
+    return run(StorageProcess(settings).run, drain_timeout_ms=settings.drain_timeout_ms)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

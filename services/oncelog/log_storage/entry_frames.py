@@ -1,0 +1,131 @@
+"""What a read sends: entries fetched from the disk off the event loop, one frame ahead of the client, heads cut.
+
+Rules: an entry whose bytes do not verify is named unreadable, never missing; the entries beside it are sent. A head is
+the beginning of an entry of messages: the owner's header, the batch header and the id deltas. Other kinds are sent
+whole, for they are small and replay needs all of them. The whole record is verified before it is cut.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from concurrent.futures import Executor
+from typing import NamedTuple
+
+from oncelog.core.batch import HEADER_BYTES as BATCH_HEADER_BYTES
+from oncelog.core.batch import Buffer, peek_batch
+from oncelog.core.entry import HEADER_BYTES, EntryKind
+from oncelog.core.errors import CorruptEntry, InvalidBatch
+from oncelog.core.ids import EntryId
+from oncelog.core.storage_answers import AnswerRead
+from oncelog.log_storage.journal import Journal
+from oncelog.log_storage.reader import RangePlan, SegmentReader
+from oncelog.rpc.options import FRAME_BYTES_TARGET
+from oncelog.rpc.storage_codec import ReadFrame
+
+#: Read at once for heads, of which little is sent.
+HEADS_BYTES = 4 * 1024 * 1024
+
+
+class Fetched(NamedTuple):
+    """What the disk gave for some consecutive entries."""
+
+    entry_ids: list[EntryId]
+    entries: list[Buffer]
+    unreadable: list[EntryId]
+
+
+class EntryFrames:
+    """Makes the frames of one look-up."""
+
+    def __init__(self, journal: Journal, executor: Executor, *, heads_only: bool) -> None:
+        self._journal = journal
+        self._executor = executor
+        self._heads_only = heads_only
+
+    async def frames(self, answer: AnswerRead, bytes_max: int | None) -> AsyncGenerator[ReadFrame, None]:
+        """At least one frame; the ids ascend over them. bytes_max: stop when so many bytes are sent, after one."""
+        missing = list(answer.missing)
+        sent = 0
+        pending = self._fetch_from(answer, 0)
+        at = 0
+        while pending is not None:
+            fetched = await pending
+            at += len(fetched.entry_ids) + len(fetched.unreadable)
+            sent += sum(map(len, fetched.entries))
+            enough = bytes_max is not None and sent >= bytes_max
+            pending = None if enough else self._fetch_from(answer, at)
+            beyond = max((*fetched.entry_ids[-1:], *fetched.unreadable[-1:]))
+            before = [entry_id for entry_id in missing if entry_id < beyond] if missing else []
+            del missing[: len(before)]
+            yield _frame(answer, fetched, before)
+            if enough:
+                return
+        if missing or not answer.present:
+            yield _frame(answer, Fetched([], [], []), missing)
+
+    def _fetch_from(self, answer: AnswerRead, at: int) -> "asyncio.Future[Fetched] | None":
+        """Start to fetch what comes at `at` of the present ids; None: nothing more."""
+        present = answer.present
+        if at >= len(present):
+            return None
+        first = present[at]
+        run = 1
+        while at + run < len(present) and present[at + run] == first + run:
+            run += 1
+        plan = self._journal.plan_range(
+            ledger_id=answer.ledger_id,
+            first=first,
+            entries_max=run,
+            bytes_max=HEADS_BYTES if self._heads_only else FRAME_BYTES_TARGET,
+        )
+        loop = asyncio.get_running_loop()
+        return loop.run_in_executor(self._executor, _fetch, self._journal.reader, plan, self._heads_only)
+
+
+def _frame(answer: AnswerRead, fetched: Fetched, missing: Sequence[EntryId]) -> ReadFrame:
+    return ReadFrame(
+        answer.status,
+        fetched.entry_ids,
+        missing,
+        fetched.unreadable,
+        answer.last_entry,
+        answer.last_add_confirmed,
+        fetched.entries,
+    )
+
+
+def _fetch(reader: SegmentReader, plan: RangePlan, heads_only: bool) -> Fetched:
+    """On a thread. A plan without pieces: the entry went with its ledger since it was looked up."""
+    if not plan.pieces:
+        return Fetched([], [], [EntryId(plan.first)])
+    try:
+        found = reader.fetch(plan)
+    except CorruptEntry:
+        return _one_by_one(reader, plan, heads_only)
+    entries: list[Buffer] = [head_of(data) for _, data in found] if heads_only else [data for _, data in found]
+    return Fetched([EntryId(entry_id) for entry_id, _ in found], entries, [])
+
+
+def _one_by_one(reader: SegmentReader, plan: RangePlan, heads_only: bool) -> Fetched:
+    """Something in the run is damaged: find out what is not."""
+    fetched = Fetched([], [], [])
+    for entry_id, piece in enumerate(plan.pieces, plan.first):
+        try:
+            ((_, data),) = reader.fetch(RangePlan(plan.ledger_id, entry_id, [piece]))
+        except CorruptEntry:
+            fetched.unreadable.append(EntryId(entry_id))
+        else:
+            fetched.entry_ids.append(EntryId(entry_id))
+            fetched.entries.append(head_of(data) if heads_only else data)
+    return fetched
+
+
+def head_of(data: bytes) -> Buffer:
+    """The head of one entry; the whole entry where there is nothing to cut."""
+    if len(data) <= HEADER_BYTES + BATCH_HEADER_BYTES or data[2] != EntryKind.MESSAGES:
+        return data
+    view = memoryview(data)
+    try:
+        batch = peek_batch(view[HEADER_BYTES:])
+    except InvalidBatch:
+        return data
+    return view[: HEADER_BYTES + BATCH_HEADER_BYTES + batch.ids_bytes]

@@ -1,0 +1,38 @@
+"""The metrics of a storage node: plain integers of its parts, read when somebody asks."""
+
+from collections.abc import Iterable
+
+from oncelog.core.storage_answers import AppendStatus
+from oncelog.log_storage.node_runner import NodeRunner
+from oncelog.log_storage.space import FreeSpace
+from oncelog.runtime.telemetry import Reading, Telemetry
+
+
+def observe(telemetry: Telemetry, runner: NodeRunner, space: FreeSpace) -> None:
+    """Show the counts and levels of one node."""
+    counts = runner.counts
+
+    def answered() -> Iterable[Reading]:
+        return [Reading(counts.answered[status], {"status": status.name.lower()}) for status in AppendStatus]
+
+    telemetry.observe_count("storage_entries_received", "Entries received to be stored",
+                            lambda: [Reading(counts.entries_received)])  # fmt: skip
+    telemetry.observe_count("storage_bytes_received", "Bytes of entries received to be stored",
+                            lambda: [Reading(counts.bytes_received)])  # fmt: skip
+    telemetry.observe_count("storage_entries_answered", "Entries by what became of them", answered)
+    telemetry.observe_count("storage_groups_synced", "Groups of records made durable by one sync each",
+                            lambda: [Reading(counts.groups_synced)])  # fmt: skip
+    telemetry.observe_count("storage_fences", "Fences asked for", lambda: [Reading(counts.fences)])
+    telemetry.observe_count("storage_reads", "Reads asked for", lambda: [Reading(counts.reads)])
+    telemetry.observe_count("storage_bytes_read", "Bytes of entries and heads sent to readers",
+                            lambda: [Reading(counts.bytes_read)])  # fmt: skip
+    telemetry.observe_count("storage_entries_unreadable", "Entries asked for that are damaged here",
+                            lambda: [Reading(counts.entries_unreadable)])  # fmt: skip
+    telemetry.observe_count("storage_ledger_checks", "Ledger records read before a first add",
+                            lambda: [Reading(counts.checks)])  # fmt: skip
+    telemetry.observe_level("storage_queue_bytes", "Bytes received and not yet durable",
+                            lambda: [Reading(runner.journal.pending_bytes)])  # fmt: skip
+    telemetry.observe_level("storage_ledgers", "Ledgers with an entry here", lambda: [Reading(runner.ledger_count)])
+    telemetry.observe_level("storage_free_bytes", "Free space of the disk", lambda: [Reading(space.free_bytes)])
+    telemetry.observe_level("storage_read_only", "1 while ordinary adds are refused for want of space",
+                            lambda: [Reading(int(runner.read_only))])  # fmt: skip

@@ -1,0 +1,307 @@
+"""The shell of one storage node: one event loop drives the core; no await between an event and its effects.
+
+So the fence check, the mark that an entry is held and the record in the journal's queue are one step, and the journal
+gets its records in the order in which the core decided them.
+
+    frames, fences, reads --> core --Journal--> journal --Synced(lsn)--> core --> answers
+                                   --CheckLedger--> ledger record, read after a sync, until it is known --> core
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol, Self, assert_never
+
+from crc32c import crc32c
+
+from oncelog.core.entry import HEADER_BYTES, peek_header
+from oncelog.core.errors import CorruptEntry, InvariantViolated, JournalFailed, StoreUnavailable, TooManyRequests
+from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.core.storage_node import (
+    AnswerAppend,
+    AnswerFence,
+    AnswerRead,
+    AppendReceived,
+    AppendStatus,
+    CheckLedger,
+    FenceReceived,
+    JournalRecord,
+    LedgerChecked,
+    LedgerDeleted,
+    ReadOnlyChanged,
+    ReadReceived,
+    RecordKind,
+    StorageEvent,
+    StorageNode,
+    Synced,
+)
+from oncelog.core.storage_node import Journal as JournalEffect
+from oncelog.ledgers.backoff import Backoff
+from oncelog.log_storage.directory import StorageDirectory
+from oncelog.log_storage.index import LedgerIndex
+from oncelog.log_storage.journal import Journal
+from oncelog.log_storage.segment_writer import DiskCalls
+from oncelog.log_storage.segments import ENTRY_KINDS, Record
+from oncelog.log_storage.stored_headers import StoredHeaders
+from oncelog.rpc.storage_codec import ReceivedAppend
+
+logger = logging.getLogger(__name__)
+
+#: Fences and look-ups of reads that wait at the same time.
+CALLS_MAX = 1024
+_CRC_AT = slice(4, 8)
+
+#: The ledger's record after a sync; None: there is none. Raises StoreUnavailable, CorruptEntry.
+ReadLedger = Callable[[LedgerId], Awaitable[LedgerMetadata | None]]
+
+
+class AppendAsker(Protocol):
+    """Where the answers of one stream of adds go."""
+
+    def answered(self, ledger_id: LedgerId, entry_ids: list[EntryId], status: AppendStatus) -> None: ...
+
+
+@dataclass(slots=True)
+class NodeCounts:
+    """What this node did since its start, for metrics."""
+
+    entries_received: int = 0
+    bytes_received: int = 0
+    groups_synced: int = 0
+    fences: int = 0
+    reads: int = 0
+    bytes_read: int = 0
+    entries_unreadable: int = 0
+    checks: int = 0
+    #: {status: entries}
+    answered: dict[AppendStatus, int] = field(default_factory=lambda: dict.fromkeys(AppendStatus, 0))
+
+
+class NodeIndex:
+    """The core's view of what is held."""
+
+    def __init__(self, index: LedgerIndex) -> None:
+        self.entries = index
+        self.journal: Journal | None = None
+
+    def contains(self, ledger_id: LedgerId, entry_id: EntryId) -> bool:
+        return self.entries.contains(ledger_id, entry_id)
+
+    def last_entry(self, ledger_id: LedgerId) -> int | None:
+        return self.entries.last_entry(ledger_id)
+
+    def entry_crc(self, ledger_id: LedgerId, entry_id: EntryId) -> int | None:
+        """Reads the disk, at the rate of repeated adds: those of a recovery, and of no healthy writer."""
+        assert self.journal is not None
+        try:
+            data = self.journal.read(ledger_id=ledger_id, entry_id=entry_id)
+        except CorruptEntry as error:
+            logger.error("a damaged entry is stored anew", extra={"fields": {"reason": error.message}})
+            return None
+        return None if data is None or len(data) < HEADER_BYTES else int.from_bytes(data[_CRC_AT], "little")
+
+
+class NodeRunner:
+    """Made by `open`. All methods on the event loop."""
+
+    def __init__(self, incarnation: Incarnation, read_ledger: ReadLedger) -> None:
+        self.incarnation = incarnation
+        self.counts = NodeCounts()
+        self.index = NodeIndex(LedgerIndex())
+        self.read_only = False
+        self._core = StorageNode(incarnation, self.index, crc32c)
+        self._read_ledger = read_ledger
+        self._next_call = 0
+        self._appenders: dict[int, AppendAsker] = {}
+        self._calls: dict[int, asyncio.Future[AnswerFence | AnswerRead]] = {}
+        self._waiters: tuple[asyncio.Event, set[asyncio.Task[None]]] = (asyncio.Event(), set())
+
+    @classmethod
+    async def open(
+        cls,
+        directory: StorageDirectory,
+        read_ledger: ReadLedger,
+        *,
+        on_failed: Callable[[JournalFailed], None],
+        disk: DiskCalls | None = None,
+    ) -> Self:
+        """Replay the directory, make its end durable, and be ready for events.
+
+        on_failed: called once when the journal fails; the process must then end. Raises DamagedSegment, JournalFailed.
+        """
+        runner = cls(Incarnation(directory.identity.incarnation), read_ledger)
+        await asyncio.to_thread(runner._replay, directory)
+        try:
+            runner.index.journal = Journal(
+                directory,
+                runner.index.entries,
+                loop=asyncio.get_running_loop(),
+                on_synced=runner._synced,
+                on_failed=on_failed,
+                disk=disk,
+            )
+        except OSError as error:
+            raise JournalFailed(f"{directory.path}: its end cannot be made durable: {error}; check the disk") from error
+        return runner
+
+    def _replay(self, directory: StorageDirectory) -> None:
+        core, index = self._core, self.index.entries
+        with StoredHeaders(directory) as headers:
+            for record in directory.scan():
+                index.replay(record)
+                if record.kind in ENTRY_KINDS:
+                    recovery = record.kind is RecordKind.RECOVERY_ADD
+                    core.restore_entry(headers.read(record.location), recovery=recovery)
+                elif record.kind is RecordKind.FENCE:
+                    core.restore_fence(LedgerId(record.ledger_id))
+                elif record.kind is RecordKind.LEDGER_DELETED:
+                    core.restore_deletion(LedgerId(record.ledger_id))
+
+    @property
+    def journal(self) -> Journal:
+        assert self.index.journal is not None
+        return self.index.journal
+
+    @property
+    def ledger_count(self) -> int:
+        """Ledgers with an entry here."""
+        return sum(1 for _ in self.index.entries.ledgers())
+
+    async def close(self) -> None:
+        """Sync and vouch for everything, end the journal. Who still waits for an answer gets none."""
+        tasks = self._waiters[1]
+        for task in tasks:
+            task.cancel()
+        for answer in self._calls.values():
+            answer.cancel()
+        await self.journal.close()
+
+    # --- what the service asks ---------------------------------------------------------------------------------------
+
+    def open_appender(self, asker: AppendAsker) -> int:
+        """Returns the number under which its frames are appended."""
+        self._next_call += 1
+        self._appenders[self._next_call] = asker
+        return self._next_call
+
+    def close_appender(self, call: int) -> None:
+        """Its entries that are on their way stay on it; nobody is told."""
+        del self._appenders[call]
+
+    def append(self, call: int, frame: ReceivedAppend) -> None:
+        """Raises CorruptEntry when something in the frame is no entry at all; nothing of the frame is then kept."""
+        entries = [(peek_header(data), data) for data in frame.entries]
+        self.counts.entries_received += len(entries)
+        self.counts.bytes_received += sum(map(len, frame.entries))
+        self.handle(AppendReceived(call, frame.target, entries, frame.recovery))
+
+    async def until_room(self, queue_bytes_max: int) -> None:
+        """Wait until so few bytes wait for the disk: a stream is not read before."""
+        synced = self._waiters[0]
+        while self.journal.pending_bytes > queue_bytes_max:
+            synced.clear()
+            await synced.wait()
+
+    async def fence(self, target: Incarnation, ledger_id: LedgerId) -> AnswerFence:
+        """Returns once the fence is durable. Raises TooManyRequests."""
+        self.counts.fences += 1
+        answer = await self._ask(lambda call: FenceReceived(call, target, ledger_id))
+        assert isinstance(answer, AnswerFence)
+        return answer
+
+    async def look_up(
+        self, target: Incarnation, ledger_id: LedgerId, first: EntryId, count: int, *, fence: bool
+    ) -> AnswerRead:
+        """What is held of the ids; waits for what is on its way to the disk. Raises TooManyRequests."""
+        answer = await self._ask(lambda call: ReadReceived(call, target, ledger_id, first, count, fence))
+        assert isinstance(answer, AnswerRead)
+        return answer
+
+    async def _ask(self, event_of: Callable[[int], FenceReceived | ReadReceived]) -> AnswerFence | AnswerRead:
+        if len(self._calls) >= CALLS_MAX:
+            raise TooManyRequests(f"{CALLS_MAX} fences and reads wait already: try again")
+        self._next_call += 1
+        call = self._next_call
+        answer: asyncio.Future[AnswerFence | AnswerRead] = asyncio.get_running_loop().create_future()
+        self._calls[call] = answer
+        try:
+            self.handle(event_of(call))
+            return await answer
+        finally:
+            del self._calls[call]
+
+    def set_read_only(self, read_only: bool) -> None:
+        self.read_only = read_only
+        self.handle(ReadOnlyChanged(read_only))
+
+    # --- events and effects ------------------------------------------------------------------------------------------
+
+    def handle(self, event: StorageEvent) -> None:
+        """One step. Raises InvariantViolated, and JournalFailed once the journal has stopped."""
+        for effect in self._core.handle(event):
+            match effect:
+                case AnswerAppend():
+                    self._answer_append(effect)
+                case JournalEffect():
+                    self._write(effect.records)
+                case AnswerFence() | AnswerRead():
+                    answer = self._calls.get(effect.call)
+                    if answer is not None and not answer.done():
+                        answer.set_result(effect)
+                case CheckLedger():
+                    self._start_check(effect)
+                case LedgerDeleted():
+                    logger.info("ledger deleted", extra={"fields": {"ledger_id": effect.ledger_id}})
+                case _:
+                    assert_never(effect)
+
+    def _answer_append(self, effect: AnswerAppend) -> None:
+        self.counts.answered[effect.status] += len(effect.entry_ids)
+        asker = self._appenders.get(effect.call)
+        if asker is not None:
+            asker.answered(effect.ledger_id, effect.entry_ids, effect.status)
+
+    def _write(self, records: Iterable[JournalRecord]) -> None:
+        batch = [Record(kind, ledger_id, entry_id, data) for _, kind, ledger_id, entry_id, data in records]
+        last = self.journal.append_many(batch)
+        expected = max(record.lsn for record in records)
+        if last != expected:
+            raise InvariantViolated(f"the journal counts {last} records, the core {expected}")
+
+    def _synced(self, lsn: int) -> None:
+        self.counts.groups_synced += 1
+        self.handle(Synced(lsn))
+        self._waiters[0].set()
+
+    # --- the check ---------------------------------------------------------------------------------------------------
+
+    def _start_check(self, effect: CheckLedger) -> None:
+        self.counts.checks += 1
+        tasks = self._waiters[1]
+        task = asyncio.get_running_loop().create_task(self._check(effect))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+        task.add_done_callback(_report)
+
+    async def _check(self, effect: CheckLedger) -> None:
+        """Until the record is known the parked adds wait; the core bounds them."""
+        backoff = Backoff()
+        while True:
+            try:
+                metadata = await self._read_ledger(effect.ledger_id)
+            except (StoreUnavailable, CorruptEntry) as error:
+                fields = {"ledger_id": effect.ledger_id, "reason": error.message}
+                logger.warning("a ledger's record cannot be read yet", extra={"fields": fields})
+                await backoff.pause()
+            else:
+                self.handle(LedgerChecked(effect.ledger_id, effect.check, metadata))
+                return
+
+
+def _report(task: "asyncio.Task[None]") -> None:
+    """A check that fails would leave adds parked for ever: the loop's handler ends the process."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        context = {"message": "the check of a ledger failed", "exception": error, "task": task}
+        task.get_loop().call_exception_handler(context)

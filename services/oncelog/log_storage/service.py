@@ -1,0 +1,155 @@
+"""What the node's gRPC service does: streams of adds with coalesced answers, fences, reads.
+
+Rules: a stream is not read while too much waits for the disk, or too many of its answers for it, so that what a client
+can make this node keep is bounded. Answers that are ready go out together, one message at a time.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from oncelog.core.errors import InvalidArgument, TooManyRequests
+from oncelog.core.ids import EntryId, LedgerId
+from oncelog.core.storage_answers import READ_ENTRIES_MAX, AppendStatus, ReadStatus
+from oncelog.log_storage.entry_frames import EntryFrames
+from oncelog.log_storage.node_runner import NodeRunner
+from oncelog.rpc import storage_codec
+from oncelog.rpc.server import Server, ServerStream
+from oncelog.rpc.storage_codec import (
+    AppendAnswer,
+    FenceAnswer,
+    FenceRequest,
+    ReadFrame,
+    ReadRequest,
+    ReceivedAppend,
+)
+from oncelog.wire import storage_pb2 as pb
+
+#: Entries of one stream that wait for an answer, or whose answers wait for the client.
+UNANSWERED_ENTRIES_MAX = 65_536
+READS_MAX = 64
+#: Threads that wait for the disk; the kernel's cache serves most reads.
+READ_THREADS = 2
+
+Describe = Callable[[pb.DescribeRequest], Awaitable[pb.DescribeAnswer]]
+_AppendStream = ServerStream[ReceivedAppend, Sequence[AppendAnswer]]
+
+
+class StorageService:
+    """All calls of one node."""
+
+    def __init__(self, runner: NodeRunner, describe: Describe, *, queue_bytes_max: int) -> None:
+        self._runner = runner
+        self._describe = describe
+        self._queue_bytes_max = queue_bytes_max
+        self._reads = 0
+        self._executor = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
+
+    def add_to(self, server: Server) -> None:
+        server.stream(storage_codec.APPEND, self.append)
+        server.unary(storage_codec.FENCE, self.fence)
+        server.read(storage_codec.READ, self.read)
+        server.unary(storage_codec.DESCRIBE, self._describe)
+
+    def close(self) -> None:
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+    async def append(self, stream: _AppendStream) -> None:
+        """Serve one stream of adds; after the client's last frame, until everything is answered."""
+        answers = _Answers()
+        call = self._runner.open_appender(answers)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                writing = tasks.create_task(answers.write_to(stream))
+                async for frame in stream:
+                    answers.expect(len(frame.entries))
+                    self._runner.append(call, frame)
+                    await self._runner.until_room(self._queue_bytes_max)
+                    await answers.until_at_most(UNANSWERED_ENTRIES_MAX)
+                await answers.until_at_most(0)
+                writing.cancel()
+        finally:
+            self._runner.close_appender(call)
+
+    async def fence(self, request: FenceRequest) -> FenceAnswer:
+        answer = await self._runner.fence(request.target, request.ledger_id)
+        return FenceAnswer(answer.status, answer.last_entry, answer.last_add_confirmed)
+
+    async def read(self, request: ReadRequest) -> AsyncGenerator[ReadFrame, None]:
+        """Look up a part of the ids at a time; each part is answered before the next is looked up."""
+        if request.entries_max < 1:
+            raise InvalidArgument("a read asks for at least one entry", field="entries_max")
+        if self._reads >= READS_MAX:
+            yield ReadFrame(ReadStatus.TOO_MANY_REQUESTS)
+            return
+        self._reads += 1
+        self._runner.counts.reads += 1
+        try:
+            async for frame in self._frames(request):
+                yield frame
+        finally:
+            self._reads -= 1
+
+    async def _frames(self, request: ReadRequest) -> AsyncGenerator[ReadFrame, None]:
+        runner, counts = self._runner, self._runner.counts
+        entry_frames = EntryFrames(runner.journal, self._executor, heads_only=request.heads_only)
+        room = request.bytes_max or None
+        following: int = request.first_entry
+        beyond = following + request.entries_max
+        while following < beyond and (room is None or room > 0):
+            count = min(beyond - following, READ_ENTRIES_MAX)
+            try:
+                answer = await runner.look_up(
+                    request.target, request.ledger_id, EntryId(following), count, fence=request.fence
+                )
+            except TooManyRequests:
+                yield ReadFrame(ReadStatus.TOO_MANY_REQUESTS)
+                return
+            if answer.status is not ReadStatus.OK:
+                yield ReadFrame(answer.status)
+                return
+            async for frame in entry_frames.frames(answer, room):
+                size = sum(len(entry) for entry in frame.entries)
+                counts.bytes_read += size
+                counts.entries_unreadable += len(frame.unreadable_ids)
+                if room is not None:
+                    room -= size
+                yield frame
+            following += count
+
+
+class _Answers:
+    """The answers of one stream: what is ready goes out in one message."""
+
+    def __init__(self) -> None:
+        #: entries received whose answers are not written yet
+        self._unanswered = 0
+        self._ready: dict[tuple[LedgerId, AppendStatus], list[EntryId]] = {}
+        self._some_ready = asyncio.Event()
+        self._written = asyncio.Event()
+
+    def expect(self, entry_count: int) -> None:
+        self._unanswered += entry_count
+
+    def answered(self, ledger_id: LedgerId, entry_ids: list[EntryId], status: AppendStatus) -> None:
+        ready = self._ready.get((ledger_id, status))
+        if ready is None:
+            self._ready[ledger_id, status] = list(entry_ids)
+        else:
+            ready += entry_ids
+        self._some_ready.set()
+
+    async def until_at_most(self, entry_count: int) -> None:
+        """Wait until so few entries are without a written answer."""
+        while self._unanswered > entry_count:
+            self._written.clear()
+            await self._written.wait()
+
+    async def write_to(self, stream: _AppendStream) -> None:
+        while True:
+            await self._some_ready.wait()
+            self._some_ready.clear()
+            ready, self._ready = self._ready, {}
+            await stream.write([AppendAnswer(ledger_id, ids, status) for (ledger_id, status), ids in ready.items()])
+            self._unanswered -= sum(map(len, ready.values()))
+            self._written.set()

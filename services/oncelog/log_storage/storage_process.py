@@ -1,0 +1,138 @@
+"""One storage node process: its parts, started in order and stopped in the reverse.
+
+health -> ZooKeeper -> whose directory is it -> replay -> serve -> register -> say so
+SIGTERM: deregister -> end the calls -> sync, vouch, close
+the journal fails: end at once, for nothing can be known durable after it
+"""
+
+import asyncio
+import json
+import logging
+from contextlib import AsyncExitStack
+
+from oncelog.core.errors import JournalFailed
+from oncelog.core.ids import LedgerId
+from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.log_storage.directory import StorageDirectory
+from oncelog.log_storage.membership import Membership
+from oncelog.log_storage.node_metrics import observe
+from oncelog.log_storage.node_runner import NodeRunner, ReadLedger
+from oncelog.log_storage.service import StorageService
+from oncelog.log_storage.space import FreeSpace
+from oncelog.rpc.server import Server
+from oncelog.runtime.health import Health
+from oncelog.runtime.process import ExitCode, Shutdown, end_now
+from oncelog.runtime.settings import LogStorageSettings
+from oncelog.runtime.telemetry import Telemetry
+from oncelog.stores.cluster_store import ClusterStore
+from oncelog.stores.ledger_store import LedgerStore
+from oncelog.stores.registry import LiveStorageNode, Registry
+from oncelog.stores.store_session import StoreSession
+from oncelog.stores.zookeeper import ZooKeeperSession
+from oncelog.wire import storage_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+#: Streams of adds do not end by themselves; what is received is synced and answered within much less.
+STOP_GRACE_MS = 200
+
+
+class StorageProcess:
+    """`run` lives as long as the process."""
+
+    def __init__(self, settings: LogStorageSettings) -> None:
+        self._settings = settings
+        #: why this node gets no new work; None once it serves
+        self._unready: str | None = "starting"
+
+    async def run(self, shutdown: Shutdown) -> None:
+        settings = self._settings
+        async with AsyncExitStack() as stack:
+            telemetry = Telemetry.from_environment("log_storage", str(settings.data_directory))
+            stack.callback(telemetry.shut_down)
+            health = Health(telemetry.metrics_text)
+            health.ready_when("state", lambda: self._unready)
+            health_port = await health.start(host=settings.listen_host, port=settings.health_port)
+            stack.push_async_callback(health.stop)
+            session = await ZooKeeperSession.connect(
+                settings.zookeeper_hosts, session_timeout_ms=settings.session_timeout_ms
+            )
+            stack.push_async_callback(session.close)
+            directory = await self._open_directory(session, stack)
+            runner = await NodeRunner.open(directory, _ledger_reader(session), on_failed=_end)
+            stack.push_async_callback(runner.close)
+            space = FreeSpace(directory.free_bytes, runner, free_bytes_min=settings.free_bytes_min)
+            observe(telemetry, runner, space)
+            port = await self._serve(directory, runner, space, stack)
+
+            address = settings.address(port)
+            host = address.rpartition(":")[0]
+            live = LiveStorageNode(runner.incarnation, host, port, space.free_bytes, runner.read_only)
+            membership = Membership(Registry(session), live, address_is_chosen=bool(settings.grpc_port))
+            await membership.join()
+            async with asyncio.TaskGroup() as tasks:
+                lasting = (tasks.create_task(membership.keep()), tasks.create_task(space.watch(membership.tell)))
+                self._unready = None
+                _say_serving(address, settings.address(health_port), runner.incarnation)
+                await shutdown.wait()
+                self._unready = "draining"
+                for task in lasting:
+                    task.cancel()
+            await membership.leave()
+
+    async def _open_directory(self, session: StoreSession, stack: AsyncExitStack) -> StorageDirectory:
+        """Raises StorageDirectoryRefused, DamagedSegment; NotFound without a cluster."""
+        settings = self._settings
+        cluster = await ClusterStore(session).require()
+        directory = await asyncio.to_thread(
+            StorageDirectory.open, settings.data_directory, cluster.cluster_id, segment_bytes=settings.segment_bytes
+        )
+        stack.callback(directory.close)
+        return directory
+
+    async def _serve(
+        self, directory: StorageDirectory, runner: NodeRunner, space: FreeSpace, stack: AsyncExitStack
+    ) -> int:
+        """Returns the port."""
+        settings = self._settings
+        cluster_id = directory.identity.cluster_id
+
+        async def describe(_request: pb.DescribeRequest) -> pb.DescribeAnswer:
+            return pb.DescribeAnswer(
+                incarnation=runner.incarnation,
+                cluster_id=cluster_id,
+                ledger_count=runner.ledger_count,
+                stored_bytes=sum(directory.header(number).file_bytes for number in directory.segment_ids),
+                free_bytes=space.free_bytes,
+                read_only=runner.read_only,
+            )
+
+        service = StorageService(runner, describe, queue_bytes_max=settings.queue_bytes_max)
+        stack.callback(service.close)
+        server = Server(frame_bytes_max=settings.frame_bytes_max)
+        service.add_to(server)
+        port = await server.start(host=settings.listen_host, port=settings.grpc_port)
+        stack.push_async_callback(lambda: server.stop(grace_ms=STOP_GRACE_MS))
+        return port
+
+
+def _ledger_reader(session: StoreSession) -> ReadLedger:
+    ledgers = LedgerStore(session)
+
+    async def read_ledger(ledger_id: LedgerId) -> LedgerMetadata | None:
+        stored = await ledgers.read(ledger_id)
+        return None if stored is None else stored.value
+
+    return read_ledger
+
+
+def _end(error: JournalFailed) -> None:
+    logger.critical(error.message, extra={"fields": {"code": error.code}})
+    end_now(ExitCode.FAILED)
+
+
+def _say_serving(address: str, health: str, incarnation: str) -> None:
+    """One line for whoever started this process, one for the log."""
+    line = json.dumps({"serving": {"address": address, "health": health, "incarnation": incarnation}})
+    print(line, flush=True)
+    logger.info("this storage node serves", extra={"fields": {"address": address, "incarnation": incarnation}})
