@@ -4,12 +4,12 @@ The node of a namespace's policies is its existence; the folder of its topic nam
 so that a topic can be created exactly where the namespace exists.
 """
 
-from oncelog.core.errors import NamespaceNotFound, NotFound
+from oncelog.core.errors import Conflict, NamespaceNotFound, NotFound
 from oncelog.core.names import NamespaceName
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
 from oncelog.stores.policy_store import Policies, encode_policies
-from oncelog.stores.store_session import CreateStep, Step, StoreSession
+from oncelog.stores.store_session import CreateStep, DeleteStep, Step, StoreSession
 
 
 class NamespaceStore:
@@ -29,6 +29,29 @@ class NamespaceStore:
 
     async def exists(self, name: NamespaceName) -> bool:
         return await self._session.read(paths.namespace_policies(name)) is not None
+
+    async def delete_namespace(self, name: NamespaceName) -> None:
+        """Delete an empty namespace, whoever does it in the end.
+
+        Raises NamespaceNotFound when there was none at first, Conflict while it holds topics or traces of deleted ones.
+        """
+        await self.require(name)
+        while (node := await self._session.read(paths.namespace_policies(name))) is not None:
+            folder = await self._session.read(paths.namespace_names(name))
+            if folder is None:
+                continue  # another deletion came in between
+            steps: list[Step] = [
+                DeleteStep(paths.namespace_names(name), folder.version),
+                DeleteStep(paths.namespace_policies(name), node.version),
+            ]
+            if await self._session.transact(steps) is not WriteStatus.OK and await self._holds_names(name):
+                raise Conflict(f"namespace {name} is not empty: delete its topics first", namespace=str(name))
+
+    async def _holds_names(self, name: NamespaceName) -> bool:
+        try:
+            return bool(await self._session.children(paths.namespace_names(name)))
+        except NotFound:
+            return False
 
     async def tenants(self) -> list[str]:
         return await self._session.children(paths.NAMESPACES)

@@ -9,7 +9,7 @@ Rules
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, TypeVar
@@ -22,6 +22,7 @@ from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
 from oncelog.stores.json_record import FORMAT, decode_record, encode_record
 from oncelog.stores.store_session import Stored, StoreSession, Written, create_or_write
+from oncelog.stores.watch import PathsWatch
 
 T = TypeVar("T")
 
@@ -111,6 +112,20 @@ class PolicyStore:
         if topic_id is not None:
             layers.insert(0, ((await self.read(topic_id)).value, Source.TOPIC))
         return nearest(layers)
+
+    async def watch(self, namespace: NamespaceName, topic_id: TopicId) -> AsyncGenerator[EffectivePolicies, None]:
+        """What holds for a topic now, and again whenever one of the three levels changes or a change could be missed.
+
+        An item may equal the one before. Raises StoreUnavailable once the session is closed, CorruptEntry.
+        """
+        levels = {
+            _path(topic_id): Source.TOPIC,
+            _path(namespace): Source.NAMESPACE,
+            _path(CLUSTER): Source.CLUSTER,
+        }
+        async for nodes in PathsWatch(self._session, tuple(levels)):
+            found = [(path, source) for path, source in levels.items() if path in nodes]
+            yield nearest([(decode_policies(nodes[path].data), source) for path, source in found])
 
 
 def nearest(layers: list[tuple[Policies, Source]]) -> EffectivePolicies:

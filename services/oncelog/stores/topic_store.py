@@ -11,7 +11,7 @@ Rules
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
@@ -115,6 +115,16 @@ class TopicStore:
             steps += await self._deletion(paths.topic_policies(topic_id))
             steps.append(DeleteStep(paths.topic(topic_id), record.version))
             await self._session.transact(steps)
+
+    async def each(self) -> AsyncGenerator[TopicRecord, None]:
+        """The record of every topic, none older than this call. Raises StoreUnavailable, CorruptEntry."""
+        topic_ids = await self._session.children(paths.TOPICS)
+        for start in range(0, len(topic_ids), LISTING_READS_MAX):
+            some = topic_ids[start : start + LISTING_READS_MAX]
+            nodes = await asyncio.gather(*(self._session.read_unsynced(f"{paths.TOPICS}/{one}") for one in some))
+            for node in nodes:
+                if node is not None:
+                    yield decode_topic(node.data)
 
     async def topics(self, namespace: NamespaceName, *, deleted: bool = False) -> dict[str, NameRecord]:
         """{last element of the name: record} of the namespace, by name; with `deleted` the tombstones too.

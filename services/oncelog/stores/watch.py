@@ -94,6 +94,20 @@ class NodesWatch:
         return _Kept(await read(path, fired=watch.fire), watch)
 
 
+class PathsWatch(NodesWatch):
+    """The same for nodes anywhere, of which some may not exist: {path: node} of those that do."""
+
+    def __init__(self, session: StoreSession, paths: tuple[str, ...]) -> None:
+        super().__init__(session, "")
+        self._paths = paths
+
+    async def _refresh(self) -> dict[str, Znode]:
+        for path in self._paths:
+            if path not in self._nodes or self._nodes[path].fired:
+                self._nodes[path] = await self._keep(self._session.read, path)
+        return {path: kept.value for path, kept in self._nodes.items() if kept.value is not None}
+
+
 async def _wait(stale: asyncio.Event, session: StoreSession) -> None:
     """Until what was read is stale. A change of the session counts: with its end no watch fires any more."""
 

@@ -1,0 +1,93 @@
+"""Watching what holds for a topic, deleting namespaces, listing all topics: in memory and in a real ZooKeeper."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from oncelog.core.errors import Conflict, NamespaceNotFound, NotFound
+from oncelog.core.names import NamespaceName, parse_namespace, parse_topic
+from oncelog.stores.namespace_store import NamespaceStore
+from oncelog.stores.policy_store import CLUSTER, Effective, Policies, PolicyStore, Scope, Source
+from oncelog.stores.topic_store import TopicStore
+from tests.contract.store_backends import DEADLINE_S, Backend, new_cluster
+
+TOPIC = parse_topic("flights")
+DEFAULT = parse_namespace("default")
+
+pytestmark = pytest.mark.asyncio
+
+
+def switch(value: bool | None) -> Callable[[Policies], Policies]:
+    return lambda policies: replace(policies, deduplication=value)
+
+
+async def test_watch_tells_the_present_and_each_change_at_every_level(backend: Backend) -> None:
+    """A switch is thrown by somebody else, and the one who serves the topic must hear it."""
+    session, other = await new_cluster(backend), await backend.open()
+    topic_id = (await TopicStore(session).create(TOPIC)).name.value.topic_id
+    watch = PolicyStore(session).watch(DEFAULT, topic_id)
+    changes: list[tuple[Scope, bool | None, Effective[bool]]] = [
+        (CLUSTER, False, Effective(False, Source.CLUSTER)),
+        (DEFAULT, True, Effective(True, Source.NAMESPACE)),
+        (topic_id, False, Effective(False, Source.TOPIC)),
+        (topic_id, None, Effective(True, Source.NAMESPACE)),
+        (CLUSTER, True, Effective(True, Source.NAMESPACE)),
+        (DEFAULT, None, Effective(True, Source.CLUSTER)),
+    ]
+    async with asyncio.timeout(DEADLINE_S):
+        assert (await anext(watch)).deduplication == Effective(True, Source.DEFAULT)
+        for scope, value, expected in changes:
+            await PolicyStore(other).change(scope, switch(value))
+            assert (await anext(watch)).deduplication == expected
+    await watch.aclose()
+
+
+async def test_watch_misses_nothing_while_the_connection_is_away(backend: Backend) -> None:
+    """What was changed meanwhile is told after it, by a new session if need be."""
+    session, other = await new_cluster(backend), await backend.open()
+    topic_id = (await TopicStore(session).create(TOPIC)).name.value.topic_id
+    watch = PolicyStore(session).watch(DEFAULT, topic_id)
+    async with asyncio.timeout(DEADLINE_S):
+        await anext(watch)
+        await PolicyStore(other).change(topic_id, switch(False))
+        await backend.break_connection(session)
+        while (await anext(watch)).deduplication.value:
+            pass
+        await backend.expire(session)
+        await PolicyStore(other).change(topic_id, switch(True))
+        while not (await anext(watch)).deduplication.value:
+            pass
+    await watch.aclose()
+
+
+async def test_only_an_empty_namespace_is_deleted(backend: Backend) -> None:
+    """A topic in it would be out of reach, its name and its policies gone."""
+    session = await new_cluster(backend)
+    namespaces, orders = NamespaceStore(session), NamespaceName("public", "orders")
+    with pytest.raises(NamespaceNotFound):
+        await namespaces.delete_namespace(orders)
+    assert await namespaces.create_namespace(orders)
+    await TopicStore(session).create(parse_topic("public/orders/new"))
+    with pytest.raises(Conflict, match="not empty"):
+        await namespaces.delete_namespace(orders)
+    assert await namespaces.exists(orders)
+    empty = NamespaceName("public", "empty")
+    await namespaces.create_namespace(empty)
+    backend.lose_next_reply(session)
+    await namespaces.delete_namespace(empty)
+    assert not await namespaces.exists(empty)
+    with pytest.raises(NotFound):
+        await TopicStore(session).topics(empty)
+    assert await namespaces.create_namespace(empty)
+
+
+async def test_each_topic_of_all_namespaces_is_listed(backend: Backend) -> None:
+    """Whoever looks for the topics of a lost owner must not overlook one."""
+    session = await new_cluster(backend)
+    topics = TopicStore(session)
+    await NamespaceStore(session).create_namespace(NamespaceName("public", "orders"))
+    names = {f"public/{namespace}/t{number}" for namespace in ("default", "orders") for number in range(40)}
+    await asyncio.gather(*(topics.create(parse_topic(name)) for name in sorted(names)))
+    assert {record.name async for record in topics.each()} == names
