@@ -1,0 +1,11 @@
+"""The program `oncelog`, also `python -m oncelog.cli`."""
+
+from oncelog.cli.app import app
+
+
+def main() -> None:
+    app(prog_name="oncelog")
+
+
+if __name__ == "__main__":
+    main()

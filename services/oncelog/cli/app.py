@@ -1,0 +1,42 @@
+"""The tree of commands. Each command imports what it needs when it runs, so that --help and completion are fast."""
+
+from typing import Annotated
+
+import typer
+
+from oncelog.cli.failures import EXIT_CODES
+from oncelog.cli.standalone.command import standalone
+
+_HELP = f"""Oncelog: a replicated log in which every message takes effect once.
+
+Begin with `oncelog standalone`, which runs a whole cluster on this machine, then in another terminal:
+
+  oncelog produce greetings --from-file FILE --producer-name importer
+
+  oncelog read greetings --from earliest
+
+Where the cluster is: --url and --admin-url, or ONCELOG_URL and ONCELOG_ADMIN_URL.
+
+{EXIT_CODES}"""
+
+app = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"oncelog {version('oncelog')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Options of the program itself."""
+
+
+app.command()(standalone)

@@ -1,0 +1,67 @@
+"""What users see when a command fails: one sentence on standard error that says what to do next, and an exit code.
+
+0    done
+1    refused or failed: the same command fails again
+2    the command line is wrong
+4    not reached, or no answer in time: trying again is right
+70   a bug: please report it with its trace
+130  interrupted by Ctrl-C or SIGTERM; what was acknowledged is stored
+"""
+
+import traceback
+from collections.abc import Iterator
+from enum import IntEnum
+
+from rich.console import Console
+
+from oncelog.core import errors
+
+EXIT_CODES = "Exit codes: 0 done; 1 failed; 2 wrong usage; 4 cluster not reached, try again; 70 a bug; 130 interrupted."
+
+
+class Exit(IntEnum):
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    UNAVAILABLE = 4
+    BUG = 70
+    INTERRUPTED = 130
+
+
+#: What to do about an error whose own message does not say it.
+_ADVICE: dict[type[errors.OncelogError], str] = {
+    errors.ProducerFenced: "another instance has this name: stop one of them, or use another --producer-name",
+    errors.TopicNotFound: "create it: oncelog admin topics create TOPIC",
+    errors.NamespaceNotFound: "create it: oncelog admin namespaces create NAMESPACE",
+    errors.ModeMismatch: "this name was first used with the other sequence mode: use another --producer-name",
+    errors.StaleSequence: "the file is not the one that this producer has published: use another --producer-name",
+    errors.ServiceUnavailable: "is the cluster running, and is --url right? oncelog standalone starts one",
+    errors.DeadlineExceeded: "is the cluster running, and is --url right? --timeout waits longer",
+}
+
+
+def explain(error: BaseException, console: Console) -> Exit:
+    """Print why the command failed and what to do; returns the code to exit with."""
+    leaves = list(_leaves(error))
+    for leaf in leaves:
+        if isinstance(leaf, OSError) and leaf.filename is not None:
+            console.print(f"error: {leaf.strerror}: {leaf.filename}", markup=False, soft_wrap=True)
+        elif not isinstance(leaf, errors.OncelogError) or isinstance(leaf, errors.InvariantViolated):
+            console.print("a bug, please report it:\n" + "".join(traceback.format_exception(leaf)), markup=False)
+            return Exit.BUG
+        else:
+            console.print(f"error: {leaf} [{leaf.code}]", markup=False, soft_wrap=True)
+            advice = next((text for kind, text in _ADVICE.items() if isinstance(leaf, kind)), None)
+            if advice is not None:
+                console.print(f"  {advice}", markup=False, soft_wrap=True)
+    retriable = all(isinstance(leaf, errors.OncelogError) and leaf.retriable for leaf in leaves)
+    return Exit.UNAVAILABLE if retriable else Exit.FAILED
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors that a group is made of; task groups raise even a single one wrapped."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error

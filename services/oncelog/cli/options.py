@@ -1,0 +1,28 @@
+"""Options that several commands share: where the cluster is, and how to print."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+DEFAULT_URL = "oncelog://127.0.0.1:6650"
+DEFAULT_ADMIN_URL = "http://127.0.0.1:8080"
+
+
+class Output(StrEnum):
+    """For people, or for programs."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+UrlOption = Annotated[
+    str, typer.Option("--url", envvar="ONCELOG_URL", help="Metadata services, oncelog://host:port[,host:port…].")
+]
+AdminUrlOption = Annotated[
+    str, typer.Option("--admin-url", envvar="ONCELOG_ADMIN_URL", help="REST of a metadata service.")
+]
+OutputOption = Annotated[Output, typer.Option("-o", "--output", help="table: for people, json: for programs.")]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", min=0.1, help="Seconds to wait for the cluster before giving up.")
+]

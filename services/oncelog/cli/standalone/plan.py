@@ -1,0 +1,120 @@
+"""What a standalone cluster consists of: names, directories, quorums and the command line of each process.
+
+Rules
+- A directory serves one cluster: node N always gets storage-N, so a cluster that starts again finds its data.
+- Ports that clients type (`--port`, `--http-port`) belong to the metadata services, one above the other where there are
+  several; every other port is a free one, found through ZooKeeper.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+HOST = "127.0.0.1"
+#: Variables of the command line; the services refuse what is no setting of theirs.
+CLIENT_VARIABLES = ("ONCELOG_URL", "ONCELOG_ADMIN_URL")
+
+
+class Role(StrEnum):
+    ZOOKEEPER = "zookeeper"
+    METADATA = "metadata"
+    STORAGE = "storage"
+    OWNER = "owner"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A cluster as asked for. port, http_port: those of the first metadata service, 0: free ones."""
+
+    data: Path
+    storage_node_count: int = 3
+    owner_count: int = 2
+    metadata_count: int = 1
+    port: int = 6650
+    http_port: int = 8080
+
+    @property
+    def zookeeper_data(self) -> Path:
+        return self.data / "zookeeper"
+
+    @property
+    def status_path(self) -> Path:
+        return self.data / "standalone.json"
+
+    def log_path(self, name: str) -> Path:
+        return self.data / "logs" / f"{name}.log"
+
+
+@dataclass(frozen=True, slots=True)
+class ChildPlan:
+    """One process to run. command: its first item is an absolute path."""
+
+    name: str
+    role: Role
+    command: tuple[str, ...]
+
+
+def quorums(storage_node_count: int) -> tuple[int, int]:
+    """(write quorum, ack quorum): 3 and 2 where there are nodes for it, else as many copies as there are nodes."""
+    if storage_node_count >= 3:
+        return 3, 2
+    return storage_node_count, storage_node_count
+
+
+def metadata_children(plan: Plan, zookeeper: str) -> list[ChildPlan]:
+    return [
+        _child(
+            Role.METADATA,
+            number,
+            "oncelog.metadata",
+            zookeeper,
+            port=plan.port and plan.port + number - 1,
+            more=("--rest-port", str(plan.http_port and plan.http_port + number - 1)),
+        )
+        for number in range(1, plan.metadata_count + 1)
+    ]
+
+
+def storage_children(plan: Plan, zookeeper: str) -> list[ChildPlan]:
+    return [
+        _child(
+            Role.STORAGE,
+            number,
+            "oncelog.log_storage",
+            zookeeper,
+            more=("--data", str(plan.data / f"{Role.STORAGE}-{number}")),
+        )
+        for number in range(1, plan.storage_node_count + 1)
+    ]
+
+
+def owner_children(plan: Plan, zookeeper: str) -> list[ChildPlan]:
+    write_quorum, ack_quorum = quorums(plan.storage_node_count)
+    more = ("--write-quorum", str(write_quorum), "--ack-quorum", str(ack_quorum))
+    return [
+        _child(Role.OWNER, number, "oncelog.topic_owner", zookeeper, more=more)
+        for number in range(1, plan.owner_count + 1)
+    ]
+
+
+def child_environment(own: Mapping[str, str]) -> dict[str, str]:
+    """The environment of the services, from that of this process."""
+    return {name: value for name, value in own.items() if name not in CLIENT_VARIABLES}
+
+
+def pinned(command: tuple[str, ...], serving: Mapping[str, object]) -> tuple[str, ...]:
+    """The command of a metadata service with the ports that it got, where it was given any free one."""
+    changed = list(command)
+    for option, name in (("--port", "address"), ("--rest-port", "rest")):
+        if name in serving:
+            changed[changed.index(option) + 1] = str(serving[name]).rpartition(":")[2]
+    return tuple(changed)
+
+
+def _child(
+    role: Role, number: int, module: str, zookeeper: str, *, port: int = 0, more: tuple[str, ...] = ()
+) -> ChildPlan:
+    addresses = ("--zookeeper", zookeeper, "--host", HOST, "--port", str(port), "--health-port", "0")
+    return ChildPlan(f"{role}-{number}", role, (sys.executable, "-m", module, *addresses, *more))

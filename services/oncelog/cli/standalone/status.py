@@ -1,0 +1,72 @@
+"""The status of a standalone cluster as others read it: DIR/standalone.json, and what `-o json` prints.
+
+{"pid", "data", "ready", "url", "admin_url", "zookeeper", "processes": [{"name", "role", "pid", "state", "restarts",
+"serving"}]}; pid is null while a process is down, serving is what the process itself announced.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from oncelog.cli.standalone.plan import Role
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStatus:
+    """One child. restarts: how often it was started again."""
+
+    name: str
+    role: str
+    pid: int | None
+    state: str
+    restarts: int
+    serving: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """The cluster. pid: of the supervisor; ready: all processes have served."""
+
+    pid: int
+    data: str
+    ready: bool
+    processes: Sequence[ProcessStatus]
+
+    @property
+    def url(self) -> str:
+        """What clients connect to."""
+        return "oncelog://" + ",".join(self._addresses(Role.METADATA, "address"))
+
+    @property
+    def admin_url(self) -> str:
+        """Of the first metadata service's REST."""
+        return next((f"http://{address}" for address in self._addresses(Role.METADATA, "rest")), "")
+
+    @property
+    def zookeeper(self) -> str:
+        return ",".join(self._addresses(Role.ZOOKEEPER, "address"))
+
+    def to_json(self) -> dict[str, object]:
+        addresses = {"url": self.url, "admin_url": self.admin_url, "zookeeper": self.zookeeper}
+        return {"pid": self.pid, "data": self.data, "ready": self.ready, **addresses} | {
+            "processes": [asdict(process) | {"serving": dict(process.serving)} for process in self.processes]
+        }
+
+    def _addresses(self, role: Role, name: str) -> list[str]:
+        return [
+            str(process.serving[name]) for process in self.processes if process.role == role and name in process.serving
+        ]
+
+
+def write_status(path: Path, status: ClusterStatus) -> None:
+    """Replace the file whole: a reader sees the old status or the new one."""
+    beside = path.with_suffix(".json.new")
+    beside.write_text(json.dumps(status.to_json(), indent=2) + "\n")
+    beside.replace(path)
+
+
+def read_status(path: Path) -> dict[str, object]:
+    """Raises FileNotFoundError."""
+    found: dict[str, object] = json.loads(path.read_text())
+    return found

@@ -1,0 +1,126 @@
+"""The standalone cluster as a whole: what is started in which order, watched, written down, and drained.
+
+Start: ZooKeeper; the metadata services, the first of which makes a new cluster; storage nodes and owners together.
+End: owners first, for a topic is closed with its storage nodes and ZooKeeper alive; then metadata, storage nodes and
+ZooKeeper. Each step has a deadline. A supervisor that is killed takes its children along (`orphan_guard`).
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+
+from oncelog.cli.standalone import plan as plans
+from oncelog.cli.standalone.child import Child, ChildState
+from oncelog.cli.standalone.plan import ChildPlan, Plan, Role
+from oncelog.cli.standalone.status import ClusterStatus, ProcessStatus, write_status
+from oncelog.cli.standalone.zookeeper_child import ZooKeeperChild
+from oncelog.core.errors import Fatal
+
+START_DEADLINE_S = 90.0
+#: A process that dies so often before it has ever served will not serve.
+EARLY_DEATHS_MAX = 3
+DRAIN_DEADLINE_S = 15.0
+_LOOK_EVERY_S = 0.02
+
+#: Told what happens to the cluster, one sentence at a time.
+Tell = Callable[[str], None]
+
+
+class StandaloneFailed(Fatal):
+    """The cluster did not start; the message names the process and quotes its log."""
+
+
+class Supervisor:
+    """Runs the children of one plan. `running()` serves inside its block."""
+
+    def __init__(self, plan: Plan, tell: Tell) -> None:
+        self.plan = plan
+        self._tell = tell
+        self._children: list[Child] = []
+        self._zookeeper = ZooKeeperChild(plan.zookeeper_data, self._zookeeper_changed)
+        self._ready = False
+        self._environment = plans.child_environment(os.environ)
+
+    @contextlib.asynccontextmanager
+    async def running(
+        self, *, roles: "Sequence[Callable[[Plan, str], list[ChildPlan]]] | None" = None
+    ) -> AsyncIterator[ClusterStatus]:
+        """Start everything, give its status once all serve, and drain at the end of the block.
+
+        roles: what to start, each item when the one before it serves; by default the whole cluster.
+        Raises StandaloneFailed, EmbeddedZooKeeperMissing, EmbeddedZooKeeperFailed.
+        """
+        steps = (plans.metadata_children, _storage_and_owners) if roles is None else roles
+        await self._zookeeper.start()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                keeper = tasks.create_task(self._zookeeper.keep())
+                try:
+                    for step in steps:
+                        await self._start(step(self.plan, self._zookeeper.address), tasks)
+                    self._ready = True
+                    self._write()
+                    yield self.status()
+                finally:
+                    await self._drain()
+                    keeper.cancel()
+        finally:
+            await self._zookeeper.stop()
+
+    def status(self) -> ClusterStatus:
+        server = self._zookeeper
+        processes = [
+            ProcessStatus(server.name, server.role, server.pid, server.state, server.restarts, server.serving),
+            *(
+                ProcessStatus(child.name, child.plan.role, child.pid, child.state, child.restarts, child.serving)
+                for child in self._children
+            ),
+        ]
+        return ClusterStatus(os.getpid(), str(self.plan.data), self._ready, processes)
+
+    async def _start(self, wanted: Sequence[ChildPlan], tasks: asyncio.TaskGroup) -> None:
+        """Start the children and return when all of them serve."""
+        children = [
+            Child(child, self.plan.log_path(child.name), self._environment, self._child_changed) for child in wanted
+        ]
+        self._children += children
+        for child in children:
+            tasks.create_task(child.keep(), name=child.name)
+        try:
+            async with asyncio.timeout(START_DEADLINE_S):
+                while waited := [child for child in children if child.state is not ChildState.SERVING]:
+                    for child in waited:
+                        if child.failures >= EARLY_DEATHS_MAX:
+                            raise StandaloneFailed(f"{child.name} does not start; its log ends:\n{child.last_words()}")
+                    await asyncio.sleep(_LOOK_EVERY_S)
+        except TimeoutError as error:
+            stories = "\n".join(
+                f"{child.name}: {child.last_words()}" for child in children if child.state is not ChildState.SERVING
+            )
+            raise StandaloneFailed(f"not serving after {START_DEADLINE_S:.0f} s:\n{stories}") from error
+
+    async def _drain(self) -> None:
+        for role in (Role.OWNER, Role.METADATA, Role.STORAGE):
+            ending = [child.stop(DRAIN_DEADLINE_S) for child in self._children if child.plan.role is role]
+            await asyncio.gather(*ending)
+
+    def _child_changed(self, child: Child, sentence: str) -> None:
+        if child.state is ChildState.SERVING and child.plan.role is Role.METADATA:
+            # Clients know this address: whatever port it got, it keeps.
+            child.plan = replace(child.plan, command=plans.pinned(child.plan.command, child.serving))
+        self._write()
+        if sentence and (self._ready or child.state is ChildState.WAITING):
+            self._tell(sentence)
+
+    def _zookeeper_changed(self, sentence: str) -> None:
+        self._write()
+        self._tell(sentence)
+
+    def _write(self) -> None:
+        write_status(self.plan.status_path, self.status())
+
+
+def _storage_and_owners(plan: Plan, zookeeper: str) -> list[ChildPlan]:
+    return [*plans.storage_children(plan, zookeeper), *plans.owner_children(plan, zookeeper)]

@@ -1,0 +1,80 @@
+"""The embedded ZooKeeper among the children: the same life as theirs, on a server that is not one of our services."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from oncelog.cli.standalone.child import ChildState, Serving
+from oncelog.cli.standalone.plan import Role
+from oncelog.runtime.zookeeper_server import EmbeddedZooKeeperFailed, ZooKeeperServer
+
+_LOOK_EVERY_S = 0.2
+_RETRY_S = 0.5
+#: A predecessor that was killed leaves a server that still has to notice.
+PREDECESSOR_GONE_S = 15.0
+
+
+class ZooKeeperChild:
+    """Keeps the server alive on one port. `watch` is called with a sentence at each change."""
+
+    name = "zookeeper"
+    role = Role.ZOOKEEPER
+
+    def __init__(self, data: Path, watch: Callable[[str], None]) -> None:
+        self.state = ChildState.STARTING
+        self.restarts = 0
+        self._data = data
+        self._watch = watch
+        self._server: ZooKeeperServer | None = None
+
+    @property
+    def address(self) -> str:
+        assert self._server is not None, "asked before `start`"
+        return self._server.address
+
+    @property
+    def pid(self) -> int | None:
+        return self._server.pid if self._server is not None and self._server.alive else None
+
+    @property
+    def serving(self) -> Serving:
+        return {} if self._server is None else {"address": self._server.address}
+
+    async def start(self) -> None:
+        """Return once it serves. Raises EmbeddedZooKeeperMissing, EmbeddedZooKeeperFailed."""
+        ends_at = time.monotonic() + PREDECESSOR_GONE_S
+        while True:
+            try:
+                self._server = await ZooKeeperServer.start(self._data)
+                break
+            except EmbeddedZooKeeperFailed:
+                # The directory may still be held by the server of a run that was killed.
+                if time.monotonic() > ends_at:
+                    raise
+                await asyncio.sleep(_RETRY_S)
+        self.state = ChildState.SERVING
+
+    async def keep(self) -> None:
+        """Start it again whenever it ends, until cancelled."""
+        assert self._server is not None, "kept before `start`"
+        while True:
+            if self._server.alive:
+                await asyncio.sleep(_LOOK_EVERY_S)
+                continue
+            self.restarts += 1
+            self.state = ChildState.WAITING
+            self._watch("zookeeper has ended; starting it again")
+            try:
+                self._server = await ZooKeeperServer.start(self._data, self._server.port)
+            except EmbeddedZooKeeperFailed as error:
+                self._watch(f"zookeeper does not start: {error}")
+                await asyncio.sleep(_RETRY_S)
+                continue
+            self.state = ChildState.SERVING
+            self._watch("zookeeper serves again")
+
+    async def stop(self) -> None:
+        self.state = ChildState.STOPPED
+        if self._server is not None:
+            await self._server.stop()

@@ -1,0 +1,107 @@
+"""The life of a supervised process, with small programs in place of the services."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from oncelog.cli.standalone.child import Child, ChildState
+from oncelog.cli.standalone.plan import ChildPlan, Role
+from tests.cluster.until import until
+
+_DEADLINE_S = 20.0
+
+SERVING = 'import signal, sys; print(\'{"serving": {"address": "127.0.0.1:1"}}\', flush=True); '
+OBEDIENT = SERVING + "signal.sigwait([signal.SIGTERM])"
+DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SERVING + "signal.pause()"
+HOPELESS = "import sys; print('no such thing', file=sys.stderr); sys.exit(7)"
+
+
+class Kept:
+    """A child that is kept, and everything that was said about it."""
+
+    def __init__(self, program: str, tmp_path: Path) -> None:
+        self.said: list[str] = []
+        #: (process id, what it announced) each time that it served
+        self.served: list[tuple[int | None, object]] = []
+        plan = ChildPlan("owner-1", Role.OWNER, (sys.executable, "-c", program))
+        self.child = Child(plan, tmp_path / "owner-1.log", os.environ, self._watch)
+
+    def _watch(self, child: Child, sentence: str) -> None:
+        if sentence:
+            self.said.append(sentence)
+        if child.state is ChildState.SERVING:
+            self.served.append((child.pid, child.serving))
+
+
+@asynccontextmanager
+async def kept(program: str, tmp_path: Path, *, drain_s: float = _DEADLINE_S) -> AsyncIterator[Kept]:
+    """Keep the program inside the block and stop it at its end."""
+    own = Kept(program, tmp_path)
+    task = asyncio.create_task(own.child.keep())
+    try:
+        yield own
+    finally:
+        await own.child.stop(drain_s)
+        await task
+
+
+@pytest.mark.asyncio
+async def test_child_serves_when_it_says_so(tmp_path: Path) -> None:
+    """Started is not serving: clients are told of a cluster only when every part has announced its address."""
+    async with kept(OBEDIENT, tmp_path) as own:
+        await until(lambda: own.child.state is ChildState.SERVING, _DEADLINE_S)
+        assert own.child.serving == {"address": "127.0.0.1:1"}
+        assert own.child.pid is not None
+    assert own.child.state is ChildState.STOPPED
+    assert own.child.pid is None
+
+
+@pytest.mark.asyncio
+async def test_killed_child_is_started_again_and_that_is_said(tmp_path: Path) -> None:
+    """A cluster on one machine heals by itself, and never silently."""
+    async with kept(OBEDIENT, tmp_path) as own:
+        await until(lambda: own.served, _DEADLINE_S)
+        pid = own.served[0][0]
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: len(own.served) == 2, _DEADLINE_S)
+        assert own.child.restarts == 1
+        assert own.served[1][0] not in {None, pid}
+        assert "owner-1 was ended by SIGKILL; starting it again in 0.1 s" in own.said
+        assert own.said[-1] == "owner-1 serves again"
+
+
+@pytest.mark.asyncio
+async def test_child_that_never_serves_waits_longer_each_time(tmp_path: Path) -> None:
+    """What cannot start must not eat the machine, and its last words are at hand."""
+    async with kept(HOPELESS, tmp_path) as own:
+        await until(lambda: own.child.failures >= 3, _DEADLINE_S)
+        assert own.said[:3] == [
+            f"owner-1 ended with exit code 7; starting it again in {wait} s" for wait in ("0.1", "0.2", "0.4")
+        ]
+        assert "no such thing" in own.child.last_words()
+
+
+@pytest.mark.asyncio
+async def test_child_that_does_not_drain_is_killed_at_the_deadline(tmp_path: Path) -> None:
+    """The end of the cluster has a deadline, whatever hangs; and a drain that was cut short is said."""
+    async with kept(DEAF, tmp_path, drain_s=0.2) as own:
+        await until(lambda: own.child.state is ChildState.SERVING, _DEADLINE_S)
+    assert own.said[-1] == "owner-1 did not drain within 0 s and was killed"
+    assert own.child.pid is None
+
+
+@pytest.mark.asyncio
+async def test_child_is_not_restarted_once_it_is_being_stopped(tmp_path: Path) -> None:
+    """Between a death and the restart the end may be wanted: then nothing starts any more."""
+    async with kept(HOPELESS, tmp_path) as own:
+        await until(lambda: own.child.state is ChildState.WAITING, _DEADLINE_S)
+    restarts = own.child.restarts
+    assert own.child.state is ChildState.STOPPED
+    assert own.child.restarts == restarts
