@@ -19,7 +19,7 @@ from typing import cast
 from oncelog.core.batch import BatchHeader, Buffer, Checksum
 from oncelog.core.errors import NotOwner, SessionEnded
 from oncelog.core.ids import Incarnation, Position, ProducerId, SessionNumber, TopicId
-from oncelog.core.ledger_chain import ChainEvent, EntriesAnswered, MemberLost, StorageNodesSeen
+from oncelog.core.ledger_chain import ChainEvent, StorageNodesSeen
 from oncelog.core.opening import ProducerOpening
 from oncelog.core.openings import AnswerOpen
 from oncelog.core.ownership import (
@@ -251,9 +251,10 @@ class Topic:
                 return []
 
     def _recover(self, event: TopicEvent, now_ms: int) -> _Out:
-        if self.takeover is None or isinstance(event, EntriesAnswered | MemberLost | BatchesReceived | SessionClosed):
+        """What was meant for a stretch of serving that is over concerns no takeover."""
+        if self.takeover is None or not isinstance(event, TakeoverEvent):
             return []
-        return self._route(self.takeover.handle(cast("TakeoverEvent", event)), now_ms)
+        return self._route(self.takeover.handle(event), now_ms)
 
     # --- phases
     # ----------------------------------------------------------------------------------------------------------
