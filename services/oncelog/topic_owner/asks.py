@@ -31,6 +31,7 @@ from oncelog.core.ledger_recovery import (
     RecoveryRead,
     WriteLedger,
 )
+from oncelog.core.names import parse_topic
 from oncelog.core.openings import AllocateProducerId
 from oncelog.core.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
 from oncelog.core.store_status import WriteStatus
@@ -43,16 +44,18 @@ from oncelog.core.takeover import (
     ReadEntries,
     WriteCursorRecord,
 )
-from oncelog.core.topic import ProducerIdAllocated, TopicEvent
+from oncelog.core.topic import JudgingSwitched, ProducerIdAllocated, TopicEvent
 from oncelog.core.topic_record import DEDUP_CURSOR
 from oncelog.ledgers.reader import read_entries
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.ledger_store import LedgerStore
+from oncelog.stores.policy_store import PolicyStore
 from oncelog.stores.store_session import Written
 from oncelog.stores.topic_store import TopicStore
 from oncelog.topic_owner.id_source import IdSource
 from oncelog.topic_owner.ledger_routes import LedgerRoutes
+from oncelog.topic_owner.owner_metrics import OwnerMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +78,8 @@ class OwnerParts:
     routes: LedgerRoutes
     ledger_ids: IdSource
     producer_ids: IdSource
+    policies: PolicyStore
+    metrics: OwnerMetrics
 
 
 Ask = (
@@ -141,6 +146,17 @@ class Asks:
                 await self._read(ask)
             case _:
                 await self._write(ask)
+
+    async def follow_policies(self, name: str) -> None:
+        """Tell the topic whether it is deduplicated, now and at each change, until cancelled."""
+        namespace = parse_topic(name).namespace_name
+        while True:
+            try:
+                async for policies in self.parts.policies.watch(namespace, self.topic_id):
+                    self._post(JudgingSwitched(policies.deduplication.value))
+            except CorruptEntry as error:
+                logger.error("a policy is damaged, what held before it goes on: %s", error.message)
+                await asyncio.sleep(CORRUPT_RETRY_MS / 1000)
 
     async def ledger(self, ledger_id: LedgerId) -> LedgerMetadata:
         """The record of a ledger of this topic. Raises LogHole when there is none."""

@@ -28,6 +28,7 @@ from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.counter_store import Counter, CounterStore
 from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.ledger_store import LedgerStore
+from oncelog.stores.policy_store import PolicyStore
 from oncelog.stores.registry import LiveOwner, Registry
 from oncelog.stores.store_session import SessionState
 from oncelog.stores.topic_store import TopicStore
@@ -37,6 +38,8 @@ from oncelog.topic_owner.asks import OwnerParts
 from oncelog.topic_owner.id_source import IdSource
 from oncelog.topic_owner.ledger_routes import LedgerRoutes
 from oncelog.topic_owner.metadata_links import MetadataLinks
+from oncelog.topic_owner.owner_metrics import OwnerMetrics
+from oncelog.topic_owner.owner_series import observe
 from oncelog.topic_owner.publish_service import PublishService
 from oncelog.topic_owner.read_service import ReadService
 from oncelog.topic_owner.storage_view import StorageView
@@ -74,7 +77,8 @@ class Owner:
         self.incarnation = Incarnation(uuid4().hex)
         self.checksum: Checksum = crc32c
         self.topics = TopicRegistry(self._new_runner)
-        self.telemetry = Telemetry.from_environment("topic_owner", self.incarnation)
+        self.metrics = OwnerMetrics(Telemetry.from_environment("topic_owner", self.incarnation))
+        observe(self.metrics, self.topics)
         self._parts: OwnerParts | None = None
         self._topic_settings = topic_settings(settings)
 
@@ -98,6 +102,7 @@ class Owner:
         """Start, say so on standard output, serve until `shutdown`, drain, stop."""
         settings = self.settings
         async with AsyncExitStack() as stack:
+            stack.callback(self.metrics.telemetry.shut_down)
             session = await ZooKeeperSession.connect(
                 settings.zookeeper_hosts, session_timeout_ms=settings.session_timeout_ms
             )
@@ -151,13 +156,22 @@ class Owner:
         stack.callback(ledger_ids.close)
         stack.callback(producer_ids.close)
         return OwnerParts(
-            TopicStore(session), CursorStore(session), LedgerStore(session), links, routes, ledger_ids, producer_ids
+            TopicStore(session),
+            CursorStore(session),
+            LedgerStore(session),
+            links,
+            routes,
+            ledger_ids,
+            producer_ids,
+            PolicyStore(session),
+            self.metrics,
         )
 
     def _serve(self, server: Server) -> None:
         publish = PublishService(
             self.topics,
             self.checksum,
+            self.metrics,
             message_bytes_max=self.settings.message_bytes_max,
             unanswered_bytes_max=UNANSWERED_BYTES_MAX,
         )
@@ -170,7 +184,7 @@ class Owner:
         server.unary(owner_codec.UNLOAD, admin.unload)
 
     def _health(self, session: ZooKeeperSession) -> Health:
-        health = Health(self.telemetry.metrics_text)
+        health = Health(self.metrics.telemetry.metrics_text)
         health.ready_when("zookeeper", lambda: None if session.state is SessionState.CONNECTED else session.state.value)
         health.ready_when("draining", lambda: "draining" if self.topics.draining else None)
         return health

@@ -26,6 +26,7 @@ from oncelog.rpc.owner_codec import (
     ReceivedPublish,
 )
 from oncelog.rpc.server import ServerStream
+from oncelog.topic_owner.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
 
@@ -37,10 +38,17 @@ class PublishService:
     """Serves all publish streams of this owner."""
 
     def __init__(
-        self, topics: TopicRegistry, checksum: Checksum, *, message_bytes_max: int, unanswered_bytes_max: int
+        self,
+        topics: TopicRegistry,
+        checksum: Checksum,
+        metrics: OwnerMetrics,
+        *,
+        message_bytes_max: int,
+        unanswered_bytes_max: int,
     ) -> None:
         self.topics = topics
         self.checksum = checksum
+        self.metrics = metrics
         self.message_bytes_max = message_bytes_max
         self.unanswered_bytes_max = unanswered_bytes_max
         #: calls are numbered over all streams, for a topic knows nothing of streams
@@ -149,6 +157,7 @@ class PublishStream:
 
     def _take(self, frame: ReceivedPublish) -> None:
         """Give each session its batches, in order; runs of one session stay together."""
+        self._service.metrics.counts.frames_received += 1
         at = 0
         for number, run in groupby(frame.sessions):
             size = len(list(run))
@@ -162,6 +171,7 @@ class PublishStream:
     ) -> None:
         received: list[ReceivedBatch] = []
         refused: tuple[int, OncelogError] | None = None
+        received_bytes = 0
         for request, data in zip(requests, batches, strict=True):
             try:
                 received.append(ReceivedBatch(request, self._check(data), data))
@@ -169,7 +179,9 @@ class PublishStream:
                 refused = (request, error)
                 break
             session.unanswered[request] = len(data)
-            self._unanswered_bytes += len(data)
+            received_bytes += len(data)
+        self._unanswered_bytes += received_bytes
+        self._service.metrics.counts.bytes_received += received_bytes
         if received:
             session.runner.post(BatchesReceived(number, received))
         if refused is not None and number in self._sessions:
@@ -232,6 +244,7 @@ class PublishStream:
         session = self._sessions.get(answer.session)
         if session is None:
             return
+        self._service.metrics.counts.answered(answer.result)
         self._give_room(session.unanswered.pop(answer.request, 0))
         self._out.answers.append(answer)
         self._wake.set()

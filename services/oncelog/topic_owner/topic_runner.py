@@ -79,6 +79,7 @@ class TopicRunner:
         self._queue: deque[TopicEvent] | None = deque()
         self.progress = TopicProgress(self.core)
         self._finished = finished
+        self._follows_policies = False
 
     # --- what others ask
     # -------------------------------------------------------------------------------------------------
@@ -159,21 +160,30 @@ class TopicRunner:
         match effect:
             case Marked():
                 self._asks.step_over()
+                if not self._follows_policies:
+                    # From the first mark on: known well before E, so that a topic without dedup never judges.
+                    self._follows_policies = True
+                    self._asks.start(self._asks.follow_policies(self.name))
                 self.trace.mark(effect.mark, handled=effect.count)
             case Served():
                 self.trace.mark("E", handled=0)
-                self.trace.finish(name, self.owner_epoch)
+                self.parts.metrics.taken_over(self.trace.finish(name, self.owner_epoch), name)
                 self.progress.moved(effect.log_end)
             case SnapshotTaken():
+                self.parts.metrics.counts.event("snapshot")
                 logger.debug("topic %s: snapshot %d at %s", name, effect.number, effect.position)
             case LedgerFailed():
+                self.parts.metrics.counts.event("ledger_failed")
                 logger.warning("topic %s: ledger %d has lost its ack quorum and is closed", name, effect.ledger_id)
             case TopicFailed():
+                self.parts.metrics.counts.event("takeover_failed")
                 logger.error("topic %s cannot be taken over, trying again: %s", name, effect.reason)
             case TopicDeposed():
+                self.parts.metrics.counts.event("deposed")
                 logger.info("topic %s is no longer owned here: %s", name, effect.reason)
                 self._finish()
             case TopicClosed():
+                self.parts.metrics.counts.event("closed")
                 logger.info("topic %s is closed", name)
                 self._finish()
             case DeleteLedgers():
