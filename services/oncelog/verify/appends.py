@@ -1,0 +1,167 @@
+"""What producers were promised, held against the log.
+
+    no loss          an answered message is in the log, at the position that it was answered with
+    no ghost         nothing is in the log that was not handed over, with that very value
+    no failure       what was refused for good is not stored by that instance
+    once             no (producer, id) is visible twice
+    order            a producer's ids ascend along the log, and no instance's message is overtaken by a later one
+    real time        what was answered before another was handed over stands before it
+    last id          the last sequence id told at an opening is the producer's mark at that grant
+
+Messages stored while deduplication was off are exempt from `once` and `order`, and from nothing else.
+"""
+
+from collections.abc import Callable, Iterator
+
+from oncelog.core.entry import EntryHeader
+from oncelog.core.errors import OncelogError
+from oncelog.core.outcome import Part, PartKind
+from oncelog.verify.fold import LogFold, Place
+from oncelog.verify.history import Append, History
+from oncelog.verify.violation import Violation
+
+Judged = Callable[[EntryHeader], bool]
+
+
+def check_appends(history: History, fold: LogFold, *, judged: Judged = lambda _: True) -> None:
+    """Raises Violation. fold: of the whole log. judged: whether deduplication was on when an entry was appended."""
+    _check_once_and_order(fold, judged)
+    _check_ghosts(history, fold)
+    for append in history.appends:
+        _check_answer(history, fold, append)
+    _check_overtaken(history, fold)
+    _check_real_time(history, fold)
+    _check_last_ids(history, fold)
+
+
+def _check_once_and_order(fold: LogFold, judged: Judged) -> None:
+    for producer in fold.producers.values():
+        mark = -1
+        for number, place in _in_log_order(producer.places):
+            if not judged(fold.entries[place.position].header):
+                mark = max(mark, number)
+                continue
+            if number <= mark:
+                seen = [str(p.position) for p in producer.places[number]]
+                rule = "once" if len(seen) > 1 else "order"
+                raise Violation(rule, f"{producer.name!r} id {number} at {place.position} is not above {mark}: {seen}")
+            mark = number
+
+
+def _in_log_order(places: dict[int, list[Place]]) -> Iterator[tuple[int, Place]]:
+    flat = [(place.position, place.index, number, place) for number, found in places.items() for place in found]
+    for _, _, number, place in sorted(flat):
+        yield number, place
+
+
+def _check_ghosts(history: History, fold: LogFold) -> None:
+    handed: dict[tuple[str, int], list[bytes]] = {}
+    for append in history.appends:
+        name = history.opens[append.opened].name
+        for number, value in zip(append.ids, append.values, strict=True):
+            handed.setdefault((name, number), []).append(value)
+    for producer in fold.producers.values():
+        for number, places in producer.places.items():
+            for place in places:
+                if place.value not in handed.get((producer.name, number), ()):
+                    raise Violation("no ghost", f"{producer.name!r} id {number} at {place.position} was never sent")
+
+
+def _check_answer(history: History, fold: LogFold, append: Append) -> None:
+    name = history.opens[append.opened].name
+    producer = fold.names.get(name)
+    places = producer.places if producer is not None else {}
+    if append.refused:
+        if all(number in places for number in append.ids):
+            raise Violation("no failure", f"{name!r} {list(append.ids)} was refused and is stored")
+        return
+    if append.result is None or isinstance(append.result, OncelogError):
+        return
+    at = 0
+    for part in append.result:
+        for offset in range(part.count):
+            _check_message(name, places, append, at + offset, part, offset)
+        at += part.count
+
+
+def _check_message(name: str, places: dict[int, list[Place]], append: Append, at: int, part: Part, offset: int) -> None:
+    number, value = append.ids[at], append.values[at]
+    if part.kind is PartKind.BELOW_MARK:
+        return
+    found = places.get(number, [])
+    if part.position is not None:
+        found = [p for p in found if (p.position, p.index) == (part.position, part.offset + offset)]
+    if not found:
+        where = "in the log" if part.position is None else f"at {part.position} index {part.offset + offset}"
+        raise Violation("no loss", f"{name!r} id {number} was answered {part.kind.name} and is not {where}")
+    if all(place.value != value for place in found):
+        raise Violation("no loss", f"{name!r} id {number}: the log holds another value")
+
+
+def _check_overtaken(history: History, fold: LogFold) -> None:
+    """Of what one instance handed over, what it stored is a prefix, known and refused messages aside."""
+    missing: dict[int, int] = {}
+    for append in history.appends:
+        opened = history.opens[append.opened]
+        producer = fold.names.get(opened.name)
+        for i, number in enumerate(append.ids):
+            places = producer.places.get(number, []) if producer is not None else []
+            mine = [p for p in places if p.generation == opened.instance.generation]
+            if mine and append.opened in missing:
+                raise Violation(
+                    "order",
+                    f"{opened.name!r} {opened.instance}: id {number} is stored, {missing[append.opened]} is not",
+                )
+            if not places and not append.refused and not _unverified(append, i):
+                missing.setdefault(append.opened, number)
+
+
+def _unverified(append: Append, at: int) -> bool:
+    if append.result is None or isinstance(append.result, OncelogError):
+        return False
+    for part in append.result:
+        if at < part.count:
+            return part.kind is PartKind.BELOW_MARK
+        at -= part.count
+    return False
+
+
+def _check_real_time(history: History, fold: LogFold) -> None:
+    first: dict[tuple[str, int], list[int]] = {}
+    for append in history.appends:
+        name = history.opens[append.opened].name
+        answered = isinstance(append.result, tuple) and append.answered_at
+        for number in append.ids:
+            times = first.setdefault((name, number), [append.invoked_at, 1 << 62])
+            if answered:
+                times[1] = min(times[1], answered)
+    latest, latest_name = 0, ""
+    for entry in fold.entries.values():
+        if entry.batch is None or entry.batch.producer_id not in fold.producers:
+            continue
+        name = fold.producers[entry.batch.producer_id].name
+        for index in range(entry.header.skip_first, entry.batch.count):
+            invoked, answered_at = first.get((name, entry.ids[index]), [0, 1 << 62])
+            repeated = len(fold.names[name].places[entry.ids[index]]) > 1
+            if answered_at < latest and not repeated:
+                raise Violation(
+                    "real time", f"{name!r} id {entry.ids[index]} was answered before {latest_name} was sent"
+                )
+            if invoked > latest and not repeated:
+                latest, latest_name = invoked, f"{name!r} id {entry.ids[index]}"
+
+
+def _check_last_ids(history: History, fold: LogFold) -> None:
+    for opened in history.opens:
+        producer = fold.names.get(opened.name)
+        if producer is None or producer.producer_id != opened.instance.producer_id:
+            raise Violation("last id", f"{opened} is not in the log")
+        before = [
+            number
+            for number, places in producer.places.items()
+            if any(p.generation < opened.instance.generation for p in places)
+        ]
+        if opened.last_sequence_id != max(before, default=-1):
+            raise Violation(
+                "last id", f"{opened.name!r} was told {opened.last_sequence_id}, the log said {max(before, default=-1)}"
+            )

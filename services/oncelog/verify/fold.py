@@ -1,0 +1,144 @@
+"""The log folded once more, by other code than the owner's: what dedup must know, and what the log itself must be.
+
+base_index is dense from 0 over the whole log · positions ascend · owner epochs ascend, one to a ledger
+a name has one producer id, for ever, and a producer id one name · generations go up one by one, each from its own
+grant on · a grant states the persisted mark · a batch is of the generation that its place in the log allows
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from oncelog.core.dedup import ids_of_run
+from oncelog.core.dedup_state import DedupState, ProducerState, Run
+from oncelog.core.entry import ProducerOpened, SequenceMode
+from oncelog.core.ids import BEFORE_ALL, Generation, LedgerId, OwnerEpoch, Position, ProducerId
+from oncelog.verify.stored_log import LoggedEntry
+from oncelog.verify.violation import Violation
+
+
+class Place(NamedTuple):
+    """Where a message is, and under which generation it came."""
+
+    position: Position
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
+    value: bytes
+    generation: Generation
+
+
+@dataclass(slots=True)
+class FoldedProducer:
+    """places: every visible copy of every id, in log order. marked: those that moved the mark."""
+
+    name: str
+    producer_id: ProducerId
+    generation: Generation
+    mode: SequenceMode
+    mark: int = -1
+    places: dict[int, list[Place]] = field(default_factory=dict)
+    marked: dict[int, Place] = field(default_factory=dict)
+
+
+class LogFold:
+    """Takes a topic's entries in order. Raises Violation where they cannot follow each other."""
+
+    def __init__(self) -> None:
+        self.producers: dict[ProducerId, FoldedProducer] = {}
+        self.names: dict[str, FoldedProducer] = {}
+        self.position = BEFORE_ALL
+        self.next_index = 0
+        #: (ledger, its owner epoch) of the newest entry
+        self.epoch: tuple[LedgerId, OwnerEpoch] = (LedgerId(-1), OwnerEpoch(0))
+        #: {position: entry}, in log order
+        self.entries: dict[Position, LoggedEntry] = {}
+
+    def add(self, entry: LoggedEntry) -> None:
+        header = entry.header
+        if header.position <= self.position:
+            raise Violation("positions ascend", f"entry {header.position} follows {self.position}")
+        if header.base_index != self.next_index:
+            raise Violation(
+                "base_index", f"entry {header.position} begins at message {header.base_index}, not {self.next_index}"
+            )
+        ledger, epoch = self.epoch
+        if header.owner_epoch < epoch or (header.ledger_id == ledger and header.owner_epoch != epoch):
+            raise Violation("owner epochs", f"entry {header.position} of epoch {header.owner_epoch} follows {epoch}")
+        self.epoch = (header.ledger_id, header.owner_epoch)
+        self.position, self.next_index = header.position, header.next_index
+        self.entries[header.position] = entry
+        if entry.grant is not None:
+            self._granted(header.position, entry.grant)
+        elif entry.batch is not None and entry.batch.producer_id:
+            self._stored(entry)
+        expected = 0 if entry.batch is None else entry.batch.count - header.skip_first
+        if header.count != expected:
+            raise Violation("count", f"entry {header.position} counts {header.count} messages and holds {expected}")
+
+    def _granted(self, position: Position, grant: ProducerOpened) -> None:
+        known = self.producers.get(grant.producer_id)
+        if known is None:
+            if grant.name in self.names:
+                raise Violation("one id for a name", f"{grant.name!r} is bound again at {position}")
+            known = FoldedProducer(grant.name, grant.producer_id, Generation(0), grant.mode)
+            self.producers[grant.producer_id] = self.names[grant.name] = known
+        if (known.name, known.mode, known.generation + 1) != (grant.name, grant.mode, grant.generation):
+            raise Violation("grants", f"{grant} at {position} follows generation {known.generation} of {known.name!r}")
+        if grant.persisted != known.mark:
+            raise Violation("grant's mark", f"{grant} at {position}, the log before it says {known.mark}")
+        known.generation = grant.generation
+
+    def _stored(self, entry: LoggedEntry) -> None:
+        header, batch = entry.header, entry.batch
+        assert batch is not None
+        known = self.producers.get(batch.producer_id)
+        if known is None:
+            raise Violation("unknown producer", f"entry {header.position} is of {batch.producer_id}, never granted")
+        if batch.generation != known.generation:
+            raise Violation(
+                "fencing", f"entry {header.position} of generation {batch.generation} follows {known.generation}"
+            )
+        for index in range(header.skip_first, batch.count):
+            number = entry.ids[index]
+            place = Place(header.position, index, bytes(entry.values[index]), batch.generation)
+            known.places.setdefault(number, []).append(place)
+            if number > known.mark:
+                known.mark = number
+                known.marked[number] = place
+
+    # --- the law ------------------------------------------------------------------------------------------------------
+
+    def compare(self, state: DedupState) -> None:
+        """An owner's state after a takeover is the fold of the whole log. Raises Violation."""
+        if (state.position, state.next_index) != (self.position, self.next_index):
+            raise Violation(
+                "state is the fold",
+                f"taken over up to {state.position} with message {state.next_index}, "
+                f"the log ends at {self.position} with {self.next_index}",
+            )
+        if {n: int(p) for n, p in state.names.items()} != {n: int(p.producer_id) for n, p in self.names.items()}:
+            raise Violation("state is the fold", f"names {state.names} and {list(self.names)}")
+        for pid, known in self.producers.items():
+            producer = state.producers[pid]
+            mine = (known.name, known.generation, known.mode, known.mark)
+            theirs = (producer.name, producer.generation, producer.mode, producer.persisted)
+            if mine != theirs:
+                raise Violation("state is the fold", f"producer {pid} is {theirs}, the log says {mine}")
+            _compare_runs(known, producer)
+
+
+def _compare_runs(known: FoldedProducer, producer: ProducerState) -> None:
+    """Above the floor, the runs name every id that moved the mark, and where it is; a run lies above the floor."""
+    beyond = {number: place for number, place in known.marked.items() if number > producer.runs_floor}
+    if sum(run.count for run in producer.runs) != len(beyond):
+        raise Violation("runs", f"producer {known.name!r}: the runs and the log above {producer.runs_floor} differ")
+    for run in producer.runs:
+        for number, index in _named_by(run):
+            place = beyond.get(number)
+            if place is None or (place.position, place.index) != (run.position, index):
+                raise Violation("runs", f"producer {known.name!r}: {run} names id {number}, the log says {place}")
+
+
+def _named_by(run: Run) -> list[tuple[int, int]]:
+    """[(id, index in its entry)], as far as the run remembers."""
+    if run.deltas is None:
+        return [(run.first, run.offset)]
+    return [(number, run.offset + i) for i, number in enumerate(ids_of_run(run))]

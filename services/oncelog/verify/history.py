@@ -1,0 +1,86 @@
+"""What happened, as its participants saw it: what was handed over, what was answered, what was read.
+
+Order is by `at`, one count for the whole history: an event with a lower one ended before the other began. What is not
+answered may or may not have happened, and so may what was answered with an error that decides nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from oncelog.core.errors import InvalidArgument, OncelogError, StaleSequence
+from oncelog.core.ids import Position, SequenceId
+from oncelog.core.opening import ProducerInstance
+from oncelog.core.outcome import Outcome
+
+#: Errors that say for certain that the batch is not stored, now or later.
+NOT_STORED = (StaleSequence, InvalidArgument)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An instance of a producer was reported open. dense: its ids have no holes."""
+
+    name: str
+    instance: ProducerInstance
+    last_sequence_id: SequenceId
+    dense: bool
+    at: int
+
+
+@dataclass(slots=True)
+class Append:
+    """One batch. opened: index of its instance in `History.opens`. result: None while nothing is known."""
+
+    opened: int
+    request: int
+    ids: Sequence[int]
+    values: Sequence[bytes]
+    invoked_at: int
+    answered_at: int | None = None
+    result: Outcome | OncelogError | None = None
+
+    @property
+    def refused(self) -> bool:
+        return isinstance(self.result, NOT_STORED)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A reader was served one whole entry."""
+
+    reader: str
+    position: Position
+    data: bytes
+    at: int
+
+
+@dataclass(slots=True)
+class History:
+    """Of one topic."""
+
+    opens: list[Opened] = field(default_factory=list)
+    appends: list[Append] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
+    at: int = 0
+    _open_appends: dict[tuple[int, int], Append] = field(default_factory=dict)
+
+    def opened(self, name: str, instance: ProducerInstance, last: SequenceId, *, dense: bool) -> int:
+        """Note it; returns the index that its appends name."""
+        self.at += 1
+        self.opens.append(Opened(name, instance, last, dense, self.at))
+        return len(self.opens) - 1
+
+    def invoked(self, opened: int, request: int, ids: Sequence[int], values: Sequence[bytes]) -> None:
+        self.at += 1
+        append = Append(opened, request, ids, values, self.at)
+        self.appends.append(append)
+        self._open_appends[opened, request] = append
+
+    def answered(self, opened: int, request: int, result: Outcome | OncelogError) -> None:
+        self.at += 1
+        append = self._open_appends.pop((opened, request))
+        append.answered_at, append.result = self.at, result
+
+    def read(self, reader: str, position: Position, data: bytes) -> None:
+        self.at += 1
+        self.reads.append(Read(reader, position, data, self.at))

@@ -1,0 +1,29 @@
+"""What readers saw, held against the log: the same entries for all, in order, none left out, none above its end."""
+
+from oncelog.core.ids import LedgerId, Position
+from oncelog.verify.fold import LogFold
+from oncelog.verify.history import History
+from oncelog.verify.violation import Violation
+
+
+def check_reads(history: History, fold: LogFold, *, trimmed: dict[LedgerId, None] | None = None) -> None:
+    """Raises Violation. trimmed: ledgers that a reader may have found gone."""
+    order = {position: i for i, position in enumerate(fold.entries)}
+    latest: dict[str, int] = {}
+    for read in history.reads:
+        entry = fold.entries.get(read.position)
+        if entry is None:
+            raise Violation("reads", f"{read.reader} was served {read.position}, which is not in the log")
+        if entry.data != read.data:
+            raise Violation("positions are immutable", f"{read.reader} saw other bytes at {read.position}")
+        before, now = latest.get(read.reader, -1), order[read.position]
+        if now <= before:
+            raise Violation("reads", f"{read.reader} was served {read.position} after a later one")
+        skipped = [p for p in _between(fold, before, now) if p.ledger_id not in (trimmed or {})]
+        if skipped:
+            raise Violation("reads", f"{read.reader} was served {read.position} and not {skipped[0]}")
+        latest[read.reader] = now
+
+
+def _between(fold: LogFold, before: int, now: int) -> list[Position]:
+    return [] if now == before + 1 else list(fold.entries)[before + 1 : now]

@@ -1,0 +1,66 @@
+"""A topic's log as the storage nodes hold it: copies of closed ledgers, and the entries in order."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from oncelog.core.batch import BatchHeader, Checksum, decode_batch, decode_ids, deltas_of, payload_of
+from oncelog.core.columns import decode_columns, expand_payload
+from oncelog.core.entry import EntryHeader, EntryKind, ProducerOpened, body_of, decode_entry, decode_opened
+from oncelog.core.errors import OncelogError
+from oncelog.core.ids import EntryId, Incarnation, Position
+from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
+from oncelog.verify.violation import Violation
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedEntry:
+    """One entry. grant is set; or batch, ids and values, of which the first header.skip_first do not count."""
+
+    header: EntryHeader
+    data: bytes
+    grant: ProducerOpened | None = None
+    batch: BatchHeader | None = None
+    ids: Sequence[int] = ()
+    values: Sequence[bytes] = ()
+
+    @property
+    def position(self) -> Position:
+        return self.header.position
+
+
+def parse_entry(data: bytes, position: Position, checksum: Checksum) -> LoggedEntry:
+    """Raises Violation on bytes that are not a whole, intact entry of a topic's log."""
+    try:
+        header = decode_entry(data, ledger_id=position.ledger_id, entry_id=position.entry_id, checksum=checksum)
+        body = body_of(data)
+        if header.kind == EntryKind.PRODUCER_OPENED:
+            return LoggedEntry(header, data, grant=decode_opened(body))
+        if header.kind != EntryKind.MESSAGES:
+            raise Violation("entry kind", f"entry {position} of a log is of kind {header.kind}")
+        batch = decode_batch(body, checksum)
+        values = decode_columns(expand_payload(batch, payload_of(batch, body)), batch.count).values.to_list()
+        return LoggedEntry(header, data, batch=batch, ids=decode_ids(batch, deltas_of(batch, body)), values=values)
+    except OncelogError as error:
+        raise Violation("entry bytes", f"entry {position}: {error.message}") from error
+
+
+def check_copies(metadata: LedgerMetadata, copies: Mapping[Incarnation, Mapping[EntryId, bytes]]) -> list[bytes]:
+    """Every entry up to the end of a CLOSED ledger is on at least Qa of its members, and all copies are equal.
+
+    copies: {holder: {entry: bytes}}, what is durable there. Returns the entries' bytes in order. Raises Violation.
+    """
+    name = metadata.ledger_id
+    if metadata.state is not LedgerState.CLOSED:
+        raise Violation("closed ledgers", f"ledger {name} is {metadata.state.value}")
+    strangers = [holder for holder, held in copies.items() if held and holder not in metadata.members]
+    if strangers:
+        raise Violation("holders", f"ledger {name} is held by {strangers}, its members are {metadata.members}")
+    entries: list[bytes] = []
+    for number in range(metadata.end + 1):
+        found = [held[EntryId(number)] for held in copies.values() if number in held]
+        if len(found) < metadata.ack_quorum:
+            raise Violation("copies", f"entry {name}:{number} of a CLOSED ledger has {len(found)} copies")
+        if any(data != found[0] for data in found):
+            raise Violation("equal copies", f"copies of entry {name}:{number} differ")
+        entries.append(found[0])
+    return entries

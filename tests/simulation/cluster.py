@@ -1,0 +1,231 @@
+"""One run's cluster: every role, wired over the simulated network, disks and metadata store."""
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from oncelog.core.batch import Buffer
+from oncelog.core.dedup_cursor import SnapshotSettings
+from oncelog.core.id_claim import IdClaim
+from oncelog.core.ids import Incarnation, Position, TopicId
+from oncelog.core.producer_session import ProducerSession
+from oncelog.core.serving import TopicSettings
+from oncelog.core.storage_node import StorageNode
+from oncelog.core.topic import Topic
+from oncelog.core.topic_record import TopicRecord, encode_topic
+from oncelog.verify.history import History
+from tests.simulation.disk import Index
+from tests.simulation.metadata_server import MetadataParts, MetadataServer, StaleRoutes
+from tests.simulation.network import Network
+from tests.simulation.owner_server import OwnerParts, OwnerServer
+from tests.simulation.producer_client import ClientParts, Input, ProducerClient
+from tests.simulation.reader_client import ReaderClient, ReaderParts
+from tests.simulation.storage_server import NodeParts, StorageServer
+from tests.simulation.store import Store
+from tests.simulation.topic_shell import TopicShell
+from tests.simulation.watching import Watch
+from tests.simulation.workload import make_inputs
+from tests.simulation.world import Process, World
+
+SESSION_TICKS = 400
+
+
+def checksum(data: Buffer, value: int) -> int:
+    """CRC32 instead of CRC32C: the cores take any, and this one is at hand."""
+    return zlib.crc32(data, value)
+
+
+@dataclass(slots=True)
+class Rules:
+    """What runs. The classes of the cores, and rules of the shells: a mutant puts something else in one place."""
+
+    topic: type[Topic] = Topic
+    claim: type[IdClaim] = IdClaim
+    session: type[ProducerSession] = ProducerSession
+    node: Callable[[Incarnation, Index, Any], StorageNode] = StorageNode
+    sync_at_start: bool = True
+    read_bound: Callable[[Position], Position] = lambda confirmed: confirmed
+
+
+@dataclass(slots=True)
+class Shape:
+    """How large a run's cluster is."""
+
+    owners: int = 2
+    nodes: int = 3
+    metadata: int = 2
+    topics: int = 1
+    producers: int = 3
+    readers: int = 1
+    settings: TopicSettings = field(default_factory=TopicSettings)
+    #: the inputs of each topic, and at how many places each is fed; None: drawn
+    inputs: list[tuple[Input, int]] | None = None
+
+
+def small_settings(world: World) -> TopicSettings:
+    """Limits so low that a short run meets all of them."""
+    rng = world.rng
+    return TopicSettings(
+        ledger_bytes_max=rng.choice((1500, 1 << 20)),
+        ledger_entries_max=rng.choice((4, 8, 20, 1000)),
+        ledger_age_max_ms=rng.choice((700, 2500, 100_000)),
+        add_timeout_ms=rng.choice((80, 200)),
+        rejoin_after_ms=rng.choice((100, 500)),
+        tick_ms=80,
+        retry_ms=120,
+        snapshot=SnapshotSettings(
+            entries_max=rng.choice((3, 8, 25)),
+            interval_ms=rng.choice((300, 2000)),
+            gap_ms=rng.choice((10, 100)),
+            deltas_max=rng.choice((0, 1, 3)),
+            idle_after_ms=rng.choice((400, 100_000)),
+        ),
+    )
+
+
+def draw_shape(world: World) -> Shape:
+    rng = world.rng
+    return Shape(
+        owners=rng.choice((2, 2, 3)), nodes=rng.choice((3, 3, 4)), metadata=rng.choice((1, 2)),
+        topics=rng.choice((1, 1, 2)), producers=rng.choice((2, 3)), readers=rng.choice((0, 1)),
+        settings=small_settings(world),
+    )  # fmt: skip
+
+
+class Cluster:
+    """Everything that takes part, by place."""
+
+    def __init__(self, world: World, shape: Shape, rules: Rules) -> None:
+        self.world = world
+        self.network = Network(world)
+        self.store = Store(world, self.network)
+        self.stale = StaleRoutes()
+        self.topic_ids = tuple(TopicId(f"{n + 1:032x}") for n in range(shape.topics))
+        node_parts = NodeParts(world, self.network, self.store, checksum, rules.node, rules.sync_at_start)
+        self.nodes = {Incarnation(f"node{n}"): StorageServer(node_parts, f"node{n}") for n in range(shape.nodes)}
+        self.watch = Watch(self.store, self.nodes, checksum)
+        self.owner_parts = OwnerParts(
+            world,
+            self.network,
+            self.store,
+            checksum,
+            shape.settings,
+            self.nodes,
+            self._stepped,
+            rules.topic,
+            rules.claim,
+        )
+        self.owners = {f"owner{n}": OwnerServer(self.owner_parts, f"owner{n}") for n in range(shape.owners)}
+        parts = MetadataParts(world, self.network, self.store, self.owners, self.topic_ids)
+        self.metadata = [MetadataServer(parts, f"metadata{n}", self.stale) for n in range(shape.metadata)]
+        #: {topic: (history, its producers' places, its readers)}
+        self.clients: dict[TopicId, tuple[History, list[ProducerClient], list[ReaderClient]]] = {}
+        for topic_id in self.topic_ids:
+            self._add_topic(topic_id, shape, rules)
+
+    def _add_topic(self, topic_id: TopicId, shape: Shape, rules: Rules) -> None:
+        world, history, producers = self.world, History(), list[ProducerClient]()
+        self.store.put(f"topics/{topic_id}", encode_topic(TopicRecord(topic_id, f"t{int(topic_id, 16)}")), -1)
+        number = int(topic_id, 16)
+        parts = ClientParts(world, self.network, history, checksum, self.metadata, session_class=rules.session)
+        for source, places in shape.inputs or make_inputs(world.rng, shape.producers):
+            for _ in range(places):
+                producers.append(ProducerClient(parts, f"client{number}{len(producers)}", topic_id, source))
+        reader_parts = ReaderParts(
+            world, self.network, self.store, history, checksum, self.owners, self.nodes, rules.read_bound
+        )
+        readers = [ReaderClient(reader_parts, f"reader{number}{n}", topic_id) for n in range(shape.readers)]
+        self.clients[topic_id] = (history, producers, readers)
+
+    @property
+    def producers(self) -> list[ProducerClient]:
+        return [client for _, producers, _ in self.clients.values() for client in producers]
+
+    def processes(self) -> list[Process]:
+        readers = [reader for _, _, others in self.clients.values() for reader in others]
+        return [*self.nodes.values(), *self.owners.values(), *self.metadata, *self.producers, *readers]
+
+    # --- lives --------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        for process in (*self.nodes.values(), *self.owners.values(), *self.metadata):
+            self.revive(process)
+        for process in self.processes():
+            if not process.alive:
+                process.post(0, "", lambda: None)
+                self.world.after(
+                    self.world.rng.randint(1, 300),
+                    f"{process.name} starts",
+                    lambda p=process: self.revive(p),  # type: ignore[misc]
+                )
+
+    def revive(self, process: Process) -> None:
+        """Start what is down; others notice."""
+        if process.alive:
+            return
+        process.start()
+        if isinstance(process, OwnerServer):
+            for replica in self.metadata:
+                if replica.alive:
+                    replica.connect(process)
+        if isinstance(process, StorageServer):
+            self.nodes_changed()
+
+    def crash(self, process: Process) -> None:
+        """Its session in the store ends some time later."""
+        if process.alive:
+            process.crash()
+        self.crashed(process)
+
+    def crashed(self, process: Process) -> None:
+        for path in self._ephemerals(process):
+            self.world.after(SESSION_TICKS, f"session of {path} ends", lambda p=path, o=process: self.expire(p, o))  # type: ignore[misc]
+
+    def _ephemerals(self, process: Process) -> list[str]:
+        kind = {OwnerServer: "owners", StorageServer: "storage"}.get(type(process))
+        if kind is None:
+            return []
+        return [f"{kind}/{n}" for n in self.store.children(kind) if n.split(".")[0] == process.name]
+
+    def expire(self, path: str, process: Process, *, forced: bool = False) -> None:
+        """A session ends unless its process is there to keep it; a live one that lost it registers again later."""
+        keeps = process.alive and not process.paused and path.endswith(getattr(process, "incarnation", ""))
+        if keeps and not forced:
+            return
+        self.store.remove(path)
+        if path.startswith("storage/"):
+            self.nodes_changed()
+        if isinstance(process, OwnerServer | StorageServer) and process.alive:
+            process.post(self.world.rng.randint(20, 300), "registers again", lambda: self._register(process))
+
+    def _register(self, process: OwnerServer | StorageServer) -> None:
+        process.register()
+        if isinstance(process, StorageServer):
+            self.nodes_changed()
+
+    def nodes_changed(self) -> None:
+        for owner in self.owners.values():
+            owner.post(self.world.rng.randint(1, 120), "sees storage nodes", owner.see_nodes)
+
+    def _stepped(self, owner: OwnerServer, shell: TopicShell) -> None:
+        self.watch.stepped(owner, shell)
+
+    def state_line(self) -> str:
+        """What every place is doing, in one line."""
+        owners = " ".join(f"{owner.name}:{_owner_state(owner)}" for owner in self.owners.values())
+        nodes = "".join("+" if n.alive and not n.paused else "z" if n.alive else "-" for n in self.nodes.values())
+        clients = " ".join(f"{c.app.next}/{len(c.source.ids)}" if c.alive else "down" for c in self.producers)
+        return f"{owners} | nodes {nodes} | producers {clients}"
+
+
+def _owner_state(owner: OwnerServer) -> str:
+    if not owner.alive:
+        return "down"
+    return "paused" if owner.paused else ",".join(_topic_line(shell) for shell in owner.topics.values()) or "-"
+
+
+def _topic_line(shell: TopicShell) -> str:
+    takeover = shell.core.takeover
+    step = takeover.state.value if takeover is not None else str(shell.confirmed)
+    return f"{shell.core.phase.value}@{shell.epoch}({step})"

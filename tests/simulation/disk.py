@@ -1,0 +1,91 @@
+"""A storage node's directory: a journal, of which a crash may take what was not synced.
+
+What survives of the unsynced tail is a prefix of any length; the record at the cut may be torn: reading stops there.
+What is read back after a crash is synced again before the node serves, for it may live in the page cache alone.
+"""
+
+import random
+
+from oncelog.core.batch import Buffer
+from oncelog.core.ids import EntryId, LedgerId
+from oncelog.core.storage_node import JournalRecord, RecordKind
+
+#: The CRC32C of an entry stands at bytes 4 to 8 of its header.
+_CRC = slice(4, 8)
+
+
+class Disk:
+    """The records of one incarnation's directory, in order of writing."""
+
+    def __init__(self) -> None:
+        self.records: list[JournalRecord] = []
+        #: records at the front that no crash can take
+        self.synced = 0
+        self.torn = False
+
+    def write(self, records: tuple[JournalRecord, ...]) -> None:
+        self.records += records
+
+    def sync(self, count: int) -> None:
+        self.synced = max(self.synced, count)
+
+    def crash(self, rng: random.Random) -> int:
+        """Lose a suffix of what was not synced; returns how many records went."""
+        unsynced = len(self.records) - self.synced
+        if unsynced <= 0:
+            return 0
+        kept = self.synced + rng.randint(0, unsynced)
+        lost = len(self.records) - kept
+        self.torn = lost > 0 and rng.random() < 0.5
+        # A torn record fails its checksum: it is the first of the lost ones, and nothing behind it is read.
+        del self.records[kept:]
+        return lost
+
+    def reopen(self) -> None:
+        """The journal is read at a start, and its tail synced before anything is served."""
+        self.torn = False
+        self.synced = len(self.records)
+
+    def held(self, ledger_id: LedgerId) -> dict[EntryId, bytes]:
+        """{entry: bytes} of one ledger that a crash at this moment would leave for certain."""
+        entries: dict[EntryId, bytes] = {}
+        for record in self.records[: self.synced]:
+            if record.ledger_id == ledger_id:
+                if record.kind is RecordKind.LEDGER_DELETED:
+                    entries.clear()
+                elif record.kind is not RecordKind.FENCE:
+                    entries[record.entry_id] = bytes(record.data)
+        return entries
+
+
+class Index:
+    """What a node finds by ledger and entry; the simulation's StorageIndex."""
+
+    def __init__(self) -> None:
+        #: {ledger: {entry: bytes}}
+        self.entries: dict[LedgerId, dict[EntryId, bytes]] = {}
+        #: {(ledger, entry)}: held and damaged
+        self.damaged: dict[tuple[LedgerId, EntryId], None] = {}
+
+    def put(self, record: JournalRecord) -> None:
+        if record.kind in (RecordKind.ADD, RecordKind.RECOVERY_ADD):
+            self.entries.setdefault(record.ledger_id, {})[record.entry_id] = bytes(record.data)
+            self.damaged.pop((record.ledger_id, record.entry_id), None)
+        elif record.kind is RecordKind.LEDGER_DELETED:
+            self.entries.pop(record.ledger_id, None)
+
+    def contains(self, ledger_id: LedgerId, entry_id: EntryId) -> bool:
+        return entry_id in self.entries.get(ledger_id, ())
+
+    def last_entry(self, ledger_id: LedgerId) -> int | None:
+        return max(self.entries.get(ledger_id, ()), default=None)
+
+    def entry_crc(self, ledger_id: LedgerId, entry_id: EntryId) -> int | None:
+        data: Buffer | None = self.read(ledger_id, entry_id)
+        return None if data is None else int.from_bytes(data[_CRC], "little")
+
+    def read(self, ledger_id: LedgerId, entry_id: EntryId) -> bytes | None:
+        """The bytes of a held entry, None where they cannot be read."""
+        if (ledger_id, entry_id) in self.damaged:
+            return None
+        return self.entries.get(ledger_id, {}).get(entry_id)

@@ -1,0 +1,286 @@
+"""What goes wrong in a run, drawn from its seed: which faults at all, how often, where and for how long.
+
+A run draws a few kinds, not all at once, so that some runs are full of crashes and others only lose replies. The
+budget: directories are wiped at one place only, for a ledger of three members and Qa 2 survives the loss of one;
+everything else may happen to everyone at once.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
+from oncelog.core.topic import DrainWanted, JudgingSwitched, TrimWanted
+from tests.simulation.cluster import SESSION_TICKS, Cluster
+from tests.simulation.network import NetworkFaults
+from tests.simulation.owner_server import OwnerServer
+from tests.simulation.store import StoreFaults
+from tests.simulation.world import Process
+
+#: ticks between two faults of one kind
+EVERY = (150, 1500)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of fault: its weight among the kinds, and what it does."""
+
+    name: str
+    probability: float
+    strike: "Callable[[Faults], None]"
+
+
+class Faults:
+    """Strikes a cluster until it is told to heal."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.world = cluster.world
+        self.on = True
+        self.kinds = [kind for kind in KINDS if self.world.rng.random() < kind.probability]
+        #: the one place that is ever wiped
+        self.wiped = self.world.rng.choice(list(cluster.nodes.values()))
+        #: [from, to) in which some owner did not judge
+        self.unjudged: list[tuple[int, int]] = []
+
+    def start(self) -> None:
+        self._network()
+        for kind in self.kinds:
+            self._later(kind)
+
+    def _network(self) -> None:
+        rng = self.world.rng
+        if rng.random() < 0.7:
+            self.cluster.network.faults = NetworkFaults(
+                delay_max=rng.choice((3, 8, 25)), slow=rng.choice((0.0, 0.01, 0.05)),
+                drop=rng.choice((0.0, 0.01, 0.04)), duplicate=rng.choice((0.0, 0.02)), break_stream=rng.choice((0.0, 0.01, 0.03)),
+            )  # fmt: skip
+        if rng.random() < 0.5:
+            self.cluster.store.faults = StoreFaults(
+                lost_reply=rng.choice((0.02, 0.1)), lag_max=rng.choice((0, 300, 2000))
+            )
+        if rng.random() < 0.5:
+            self.cluster.stale.probability = rng.choice((0.1, 0.4))
+
+    def _later(self, kind: Kind) -> None:
+        self.world.after(self.world.rng.randint(*EVERY), f"fault {kind.name}", lambda: self._strike(kind))
+
+    def _strike(self, kind: Kind) -> None:
+        if self.on:
+            kind.strike(self)
+            self._later(kind)
+
+    def heal(self) -> None:
+        """From here on nothing goes wrong, and what is down comes back."""
+        self.on = False
+        cluster = self.cluster
+        cluster.network.heal()
+        cluster.store.heal()
+        cluster.stale.probability = 0.0
+        self.switch(on=True)
+        for process in cluster.processes():
+            process.fuse = -1
+            if process.paused:
+                self._wake(process)
+            cluster.revive(process)
+
+    # --- single faults, for scenarios too -----------------------------------------------------------------------------
+
+    def crash(self, process: Process, ticks: int) -> None:
+        if not process.alive:
+            return
+        self.cluster.crash(process)
+        self.world.after(ticks, f"{process.name} starts again", lambda: self.cluster.revive(process))
+
+    def crash_inside(self, process: Process, effects: int) -> None:
+        """It crashes in the middle of what a step of its core asked for."""
+        if not process.alive:
+            return
+        process.fuse = effects
+        life = process.life
+
+        def look() -> None:
+            if process.life == life:
+                process.fuse = -1
+                return
+            self.cluster.crashed(process)
+            self.cluster.revive(process)
+
+        self.world.after(self.world.rng.randint(50, 400), f"{process.name} starts again", look)
+
+    def pause(self, process: Process, ticks: int) -> None:
+        """It neither acts nor answers; its session ends meanwhile if that is long; then it goes on where it was."""
+        if not process.alive or process.paused:
+            return
+        process.pause()
+        if ticks > SESSION_TICKS:
+            self.cluster.crashed(process)
+        life = process.life
+        self.world.after(ticks, f"{process.name} wakes", lambda: self._wake(process) if process.life == life else None)
+
+    def _wake(self, process: Process) -> None:
+        if not process.paused:
+            return
+        process.wake()
+        for path in [f"owners/{getattr(process, 'incarnation', '')}", f"storage/{getattr(process, 'incarnation', '')}"]:
+            if isinstance(process, OwnerServer) or process in self.cluster.nodes.values():
+                self.cluster.expire(path, process) if path not in self.cluster.store.records else None
+        register = getattr(process, "register", None)
+        if register is not None:
+            process.post(self.world.rng.randint(5, 200), "registers again", register)
+            self.world.after(201, "storage nodes are seen", self.cluster.nodes_changed)
+
+    def wipe(self, ticks: int) -> None:
+        server = self.wiped
+        if server.alive:
+            self.cluster.crash(server)
+        server.wipe()
+        self.world.after(ticks, f"{server.name} starts empty", lambda: self.cluster.revive(server))
+
+    def switch(self, *, on: bool) -> None:
+        """Deduplication off or on, everywhere."""
+        parts, now = self.cluster.owner_parts, self.world.now
+        if parts.judging == on:
+            return
+        parts.judging = on
+        if on:
+            self.unjudged[-1] = (self.unjudged[-1][0], now + 1)
+        else:
+            self.unjudged.append((now, 1 << 62))
+        for owner in self.cluster.owners.values():
+            for shell in list(owner.topics.values()):
+                if owner.alive:
+                    shell.handle(JudgingSwitched(on))
+
+
+# --- kinds ------------------------------------------------------------------------------------------------------------
+
+
+def _crash_owner(faults: Faults) -> None:
+    rng = faults.world.rng
+    owner = rng.choice(list(faults.cluster.owners.values()))
+    faults.world.count("owner crashed")
+    faults.crash(owner, rng.randint(20, 900))
+
+
+def _crash_inside(faults: Faults) -> None:
+    rng = faults.world.rng
+    process = rng.choice([p for p in faults.cluster.processes() if not p.name.startswith("reader")])
+    faults.crash_inside(process, rng.randint(0, 12))
+
+
+def _crash_node(faults: Faults) -> None:
+    rng = faults.world.rng
+    faults.world.count("storage node crashed")
+    for node in rng.sample(list(faults.cluster.nodes.values()), rng.choice((1, 1, 1, 2, 3))):
+        faults.crash(node, rng.randint(10, 700))
+
+
+def _crash_client(faults: Faults) -> None:
+    rng = faults.world.rng
+    faults.world.count("client crashed")
+    faults.crash(rng.choice(faults.cluster.producers), rng.randint(10, 500))
+
+
+def _crash_metadata(faults: Faults) -> None:
+    rng = faults.world.rng
+    faults.world.count("metadata replica crashed")
+    faults.crash(rng.choice(faults.cluster.metadata), rng.randint(10, 500))
+
+
+def _pause_owner(faults: Faults) -> None:
+    rng = faults.world.rng
+    faults.world.count("owner paused")
+    faults.pause(rng.choice(list(faults.cluster.owners.values())), rng.choice((100, 700, 1500, 3000)))
+
+
+def _pause_any(faults: Faults) -> None:
+    rng = faults.world.rng
+    faults.world.count("process paused")
+    faults.pause(rng.choice(faults.cluster.processes()), rng.randint(50, 1500))
+
+
+def _expire(faults: Faults) -> None:
+    """An owner loses its session and knows nothing of it."""
+    cluster = faults.cluster
+    owner = faults.world.rng.choice(list(cluster.owners.values()))
+    path = f"owners/{owner.incarnation}"
+    if owner.alive and path in cluster.store.records:
+        faults.world.count("session expired under a live owner")
+        cluster.expire(path, owner, forced=True)
+
+
+def _wipe(faults: Faults) -> None:
+    faults.world.count("storage node wiped")
+    faults.wipe(faults.world.rng.randint(20, 600))
+
+
+def _cut(faults: Faults) -> None:
+    """One way only."""
+    rng, cluster = faults.world.rng, faults.cluster
+    names = [p.name for p in cluster.processes()]
+    source, target = rng.sample(names, 2)
+    faults.world.count("one-way cut")
+    cluster.network.cuts[source, target] = faults.world.now + rng.randint(50, 1500)
+
+
+def _clog(faults: Faults) -> None:
+    rng, cluster = faults.world.rng, faults.cluster
+    source, target = rng.sample([p.name for p in cluster.processes()] + ["store"], 2)
+    faults.world.count("clog")
+    cluster.network.clogs[source, target] = faults.world.now + rng.randint(50, 800)
+
+
+def _stall(faults: Faults) -> None:
+    faults.world.count("store stalled")
+    faults.cluster.store.stalled_until = faults.world.now + faults.world.rng.randint(50, 900)
+
+
+def _trim(faults: Faults) -> None:
+    beyond = Position(LedgerId(1 << 60), EntryId(0))
+    for owner in faults.cluster.owners.values():
+        for shell in list(owner.topics.values()):
+            if owner.alive and not owner.paused and shell.confirmed != BEFORE_ALL:
+                faults.world.count("trim wanted")
+                shell.handle(TrimWanted(beyond))
+
+
+def _unload(faults: Faults) -> None:
+    rng, cluster = faults.world.rng, faults.cluster
+    owner, replica = rng.choice(list(cluster.owners.values())), rng.choice(cluster.metadata)
+    for topic_id, shell in list(owner.topics.items()):
+        if owner.alive and not owner.paused and replica.alive:
+            faults.world.count("unload")
+            if rng.random() < 0.6:
+                shell.handle(DrainWanted())
+            replica.post(rng.randint(1, 100), "unload", lambda t=topic_id: replica.unload(t, owner.incarnation))  # type: ignore[misc]
+
+
+def _switch(faults: Faults) -> None:
+    faults.world.count("deduplication switched")
+    faults.switch(on=not faults.cluster.owner_parts.judging)
+
+
+def _collect(faults: Faults) -> None:
+    for node in faults.cluster.nodes.values():
+        if node.alive and not node.paused:
+            node.collect()
+
+
+KINDS = (
+    Kind("owner crash", 0.5, _crash_owner),
+    Kind("crash inside a step", 0.35, _crash_inside),
+    Kind("storage node crash", 0.4, _crash_node),
+    Kind("client crash", 0.5, _crash_client),
+    Kind("metadata crash", 0.2, _crash_metadata),
+    Kind("owner pause", 0.4, _pause_owner),
+    Kind("pause", 0.2, _pause_any),
+    Kind("session expiry", 0.25, _expire),
+    Kind("wipe", 0.15, _wipe),
+    Kind("cut", 0.3, _cut),
+    Kind("clog", 0.2, _clog),
+    Kind("store stall", 0.2, _stall),
+    Kind("trim", 0.5, _trim),
+    Kind("unload", 0.25, _unload),
+    Kind("switch", 0.1, _switch),
+    Kind("collect", 0.4, _collect),
+)

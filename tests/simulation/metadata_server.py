@@ -1,0 +1,205 @@
+"""A metadata replica's process: placement of every topic, suspicions about owners, and look-ups of clients."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from oncelog.core.errors import OncelogError, ServiceUnavailable
+from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
+from oncelog.core.owner_suspicion import (
+    ConnectionAccepted,
+    ConnectionRefused,
+    OwnerSuspected,
+    OwnerSuspicion,
+    ProbeOwner,
+    SessionsSeen,
+    StreamClosed,
+    StreamOpened,
+    SuspicionEvent,
+)
+from oncelog.core.placement import (
+    NoOwnerLive,
+    NotifyOwner,
+    OwnersSeen,
+    PlacementEvent,
+    PlacementWanted,
+    ReadTopicRecord,
+    TopicMissing,
+    TopicPlaced,
+    TopicPlacement,
+    TopicRecordRead,
+    TopicRecordWritten,
+    UnloadWanted,
+    WriteTopicRecord,
+)
+from oncelog.core.store_status import WriteStatus
+from oncelog.core.topic_record import decode_topic, encode_topic
+from tests.simulation.network import Network, Stream
+from tests.simulation.owner_server import OwnerServer
+from tests.simulation.store import Store
+from tests.simulation.world import Process, World
+
+SCAN_TICKS = 250
+BACKOFF_TICKS = 400
+
+#: What a look-up is answered: where, and at which epoch; or why not.
+Found = Callable[[OwnerServer, Incarnation, OwnerEpoch], None]
+Failed = Callable[[OncelogError], None]
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataParts:
+    world: World
+    network: Network
+    store: Store
+    #: {place: owner}
+    owners: dict[str, OwnerServer]
+    topics: tuple[TopicId, ...]
+    #: {topic: every placement ever, oldest first}; what a stale route is made of
+    placements: dict[TopicId, list[tuple[Incarnation, OwnerEpoch]]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class StaleRoutes:
+    """How often a look-up is answered from what was true once."""
+
+    probability: float = 0.0
+
+
+class MetadataServer(Process):
+    """One replica."""
+
+    def __init__(self, parts: MetadataParts, name: str, stale: StaleRoutes) -> None:
+        super().__init__(parts.world, name)
+        self.parts = parts
+        self.stale = stale
+        self.suspicion = OwnerSuspicion()
+        self.placement: dict[TopicId, TopicPlacement] = {}
+        #: {topic: who looks it up now}
+        self.asking: dict[TopicId, list[tuple[Found, Failed]]] = {}
+        self._streams = 0
+
+    def start(self) -> None:
+        super().start()
+        self.suspicion = OwnerSuspicion()
+        self.placement = {t: TopicPlacement(t, backoff_ms=BACKOFF_TICKS) for t in self.parts.topics}
+        self.asking = {t: [] for t in self.parts.topics}
+        for owner in self.parts.owners.values():
+            if owner.alive:
+                self.connect(owner)
+        self.post(self.world.rng.randint(1, SCAN_TICKS), "scan", self._scan)
+
+    def _scan(self) -> None:
+        self.post(SCAN_TICKS, "scan", self._scan)
+        self._suspect(SessionsSeen(self._live()))
+        for topic_id in self.parts.topics:
+            if self.alive:
+                self._place(PlacementWanted(topic_id))
+
+    def _live(self) -> tuple[Incarnation, ...]:
+        return tuple(Incarnation(name) for name in self.parts.store.children("owners"))
+
+    # --- the owners' streams ------------------------------------------------------------------------------------------
+
+    def connect(self, owner: OwnerServer) -> None:
+        """An owner keeps a stream to each replica; it connects anew when that breaks."""
+        self._streams += 1
+        number, incarnation, network = self._streams, owner.incarnation, self.parts.network
+        stream = Stream(network, owner, self)
+        stream.on_broken[self.name] = lambda: self._suspect(StreamClosed(incarnation, number))
+        stream.on_broken[owner.name] = lambda: owner.post(
+            self.world.rng.randint(1, 50), "connects anew", lambda: self.connect(owner) if self.alive else None
+        )
+        owner.streams.append(stream)
+        self.post(network.delay(owner.name, self.name), "stream", lambda: self._opened(stream, incarnation, number))
+
+    def _opened(self, stream: Stream, incarnation: Incarnation, number: int) -> None:
+        self._suspect(StreamOpened(incarnation, number))
+        if not stream.open:
+            self._suspect(StreamClosed(incarnation, number))
+
+    def _suspect(self, event: SuspicionEvent) -> None:
+        for effect in self.suspicion.handle(event):
+            match effect:
+                case ProbeOwner(owner):
+                    self._probe(owner)
+                case OwnerSuspected():
+                    self.world.count("owner suspected")
+                    for topic_id in self.parts.topics:
+                        self._place(PlacementWanted(topic_id))
+        self.suspicion.check_invariants()
+
+    def _probe(self, incarnation: Incarnation) -> None:
+        """A host behind a cut does not answer; one whose process is gone refuses."""
+        owner, network = self.parts.owners[incarnation.split(".")[0]], self.parts.network
+        if network.cut(self.name, owner.name) or network.cut(owner.name, self.name):
+            return
+        there = owner.alive
+        event = ConnectionAccepted(incarnation) if there else ConnectionRefused(incarnation)
+        self.post(network.delay(owner.name, self.name), "probe answered", lambda: self._suspect(event))
+
+    # --- placement ----------------------------------------------------------------------------------------------------
+
+    def unload(self, topic_id: TopicId, avoid: Incarnation) -> None:
+        self._place(UnloadWanted(topic_id, avoid))
+
+    def look_up(self, topic_id: TopicId, owner_epoch: OwnerEpoch, found: Found, failed: Failed) -> None:
+        """Answer a client; a stale answer is never older than what the client has seen."""
+        past = [p for p in self.parts.placements.get(topic_id, ())[:-1] if p[1] >= owner_epoch]
+        if past and self.world.chance(self.stale.probability):
+            self.world.count("stale route")
+            incarnation, epoch = self.world.rng.choice(past)
+            found(self.parts.owners[incarnation.split(".")[0]], incarnation, epoch)
+            return
+        self.asking[topic_id].append((found, failed))
+        self._place(PlacementWanted(topic_id))
+
+    def _place(self, event: PlacementEvent) -> None:
+        core = self.placement[event.topic_id]
+        for effect in core.handle(event):
+            match effect:
+                case ReadTopicRecord(topic_id):
+                    self.parts.store.read(
+                        self,
+                        f"topics/{topic_id}",
+                        lambda data, version, t=topic_id: self._read(t, data, version),  # type: ignore[misc]
+                    )
+                case WriteTopicRecord(topic_id, record, version):
+                    self.parts.store.write(
+                        self, f"topics/{topic_id}", encode_topic(record), version,
+                        lambda status, after, t=topic_id: self._written(t, status, after),  # type: ignore[misc]
+                    )  # fmt: skip
+                case NotifyOwner(topic_id, owner, epoch):
+                    self._tell_owner(topic_id, owner, epoch)
+                case TopicPlaced(topic_id, owner, epoch):
+                    self._placed(topic_id, owner, epoch)
+                case NoOwnerLive(topic_id) | TopicMissing(topic_id):
+                    asking, self.asking[topic_id] = self.asking[topic_id], []
+                    for _, failed in asking:
+                        failed(ServiceUnavailable("no owner is live"))
+            if self.burn():
+                return
+        core.check_invariants()
+
+    def _read(self, topic_id: TopicId, data: bytes | None, version: int) -> None:
+        owners = OwnersSeen(self._live(), self.suspicion.suspected)
+        record = None if data is None else decode_topic(data)
+        self._place(TopicRecordRead(topic_id, record, version, owners, self.world.now))
+
+    def _written(self, topic_id: TopicId, status: WriteStatus, version: int) -> None:
+        self._place(TopicRecordWritten(topic_id, status, version, self.world.now))
+
+    def _placed(self, topic_id: TopicId, incarnation: Incarnation, epoch: OwnerEpoch) -> None:
+        known = self.parts.placements.setdefault(topic_id, [])
+        if not known or known[-1][1] < epoch:
+            known.append((incarnation, epoch))
+        owner = self.parts.owners[incarnation.split(".")[0]]
+        asking, self.asking[topic_id] = self.asking[topic_id], []
+        for found, _ in asking:
+            found(owner, incarnation, epoch)
+        if not asking:
+            self._tell_owner(topic_id, incarnation, epoch)
+
+    def _tell_owner(self, topic_id: TopicId, incarnation: Incarnation, epoch: OwnerEpoch) -> None:
+        owner = self.parts.owners[incarnation.split(".")[0]]
+        if owner.incarnation == incarnation:
+            self.parts.network.send(self.name, owner, f"assign {epoch}", lambda: owner.assign(topic_id))

@@ -1,0 +1,198 @@
+"""A topic owner's process: its topics, its claims of ids, and its connections to clients."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from oncelog.core.batch import Checksum
+from oncelog.core.errors import NotOwner, OncelogError
+from oncelog.core.id_claim import (
+    CounterRead,
+    CounterWritten,
+    IdClaim,
+    IdClaimEvent,
+    IdGranted,
+    IdRefused,
+    IdWanted,
+    ReadCounter,
+    WriteCounter,
+    decode_counter,
+    encode_counter,
+)
+from oncelog.core.ids import Incarnation, OwnerEpoch, SessionNumber, TopicId
+from oncelog.core.ledger_chain import StorageNodesSeen
+from oncelog.core.opening import ProducerOpening
+from oncelog.core.openings import AnswerOpen
+from oncelog.core.outcome import Outcome
+from oncelog.core.serving import TopicSettings
+from oncelog.core.topic import Topic, TopicAssigned
+from oncelog.core.topic_log import ReceivedBatch
+from tests.simulation.network import Network, Stream
+from tests.simulation.storage_server import StorageServer
+from tests.simulation.store import Store
+from tests.simulation.topic_shell import TopicShell
+from tests.simulation.world import Process, World
+
+#: Session numbers of one stretch of ownership never meet those of another.
+SESSIONS_PER_TOPIC = 1_000_000
+
+
+class ClientLink(Protocol):
+    """One stream of a client, as the owner sees it."""
+
+    stream: Stream
+
+    def opened(self, answer: AnswerOpen, owner_epoch: OwnerEpoch) -> None: ...
+    def answered(
+        self, session: SessionNumber, answers: list[tuple[int, Outcome | OncelogError]], owner_epoch: OwnerEpoch
+    ) -> None: ...
+    def ended(self, session: SessionNumber, error: OncelogError, owner_epoch: OwnerEpoch) -> None: ...
+
+
+@dataclass(slots=True)
+class OwnerParts:
+    """What all owners of a cluster share. The classes are here so that a mutant may put others in their place."""
+
+    world: World
+    network: Network
+    store: Store
+    checksum: Checksum
+    settings: TopicSettings
+    #: {incarnation: where it is or was}
+    nodes: dict[Incarnation, StorageServer]
+    #: told of every step of a topic
+    watch: Callable[["OwnerServer", TopicShell], None]
+    topic_class: type[Topic] = Topic
+    claim_class: type[IdClaim] = IdClaim
+    pid_block: int = 3
+    judging: bool = True
+
+
+class IdSource:
+    """The claims of one counter by one life of a process."""
+
+    def __init__(self, owner: "OwnerServer", path: str, *, block: int, prefetch_below: int) -> None:
+        self.owner = owner
+        self.path = path
+        self.core = owner.parts.claim_class(owner.incarnation, block=block, prefetch_below=prefetch_below)
+        self._wanted: dict[int, Callable[[int], None]] = {}
+        self._requests = 0
+
+    def want(self, granted: Callable[[int], None]) -> None:
+        self._requests += 1
+        self._wanted[self._requests] = granted
+        self._handle(IdWanted(self._requests))
+
+    def _handle(self, event: IdClaimEvent) -> None:
+        store = self.owner.parts.store
+        for effect in self.core.handle(event):
+            match effect:
+                case ReadCounter():
+                    store.read(self.owner, self.path, self._read)
+                case WriteCounter(record, version):
+                    store.write(self.owner, self.path, encode_counter(record), version, self._written)
+                case IdGranted(request, number):
+                    granted = self._wanted.pop(request)
+                    self.owner.post(0, f"id {self.path} {number}", lambda f=granted, n=number: f(n))  # type: ignore[misc]
+                case IdRefused():
+                    raise AssertionError("the simulation used up its ids")
+            if self.owner.burn():
+                return
+        self.core.check_invariants()
+
+    def _read(self, data: bytes | None, version: int) -> None:
+        self._handle(CounterRead(None if data is None else decode_counter(data), version))
+
+    def _written(self, status: object, version: int) -> None:
+        self._handle(CounterWritten(status, version))  # type: ignore[arg-type]
+
+
+class OwnerServer(Process):
+    """One place for an owner; each life has an incarnation of its own."""
+
+    def __init__(self, parts: OwnerParts, name: str) -> None:
+        super().__init__(parts.world, name)
+        self.parts = parts
+        #: {topic id: shell}
+        self.topics: dict[TopicId, TopicShell] = {}
+        self.links: list[ClientLink] = []
+        #: to the metadata replicas
+        self.streams: list[Stream] = []
+        self.ledger_ids: IdSource
+        self.producer_ids: IdSource
+        self._slots = 0
+
+    @property
+    def incarnation(self) -> Incarnation:
+        return Incarnation(f"{self.name}.{(self.life + 1) // 2}")
+
+    def start(self) -> None:
+        super().start()
+        self.topics, self.links = {}, []
+        self.ledger_ids = IdSource(self, "ids/ledger", block=1, prefetch_below=0)
+        self.producer_ids = IdSource(self, "ids/producer", block=self.parts.pid_block, prefetch_below=1)
+        self.register()
+
+    def register(self) -> None:
+        if f"owners/{self.incarnation}" not in self.parts.store.records:
+            self.parts.store.put(f"owners/{self.incarnation}", self.name.encode(), -1)
+
+    def crash(self) -> None:
+        streams = [link.stream for link in self.links] + self.streams
+        super().crash()
+        self.links, self.streams = [], []
+        for stream in streams:
+            stream.sever()
+
+    # --- what others send ---------------------------------------------------------------------------------------------
+
+    def assign(self, topic_id: TopicId) -> None:
+        """A metadata replica says that the record names this owner."""
+        shell = self.topics.get(topic_id)
+        if shell is None or shell.over:
+            self._slots += 1
+            first = SessionNumber(self._slots * SESSIONS_PER_TOPIC)
+            shell = self.topics[topic_id] = TopicShell(self, topic_id, first)
+        shell.handle(TopicAssigned())
+
+    def storage_nodes(self) -> StorageNodesSeen:
+        """Where the storage nodes stand by the store's ephemerals and cookies, as of now."""
+        store = self.parts.store
+        live = tuple(Incarnation(name) for name in store.children("storage"))
+        known = [Incarnation(name) for name in store.children("storage_cookies")]
+        latest = {name.split(".")[0]: name for name in known}
+        superseded = tuple(name for name in known if latest[name.split(".")[0]] != name)
+        absent = tuple(name for name in known if name not in live and name not in superseded)
+        return StorageNodesSeen(tuple(n for n in live if n not in superseded), absent, superseded)
+
+    def see_nodes(self) -> None:
+        nodes = self.storage_nodes()
+        for shell in list(self.topics.values()):
+            if self.alive and nodes != shell.core.nodes:
+                shell.handle(nodes)
+
+    def open(self, link: ClientLink, topic_id: TopicId, opening: ProducerOpening) -> None:
+        shell = self.topics.get(topic_id)
+        if shell is None:
+            link.opened(AnswerOpen(opening.call, NotOwner("this process does not serve the topic")), OwnerEpoch(0))
+        else:
+            if link not in self.links:
+                self.links.append(link)
+            shell.open(link, opening)
+
+    def receive(self, topic_id: TopicId, session: SessionNumber, batches: list[ReceivedBatch]) -> None:
+        shell = self.topics.get(topic_id)
+        if shell is not None:
+            shell.receive(session, batches)
+
+    def close_session(self, topic_id: TopicId, session: SessionNumber) -> None:
+        shell = self.topics.get(topic_id)
+        if shell is not None:
+            shell.close_session(session)
+
+    def link_broken(self, link: ClientLink) -> None:
+        if link in self.links:
+            self.links.remove(link)
+        for shell in list(self.topics.values()):
+            if self.alive:
+                shell.link_broken(link)

@@ -1,0 +1,316 @@
+"""A client's process with one producer: the application, the producer's core, and its stream to an owner.
+
+The application has an input: ids and values in order. It sends the input from the beginning, or from behind the last
+sequence id that it is told, in batches of its own choosing; when it crashes, it does so again. What it hands over and
+what it is told goes into the history.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from oncelog.core.batch import Checksum, decode_batch
+from oncelog.core.columns import encode_values
+from oncelog.core.entry import SequenceMode
+from oncelog.core.errors import OncelogError, ProducerFenced, ServiceUnavailable
+from oncelog.core.ids import Incarnation, OwnerEpoch, SequenceId, SessionNumber, TopicId
+from oncelog.core.opening import Granted, ProducerOpening
+from oncelog.core.openings import AnswerOpen
+from oncelog.core.outcome import Outcome
+from oncelog.core.pending_batches import BatchReady, SendBatches
+from oncelog.core.producer_session import (
+    BatchesAnswered,
+    Complete,
+    Event,
+    Fail,
+    FailProducer,
+    OpenWanted,
+    ProducerSession,
+    ReportOpen,
+    SessionEnded,
+    State,
+)
+from oncelog.core.sequence_ids import pack_sequence_ids
+from oncelog.core.session_opening import (
+    EndSession,
+    LookUp,
+    LookUpFailed,
+    OpenProducer,
+    OpenRefused,
+    OwnerFound,
+    ProducerGranted,
+    ProducerSettings,
+    StartTimer,
+    StreamLost,
+    TimerFired,
+)
+from oncelog.core.topic_log import ReceivedBatch
+from oncelog.verify.history import History
+from tests.simulation.metadata_server import MetadataServer
+from tests.simulation.network import Network, Stream
+from tests.simulation.owner_server import OwnerServer
+from tests.simulation.world import Process, World
+
+
+@dataclass(slots=True)
+class Input:
+    """What one producer name is to store. name None: every life is given a name of its own and begins anew.
+
+    holes: ids that the input never has, between those it has; a careless application sends one now and then.
+    """
+
+    name: str | None
+    mode: SequenceMode
+    ids: Sequence[int]
+    automatic: bool = False
+    resumes: bool = False
+    careless: float = 0.0
+    holes: Sequence[int] = ()
+    #: some life of some application has an answer for the whole input
+    complete: bool = False
+
+    def value(self, sequence_id: int) -> bytes:
+        return f"{sequence_id}".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class ClientParts:
+    world: World
+    network: Network
+    history: History
+    checksum: Checksum
+    #: asked in turn
+    metadata: list[MetadataServer]
+    #: ticks between two batches
+    pace: tuple[int, int] = (4, 60)
+    session_class: type[ProducerSession] = ProducerSession
+    open_results_max: int = 8
+
+
+@dataclass(slots=True)
+class Progress:
+    """One life of the application. unanswered: {request: ids}. failures: lives that ended fenced."""
+
+    next: int = 0
+    request: int = 0
+    unanswered: dict[int, list[int]] = field(default_factory=dict)
+    instance: int = -1
+    retired: bool = False
+    fenced: int = 0
+
+
+class ProducerClient(Process):
+    """One place for a producer."""
+
+    def __init__(self, parts: ClientParts, name: str, topic_id: TopicId, source: Input) -> None:
+        super().__init__(parts.world, name)
+        self.parts = parts
+        self.topic_id = topic_id
+        self.source = source
+        self.core = self._new_core()
+        self.link: Link | None = None
+        self.app = Progress()
+
+    def _new_core(self) -> ProducerSession:
+        settings = ProducerSettings(name=self.source.name, mode=self.source.mode, answer_timeout_ms=900)
+        return self.parts.session_class(settings, self.parts.checksum)
+
+    @property
+    def done(self) -> bool:
+        return self.app.next >= len(self.source.ids) and not self.app.unanswered
+
+    # --- lives --------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        super().start()
+        self.core = self._new_core()
+        self.link = None
+        self.app = Progress(request=self.app.request, fenced=self.app.fenced)
+        self.handle(OpenWanted())
+
+    def crash(self) -> None:
+        super().crash()
+        if self.link is not None:
+            self.link.stream.sever()
+
+    def handle(self, event: Event) -> None:
+        for effect in self.core.handle(event):
+            match effect:
+                case LookUp(attempt, _, owner_epoch):
+                    self._look_up(attempt, owner_epoch)
+                case OpenProducer():
+                    self._open(effect)
+                case SendBatches():
+                    self._send(effect)
+                case EndSession(_, session):
+                    self._end_session(session)
+                case StartTimer(key, after_ms, jitter):
+                    delay = self.world.rng.randint(after_ms // 2, after_ms) if jitter else after_ms
+                    self.post(delay, f"timer {key.kind.value}", lambda k=key: self.handle(TimerFired(k)))  # type: ignore[misc]
+                case ReportOpen(name, last):
+                    self._opened(name, last)
+                case Complete(request, _, outcome):
+                    self._answered(request, outcome)
+                case Fail(request, error):
+                    self._answered(request, error)
+                case FailProducer(error):
+                    self._failed(error)
+            if self.burn():
+                return
+        self.core.check_invariants()
+
+    # --- the application ----------------------------------------------------------------------------------------------
+
+    def _opened(self, name: str, last: SequenceId) -> None:
+        source, app = self.source, self.app
+        instance = self.core.opening.instance
+        assert instance is not None
+        app.instance = self.parts.history.opened(name, instance, last, dense=source.mode is SequenceMode.CONTIGUOUS)
+        if source.resumes or source.automatic:
+            app.next = sum(1 for i in source.ids if i <= last)
+        self.post(self.world.rng.randint(1, 20), "application", self._pump)
+
+    def _pump(self) -> None:
+        if self.core.state in (State.FAILED, State.CLOSED) or self.app.next >= len(self.source.ids):
+            return
+        self.post(self.world.rng.randint(*self.parts.pace), "application", self._pump)
+        if len(self.app.unanswered) >= self.parts.open_results_max:
+            return
+        app, source, rng = self.app, self.source, self.world.rng
+        if app.next and self.world.chance(source.careless):
+            stale = [i for i in source.holes if i < source.ids[app.next - 1]]
+            if stale:
+                self.world.count("stale id sent")
+                self._hand_over([rng.choice(stale[-6:])])
+                return
+        # Boundaries differ between lives: a batch may straddle what was stored before.
+        count = rng.randint(1, 4)
+        ids = list(source.ids[app.next : app.next + count])
+        app.next += len(ids)
+        self._hand_over(ids)
+
+    def _hand_over(self, ids: list[int]) -> None:
+        app, source = self.app, self.source
+        app.request += 1
+        values = [source.value(i) for i in ids]
+        app.unanswered[app.request] = ids
+        self.parts.history.invoked(app.instance, app.request, ids, values)
+        packed = None if source.automatic else pack_sequence_ids(ids)
+        self.handle(BatchReady(app.request, encode_values(values), len(ids), packed, self.world.now))
+
+    def _answered(self, request: int, result: Outcome | OncelogError) -> None:
+        del self.app.unanswered[request]
+        self.parts.history.answered(self.app.instance, request, result)
+        if isinstance(result, OncelogError):
+            self.world.count(f"answer {result.code}")
+        else:
+            for part in result:
+                self.world.count(f"answer {part.kind.name}{'' if part.position else ' at unknown position'}")
+        if self.done and not isinstance(result, OncelogError):
+            self.source.complete = True
+
+    def _failed(self, error: OncelogError) -> None:
+        """Fenced: another instance has the name; it may be taken back, not for ever."""
+        self.world.count(f"producer failed: {error.code}")
+        self.app.retired = True
+        if not isinstance(error, ProducerFenced):
+            raise AssertionError(f"a producer failed with {error.code}: {error}")
+        self.app.fenced += 1
+        if self.app.fenced <= 2:
+            self.post(self.world.rng.randint(50, 800), "takes its name back", self._again)
+
+    def _again(self) -> None:
+        self.crash()
+        self.start()
+
+    # --- the owner ----------------------------------------------------------------------------------------------------
+
+    def _look_up(self, attempt: int, owner_epoch: OwnerEpoch) -> None:
+        network, metadata = self.parts.network, self.world.rng.choice(self.parts.metadata)
+        life = self.life
+
+        def reply(event: OwnerFound | LookUpFailed, link: "Link | None") -> None:
+            def arrive() -> None:
+                if link is not None:
+                    self.link = link
+                self.handle(event)
+
+            if self.life == life:
+                network.send(metadata.name, self, "looked up", arrive)
+
+        def found(owner: OwnerServer, incarnation: Incarnation, epoch: OwnerEpoch) -> None:
+            if self.life != life or not owner.alive or owner.incarnation != incarnation:
+                reply(LookUpFailed(attempt, ServiceUnavailable("the owner is not reached")), None)
+            else:
+                reply(OwnerFound(attempt, epoch), Link(self, owner, attempt))
+
+        def failed(error: OncelogError) -> None:
+            reply(LookUpFailed(attempt, error), None)
+
+        if not metadata.alive:
+            self.post(2, "look-up refused", lambda: self.handle(LookUpFailed(attempt, ServiceUnavailable("down"))))
+            return
+        network.send(
+            self.name, metadata, "look-up", lambda: metadata.look_up(self.topic_id, owner_epoch, found, failed)
+        )
+
+    def _open(self, effect: OpenProducer) -> None:
+        link = self.link
+        if link is None or link.attempt != effect.attempt:
+            return
+        opening = ProducerOpening(
+            effect.attempt, effect.name, effect.mode, effect.on_conflict, effect.resume, effect.present,
+            effect.owner_epoch,
+        )  # fmt: skip
+        link.stream.send(self, "opens", lambda: link.owner.open(link, self.topic_id, opening))
+
+    def _send(self, effect: SendBatches) -> None:
+        link = self.link
+        if link is None or link.attempt != effect.attempt:
+            return
+        batches = [
+            ReceivedBatch(request, decode_batch(data, self.parts.checksum), data) for request, data in effect.batches
+        ]
+        session = effect.session
+        link.stream.send(self, f"sends {session}", lambda: link.owner.receive(self.topic_id, session, batches))
+
+    def _end_session(self, session: SessionNumber) -> None:
+        link = self.link
+        if link is not None:
+            link.stream.send(self, "ends a session", lambda: link.owner.close_session(self.topic_id, session))
+
+
+class Link:
+    """A client's stream to an owner, for one attempt."""
+
+    def __init__(self, client: ProducerClient, owner: OwnerServer, attempt: int) -> None:
+        self.client = client
+        self.owner = owner
+        self.attempt = attempt
+        self.stream = Stream(client.parts.network, client, owner)
+        self.stream.on_broken[client.name] = lambda: client.handle(StreamLost(attempt))
+        self.stream.on_broken[owner.name] = lambda: owner.link_broken(self)
+
+    def _tell(self, label: str, event: Event) -> None:
+        self.stream.send(self.owner, label, lambda: self.client.handle(event))
+
+    def opened(self, answer: AnswerOpen, owner_epoch: OwnerEpoch) -> None:
+        result = answer.result
+        if isinstance(result, Granted):
+            pid, generation = result.instance
+            self._tell(
+                f"granted {result.session}",
+                ProducerGranted(
+                    self.attempt, result.session, result.name, pid, generation, result.last_sequence_id, result.final,
+                    owner_epoch,
+                ),
+            )  # fmt: skip
+        else:
+            self._tell(f"refused {result.code}", OpenRefused(self.attempt, result, owner_epoch))
+
+    def answered(
+        self, session: SessionNumber, answers: list[tuple[int, Outcome | OncelogError]], owner_epoch: OwnerEpoch
+    ) -> None:
+        self._tell(f"answered {session}", BatchesAnswered(session, answers, owner_epoch))
+
+    def ended(self, session: SessionNumber, error: OncelogError, owner_epoch: OwnerEpoch) -> None:
+        self._tell(f"ended {session} {error.code}", SessionEnded(session, error, owner_epoch))

@@ -1,0 +1,155 @@
+"""One run: faults for a while, then everything heals and must complete; then the whole history is judged."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from oncelog.core.entry import EntryHeader
+from oncelog.core.ids import LedgerId, ProducerId
+from oncelog.core.topic import DrainWanted, Phase
+from oncelog.core.topic_record import TopicRecord
+from oncelog.verify.appends import check_appends
+from oncelog.verify.reads import check_reads
+from oncelog.verify.violation import Violation
+from tests.simulation.cluster import Cluster, Rules, Shape, draw_shape
+from tests.simulation.faults import Faults
+from tests.simulation.world import World
+
+FAULTY_TICKS = 4000
+#: after the last fault: producers open again after a second at most, owners take over after a session's length
+HEALED_TICKS = 20_000
+STEPS_MAX = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """problem: None when every oracle is content."""
+
+    seed: int
+    trace: int
+    steps: int
+    ticks: int
+    counts: dict[str, int]
+    problem: str | None
+
+
+class Run:
+    """A seed, step by step."""
+
+    def __init__(self, seed: int, rules: Rules | None = None, shape: Shape | None = None) -> None:
+        self.world = World(seed)
+        self.cluster = Cluster(self.world, shape if shape is not None else draw_shape(self.world), rules or Rules())
+        self.faults = Faults(self.cluster)
+        self.cluster.start()
+
+    def go(self) -> Outcome:
+        """All of it; a broken rule, of the cores or of the oracles, is the outcome's problem."""
+        problem = None
+        try:
+            self.run()
+        except Exception as error:  # noqa: BLE001  whatever a core raises is what this run found
+            problem = f"{type(error).__name__}: {error}"
+        world = self.world
+        return Outcome(world.seed, world.trace, world.steps, world.now, world.counts, problem)
+
+    def run(self) -> None:
+        """Raises what is wrong."""
+        self.faults.start()
+        self.until(FAULTY_TICKS)
+        self.heal()
+        self.judge()
+
+    def until(self, tick: int) -> None:
+        while self.world.now < tick:
+            self.step()
+
+    def step(self) -> None:
+        if self.world.steps >= STEPS_MAX:
+            raise Violation("liveness", f"still busy after {STEPS_MAX} steps: {self.cluster.state_line()}")
+        if not self.world.step():
+            raise Violation("liveness", f"nothing more happens: {self.cluster.state_line()}")
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """Faults stop; all pending work completes, and then every topic is closed cleanly."""
+        self.faults.heal()
+        deadline = self.world.now + HEALED_TICKS
+        while not self._complete():
+            if self.world.now > deadline:
+                raise Violation("liveness", f"not complete after {HEALED_TICKS} ticks: {self.cluster.state_line()}")
+            self.step()
+        self._close_topics()
+
+    def _complete(self) -> bool:
+        """Every topic is served by the owner its record names, and every input has its answers.
+
+        A name that nobody feeds any more is fed once more.
+        """
+        complete = all(self._served(watch.record) for watch in self.cluster.watch.topics.values())
+        for client in self.cluster.producers:
+            if client.source.complete:
+                continue
+            complete = False
+            feeding = [c for c in self.cluster.producers if c.source is client.source and c.alive and not c.app.retired]
+            if not feeding and client.app.fenced > 2:
+                client.app.fenced = 0
+                client.post(1, "is started once more", client._again)
+        return complete
+
+    def _served(self, record: TopicRecord) -> bool:
+        owner = next((o for o in self.cluster.owners.values() if o.alive and o.incarnation == record.owner), None)
+        shell = owner.topics.get(record.topic_id) if owner is not None else None
+        return shell is not None and shell.core.phase is Phase.SERVING and shell.epoch == record.owner_epoch
+
+    def _close_topics(self) -> None:
+        """Nobody places topics any more; whoever serves one drains it."""
+        deadline = self.world.now + HEALED_TICKS
+        for replica in self.cluster.metadata:
+            replica.crash()
+        while not all(self._closed(watch.topic_id) for watch in self.cluster.watch.topics.values()):
+            if self.world.now > deadline:
+                raise Violation("liveness", f"topics do not close: {self.cluster.state_line()}")
+            for owner in self.cluster.owners.values():
+                for shell in owner.topics.values():
+                    if shell.core.phase is Phase.SERVING and shell.core.serving and not shell.core.serving.draining:
+                        shell.handle(DrainWanted())
+            self.step()
+
+    def _closed(self, topic_id: str) -> bool:
+        watch = next(w for w in self.cluster.watch.topics.values() if w.topic_id == topic_id)
+        return bool(watch.ledgers) and watch.ledgers[-1] in self.cluster.watch.closed
+
+    # --- the judgement ------------------------------------------------------------------------------------------------
+
+    def judge(self) -> None:
+        """Raises Violation."""
+        watch = self.cluster.watch
+        owners: dict[ProducerId, tuple[str, str]] = {}
+        for topic_id, (history, producers, _) in self.cluster.clients.items():
+            topic = watch.topics[topic_id]
+            watch.fold_closed(topic, LedgerId(1 << 62))
+            check_appends(history, topic.fold, judged=self._judged)
+            check_reads(history, topic.fold, trimmed=topic.trimmed)
+            for pid, producer in topic.fold.producers.items():
+                other = owners.setdefault(pid, (topic_id, producer.name))
+                if other != (topic_id, producer.name):
+                    raise Violation("ids never repeat", f"producer id {pid} is {other} and {(topic_id, producer.name)}")
+            for client in producers:
+                self._check_input(client.source.name, client.source.ids, topic_id)
+
+    def _judged(self, header: EntryHeader) -> bool:
+        return not any(start <= header.append_time_ms < end for start, end in self.faults.unjudged)
+
+    def _check_input(self, name: str | None, ids: Sequence[int], topic_id: str) -> None:
+        """A completed input is in the log as a whole."""
+        fold = next(w.fold for w in self.cluster.watch.topics.values() if w.topic_id == topic_id)
+        if name is None:
+            return
+        stored = fold.names[name].places
+        missing = [i for i in ids if i not in stored]
+        if missing:
+            raise Violation("no loss", f"of the input of {name!r} the log lacks {missing[:5]}")
+
+
+def run(seed: int, rules: Rules | None = None) -> Outcome:
+    return Run(seed, rules).go()

@@ -1,0 +1,208 @@
+"""A storage node's process: its core, its disk, one fsync at a time, and the checks of the metadata store.
+
+A place keeps its name; a directory has an incarnation. A wiped directory is another incarnation at the same place, and
+calls for the former one are refused there.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from oncelog.core.batch import Buffer, Checksum
+from oncelog.core.entry import EntryHeader, peek_header
+from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger_metadata import decode_ledger
+from oncelog.core.storage_answers import FenceReceived
+from oncelog.core.storage_node import (
+    AnswerAppend,
+    AnswerFence,
+    AnswerRead,
+    AppendReceived,
+    CheckLedger,
+    Journal,
+    LedgerChecked,
+    LedgerCollected,
+    LedgerDeleted,
+    ReadReceived,
+    RecordKind,
+    StorageEvent,
+    StorageNode,
+    Synced,
+)
+from tests.simulation.disk import Disk, Index
+from tests.simulation.network import Network
+from tests.simulation.store import Store
+from tests.simulation.world import Process, World
+
+SESSION_TICKS = 300
+
+
+class ReadReply(NamedTuple):
+    """An AnswerRead with the bytes of what is present; what is not found is damaged."""
+
+    answer: AnswerRead
+    found: dict[EntryId, bytes]
+
+
+Reply = AnswerAppend | AnswerFence | ReadReply
+
+
+@dataclass(frozen=True, slots=True)
+class NodeParts:
+    """What all storage nodes of a cluster share. make: the core, for a mutant may put another in its place."""
+
+    world: World
+    network: Network
+    store: Store
+    checksum: Checksum
+    make: Callable[[Incarnation, Index, Checksum], StorageNode] = StorageNode
+    #: whether what a start reads back is synced before it is served (hazard 19)
+    sync_at_start: bool = True
+
+
+class StorageServer(Process):
+    """One place for a storage node."""
+
+    def __init__(self, parts: NodeParts, name: str) -> None:
+        super().__init__(parts.world, name)
+        self.parts = parts
+        self.incarnations = 0
+        #: {incarnation: directory} of every directory that ever was here, the present one last
+        self.disks: dict[Incarnation, Disk] = {}
+        self.index = Index()
+        self.core = StorageNode(Incarnation(""), self.index, parts.checksum)
+        #: (call, {call: how to reply}) of this life
+        self.calls: tuple[int, dict[int, Callable[[Reply], None]]] = (0, {})
+        #: records handed to the disk before this life, and whether an fsync runs
+        self._base = (0, False)
+        self.wipe()
+
+    @property
+    def incarnation(self) -> Incarnation:
+        return next(reversed(self.disks))
+
+    @property
+    def disk(self) -> Disk:
+        return self.disks[self.incarnation]
+
+    # --- lives --------------------------------------------------------------------------------------------------------
+
+    def wipe(self) -> None:
+        """An empty directory, while the process is down."""
+        self.incarnations += 1
+        self.disks[Incarnation(f"{self.name}.{self.incarnations}")] = Disk()
+
+    def start(self) -> None:
+        super().start()
+        if self.parts.sync_at_start:
+            self.disk.reopen()
+        self.index = Index()
+        self.core = self.parts.make(self.incarnation, self.index, self.parts.checksum)
+        self.calls = (0, {})
+        self._base = (len(self.disk.records), False)
+        for record in self.disk.records:
+            self.index.put(record)
+            if record.kind is RecordKind.FENCE:
+                self.core.restore_fence(record.ledger_id)
+            elif record.kind is RecordKind.LEDGER_DELETED:
+                self.core.restore_deletion(record.ledger_id)
+            else:
+                self.core.restore_entry(peek_header(record.data), recovery=record.kind is RecordKind.RECOVERY_ADD)
+        self.register()
+
+    def register(self) -> None:
+        """The ephemeral says whom to ask, and nothing else; the cookie stays."""
+        store = self.parts.store
+        store.records.setdefault(f"storage_cookies/{self.incarnation}", (self.name.encode(), 0))
+        if f"storage/{self.incarnation}" not in store.records:
+            store.put(f"storage/{self.incarnation}", self.name.encode(), -1)
+
+    def crash(self) -> None:
+        super().crash()
+        if self.disk.crash(self.world.rng):
+            self.world.count("unsynced writes lost")
+            if self.disk.torn:
+                self.world.count("torn tail")
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def call(self, make: Callable[[int], StorageEvent], reply: Callable[[Reply], None]) -> None:
+        """Take one call as it arrives."""
+        number = self.calls[0] + 1
+        self.calls = (number, self.calls[1])
+        self.calls[1][number] = reply
+        self.handle(make(number))
+
+    def append(
+        self, target: Incarnation, entries: Sequence[tuple[EntryHeader, Buffer]], reply: Callable[[Reply], None],
+        *, recovery: bool,
+    ) -> None:  # fmt: skip
+        self.call(lambda call: AppendReceived(call, target, entries, recovery), reply)
+
+    def fence(self, target: Incarnation, ledger_id: LedgerId, reply: Callable[[Reply], None]) -> None:
+        self.call(lambda call: FenceReceived(call, target, ledger_id), reply)
+
+    def read(
+        self, target: Incarnation, ledger_id: LedgerId, span: tuple[EntryId, int], reply: Callable[[Reply], None],
+        *, fence: bool,
+    ) -> None:  # fmt: skip
+        self.call(lambda call: ReadReceived(call, target, ledger_id, *span, fence), reply)
+
+    def handle(self, event: StorageEvent) -> None:
+        for effect in self.core.handle(event):
+            match effect:
+                case Journal(records):
+                    self.disk.write(records)
+                    self._sync()
+                case CheckLedger(ledger_id, check):
+                    self._check(ledger_id, check)
+                case AnswerAppend() | AnswerFence():
+                    self._reply(effect.call, effect)
+                case AnswerRead():
+                    found = {e: self.index.read(effect.ledger_id, e) for e in effect.present}
+                    self._reply(effect.call, ReadReply(effect, {e: d for e, d in found.items() if d is not None}))
+                case LedgerDeleted(ledger_id):
+                    self.world.count("ledger deleted on a node")
+                    self.index.entries.pop(ledger_id, None)
+            if self.burn():
+                return
+        self.core.check_invariants()
+
+    def _reply(self, call: int, reply: Reply) -> None:
+        # An append is answered in parts, each for some of its entries.
+        self.calls[1][call](reply)
+
+    def _sync(self) -> None:
+        """Begin an fsync of everything written by now, unless one runs: then the next one begins behind it."""
+        base, running = self._base
+        if running:
+            return
+        self._base = (base, True)
+        count = len(self.disk.records)
+        disk = self.disk
+
+        def synced() -> None:
+            disk.sync(count)
+            for record in disk.records[base + self.core._answers.synced : count]:
+                self.index.put(record)
+            self._base = (base, False)
+            self.handle(Synced(count - base))
+            if self.alive and len(disk.records) > count:
+                self._sync()
+
+        self.post(self.world.rng.randint(1, 5), "fsync done", synced)
+
+    def _check(self, ledger_id: LedgerId, check: int) -> None:
+        def checked(data: bytes | None, _version: int) -> None:
+            self.handle(LedgerChecked(ledger_id, check, None if data is None else decode_ledger(data)))
+
+        self.parts.store.read(self, f"ledgers/{ledger_id}", checked)
+
+    def collect(self) -> None:
+        """Look which ledgers held here seem to be gone; the view of the store may lag, the core checks again."""
+        for ledger_id in list(self.index.entries):
+            if self.parts.store.get_lagging(f"ledgers/{ledger_id}") is None:
+                self.world.count("ledger seems to be gone")
+                self.handle(LedgerCollected(ledger_id))
+                if not self.alive:
+                    return

@@ -1,0 +1,136 @@
+"""The metadata store, as ZooKeeper is: linearizable versioned writes, and reads that are only as new as asked for.
+
+A synced read shows every write answered before it began. A read that is not synced may come from a follower that lags.
+A write is attempted once: its reply may be lost, and then it was applied, or never is, or is applied a little later.
+A stall holds everything back. A session that ends takes its ephemerals along.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from oncelog.core.store_status import WriteStatus
+from tests.simulation.network import Network
+from tests.simulation.world import Process, World
+
+ABSENT = -1
+Observer = Callable[[str, "bytes | None", "bytes | None"], None]
+
+
+@dataclass(slots=True)
+class StoreFaults:
+    """Probabilities per write or read. lag_max: ticks that a follower may be behind."""
+
+    lost_reply: float = 0.0
+    #: of the lost replies: never applied; applied late
+    not_applied: float = 0.4
+    applied_late: float = 0.1
+    lag_max: int = 0
+
+
+class Store:
+    """{path: (bytes, version)}, with its past for lagging readers."""
+
+    def __init__(self, world: World, network: Network) -> None:
+        self.world = world
+        self.network = network
+        self.faults = StoreFaults()
+        self.records: dict[str, tuple[bytes, int]] = {}
+        self.stalled_until = 0
+        #: told of every change: (path, before, after)
+        self.observers: list[Observer] = []
+        #: {path: [(tick, bytes or None)]}, ascending
+        self._past: dict[str, list[tuple[int, bytes | None]]] = {}
+
+    # --- the state machine -------------------------------------------------------------------------------------------
+
+    def put(self, path: str, data: bytes, version: int) -> tuple[WriteStatus, int]:
+        """Compare-and-set; version ABSENT creates."""
+        before = self.records.get(path)
+        if (before[1] if before is not None else ABSENT) != version:
+            return WriteStatus.CONFLICT, ABSENT
+        self.records[path] = (data, version + 1)
+        self._changed(path, None if before is None else before[0], data)
+        return WriteStatus.OK, version + 1
+
+    def _put_late(self, path: str, data: bytes, version: int) -> None:
+        self.put(path, data, version)
+
+    def remove(self, path: str) -> None:
+        before = self.records.pop(path, None)
+        if before is not None:
+            self._changed(path, before[0], None)
+
+    def _changed(self, path: str, before: bytes | None, after: bytes | None) -> None:
+        self._past.setdefault(path, []).append((self.world.now, after))
+        for observer in self.observers:
+            observer(path, before, after)
+
+    def get(self, path: str) -> tuple[bytes | None, int]:
+        return self.records.get(path, (None, ABSENT))
+
+    def get_lagging(self, path: str) -> bytes | None:
+        """What a follower says that was last in touch a while ago."""
+        lag = self.world.rng.randint(0, self.faults.lag_max) if self.faults.lag_max else 0
+        then, value = self.world.now - lag, None
+        for tick, data in self._past.get(path, ()):
+            if tick > then:
+                if data != value:
+                    self.world.count("stale read")
+                break
+            value = data
+        return value
+
+    def children(self, parent: str) -> list[str]:
+        """Names under `parent`, as of now."""
+        prefix = parent + "/"
+        return [
+            path[len(prefix) :] for path in self.records if path.startswith(prefix) and "/" not in path[len(prefix) :]
+        ]
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def _delay(self, process: Process) -> int:
+        held = max(0, self.stalled_until - self.world.now)
+        if held:
+            self.world.count("store call held by a stall")
+        return held + self.network.delay(process.name, "store")
+
+    def read(
+        self, process: Process, path: str, done: Callable[[bytes | None, int], None], *, synced: bool = True
+    ) -> None:
+        """Answered after the delays of the way; the shell would repeat it until then."""
+        life = process.life
+
+        def answer() -> None:
+            data, version = self.get(path) if synced else (self.get_lagging(path), ABSENT)
+            process.post(self._delay(process), f"read {path}", lambda: done(data, version), life=life)
+
+        self.world.after(self._delay(process), f"store reads {path}", answer)
+
+    def write(
+        self, process: Process, path: str, data: bytes, version: int, done: Callable[[WriteStatus, int], None]
+    ) -> None:
+        """Attempted once."""
+        life, world, faults = process.life, self.world, self.faults
+
+        def apply() -> None:
+            status, after = self.put(path, data, version)
+            process.post(self._delay(process), f"wrote {path} {status.value}", lambda: done(status, after), life=life)
+
+        if not world.chance(faults.lost_reply):
+            world.after(self._delay(process), f"store writes {path}", apply)
+            return
+        draw = world.rng.random()
+        answered = self._delay(process) + world.rng.randint(1, 60)
+        if draw < faults.not_applied:
+            world.count("lost reply, not applied")
+        else:
+            late = draw < faults.not_applied + faults.applied_late
+            world.count("lost reply, applied late" if late else "lost reply, applied")
+            at = answered + world.rng.randint(1, 80) if late else max(1, answered - 1)
+            world.after(at, f"store writes {path}", lambda: self._put_late(path, data, version))
+        process.post(answered, f"wrote {path} unknown", lambda: done(WriteStatus.UNKNOWN, ABSENT), life=life)
+
+    def heal(self) -> None:
+        self.faults = StoreFaults()
+        self.stalled_until = 0

@@ -1,0 +1,271 @@
+"""The shell of one topic at one owner: what the core's effects mean in the simulated cluster.
+
+Asks of members are repeated until they are answered or the takeover that asks is over. Frames of entries are sent once:
+a frame that does not arrive breaks the stream to its member.
+"""
+
+from typing import TYPE_CHECKING
+
+from oncelog.core.batch import deltas_of, peek_batch
+from oncelog.core.dedup_cursor import SnapshotTaken
+from oncelog.core.entry import body_of
+from oncelog.core.errors import NotOwner
+from oncelog.core.ids import BEFORE_ALL, LedgerId, OwnerEpoch, Position, ProducerId, SessionNumber, TopicId
+from oncelog.core.ledger_chain import (
+    ClaimLedgerId,
+    CloseLedger,
+    CreateLedger,
+    LedgerCloseAnswered,
+    LedgerCreated,
+    LedgerIdClaimed,
+    SendAdds,
+)
+from oncelog.core.ledger_metadata import LedgerMetadata, decode_ledger, encode_ledger
+from oncelog.core.ledger_recovery import (
+    FenceMember,
+    LedgerRead,
+    LedgerWritten,
+    ReadLedger,
+    RecoveryAdd,
+    RecoveryRead,
+    WriteLedger,
+)
+from oncelog.core.opening import Granted, ProducerOpening
+from oncelog.core.openings import AllocateProducerId, AnswerOpen
+from oncelog.core.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
+from oncelog.core.serving import DeleteLedgers, LastAddConfirmed, LedgerFailed, TopicClosed
+from oncelog.core.sessions import AnswerBatches, EndSession, ReadEntryIds
+from oncelog.core.takeover import (
+    CursorRecordRead,
+    CursorRecordWritten,
+    Marked,
+    ReadCursorRecord,
+    ReadEntries,
+    WriteCursorRecord,
+)
+from oncelog.core.topic import (
+    BatchesReceived,
+    EntryIdsRead,
+    Phase,
+    ProducerIdAllocated,
+    Served,
+    SessionClosed,
+    StartTimer,
+    TimerFired,
+    TopicDeposed,
+    TopicEffect,
+    TopicEvent,
+    TopicFailed,
+)
+from oncelog.core.topic_log import ReceivedBatch
+from oncelog.core.topic_record import decode_cursor, decode_topic, encode_cursor, encode_topic
+from tests.simulation.member_asks import MemberAsks
+
+if TYPE_CHECKING:
+    from tests.simulation.owner_server import ClientLink, OwnerServer
+
+
+class TopicShell:
+    """One core.Topic and everything it waits for."""
+
+    def __init__(self, owner: "OwnerServer", topic_id: TopicId, first_session: SessionNumber) -> None:
+        parts = owner.parts
+        self.owner = owner
+        self.topic_id = topic_id
+        self.core = parts.topic_class(
+            topic_id, owner.incarnation, parts.settings, parts.checksum, first_session=first_session,
+            nodes=owner.storage_nodes(), judging=parts.judging,
+        )  # fmt: skip
+        self.asks = MemberAsks(self)
+        #: readers may go up to here
+        self.confirmed = BEFORE_ALL
+        #: {session or call: who is behind it}
+        self._sessions: dict[SessionNumber, ClientLink] = {}
+        self._calls: dict[int, tuple[ClientLink, int]] = {}
+        #: the newest call's number, and what was last told to people
+        self._call = 0
+        self.told = ""
+
+    @property
+    def over(self) -> bool:
+        return self.core.phase in (Phase.DEPOSED, Phase.CLOSED)
+
+    @property
+    def epoch(self) -> OwnerEpoch:
+        return self.core.ownership.epoch
+
+    # --- what comes in ------------------------------------------------------------------------------------------------
+
+    def open(self, link: "ClientLink", opening: ProducerOpening) -> None:
+        self._call += 1
+        self._calls[self._call] = (link, opening.call)
+        self.handle(
+            ProducerOpening(
+                self._call, opening.name, opening.mode, opening.on_conflict, opening.resume, opening.present,
+                opening.owner_epoch_seen,
+            )
+        )  # fmt: skip
+
+    def receive(self, session: SessionNumber, batches: list[ReceivedBatch]) -> None:
+        self.handle(BatchesReceived(session, batches))
+
+    def close_session(self, session: SessionNumber) -> None:
+        self._sessions.pop(session, None)
+        self.handle(SessionClosed(session))
+
+    def link_broken(self, link: "ClientLink") -> None:
+        for session in [s for s, other in self._sessions.items() if other is link]:
+            self.close_session(session)
+            if not self.owner.alive:
+                return
+
+    def handle(self, event: TopicEvent) -> None:
+        """One step of the core, and its effects; a process may crash between two of them."""
+        for effect in self.core.handle(event, now_ms=self.owner.world.now):
+            self._perform(effect)
+            if self.owner.burn():
+                return
+        self.core.check_invariants()
+        self.owner.parts.watch(self.owner, self)
+
+    # --- effects ------------------------------------------------------------------------------------------------------
+
+    def _perform(self, effect: TopicEffect) -> None:
+        match effect:
+            case SendAdds():
+                self.asks.send_adds(effect)
+            case AnswerBatches() | AnswerOpen() | EndSession():
+                self._answer(effect)
+            case FenceMember():
+                self.asks.fence(effect)
+            case RecoveryRead():
+                self.asks.recovery_read(effect)
+            case RecoveryAdd():
+                self.asks.recovery_add(effect)
+            case ReadEntries():
+                self.asks.read_entries(effect)
+            case ReadEntryIds(position):
+                self._read_ids(position)
+            case ClaimLedgerId(chain):
+                self.owner.ledger_ids.want(lambda n: self.handle(LedgerIdClaimed(chain, LedgerId(n))))
+            case AllocateProducerId(call):
+                self.owner.producer_ids.want(lambda n: self.handle(ProducerIdAllocated(call, ProducerId(n))))
+            case StartTimer(key, after_ms):
+                self.owner.post(after_ms, f"timer {key}", lambda: self.handle(TimerFired(key)))
+            case ReadTopicRecord() | ReadCursorRecord() | ReadLedger():
+                self._read(effect)
+            case WriteTopicRecord() | WriteCursorRecord() | WriteLedger() | CreateLedger() | CloseLedger():
+                self._write(effect)
+            case DeleteLedgers(ledger_ids):
+                for ledger_id in ledger_ids:
+                    self.owner.world.count("ledger deleted")
+                    self.owner.parts.store.remove(f"ledgers/{ledger_id}")
+            case _:
+                self._tell(effect)
+
+    def _tell(self, effect: TopicEffect) -> None:
+        world = self.owner.world
+        match effect:
+            case LastAddConfirmed(position):
+                self.confirmed = max(self.confirmed, position)
+            case Served(log_end):
+                world.count("takeover")
+                self.confirmed = max(self.confirmed, log_end)
+            case Marked() | SnapshotTaken() | LedgerFailed() | TopicFailed() | TopicDeposed() | TopicClosed():
+                world.count(type(effect).__name__)
+                self.told = str(effect)
+            case _:
+                raise AssertionError(f"nobody performs {effect}")
+
+    def _answer(self, effect: AnswerBatches | AnswerOpen | EndSession) -> None:
+        if isinstance(effect, AnswerBatches):
+            for session in dict.fromkeys(answer.session for answer in effect.answers):
+                if session in self._sessions:
+                    answers = [(a.request, a.result) for a in effect.answers if a.session == session]
+                    self._sessions[session].answered(session, answers, self.epoch)
+        elif isinstance(effect, EndSession):
+            link = self._sessions.pop(effect.session, None)
+            if link is not None:
+                link.ended(effect.session, effect.error, self.epoch)
+        elif effect.call in self._calls:
+            link, call = self._calls.pop(effect.call)
+            granted = isinstance(effect.result, Granted)
+            epoch = OwnerEpoch(0) if isinstance(effect.result, NotOwner) else self.epoch
+            if isinstance(effect.result, Granted):
+                session = effect.result.session
+                self._sessions[session] = link
+                if not link.stream.open:
+                    self.owner.post(1, "closes a session of nobody", lambda: self.close_session(session))
+            if granted or epoch or isinstance(effect.result, NotOwner):
+                link.opened(AnswerOpen(call, effect.result), epoch)
+
+    # --- the store ----------------------------------------------------------------------------------------------------
+
+    def _read(self, effect: ReadTopicRecord | ReadCursorRecord | ReadLedger) -> None:
+        store, owner = self.owner.parts.store, self.owner
+
+        def topic(data: bytes | None, version: int) -> None:
+            self.handle(TopicRecordRead(None if data is None else decode_topic(data), version))
+
+        def cursor(data: bytes | None, version: int) -> None:
+            self.handle(CursorRecordRead(None if data is None else decode_cursor(data), version))
+
+        match effect:
+            case ReadTopicRecord():
+                store.read(owner, f"topics/{self.topic_id}", topic)
+            case ReadCursorRecord():
+                store.read(owner, f"cursors/{self.topic_id}", cursor)
+            case ReadLedger(ledger_id):
+                self._read_ledger(ledger_id)
+
+    def _read_ledger(self, ledger_id: LedgerId) -> None:
+        def ledger(data: bytes | None, version: int) -> None:
+            self.handle(LedgerRead(ledger_id, None if data is None else decode_ledger(data), version))
+
+        self.owner.parts.store.read(self.owner, f"ledgers/{ledger_id}", ledger)
+
+    def _write(self, effect: WriteTopicRecord | WriteCursorRecord | WriteLedger | CreateLedger | CloseLedger) -> None:
+        store, owner = self.owner.parts.store, self.owner
+        match effect:
+            case WriteTopicRecord(record, version):
+                store.write(
+                    owner, f"topics/{self.topic_id}", encode_topic(record), version,
+                    lambda status, after: self.handle(TopicRecordWritten(status, after)),
+                )  # fmt: skip
+            case WriteCursorRecord(cursor, version):
+                store.write(
+                    owner, f"cursors/{self.topic_id}", encode_cursor(cursor), version,
+                    lambda status, after: self.handle(CursorRecordWritten(status, after)),
+                )  # fmt: skip
+            case WriteLedger(ledger_id, metadata, version):
+                store.write(
+                    owner, f"ledgers/{ledger_id}", encode_ledger(metadata), version,
+                    lambda status, after: self.handle(LedgerWritten(ledger_id, status, after)),
+                )  # fmt: skip
+            case CreateLedger(chain, metadata):
+                store.write(
+                    owner, f"ledgers/{metadata.ledger_id}", encode_ledger(metadata), -1,
+                    lambda status, _: self.handle(LedgerCreated(chain, metadata.ledger_id, status)),
+                )  # fmt: skip
+            case CloseLedger(chain, metadata, version):
+                store.write(
+                    owner, f"ledgers/{metadata.ledger_id}", encode_ledger(metadata), version,
+                    lambda status, _: self.handle(LedgerCloseAnswered(chain, metadata.ledger_id, status)),
+                )  # fmt: skip
+
+    def _read_ids(self, position: Position) -> None:
+        """The ids of a stored batch: its ledger's record says who holds the entry."""
+        serving = self.core.serving
+
+        def bytes_read(data: bytes) -> None:
+            body = body_of(data)
+            header = peek_batch(body)
+            self.handle(EntryIdsRead(position, header, bytes(deltas_of(header, body))))
+
+        def ledger_read(data: bytes | None, _version: int) -> None:
+            if data is not None:
+                metadata: LedgerMetadata = decode_ledger(data)
+                self.asks.read_entry(metadata, position.entry_id, bytes_read, lambda: self.core.serving is serving)
+
+        self.owner.world.count("ids read from an entry")
+        self.owner.parts.store.read(self.owner, f"ledgers/{position.ledger_id}", ledger_read)

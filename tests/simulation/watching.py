@@ -1,0 +1,146 @@
+"""What the simulation looks at after each step, beside the cores' own invariants: the oracles that need no ending.
+
+Of every ledger the entries are kept when its record becomes CLOSED, for it may be trimmed later; each topic's log is
+folded as its ledgers close, and every takeover is held against that fold.
+"""
+
+from collections.abc import Callable
+
+from oncelog.core.batch import Checksum
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, TopicId
+from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState, decode_ledger
+from oncelog.core.serving import Serving
+from oncelog.core.topic import Phase
+from oncelog.core.topic_record import TopicRecord, decode_cursor, decode_topic
+from oncelog.verify.fold import LogFold
+from oncelog.verify.stored_log import check_copies, parse_entry
+from oncelog.verify.violation import Violation
+from tests.simulation.owner_server import OwnerServer
+from tests.simulation.storage_server import StorageServer
+from tests.simulation.store import Store
+from tests.simulation.topic_shell import TopicShell
+
+Copies = dict[Incarnation, dict[EntryId, bytes]]
+
+
+def durable_copies(nodes: dict[Incarnation, StorageServer], ledger_id: LedgerId) -> Copies:
+    """{incarnation: {entry: bytes}} that no crash can take, those of wiped directories included."""
+    copies: Copies = {}
+    for server in nodes.values():
+        for incarnation, disk in server.disks.items():
+            held = disk.held(ledger_id)
+            if held:
+                copies[incarnation] = held
+    return copies
+
+
+class TopicWatch:
+    """One topic's records and takeovers, as they happen."""
+
+    def __init__(self, topic_id: TopicId) -> None:
+        self.topic_id = topic_id
+        self.fold = LogFold()
+        self.record = TopicRecord(topic_id, "")
+        #: every ledger that was ever in the list, in order; those of them that left it; those that are folded
+        self.ledgers: list[LedgerId] = []
+        self.trimmed: dict[LedgerId, None] = {}
+        self.folded = 0
+        #: {ledger: highest last_add_confirmed that an owner told}
+        self.confirmed: dict[LedgerId, EntryId] = {}
+        #: {owner: the stretch of serving whose beginning was compared}
+        self.compared: dict[Incarnation, Serving] = {}
+
+    def record_changed(self, record: TopicRecord, closed: Callable[[LedgerId], bool]) -> None:
+        before, self.record = self.record, record
+        if record.owner_epoch < before.owner_epoch:
+            raise Violation("owner epochs", f"the record went from {before.owner_epoch} to {record.owner_epoch}")
+        listed = [link.ledger_id for link in record.ledgers]
+        for link in record.ledgers:
+            if not self.ledgers or link.ledger_id > self.ledgers[-1]:
+                if self.ledgers and not closed(self.ledgers[-1]):
+                    raise Violation("chaining", f"ledger {link.ledger_id} opens and {self.ledgers[-1]} is not CLOSED")
+                self.ledgers.append(link.ledger_id)
+        for ledger_id in self.ledgers:
+            if ledger_id not in listed:
+                self.trimmed[ledger_id] = None
+        kept = [ledger_id for ledger_id in self.ledgers if ledger_id not in self.trimmed]
+        if listed != kept:
+            raise Violation("chaining", f"the record lists {listed}, it should list {kept}")
+
+
+class Watch:
+    """All topics of a cluster."""
+
+    def __init__(self, store: Store, nodes: dict[Incarnation, StorageServer], checksum: Checksum) -> None:
+        self.store = store
+        self.nodes = nodes
+        self.checksum = checksum
+        self.topics: dict[TopicId, TopicWatch] = {}
+        #: {ledger: (its CLOSED record, its entries)}
+        self.closed: dict[LedgerId, tuple[LedgerMetadata, list[bytes]]] = {}
+        store.observers.append(self.changed)
+
+    # --- records ------------------------------------------------------------------------------------------------------
+
+    def changed(self, path: str, before: bytes | None, after: bytes | None) -> None:
+        kind, _, name = path.partition("/")
+        if kind == "topics" and after is not None:
+            topic_id = TopicId(name)
+            watch = self.topics.setdefault(topic_id, TopicWatch(topic_id))
+            watch.record_changed(decode_topic(after), lambda ledger_id: ledger_id in self.closed)
+        elif kind == "cursors" and after is not None:
+            for link in decode_cursor(after).ledgers[:-1]:
+                if link.ledger_id not in self.closed:
+                    raise Violation("chaining", f"cursor ledger {link.ledger_id} is followed and not CLOSED")
+        elif kind == "ledgers":
+            self._ledger_changed(before, after)
+
+    def _ledger_changed(self, before: bytes | None, after: bytes | None) -> None:
+        if before is not None and decode_ledger(before).state is LedgerState.CLOSED and after is not None:
+            raise Violation("CLOSED is final", f"{before!r} became {after!r}")
+        if after is None:
+            assert before is not None
+            gone = decode_ledger(before)
+            listed = [link.ledger_id for link in self.topics[gone.topic_id].record.ledgers]
+            if gone.ledger_id in listed:
+                raise Violation("trim", f"ledger {gone.ledger_id} is deleted and in its topic's list")
+            return
+        metadata = decode_ledger(after)
+        if metadata.state is not LedgerState.CLOSED:
+            return
+        confirmed = self.topics[metadata.topic_id].confirmed.get(metadata.ledger_id, -1)
+        if confirmed > metadata.end:
+            raise Violation("end", f"ledger {metadata.ledger_id} ends at {metadata.end}, {confirmed} was confirmed")
+        copies = durable_copies(self.nodes, metadata.ledger_id)
+        self.closed[metadata.ledger_id] = (metadata, check_copies(metadata, copies))
+
+    # --- owners -------------------------------------------------------------------------------------------------------
+
+    def stepped(self, owner: OwnerServer, shell: TopicShell) -> None:
+        """A topic's core has taken one event."""
+        watch = self.topics[shell.topic_id]
+        ledger_id, entry_id = shell.confirmed
+        if ledger_id >= 0 and entry_id > watch.confirmed.get(ledger_id, -1):
+            watch.confirmed[ledger_id] = entry_id
+            if ledger_id in self.closed and entry_id > self.closed[ledger_id][0].end:
+                raise Violation("fencing", f"{owner.incarnation} confirmed {shell.confirmed}, beyond the CLOSED end")
+        phase, serving = shell.core.phase, shell.core.serving
+        if phase is not Phase.OPENING or serving is None or watch.compared.get(owner.incarnation) is serving:
+            return
+        watch.compared[owner.incarnation] = serving
+        ledgers = shell.core.ownership.record.ledgers
+        last = ledgers[-1].ledger_id if ledgers else LedgerId(-1)
+        self.fold_closed(watch, last)
+        if watch.fold.position.ledger_id <= last:
+            # A deposed owner that does not know it may be behind what another has taken over since.
+            watch.fold.compare(serving.log.table.state)
+
+    def fold_closed(self, watch: TopicWatch, last: LedgerId) -> None:
+        """Bring the topic's fold up to the ledger `last`."""
+        while watch.folded < len(watch.ledgers) and watch.ledgers[watch.folded] <= last:
+            ledger_id = watch.ledgers[watch.folded]
+            if ledger_id not in self.closed:
+                raise Violation("closed ledgers", f"ledger {ledger_id} was taken over and is not CLOSED")
+            for number, data in enumerate(self.closed[ledger_id][1]):
+                watch.fold.add(parse_entry(data, Position(ledger_id, EntryId(number)), self.checksum))
+            watch.folded += 1

@@ -1,0 +1,34 @@
+"""What a run stores: inputs with holes and without, explicit and automatic ids, named and unnamed, some twice.
+
+A name that two places use is a zombie in the making: each feeds the same input and takes the name from the other.
+"""
+
+import random
+
+from oncelog.core.entry import SequenceMode
+from tests.simulation.producer_client import Input
+
+
+def make_inputs(rng: random.Random, producers: int) -> list[tuple[Input, int]]:
+    """[(input, at how many places it is fed)]."""
+    inputs: list[tuple[Input, int]] = []
+    for number in range(producers):
+        kind = rng.choice(("monotonic", "monotonic", "contiguous", "automatic", "unnamed"))
+        name = None if kind == "unnamed" else f"producer {number}"
+        places = 2 if name is not None and rng.random() < 0.35 else 1
+        inputs.append((_make_input(rng, kind, name), places))
+    return inputs
+
+
+def _make_input(rng: random.Random, kind: str, name: str | None) -> Input:
+    count = rng.randint(15, 60)
+    resumes = rng.random() < 0.5
+    if kind != "monotonic":
+        mode = SequenceMode.CONTIGUOUS if kind == "contiguous" or rng.random() < 0.3 else SequenceMode.MONOTONIC
+        return Input(name, mode, range(count), automatic=kind in ("automatic", "unnamed"), resumes=resumes)
+    span = count * rng.choice((1, 2, 3))
+    ids = sorted(rng.sample(range(span), count))
+    present = dict.fromkeys(ids)
+    holes = [i for i in range(ids[0], ids[-1]) if i not in present]
+    careless = 0.06 if rng.random() < 0.3 else 0.0
+    return Input(name, SequenceMode.MONOTONIC, ids, resumes=resumes, careless=careless, holes=holes)

@@ -1,0 +1,116 @@
+"""The scheduler: a heap of (tick, order, delivery), one source of chance, and a hash over everything that happened.
+
+A tick is a millisecond. Nothing here waits: time jumps to the next delivery. Everything that happens in a run happens
+in `step`, so a run is its seed.
+"""
+
+import random
+from collections.abc import Callable
+from heapq import heappop, heappush
+from zlib import crc32
+
+Delivery = Callable[[], None]
+
+
+class World:
+    """One run's time and chance."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.now = 0
+        self.steps = 0
+        #: CRC over (tick, label) of every step
+        self.trace = 0
+        #: what the last step was
+        self.label = ""
+        #: {what happened: how often}; faults and verdicts, for the coverage of a sweep
+        self.counts: dict[str, int] = {}
+        self._heap: list[tuple[int, int, str, Delivery]] = []
+        self._order = 0
+
+    def after(self, delay: int, label: str, do: Delivery) -> None:
+        """Do it `delay` ticks from now, behind what is due at the same tick already."""
+        self._order += 1
+        heappush(self._heap, (self.now + delay, self._order, label, do))
+
+    def step(self) -> bool:
+        """Do the next thing; False when there is none."""
+        if not self._heap:
+            return False
+        self.now, _, self.label, do = heappop(self._heap)
+        self.steps += 1
+        self.trace = crc32(f"{self.now}{self.label}".encode(), self.trace)
+        do()
+        return True
+
+    def count(self, what: str, times: int = 1) -> None:
+        self.counts[what] = self.counts.get(what, 0) + times
+
+    def chance(self, probability: float) -> bool:
+        """Draw; a probability of 0 draws nothing, so that a fault switched off leaves no trace in the schedule."""
+        return probability > 0 and self.rng.random() < probability
+
+
+class Process:
+    """Something that lives, is paused, crashes and lives again; what is on its way to a former life is lost."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        #: counts the lives; odd while alive
+        self.life = 0
+        self.paused = False
+        #: effects until it crashes in the middle of a step, -1: it does not
+        self.fuse = -1
+        self._backlog: list[tuple[str, Delivery]] = []
+
+    @property
+    def alive(self) -> bool:
+        return self.life % 2 == 1
+
+    def start(self) -> None:
+        self.life += 1
+        self.fuse = -1
+
+    def crash(self) -> None:
+        self.life += 1
+        self.paused = False
+        self._backlog.clear()
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def wake(self) -> None:
+        """What arrived meanwhile happens now, in the order of its coming."""
+        self.paused = False
+        backlog, self._backlog = self._backlog, []
+        life = self.life
+        for label, do in backlog:
+            self.post(0, label, do, life=life)
+
+    def post(self, delay: int, label: str, do: Delivery, *, life: int | None = None) -> None:
+        """Bring it to this life of the process."""
+        due = self.life if life is None else life
+        label = f"{self.name} {label}"
+
+        def deliver() -> None:
+            if self.life != due or not due % 2:
+                return
+            if self.paused:
+                self._backlog.append((label, do))
+            else:
+                do()
+
+        self.world.after(delay, label, deliver)
+
+    def burn(self) -> bool:
+        """One effect more was performed; whether the process just crashed between two effects of one step."""
+        if self.fuse < 0:
+            return False
+        self.fuse -= 1
+        if self.fuse >= 0:
+            return False
+        self.world.count("crash inside a step")
+        self.crash()
+        return True
