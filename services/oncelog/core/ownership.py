@@ -1,11 +1,14 @@
 """One owner's hold on the topic record: what it read, what it writes, and when it stops for good (hazards 1 and 6).
 
-    UNREAD --record names me--> OWNED --a write not plainly OK, or anything suspicious--> SUSPECT --names me, same
-    epoch--> OWNED UNREAD | OWNED | SUSPECT --names another, or another epoch--> DEPOSED, for good
+    UNREAD --record names me--> OWNED --a write not plainly OK, or anything suspicious--> SUSPECT
+    SUSPECT --names me, same epoch--> OWNED
+    UNREAD | OWNED | SUSPECT --names another, or another epoch--> DEPOSED, for good
 
-Rules: every write is a compare-and-set on the version read when the record named this owner, or on the one its own last
-write returned; one write at a time; after a conflict or a lost reply the record is read again and nothing is written
-before that, and then the takeover starts again at B. Proof of ownership before a refusal is a read that shows my epoch.
+Rules: one read and one write are in flight at most, so that no answer can be taken for another's; what was read before
+the suspicion, or before the answer to a write, is read again. Every write is a compare-and-set on the version read when
+the record named this owner, or on the one its own last write returned; after a conflict or a lost reply the record is
+read again and nothing is written before that, and then the takeover starts again at B. Proof of ownership before a
+refusal is a read that shows my epoch.
 """
 
 from dataclasses import dataclass
@@ -15,8 +18,7 @@ from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.store_status import WriteStatus
 from oncelog.core.topic_record import LedgerLink, TopicRecord
 
-# --- events
-# -------------------------------------------------------------------------------------------------------------
+# --- events -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,7 @@ class TopicRecordWritten:
     version: int
 
 
-# --- effects
-# ------------------------------------------------------------------------------------------------------------
+# --- effects ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,7 @@ class WriteTopicRecord:
     version: int
 
 
-# --- news for the topic
-# ---------------------------------------------------------------------------------------------------
+# --- news for the topic -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,8 @@ class Ownership:
         self.record = TopicRecord(topic_id, "")
         self.version = -1
         self._reading = False
+        #: something happened since the read in flight began: its answer is not news enough
+        self._read_again = False
         #: the record being written, None when no write is in flight
         self._writing: TopicRecord | None = None
         #: what is written next: a link goes before a trim
@@ -127,8 +129,7 @@ class Ownership:
         if self.hold is Hold.OWNED:
             self.hold = Hold.SUSPECT
             self._link, self._trim_count = None, 0
-            # An answer to an earlier read may be older than the suspicion: ask again.
-            self._reading = False
+            self._read_again = self._reading
         return self.read()
 
     def link(self, link: LedgerLink) -> _Out:
@@ -163,24 +164,35 @@ class Ownership:
             return self._depose(f"owner_epoch {record.owner_epoch} belongs to {record.owner}")
         if self.hold is Hold.OWNED:
             return [OwnershipConfirmed()]
+        if self._writing is not None:
+            return []  # its answer begins another read: only then is it certain what the record will say
+        if self._read_again:
+            self._read_again = False
+            return self.read()
         self.hold = Hold.OWNED
-        self.record, self.version, self._writing = record, event.version, None
+        self.record, self.version = record, event.version
+        self._link, self._trim_count = None, 0
         return [Owned()]
 
     def record_written(self, event: TopicRecordWritten) -> _Out:
         """Take the answer to the one write in flight."""
-        written = self._writing
-        if written is None or self.hold is not Hold.OWNED:
+        written, self._writing = self._writing, None
+        if written is None or self.hold is Hold.DEPOSED:
             return []
+        if self.hold is Hold.SUSPECT:
+            self._read_again = self._reading
+            return self.read()
         if event.status is not WriteStatus.OK:
             return self.suspect()
-        before, self.record, self.version, self._writing = self.record, written, event.version, None
+        before, self.record, self.version = self.record, written, event.version
+        # The wishes may have changed since the write began: what it did is in the record that was written.
+        trimmed = len(before.ledgers) - len(written.ledgers)
         news: _Out
-        if self._link is not None and written.ledgers[-1] == self._link:
-            news, self._link = [Linked(self._link.ledger_id)], None
+        if trimmed < 0:
+            news, self._link = [Linked(written.ledgers[-1].ledger_id)], None
         else:
-            news = [Trimmed(tuple(link.ledger_id for link in before.ledgers[: self._trim_count]))]
-            self._trim_count = 0
+            news = [Trimmed(tuple(link.ledger_id for link in before.ledgers[:trimmed]))]
+            self._trim_count -= trimmed
         return news + self._write_next()
 
     def _depose(self, reason: str) -> _Out:
