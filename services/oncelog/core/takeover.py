@@ -1,17 +1,19 @@
-"""Taking a topic over: marks B, C and D (design section 2, hazards 1, 7, 16).
+"""Taking a topic over: marks B, C and D.
 
 A is done: the record names this owner. E (the new ledger) is the topic's own, by the same machine that rolls.
 
     B  LOG         the log's last ledger is fenced, recovered and closed
-    C  CLAIM       the cursor's record is written with this owner_epoch, so that no zombie can add a ledger to it
+    C  CLAIM       the cursor's record is read, and
+       CLAIMING    written with this owner_epoch, so that no zombie can add a ledger to it
        CURSOR      the cursor's last ledger is fenced, recovered and closed
        SNAPSHOT    its entries are read; without a complete snapshot, those of the ledger before it, and so on
     D  REPLAY      the log after the snapshot is folded, entry by entry
        DONE | FAILED
 
 Rules: the order B, C, D is the rule (a snapshot read before the log is fenced leaves a hole when the old owner trims in
-between). Replay begins exactly after the snapshot or stops; an unreadable entry of the log stops it with its name, an
-unreadable snapshot falls back to the one before it. FAILED tells the topic to read its record again before it says so.
+between). Replay begins exactly after the snapshot, in its very ledger, or stops; an unreadable entry of the log stops
+it with its name. A snapshot is worth only time: what of the cursor cannot be recovered or read falls back to the
+snapshot before it and a longer replay. FAILED tells the topic to read its record again before it says so.
 """
 
 from dataclasses import dataclass
@@ -23,7 +25,7 @@ from oncelog.core.dedup_snapshot import SnapshotReader
 from oncelog.core.dedup_state import DedupState
 from oncelog.core.entry import body_of, decode_entry, peek_header
 from oncelog.core.errors import CorruptEntry, InvalidBatch, LogHole
-from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch
+from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, OwnerEpoch, Position
 from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
 from oncelog.core.ledger_recovery import (
     LedgerRead,
@@ -40,8 +42,7 @@ from oncelog.core.ledger_recovery import (
 from oncelog.core.store_status import WriteStatus
 from oncelog.core.topic_record import CursorRecord, TopicRecord
 
-# --- events
-# -------------------------------------------------------------------------------------------------------------
+# --- events -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,7 @@ TakeoverEvent = (
     | RecoveryAdded
 )
 
-# --- effects
-# ------------------------------------------------------------------------------------------------------------
+# --- effects ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,7 @@ class ReadEntries:
     heads_only: bool
 
 
-# --- news for the topic
-# ---------------------------------------------------------------------------------------------------
+# --- news for the topic -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +151,7 @@ _Out = list[TakeoverEffect | TakeoverNews]
 class TakeoverState(Enum):
     LOG = "B"
     CLAIM = "C claim"
+    CLAIMING = "C claiming"
     CURSOR = "C recovery"
     SNAPSHOT = "C snapshot"
     REPLAY = "D"
@@ -210,7 +210,8 @@ class Takeover:
                 self._recovery = None
                 out += self._recovered(effect.metadata)
             elif isinstance(effect, RecoveryFailed):
-                out += self._fail(effect.reason)
+                self._recovery = None
+                out += self._fail(effect.reason) if self.state is TakeoverState.LOG else self._next_cursor_ledger()
             else:
                 out.append(effect)
         return out
@@ -225,8 +226,7 @@ class Takeover:
         self._recovery = None
         return [TakeoverFailed(reason)]
 
-    # --- C: the cursor
-    # -------------------------------------------------------------------------------------------------
+    # --- C: the cursor ------------------------------------------------------------------------------------------------
 
     def _claim(self) -> _Out:
         self.state = TakeoverState.CLAIM
@@ -244,13 +244,14 @@ class Takeover:
             return self._claimed()
         claimed = CursorRecord(mine, found.ledgers)
         self.cursor = (claimed, event.version)
+        self.state = TakeoverState.CLAIMING
         return [WriteCursorRecord(claimed, event.version if event.record is not None else -1)]
 
     def _cursor_written(self, event: CursorRecordWritten) -> _Out:
-        if self.state is not TakeoverState.CLAIM:
+        if self.state is not TakeoverState.CLAIMING:
             return []
         if event.status is not WriteStatus.OK:
-            return [ReadCursorRecord()]
+            return self._claim()
         self.cursor = (self.cursor[0], event.version)
         return self._claimed()
 
@@ -293,19 +294,19 @@ class Takeover:
         self.loaded = LoadedSnapshot(reader.manifest.number, metadata.ledger_id, reader.base.position)
         return self._replay()
 
-    # --- D: the log
-    # ------------------------------------------------------------------------------------------------------
+    # --- D: the log ---------------------------------------------------------------------------------------------------
 
     def _replay(self) -> _Out:
         self.state = TakeoverState.REPLAY
         position = self.fold.position
         links = [link for link in self.record.ledgers if link.ledger_id >= position.ledger_id]
-        inside = bool(links) and links[0].ledger_id == position.ledger_id
-        begins_at = links[0].base_index if links else self.fold.next_index
-        if not inside and begins_at != self.fold.next_index:
+        if position != BEFORE_ALL and not (links and links[0].ledger_id == position.ledger_id):
             return self._fail(
-                f"the snapshot ends at {position} with message {self.fold.next_index}, "
-                f"but the log goes on with message {begins_at}: what is between them is gone"
+                f"the snapshot ends at {position}, and the topic's list does not hold that ledger any more"
+            )
+        if position == BEFORE_ALL and links and links[0].base_index != 0:
+            return self._fail(
+                f"no snapshot can be read, and the log begins with message {links[0].base_index}, not with the first"
             )
         self._ledgers = [link.ledger_id for link in reversed(links)]
         producers = len(self.fold.producers)
@@ -354,15 +355,15 @@ class Takeover:
             return []
         if reader is not None:
             return self._snapshot_entries(metadata, reader, event)
-        try:
-            for _, data in event.entries:
-                self.fold.fold(peek_header(data), data)
-        except (CorruptEntry, LogHole, InvalidBatch) as error:
-            return self._fail(error.message)
+        for _, data in event.entries:
+            try:
+                _fold_next(self.fold, Position(metadata.ledger_id, following), data)
+            except (CorruptEntry, LogHole, InvalidBatch) as error:
+                return self._fail(f"entry {metadata.ledger_id}:{following} cannot be replayed: {error.message}")
+            following = EntryId(following + 1)
         self.replayed_entries += len(event.entries)
-        last = event.entries[-1][0]
-        if last < metadata.end:
-            self._reading = (metadata, EntryId(last + 1), None)
+        if following <= metadata.end:
+            self._reading = (metadata, following, None)
             return []
         self._reading = None
         return self._next_log_ledger()
@@ -374,3 +375,11 @@ class Takeover:
         if reader is not None:
             return self._snapshot_done(metadata, reader)
         return self._fail(f"entry {event.ledger_id}:{event.entry_id} cannot be read: {event.reason}")
+
+
+def _fold_next(fold: DedupState, following: Position, data: Buffer) -> None:
+    """Fold one entry in if it is the one that follows: control entries move no index that could show a hole."""
+    header = peek_header(data)
+    if header.position != following:
+        raise LogHole(f"{following} was to follow, the bytes say {header.position}")
+    fold.fold(header, data)
