@@ -23,8 +23,8 @@ from oncelog.core.dedup_snapshot import Manifest, encode_chunks, encode_manifest
 from oncelog.core.dedup_state import DedupState
 from oncelog.core.entry import EntryKind
 from oncelog.core.errors import InvariantViolated
-from oncelog.core.ids import EntryId, LedgerId, Position, ProducerId
-from oncelog.core.ledger_chain import ChainEffect, ChainNews, LedgerChain
+from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position, ProducerId
+from oncelog.core.ledger_chain import ChainEffect, ChainNews, ChainState, LedgerChain
 from oncelog.core.ledger_writer import Add
 from oncelog.core.topic_record import CursorLink, CursorRecord
 
@@ -96,9 +96,11 @@ class DedupCursor:
         self.state = CursorState.IDLE
         #: number of the newest complete snapshot, of this or an earlier owner
         self.number = loaded.number if loaded else 0
-        #: {ledger: position of its complete base}, oldest first
-        self.bases: dict[LedgerId, Position] = {ledger: base for ledger, base in record.ledgers if base is not None}
+        #: {ledger: position of its complete base}, oldest first; what the takeover could not read is none
+        self.bases: dict[LedgerId, Position] = {}
         if loaded:
+            older = (link for link in record.ledgers if link.ledger_id < loaded.ledger_id)
+            self.bases = {link.ledger_id: link.base for link in older if link.base is not None}
             self.bases[loaded.ledger_id] = loaded.base
         #: the newest durable snapshot's position and time; position None before the first of this owner
         self.taken: tuple[Position | None, int] = (None, now_ms)
@@ -107,19 +109,27 @@ class DedupCursor:
         #: log entries folded since the newest snapshot
         self.entries_since = 0
 
-    # --- when
-    # ----------------------------------------------------------------------------------------------------------
+    # --- when ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        """Whether a snapshot can begin: none is being written, and the chain is neither closing nor lost."""
+        return self.state is CursorState.IDLE and self.chain.state in (ChainState.IDLE, ChainState.OPEN)
+
+    def behind(self, state: DedupState) -> bool:
+        """Whether the state has moved since the newest snapshot of this owner."""
+        return state.position not in (self.taken[0], BEFORE_ALL)
 
     def due(self, state: DedupState, now_ms: int) -> bool:
         """Whether a snapshot should begin now."""
-        position, at_ms = self.taken
-        if self.state is not CursorState.IDLE or state.position == position or now_ms - at_ms < self.settings.gap_ms:
+        at_ms = self.taken[1]
+        if not self.ready or not self.behind(state) or now_ms - at_ms < self.settings.gap_ms:
             return False
         return self.entries_since >= self.settings.entries_max or now_ms - at_ms >= self.settings.interval_ms
 
     def begin(self, state: DedupState, checksum: Checksum, now_ms: int) -> list[ChainEffect | ChainNews]:
         """Take a snapshot of `state` now, opening a cursor ledger first where none is open."""
-        if self.state is not CursorState.IDLE:
+        if not self.ready:
             return []
         needs_base = not self.chain.open or self._deltas >= self.settings.deltas_max
         if needs_base and not (self.chain.open and self.chain.writer and self.chain.writer.next_entry == 0):
@@ -133,8 +143,7 @@ class DedupCursor:
         self.state = CursorState.IDLE
         return self._write(state, checksum, now_ms)
 
-    # --- writing
-    # -------------------------------------------------------------------------------------------------------
+    # --- writing ------------------------------------------------------------------------------------------------------
 
     def _write(self, state: DedupState, checksum: Checksum, now_ms: int) -> list[ChainEffect | ChainNews]:
         writer = self.chain.writer
@@ -201,8 +210,7 @@ class DedupCursor:
         self.taken = (self.taken[0], now_ms)
         self.entries_since = self.settings.entries_max
 
-    # --- which ledgers stay
-    # ----------------------------------------------------------------------------------------------
+    # --- which ledgers stay -------------------------------------------------------------------------------------------
 
     def record_with(self, ledger_id: LedgerId) -> CursorRecord:
         """The record that links a new ledger and keeps the two newest complete bases before it."""

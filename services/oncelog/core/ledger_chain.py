@@ -35,8 +35,7 @@ class Chain(Enum):
     DEDUP = "dedup"
 
 
-# --- events
-# -------------------------------------------------------------------------------------------------------------
+# --- events -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +87,7 @@ class StorageNodesSeen:
     superseded: tuple[Incarnation, ...] = ()
 
 
-# --- effects
-# ------------------------------------------------------------------------------------------------------------
+# --- effects ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +119,7 @@ class SendAdds:
     adds: tuple[Add, ...]
 
 
-# --- what the chain tells its topic
-# ---------------------------------------------------------------------------------------
+# --- what the chain tells its topic -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,8 +281,8 @@ class LedgerChain:
         self.state = ChainState.LINKING
         return [Linking(self.settings.chain, event.ledger_id)]
 
-    def linked(self) -> None:
-        """The record names the new ledger: it is open for entries."""
+    def linked(self) -> list[ChainEffect | ChainNews]:
+        """The record names the new ledger: it is open for entries, unless too many of its members left meanwhile."""
         if self.state is not ChainState.LINKING or self._created is None:
             raise InvariantViolated(f"a ledger was linked while the chain is {self.state.value}")
         self.state = ChainState.OPEN
@@ -297,6 +294,7 @@ class LedgerChain:
         for member in self._created.members:
             if member not in self.nodes.live:
                 self.writer.member_lost(member)
+        return [] if self.writer.reachable else self.fail()
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -341,7 +339,7 @@ class LedgerChain:
     def fail(self) -> list[ChainEffect | ChainNews]:
         """The ack quorum is out of reach: close at last_add_confirmed."""
         assert self.writer is not None
-        self._failed = True
+        self._failed = not self.writer.idle
         return [ChainFailing(self.settings.chain, self.writer.ledger_id), self._close()]
 
     # --- closing -----------------------------------------------------------------------------------------------------

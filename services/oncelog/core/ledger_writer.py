@@ -9,7 +9,7 @@ Rules
 - A member that fails is absent for the rest of the ledger: nothing is re-sent to it, repair completes its copies. So
   one slow or dead member slows no write, and no ensemble ever changes while a ledger is open.
 - Once CLOSING or LOST nothing is acknowledged any more: what the ledger holds is decided by its record alone.
-Source: BookKeeper's LedgerHandle without ensemble change (facts: static membership).
+Source: BookKeeper's LedgerHandle, without its ensemble changes.
 """
 
 from collections import deque
@@ -119,6 +119,11 @@ class LedgerWriter:
         """A member fails: it is absent from here on. Returns whether the ledger can still reach its ack quorum."""
         if member in self.present:
             self.present.remove(member)
+        return self.reachable
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the members present suffice for the ack quorum."""
         return len(self.present) >= self.metadata.ack_quorum
 
     def laggards(self, *, before_ms: int) -> list[Incarnation]:

@@ -47,9 +47,10 @@ OpeningEffect = AnswerOpen | AllocateProducerId | SessionEffect
 
 @dataclass(slots=True)
 class Opening:
-    """One request to open, until it is answered."""
+    """One request to open, until it is answered. asked, confirmed: as of a session, see `sessions.Session`."""
 
     event: ProducerOpening
+    asked: bool = False
     confirmed: bool = False
     allocating: bool = False
 
@@ -115,7 +116,7 @@ class Openings:
         event = opening.event
         pid = self.table.producer_id_of(event.name) if event.name is not None else None
         if event.present is not None:
-            if pid is None:
+            if pid != event.present.producer_id:
                 return ProducerExpired(
                     "nothing is known of this producer any more, so what is pending cannot be judged"
                 )
@@ -175,11 +176,17 @@ class Openings:
         mark = self.table.state.producers[grant.producer_id].persisted
         return [*ended, AnswerOpen(call, Granted(session.number, grant.name, instance, mark, final=True))]
 
-    def ownership_confirmed(self, now_ms: int) -> list[OpeningEffect]:
-        """The topic record still names this owner: refusals may be said."""
+    def ownership_asked(self) -> None:
+        """A read of the topic record begins: it will answer for whoever waits by now, and for nobody later."""
         for opening in self.waiting.values():
-            opening.confirmed = True
-        return self.retry(now_ms)
+            opening.asked = True
+        self.sessions.ownership_asked()
+
+    def ownership_confirmed(self, now_ms: int) -> list[OpeningEffect]:
+        """The topic record still names this owner: refusals may be said to those that it was read for."""
+        for opening in self.waiting.values():
+            opening.confirmed = opening.confirmed or opening.asked
+        return [*self.retry(now_ms), *self.sessions.ownership_confirmed(now_ms)]
 
     def retry(self, now_ms: int) -> list[OpeningEffect]:
         """Try everything that waits again."""

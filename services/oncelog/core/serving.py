@@ -1,6 +1,6 @@
 """What an owner does with a topic from D on: opens the log (E), takes batches, rolls, snapshots, and closes cleanly.
 
-Three machines work here: the log (`topic_log` on its chain), the sessions, and the dedup cursor on a chain of its own.
+Three machines work here: the log (`topic_log` on its chain), the sessions, and the snapshots on a chain of their own.
 This one passes their news between them. What concerns the topic record goes up: a ledger to link, a suspicion, the end.
 
 The log's chain is OPEN while batches are taken. It closes for a roll (planned: no session ends) or because its ack
@@ -14,7 +14,7 @@ from typing import cast
 
 from oncelog.core.batch import BatchHeader, Buffer, Checksum
 from oncelog.core.dedup import DedupTable
-from oncelog.core.dedup_cursor import CursorState, DedupCursor, SnapshotSettings, SnapshotTaken
+from oncelog.core.dedup_cursor import DedupCursor, SnapshotSettings, SnapshotTaken
 from oncelog.core.errors import NotOwner, OncelogError, SessionEnded
 from oncelog.core.ids import Incarnation, LedgerId, Position, ProducerId, SessionNumber
 from oncelog.core.ledger_chain import (
@@ -36,10 +36,10 @@ from oncelog.core.ledger_chain import (
 from oncelog.core.opening import ProducerOpening
 from oncelog.core.openings import OpeningEffect, Openings
 from oncelog.core.sessions import Park, Sessions
-from oncelog.core.store_status import WriteStatus
+from oncelog.core.snapshots import CursorLedgersGone, Snapshots, SnapshotsFinished, SnapshotsOut
 from oncelog.core.takeover import CursorRecordWritten, TakenOver, WriteCursorRecord
 from oncelog.core.topic_log import ReceivedBatch, TopicLog
-from oncelog.core.topic_record import CursorRecord, LedgerLink, TopicRecord
+from oncelog.core.topic_record import LedgerLink, TopicRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,7 @@ class TopicSettings:
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
 
 
-# --- news and effects
-# -----------------------------------------------------------------------------------------------------
+# --- news and effects -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +100,7 @@ class DeleteLedgers:
 
 @dataclass(frozen=True, slots=True)
 class TopicClosed:
-    """Effect: drained; another owner can take over without a recovery."""
+    """Effect: this owner is done with the topic at its own wish; what was drained in peace needs no recovery."""
 
 
 ServingOut = (
@@ -134,7 +133,6 @@ class Serving:
         last_log = record.ledgers[-1].ledger_id if record.ledgers else LedgerId(-1)
         last_cursor = taken.cursor.ledgers[-1].ledger_id if taken.cursor.ledgers else LedgerId(-1)
         self.settings = settings
-        self.checksum = checksum
         self.log = TopicLog(chain(Chain.LOG, last_log), DedupTable(taken.state, judging=judging))
         self.sessions = Sessions(self.log, first_session=first_session)
         self.openings = Openings(record.topic_id, record.owner_epoch, self.sessions)
@@ -142,15 +140,11 @@ class Serving:
             chain(Chain.DEDUP, last_cursor), taken.cursor, settings.snapshot, loaded=taken.loaded, now_ms=now_ms
         )
         self.cursor.entries_since = taken.replayed_entries
-        #: (version of the cursor's record, the record being written)
-        self._cursor_write: tuple[int, CursorRecord | None] = (taken.cursor_version, None)
+        self.snapshots = Snapshots(self.cursor, taken.state, checksum, record_version=taken.cursor_version)
         self._opened_ms = now_ms
         self.draining = False
-        #: the drain has closed the log and waits for the snapshot
-        self._finishing = False
 
-    # --- the topic calls
-    # -------------------------------------------------------------------------------------------------
+    # --- the topic calls ----------------------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> _Out:
         """Mark E begins."""
@@ -158,11 +152,12 @@ class Serving:
 
     def linked(self, now_ms: int) -> _Out:
         """The topic record names the log's new ledger: serve."""
-        self.log.chain.linked()
+        out = self._news(self.log.chain.linked(), now_ms)
         self._opened_ms = now_ms
         if self.draining:
-            return self._news(self.log.chain.roll(), now_ms)
-        return self._after([*self.openings.retry(now_ms), *self.sessions.retry(Park.ROLL, now_ms)], now_ms)
+            return out + self._news(self.log.chain.roll(), now_ms)
+        unblocked = [*self.openings.retry(now_ms), *self.sessions.retry(Park.ROLL, now_ms)]
+        return out + self._after(unblocked, now_ms)
 
     def receive(self, session: SessionNumber, batches: list[ReceivedBatch], now_ms: int) -> _Out:
         return self._after(self.sessions.receive(session, batches, now_ms), now_ms)
@@ -174,8 +169,7 @@ class Serving:
         return self._after(self.openings.allocated(call, pid, now_ms), now_ms)
 
     def ownership_confirmed(self, now_ms: int) -> _Out:
-        effects = [*self.openings.ownership_confirmed(now_ms), *self.sessions.ownership_confirmed(now_ms)]
-        return self._after(effects, now_ms)
+        return self._after(self.openings.ownership_confirmed(now_ms), now_ms)
 
     def learned(self, position: Position, header: BatchHeader, deltas: Buffer, now_ms: int) -> _Out:
         return self._after(self.sessions.learned(position, header, deltas, now_ms), now_ms)
@@ -198,7 +192,7 @@ class Serving:
 
     def see(self, nodes: StorageNodesSeen, now_ms: int) -> _Out:
         """A newer view of the storage nodes, for both chains."""
-        return self._news(self.log.chain.see(nodes), now_ms) + self._news(self.cursor.chain.see(nodes), now_ms)
+        return self._news(self.log.chain.see(nodes), now_ms) + self._news(self.snapshots.see(nodes, now_ms), now_ms)
 
     def chain_event(self, event: ChainEvent, now_ms: int) -> _Out:
         """Give a completion to the chain it belongs to."""
@@ -207,38 +201,26 @@ class Serving:
             dedup = writer is not None and event.ledger_id == writer.ledger_id
         else:
             dedup = event.chain is Chain.DEDUP
-        chain = self.cursor.chain if dedup else self.log.chain
-        return self._news(chain.handle(event), now_ms)
+        return self._news(self.snapshots.handle(event, now_ms) if dedup else self.log.chain.handle(event), now_ms)
 
     def cursor_written(self, event: CursorRecordWritten, now_ms: int) -> _Out:
         """The answer to the link of a cursor ledger."""
-        _, written = self._cursor_write
-        if written is None:
-            return []
-        if event.status is not WriteStatus.OK:
-            return [Suspicion("the dedup cursor's record was written by another, or the reply was lost")]
-        self._cursor_write = (event.version, None)
-        gone = self.cursor.linked(written)
-        self.cursor.chain.linked()
-        out: _Out = [DeleteLedgers(tuple(gone))] if gone else []
-        effects = self.cursor.opened(self.log.table.state, self.checksum, now_ms)
-        return out + self._news(effects, now_ms)
+        return self._news(self.snapshots.record_written(event, now_ms), now_ms)
 
-    # --- time
-    # --------------------------------------------------------------------------------------------------------------
+    # --- time ---------------------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> _Out:
         """Stalled members, rolls by age, snapshots by time."""
         out: _Out = []
         for chain in (self.log.chain, self.cursor.chain):
-            for member in (
-                chain.writer.laggards(before_ms=now_ms - self.settings.add_timeout_ms) if chain.writer else []
-            ):
-                assert chain.writer is not None
-                out += self._news(chain.handle(MemberLost(chain.writer.ledger_id, member)), now_ms)
+            writer = chain.writer
+            if writer is None:
+                continue
+            for member in writer.laggards(before_ms=now_ms - self.settings.add_timeout_ms):
+                out += self.chain_event(MemberLost(writer.ledger_id, member), now_ms)
         if self._roll_due(now_ms):
             out += self._news(self.log.chain.roll(), now_ms)
-        return out + self._snapshot_if_due(now_ms)
+        return out + self._news(self.snapshots.take_if_due(now_ms), now_ms)
 
     def _roll_due(self, now_ms: int) -> bool:
         writer = self.log.chain.writer
@@ -256,62 +238,41 @@ class Serving:
         absent = [m for m in members if m not in present]
         return bool(absent) and any(n not in present for n in self.log.chain.nodes.live)
 
-    def _snapshot_if_due(self, now_ms: int) -> _Out:
-        state = self.log.table.state
-        if self.draining or not self.cursor.due(state, now_ms):
-            return []
-        return self._news(self.cursor.begin(state, self.checksum, now_ms), now_ms)
-
-    # --- news between the machines
-    # -------------------------------------------------------------------------------------------
+    # --- news between the machines ------------------------------------------------------------------------------------
 
     def _after(self, effects: Sequence[OpeningEffect], now_ms: int) -> _Out:
-        """What every step that may append or answer ends with."""
-        out: _Out = [*effects, *self.log.flush(), *self.sessions.take_answers()]
+        """What every step that may append or answer ends with. Answers come before the end of their session."""
+        out: _Out = [*self.log.flush(), *self.sessions.take_answers(), *effects]
         if self._roll_due(now_ms):
             out += self._news(self.log.chain.roll(), now_ms)
         return out
 
-    def _news(
-        self, news: list[ChainEffect | ChainNews] | list[ChainEffect | ChainNews | SnapshotTaken], now_ms: int
-    ) -> _Out:
+    def _news(self, news: Sequence[ChainEffect | ChainNews | SnapshotsOut], now_ms: int) -> _Out:
         out: _Out = []
         for item in news:
             match item:
                 case Linking():
-                    out += self._linking(item)
-                case Confirmed(chain=Chain.LOG):
+                    out.append(LinkWanted(LedgerLink(item.ledger_id, self.log.next_index)))
+                case Confirmed():
                     entries = self.log.confirmed(item.last_add_confirmed)
                     self.cursor.entries_since += len(entries)
                     out.append(LastAddConfirmed(Position(item.ledger_id, item.last_add_confirmed)))
                     self.sessions.settle(entries)
                     out += self._after(self.openings.settle(entries, now_ms), now_ms)
-                    out += self._snapshot_if_due(now_ms)
-                case Confirmed():
-                    out += self._news(self.cursor.confirmed(item.last_add_confirmed, now_ms), now_ms)
-                case SnapshotTaken():
-                    out.append(item)
-                    if self._finishing:
-                        out += self._news(self.cursor.chain.roll(), now_ms)
+                    out += self._news(self.snapshots.take_if_due(now_ms), now_ms)
                 case ChainFailing():
                     out.append(LedgerFailed(item.ledger_id))
-                case ChainClosed(chain=Chain.LOG):
-                    out += self._log_closed(item, now_ms)
                 case ChainClosed():
-                    out += self._cursor_closed(item, now_ms)
+                    out += self._log_closed(item, now_ms)
                 case ChainLost():
                     out.append(Suspicion(item.reason))
+                case CursorLedgersGone():
+                    out.append(DeleteLedgers(item.ledger_ids))
+                case SnapshotsFinished():
+                    out.append(TopicClosed())
                 case _:
                     out.append(cast("ServingOut", item))
         return out
-
-    def _linking(self, item: Linking) -> _Out:
-        if item.chain is Chain.LOG:
-            return [LinkWanted(LedgerLink(item.ledger_id, self.log.next_index))]
-        version, _ = self._cursor_write
-        record = self.cursor.record_with(item.ledger_id)
-        self._cursor_write = (version, record)
-        return [WriteCursorRecord(record, version)]
 
     def _log_closed(self, item: ChainClosed, now_ms: int) -> _Out:
         out: _Out = []
@@ -322,27 +283,7 @@ class Serving:
         if not self.draining:
             return out + self._news(self.log.chain.open_next(), now_ms)
         out += self.end(NotOwner("the topic is being moved: look it up again"))
-        self._finishing = True
-        state, (position, _) = self.log.table.state, self.cursor.taken
-        if self.cursor.state is not CursorState.IDLE:
-            return out
-        if state.position == position:
-            return out + self._finish(now_ms)
-        return out + self._news(self.cursor.begin(state, self.checksum, now_ms), now_ms)
-
-    def _finish(self, now_ms: int) -> _Out:
-        if self.cursor.chain.open:
-            return self._news(self.cursor.chain.roll(), now_ms)
-        return [TopicClosed()]
-
-    def _cursor_closed(self, item: ChainClosed, now_ms: int) -> _Out:
-        if self._finishing and (item.failed or self.cursor.state is CursorState.IDLE):
-            # Without a last snapshot the next owner only replays more.
-            return [TopicClosed()]
-        if item.failed:
-            self.cursor.interrupted(self.log.table.state, now_ms)
-            return []
-        return self._news(self.cursor.chain.open_next(), now_ms)
+        return out + self._news(self.snapshots.finish(now_ms), now_ms)
 
     def check_invariants(self) -> None:
         self.log.check_invariants()

@@ -22,8 +22,7 @@ from oncelog.core.opening import ProducerInstance
 from oncelog.core.outcome import Outcome, Part, PartKind
 from oncelog.core.topic_log import InFlight, ReceivedBatch, TopicLog, Waiting
 
-# --- effects
-# ------------------------------------------------------------------------------------------------------------
+# --- effects ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +69,17 @@ class Park(Enum):
 
 @dataclass(slots=True)
 class Session:
-    """parked: batches not judged yet, in order; why: what the first of them waits for, None when nothing does."""
+    """parked: batches not judged yet, in order; why: what the first of them waits for, None when nothing does.
+
+    asked: the topic record is being read since this session was about to be refused. confirmed: it named this owner.
+    """
 
     number: SessionNumber
     name: str
     instance: ProducerInstance
     parked: deque[ReceivedBatch] = field(default_factory=deque)
     why: Park | None = None
+    asked: bool = False
     confirmed: bool = False
 
 
@@ -114,8 +117,7 @@ class Sessions:
         self._by_producer[instance.producer_id] = session.number
         return session, effects
 
-    # --- batches
-    # -------------------------------------------------------------------------------------------------------
+    # --- batches ------------------------------------------------------------------------------------------------------
 
     def receive(self, number: SessionNumber, batches: list[ReceivedBatch], now_ms: int) -> list[SessionEffect]:
         """Take batches of one session, in order."""
@@ -187,8 +189,7 @@ class Sessions:
     def _count(self, verdict: str, messages: int) -> None:
         self.counters[verdict] = self.counters.get(verdict, 0) + messages
 
-    # --- what unblocks
-    # -------------------------------------------------------------------------------------------------
+    # --- what unblocks ------------------------------------------------------------------------------------------------
 
     def settle(self, entries: list[InFlight]) -> None:
         """Entries became durable: the answers that waited for them are due."""
@@ -200,14 +201,21 @@ class Sessions:
                 self._count("stored", entry.header.count)
 
     def learned(self, position: Position, header: BatchHeader, deltas: Buffer, now_ms: int) -> list[SessionEffect]:
-        """The ids of an entry were read."""
+        """The ids of an entry were read: its producer's session goes on, and no other, for theirs are other entries."""
         self.table.state.learn_deltas(position, header, deltas)
-        return self.retry(Park.IDS, now_ms)
+        number = self._by_producer.get(header.producer_id)
+        session = self.open_sessions[number] if number is not None else None
+        return self._judge(session, now_ms) if session is not None and session.why is Park.IDS else []
+
+    def ownership_asked(self) -> None:
+        """A read of the topic record begins: it will answer for whoever waits for it by now, and for nobody later."""
+        for session in self.open_sessions.values():
+            session.asked = session.asked or session.why is Park.OWNERSHIP
 
     def ownership_confirmed(self, now_ms: int) -> list[SessionEffect]:
-        """The topic record still names this owner and epoch: refusals may be said."""
+        """The topic record still names this owner and epoch: refusals may be said to those that it was read for."""
         for session in self.open_sessions.values():
-            session.confirmed = session.confirmed or session.why is Park.OWNERSHIP
+            session.confirmed = session.confirmed or session.asked
         return self.retry(Park.OWNERSHIP, now_ms)
 
     def retry(self, why: Park, now_ms: int) -> list[SessionEffect]:
@@ -218,8 +226,7 @@ class Sessions:
                 effects += self._judge(session, now_ms)
         return effects
 
-    # --- ending
-    # --------------------------------------------------------------------------------------------------------
+    # --- ending -------------------------------------------------------------------------------------------------------
 
     def _end(self, number: SessionNumber, error: OncelogError) -> list[SessionEffect]:
         self.close(number)

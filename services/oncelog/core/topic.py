@@ -2,13 +2,14 @@
 
     IDLE --assigned--> READING --record names me--> RECOVERING (B, C, D) --> OPENING (E) --linked--> SERVING
     SERVING --ledger failed or rolled--> (the chain closes and opens the next one) --> SERVING
-    RECOVERING | OPENING | SERVING --suspicion--> READING --still mine--> RECOVERING, else DEPOSED
-    RECOVERING --failed, still mine--> WAITING (said loudly) --timer--> READING
-    SERVING --drain--> CLOSING (last answers, last snapshot, both ledgers closed) --> CLOSED
+    OPENING | SERVING --suspicion, the record read again still names me--> RECOVERING, else DEPOSED
+    RECOVERING --failed, the record read again still names me--> WAITING (said loudly) --timer--> READING
+    SERVING --drain: last answers, last snapshot, both ledgers closed--> CLOSED
 
-Rules: the owner acknowledges only between E and the first sign that it may be deposed; there is one path for every
-failure of a write: close, roll back to the fold, end every session, open the next ledger, let clients resend (rule 6).
-`handle` is called on the one task of the topic; `now_ms` is that event's time.
+Rules: the owner acknowledges only what the ack quorum of a ledger holds unfenced, so a suspicion makes no
+acknowledgement wrong: it stops the writes to the record. There is one path for every failure of a write: close, roll
+back to the fold, end every session, open the next ledger, let clients resend. `handle` is called on the one task of the
+topic; `now_ms` is that event's time.
 """
 
 from collections.abc import Sequence
@@ -48,8 +49,7 @@ from oncelog.core.takeover import (
 )
 from oncelog.core.topic_log import ReceivedBatch
 
-# --- events
-# -------------------------------------------------------------------------------------------------------------
+# --- events -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +124,7 @@ TopicEvent = (
     | StorageNodesSeen | ChainEvent | TakeoverEvent
 )  # fmt: skip
 
-# --- effects
-# ------------------------------------------------------------------------------------------------------------
+# --- effects ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,11 +186,12 @@ class Topic:
     ) -> None:
         self.phase = Phase.IDLE
         self.ownership = Ownership(topic_id, me)
-        self.settings = settings
-        self.checksum = checksum
+        self._kept: tuple[TopicSettings, Checksum] = (settings, checksum)
         self.nodes = nodes
         self.judging = judging
         self.takeover: Takeover | None = None
+        #: why the last takeover failed, until that is said
+        self._failure = ""
         self.serving: Serving | None = None
         #: openings that came before the topic serves
         self.early: list[ProducerOpening] = []
@@ -256,14 +256,15 @@ class Topic:
             return []
         return self._route(self.takeover.handle(event), now_ms)
 
-    # --- phases
-    # ----------------------------------------------------------------------------------------------------------
+    # --- phases -------------------------------------------------------------------------------------------------------
 
     def _assigned(self) -> _Out:
         """Told again while it is held, only a newer epoch would say something: the record says which."""
-        if self.phase is Phase.IDLE:
-            self.phase = Phase.READING
-        return cast("_Out", self.ownership.read())
+        read = cast("_Out", self.ownership.read())
+        if self.phase is not Phase.IDLE:
+            return read
+        self.phase = Phase.READING
+        return [*read, StartTimer("tick", self._kept[0].tick_ms)]
 
     def _route(
         self, news: Sequence[ServingOut | TakeoverEffect | TakeoverNews | OwnershipEffect | OwnershipNews], now_ms: int
@@ -274,10 +275,8 @@ class Topic:
             match item:
                 case Owned():
                     out += self._begin(now_ms)
-                case OwnershipConfirmed() if self.serving is not None:
-                    out += self._route(self.serving.ownership_confirmed(now_ms), now_ms)
                 case OwnershipConfirmed():
-                    pass
+                    out += self._route(self.serving.ownership_confirmed(now_ms), now_ms) if self.serving else []
                 case Linked():
                     out += self._linked(now_ms)
                 case Trimmed():
@@ -289,44 +288,44 @@ class Topic:
                 case Suspicion():
                     out += self._route(self.ownership.suspect(), now_ms)
                 case ConfirmOwnership():
-                    out += self._route(self.ownership.read(), now_ms)
+                    out += self._confirm_ownership()
                 case TakenOver():
                     out += self._taken_over(item, now_ms)
                 case TakeoverFailed():
-                    self.takeover = None
+                    self.takeover, self._failure = None, item.reason
                     self.phase = Phase.WAITING
-                    out += [TopicFailed(item.reason), StartTimer("retry", self.settings.retry_ms)]
                     out += self._route(self.ownership.suspect(), now_ms)
                 case TopicClosed():
-                    self.phase = Phase.CLOSED
-                    self.serving = None
-                    out.append(item)
+                    out += self._end(Phase.CLOSED, "it was closed")
                 case _:
                     out.append(cast("TopicEffect", item))
         return out
 
+    def _confirm_ownership(self) -> _Out:
+        """Read the record for those who wait for it now. Whoever comes while it is read needs the next read."""
+        read = cast("_Out", self.ownership.read())
+        if read and self.serving is not None:
+            self.serving.openings.ownership_asked()
+        return read
+
     def _begin(self, now_ms: int) -> _Out:
         """The record names this owner: start at B, whatever was going on before."""
-        out = self._leave(SessionEnded("the topic is being recovered: open again and resend what is pending"))
         if self.phase is Phase.WAITING:
-            return out
+            return [TopicFailed(self._failure), StartTimer("retry", self._kept[0].retry_ms)]
+        if self.serving is not None and self.serving.draining:
+            return self._end(Phase.CLOSED, "the process is draining")
+        out = self._leave(SessionEnded("the topic is being recovered: open again and resend what is pending"))
         self.phase = Phase.RECOVERING
-        self.takeover = Takeover(self.ownership.record, checksum=self.checksum)
+        self.takeover = Takeover(self.ownership.record, checksum=self._kept[1])
         return out + self._route(self.takeover.start(), now_ms)
 
     def _taken_over(self, taken: TakenOver, now_ms: int) -> _Out:
         self.takeover = None
         self.phase = Phase.OPENING
         self.serving = Serving(
-            self.ownership.record,
-            taken,
-            self.settings,
-            self.checksum,
-            nodes=self.nodes,
-            first_session=self._next_session,
-            judging=self.judging,
-            now_ms=now_ms,
-        )
+            self.ownership.record, taken, *self._kept, nodes=self.nodes, first_session=self._next_session,
+            judging=self.judging, now_ms=now_ms,
+        )  # fmt: skip
         return self._route(self.serving.start(now_ms), now_ms)
 
     def _linked(self, now_ms: int) -> _Out:
@@ -335,7 +334,7 @@ class Topic:
         out: _Out = []
         if self.phase is Phase.OPENING:
             self.phase = Phase.SERVING
-            out += [Served(self.serving.log.table.state.position), StartTimer("tick", self.settings.tick_ms)]
+            out.append(Served(self.serving.log.table.state.position))
         early, self.early = self.early, []
         out += self._route(self.serving.linked(now_ms), now_ms)
         for opening in early:
@@ -356,7 +355,8 @@ class Topic:
         error = NotOwner(f"this process does not own the topic any more: {reason}")
         out = self._leave(error)
         early, self.early = self.early, []
-        return [*out, *(AnswerOpen(opening.call, error) for opening in early), TopicDeposed(reason)]
+        out += [AnswerOpen(opening.call, error) for opening in early]
+        return [*out, TopicClosed() if phase is Phase.CLOSED else TopicDeposed(reason)]
 
     def _refuse(self, event: TopicEvent) -> _Out:
         if isinstance(event, ProducerOpening):
@@ -366,7 +366,7 @@ class Topic:
     def _drain(self, now_ms: int) -> _Out:
         if self.phase is Phase.SERVING and self.serving is not None:
             return self._route(self.serving.drain(now_ms), now_ms)
-        return [*self._end(Phase.CLOSED, "the process is draining"), TopicClosed()]
+        return self._end(Phase.CLOSED, "the process is draining")
 
     def _timer(self, key: str, now_ms: int) -> _Out:
         if key == "retry":
@@ -374,9 +374,10 @@ class Topic:
                 return []
             self.phase = Phase.READING
             return self._route(self.ownership.suspect(), now_ms)
+        again = StartTimer("tick", self._kept[0].tick_ms)
         if self.serving is None or self.phase is not Phase.SERVING:
-            return []
-        return [StartTimer("tick", self.settings.tick_ms), *self._route(self.serving.tick(now_ms), now_ms)]
+            return [again]
+        return [again, *self._route(self.serving.tick(now_ms), now_ms)]
 
     def _switch(self, on: bool) -> _Out:
         self.judging = on
