@@ -98,8 +98,7 @@ class DedupTable:
         #: {name: producer id} of grants in flight for new names
         self._pending_names: dict[str, ProducerId] = {}
 
-    # --- questions
-    # -----------------------------------------------------------------------------------------------------
+    # --- questions ----------------------------------------------------------------------------------------------------
 
     def producer_id_of(self, name: str) -> ProducerId | None:
         return self.state.names.get(name, self._pending_names.get(name))
@@ -127,8 +126,7 @@ class DedupTable:
         pending = self._pending.get(producer_id)
         return pending.accepted if pending is not None else self.state.producers[producer_id].persisted
 
-    # --- judging
-    # -------------------------------------------------------------------------------------------------------
+    # --- judging ------------------------------------------------------------------------------------------------------
 
     def judge(self, batch: BatchHeader, deltas: Buffer) -> Verdict:
         """Decide on one batch; changes nothing. Raises nothing for a producer's fault: that is a verdict."""
@@ -189,8 +187,7 @@ class DedupTable:
             return Known(located, max((p.position for p in located if p.position), default=self.state.position))
         return Accept(split, located)
 
-    # --- what happened
-    # -------------------------------------------------------------------------------------------------
+    # --- what happened ------------------------------------------------------------------------------------------------
 
     def accepted(self, batch: BatchHeader, deltas: Buffer, *, position: Position, skip_first: int) -> None:
         """The batch was handed to the ledger at `position`."""
