@@ -5,21 +5,23 @@ from typing import Annotated
 import typer
 
 from oncelog.cli.failures import EXIT_CODES
+from oncelog.cli.produce.command import produce
+from oncelog.cli.read.command import read
 from oncelog.cli.standalone.command import standalone
 
 _HELP = f"""Oncelog: a replicated log in which every message takes effect once.
 
 Begin with `oncelog standalone`, which runs a whole cluster on this machine, then in another terminal:
 
-  oncelog produce greetings --from-file FILE --producer-name importer
+    oncelog produce greetings --from-file FILE --producer-name importer
 
-  oncelog read greetings --from earliest
+    oncelog read greetings --from earliest
 
 Where the cluster is: --url and --admin-url, or ONCELOG_URL and ONCELOG_ADMIN_URL.
 
 {EXIT_CODES}"""
 
-app = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
+app = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False)
 
 
 def _show_version(wanted: bool) -> None:
@@ -40,3 +42,5 @@ def root(
 
 
 app.command()(standalone)
+app.command()(produce)
+app.command()(read)

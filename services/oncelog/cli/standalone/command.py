@@ -56,11 +56,9 @@ def standalone(
     there again after the next start. DIR/standalone.json always tells the addresses and process ids; DIR/logs holds the
     logs. With -o json one object with the same is printed when all serve.
 
-    Examples:
+        oncelog standalone
 
-      oncelog standalone
-
-      oncelog standalone --data ./data --storage-nodes 1 --owners 1
+        oncelog standalone --data ./data --storage-nodes 1 --owners 1
     """
     set_up_logs("warning")
     with _directory(data) as directory:

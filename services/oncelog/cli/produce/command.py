@@ -1,0 +1,201 @@
+"""`oncelog produce`: its options, its run and its summary."""
+
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from oncelog.cli.failures import EXIT_CODES, Exit
+from oncelog.cli.options import DEFAULT_URL, Output, OutputOption, TimeoutOption, UrlOption
+from oncelog.cli.produce.progress import ProgressKind, watcher_of
+from oncelog.cli.running import Interrupt, run_command
+
+if TYPE_CHECKING:
+    from oncelog.cli.produce.line_file import LineBlock, LineFile
+    from oncelog.cli.produce.publishing import Publishing, Standing
+
+
+class Conflict(StrEnum):
+    FENCE = "fence"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What one run was asked for. path None: standard input. replay_lines None: the whole file."""
+
+    topic: str
+    path: Path | None
+    producer_name: str | None
+    rate: float | None
+    replay_lines: int | None
+    on_conflict: Conflict
+    url: str
+    timeout_s: float
+    progress: ProgressKind
+    output: Output
+
+
+_HELP = f"""Publish lines: each line of a file, or of standard input, is one message.
+
+With --from-file the byte offset of a line is its sequence id. Run the same command again after anything at all (Ctrl-C,
+a crash, kill -9, a lost network): it goes on after the last line that is stored, nothing is lost and nothing is stored
+twice. The newline is not part of the message; a carriage return is; an empty line is an empty message.
+
+With --stdin ids are given automatically: what you pipe in again is stored again, for standard input has no place to
+come back to. Save it to a file and use --from-file where that matters.
+
+While the cluster is away, it waits and tries again for as long as it takes. Ctrl-C stops reading, waits for what is on
+the way and says how far it is; a second Ctrl-C ends at once.
+
+    oncelog produce flights --from-file flights.csv --producer-name importer
+
+    oncelog produce flights --from-file flights.csv --producer-name importer --rate 5000
+
+    tail -F app.log | oncelog produce logs --stdin
+
+-o json prints at the end: lines (acknowledged in this run), sent, stored, duplicates (acknowledged, stored before),
+resumed_from (byte offset, null for a first run), position (everything before it is stored), seconds, interrupted.
+
+{EXIT_CODES}"""
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(help="A name, or tenant/namespace/name.")],
+    from_file: Annotated[
+        Path | None, typer.Option("--from-file", help="The file to publish.", exists=True, dir_okay=False)
+    ] = None,
+    stdin: Annotated[bool, typer.Option("--stdin", help="Publish standard input instead.")] = False,
+    producer_name: Annotated[
+        str | None, typer.Option(help="Who publishes: one name for one file, on every run.")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(min=0.001, help="Lines a second; by default as fast as it goes.")
+    ] = None,
+    replay: Annotated[
+        int, typer.Option(min=0, help="Send so many lines again that are stored already: duplicates, to be refused.")
+    ] = 0,
+    from_start: Annotated[bool, typer.Option("--from-start", help="Send the whole file again.")] = False,
+    on_conflict: Annotated[
+        Conflict, typer.Option(help="While another instance has the name: take it over, or refuse.")
+    ] = Conflict.FENCE,
+    progress: Annotated[
+        ProgressKind, typer.Option(help="auto: a bar on a terminal; json: one line for each list acknowledged.")
+    ] = ProgressKind.AUTO,
+    url: UrlOption = DEFAULT_URL,
+    timeout: TimeoutOption = 30.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    if stdin == (from_file is not None):
+        raise typer.BadParameter("give one of --from-file FILE and --stdin")
+    if from_file is not None and producer_name is None:
+        raise typer.BadParameter("--from-file needs --producer-name: under this name the run is resumed")
+    if stdin and (replay or from_start):
+        raise typer.BadParameter("standard input cannot be replayed: --replay and --from-start need --from-file")
+    job = Job(
+        topic,
+        from_file,
+        producer_name,
+        rate,
+        None if from_start else replay,
+        on_conflict,
+        url,
+        timeout,
+        progress,
+        output,
+    )
+    errors = Console(stderr=True, highlight=False)
+    raise typer.Exit(run_command(lambda interrupt: _produce(job, interrupt, errors), errors))
+
+
+produce.__doc__ = _HELP
+
+
+async def _produce(job: Job, interrupt: Interrupt, errors: Console) -> Exit:
+    from oncelog.cli.produce.line_file import LineFile
+    from oncelog.cli.produce.publishing import Publishing
+    from oncelog.cli.produce.stdin_lines import lines_of_descriptor
+    from oncelog.client.client import connect
+
+    with ExitStack() as stack:
+        file = None if job.path is None else stack.enter_context(LineFile(job.path))
+        watcher = watcher_of(job.progress, None if file is None else file.size_bytes, errors)
+        stack.callback(watcher.ended)
+        async with await connect(job.url, operation_timeout=job.timeout_s) as client:
+            producer = await client.create_producer(
+                job.topic, producer_name=job.producer_name, on_conflict=job.on_conflict.value
+            )
+            last = producer.last_sequence_id
+            start = -1 if file is None else _start(file, last, job.replay_lines)
+            if file is None:
+                errors.print("standard input: ids are automatic, a replay would be stored again", markup=False)
+            watcher.opened(producer.producer_name, last, start)
+            publishing = Publishing(producer, watcher, job.rate, start)
+            interrupt.first = publishing.stop
+            began = time.monotonic()
+            lines = lines_of_descriptor(0) if file is None else _blocks(file.blocks(start))
+            try:
+                await publishing.run(lines)
+                await producer.close()
+            finally:
+                watcher.ended()
+                resumed_from = start if start > 0 or last >= 0 else None
+                _summarise(job, publishing, None if file is None else resumed_from, time.monotonic() - began, errors)
+    return Exit.INTERRUPTED if publishing.stopped else Exit.OK
+
+
+def _start(file: "LineFile", last_sequence_id: int, replay_lines: int | None) -> int:
+    """Where to begin: after the last stored line, or as many lines before that as are to be sent again."""
+    if last_sequence_id < 0 or replay_lines is None:
+        return 0
+    return file.before(file.after(last_sequence_id), replay_lines)
+
+
+async def _blocks(blocks: "Iterable[LineBlock]") -> "AsyncIterator[LineBlock]":
+    for block in blocks:
+        yield block
+
+
+def _summarise(job: Job, publishing: "Publishing", resumed_from: int | None, seconds: float, errors: Console) -> None:
+    """The end of every run, also of one that failed: what is stored, and how to go on."""
+    standing = publishing.standing
+    if job.output is Output.JSON:
+        facts = {
+            "lines": standing.acked,
+            "sent": standing.sent,
+            "stored": standing.stored,
+            "duplicates": standing.duplicates,
+            "resumed_from": resumed_from,
+            "position": None if job.path is None else standing.offset,
+            "seconds": round(seconds, 3),
+            "interrupted": publishing.stopped,
+        }
+        print(json.dumps(facts), file=sys.stdout, flush=True)
+    else:
+        print(_sentences(standing, resumed_from, seconds), file=sys.stdout, flush=True)
+    if standing.unverified:
+        errors.print(
+            "some lines are older than what the owner remembers in detail: known as stored by their ids alone",
+            markup=False,
+        )
+    if standing.acked < standing.sent or publishing.stopped:
+        again = "run the same command again to go on" if job.path is not None else "what was not read is not sent"
+        place = f", everything before byte {standing.offset}" if job.path is not None else ""
+        errors.print(f"stopped: {standing.acked:,} lines are acknowledged{place}; {again}", markup=False)
+
+
+def _sentences(standing: "Standing", resumed_from: int | None, seconds: float) -> str:
+    rate = standing.acked / max(seconds, 0.001)
+    resumed = "" if resumed_from is None else f", went on at byte {resumed_from:,}"
+    return (
+        f"{standing.acked:,} lines acknowledged in {seconds:.1f} s ({rate:,.0f}/s): "
+        f"{standing.stored:,} stored, {standing.duplicates:,} duplicates refused{resumed}"
+    )

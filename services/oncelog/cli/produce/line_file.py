@@ -1,0 +1,145 @@
+"""A file as lines with their byte offsets: the offset of a line is its sequence id, so the file itself remembers.
+
+A line is what stands before a newline, or the rest of a file that does not end with one. The newline is not part of
+it, a carriage return is, and an empty line is a line. So offsets ascend, with holes, and the line after the one at
+offset L begins where the next newline ends: whoever knows the last published id knows where to go on.
+"""
+
+from collections.abc import Iterator
+from itertools import accumulate
+from pathlib import Path
+from typing import Self
+
+from oncelog.core.errors import InvalidArgument
+
+BLOCK_BYTES = 512 * 1024
+#: Far above what a message may hold: a file without newlines must not fill the memory.
+LINE_BYTES_MAX = 64 * 1024 * 1024
+
+
+class LineBlock:
+    """Consecutive lines. values: without newlines. offsets: of the first byte of each, None: not from a file. end: the
+    offset of what follows the last, -1: not from a file."""
+
+    __slots__ = ("end", "offsets", "values")
+
+    def __init__(self, values: list[bytes], offsets: list[int] | None, end: int) -> None:
+        self.values = values
+        self.offsets = offsets
+        self.end = end
+
+    def cut(self, count: int) -> tuple["LineBlock", "LineBlock"]:
+        """The first `count` lines (at most all but one), and the rest."""
+        assert 0 < count < len(self.values)
+        ids = self.offsets
+        middle = self.end if ids is None else ids[count]
+        return (
+            LineBlock(self.values[:count], None if ids is None else ids[:count], middle),
+            LineBlock(self.values[count:], None if ids is None else ids[count:], self.end),
+        )
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def split_lines(data: bytes, start: int) -> LineBlock:
+    """The whole lines of `data`, which ends with a newline and begins at byte `start` of its file."""
+    values = data.split(b"\n")
+    values.pop()
+    ends = accumulate((len(value) + 1 for value in values), initial=start)
+    offsets = list(ends)
+    end = offsets.pop()
+    return LineBlock(values, offsets, end)
+
+
+class LineFile:
+    """An open file; a context manager."""
+
+    def __init__(self, path: Path, block_bytes: int = BLOCK_BYTES) -> None:
+        self.path = path
+        self._file = path.open("rb")
+        self._block_bytes = block_bytes
+        self.size_bytes = self._file.seek(0, 2)
+
+    def blocks(self, start: int) -> Iterator[LineBlock]:
+        """The lines from the one that begins at `start` on, as the file is when each block is read."""
+        rest, at = b"", start
+        while True:
+            self._file.seek(at)
+            data = self._file.read(self._block_bytes)
+            at += len(data)
+            cut = data.rfind(b"\n") + 1
+            if cut:
+                block = split_lines(rest + data[:cut], start)
+                rest, start = data[cut:], block.end
+                yield block
+            elif data:
+                rest += data
+                if len(rest) > LINE_BYTES_MAX:
+                    raise InvalidArgument(
+                        f"the line at byte {start} of {self.path} is longer than {LINE_BYTES_MAX} bytes", field="line"
+                    )
+            else:
+                break
+        if rest:
+            yield LineBlock([rest], [start], start + len(rest))
+
+    def after(self, offset: int) -> int:
+        """Where the line after the one at `offset` begins; the end of the file after its last line.
+
+        Raises InvalidArgument when no line begins there: what was published is not this file.
+        """
+        self._check_beginning(offset)
+        self._file.seek(offset)
+        at = offset
+        while data := self._file.read(self._block_bytes):
+            found = data.find(b"\n")
+            if found >= 0:
+                return at + found + 1
+            at += len(data)
+        return at
+
+    def before(self, offset: int, line_count: int) -> int:
+        """Where the line begins that is `line_count` lines before the one at `offset`; 0 where there are fewer."""
+        if line_count == 0:
+            return offset
+        # The newline at offset - 1 only ends the line before.
+        end, wanted = offset - 1, line_count
+        while end > 0:
+            start = max(0, end - self._block_bytes)
+            self._file.seek(start)
+            data = self._file.read(end - start)
+            found = len(data)
+            while (found := data.rfind(b"\n", 0, found)) >= 0:
+                wanted -= 1
+                if wanted == 0:
+                    return start + found + 1
+            end = start
+        return 0
+
+    def _check_beginning(self, offset: int) -> None:
+        if offset >= self.size_bytes:
+            raise InvalidArgument(
+                f"the last published id is {offset}, but {self.path} has only {self.size_bytes} bytes: "
+                "it has become shorter, or the producer name was used for something else",
+                field="from_file",
+                limit=self.size_bytes,
+            )
+        if offset == 0:
+            return
+        self._file.seek(offset - 1)
+        if self._file.read(1) != b"\n":
+            raise InvalidArgument(
+                f"the last published id is {offset}, but no line of {self.path} begins at that byte: "
+                "it is another file, or the producer name was used for something else",
+                field="from_file",
+            )
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_details: object) -> None:
+        self.close()

@@ -1,0 +1,99 @@
+"""What a run of `oncelog produce` shows while it goes on: a bar for people, JSON lines for programs, or nothing.
+
+JSON lines: {"opened": {"producer_name", "last_sequence_id", "start"}}, then one for each list of lines that was
+acknowledged: {"acked", "duplicates", "offset", "monotonic"}: lines of this run, those of them that were stored before,
+the byte offset up to which everything is acknowledged, and this machine's monotonic clock in seconds.
+"""
+
+import json
+import sys
+import time
+from enum import StrEnum
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+
+class ProgressKind(StrEnum):
+    AUTO = "auto"
+    BAR = "bar"
+    JSON = "json"
+    NONE = "none"
+
+
+class Watcher(Protocol):
+    """Told of a run as it goes."""
+
+    def opened(self, producer_name: str, last_sequence_id: int, start: int) -> None: ...
+
+    def acked(self, lines: int, duplicates: int, offset: int) -> None:
+        """lines, duplicates: of the run so far. offset: everything before it is acknowledged, -1 for standard input."""
+
+    def ended(self) -> None: ...
+
+
+class Silence:
+    """Shows nothing."""
+
+    def opened(self, producer_name: str, last_sequence_id: int, start: int) -> None: ...
+
+    def acked(self, lines: int, duplicates: int, offset: int) -> None: ...
+
+    def ended(self) -> None: ...
+
+
+class JsonLines:
+    """One JSON object a line on standard output."""
+
+    def opened(self, producer_name: str, last_sequence_id: int, start: int) -> None:
+        facts = {"producer_name": producer_name, "last_sequence_id": last_sequence_id, "start": start}
+        self._print({"opened": facts})
+
+    def acked(self, lines: int, duplicates: int, offset: int) -> None:
+        self._print({"acked": lines, "duplicates": duplicates, "offset": offset, "monotonic": time.monotonic()})
+
+    def ended(self) -> None: ...
+
+    def _print(self, facts: dict[str, object]) -> None:
+        sys.stdout.write(json.dumps(facts) + "\n")
+        sys.stdout.flush()
+
+
+class Bar:
+    """A bar on standard error. size_bytes: of the whole file, None when it is not known."""
+
+    def __init__(self, size_bytes: int | None, console: Console) -> None:
+        columns = [TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()]
+        facts = TextColumn(
+            "{task.fields[lines]:,} lines acked, {task.fields[rate]:,.0f}/s, {task.fields[duplicates]:,} dup"
+        )
+        self._progress = Progress(*columns, facts, console=console, transient=True)
+        self._size_bytes = size_bytes
+        self._task: TaskID | None = None
+        self._began = 0.0
+
+    def opened(self, producer_name: str, last_sequence_id: int, start: int) -> None:
+        self._began = time.monotonic()
+        self._task = self._progress.add_task(
+            producer_name, total=self._size_bytes, completed=max(start, 0), lines=0, rate=0.0, duplicates=0
+        )
+        self._progress.start()
+
+    def acked(self, lines: int, duplicates: int, offset: int) -> None:
+        assert self._task is not None, "acknowledged before it was opened"
+        rate = lines / max(time.monotonic() - self._began, 0.001)
+        completed = offset if offset >= 0 else None
+        self._progress.update(self._task, completed=completed, lines=lines, rate=rate, duplicates=duplicates)
+
+    def ended(self) -> None:
+        self._progress.stop()
+
+
+def watcher_of(kind: ProgressKind, size_bytes: int | None, console: Console) -> Watcher:
+    """auto: the bar on a terminal, else nothing."""
+    if kind is ProgressKind.JSON:
+        return JsonLines()
+    if kind is ProgressKind.BAR or (kind is ProgressKind.AUTO and console.is_terminal):
+        return Bar(size_bytes, console)
+    return Silence()

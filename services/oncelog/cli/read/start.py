@@ -1,0 +1,32 @@
+"""Where a reader begins, as people type it: earliest, latest, a message id, or a time."""
+
+from datetime import datetime
+
+from oncelog.core.errors import InvalidArgument
+from oncelog.core.message_id import EARLIEST, LATEST, MessageId
+
+
+def parse_start(text: str) -> MessageId | datetime:
+    """`earliest`, `latest`, `ledger:entry[:index]`, or an ISO time (without a zone: local time).
+
+    Raises InvalidArgument, which says what is accepted.
+    """
+    if text in {"earliest", "latest"}:
+        return EARLIEST if text == "earliest" else LATEST
+    if "-" in text:
+        try:
+            return datetime.fromisoformat(text).astimezone()
+        except ValueError as error:
+            raise _not_a_start(text) from error
+    try:
+        return MessageId.parse(text)
+    except InvalidArgument as error:
+        raise _not_a_start(text) from error
+
+
+def _not_a_start(text: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"--from is earliest, latest, a message id (ledger:entry or ledger:entry:index) or a time such as "
+        f"2026-01-31T12:00:00+01:00, not {text!r}",
+        field="from",
+    )

@@ -1,0 +1,25 @@
+"""Reading to the end of now: everything that is stored at the beginning of the read, and nothing waited for."""
+
+from collections.abc import AsyncIterator
+
+from oncelog.client.client import AsyncClient
+from oncelog.client.messages import MessageBatch
+from oncelog.client.reader import AsyncReader
+
+
+async def batches_up_to_now(
+    client: AsyncClient, reader: AsyncReader, *, timeout_s: float
+) -> AsyncIterator[MessageBatch]:
+    """The batches up to the message that is the topic's last one now.
+
+    timeout_s: for each batch, DeadlineExceeded beyond it: what is stored can be read, or something is wrong.
+    """
+    last = await client.last_message_id(reader.topic)
+    if last is None or not await reader.has_message_available():
+        return
+    while True:
+        batch = await reader.read_batch(timeout=timeout_s)
+        yield batch
+        end = batch.message_id(-1)
+        if (end.ledger_id, end.entry_id) >= (last.ledger_id, last.entry_id):
+            return

@@ -1,0 +1,107 @@
+"""A file as lines with byte offsets, and where to go on in it."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncelog.cli.produce.line_file import LineFile
+from oncelog.core.errors import InvalidArgument
+
+#: Few letters, so that newlines, empty lines and carriage returns are common.
+contents = st.binary(max_size=60).map(lambda data: bytes(b"a\n\r\nb"[byte % 5] for byte in data))
+block_sizes = st.integers(min_value=1, max_value=20)
+
+
+def lines_of(data: bytes) -> dict[int, bytes]:
+    """{offset: line}, by the definition: pieces between newlines, without an empty one at the end."""
+    pieces = data.split(b"\n")
+    if not pieces[-1]:
+        pieces.pop()
+    found, at = {}, 0
+    for piece in pieces:
+        found[at] = piece
+        at += len(piece) + 1
+    return found
+
+
+def read(file: LineFile, start: int) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    for block in file.blocks(start):
+        assert block.offsets is not None
+        assert len(block.offsets) == len(block.values)
+        found |= dict(zip(block.offsets, block.values, strict=True))
+    return found
+
+
+def written(directory: Path, data: bytes) -> Path:
+    path = directory / "lines"
+    path.write_bytes(data)
+    return path
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("lines")
+
+
+@given(data=contents, block_bytes=block_sizes)
+def test_every_line_is_read_with_its_offset(directory: Path, data: bytes, block_bytes: int) -> None:
+    """Whatever block boundaries cut: with or without a final newline, empty lines and carriage returns kept."""
+    with LineFile(written(directory, data), block_bytes) as file:
+        assert read(file, 0) == lines_of(data)
+
+
+@given(data=contents, block_bytes=block_sizes)
+def test_line_after_each_line_is_its_successor(directory: Path, data: bytes, block_bytes: int) -> None:
+    """What a resumed run sends first is exactly the line after the last stored one; nothing after the last line."""
+    offsets = list(lines_of(data))
+    with LineFile(written(directory, data), block_bytes) as file:
+        for offset, successor in pairwise(offsets):
+            assert file.after(offset) == successor
+        if offsets:
+            end = file.after(offsets[-1])
+            assert end == len(data)
+            assert read(file, end) == {}
+
+
+@given(data=contents, block_bytes=block_sizes, count=st.integers(min_value=0, max_value=9))
+def test_lines_before_a_place_are_counted_back(directory: Path, data: bytes, block_bytes: int, count: int) -> None:
+    """A replay of the last n lines begins at a line, n before, or at the beginning of the file."""
+    offsets = [*lines_of(data), len(data)]
+    with LineFile(written(directory, data), block_bytes) as file:
+        for index, offset in enumerate(offsets):
+            assert file.before(offset, count) == offsets[max(0, index - count)]
+
+
+@given(data=contents, block_bytes=block_sizes)
+def test_offset_inside_a_line_is_refused(directory: Path, data: bytes, block_bytes: int) -> None:
+    """An id that is no line's beginning was not published from this file: sending on would mix two files."""
+    offsets = lines_of(data)
+    with LineFile(written(directory, data), block_bytes) as file:
+        for offset in range(len(data) + 2):
+            if offset not in offsets:
+                with pytest.raises(InvalidArgument):
+                    file.after(offset)
+
+
+@given(data=contents, block_bytes=block_sizes, count=st.integers(min_value=1, max_value=9))
+def test_cut_blocks_hold_the_same_lines(directory: Path, data: bytes, block_bytes: int, count: int) -> None:
+    """A paced run sends parts of blocks; each knows where what follows it begins."""
+    with LineFile(written(directory, data), block_bytes) as file:
+        for block in file.blocks(0):
+            if count < len(block):
+                first, rest = block.cut(count)
+                assert first.values + rest.values == block.values
+                assert rest.offsets is not None
+                assert first.end == rest.offsets[0]
+                assert rest.end == block.end
+
+
+def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """The error that people meet first must say which file."""
+    with pytest.raises(FileNotFoundError) as caught:
+        LineFile(tmp_path / "missing.csv")
+    assert caught.value.filename == str(tmp_path / "missing.csv")
