@@ -6,7 +6,7 @@ whole, for they are small and replay needs all of them. The whole record is veri
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from concurrent.futures import Executor
 from typing import NamedTuple
 
@@ -45,40 +45,51 @@ class EntryFrames:
         """At least one frame; the ids ascend over them. bytes_max: stop when so many bytes are sent, after one."""
         missing = list(answer.missing)
         sent = 0
-        pending = self._fetch_from(answer, 0)
-        at = 0
+        runs = _runs(answer.present)
+        first, beyond = next(runs, (0, 0))
+        pending = self._fetch(answer, first, beyond)
         while pending is not None:
             fetched = await pending
-            at += len(fetched.entry_ids) + len(fetched.unreadable)
             sent += sum(map(len, fetched.entries))
             enough = bytes_max is not None and sent >= bytes_max
-            pending = None if enough else self._fetch_from(answer, at)
-            beyond = max((*fetched.entry_ids[-1:], *fetched.unreadable[-1:]))
-            before = [entry_id for entry_id in missing if entry_id < beyond] if missing else []
-            del missing[: len(before)]
+            first += len(fetched.entry_ids) + len(fetched.unreadable)
+            before: list[EntryId] = []
+            while missing and missing[0] < first:
+                before.append(missing.pop(0))
+            if first == beyond:
+                first, beyond = next(runs, (0, 0))
+            pending = None if enough else self._fetch(answer, first, beyond)
             yield _frame(answer, fetched, before)
             if enough:
                 return
         if missing or not answer.present:
             yield _frame(answer, Fetched([], [], []), missing)
 
-    def _fetch_from(self, answer: AnswerRead, at: int) -> "asyncio.Future[Fetched] | None":
-        """Start to fetch what comes at `at` of the present ids; None: nothing more."""
-        present = answer.present
-        if at >= len(present):
+    def _fetch(self, answer: AnswerRead, first: int, beyond: int) -> "asyncio.Future[Fetched] | None":
+        """Start to fetch what comes first of these entries; None: there are none."""
+        if first == beyond:
             return None
-        first = present[at]
-        run = 1
-        while at + run < len(present) and present[at + run] == first + run:
-            run += 1
         plan = self._journal.plan_range(
             ledger_id=answer.ledger_id,
             first=first,
-            entries_max=run,
+            entries_max=beyond - first,
             bytes_max=HEADS_BYTES if self._heads_only else FRAME_BYTES_TARGET,
         )
         loop = asyncio.get_running_loop()
         return loop.run_in_executor(self._executor, _fetch, self._journal.reader, plan, self._heads_only)
+
+
+def _runs(present: Sequence[EntryId]) -> Iterator[tuple[int, int]]:
+    """(first, beyond) of each run of consecutive ids."""
+    at = 0
+    while at < len(present):
+        behind = len(present)
+        if present[-1] - present[at] != behind - 1 - at:
+            behind = at + 1
+            while present[behind] == present[behind - 1] + 1:
+                behind += 1
+        yield present[at], present[behind - 1] + 1
+        at = behind
 
 
 def _frame(answer: AnswerRead, fetched: Fetched, missing: Sequence[EntryId]) -> ReadFrame:
