@@ -86,9 +86,10 @@ class LogStorageSettings(ProcessSettings):
 
 @dataclass(frozen=True, slots=True)
 class MetadataSettings(ProcessSettings):
-    """A metadata service."""
+    """A metadata service; the ports are those that clients and browsers try first."""
 
-    rest_port: int = 0
+    grpc_port: int = 6650
+    rest_port: int = 8080
 
 
 SettingsT = TypeVar("SettingsT", bound=ProcessSettings)

@@ -1,0 +1,61 @@
+"""The application: all routes, their errors as problems, and their description at /openapi.json."""
+
+from typing import Any
+
+from fastapi import FastAPI
+
+from oncelog.metadata.admin import cluster, namespaces, problems, switches, topics
+from oncelog.metadata.admin.body_limit import BODY_BYTES_MAX, BodyLimit
+from oncelog.metadata.admin.values import AdminParts
+
+_DESCRIPTION = f"""Administration of one Oncelog cluster.
+
+Every change answers 204 without a body. Every error is a problem (RFC 9457, `{problems.MEDIA_TYPE}`) whose `code` is
+stable: 404 for what does not exist, 409 for what exists already or is in use, 412 for bad names, 413 for bodies above
+{BODY_BYTES_MAX} bytes, 422 for other bad input, 503 and 504 for what is worth trying again.
+"""
+_TAGS = [
+    {"name": "namespaces", "description": "Tenants and namespaces."},
+    {"name": "topics", "description": "Topics and their state."},
+    {"name": "policies", "description": "Switches at the levels cluster, namespace and topic; the nearest wins."},
+    {"name": "cluster", "description": "The cluster and its processes."},
+]
+
+
+def new_app(parts: AdminParts) -> FastAPI:
+    """The ASGI application."""
+    app = FastAPI(
+        title="Oncelog admin",
+        description=_DESCRIPTION,
+        version="2",
+        openapi_tags=_TAGS,
+        docs_url=None,  # their pages load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    for part in (namespaces, topics, switches, cluster):
+        app.include_router(part.routes(parts))
+    problems.install(app)
+    app.add_middleware(BodyLimit)
+    generate = app.openapi
+
+    def with_problems() -> dict[str, Any]:
+        described = app.openapi_schema is not None
+        document = generate()
+        if not described:
+            _describe_problems(document)
+        return document
+
+    app.openapi = with_problems  # type: ignore[method-assign]
+    return app
+
+
+def _describe_problems(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    schemas["Problem"] = problems.Problem.model_json_schema()
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    operations = [operation for path in document["paths"].values() for operation in path.values()]
+    for operation in operations:
+        operation["responses"].pop("422", None)
+    problems.document([operation["responses"] for operation in operations])

@@ -1,0 +1,71 @@
+"""The cluster and its processes."""
+
+from fastapi import APIRouter
+
+from oncelog.core.errors import ServiceUnavailable
+from oncelog.core.ids import Incarnation
+from oncelog.metadata.admin.values import AdminParts, BrokersHealth, OwnerView, StorageNodeView
+from oncelog.metadata.owners import address_of
+from oncelog.stores.registry import LiveOwner, LiveStorageNode, StorageCookie
+
+
+def routes(parts: AdminParts) -> APIRouter:
+    """Clusters, topic owners and storage nodes."""
+    router = APIRouter(prefix="/admin/v2", tags=["cluster"])
+
+    @router.get("/clusters", summary="List the clusters", operation_id="list_clusters")
+    async def list_clusters() -> list[str]:
+        """The id of this cluster, alone: there is one behind each address."""
+        return [parts.cluster_id]
+
+    @router.get("/brokers", summary="List the topic owners", operation_id="list_brokers")
+    async def list_brokers() -> list[OwnerView]:
+        """Those that have a session."""
+        await parts.owners.refresh()
+        return [_owner(parts, owner) for owner in parts.owners.live]
+
+    @router.get("/brokers/health", summary="Whether topics can be placed", operation_id="get_brokers_health")
+    async def get_brokers_health() -> BrokersHealth:
+        """`service_unavailable` when no topic owner could take a topic now."""
+        await parts.owners.refresh()
+        usable = len(parts.owners.usable)
+        if not usable:
+            raise ServiceUnavailable("no topic owner can take a topic: start one")
+        return BrokersHealth(status="ok", usable_owners=usable)
+
+    @router.get("/storage-nodes", summary="List the storage nodes", operation_id="list_storage_nodes")
+    async def list_storage_nodes() -> list[StorageNodeView]:
+        """Those that are live, and those whose directories once joined."""
+        live = {node.incarnation: node for node in (await parts.registry.storage_nodes.live()).values()}
+        cookies = await parts.registry.cookies()
+        return [_node(one, live.get(one), cookies.get(one)) for one in sorted(live.keys() | cookies.keys())]
+
+    return router
+
+
+def _owner(parts: AdminParts, owner: LiveOwner) -> OwnerView:
+    state = "live"
+    if parts.owners.is_lost(owner.incarnation):
+        state = "suspected"
+    elif parts.owners.drains(owner):
+        state = "draining"
+    return OwnerView(
+        incarnation=owner.incarnation,
+        address=address_of(owner),
+        since_ms=owner.since_ms,
+        state=state,
+        connected=parts.owners.link(owner.incarnation) is not None,
+    )
+
+
+def _node(incarnation: Incarnation, live: LiveStorageNode | None, cookie: StorageCookie | None) -> StorageNodeView:
+    known = live or cookie
+    assert known is not None, "listed because one of the two is there"
+    return StorageNodeView(
+        incarnation=incarnation,
+        address=f"{known.host}:{known.port}",
+        live=live is not None,
+        retired=cookie is not None and cookie.retired,
+        free_bytes=live.free_bytes if live else None,
+        read_only=live is not None and live.read_only,
+    )

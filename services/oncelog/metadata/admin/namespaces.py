@@ -1,0 +1,68 @@
+"""Tenants and namespaces."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body
+
+from oncelog.core.errors import Conflict
+from oncelog.metadata.admin.values import AdminParts, NamespacePath, NamespaceView, NewNamespace, TenantPath
+from oncelog.stores.policy_store import Policies
+
+
+def routes(parts: AdminParts) -> APIRouter:
+    """List and create tenants; list, create, show and delete namespaces."""
+    router = APIRouter(prefix="/admin/v2", tags=["namespaces"])
+
+    @router.get("/tenants", summary="List the tenants", operation_id="list_tenants")
+    async def list_tenants() -> list[str]:
+        """Names, sorted."""
+        return await parts.namespaces.tenants()
+
+    @router.put("/tenants/{tenant}", summary="Create a tenant", operation_id="create_tenant", status_code=204)
+    async def create_tenant(tenant: TenantPath) -> None:
+        """`conflict` when it exists."""
+        if not await parts.namespaces.create_tenant(tenant):
+            raise Conflict(f"tenant {tenant} exists", field="tenant")
+
+    @router.get("/namespaces/{tenant}", summary="List the namespaces of a tenant", operation_id="list_namespaces")
+    async def list_namespaces(tenant: TenantPath) -> list[str]:
+        """As `tenant/namespace`, sorted."""
+        return [str(name) for name in await parts.namespaces.namespaces(tenant)]
+
+    @router.get("/namespaces/{tenant}/{namespace}", summary="Show a namespace", operation_id="get_namespace")
+    async def get_namespace(namespace: NamespacePath) -> NamespaceView:
+        """With the policies that are set on it."""
+        policies = (await parts.policies.read(namespace)).value
+        return NamespaceView(
+            namespace=str(namespace),
+            deduplication=policies.deduplication,
+            auto_create_topics=policies.auto_create_topics,
+        )
+
+    @router.put(
+        "/namespaces/{tenant}/{namespace}",
+        summary="Create a namespace",
+        operation_id="create_namespace",
+        status_code=204,
+    )
+    async def create_namespace(
+        namespace: NamespacePath,
+        policies: Annotated[NewNamespace | None, Body(description="The policies that it begins with.")] = None,
+    ) -> None:
+        """`conflict` when it exists, `not_found` when its tenant does not."""
+        given = policies or NewNamespace()
+        chosen = Policies(deduplication=given.deduplication, auto_create_topics=given.auto_create_topics)
+        if not await parts.namespaces.create_namespace(namespace, chosen):
+            raise Conflict(f"namespace {namespace} exists", field="namespace")
+
+    @router.delete(
+        "/namespaces/{tenant}/{namespace}",
+        summary="Delete an empty namespace",
+        operation_id="delete_namespace",
+        status_code=204,
+    )
+    async def delete_namespace(namespace: NamespacePath) -> None:
+        """`conflict` while it holds a topic or the trace of a deleted one."""
+        await parts.namespaces.delete_namespace(namespace)
+
+    return router

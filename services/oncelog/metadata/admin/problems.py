@@ -1,0 +1,154 @@
+"""Errors as RFC 9457 problems: one body for everything that goes wrong, told apart by `code`, the error's stable name.
+
+Bad names are 412, as in Pulsar; other bad input is 422; what is worth trying again is 503 with Retry-After.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from oncelog.core import errors
+from oncelog.core.errors import InvalidArgument, InvariantViolated, OncelogError
+
+logger = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_S = 1
+_DETAIL_CHARACTERS_MAX = 1_000
+
+#: {class: (status, title)}; the nearest base class decides.
+_STATUSES: dict[type[OncelogError], tuple[int, str]] = {
+    OncelogError: (500, "The request failed"),
+    errors.Retriable: (503, "Not now"),
+    errors.DeadlineExceeded: (504, "No answer in time"),
+    errors.TooManyRequests: (429, "Too many requests"),
+    errors.Fatal: (500, "The request failed"),
+    errors.InvalidArgument: (422, "Bad input"),
+    errors.InvalidName: (412, "Bad name"),
+    errors.MessageTooLarge: (413, "Too large"),
+    errors.NotFound: (404, "Not found"),
+    errors.Conflict: (409, "Conflict"),
+    errors.WrongCluster: (409, "Another cluster"),
+    errors.Unauthenticated: (401, "Not authenticated"),
+    errors.PermissionDenied: (403, "Not allowed"),
+}
+#: {status: (code, title)} of what the HTTP layer itself refuses.
+_HTTP = {
+    400: ("bad_request", "Bad request"),
+    404: ("not_found", "Not found"),
+    405: ("method_not_allowed", "Method not allowed"),
+    408: ("request_timeout", "The request came too slowly"),
+}
+
+
+class Problem(BaseModel):
+    """What went wrong (RFC 9457). `code` is stable; `detail` is for people and says what to do next."""
+
+    type: str = Field(description="urn:oncelog:problem:<code>")
+    title: str
+    status: int
+    detail: str
+    code: str = Field(description="The error's stable name, the same as in gRPC, the SDK and metrics.")
+    field: str | None = Field(default=None, description="The part of the request that is wrong.")
+    limit: int | None = Field(default=None, description="The bound that the request exceeds.")
+    request_id: str | None = Field(default=None, description="To be found in the server's log, for failures of ours.")
+
+
+def problem(error: OncelogError) -> JSONResponse:
+    """The answer that tells of `error`."""
+    status, title = next(_STATUSES[cls] for cls in type(error).__mro__ if cls in _STATUSES)
+    field, limit, request_id = (error.details.get(name) for name in ("field", "limit", "request_id"))
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if error.retriable else None
+    return _response(
+        Problem(
+            type=_type(error.code),
+            title=title,
+            status=status,
+            detail=error.message[:_DETAIL_CHARACTERS_MAX],
+            code=error.code,
+            field=str(field) if field is not None else None,
+            limit=limit if isinstance(limit, int) else None,
+            request_id=str(request_id) if request_id is not None else None,
+        ),
+        headers,
+    )
+
+
+def http_problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """The answer to what never reached a handler."""
+    code, title = _HTTP.get(status, ("error", "The request failed"))
+    body = Problem(type=_type(code), title=title, status=status, detail=detail, code=code)
+    return _response(body, headers)
+
+
+def install(app: FastAPI) -> None:
+    """Have every error of `app` answered by a problem."""
+    app.add_exception_handler(OncelogError, _oncelog_error)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _bug)
+
+
+async def _oncelog_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, OncelogError)
+    if isinstance(error, InvariantViolated):
+        asyncio.get_running_loop().call_exception_handler({"message": str(error), "exception": error})
+        return await _bug(request, error)
+    return problem(error)
+
+
+async def _invalid(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    where = [str(part) for part in first["loc"]]
+    if first["type"] == "json_invalid":
+        return problem(InvalidArgument("the body is not JSON", field="body"))
+    content_type = request.headers.get("content-type", "")
+    if where[0] == "body" and "json" not in content_type and await request.body():
+        return problem(InvalidArgument("send the body as JSON, with Content-Type: application/json", field="body"))
+    # The name of the field, without where it was looked for unless that is all there is.
+    field = ".".join(where[1:]) or where[0]
+    return problem(InvalidArgument(f"{field}: {_said(first)}", field=field))
+
+
+def _said(error: Mapping[str, Any]) -> str:
+    return f"{str(error['msg'])[:200]} ({error['type']})"
+
+
+async def _http_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    path = request.url.path[:200]
+    details = {404: f"there is nothing at {path}", 405: f"{path} does not know {request.method}"}
+    return http_problem(error.status_code, details.get(error.status_code, str(error.detail)), error.headers)
+
+
+async def _bug(request: Request, error: Exception) -> JSONResponse:
+    request_id = secrets.token_hex(8)
+    fields = {"method": request.method, "path": request.url.path[:200], "request_id": request_id}
+    logger.error("a request failed", extra={"fields": fields}, exc_info=error)
+    message = f"the server failed; its log has request {request_id}"
+    return problem(InvariantViolated(message, request_id=request_id))
+
+
+def _type(code: str) -> str:
+    return f"urn:oncelog:problem:{code}"
+
+
+def _response(body: Problem, headers: Mapping[str, str] | None) -> JSONResponse:
+    content = body.model_dump(exclude_none=True)
+    return JSONResponse(content, body.status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
+
+
+def document(responses: Sequence[dict[str, Any]]) -> None:
+    """Add the problem to the responses of operations in an OpenAPI document."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    for response in responses:
+        response["default"] = {"description": "A problem; its `code` says which.", "content": content}

@@ -1,0 +1,67 @@
+"""uvicorn on the process's own event loop: it listens, and neither takes the signals nor sets up logs."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from fastapi import FastAPI
+
+from oncelog.core.errors import InvalidArgument
+
+CONNECTIONS_MAX = 1_000
+KEEP_ALIVE_S = 30
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals belong to runtime.process."""
+        yield
+
+
+class RestServer:
+    """`start`, then `run` as a task; `stop` makes it return."""
+
+    def __init__(self, app: FastAPI, *, stop_timeout_s: int) -> None:
+        config = uvicorn.Config(
+            app,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            limit_concurrency=CONNECTIONS_MAX,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=stop_timeout_s,
+        )
+        self._server = _Server(config)
+        self._socket: socket.socket | None = None
+
+    def start(self, *, host: str, port: int) -> int:
+        """Bind; port 0 takes a free one. Returns the port. Raises InvalidArgument when the address cannot be had."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
+            listener.listen(1024)
+        except OSError as error:
+            listener.close()
+            raise InvalidArgument(f"cannot listen on {host}:{port}; is the port in use?", field="rest_port") from error
+        listener.setblocking(False)
+        self._socket = listener
+        return int(listener.getsockname()[1])
+
+    async def run(self) -> None:
+        """Serve until stopped."""
+        assert self._socket is not None, "start comes first"
+        try:
+            await self._server.serve(sockets=[self._socket])
+        except asyncio.CancelledError:
+            self._socket.close()
+            raise
+
+    def stop(self) -> None:
+        """Take no new connections, let running requests end."""
+        self._server.should_exit = True

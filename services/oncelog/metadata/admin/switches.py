@@ -1,0 +1,125 @@
+"""Policies that are on, off, or not set: read, set and unset at each level, the same three calls everywhere."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Query
+from pydantic import StrictBool
+
+from oncelog.core.errors import NotFound
+from oncelog.metadata.admin.values import AdminParts, AppliedSwitch, ClusterPath, NamespacePath, TopicPath
+from oncelog.stores.policy_store import CLUSTER, Effective, Policies, Scope, Source, nearest
+
+Applied = Annotated[
+    bool, Query(description="true: the value that holds here and its source, whether or not it is set here.")
+]
+Switch = Annotated[StrictBool, Body(description="true: on; false: off.")]
+SwitchAnswer = bool | None | AppliedSwitch
+
+_DEDUPLICATION = "Whether batches are judged by their sequence ids. The nearest level that sets it wins."
+_AUTO_CREATION = "Whether a topic is created when it is first used. The nearest level that sets it wins."
+
+
+def routes(parts: AdminParts) -> APIRouter:
+    """All switches at all levels."""
+    router = APIRouter(tags=["policies"])
+    cluster = "/admin/v2/clusters/{cluster}"
+    namespace = "/admin/v2/namespaces/{tenant}/{namespace}"
+    topic = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+    _add_cluster(router, parts, f"{cluster}/deduplication", "deduplication", _DEDUPLICATION)
+    _add_cluster(router, parts, f"{cluster}/autoTopicCreation", "auto_create_topics", _AUTO_CREATION)
+    _add_namespace(router, parts, f"{namespace}/deduplication", "deduplication", _DEDUPLICATION)
+    _add_namespace(router, parts, f"{namespace}/autoTopicCreation", "auto_create_topics", _AUTO_CREATION)
+    _add_topic(router, parts, f"{topic}/deduplicationEnabled", "deduplication", _DEDUPLICATION)
+    return router
+
+
+def _add_cluster(router: APIRouter, parts: AdminParts, path: str, name: str, about: str) -> None:
+    async def get(cluster: ClusterPath, applied: Applied = False) -> SwitchAnswer:
+        _require_cluster(parts, cluster)
+        policies = (await parts.policies.read(CLUSTER)).value
+        if applied:
+            return _applied(getattr(nearest([(policies, Source.CLUSTER)]), name))
+        return _set(policies, name)
+
+    async def post(cluster: ClusterPath, enabled: Switch) -> None:
+        _require_cluster(parts, cluster)
+        await _change(parts, CLUSTER, name, enabled)
+
+    async def delete(cluster: ClusterPath) -> None:
+        _require_cluster(parts, cluster)
+        await _change(parts, CLUSTER, name, None)
+
+    _add(router, path, f"cluster_{name}", about, get, post, delete)
+
+
+def _add_namespace(router: APIRouter, parts: AdminParts, path: str, name: str, about: str) -> None:
+    async def get(namespace: NamespacePath, applied: Applied = False) -> SwitchAnswer:
+        if applied:
+            return _applied(getattr(await parts.policies.effective(namespace), name))
+        return _set((await parts.policies.read(namespace)).value, name)
+
+    async def post(namespace: NamespacePath, enabled: Switch) -> None:
+        await _change(parts, namespace, name, enabled)
+
+    async def delete(namespace: NamespacePath) -> None:
+        await _change(parts, namespace, name, None)
+
+    _add(router, path, f"namespace_{name}", about, get, post, delete)
+
+
+def _add_topic(router: APIRouter, parts: AdminParts, path: str, name: str, about: str) -> None:
+    async def get(topic: TopicPath, applied: Applied = False) -> SwitchAnswer:
+        topic_id = (await parts.lookup.find(topic)).topic_id
+        if applied:
+            return _applied(getattr(await parts.policies.effective(topic.namespace_name, topic_id), name))
+        return _set((await parts.policies.read(topic_id)).value, name)
+
+    async def post(topic: TopicPath, enabled: Switch) -> None:
+        await _change(parts, (await parts.lookup.find(topic)).topic_id, name, enabled)
+
+    async def delete(topic: TopicPath) -> None:
+        await _change(parts, (await parts.lookup.find(topic)).topic_id, name, None)
+
+    _add(router, path, f"topic_{name}", about, get, post, delete)
+
+
+def _add(
+    router: APIRouter,
+    path: str,
+    subject: str,
+    about: str,
+    get: Callable[..., Awaitable[SwitchAnswer]],
+    post: Callable[..., Awaitable[None]],
+    delete: Callable[..., Awaitable[None]],
+) -> None:
+    words = subject.replace("_", " ")
+
+    def options(verb: str) -> dict[str, Any]:
+        return {"operation_id": f"{verb}_{subject}", "summary": f"{verb.capitalize()} the {words} switch"}
+
+    description = f"{about}\n\nAnswers true, false, or null where it is not set; with `applied` a value and its source."
+    router.get(path, **options("get"), description=description, response_model=SwitchAnswer)(get)
+    router.post(path, **options("set"), description=f"{about}\n\nThe body is `true` or `false`.", status_code=204)(post)
+    unset = f"{about}\n\nFrom then on the next level decides."
+    router.delete(path, **options("unset"), description=unset, status_code=204)(delete)
+
+
+def _require_cluster(parts: AdminParts, cluster: str) -> None:
+    if cluster != parts.cluster_id:
+        raise NotFound(f"this is cluster {parts.cluster_id}", field="cluster")
+
+
+async def _change(parts: AdminParts, scope: Scope, name: str, value: bool | None) -> None:
+    setting: dict[str, Any] = {name: value}
+    await parts.policies.change(scope, lambda policies: replace(policies, **setting))
+
+
+def _set(policies: Policies, name: str) -> bool | None:
+    value: bool | None = getattr(policies, name)
+    return value
+
+
+def _applied(effective: Effective[bool]) -> AppliedSwitch:
+    return AppliedSwitch(value=effective.value, source=effective.source.value)

@@ -1,0 +1,141 @@
+"""Topics: listed, created, shown, looked up and unloaded; their statistics come from their owners."""
+
+import json
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from oncelog.core.errors import Conflict, InvalidArgument, TopicNotFound
+from oncelog.core.ids import Incarnation, TopicId
+from oncelog.core.names import TopicName
+from oncelog.core.topic_record import TopicRecord
+from oncelog.metadata.admin.values import AdminParts, LookupView, NamespacePath, TopicPath, TopicStats, TopicView
+from oncelog.metadata.owners import address_of
+from oncelog.stores.topic_store import NameRecord
+
+_TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+_LOOKUP = "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}"
+UNOWNED = "unowned"
+
+
+def routes(parts: AdminParts) -> APIRouter:
+    """Everything about single topics but their switches."""
+    router = APIRouter(tags=["topics"])
+
+    @router.get("/admin/v2/persistent/{tenant}/{namespace}", summary="List the topics", operation_id="list_topics")
+    async def list_topics(namespace: NamespacePath) -> list[str]:
+        """Full names, sorted; parts of partitioned topics are listed only where they were used."""
+        return [f"{namespace}/{name}" for name in await parts.topics.topics(namespace)]
+
+    @router.put(_TOPIC, summary="Create a topic", operation_id="create_topic", status_code=204)
+    async def create_topic(topic: TopicPath) -> None:
+        """`conflict` when it exists. Whether topics are created by being used does not matter here."""
+        if not await parts.lookup.create(topic):
+            raise Conflict(f"topic {topic} exists", field="topic")
+
+    @router.get(_TOPIC, summary="Show a topic", operation_id="get_topic")
+    async def get_topic(topic: TopicPath) -> TopicView:
+        """As its record shows it; asks no owner."""
+        name, record = await _found(parts, topic)
+        return TopicView(
+            topic=str(topic),
+            topic_id=name.topic_id,
+            partitions=name.partitions,
+            owner=record.owner if record else None,
+            owner_epoch=record.owner_epoch if record else 0,
+            ledger_count=len(record.ledgers) if record else 0,
+        )
+
+    _add_reports(router, parts)
+
+    @router.put(
+        f"{_TOPIC}/unload", summary="Move a topic to another owner", operation_id="unload_topic", status_code=204
+    )
+    async def unload_topic(topic: TopicPath) -> None:
+        """Its owner closes it, and it is placed anew: on another owner, or on the same one if there is no other.
+
+        Answered when the new owner is chosen; it takes the topic over in a moment.
+        """
+        name, _ = await _found(parts, topic)
+        _require_whole(topic, name)
+        await parts.placements.unload(name.topic_id)
+
+    @router.get(_LOOKUP, summary="Look a topic up", operation_id="look_up_topic")
+    async def look_up_topic(
+        topic: TopicPath,
+        create: Annotated[
+            bool, Query(description="Create it when missing, unless its namespace forbids that.")
+        ] = False,
+    ) -> LookupView:
+        """Where it is served; places it when it has no live owner, and waits a while for one."""
+        located = await parts.lookup.locate(topic, create=create)
+        return LookupView(
+            cluster_id=parts.cluster_id,
+            topic=str(topic),
+            topic_id=located.topic_id,
+            partitions=located.partitions,
+            owner_address=located.address,
+            owner_incarnation=located.owner,
+            owner_epoch=located.owner_epoch,
+        )
+
+    return router
+
+
+def _add_reports(router: APIRouter, parts: AdminParts) -> None:
+    @router.get(f"{_TOPIC}/stats", summary="Statistics of a topic", operation_id="get_topic_stats")
+    async def get_topic_stats(topic: TopicPath) -> TopicStats:
+        """Counters since its owner took it over. Moves nothing: a topic without an owner is `unowned`."""
+        return await _stats(parts, topic, internal=False)
+
+    @router.get(f"{_TOPIC}/internalStats", summary="Internal state of a topic", operation_id="get_topic_internal_stats")
+    async def get_topic_internal_stats(topic: TopicPath) -> TopicStats:
+        """Producers with their marks and generations, ledgers, the snapshot. A topic without an owner is `unowned`."""
+        return await _stats(parts, topic, internal=True)
+
+
+async def _found(parts: AdminParts, topic: TopicName) -> tuple[NameRecord, TopicRecord | None]:
+    """The name and, unless it stands for parts, the record. Raises TopicNotFound."""
+    name = await parts.lookup.find(topic)
+    if name.partitions:
+        return name, None
+    stored = await parts.topics.read(name.topic_id)
+    if stored is None:
+        raise TopicNotFound(f"there is no topic {topic}: it was deleted", topic=str(topic))
+    return name, stored.value
+
+
+def _require_whole(topic: TopicName, name: NameRecord) -> None:
+    if name.partitions:
+        raise InvalidArgument(f"{topic} has {name.partitions} parts: name one, {topic}-partition-N", field="topic")
+
+
+async def _stats(parts: AdminParts, topic: TopicName, *, internal: bool) -> TopicStats:
+    name, record = await _found(parts, topic)
+    _require_whole(topic, name)
+    owner = record.owner if record else None
+    known = await _from_owner(parts, name.topic_id, owner, internal=internal)
+    live = parts.owners.find(owner) if owner is not None else None
+    own = {
+        "topic": str(topic),
+        "topic_id": name.topic_id,
+        "owner": owner,
+        "owner_address": address_of(live) if live else None,
+        "owner_epoch": record.owner_epoch if record else 0,
+    }
+    return TopicStats.model_validate({"phase": UNOWNED, **known, **own})
+
+
+async def _from_owner(
+    parts: AdminParts, topic_id: TopicId, owner: Incarnation | None, *, internal: bool
+) -> dict[str, Any]:
+    """What the owner says, {} when there is none. Raises a retriable error when it does not answer."""
+    if owner is None or parts.owners.is_lost(owner):
+        return {}
+    live = parts.owners.find(owner)
+    assert live is not None, "an owner without a session is lost"
+    state = await parts.calls.state(live, topic_id, internal=internal)
+    if state is None:
+        return {}
+    told: dict[str, Any] = json.loads((state.internal_stats_json if internal else state.stats_json) or "{}")
+    return {**told, "phase": state.phase}

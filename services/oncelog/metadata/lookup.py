@@ -1,0 +1,97 @@
+"""Finding topics: from a name to its topic id, creating it if that is allowed, and to the owner that serves it."""
+
+import asyncio
+from typing import NamedTuple
+
+from oncelog.core.errors import InvalidName, ServiceUnavailable, TopicNotFound
+from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
+from oncelog.core.names import TopicName
+from oncelog.metadata.owners import Owners, address_of
+from oncelog.metadata.placements import Placements
+from oncelog.stores.policy_store import PolicyStore
+from oncelog.stores.topic_store import NameRecord, TopicStore
+
+#: How long a look-up waits for an owner; its caller's own deadline may end it before.
+OWNER_WAIT_MS = 10_000
+#: A suspected owner is asked about again after so long.
+SUSPECTED_RETRY_MS = 20
+
+
+class Located(NamedTuple):
+    """Where a topic is served. partitions above 0: it is a name for its parts, and the rest is empty."""
+
+    topic_id: TopicId
+    partitions: int
+    address: str = ""
+    owner: Incarnation = Incarnation("")
+    owner_epoch: OwnerEpoch = OwnerEpoch(0)
+
+
+class Lookup:
+    """Used by gRPC and REST alike."""
+
+    def __init__(self, topics: TopicStore, policies: PolicyStore, owners: Owners, placements: Placements) -> None:
+        self._topics = topics
+        self._policies = policies
+        self._owners = owners
+        self._placements = placements
+
+    async def find(self, name: TopicName) -> NameRecord:
+        """What the name points to. Raises TopicNotFound."""
+        found = await self._topics.find(name)
+        if found is None or found.value.deleted:
+            raise TopicNotFound(f"there is no topic {name}: create it", topic=str(name))
+        return found.value
+
+    async def create(self, name: TopicName) -> bool:
+        """True: created; False: it was there. Raises NamespaceNotFound, and InvalidName for the part of a topic."""
+        if name.partition is not None:
+            raise InvalidName(
+                f"{name} would be part {name.partition} of {name.local}: parts are created with their topic",
+                field="topic",
+            )
+        return (await self._topics.create(name)).created
+
+    async def locate(self, name: TopicName, *, create: bool, owner_epoch_seen: OwnerEpoch = OwnerEpoch(0)) -> Located:
+        """Where the topic is served, once an owner is there.
+
+        Raises TopicNotFound, NamespaceNotFound, and ServiceUnavailable when there was no owner in all that time.
+        """
+        record = await self._found(name, create=create)
+        if record.partitions:
+            return Located(record.topic_id, record.partitions)
+        try:
+            async with asyncio.timeout(OWNER_WAIT_MS / 1000):
+                return await self._located(record.topic_id, owner_epoch_seen)
+        except TimeoutError as error:
+            raise ServiceUnavailable(f"no topic owner could take {name}: start one", topic=str(name)) from error
+
+    async def _found(self, name: TopicName, *, create: bool) -> NameRecord:
+        found = await self._topics.find(name)
+        if found is not None and not found.value.deleted:
+            return found.value
+        if not create:
+            raise TopicNotFound(f"there is no topic {name}: create it", topic=str(name))
+        policies = await self._policies.effective(name.namespace_name)
+        if not policies.auto_create_topics.value:
+            raise TopicNotFound(
+                f"there is no topic {name}, and its {policies.auto_create_topics.source.value} forbids that topics "
+                "are created by being used: create it",
+                topic=str(name),
+            )
+        if name.partition is not None:
+            raise TopicNotFound(f"there is no part {name.partition} of {name.local}", topic=str(name))
+        return (await self._topics.create(name)).name.value
+
+    async def _located(self, topic_id: TopicId, owner_epoch_seen: OwnerEpoch) -> Located:
+        while True:
+            change = self._owners.change
+            placed = await self._placements.place(topic_id, owner_epoch_seen=owner_epoch_seen)
+            if placed is None:
+                await change.wait()
+                continue
+            owner = self._owners.find(placed.owner)
+            if owner is not None and not self._owners.is_lost(placed.owner):
+                return Located(topic_id, 0, address_of(owner), placed.owner, placed.owner_epoch)
+            # Gone again, or held by the back-off after a takeover: it moves soon.
+            await asyncio.sleep(SUSPECTED_RETRY_MS / 1000)

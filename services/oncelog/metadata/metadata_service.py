@@ -1,0 +1,130 @@
+"""The gRPC face: look-ups, the ledgers of a topic, and the streams of the owners."""
+
+import asyncio
+import re
+
+from oncelog.core.errors import InvalidArgument, TopicNotFound, WrongCluster
+from oncelog.core.ids import Incarnation, OwnerEpoch
+from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
+from oncelog.core.names import parse_topic
+from oncelog.core.topic_record import LedgerLink
+from oncelog.metadata.lookup import Lookup
+from oncelog.metadata.owners import OwnerLink, Owners
+from oncelog.rpc.server import ServerStream
+from oncelog.stores.ledger_store import LedgerStore
+from oncelog.stores.registry import Registry
+from oncelog.stores.topic_store import TopicStore
+from oncelog.wire import metadata_pb2 as pb
+
+OwnerStream = ServerStream[pb.OwnerHello, pb.OwnerCommand]
+#: Records of ledgers read at the same time.
+LEDGER_READS_MAX = 64
+_INCARNATION = re.compile(r"[0-9a-f]{32}")
+_ADDRESS = re.compile(r"[^\s/]{1,255}:[0-9]{1,5}")
+_STATES = {
+    LedgerState.OPEN: pb.LEDGER_STATE_OPEN,
+    LedgerState.IN_RECOVERY: pb.LEDGER_STATE_IN_RECOVERY,
+    LedgerState.CLOSED: pb.LEDGER_STATE_CLOSED,
+}
+
+
+class LookupService:
+    """Look-ups of clients, and ledgers for readers of closed ones."""
+
+    def __init__(
+        self, cluster_id: str, lookup: Lookup, topics: TopicStore, ledgers: LedgerStore, registry: Registry
+    ) -> None:
+        self._cluster_id = cluster_id
+        self._lookup = lookup
+        self._topics = topics
+        self._ledgers = ledgers
+        self._registry = registry
+
+    async def look_up(self, request: pb.LookupRequest) -> pb.LookupAnswer:
+        located = await self._lookup.locate(
+            parse_topic(request.topic),
+            create=request.create_if_missing,
+            owner_epoch_seen=OwnerEpoch(request.owner_epoch_seen),
+        )
+        return pb.LookupAnswer(
+            cluster_id=self._cluster_id,
+            topic_id=located.topic_id,
+            partitions=located.partitions,
+            owner_address=located.address,
+            owner_incarnation=located.owner,
+            owner_epoch=located.owner_epoch,
+        )
+
+    async def ledgers(self, request: pb.LedgersRequest) -> pb.LedgersAnswer:
+        name = parse_topic(request.topic)
+        record = await self._lookup.find(name)
+        if record.partitions:
+            raise InvalidArgument(f"{name} has {record.partitions} parts: name one, {name}-partition-N", field="topic")
+        stored = await self._topics.read(record.topic_id)
+        if stored is None:
+            raise TopicNotFound(f"there is no topic {name}: it was deleted", topic=str(name))
+        nodes = await self._registry.storage_nodes.live()
+        addresses = {node.incarnation: f"{node.host}:{node.port}" for node in nodes.values()}
+        answer = pb.LedgersAnswer(topic_id=record.topic_id)
+        links = stored.value.ledgers
+        for start in range(0, len(links), LEDGER_READS_MAX):
+            some = links[start : start + LEDGER_READS_MAX]
+            records = await asyncio.gather(*(self._ledgers.read(link.ledger_id) for link in some))
+            # One that is gone was trimmed since the topic record was read.
+            answer.ledgers.extend(
+                _ledger(link, ledger.value, addresses)
+                for link, ledger in zip(some, records, strict=True)
+                if ledger is not None
+            )
+        return answer
+
+
+def _ledger(link: LedgerLink, ledger: LedgerMetadata, addresses: dict[Incarnation, str]) -> pb.TopicLedger:
+    return pb.TopicLedger(
+        ledger_id=link.ledger_id,
+        state=_STATES[ledger.state],
+        first_base_index=link.base_index,
+        end=ledger.end,
+        length_bytes=ledger.length,
+        members=[pb.LedgerMember(incarnation=one, address=addresses.get(one, "")) for one in ledger.members],
+    )
+
+
+class OwnerStreams:
+    """The stream of each owner, for as long as that lives."""
+
+    def __init__(self, cluster_id: str, owners: Owners) -> None:
+        self._cluster_id = cluster_id
+        self._owners = owners
+
+    async def serve(self, stream: OwnerStream) -> None:
+        """The handler of one stream; however it ends, its end is noticed."""
+        hello = await anext(aiter(stream), None)
+        if hello is None:
+            return
+        self._check(hello)
+        await stream.write(pb.OwnerCommand(welcome=pb.Welcome(cluster_id=self._cluster_id)))
+        link = self._owners.opened(Incarnation(hello.incarnation), hello.address, draining=hello.draining)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                sending = tasks.create_task(_send_assignments(link, stream))
+                async for news in stream:
+                    self._owners.heard(link, draining=news.draining, topic_count=news.topic_count)
+                sending.cancel()
+        finally:
+            self._owners.closed(link)
+
+    def _check(self, hello: pb.OwnerHello) -> None:
+        if hello.cluster_id != self._cluster_id:
+            raise WrongCluster(f"this is cluster {self._cluster_id}, the owner belongs to {hello.cluster_id}")
+        if _INCARNATION.fullmatch(hello.incarnation) is None:
+            raise InvalidArgument("an owner's stream begins with its incarnation", field="incarnation")
+        if _ADDRESS.fullmatch(hello.address) is None:
+            raise InvalidArgument("an owner's stream begins with its address, host:port", field="address")
+
+
+async def _send_assignments(link: OwnerLink, stream: OwnerStream) -> None:
+    while True:
+        assignment = await link.assignments.get()
+        order = pb.AssignTopic(topic_id=assignment.topic_id, owner_epoch=assignment.owner_epoch)
+        await stream.write(pb.OwnerCommand(assign=order))

@@ -1,0 +1,218 @@
+"""The topic owners as this replica sees them: who has a session, whose stream is open here, who is suspected.
+
+Rules
+- A session is what ZooKeeper shows; a stream is what this replica saw; only core.owner_suspicion joins the two into a
+  suspicion (hazard 5). A connection is tried as soon as a stream closes, and again for a while: a process that is being
+  killed may close its streams a moment before its listener.
+- Whoever listens at an owner's address under another incarnation has taken the port that the former process no longer
+  holds: that is as good as a refused connection.
+- An owner that drains keeps what it has until that is moved, and gets nothing more.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Protocol
+
+from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
+from oncelog.core.owner_suspicion import (
+    ConnectionAccepted,
+    ConnectionRefused,
+    OwnerSuspicion,
+    ProbeOwner,
+    SessionsSeen,
+    StreamClosed,
+    StreamOpened,
+    SuspicionEvent,
+)
+from oncelog.core.placement import OwnersSeen
+from oncelog.rpc.reachability import Reachability, reach
+from oncelog.stores.registry import LiveOwner, Registry
+
+logger = logging.getLogger(__name__)
+
+PROBE_TIMEOUT_MS = 1_000
+#: Pauses before the attempts to connect to an owner whose stream has closed. In all longer than its session may last.
+PROBE_PAUSES_MS = (0, 2, 5, 10, 20, 50, 100, 200, 500, *(1_000,) * 8)
+#: Assignments that wait for a slow stream; beyond them the owner is called instead.
+COMMANDS_MAX = 10_000
+
+Probe = Callable[[str], Awaitable[Reachability]]
+Start = Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    topic_id: TopicId
+    owner_epoch: OwnerEpoch
+
+
+@dataclass(slots=True, eq=False)
+class OwnerLink:
+    """One open stream of an owner. address: its gRPC port, as it says itself."""
+
+    owner: Incarnation
+    address: str
+    number: int
+    draining: bool = False
+    topic_count: int = 0
+    assignments: "asyncio.Queue[Assignment]" = field(default_factory=lambda: asyncio.Queue(COMMANDS_MAX))
+
+
+class OwnerListener(Protocol):
+    """Who acts on what becomes of owners."""
+
+    def owner_lost(self, owner: Incarnation) -> None:
+        """Its session has ended, or it is suspected: place its topics anew."""
+
+    def owner_drains(self, owner: Incarnation) -> None:
+        """It is about to stop: move its topics in good order."""
+
+
+async def probe(address: str) -> Reachability:
+    """Whether anything listens at `address`."""
+    return await reach(address, timeout_ms=PROBE_TIMEOUT_MS)
+
+
+class Owners:
+    """`follow` runs as long as the process; the rest is called by streams and look-ups."""
+
+    def __init__(self, registry: Registry, start: Start, *, probe: Probe = probe) -> None:
+        self._registry = registry
+        self._start = start
+        self._probe = probe
+        self._suspicion = OwnerSuspicion()
+        self._live: dict[Incarnation, LiveOwner] = {}
+        self._links: dict[Incarnation, OwnerLink] = {}
+        self._numbers = count(1)
+        self._changed = asyncio.Event()
+        #: None before the process serves and once it stops: the end of its own streams says nothing of owners
+        self.listener: OwnerListener | None = None
+
+    # --- what is known ------------------------------------------------------------------------------------------------
+
+    def find(self, owner: Incarnation) -> LiveOwner | None:
+        """The record of an owner that has a session."""
+        return self._live.get(owner)
+
+    def link(self, owner: Incarnation) -> OwnerLink | None:
+        """The open stream of an owner at this replica."""
+        return self._links.get(owner)
+
+    @property
+    def live(self) -> list[LiveOwner]:
+        return [self._live[owner] for owner in sorted(self._live)]
+
+    @property
+    def usable(self) -> list[LiveOwner]:
+        """Those that take topics now."""
+        return [owner for owner in self.live if not self.is_lost(owner.incarnation) and not self.drains(owner)]
+
+    def is_lost(self, owner: Incarnation) -> bool:
+        """Whether it has no session, or is suspected."""
+        return owner not in self._live or owner in self._suspicion.suspected
+
+    def drains(self, owner: LiveOwner) -> bool:
+        link = self._links.get(owner.incarnation)
+        return link is not None and link.draining
+
+    def seen_for(self, owner: Incarnation | None) -> OwnersSeen:
+        """The view for a decision about a topic of `owner`: to any other that drains nothing is moved."""
+        live = tuple(one.incarnation for one in self.live if one.incarnation == owner or not self.drains(one))
+        return OwnersSeen(live, self._suspicion.suspected)
+
+    @property
+    def change(self) -> asyncio.Event:
+        """Set at the next change of anything here; take it before looking, so that no change is missed."""
+        return self._changed
+
+    # --- sessions -----------------------------------------------------------------------------------------------------
+
+    async def follow(self) -> None:
+        """Follow the sessions of the owners; never returns. Raises StoreUnavailable when our own was closed."""
+        async for records in self._registry.owners.watch():
+            self._see(records)
+
+    async def refresh(self) -> None:
+        """Read the sessions now: that one is missing in an older view proves nothing (hazard 2)."""
+        self._see(await self._registry.owners.live())
+
+    def _see(self, records: dict[str, LiveOwner]) -> None:
+        before, self._live = self._live, {record.incarnation: record for record in records.values()}
+        self._take(SessionsSeen(tuple(sorted(self._live))))
+        for owner in sorted(before.keys() - self._live.keys()):
+            logger.info("the session of an owner has ended", extra={"fields": {"owner": owner}})
+            if self.listener is not None:
+                self.listener.owner_lost(owner)
+        if before != self._live:
+            self._tell_change()
+
+    # --- streams ------------------------------------------------------------------------------------------------------
+
+    def opened(self, owner: Incarnation, address: str, *, draining: bool) -> OwnerLink:
+        """The stream of an owner is open."""
+        link = OwnerLink(owner, address, next(self._numbers))
+        self._links[owner] = link
+        self._take(StreamOpened(owner, link.number))
+        for other in self._live.values():
+            if other.incarnation != owner and address_of(other) == address:
+                self._take(ConnectionRefused(other.incarnation))
+        self.heard(link, draining=draining, topic_count=0)
+        self._tell_change()
+        return link
+
+    def heard(self, link: OwnerLink, *, draining: bool, topic_count: int) -> None:
+        """What an owner says of itself."""
+        link.topic_count = topic_count
+        if draining and not link.draining:
+            link.draining = True
+            logger.info("an owner drains", extra={"fields": {"owner": link.owner}})
+            if self.listener is not None:
+                self.listener.owner_drains(link.owner)
+            self._tell_change()
+
+    def closed(self, link: OwnerLink) -> None:
+        """The stream is over, for whatever reason."""
+        if self._links.get(link.owner) is link:
+            del self._links[link.owner]
+        if self.listener is not None:
+            self._take(StreamClosed(link.owner, link.number), address=link.address)
+
+    # --- suspicion ----------------------------------------------------------------------------------------------------
+
+    def _take(self, event: SuspicionEvent, *, address: str = "") -> None:
+        for effect in self._suspicion.handle(event):
+            if isinstance(effect, ProbeOwner):
+                self._start(self._probe_until_clear(effect.owner, address))
+                continue
+            logger.warning(
+                "an owner is gone: its stream closed and its port refuses", extra={"fields": {"owner": effect.owner}}
+            )
+            if self.listener is not None:
+                self.listener.owner_lost(effect.owner)
+            self._tell_change()
+
+    async def _probe_until_clear(self, owner: Incarnation, address: str) -> None:
+        """Try to connect until it is refused, a stream is open again, or the session has ended."""
+        answer = Reachability.SILENT
+        for pause_ms in PROBE_PAUSES_MS:
+            await asyncio.sleep(pause_ms / 1000)
+            if owner in self._links or owner not in self._live:
+                return
+            answer = await self._probe(address)
+            if answer is Reachability.REFUSED:
+                self._take(ConnectionRefused(owner))
+                return
+        if answer is Reachability.ACCEPTED:
+            self._take(ConnectionAccepted(owner))
+
+    def _tell_change(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def address_of(owner: LiveOwner) -> str:
+    """host:port of the owner's gRPC port."""
+    return f"{owner.host}:{owner.ports.get('grpc', 0)}"

@@ -1,0 +1,187 @@
+"""One metadata service process: stateless but for what it saw of owners; any number of replicas run side by side."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import sys
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from uuid import uuid4
+
+from oncelog.metadata.admin.app import new_app
+from oncelog.metadata.admin.server import RestServer
+from oncelog.metadata.admin.values import AdminParts
+from oncelog.metadata.lookup import Lookup
+from oncelog.metadata.metadata_service import LookupService, OwnerStreams
+from oncelog.metadata.owner_calls import OwnerCalls
+from oncelog.metadata.owners import Owners, Probe, Start, probe
+from oncelog.metadata.placements import Placements
+from oncelog.rpc import metadata_codec
+from oncelog.rpc.server import Server
+from oncelog.runtime.health import Health
+from oncelog.runtime.process import Shutdown
+from oncelog.runtime.settings import MetadataSettings
+from oncelog.runtime.telemetry import Reading, Telemetry
+from oncelog.stores.cluster_store import ClusterStore
+from oncelog.stores.ledger_store import LedgerStore
+from oncelog.stores.namespace_store import NamespaceStore
+from oncelog.stores.policy_store import PolicyStore
+from oncelog.stores.registry import LiveMetadata, Registry
+from oncelog.stores.store_session import SessionState, StoreSession
+from oncelog.stores.topic_store import TopicStore
+from oncelog.stores.zookeeper import ZooKeeperSession
+
+logger = logging.getLogger(__name__)
+
+STOP_GRACE_MS = 200
+REST_STOP_S = 3
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataParts:
+    """What one replica is made of, apart from its ports."""
+
+    admin: AdminParts
+    ledgers: LedgerStore
+
+    @classmethod
+    def over(cls, session: StoreSession, cluster_id: str, start: Start, *, reach: Probe = probe) -> "MetadataParts":
+        """All parts over one session with the store; `start` runs their tasks."""
+        registry, topics, policies = Registry(session), TopicStore(session), PolicyStore(session)
+        owners, calls = Owners(registry, start, probe=reach), OwnerCalls()
+        placements = Placements(topics, owners, calls, start)
+        lookup = Lookup(topics, policies, owners, placements)
+        owners.listener = placements
+        admin = AdminParts(
+            cluster_id, NamespaceStore(session), policies, topics, registry, owners, calls, lookup, placements
+        )
+        return cls(admin, LedgerStore(session))
+
+    def serve(self, server: Server) -> None:
+        """Add the gRPC methods."""
+        admin = self.admin
+        lookups = LookupService(admin.cluster_id, admin.lookup, admin.topics, self.ledgers, admin.registry)
+        server.unary(metadata_codec.LOOKUP, lookups.look_up)
+        server.unary(metadata_codec.LEDGERS, lookups.ledgers)
+        server.stream(metadata_codec.OWNER_STREAM, OwnerStreams(admin.cluster_id, admin.owners).serve)
+
+    async def forget_gone_owners(self) -> None:
+        """Close the channels to owners without a session, as they go; never returns."""
+        owners = self.admin.owners
+        while True:
+            change = owners.change
+            await self.admin.calls.forget_all_but(owners.live)
+            await change.wait()
+
+    async def close(self) -> None:
+        """From now on nothing is concluded from streams that close."""
+        self.admin.owners.listener = None
+        await self.admin.calls.close()
+
+
+class MetadataService:
+    """`run` lives as long as the process."""
+
+    def __init__(self, settings: MetadataSettings) -> None:
+        self.settings = settings
+        self.telemetry = Telemetry.from_environment("metadata", uuid4().hex)
+        self._stopping = False
+
+    async def run(self, shutdown: Shutdown) -> None:
+        """Start, say so on standard output, serve until `shutdown`, stop taking calls, end those that run."""
+        settings = self.settings
+        async with AsyncExitStack() as stack:
+            session = await ZooKeeperSession.connect(
+                settings.zookeeper_hosts, session_timeout_ms=settings.session_timeout_ms
+            )
+            stack.push_async_callback(session.close)
+            cluster = await ClusterStore(session).establish()
+            start = await stack.enter_async_context(running_tasks())
+            parts = MetadataParts.over(session, cluster.cluster_id, start)
+            stack.push_async_callback(parts.close)
+            await parts.admin.owners.refresh()
+            start(parts.admin.owners.follow())
+            start(parts.forget_gone_owners())
+            self._observe(parts)
+
+            server = Server(frame_bytes_max=settings.frame_bytes_max)
+            parts.serve(server)
+            port = await server.start(host=settings.listen_host, port=settings.grpc_port)
+            stack.push_async_callback(lambda: server.stop(grace_ms=STOP_GRACE_MS))
+            rest = RestServer(new_app(parts.admin), stop_timeout_s=REST_STOP_S)
+            rest_port = rest.start(host=settings.listen_host, port=settings.rest_port)
+            serving_rest = start(rest.run())
+            health = self._health(session)
+            health_port = await health.start(host=settings.listen_host, port=settings.health_port)
+            stack.push_async_callback(health.stop)
+
+            host = settings.address(port).rpartition(":")[0]
+            me = LiveMetadata(host, {"grpc": port, "http": rest_port, "health": health_port})
+            registration = parts.admin.registry.register_metadata(me)
+            await registration.establish()
+            keeping = start(registration.keep())
+            self._say_serving(cluster.cluster_id, port, rest_port, health_port)
+            await shutdown.wait()
+            self._stopping = True
+            parts.admin.owners.listener = None
+            keeping.cancel()
+            await asyncio.wait([keeping])
+            await registration.withdraw()
+            rest.stop()
+            await serving_rest
+
+    def _health(self, session: StoreSession) -> Health:
+        health = Health(self.telemetry.metrics_text)
+        health.ready_when("zookeeper", lambda: None if session.state is SessionState.CONNECTED else session.state.value)
+        health.ready_when("draining", lambda: "draining" if self._stopping else None)
+        return health
+
+    def _observe(self, parts: MetadataParts) -> None:
+        counts, owners = parts.admin.placements.counts, parts.admin.owners
+        self.telemetry.observe_count(
+            "metadata_topics_placed", "Topics placed on an owner", lambda: [Reading(counts["topics_placed"])]
+        )
+        self.telemetry.observe_count(
+            "metadata_owners_lost",
+            "Owners whose session ended or that were suspected",
+            lambda: [Reading(counts["owners_lost"])],
+        )
+        self.telemetry.observe_level(
+            "metadata_owners_live", "Topic owners that have a session", lambda: [Reading(len(owners.live))]
+        )
+        self.telemetry.observe_level(
+            "metadata_owners_usable", "Topic owners that take topics", lambda: [Reading(len(owners.usable))]
+        )
+
+    def _say_serving(self, cluster_id: str, port: int, rest_port: int, health_port: int) -> None:
+        address = self.settings.address
+        serving = {
+            "address": address(port),
+            "http": address(rest_port),
+            "health": address(health_port),
+            "cluster_id": cluster_id,
+        }
+        sys.stdout.write(json.dumps({"serving": serving}) + "\n")
+        sys.stdout.flush()
+        logger.info("serving", extra={"fields": serving})
+
+
+@contextlib.asynccontextmanager
+async def running_tasks() -> AsyncIterator[Start]:
+    """What starts tasks that end with the block; one that fails ends the block, and with it the process."""
+    async with asyncio.TaskGroup() as group:
+        running: set[asyncio.Task[None]] = set()
+
+        def start(work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+            task = group.create_task(work)
+            running.add(task)
+            task.add_done_callback(running.discard)
+            return task
+
+        try:
+            yield start
+        finally:
+            for task in list(running):
+                task.cancel()
