@@ -6,8 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from oncelog.core.errors import Conflict, NamespaceNotFound, NotFound
+from oncelog.core.errors import Conflict, CorruptEntry, NamespaceNotFound, NotFound
+from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, parse_namespace, parse_topic
+from oncelog.core.topic_record import TopicRecord
+from oncelog.stores import paths
 from oncelog.stores.namespace_store import NamespaceStore
 from oncelog.stores.policy_store import CLUSTER, Effective, Policies, PolicyStore, Scope, Source
 from oncelog.stores.topic_store import TopicStore
@@ -84,10 +87,13 @@ async def test_only_an_empty_namespace_is_deleted(backend: Backend) -> None:
 
 
 async def test_each_topic_of_all_namespaces_is_listed(backend: Backend) -> None:
-    """Whoever looks for the topics of a lost owner must not overlook one."""
+    """Whoever looks for the topics of a lost owner must not overlook one; a damaged record hides none but itself."""
     session = await new_cluster(backend)
     topics = TopicStore(session)
     await NamespaceStore(session).create_namespace(NamespaceName("public", "orders"))
     names = {f"public/{namespace}/t{number}" for namespace in ("default", "orders") for number in range(40)}
     await asyncio.gather(*(topics.create(parse_topic(name)) for name in sorted(names)))
-    assert {record.name async for record in topics.each()} == names
+    await session.create(paths.topic(TopicId("0damaged")), b"{}")
+    listed = [record async for record in topics.each()]
+    assert {record.name for record in listed if isinstance(record, TopicRecord)} == names
+    assert len([record for record in listed if isinstance(record, CorruptEntry)]) == 1

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
-from oncelog.core.errors import NamespaceNotFound, NotFound
+from oncelog.core.errors import CorruptEntry, NamespaceNotFound, NotFound
 from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog.core.store_status import WriteStatus
@@ -116,15 +116,18 @@ class TopicStore:
             steps.append(DeleteStep(paths.topic(topic_id), record.version))
             await self._session.transact(steps)
 
-    async def each(self) -> AsyncGenerator[TopicRecord, None]:
-        """The record of every topic, none older than this call. Raises StoreUnavailable, CorruptEntry."""
+    async def each(self) -> AsyncGenerator[TopicRecord | CorruptEntry, None]:
+        """The record of every topic, none older than this call, or why it cannot be read. Raises StoreUnavailable."""
         topic_ids = await self._session.children(paths.TOPICS)
         for start in range(0, len(topic_ids), LISTING_READS_MAX):
             some = topic_ids[start : start + LISTING_READS_MAX]
             nodes = await asyncio.gather(*(self._session.read_unsynced(f"{paths.TOPICS}/{one}") for one in some))
             for node in nodes:
-                if node is not None:
-                    yield decode_topic(node.data)
+                try:
+                    if node is not None:
+                        yield decode_topic(node.data)
+                except CorruptEntry as error:
+                    yield error
 
     async def topics(self, namespace: NamespaceName, *, deleted: bool = False) -> dict[str, NameRecord]:
         """{last element of the name: record} of the namespace, by name; with `deleted` the tombstones too.
