@@ -89,6 +89,13 @@ class ProducerState:
             self.runs_floor = dropped[-1].last
             del self.runs[: len(dropped)]
 
+    def forget_until(self, position: Position) -> None:
+        """Forget every run up to the one at `position`: its ids cannot be looked up any more."""
+        kept = sum(run.position > position for run in self.runs)
+        if kept < len(self.runs):
+            self.runs_floor = self.runs[-kept - 1].last
+            del self.runs[: len(self.runs) - kept]
+
 
 class DedupState:
     """The durable state of one topic, as of exactly `position`."""

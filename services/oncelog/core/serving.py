@@ -171,7 +171,9 @@ class Serving:
     def ownership_confirmed(self, now_ms: int) -> _Out:
         return self._after(self.openings.ownership_confirmed(now_ms), now_ms)
 
-    def learned(self, position: Position, header: BatchHeader, deltas: Buffer, now_ms: int) -> _Out:
+    def learned(self, position: Position, header: BatchHeader | None, deltas: Buffer, now_ms: int) -> _Out:
+        if header is None:
+            return self._after(self.sessions.unlearnable(position, now_ms), now_ms)
         return self._after(self.sessions.learned(position, header, deltas, now_ms), now_ms)
 
     def drain(self, now_ms: int) -> _Out:

@@ -207,6 +207,16 @@ class Sessions:
         session = self.open_sessions[number] if number is not None else None
         return self._judge(session, now_ms) if session is not None and session.why is Park.IDS else []
 
+    def unlearnable(self, position: Position, now_ms: int) -> list[SessionEffect]:
+        """The entry that a session waits for was trimmed: its ids are from now on older than the remembered runs."""
+        effects: list[SessionEffect] = []
+        for session in list(self.open_sessions.values()):
+            producer = self.table.state.producers[session.instance.producer_id]
+            if session.why is Park.IDS and any(run.position == position for run in producer.runs):
+                producer.forget_until(position)
+                effects += self._judge(session, now_ms)
+        return effects
+
     def ownership_asked(self) -> None:
         """A read of the topic record begins: it will answer for whoever waits for it by now, and for nobody later."""
         for session in self.open_sessions.values():

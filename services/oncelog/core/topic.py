@@ -80,10 +80,10 @@ class ProducerIdAllocated:
 
 @dataclass(frozen=True, slots=True)
 class EntryIdsRead:
-    """The batch header and id deltas of the entry asked for by ReadEntryIds."""
+    """The batch header and id deltas of the entry asked for by ReadEntryIds. header None: it was trimmed."""
 
     position: Position
-    header: BatchHeader
+    header: BatchHeader | None
     deltas: Buffer
 
 
