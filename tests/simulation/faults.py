@@ -52,7 +52,8 @@ class Faults:
         if rng.random() < 0.7:
             self.cluster.network.faults = NetworkFaults(
                 delay_max=rng.choice((3, 8, 25)), slow=rng.choice((0.0, 0.01, 0.05)),
-                drop=rng.choice((0.0, 0.01, 0.04)), duplicate=rng.choice((0.0, 0.02)), break_stream=rng.choice((0.0, 0.01, 0.03)),
+                drop=rng.choice((0.0, 0.01, 0.04)), duplicate=rng.choice((0.0, 0.02)),
+                break_stream=rng.choice((0.0, 0.01, 0.03)),
             )  # fmt: skip
         if rng.random() < 0.5:
             self.cluster.store.faults = StoreFaults(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from oncelog.core.batch import Checksum, decode_batch
 from oncelog.core.columns import encode_values
 from oncelog.core.entry import SequenceMode
-from oncelog.core.errors import OncelogError, ProducerFenced, ServiceUnavailable
+from oncelog.core.errors import OncelogError, ProducerFenced, ServiceUnavailable, StaleSequence
 from oncelog.core.ids import Incarnation, OwnerEpoch, SequenceId, SessionNumber, TopicId
 from oncelog.core.opening import Granted, ProducerOpening
 from oncelog.core.openings import AnswerOpen
@@ -167,6 +167,7 @@ class ProducerClient(Process):
         app.instance = self.parts.history.opened(name, instance, last, dense=source.mode is SequenceMode.CONTIGUOUS)
         if source.resumes or source.automatic:
             app.next = sum(1 for i in source.ids if i <= last)
+            source.complete = source.complete or self.done
         self.post(self.world.rng.randint(1, 20), "application", self._pump)
 
     def _pump(self) -> None:
@@ -205,7 +206,7 @@ class ProducerClient(Process):
         else:
             for part in result:
                 self.world.count(f"answer {part.kind.name}{'' if part.position else ' at unknown position'}")
-        if self.done and not isinstance(result, OncelogError):
+        if self.done and (not isinstance(result, OncelogError) or isinstance(result, StaleSequence)):
             self.source.complete = True
 
     def _failed(self, error: OncelogError) -> None:

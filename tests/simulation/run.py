@@ -110,8 +110,11 @@ class Run:
             if self.world.now > deadline:
                 raise Violation("liveness", f"topics do not close: {self.cluster.state_line()}")
             for owner in self.cluster.owners.values():
-                for shell in owner.topics.values():
-                    if shell.core.phase is Phase.SERVING and shell.core.serving and not shell.core.serving.draining:
+                for topic_id, shell in list(owner.topics.items()):
+                    if shell.over and not self._closed(topic_id):
+                        # It left without its last ledger CLOSED, for the reply to that was lost: once more.
+                        owner.assign(topic_id)
+                    elif shell.core.phase is Phase.SERVING and shell.core.serving and not shell.core.serving.draining:
                         shell.handle(DrainWanted())
             self.step()
 

@@ -266,6 +266,9 @@ class TopicShell:
             if data is not None:
                 metadata: LedgerMetadata = decode_ledger(data)
                 self.asks.read_entry(metadata, position.entry_id, bytes_read, lambda: self.core.serving is serving)
+            elif self.core.serving is serving:
+                self.owner.world.count("ids looked for in a trimmed entry")
+                self.handle(EntryIdsRead(position, None, b""))
 
         self.owner.world.count("ids read from an entry")
         self.owner.parts.store.read(self.owner, f"ledgers/{position.ledger_id}", ledger_read)
