@@ -15,7 +15,7 @@ from typing import Protocol
 from oncelog.core.batch import Checksum, deltas_of, peek_batch
 from oncelog.core.dedup_cursor import SnapshotTaken
 from oncelog.core.entry import body_of
-from oncelog.core.errors import InvariantViolated, OncelogError, UnreadableEntry
+from oncelog.core.errors import InvariantViolated, LogHole, OncelogError, UnreadableEntry
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, Position, SessionNumber, TopicId
 from oncelog.core.ledger_chain import SendAdds, StorageNodesSeen
 from oncelog.core.ledger_metadata import LedgerMetadata
@@ -219,16 +219,19 @@ class TopicRunner:
     # -----------------------------------------------------------------------------------------
 
     async def _read_ids(self, position: Position) -> None:
-        """The ids of one stored batch, from the cache or a storage node. Unreadable: its session waits, loudly."""
+        """The ids of a stored batch, from the cache or a node. Trimmed: told so. Unreadable: its session waits, loudly."""
         parts = self.cache.get(*position)
         if parts is not None:
             body = parts[1]
         else:
-            stored = await self._asks.ledger(position.ledger_id)
             try:
+                stored = await self._asks.ledger(position.ledger_id)
                 body = body_of(await read_entry(self.parts.links, stored, position.entry_id, heads_only=True))
             except UnreadableEntry as error:
                 logger.error("the ids at %s cannot be read, its producer waits: %s", position, error.message)
+                return
+            except LogHole:
+                self.post(EntryIdsRead(position, None, b""))
                 return
         header = peek_batch(body)
         self.post(EntryIdsRead(position, header, bytes(deltas_of(header, body))))
