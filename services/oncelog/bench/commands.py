@@ -1,0 +1,318 @@
+"""`oncelog bench …`: what this machine and this cluster do, as ratios to the limits run of the same invocation.
+
+Each command starts what it needs, the bare path's processes and a standalone cluster in a temporary directory, and ends
+it. The figures belong to the machine as it is meanwhile: run them on a quiet one.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from oncelog.bench.cluster import Cluster
+    from oncelog.bench.figures import Row
+    from oncelog.bench.limits import PathClient
+    from oncelog.bench.publish import Tell
+    from oncelog.bench.settings import BenchSettings, TakeoverSettings
+
+app = typer.Typer(no_args_is_help=True, help=__doc__)
+
+Url = Annotated[
+    str | None, typer.Option("--url", help="A running cluster; by default a standalone one is started and ended.")
+]
+AdminUrl = Annotated[str, typer.Option("--admin-url", help="REST of the running cluster.")]
+Data = Annotated[
+    Path | None, typer.Option("--data", help="Where to put the temporary directory: on the disk to be measured.")
+]
+Output = Annotated[str, typer.Option("-o", "--output", help="table or json.")]
+Runs = Annotated[int, typer.Option(min=1, max=100, help="Runs of each figure, in turns with the limits run.")]
+Seconds = Annotated[float, typer.Option(min=0.2, max=60, help="Length of one run.")]
+MessageBytes = Annotated[int, typer.Option("--message-bytes", min=1, max=1_000_000, help="Size of a message.")]
+LargeMessageBytes = Annotated[int, typer.Option(min=1, max=1_000_000, help="Size of the larger messages.")]
+BatchKib = Annotated[int, typer.Option(min=1, max=4096, help="Size of a large batch, KiB.")]
+Window = Annotated[int, typer.Option(min=1, max=64, help="Large batches in flight.")]
+SmallBatchKib = Annotated[int, typer.Option(min=1, max=4096, help="Size of a small batch, KiB.")]
+SmallWindow = Annotated[int, typer.Option(min=1, max=1024, help="Small batches in flight, of all producers.")]
+Producers = Annotated[int, typer.Option(min=1, max=1000, help="Producers that share the small batches.")]
+Rate = Annotated[float, typer.Option(min=1, max=10_000, help="Messages a second.")]
+Pairs = Annotated[int, typer.Option(min=1, max=100, help="Pairs of on and off.")]
+Messages = Annotated[int, typer.Option(min=1000, max=20_000_000, help="Messages in the topic.")]
+Kills = Annotated[int, typer.Option(min=1, max=1000, help="Kills of the topic's owner.")]
+Freezes = Annotated[int, typer.Option(min=0, max=100, help="Owners that fall silent; each takes a session timeout.")]
+StorageKills = Annotated[int, typer.Option(min=1, max=100, help="Kills of a storage node.")]
+Replays = Annotated[int, typer.Option(min=1, max=100, help="Takeovers with entries to replay.")]
+ReplayEntries = Annotated[
+    int, typer.Option(min=10, max=1000, help="Entries to replay; above 1000 a snapshot would cover them.")
+]
+Restarts = Annotated[int, typer.Option(min=1, max=1000, help="Producers opened anew.")]
+
+
+@app.command()
+def limits(
+    message_bytes: MessageBytes = 100,
+    batch_kib: BatchKib = 256,
+    window: Window = 32,
+    seconds: Seconds = 2.0,
+    runs: Runs = 3,
+    data: Data = None,
+    output: Output = "table",
+) -> None:
+    """The bare path: the same processes and streams, and no work."""
+    from oncelog.bench.limits import measure_limits
+
+    async def rows(stack: "_Stack", _tell: "Tell") -> "list[Row]":
+        return await measure_limits(
+            await stack.path(),
+            batch_bytes=batch_kib * 1024,
+            window=window,
+            message_bytes=message_bytes,
+            seconds=seconds,
+            runs=runs,
+        )
+
+    _run(rows, data, None, "", output)
+
+
+@app.command()
+def publish(
+    message_bytes: MessageBytes = 100,
+    large_message_bytes: LargeMessageBytes = 1024,
+    batch_kib: BatchKib = 256,
+    window: Window = 32,
+    small_batch_kib: SmallBatchKib = 64,
+    small_window: SmallWindow = 64,
+    producers: Producers = 16,
+    seconds: Seconds = 2.0,
+    runs: Runs = 3,
+    url: Url = None,
+    data: Data = None,
+    output: Output = "table",
+) -> None:
+    """Acknowledged messages a second: lists, single futures, larger messages, many producers."""
+    from oncelog.bench.settings import BenchSettings, Shape
+
+    settings = BenchSettings(
+        runs=runs,
+        seconds=seconds,
+        message_bytes=message_bytes,
+        large_message_bytes=large_message_bytes,
+        large=Shape(batch_kib * 1024, window),
+        small=Shape(small_batch_kib * 1024, small_window),
+        producers=producers,
+    )
+    _run(lambda stack, tell: _publish(stack, settings, tell), data, url, "", output)
+
+
+@app.command()
+def latency(
+    rate: Rate = 200.0,
+    message_bytes: MessageBytes = 100,
+    seconds: Seconds = 3.0,
+    runs: Runs = 3,
+    url: Url = None,
+    data: Data = None,
+    output: Output = "table",
+) -> None:
+    """p50 and p99 of single messages at a fixed rate."""
+    from oncelog.bench.settings import BenchSettings
+
+    settings = BenchSettings(runs=runs, message_bytes=message_bytes, latency_rate=rate, latency_seconds=seconds)
+    _run(lambda stack, tell: _latency(stack, settings, tell), data, url, "", output)
+
+
+@app.command("dedup-overhead")
+def dedup_overhead(
+    pairs: Pairs = 10,
+    message_bytes: MessageBytes = 100,
+    seconds: Seconds = 1.0,
+    url: Url = None,
+    admin_url: AdminUrl = "http://127.0.0.1:8080",
+    data: Data = None,
+    output: Output = "table",
+) -> None:
+    """Deduplication on against off, in pairs."""
+    from oncelog.bench.settings import BenchSettings
+
+    settings = BenchSettings(pairs=pairs, message_bytes=message_bytes, pair_seconds=seconds)
+    _run(lambda stack, tell: _dedup(stack, settings, tell), data, url, admin_url, output)
+
+
+@app.command()
+def consume(
+    messages: Messages = 2_000_000,
+    message_bytes: MessageBytes = 100,
+    runs: Runs = 3,
+    url: Url = None,
+    data: Data = None,
+    output: Output = "table",
+) -> None:
+    """A whole topic read from its start, by batches and by objects, against the rate of publishing it."""
+    from oncelog.bench.settings import BenchSettings
+
+    settings = BenchSettings(runs=runs, message_bytes=message_bytes, consume_messages=messages)
+    _run(lambda stack, tell: _consume(stack, settings, tell), data, url, "", output)
+
+
+@app.command()
+def takeover(
+    kills: Kills = 20,
+    freezes: Freezes = 1,
+    storage_kills: StorageKills = 3,
+    replays: Replays = 3,
+    replay_entries: ReplayEntries = 1000,
+    restarts: Restarts = 50,
+    rate: Rate = 1000.0,
+    message_bytes: MessageBytes = 100,
+    data: Data = None,
+    output: Output = "table",
+) -> None:
+    """Gaps between acknowledgements when owners and storage nodes die; always on a cluster of its own."""
+    from oncelog.bench.settings import TakeoverSettings
+
+    settings = TakeoverSettings(
+        kills=kills,
+        freezes=freezes,
+        storage_kills=storage_kills,
+        replays=replays,
+        replay_entries=replay_entries,
+        restarts=restarts,
+        rate=rate,
+        message_bytes=message_bytes,
+    )
+    _run(lambda stack, tell: _takeover(stack, settings, tell), data, None, "", output)
+
+
+@app.command("all")
+def everything(
+    runs: Runs = 3,
+    kills: Kills = 20,
+    data: Data = None,
+    output: Output = "table",
+) -> None:
+    """Every row, in about six minutes; writes some ten gigabytes, which are gone at the end."""
+    from oncelog.bench.settings import BenchSettings, TakeoverSettings
+
+    settings = BenchSettings(runs=runs)
+
+    async def rows(stack: "_Stack", tell: "Tell") -> "list[Row]":
+        found = []
+        for part in (_publish, _latency, _dedup, _consume):
+            found += await part(stack, settings, tell)
+        return found
+
+    async def both(stack: "_Stack", tell: "Tell") -> "list[Row]":
+        found = await rows(stack, tell)
+        await stack.end()
+        return found + await _takeover(stack, TakeoverSettings(kills=kills), tell)
+
+    _run(both, data, None, "", output)
+
+
+async def _publish(stack: "_Stack", settings: "BenchSettings", tell: "Tell") -> "list[Row]":
+    from oncelog.bench.publish import Publish
+
+    return await Publish(await stack.cluster(), await stack.path(), settings, tell).rows()
+
+
+async def _latency(stack: "_Stack", settings: "BenchSettings", tell: "Tell") -> "list[Row]":
+    from oncelog.bench.latency import latency_rows
+
+    return await latency_rows(await stack.cluster(), await stack.path(), settings, tell)
+
+
+async def _dedup(stack: "_Stack", settings: "BenchSettings", tell: "Tell") -> "list[Row]":
+    from oncelog.bench.dedup_overhead import dedup_rows
+
+    return await dedup_rows(await stack.cluster(), settings, tell)
+
+
+async def _consume(stack: "_Stack", settings: "BenchSettings", tell: "Tell") -> "list[Row]":
+    from oncelog.bench.consume import consume_rows
+
+    return await consume_rows(await stack.cluster(), settings, tell)
+
+
+async def _takeover(stack: "_Stack", settings: "TakeoverSettings", tell: "Tell") -> "list[Row]":
+    from oncelog.bench.takeover import OWNERS, takeover_rows
+
+    return await takeover_rows(await stack.cluster(owners=OWNERS), settings, tell)
+
+
+class _Stack:
+    """What a command has started: the bare path and a cluster, each when first asked for."""
+
+    def __init__(self, directory: Path, url: str | None, admin_url: str) -> None:
+        self._directory = directory
+        self._given = (url, admin_url)
+        self._exits = AsyncExitStack()
+        self._path: PathClient | None = None
+        self._cluster: Cluster | None = None
+
+    async def path(self) -> "PathClient":
+        from oncelog.bench.limits import limits_cluster
+
+        if self._path is None:
+            self._path = await self._exits.enter_async_context(limits_cluster(self._directory))
+        return self._path
+
+    async def cluster(self, *, owners: int = 1) -> "Cluster":
+        from oncelog.bench.cluster import Cluster, own_cluster
+
+        url, admin_url = self._given
+        if self._cluster is None and url is not None:
+            self._cluster = Cluster(url, admin_url)
+        elif self._cluster is None:
+            self._cluster = await self._exits.enter_async_context(own_cluster(self._directory, owners=owners))
+        assert self._cluster is not None
+        return self._cluster
+
+    async def end(self) -> None:
+        self._path = self._cluster = None
+        await self._exits.aclose()
+
+
+def _run(
+    rows: "Callable[[_Stack, Tell], Awaitable[list[Row]]]",
+    data: Path | None,
+    url: str | None,
+    admin_url: str,
+    output: str,
+) -> None:
+    """Run one bench, print its rows, exit."""
+    import uvloop
+
+    from oncelog.bench.cluster import bench_directory
+    from oncelog.bench.table import print_table, to_json
+    from oncelog.core.errors import OncelogError
+    from oncelog.runtime.memory import keep_freed_memory
+
+    if output not in {"table", "json"}:
+        raise typer.BadParameter("--output is table or json")
+    errors = Console(stderr=True, highlight=False)
+    keep_freed_memory()  # as every service does: the client's side of a stream gains as much
+
+    async def main() -> "list[Row]":
+        with bench_directory(data) as directory:
+            stack = _Stack(directory, url, admin_url)
+            try:
+                return await rows(stack, lambda sentence: errors.print(f"{sentence} …", markup=False))
+            finally:
+                await stack.end()
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            found = runner.run(main())
+    except OncelogError as error:
+        errors.print(f"error: {error.message}", markup=False, soft_wrap=True)
+        raise typer.Exit(1) from error
+    if output == "json":
+        print(json.dumps(to_json(found)), file=sys.stdout, flush=True)
+    else:
+        print_table(found, Console(highlight=False))

@@ -1,0 +1,103 @@
+"""What a bench gives: rows of figures, each with what it is divided by and what it should reach.
+
+Every figure is the median of its runs; a ratio is the median of ours over the median of the limits run's, taken in
+turns within one invocation, so that a machine that slows down slows both.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a row should reach: at least or at most a bound, of the ratio or of the figure itself."""
+
+    bound: float
+    at_most: bool = False
+    of_ratio: bool = False
+    #: what the bound is a ratio to, for people
+    of: str = ""
+
+    def met(self, figure: float, ratio: float | None) -> bool:
+        value = ratio if self.of_ratio else figure
+        if value is None or math.isnan(value):
+            return False
+        return value <= self.bound if self.at_most else value >= self.bound
+
+    def shown(self, unit: str) -> str:
+        sign = "<=" if self.at_most else ">="
+        if self.of_ratio:
+            return f"{sign} {self.bound:g} x {self.of}".rstrip()
+        return f"{sign} {self.bound:,.10g} {unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the table. limit: what the ratio divides by. target None: a figure that stands for itself."""
+
+    what: str
+    figure: float
+    unit: str
+    limit: float | None = None
+    target: Target | None = None
+    #: runs, parts, whatever explains the figure; goes into the JSON, and `note` into the table
+    detail: dict[str, object] = field(default_factory=dict)
+    note: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        return None if not self.limit else self.figure / self.limit
+
+    @property
+    def ok(self) -> bool | None:
+        return None if self.target is None else self.target.met(self.figure, self.ratio)
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "what": self.what,
+            "figure": _number(self.figure),
+            "unit": self.unit,
+            "limit": None if self.limit is None else _number(self.limit),
+            "ratio": None if self.ratio is None else round(self.ratio, 3),
+            "reach": None if self.target is None else self.target.shown(self.unit),
+            "ok": self.ok,
+            "note": self.note,
+            "detail": self.detail,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """Percentiles of one run, in ms."""
+
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+    count: int
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Self:
+        ordered = sorted(seconds)
+        return cls(percentile(ordered, 0.50) * 1000, percentile(ordered, 0.99) * 1000, ordered[-1] * 1000, len(ordered))
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The smallest value that `share` of all values do not exceed. ordered: ascending, not empty."""
+    return ordered[max(0, math.ceil(len(ordered) * share) - 1)]
+
+
+def median(values: Sequence[float]) -> float:
+    return statistics.median(values)
+
+
+def rounded(values: Sequence[float], digits: int = 2) -> list[float]:
+    """For `detail`."""
+    return [round(value, digits) for value in values]
+
+
+def _number(value: float) -> float | None:
+    """JSON knows no NaN."""
+    return None if math.isnan(value) else round(value, 3)
