@@ -71,7 +71,7 @@ def metadata_children(plan: Plan, zookeeper: str) -> list[ChildPlan]:
             "oncelog.metadata",
             zookeeper,
             port=plan.port and plan.port + number - 1,
-            more=("--rest-port", str(plan.http_port and plan.http_port + number - 1)),
+            more=("--http-port", str(plan.http_port and plan.http_port + number - 1)),
         )
         for number in range(1, plan.metadata_count + 1)
     ]
@@ -107,7 +107,7 @@ def child_environment(own: Mapping[str, str]) -> dict[str, str]:
 def pinned(command: tuple[str, ...], serving: Mapping[str, object]) -> tuple[str, ...]:
     """The command of a metadata service with the ports that it got, where it was given any free one."""
     changed = list(command)
-    for option, name in (("--port", "address"), ("--rest-port", "rest")):
+    for option, name in (("--port", "address"), ("--http-port", "http")):
         if name in serving:
             changed[changed.index(option) + 1] = str(serving[name]).rpartition(":")[2]
     return tuple(changed)

@@ -41,7 +41,7 @@ class ClusterStatus:
     @property
     def admin_url(self) -> str:
         """Of the first metadata service's REST."""
-        return next((f"http://{address}" for address in self._addresses(Role.METADATA, "rest")), "")
+        return next((f"http://{address}" for address in self._addresses(Role.METADATA, "http")), "")
 
     @property
     def zookeeper(self) -> str:
