@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from oncelog.cli.admin.app import admin
 from oncelog.cli.failures import EXIT_CODES
 from oncelog.cli.produce.command import produce
 from oncelog.cli.read.command import read
@@ -44,3 +45,4 @@ def root(
 app.command()(standalone)
 app.command()(produce)
 app.command()(read)
+app.add_typer(admin, name="admin")

@@ -1,0 +1,1 @@
+"""`oncelog admin`: namespaces, topics and the cluster, over the REST interface of a metadata service."""

@@ -1,0 +1,73 @@
+"""What every admin command has in common: where the REST interface is, how to print, how errors are told."""
+
+import functools
+import inspect
+import json
+from collections.abc import Callable
+from typing import Any, get_type_hints
+
+import typer
+from rich.console import Console
+
+from oncelog.cli.admin.rest import AdminApi, Answer
+from oncelog.cli.admin.tables import show
+from oncelog.cli.failures import explain
+from oncelog.cli.options import DEFAULT_ADMIN_URL, AdminUrlOption, Output, OutputOption, TimeoutOption
+from oncelog.core.errors import OncelogError
+
+Command = Callable[..., Answer]
+_TIMEOUT_S = 30.0
+
+
+def admin_command(app: typer.Typer, name: str) -> Callable[[Command], Command]:
+    """Add a command. It takes the API first, then its own arguments, and returns what is to be printed.
+
+    A string is a sentence for people about a change: with -o json nothing is printed for it.
+    """
+
+    def add(command: Command) -> Command:
+        @functools.wraps(command)
+        def run(*, admin_url: str, output: Output, timeout: float, **arguments: object) -> None:
+            with AdminApi(admin_url, timeout_s=timeout) as api:
+                try:
+                    answer = command(api, **arguments)
+                except OncelogError as error:
+                    code = explain(error, Console(stderr=True, highlight=False))
+                    raise typer.Exit(code) from error
+            _print(answer, output)
+
+        run.__signature__ = _signature(command)  # type: ignore[attr-defined]
+        run.__annotations__ = {name: parameter.annotation for name, parameter in _signature(command).parameters.items()}
+        app.command(name)(run)
+        return command
+
+    return add
+
+
+def _print(answer: Answer, output: Output) -> None:
+    console = Console(highlight=False)
+    if output is Output.TABLE:
+        show(answer, console)
+    elif not isinstance(answer, str):
+        print(json.dumps(answer, indent=2))
+
+
+def _signature(command: Command) -> inspect.Signature:
+    """The command's own parameters but the API, and those that all have."""
+    hints = get_type_hints(command, include_extras=True)
+    own = [
+        parameter.replace(annotation=hints[parameter.name])
+        for parameter in list(inspect.signature(command).parameters.values())[1:]
+    ]
+    shared: list[tuple[str, Any, object]] = [
+        ("admin_url", AdminUrlOption, DEFAULT_ADMIN_URL),
+        ("output", OutputOption, Output.TABLE),
+        ("timeout", TimeoutOption, _TIMEOUT_S),
+    ]
+    keyword_only = inspect.Parameter.KEYWORD_ONLY
+    own = [parameter.replace(kind=keyword_only) for parameter in own]
+    own += [
+        inspect.Parameter(name, keyword_only, default=default, annotation=annotation)
+        for name, annotation, default in shared
+    ]
+    return inspect.Signature(own)

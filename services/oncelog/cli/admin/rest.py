@@ -1,0 +1,74 @@
+"""Calls to the admin REST interface: answers as plain values, problems as the errors of `core.errors`."""
+
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from oncelog.core.errors import BY_CODE, DeadlineExceeded, Fatal, OncelogError, Retriable, ServiceUnavailable
+
+#: What JSON can say.
+Answer = dict[str, object] | list[object] | str | int | float | bool | None
+
+
+class AdminApi:
+    """One metadata service at `url`, http://host:port. timeout_s bounds each call."""
+
+    def __init__(self, url: str, *, timeout_s: float) -> None:
+        self._url = url.rstrip("/")
+        self._timeout_s = timeout_s
+        # Settings of proxies are for the way out, not for a cluster next door.
+        self._client = httpx.Client(timeout=timeout_s, trust_env=False)
+
+    def get(self, path: str, **query: bool) -> Answer:
+        """path: from the root of the server. query: parameters of the address. Raises OncelogError."""
+        return self._call("GET", path, query={name: str(value).lower() for name, value in query.items()})
+
+    def put(self, path: str, body: Answer = None) -> None:
+        self._call("PUT", path, body)
+
+    def post(self, path: str, body: Answer) -> None:
+        self._call("POST", path, body)
+
+    def delete(self, path: str) -> None:
+        self._call("DELETE", path)
+
+    def _call(self, method: str, path: str, body: Answer = None, query: dict[str, str] | None = None) -> Answer:
+        try:
+            response = self._client.request(method, self._url + path, json=body, params=query or None)
+        except httpx.TimeoutException as error:
+            raise DeadlineExceeded(f"no answer from {self._url} within {self._timeout_s:g} s") from error
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise ServiceUnavailable(f"{self._url} is not reached ({error}): is --admin-url right?") from error
+        if response.status_code >= 400:
+            raise _error(response)
+        if response.status_code == httpx.codes.NO_CONTENT or not response.content:
+            return None
+        try:
+            answer: Answer = response.json()
+        except ValueError as error:
+            raise Fatal(f"{self._url} is no Oncelog REST interface: {path} answered no JSON") from error
+        return answer
+
+    def close(self) -> None:
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _error(response: httpx.Response) -> OncelogError:
+    """The error that a problem body tells of."""
+    try:
+        problem = response.json()
+    except ValueError:
+        problem = None
+    if not isinstance(problem, dict) or "code" not in problem:
+        return Fatal(f"{response.url} answered {response.status_code}: is this the REST interface of Oncelog?")
+    kind = BY_CODE.get(str(problem["code"]), Retriable if response.status_code in {429, 503, 504} else Fatal)
+    return kind(str(problem.get("detail", "")))

