@@ -1,6 +1,7 @@
 """Finding topics: from a name to its topic id, creating it if that is allowed, and to the owner that serves it."""
 
 import asyncio
+from dataclasses import replace
 from typing import NamedTuple
 
 from oncelog.core.errors import InvalidName, ServiceUnavailable, TopicNotFound
@@ -80,8 +81,14 @@ class Lookup:
                 topic=str(name),
             )
         if name.partition is not None:
-            raise TopicNotFound(f"there is no part {name.partition} of {name.local}", topic=str(name))
+            await self._require_part(name, name.partition)
         return (await self._topics.create(name)).name.value
+
+    async def _require_part(self, name: TopicName, partition: int) -> None:
+        """A part comes to be when it is first used, if its topic has so many."""
+        whole = await self._topics.find(replace(name, partition=None))
+        if whole is None or whole.value.deleted or partition >= whole.value.partitions:
+            raise TopicNotFound(f"there is no part {partition} of {name.local}", topic=str(name))
 
     async def _located(self, topic_id: TopicId, owner_epoch_seen: OwnerEpoch) -> Located:
         while True:

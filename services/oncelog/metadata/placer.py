@@ -135,12 +135,13 @@ class TopicPlacer:
             return TopicRecordRead(self._topic_id, record, version, owners.seen_for(owner), now_ms())
 
     async def _write(self, effect: WriteTopicRecord) -> Written:
-        fields = {"topic": effect.record.name, "owner": effect.record.owner, "owner_epoch": effect.record.owner_epoch}
+        record = effect.record
         try:
-            written = await self._parts.topics.write(effect.record, version=effect.version)
+            written = await self._parts.topics.write(record, version=effect.version)
         except StoreUnavailable:
             written = Written(WriteStatus.UNKNOWN)
-        logger.info("a topic is placed: %s", written.status.value, extra={"fields": fields})
+        fields = {"topic": record.name, "owner": record.owner, "owner_epoch": record.owner_epoch}
+        logger.info("a placement was written", extra={"fields": {**fields, "status": written.status.value}})
         return written
 
     def _answer(self, placed: TopicPlaced | None) -> None:

@@ -1,0 +1,200 @@
+"""Metadata replicas and owners in one process: real gRPC between them, the metadata store in memory."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+from oncelog.core.errors import OncelogError
+from oncelog.core.ids import Incarnation, TopicId
+from oncelog.core.names import parse_topic
+from oncelog.core.topic_record import TopicRecord
+from oncelog.metadata.owners import Probe, probe
+from oncelog.metadata.service import MetadataParts, running_tasks
+from oncelog.rpc.channel import Channel, Stream
+from oncelog.rpc.metadata_codec import LOOKUP, OWNER_STREAM
+from oncelog.rpc.owner_codec import ASSIGN, TOPIC_STATES, UNLOAD
+from oncelog.rpc.server import Server
+from oncelog.stores.cluster_store import ClusterStore
+from oncelog.stores.memory import MemorySession, MemoryTree
+from oncelog.stores.registry import LiveOwner, Registry
+from oncelog.stores.topic_store import TopicStore
+from oncelog.wire import metadata_pb2 as pb
+from oncelog.wire import owner_pb2
+from tests.cluster.until import until
+
+CLUSTER_ID = "test-cluster"
+DEADLINE_S = 10.0
+TIMEOUT_MS = 10_000
+
+OwnerSideStream = Stream[pb.OwnerHello, pb.OwnerCommand]
+
+
+@dataclass(eq=False)
+class Replica:
+    """One metadata service without its REST port."""
+
+    parts: MetadataParts
+    session: MemorySession
+    server: Server
+    address: str
+    channel: Channel
+
+    async def look_up(self, topic: str = "flights", *, create: bool = True, epoch: int = 0) -> pb.LookupAnswer:
+        request = pb.LookupRequest(topic=topic, create_if_missing=create, owner_epoch_seen=epoch)
+        return await self.channel.call(LOOKUP, request, timeout_ms=TIMEOUT_MS)
+
+    async def sees(self, *owners: "FakeOwner") -> None:
+        """Return once this replica has seen the sessions of exactly these owners, and their streams here."""
+        expected = {owner.incarnation for owner in owners}
+
+        def seen() -> bool:
+            known = self.parts.admin.owners
+            links = all(known.link(owner.incarnation) for owner in owners if self in owner.streams)
+            return {one.incarnation for one in known.live} == expected and links
+
+        await until(seen, DEADLINE_S)
+
+
+@dataclass(eq=False)
+class FakeOwner:
+    """An owner that takes what it is given and stores nothing."""
+
+    session: MemorySession
+    server: Server
+    port: int
+    channels: AsyncExitStack
+    incarnation: Incarnation = field(default_factory=lambda: Incarnation(uuid4().hex))
+    #: {replica: the stream to it}
+    streams: "dict[Replica, OwnerSideStream]" = field(default_factory=dict)
+    #: Topics told on a stream, and topics told by a call.
+    assigned: list[tuple[str, int]] = field(default_factory=list)
+    called: list[tuple[str, int]] = field(default_factory=list)
+    unloaded: list[str] = field(default_factory=list)
+    states: list[owner_pb2.TopicState] = field(default_factory=list)
+    tasks: list["asyncio.Task[None]"] = field(default_factory=list)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def hello(self, *, draining: bool = False, cluster_id: str = CLUSTER_ID) -> pb.OwnerHello:
+        return pb.OwnerHello(
+            cluster_id=cluster_id, incarnation=self.incarnation, address=self.address, draining=draining
+        )
+
+    async def connect(self, *replicas: Replica) -> None:
+        """Open a stream to each replica; returns when the replica has welcomed it."""
+        for replica in replicas:
+            channel = await self.channels.enter_async_context(Channel(replica.address))
+            stream = channel.stream(OWNER_STREAM)
+            await stream.write(self.hello())
+            assert (await anext(aiter(stream))).WhichOneof("command") == "welcome"
+            self.streams[replica] = stream
+            self.tasks.append(asyncio.ensure_future(self._hear(stream)))
+
+    async def _hear(self, stream: OwnerSideStream) -> None:
+        try:
+            async for command in stream:
+                if command.WhichOneof("command") == "assign":
+                    self.assigned.append((command.assign.topic_id, command.assign.owner_epoch))
+        except OncelogError:
+            return  # killed, or the replica is gone
+
+    async def assign(self, request: owner_pb2.AssignRequest) -> owner_pb2.AssignAnswer:
+        assert request.target == self.incarnation
+        self.called.append((request.topic_id, request.owner_epoch))
+        return owner_pb2.AssignAnswer()
+
+    async def unload(self, request: owner_pb2.UnloadRequest) -> owner_pb2.UnloadAnswer:
+        assert request.target == self.incarnation
+        self.unloaded.append(request.topic_id)
+        return owner_pb2.UnloadAnswer()
+
+    async def topic_states(self, request: owner_pb2.TopicStatesRequest) -> owner_pb2.TopicStatesAnswer:
+        wanted = [state for state in self.states if state.topic_id in request.topic_ids]
+        return owner_pb2.TopicStatesAnswer(states=wanted)
+
+    async def stop_listening(self) -> None:
+        await self.server.stop(grace_ms=0)
+
+    def break_streams(self) -> None:
+        for stream in self.streams.values():
+            stream.cancel()
+        self.streams.clear()
+
+    async def die(self) -> None:
+        """What SIGKILL does: streams and port are gone, the session stays until its timeout."""
+        await self.stop_listening()
+        self.break_streams()
+
+
+class World:
+    """One cluster; made by `running`, which ends whatever was started in it."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self.tree = MemoryTree()
+        self._stack = stack
+        self.topics: TopicStore
+
+    @classmethod
+    @asynccontextmanager
+    async def running(cls) -> AsyncIterator["World"]:
+        async with asyncio.timeout(60), AsyncExitStack() as stack:
+            world = cls(stack)
+            session = await world.session()
+            await ClusterStore(session).establish(CLUSTER_ID)
+            world.topics = TopicStore(session)
+            yield world
+
+    async def session(self) -> MemorySession:
+        session = MemorySession(self.tree, root="/oncelog")
+        await session.ensure_path("")
+        self._stack.push_async_callback(session.close)
+        return session
+
+    async def replica(self, *, reach: Probe = probe) -> Replica:
+        session = await self.session()
+        start = await self._stack.enter_async_context(running_tasks())
+        parts = MetadataParts.over(session, CLUSTER_ID, start, reach=reach)
+        await parts.admin.owners.refresh()
+        start(parts.admin.owners.follow())
+        server = Server()
+        parts.serve(server)
+        address = f"127.0.0.1:{await server.start()}"
+        self._stack.push_async_callback(parts.close)
+        self._stack.push_async_callback(lambda: server.stop(grace_ms=0))
+        channel = await self._stack.enter_async_context(Channel(address))
+        return Replica(parts, session, server, address, channel)
+
+    async def owner(self, *replicas: Replica, port: int = 0) -> FakeOwner:
+        """A live owner with a stream to each of `replicas`."""
+        server = Server()
+        channels = await self._stack.enter_async_context(AsyncExitStack())
+        owner = FakeOwner(await self.session(), server, port, channels)
+        server.unary(ASSIGN, owner.assign)
+        server.unary(UNLOAD, owner.unload)
+        server.unary(TOPIC_STATES, owner.topic_states)
+        owner.port = await server.start(port=port)
+        self._stack.push_async_callback(owner.die)
+        live = LiveOwner(owner.incarnation, "127.0.0.1", {"grpc": owner.port}, 0)
+        await Registry(owner.session).register_owner(live).establish()
+        await owner.connect(*replicas)
+        return owner
+
+    async def record(self, topic: str = "flights") -> TopicRecord:
+        found = await self.topics.find(parse_topic(topic))
+        assert found is not None
+        stored = await self.topics.read(TopicId(found.value.topic_id))
+        assert stored is not None
+        return stored.value
+
+    async def moved_to(self, owner: FakeOwner, topic: str = "flights") -> TopicRecord:
+        """The topic's record once it names `owner`."""
+
+        async def named() -> bool:
+            return (await self.record(topic)).owner == owner.incarnation
+
+        await until(named, DEADLINE_S, waiting_for=f"{topic} on {owner.incarnation}")
+        return await self.record(topic)

@@ -1,0 +1,246 @@
+"""Look-ups over real gRPC: topics are created, placed and told to their owners; what cannot be is refused by name."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from oncelog.core.errors import (
+    CorruptEntry,
+    DeadlineExceeded,
+    InvalidArgument,
+    InvalidName,
+    NamespaceNotFound,
+    TopicNotFound,
+    WrongCluster,
+)
+from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.core.names import parse_namespace, parse_topic
+from oncelog.core.topic_record import LedgerLink
+from oncelog.rpc.metadata_codec import LEDGERS, LOOKUP, OWNER_STREAM
+from oncelog.stores import paths
+from oncelog.stores.ledger_store import LedgerStore
+from oncelog.stores.policy_store import PolicyStore
+from oncelog.stores.registry import LiveStorageNode, Registry
+from oncelog.stores.store_session import WriteStep
+from oncelog.wire import metadata_pb2 as pb
+from tests.cluster.metadata_world import CLUSTER_ID, DEADLINE_S, TIMEOUT_MS, World
+from tests.cluster.until import until
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_first_look_up_creates_places_and_tells_the_owner() -> None:
+    """A new topic is served without anybody preparing it."""
+    async with World.running() as world:
+        replica = await world.replica()
+        owner = await world.owner(replica)
+        await replica.sees(owner)
+        answer = await replica.look_up()
+        assert (answer.cluster_id, answer.owner_epoch, answer.partitions) == (CLUSTER_ID, 1, 0)
+        assert (answer.owner_address, answer.owner_incarnation) == (owner.address, owner.incarnation)
+        assert (await world.record()).owner == owner.incarnation
+        await until(lambda: owner.assigned, DEADLINE_S)
+        assert owner.assigned == [(answer.topic_id, 1)]
+        assert await replica.look_up("public/default/flights") == answer
+
+
+async def test_look_ups_at_the_same_time_share_one_placement() -> None:
+    """A thousand clients that come back together must not move a topic a thousand times."""
+    async with World.running() as world:
+        replica = await world.replica()
+        owner = await world.owner(replica)
+        await replica.sees(owner)
+        answers = await asyncio.gather(*(replica.look_up() for _ in range(50)))
+        assert {answer.owner_epoch for answer in answers} == {1}
+        assert owner.assigned == [(answers[0].topic_id, 1)]
+
+
+async def test_look_up_waits_for_the_first_owner() -> None:
+    """A cluster that starts answers its first client as soon as it can, not with an error."""
+    async with World.running() as world:
+        replica = await world.replica()
+        asking = asyncio.ensure_future(replica.look_up())
+        owner = await world.owner(replica)
+        assert (await asking).owner_incarnation == owner.incarnation
+
+
+async def test_look_up_without_an_owner_ends_at_its_deadline() -> None:
+    """The caller's time is the caller's."""
+    async with World.running() as world:
+        replica = await world.replica()
+        request = pb.LookupRequest(topic="flights", create_if_missing=True)
+        with pytest.raises(DeadlineExceeded):
+            await replica.channel.call(LOOKUP, request, timeout_ms=50)
+
+
+async def test_owner_without_a_stream_here_is_called() -> None:
+    """The replica that places a topic is not always one that the owner has reached already."""
+    async with World.running() as world:
+        replica = await world.replica()
+        owner = await world.owner()
+        await replica.sees(owner)
+        answer = await replica.look_up()
+        await until(lambda: owner.called, DEADLINE_S)
+        assert (owner.called, owner.assigned) == ([(answer.topic_id, 1)], [])
+
+
+async def test_who_asks_again_has_the_owner_told_again() -> None:
+    """An assignment can be lost with its stream; nobody else would repeat it."""
+    async with World.running() as world:
+        replica = await world.replica()
+        owner = await world.owner(replica)
+        await replica.sees(owner)
+        await replica.look_up()
+
+        async def told_twice() -> bool:
+            await replica.look_up(epoch=1)
+            return len(owner.assigned) > 1
+
+        await until(told_twice, DEADLINE_S)
+        assert set(owner.assigned) == {((await world.record()).topic_id, 1)}
+
+
+async def test_replica_that_did_not_place_a_topic_tells_its_owner_once() -> None:
+    """The one that did may have died before it could."""
+    async with World.running() as world:
+        first, second = await world.replica(), await world.replica()
+        owner = await world.owner(second)
+        await first.sees(owner)
+        await second.sees(owner)
+        await first.look_up()
+        await second.look_up()
+        await second.look_up()
+        await until(lambda: owner.assigned and owner.called, DEADLINE_S)
+        assert len(owner.assigned) == 1
+
+
+async def test_missing_topic_is_not_created_unasked() -> None:
+    """Neither when the client does not want it, nor when the namespace forbids it."""
+    async with World.running() as world:
+        replica = await world.replica()
+        owner = await world.owner(replica)
+        await replica.sees(owner)
+        with pytest.raises(TopicNotFound, match="create it"):
+            await replica.look_up(create=False)
+        default = parse_namespace("default")
+        await PolicyStore(replica.session).change(default, lambda p: replace(p, auto_create_topics=False))
+        with pytest.raises(TopicNotFound, match="its namespace forbids"):
+            await replica.look_up()
+        await world.topics.create(parse_topic("flights"))
+        assert (await replica.look_up()).owner_epoch == 1
+        with pytest.raises(NamespaceNotFound, match="acme/orders"):
+            await replica.look_up("acme/orders/new")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a/b/c/d", "x" * 1000, "bad\x00name", "spaces here", "../../x", "a//b"])
+async def test_bad_topic_name_is_refused(name: str) -> None:
+    """Nothing of it reaches ZooKeeper."""
+    async with World.running() as world:
+        replica = await world.replica()
+        with pytest.raises(InvalidName) as caught:
+            await replica.look_up(name)
+        assert caught.value.details["field"] in {"topic", "namespace", "tenant"}
+
+
+async def test_partitioned_topic_is_told_by_its_parts() -> None:
+    """It is a name only; a part that its topic does not have is not made by being used."""
+    async with World.running() as world:
+        replica = await world.replica()
+        owner = await world.owner(replica)
+        await replica.sees(owner)
+        await world.topics.create(parse_topic("split"), partitions=3)
+        answer = await replica.look_up("split")
+        assert (answer.partitions, answer.owner_address) == (3, "")
+        with pytest.raises(TopicNotFound, match="part 7"):
+            await replica.look_up("split-partition-7")
+        assert (await replica.look_up("split-partition-2")).owner_incarnation == owner.incarnation
+
+
+async def test_damaged_record_stops_its_own_topic_alone() -> None:
+    """Nothing can be decided about it, and that is said."""
+    async with World.running() as world:
+        replica = await world.replica()
+        owner = await world.owner(replica)
+        await replica.sees(owner)
+        topic_id = (await replica.look_up()).topic_id
+        good = await replica.session.read(f"{paths.TOPICS}/{topic_id}")
+        assert good is not None
+        world.tree.apply(WriteStep(f"/oncelog{paths.TOPICS}/{topic_id}", b"{}", good.version))
+        with pytest.raises(CorruptEntry):
+            await replica.look_up()
+        assert (await replica.look_up("other")).owner_epoch == 1
+        world.tree.apply(WriteStep(f"/oncelog{paths.TOPICS}/{topic_id}", good.data, good.version + 1))
+        assert (await replica.look_up()).owner_epoch == 1
+
+
+async def test_lost_reply_to_a_placement_places_once() -> None:
+    """It is found to have been applied, not repeated."""
+    async with World.running() as world:
+        replica = await world.replica()
+        owner = await world.owner(replica)
+        await replica.sees(owner)
+        await world.topics.create(parse_topic("flights"))
+        replica.session.faults.lose_next_reply()
+        assert (await replica.look_up()).owner_epoch == 1
+        await until(lambda: owner.assigned, DEADLINE_S)
+
+
+async def test_look_up_waits_out_an_absence_of_the_store() -> None:
+    """What was asked is answered when the connection is back."""
+    async with World.running() as world:
+        replica = await world.replica()
+        owner = await world.owner(replica)
+        await replica.sees(owner)
+        replica.session.faults.suspend()
+        asking = asyncio.ensure_future(replica.look_up())
+        replica.session.faults.resume()
+        assert (await asking).owner_epoch == 1
+
+
+@pytest.mark.parametrize(
+    ("hello", "error"),
+    [
+        (pb.OwnerHello(cluster_id="other", incarnation="a" * 32, address="127.0.0.1:1"), WrongCluster),
+        (pb.OwnerHello(cluster_id=CLUSTER_ID, incarnation="me", address="127.0.0.1:1"), InvalidArgument),
+        (pb.OwnerHello(cluster_id=CLUSTER_ID, incarnation="a" * 32, address="nowhere"), InvalidArgument),
+    ],
+)
+async def test_stream_of_a_stranger_is_refused(hello: pb.OwnerHello, error: type[Exception]) -> None:
+    """An owner of another cluster would be given topics that it cannot find."""
+    async with World.running() as world:
+        replica = await world.replica()
+        stream = replica.channel.stream(OWNER_STREAM)
+        await stream.write(hello)
+        with pytest.raises(error):
+            await anext(aiter(stream))
+
+
+async def test_ledgers_are_told_in_order_with_their_members() -> None:
+    """Readers of closed ledgers go to the storage nodes themselves."""
+    async with World.running() as world:
+        replica = await world.replica()
+        owner = await world.owner(replica)
+        await replica.sees(owner)
+        await replica.look_up()
+        here, gone = Incarnation("1" * 32), Incarnation("2" * 32)
+        node = LiveStorageNode(here, "10.0.0.1", 6660, 10**12)
+        await Registry(replica.session).register_storage_node(node).establish()
+        record = await world.record()
+        ledgers = LedgerStore(replica.session)
+        first = LedgerMetadata(LedgerId(3), record.topic_id, (here, gone), 1).closed(end=EntryId(9), length=900)
+        await ledgers.create(first)
+        await ledgers.create(LedgerMetadata(LedgerId(8), record.topic_id, (here, gone), 1))
+        linked = record.with_ledger(LedgerLink(LedgerId(3), 0)).with_ledger(LedgerLink(LedgerId(8), 100))
+        await world.topics.write(linked, version=1)
+        answer = await replica.channel.call(LEDGERS, pb.LedgersRequest(topic="flights"), timeout_ms=TIMEOUT_MS)
+        assert [
+            (one.ledger_id, one.state, one.first_base_index, one.end, one.length_bytes) for one in answer.ledgers
+        ] == [(3, pb.LEDGER_STATE_CLOSED, 0, 9, 900), (8, pb.LEDGER_STATE_OPEN, 100, -1, 0)]
+        assert [(one.incarnation, one.address) for one in answer.ledgers[0].members] == [
+            (here, "10.0.0.1:6660"),
+            (gone, ""),
+        ]
+        with pytest.raises(TopicNotFound):
+            await replica.channel.call(LEDGERS, pb.LedgersRequest(topic="none"), timeout_ms=TIMEOUT_MS)
