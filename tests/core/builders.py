@@ -1,0 +1,139 @@
+"""Small values for the tests of the owner's cores: batches, entries, and logs of them."""
+
+import zlib
+from collections.abc import Iterable, Sequence
+
+from oncelog.core.batch import BatchHeader, Buffer, decode_batch, deltas_of, encode_batch, encode_deltas
+from oncelog.core.dedup_state import DedupState, ProducerState, Run
+from oncelog.core.entry import (
+    EntryHeader,
+    EntryKind,
+    ProducerOpened,
+    SequenceMode,
+    encode_header,
+    encode_opened,
+)
+from oncelog.core.ids import (
+    NO_SEQUENCE,
+    EntryId,
+    Generation,
+    Incarnation,
+    LedgerId,
+    OwnerEpoch,
+    Position,
+    ProducerId,
+    SequenceId,
+    TopicId,
+)
+from oncelog.core.topic_log import ReceivedBatch
+
+TOPIC = TopicId("0f" * 16)
+A, B, C, D = (Incarnation(name) for name in "abcd")
+PID = ProducerId(1)
+MONOTONIC, CONTIGUOUS = SequenceMode.MONOTONIC, SequenceMode.CONTIGUOUS
+
+
+def checksum(data: Buffer, value: int) -> int:
+    """CRC32 instead of CRC32C: the cores take any."""
+    return zlib.crc32(data, value)
+
+
+def at(entry_id: int, ledger_id: int = 1) -> Position:
+    return Position(LedgerId(ledger_id), EntryId(entry_id))
+
+
+def batch(ids: Sequence[int], *, pid: int = PID, generation: int = 1, payload: bytes = b"payload") -> bytes:
+    """The producer's bytes of one batch with these ids."""
+    return encode_batch(
+        payload,
+        producer_id=ProducerId(pid),
+        generation=Generation(generation),
+        first=ids[0],
+        last=ids[-1],
+        count=len(ids),
+        publish_time_ms=1,
+        checksum=checksum,
+        deltas=encode_deltas(ids),
+    )
+
+
+def parts(ids: Sequence[int], *, pid: int = PID, generation: int = 1) -> tuple[BatchHeader, bytes]:
+    """Header and id deltas of such a batch, as judging takes them."""
+    data = batch(ids, pid=pid, generation=generation)
+    header = decode_batch(data, checksum)
+    return header, bytes(deltas_of(header, data))
+
+
+def received(request: int, ids: Sequence[int], *, pid: int = PID, generation: int = 1) -> ReceivedBatch:
+    data = batch(ids, pid=pid, generation=generation)
+    return ReceivedBatch(request, decode_batch(data, checksum), data)
+
+
+def grant(name: str = "p", *, pid: int = PID, generation: int = 1, mode: SequenceMode = MONOTONIC) -> ProducerOpened:
+    return ProducerOpened(TOPIC, name, ProducerId(pid), Generation(generation), mode, NO_SEQUENCE)
+
+
+class LogOf:
+    """A log as its entries' bytes, written one after the other without any machine."""
+
+    def __init__(self, *, entries_per_ledger: int = 1000) -> None:
+        self.entries: list[tuple[EntryHeader, bytes]] = []
+        self.next_index = 0
+        self._per_ledger = entries_per_ledger
+
+    def add(self, kind: EntryKind, body: bytes, *, count: int = 0, skip_first: int = 0, now_ms: int = 0) -> EntryHeader:
+        number = len(self.entries)
+        header = EntryHeader(
+            kind=kind,
+            ledger_id=LedgerId(1 + number // self._per_ledger),
+            entry_id=EntryId(number % self._per_ledger),
+            last_add_confirmed=EntryId(-1),
+            length=0,
+            owner_epoch=OwnerEpoch(1),
+            append_time_ms=now_ms,
+            base_index=self.next_index,
+            skip_first=skip_first,
+            count=count,
+            body_bytes=len(body),
+            topic_id=TOPIC,
+        )
+        self.next_index += count
+        self.entries.append((header, encode_header(header, body, checksum) + body))
+        return header
+
+    def granted(self, opened: ProducerOpened, *, now_ms: int = 0) -> EntryHeader:
+        return self.add(EntryKind.PRODUCER_OPENED, encode_opened(opened), now_ms=now_ms)
+
+    def stored(
+        self, ids: Sequence[int], *, pid: int = PID, generation: int = 1, skip_first: int = 0, now_ms: int = 0
+    ) -> EntryHeader:
+        data = batch(ids, pid=pid, generation=generation)
+        count = len(ids) - skip_first
+        return self.add(EntryKind.MESSAGES, data, count=count, skip_first=skip_first, now_ms=now_ms)
+
+
+def fold(entries: Iterable[tuple[EntryHeader, bytes]], into: DedupState | None = None) -> DedupState:
+    state = DedupState() if into is None else into
+    for header, data in entries:
+        state.fold(header, data)
+        state.check_invariants()
+    return state
+
+
+def plain(state: DedupState) -> dict[ProducerId, ProducerState]:
+    """What a state says of each producer, ids of runs with holes aside: a snapshot leaves them in their entries."""
+
+    def without_deltas(run: Run) -> Run:
+        return run._replace(deltas=b"" if run.dense else None)
+
+    return {
+        pid: ProducerState(
+            p.name, p.producer_id, p.generation, p.mode, p.persisted, [without_deltas(r) for r in p.runs],
+            p.runs_floor, p.last_activity_ms,
+        )
+        for pid, p in sorted(state.producers.items())
+    }  # fmt: skip
+
+
+def sequence(number: int) -> SequenceId:
+    return SequenceId(number)

@@ -1,0 +1,361 @@
+"""A takeover reads the whole log or stops: the order B, C, D, every interruption, every kind of damage."""
+
+from dataclasses import replace
+
+import pytest
+
+from oncelog.core.batch import Buffer
+from oncelog.core.dedup_cursor import SnapshotSettings
+from oncelog.core.entry import HEADER_BYTES
+from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId
+from oncelog.core.ledger_metadata import LedgerState
+from oncelog.core.ledger_recovery import FenceMember, ReadLedger, RecoveryFailed
+from oncelog.core.takeover import (
+    EntriesRead,
+    Marked,
+    ReadEntries,
+    Takeover,
+    TakeoverFailed,
+    TakeoverState,
+)
+from oncelog.core.topic import Phase, Served, TimerFired, TopicAssigned, TopicFailed
+from oncelog.core.topic_record import LedgerLink
+from tests.core.builders import C, plain, received
+from tests.core.topic_world import SETTINGS, Owner, World
+
+#: Snapshots every second entry, so that a short history has bases, deltas and a tail behind them.
+OFTEN = replace(SETTINGS, ledger_entries_max=17, snapshot=SnapshotSettings(entries_max=2, gap_ms=0, deltas_max=4))
+
+
+def history() -> tuple[World, Owner]:
+    """A world in which one owner has stored batches of two producers in two ledgers, and written snapshots."""
+    world = World()
+    owner = Owner(world, "o1", OFTEN).take_over()
+    sessions = [owner.open("p"), owner.open("q")]
+    for i in range(14):
+        for granted in sessions:
+            pid, generation = granted.instance
+            owner.now_ms += 10
+            owner.send(granted.session, received(i, range(3 * i, 3 * i + 2), pid=pid, generation=generation))
+            owner.run()
+    assert len(world.record.ledgers) == 2
+    return world, owner
+
+
+def served(owner: Owner) -> None:
+    assert owner.core.phase is Phase.SERVING, owner.said[-3:]
+
+
+def state_of(owner: Owner) -> object:
+    assert owner.core.serving is not None
+    state = owner.core.serving.log.table.state
+    return plain(state), state.position, state.next_index
+
+
+def truth(world: World) -> object:
+    state = world.folded()
+    return plain(state), state.position, state.next_index
+
+
+def test_whole_state_is_taken_over() -> None:
+    """Snapshot and replay give what the fold of the whole log gives."""
+    world, _ = history()
+    owner = Owner(world, "o2").take_over()
+    served(owner)
+    assert state_of(owner) == truth(world)
+    marks = [effect.mark for effect in owner.said if isinstance(effect, Marked)]
+    assert marks == ["B", "C", "D"]
+
+
+def test_log_is_fenced_before_the_cursor_is_read() -> None:
+    """With the snapshot read first, the old owner could snapshot and trim in between, and the replay had a hole."""
+    world, _ = history()
+    owner = Owner(world, "o2").take_over()
+    log, cursor = world.record.ledgers[-2].ledger_id, world.cursor[0]
+    assert cursor is not None
+    kinds = [
+        ("fence", effect.ledger_id) if isinstance(effect, FenceMember) else type(effect).__name__
+        for effect in owner.said
+    ]
+    order = [
+        kinds.index(("fence", log)),
+        kinds.index("ReadCursorRecord"),
+        kinds.index("WriteCursorRecord"),
+        kinds.index(("fence", cursor.ledgers[-1].ledger_id)),
+        kinds.index("ReadEntries"),
+        kinds.index("Served"),
+    ]
+    assert order == sorted(order)
+
+
+def steps_of_a_takeover() -> int:
+    world, _ = history()
+    owner = Owner(world, "o2")
+    world.place(owner.core.ownership.me)
+    owner.handle(TopicAssigned())
+    steps = 0
+    while not owner.news(Served):
+        assert owner.step()
+        steps += 1
+    return steps
+
+
+@pytest.mark.parametrize("stop_after", range(steps_of_a_takeover() + 1))
+def test_takeover_interrupted_and_begun_again(stop_after: int) -> None:
+    """Whatever step the first taker dies after, with entries of the old owner half sent, the next one has it all."""
+    world, old = history()
+    world.silent = {C}
+    granted = old.open("p")
+    pid, generation = granted.instance
+    old.send(granted.session, received(90, [1000, 1001], pid=pid, generation=generation))
+    old.run()
+    acked = old.result(90)
+    second = Owner(world, "o2")
+    world.place(second.core.ownership.me)
+    second.handle(TopicAssigned())
+    for _ in range(stop_after):
+        second.step()
+    third = Owner(world, "o3").take_over()
+    served(third)
+    assert state_of(third) == truth(world)
+    assert third.core.serving is not None
+    assert third.core.serving.log.table.state.producers[pid].persisted == 1001
+    assert acked
+
+
+def test_entry_acknowledged_by_nobody_goes_one_way_only() -> None:
+    """An entry that one member holds may be in the log or not; two takeovers agree on it."""
+    world, old = history()
+    granted = old.open("p")
+    world.silent = {C}
+    pid, generation = granted.instance
+    old.send(granted.session, received(90, [1000], pid=pid, generation=generation))
+    while old.step():
+        pass
+    owner = Owner(world, "o2").take_over()
+    first = state_of(owner)
+    again = Owner(world, "o3").take_over()
+    assert state_of(again) == first == truth(world)
+
+
+# --- loud -------------------------------------------------------------------------------------------------------------
+
+
+def failed(owner: Owner, text: str) -> None:
+    """The takeover has stopped, said why, and serves nothing."""
+    assert owner.core.phase is Phase.WAITING
+    assert owner.core.serving is None
+    (effect,) = owner.news(TopicFailed)
+    assert text in effect.reason
+
+
+def without_snapshots(world: World) -> None:
+    world.cursor = (None, -1)
+
+
+def test_unreadable_entry_stops_it_with_its_name() -> None:
+    """A partial map would call stored messages new."""
+    world, _ = history()
+    without_snapshots(world)
+    world.unreadable.add((LedgerId(1), 3))
+    failed(Owner(world, "o2").take_over(), "entry 1:3")
+
+
+def test_failed_takeover_reads_the_record_and_tries_again() -> None:
+    """What was missing may come back; nothing is served before."""
+    world, _ = history()
+    without_snapshots(world)
+    world.unreadable.add((LedgerId(1), 3))
+    owner = Owner(world, "o2").take_over()
+    assert owner.answers == {}
+    call = owner.ask("p")
+    assert call not in owner.answers
+    world.unreadable.clear()
+    owner.handle(TimerFired("retry"))
+    owner.run()
+    served(owner)
+    assert state_of(owner) == truth(world)
+    assert call in owner.answers
+
+
+def test_failure_of_a_deposed_owner_is_not_said() -> None:
+    """Its ledger is missing because somebody else trimmed it: the record is read before anything is said."""
+    world, _ = history()
+    without_snapshots(world)
+    owner = Owner(world, "o2").take_over(ReadLedger)
+    world.place(C)
+    for link in world.record.ledgers[:1]:
+        del world.ledgers[link.ledger_id]
+    owner.run()
+    assert owner.core.phase is Phase.DEPOSED
+    assert owner.news(TopicFailed) == []
+
+
+def test_missing_ledger_is_loud() -> None:
+    """A ledger of the list without a record was acknowledged and is gone."""
+    world, _ = history()
+    without_snapshots(world)
+    del world.ledgers[LedgerId(1)]
+    failed(Owner(world, "o2").take_over(), "ledger 1")
+
+
+def test_missing_last_ledger_is_loud() -> None:
+    """B has nothing to fence: the end of the log is unknown."""
+    world, _ = history()
+    del world.ledgers[world.record.ledgers[-1].ledger_id]
+    failed(Owner(world, "o2").take_over(), "has no record")
+
+
+def test_hole_of_messages_is_loud() -> None:
+    """A ledger that begins above the end of the one before: what is between is gone."""
+    world, _ = history()
+    without_snapshots(world)
+    record, version = world.topic
+    second = record.ledgers[1]
+    world.topic = (replace(record, ledgers=(record.ledgers[0], LedgerLink(second.ledger_id, 999))), version)
+    failed(Owner(world, "o2").take_over(), "begins at message 999")
+
+
+def test_trimmed_log_without_a_snapshot_is_loud() -> None:
+    """Replay would begin in the middle with an empty map."""
+    world, _ = history()
+    without_snapshots(world)
+    record, version = world.topic
+    world.topic = (record.without_first(1), version)
+    failed(Owner(world, "o2").take_over(), "no snapshot can be read")
+
+
+def test_snapshot_whose_ledger_left_the_list_is_loud() -> None:
+    """Control entries behind the snapshot would be missing without any gap in the message numbers."""
+    world, _ = history()
+    record, version = world.topic
+    link = LedgerLink(LedgerId(50), world.folded().next_index)
+    metadata = world.ledgers[LedgerId(1)][0]
+    world.ledgers[LedgerId(50)] = (replace(metadata, ledger_id=LedgerId(50)), 0)
+    world.topic = (replace(record, ledgers=(link,)), version)
+    failed(Owner(world, "o2").take_over(), "does not hold that ledger")
+
+
+def replaying(owner: Owner) -> tuple[Takeover, ReadEntries]:
+    """Run until entries of the log are asked for."""
+    owner.take_over(ReadEntries)
+    (effect,) = [e for e in owner.queue if isinstance(e, ReadEntries)]
+    assert owner.core.takeover is not None
+    assert owner.core.takeover.state is TakeoverState.REPLAY
+    return owner.core.takeover, effect
+
+
+def test_missing_control_entry_is_a_hole() -> None:
+    """A grant moves no message number; without it a fenced producer would write on."""
+    world, _ = history()
+    without_snapshots(world)
+    takeover, asked = replaying(Owner(world, "o2"))
+    held = world.entries_of(asked.metadata.ledger_id)
+    out = takeover.handle(EntriesRead(LedgerId(1), [(EntryId(0), held[0]), (EntryId(1), held[2])]))
+    assert isinstance(out[0], TakeoverFailed)
+    assert "1:1" in out[0].reason
+
+
+def test_pages_that_come_twice_are_folded_once() -> None:
+    """A repeated or foreign page is late, not news."""
+    world, _ = history()
+    without_snapshots(world)
+    takeover, asked = replaying(Owner(world, "o2"))
+    held = world.entries_of(asked.metadata.ledger_id)
+    page = EntriesRead(LedgerId(1), [(EntryId(0), held[0])])
+    assert takeover.handle(page) == []
+    assert takeover.handle(page) == []
+    assert takeover.handle(EntriesRead(LedgerId(77), [(EntryId(1), held[1])])) == []
+    assert takeover.replayed_entries == 1
+
+
+def test_entries_cut_behind_their_ids_are_enough() -> None:
+    """The replay asks for heads only: payloads are nothing to the fold."""
+    world, _ = history()
+    without_snapshots(world)
+    takeover, asked = replaying(Owner(world, "o2"))
+    assert asked.heads_only
+    held = world.entries_of(asked.metadata.ledger_id)
+    page: list[tuple[EntryId, Buffer]] = [
+        (EntryId(i), held[i] if i < 2 else held[i][: len(held[i]) - len(b"payload")]) for i in range(4)
+    ]
+    assert takeover.handle(EntriesRead(LedgerId(1), page)) == []
+    assert takeover.replayed_entries == 4
+
+
+# --- the cursor -------------------------------------------------------------------------------------------------------
+
+
+def cursor_ledgers(world: World) -> list[LedgerId]:
+    record = world.cursor[0]
+    assert record is not None
+    return [link.ledger_id for link in record.ledgers]
+
+
+def test_history_has_bases_and_deltas() -> None:
+    """The tests below damage several cursor ledgers; there must be some."""
+    world, _ = history()
+    assert len(cursor_ledgers(world)) == 3
+
+
+@pytest.mark.parametrize("damaged", [1, 2, 3])
+def test_unreadable_snapshot_falls_back(damaged: int) -> None:
+    """A snapshot is worth only time: the base before it and a longer replay give the same state."""
+    world, _ = history()
+    for ledger_id in cursor_ledgers(world)[-damaged:]:
+        for copies in world.nodes.values():
+            copies[ledger_id][0] = copies[ledger_id][0][:HEADER_BYTES] + b"\0" * 8
+    owner = Owner(world, "o2").take_over(Served)
+    world.unreadable.clear()
+    served(owner)
+    assert state_of(owner) == truth(world)
+
+
+def test_unreadable_entry_of_a_snapshot_falls_back() -> None:
+    """The same when no member can give the entry at all."""
+    world, _ = history()
+    world.unreadable.add((cursor_ledgers(world)[-1], 0))
+    owner = Owner(world, "o2").take_over()
+    served(owner)
+    assert state_of(owner) == truth(world)
+
+
+def test_damaged_delta_leaves_the_base() -> None:
+    """What was complete before the damage counts; nothing of it is read twice."""
+    world, _ = history()
+    ledger_id = cursor_ledgers(world)[-1]
+    last = max(world.entries_of(ledger_id))
+    world.unreadable.add((ledger_id, last))
+    owner = Owner(world, "o2").take_over()
+    served(owner)
+    assert state_of(owner) == truth(world)
+
+
+def test_cursor_ledger_without_a_record_costs_only_time() -> None:
+    """It cannot be recovered; the one before it can be read."""
+    world, _ = history()
+    del world.ledgers[cursor_ledgers(world)[-1]]
+    owner = Owner(world, "o2").take_over()
+    served(owner)
+    assert not owner.news(RecoveryFailed)
+    assert state_of(owner) == truth(world)
+
+
+def test_bases_that_could_not_be_read_bound_no_trim() -> None:
+    """The next damage would fall back on a snapshot that is none, with the log before it gone."""
+    world, _ = history()
+    newest = cursor_ledgers(world)[-1]
+    for copies in world.nodes.values():
+        copies[newest].pop(0)
+    owner = Owner(world, "o2").take_over()
+    assert owner.core.serving is not None
+    assert newest not in owner.core.serving.cursor.bases
+
+
+def test_nothing_to_take_over() -> None:
+    """A new topic has no ledger and no cursor."""
+    world = World()
+    owner = Owner(world, "o1").take_over()
+    (effect,) = owner.news(Served)
+    assert effect.log_end == BEFORE_ALL
+    assert world.ledgers[LedgerId(1)][0].state is LedgerState.OPEN

@@ -1,0 +1,257 @@
+"""One topic from its assignment to its end: who is answered when, and what a deposed owner still says."""
+
+from dataclasses import replace
+
+import pytest
+
+from oncelog.core.dedup_cursor import SnapshotTaken
+from oncelog.core.errors import NotOwner
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
+from oncelog.core.ledger_chain import EntriesAnswered, SendAdds
+from oncelog.core.ledger_metadata import LedgerState
+from oncelog.core.opening import Granted
+from oncelog.core.outcome import Part, PartKind
+from oncelog.core.ownership import ReadTopicRecord, WriteTopicRecord
+from oncelog.core.serving import DeleteLedgers, TopicClosed
+from oncelog.core.storage_answers import AppendStatus
+from oncelog.core.takeover import Marked
+from oncelog.core.topic import (
+    DrainWanted,
+    HigherEpochSeen,
+    JudgingSwitched,
+    Phase,
+    Served,
+    StartTimer,
+    TimerFired,
+    TopicAssigned,
+    TopicDeposed,
+    TrimWanted,
+)
+from oncelog.core.topic_record import decode_cursor, decode_topic, encode_cursor, encode_topic
+from tests.core.builders import A, B, C, plain, received
+from tests.core.test_takeover import OFTEN, history, state_of
+from tests.core.topic_world import SETTINGS, Owner, World
+
+
+def serving() -> tuple[World, Owner]:
+    world = World()
+    return world, Owner(world, "o1").take_over()
+
+
+def stored(entry_id: int, count: int, *, ledger_id: int = 1, offset: int = 0) -> tuple[Part, ...]:
+    return (Part(PartKind.STORED, count, Position(LedgerId(ledger_id), EntryId(entry_id)), offset),)
+
+
+# --- the beginning ----------------------------------------------------------------------------------------------------
+
+
+def test_opening_before_serving_waits() -> None:
+    """Whoever asks during the takeover is answered by its end, in order of asking."""
+    world = World()
+    owner = Owner(world, "o1")
+    first = owner.ask("p")
+    owner.take_over(WriteTopicRecord)
+    second = owner.ask("q", WriteTopicRecord)
+    assert owner.answers == {}
+    owner.run()
+    assert [type(owner.answers[call]) for call in (first, second)] == [Granted, Granted]
+
+
+def test_record_that_names_another_ends_it() -> None:
+    """Being told is no proof; those who wait are sent on."""
+    world = World()
+    owner = Owner(world, "o1")
+    call = owner.ask("p")
+    world.place(Incarnation("o2"))
+    owner.handle(TopicAssigned())
+    owner.run()
+    assert owner.core.phase is Phase.DEPOSED
+    assert isinstance(owner.answers[call], NotOwner)
+
+
+def test_one_tick_timer_whatever_happens() -> None:
+    """A timer more with each takeover would multiply the ticks."""
+    _, owner = serving()
+    owner.handle(HigherEpochSeen())
+    owner.run()
+    owner.handle(HigherEpochSeen())
+    owner.run()
+    assert len(owner.news(Served)) == 3
+    assert owner.news(StartTimer) == [StartTimer("tick", SETTINGS.tick_ms)]
+    owner.tick()
+    assert len(owner.news(StartTimer)) == 2
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def test_batch_is_answered_when_durable() -> None:
+    """With one member's answer nothing is said; with the second one the position."""
+    _, owner = serving()
+    granted = owner.open()
+    owner.send(granted.session, received(1, [0, 1]))
+    (send,) = [effect for effect in owner.queue if isinstance(effect, SendAdds)]
+    ids = [add.entry_id for add in send.adds]
+    owner.handle(EntriesAnswered(send.ledger_id, A, ids, AppendStatus.OK))
+    assert owner.batches == []
+    owner.handle(EntriesAnswered(send.ledger_id, C, ids, AppendStatus.OK))
+    assert owner.result(1) == stored(1, 2)
+
+
+def test_answers_come_before_the_end_of_their_session() -> None:
+    """After EndSession nobody listens: the answer to the batch that was refused would be lost."""
+    _, owner = serving()
+    granted = owner.open()
+    owner.send(granted.session, received(1, [0, 2]))
+    owner.run()
+    owner.said.clear()
+    owner.send(granted.session, received(2, [0]), received(3, [1]))
+    owner.run()
+    kinds = [type(effect).__name__ for effect in owner.said]
+    assert kinds.count("AnswerBatches") == 2
+    assert kinds.index("EndSession") > max(i for i, kind in enumerate(kinds) if kind == "AnswerBatches")
+
+
+# --- the switch, trims ------------------------------------------------------------------------------------------------
+
+
+def test_dedup_off_and_on_forgets_nothing() -> None:
+    """Off skips only the judging: on again, what was stored before and meanwhile is known."""
+    _, owner = serving()
+    granted = owner.open()
+    owner.send(granted.session, received(1, [0, 1]))
+    owner.run()
+    owner.handle(JudgingSwitched(on=False))
+    owner.send(granted.session, received(2, [0, 1]), received(3, [2, 3]))
+    owner.run()
+    assert (owner.result(2), owner.result(3)) == (stored(2, 2), stored(3, 2))
+    owner.handle(JudgingSwitched(on=True))
+    owner.send(granted.session, received(4, [0, 1]), received(5, [2, 3]))
+    owner.run()
+    assert owner.result(4) == (Part(PartKind.DUPLICATE, 2, Position(LedgerId(1), EntryId(1)), 0),)
+    assert owner.result(5) == (Part(PartKind.DUPLICATE, 2, Position(LedgerId(1), EntryId(3)), 0),)
+
+
+def test_trim_stops_at_the_oldest_snapshot_that_is_kept() -> None:
+    """Falling back to it would leave a hole in the replay."""
+    world = World()
+    owner = Owner(world, "o1", replace(OFTEN, ledger_entries_max=4)).take_over()
+    granted = owner.open()
+    everything = Position(LedgerId(10**6), EntryId(0))
+    owner.handle(TrimWanted(everything))
+    assert owner.run().news(DeleteLedgers) == []
+    for i in range(120):
+        owner.now_ms += 1
+        owner.send(granted.session, received(i, [i]))
+        owner.run()
+        owner.handle(TrimWanted(everything))
+        owner.run()
+        serving = owner.core.serving
+        assert serving is not None
+        bound = serving.cursor.trim_bound()
+        assert bound is None or world.record.ledgers[0].ledger_id <= bound.ledger_id
+    trimmed = [i for effect in owner.news(DeleteLedgers) for i in effect.ledger_ids]
+    assert len(trimmed) == len(set(trimmed)) > 4
+    assert world.record.ledgers[0].ledger_id > 4
+    assert set(world.ledgers) >= {link.ledger_id for link in world.record.ledgers}
+    again = Owner(world, "o2").take_over()
+    assert again.open().last_sequence_id == 119
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+def test_drain_closes_both_ledgers_with_a_last_snapshot() -> None:
+    """The next owner recovers nothing and replays nothing."""
+    world, owner = history()
+    owner.handle(DrainWanted())
+    call = owner.ask("late", SendAdds)
+    owner.run()
+    assert owner.core.phase is Phase.CLOSED
+    assert len(owner.news(TopicClosed)) == 1
+    assert owner.news(TopicDeposed) == []
+    assert isinstance(owner.answers[call], NotOwner)
+    assert {metadata.state for metadata, _ in world.ledgers.values()} == {LedgerState.CLOSED}
+    last = owner.news(SnapshotTaken)[-1]
+    folded = world.folded()
+    assert last.position == folded.position
+    second = Owner(world, "o2").take_over()
+    assert state_of(second) == (plain(folded), folded.position, folded.next_index)
+    assert second.news(Marked)[-1] == Marked("D", 0)
+
+
+def test_drain_answers_what_is_in_flight() -> None:
+    """A planned end gives nothing up."""
+    _, owner = serving()
+    granted = owner.open()
+    owner.send(granted.session, received(1, [0]))
+    owner.handle(DrainWanted())
+    owner.run()
+    assert owner.result(1) == stored(1, 1)
+    assert owner.core.phase is Phase.CLOSED
+
+
+def test_opening_during_the_drain_is_sent_on() -> None:
+    """It comes when the log is closed and the last snapshot is not written yet."""
+    world, owner = history()
+    owner.handle(DrainWanted())
+    while world.ledgers[world.record.ledgers[-1].ledger_id][0].state is LedgerState.OPEN:
+        owner.step()
+    call = owner.ask("late")
+    assert isinstance(owner.answers[call], NotOwner)
+    assert owner.core.phase is Phase.CLOSED
+
+
+def test_drain_outlives_a_suspicion() -> None:
+    """Still the owner by its record, it does not begin to serve again."""
+    world, owner = serving()
+    granted = owner.open()
+    world.silent = {A, B, C}
+    owner.send(granted.session, received(1, [0]))
+    owner.handle(DrainWanted())
+    owner.handle(HigherEpochSeen())
+    owner.run()
+    assert owner.core.phase is Phase.CLOSED
+    assert len(owner.news(TopicClosed)) == 1
+
+
+@pytest.mark.parametrize("hold", [ReadTopicRecord, WriteTopicRecord])
+def test_drain_before_serving_ends_at_once(hold: type) -> None:
+    """There is nothing to close; who waits is sent on."""
+    world = World()
+    owner = Owner(world, "o1").take_over(hold)
+    call = owner.ask("p", hold)
+    owner.handle(DrainWanted())
+    assert owner.core.phase is Phase.CLOSED
+    assert isinstance(owner.answers[call], NotOwner)
+
+
+def test_nothing_moves_a_topic_that_is_over() -> None:
+    """DEPOSED is for good at this epoch."""
+    world, owner = serving()
+    world.place(Incarnation("o2"))
+    owner.handle(HigherEpochSeen())
+    owner.run()
+    for event in (TopicAssigned(), TimerFired("tick"), TimerFired("retry"), DrainWanted()):
+        assert owner.handle(event) == []
+
+
+def test_session_numbers_go_up_over_takeovers() -> None:
+    """An answer for a session of an earlier stretch must meet nobody."""
+    _, owner = serving()
+    first = owner.open()
+    owner.handle(HigherEpochSeen())
+    owner.run()
+    assert owner.open().session > first.session
+
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+
+def test_records_survive_their_bytes() -> None:
+    """What an owner wrote, the next one reads."""
+    world, _ = history()
+    cursor, _ = world.cursor
+    assert cursor is not None
+    assert decode_cursor(encode_cursor(cursor)) == cursor
+    assert decode_topic(encode_topic(world.record)) == world.record

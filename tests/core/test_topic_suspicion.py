@@ -1,0 +1,219 @@
+"""A topic whose owner may be deposed, or whose write failed: what it still says, and what it never does."""
+
+from oncelog.core.errors import NotOwner, ProducerBusy, SessionEnded
+from oncelog.core.ids import BEFORE_ALL, EntryId, Incarnation, LedgerId, OwnerEpoch, Position, ProducerId
+from oncelog.core.ledger_chain import Chain, LedgerCloseAnswered
+from oncelog.core.opening import Granted, OnConflict
+from oncelog.core.openings import AllocateProducerId
+from oncelog.core.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
+from oncelog.core.sessions import EndSession
+from oncelog.core.store_status import WriteStatus
+from oncelog.core.topic import (
+    EntryIdsRead,
+    HigherEpochSeen,
+    Phase,
+    ProducerIdAllocated,
+    TopicDeposed,
+    TrimWanted,
+)
+from tests.core.builders import A, B, parts, received
+from tests.core.test_takeover import state_of, truth
+from tests.core.test_topic import serving, stored
+from tests.core.topic_world import Owner, World
+
+# --- deposed ----------------------------------------------------------------------------------------------------------
+
+
+def test_deposed_owner_answers_not_owner() -> None:
+    """Once it knows, it says nothing else."""
+    world, owner = serving()
+    granted = owner.open()
+    world.place(Incarnation("o2"))
+    owner.handle(HigherEpochSeen())
+    owner.run()
+    assert owner.core.phase is Phase.DEPOSED
+    (end,) = owner.news(EndSession)
+    assert (end.session, type(end.error)) == (granted.session, NotOwner)
+    assert isinstance(owner.answers[owner.ask("p")], NotOwner)
+    assert len(owner.news(TopicDeposed)) == 1
+
+
+def test_fenced_owner_reads_its_record_and_opens_no_ledger() -> None:
+    """FENCED is never answered by rolling: O1, fenced, would roll for ever before a slow O2 reaches E."""
+    world, owner = serving()
+    granted = owner.open()
+    second = Owner(world, "o2").take_over()
+    owner.send(granted.session, received(1, [0]))
+    owner.run()
+    assert owner.core.phase is Phase.DEPOSED
+    assert owner.batches == []
+    assert [link.ledger_id for link in world.record.ledgers] == [LedgerId(1), LedgerId(2)]
+    assert second.core.phase is Phase.SERVING
+
+
+def test_slow_taker_takes_the_ledger_rolled_meanwhile() -> None:
+    """O2 reads the record, O1 rolls and acks in the new ledger: the placement comes after, and O2 reads what is."""
+    world, owner = serving()
+    granted = owner.open()
+    world.silent = {A, B}
+    owner.send(granted.session, received(1, [0]))
+    owner.run()
+    world.silent = set()
+    owner.tick(6000).run()
+    granted = owner.open()
+    owner.send(granted.session, received(2, [0], generation=2))
+    owner.run()
+    assert owner.result(2) == stored(1, 1, ledger_id=2)
+    second = Owner(world, "o2").take_over()
+    assert state_of(second) == truth(world)
+    assert second.open().last_sequence_id == 0
+
+
+def test_refusal_waits_for_the_record() -> None:
+    """An owner that does not know that it is deposed says ProducerBusy for ever."""
+    world, owner = serving()
+    owner.open()
+    call = owner.ask("p", ReadTopicRecord, on_conflict=OnConflict.REFUSE)
+    assert call not in owner.answers
+    world.place(Incarnation("o2"))
+    owner.run()
+    assert isinstance(owner.answers[call], NotOwner)
+
+
+def test_refusal_is_said_when_the_record_names_me() -> None:
+    """The same, still the owner."""
+    _, owner = serving()
+    owner.open()
+    call = owner.ask("p", on_conflict=OnConflict.REFUSE)
+    assert isinstance(owner.answers[call], ProducerBusy)
+
+
+def test_read_begun_before_the_question_is_no_proof() -> None:
+    """The record was read for one; another's refusal, asked for meanwhile, waits for the next read."""
+    world, owner = serving()
+    owner.open()
+    first = owner.ask("p", ReadTopicRecord, on_conflict=OnConflict.REFUSE)
+    second = owner.ask("p", ReadTopicRecord, on_conflict=OnConflict.REFUSE)
+    owner.queue.remove(ReadTopicRecord(world.record.topic_id))
+
+    owner.handle(TopicRecordRead(*world.topic))
+    assert isinstance(owner.answers[first], ProducerBusy)
+    assert second not in owner.answers
+    world.place(Incarnation("o2"))
+    owner.run()
+    assert isinstance(owner.answers[second], NotOwner)
+
+
+def test_higher_epoch_shown_by_an_opening_is_looked_into() -> None:
+    """A client that has seen a newer owner is no client of this one."""
+    _, owner = serving()
+    call = owner.ask("p", ReadTopicRecord, owner_epoch_seen=OwnerEpoch(9))
+    assert call not in owner.answers
+    owner.run()
+    assert isinstance(owner.answers[call], Granted)
+
+
+# --- suspicion --------------------------------------------------------------------------------------------------------
+
+
+def test_false_suspicion_begins_again_at_b() -> None:
+    """Nothing is taken for granted: fence, recover, replay, and a new ledger; clients resend."""
+    world, owner = serving()
+    granted = owner.open()
+    owner.send(granted.session, received(1, [0]))
+    owner.run()
+    owner.handle(HigherEpochSeen())
+    owner.run()
+    assert owner.core.phase is Phase.SERVING
+    assert [link.ledger_id for link in world.record.ledgers] == [LedgerId(1), LedgerId(2)]
+    (end,) = owner.news(EndSession)
+    assert isinstance(end.error, SessionEnded)
+    again = owner.open(None, resume=granted.instance)
+    assert again.session > granted.session
+    assert (again.last_sequence_id, again.final) == (0, False)
+
+
+def test_late_completions_of_what_was_served_are_nothing_to_a_takeover() -> None:
+    """An id, an entry's ids, a close: all of them were asked for before the suspicion."""
+    _, owner = serving()
+    owner.ask("p", AllocateProducerId)
+    owner.handle(HigherEpochSeen())
+    while owner.core.takeover is None:
+        owner.step(AllocateProducerId)
+    header, deltas = parts([0, 2])
+    for event in (
+        ProducerIdAllocated(1, ProducerId(7)),
+        EntryIdsRead(Position(LedgerId(1), EntryId(0)), header, deltas),
+        LedgerCloseAnswered(Chain.LOG, LedgerId(1), WriteStatus.OK),
+        TrimWanted(BEFORE_ALL),
+    ):
+        assert owner.handle(event) == []
+    owner.run()
+    assert owner.core.phase is Phase.SERVING
+
+
+def test_write_of_the_record_with_a_lost_reply_starts_again() -> None:
+    """It was applied or not: the record says which, and the takeover begins with what it says."""
+    for applied in (True, False):
+        world = World()
+        owner = Owner(world, "o1").take_over(WriteTopicRecord)
+        (write,) = [effect for effect in owner.queue if isinstance(effect, WriteTopicRecord)]
+        owner.queue.remove(write)
+        if applied:
+            world.topic = (write.record, write.version + 1)
+
+        owner.handle(TopicRecordWritten(WriteStatus.UNKNOWN, -1))
+        owner.run()
+        assert owner.core.phase is Phase.SERVING
+        assert len(world.record.ledgers) == 1 + applied
+
+
+# --- the failure of a write -------------------------------------------------------------------------------------------
+
+
+def test_failed_write_ends_every_session_and_rolls_everything_back() -> None:
+    """6 in flight, then the write fails: 7 must not be taken above a mark that never was."""
+    world, owner = serving()
+    one, two = owner.open("p"), owner.open("q")
+    owner.send(one.session, received(1, [5]))
+    owner.run()
+    world.silent = {A, B}
+    owner.send(one.session, received(2, [6]))
+    call = owner.ask("new")
+    owner.run()
+    resumed = owner.open(None, resume=one.instance)
+    owner.send(resumed.session, received(3, [6]), received(4, [7]))
+    owner.run()
+    assert [answer.request for answer in owner.batches] == [1]
+    owner.tick(6000)
+    world.silent = set()
+    owner.run()
+    ends = {effect.session for effect in owner.news(EndSession)}
+    assert ends == {one.session, two.session, resumed.session}
+    assert isinstance(owner.answers[call], SessionEnded)
+    assert world.ledgers[LedgerId(1)][0].end == 2
+    assert state_of(owner) == truth(world)
+    table = owner.core.serving.log.table if owner.core.serving else None
+    assert table is not None
+    assert table.producer_id_of("new") is None
+    again = owner.open(None, resume=one.instance)
+    owner.send(again.session, received(5, [6]), received(6, [7]))
+    owner.run()
+    assert owner.result(5) == stored(0, 1, ledger_id=2)
+    assert owner.result(6) == stored(1, 1, ledger_id=2)
+
+
+def test_close_that_finds_another_state_stops_the_owner() -> None:
+    """A foreign hand was on the ledger: the record decides, and no other ledger is opened before."""
+    world, owner = serving()
+    granted = owner.open()
+    world.silent = {A, B}
+    owner.send(granted.session, received(1, [0]))
+    owner.run()
+    owner.tick(6000)
+    metadata, version = world.ledgers[LedgerId(1)]
+    world.ledgers[LedgerId(1)] = (metadata.in_recovery(), version + 1)
+    world.place(Incarnation("o2"))
+    owner.run()
+    assert owner.core.phase is Phase.DEPOSED
+    assert len(world.record.ledgers) == 1

@@ -1,0 +1,299 @@
+"""One topic and everything around it, all of it correct: records, counters, storage nodes, owners one after the other.
+
+Effects wait in their owner's queue until they are performed, in order or held back by type; so a test can stop any
+owner after any step, and let another begin.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TypeVar
+
+from oncelog.core.batch import deltas_of, peek_batch
+from oncelog.core.dedup_state import DedupState
+from oncelog.core.entry import body_of, peek_header
+from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, ProducerId, SessionNumber
+from oncelog.core.ledger_chain import (
+    ClaimLedgerId,
+    CloseLedger,
+    CreateLedger,
+    EntriesAnswered,
+    LedgerCloseAnswered,
+    LedgerCreated,
+    LedgerIdClaimed,
+    SendAdds,
+    StorageNodesSeen,
+)
+from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
+from oncelog.core.ledger_recovery import (
+    FenceMember,
+    LedgerRead,
+    LedgerWritten,
+    MemberFenced,
+    ReadLedger,
+    RecoveryAdd,
+    RecoveryAdded,
+    RecoveryRead,
+    RecoveryReadAnswered,
+    WriteLedger,
+)
+from oncelog.core.opening import Granted, ProducerOpening
+from oncelog.core.openings import AllocateProducerId, AnswerOpen
+from oncelog.core.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
+from oncelog.core.serving import DeleteLedgers, TopicSettings
+from oncelog.core.sessions import AnswerBatches, BatchAnswer, ReadEntryIds
+from oncelog.core.storage_answers import AppendStatus
+from oncelog.core.store_status import WriteStatus
+from oncelog.core.takeover import (
+    CursorRecordRead,
+    CursorRecordWritten,
+    EntriesRead,
+    EntryUnreadable,
+    ReadCursorRecord,
+    ReadEntries,
+    WriteCursorRecord,
+)
+from oncelog.core.topic import (
+    BatchesReceived,
+    EntryIdsRead,
+    ProducerIdAllocated,
+    StartTimer,
+    TimerFired,
+    Topic,
+    TopicAssigned,
+    TopicEffect,
+    TopicEvent,
+)
+from oncelog.core.topic_log import ReceivedBatch
+from oncelog.core.topic_record import CursorRecord, TopicRecord
+from tests.core.builders import TOPIC, A, B, C, checksum, fold
+
+SETTINGS = TopicSettings()
+Kind = TypeVar("Kind")
+
+
+@dataclass
+class World:
+    """The truth outside of the owners."""
+
+    topic: tuple[TopicRecord, int] = (TopicRecord(TOPIC, "public/default/t"), 0)
+    cursor: tuple[CursorRecord | None, int] = (None, -1)
+    ledgers: dict[LedgerId, tuple[LedgerMetadata, int]] = field(default_factory=dict)
+    nodes: dict[Incarnation, dict[LedgerId, dict[int, bytes]]] = field(default_factory=lambda: {A: {}, B: {}, C: {}})
+    fenced: set[tuple[Incarnation, LedgerId]] = field(default_factory=set)
+    #: members that answer no adds
+    silent: set[Incarnation] = field(default_factory=set)
+    #: entries that nobody can read any more
+    unreadable: set[tuple[LedgerId, int]] = field(default_factory=set)
+    ledger_ids: Iterator[int] = field(default_factory=lambda: count(1))
+    producer_ids: Iterator[int] = field(default_factory=lambda: count(1))
+
+    @property
+    def record(self) -> TopicRecord:
+        return self.topic[0]
+
+    def place(self, owner: Incarnation) -> None:
+        """Mark A."""
+        record, version = self.topic
+        self.topic = (record.placed_on(owner), version + 1)
+
+    def entries_of(self, ledger_id: LedgerId) -> dict[int, bytes]:
+        """Every entry of a ledger that some node holds."""
+        held: dict[int, bytes] = {}
+        for copies in self.nodes.values():
+            held.update(copies.get(ledger_id, {}))
+        return held
+
+    def folded(self) -> DedupState:
+        """The fold of the whole log up to the ends of its ledgers, the last one's included when it is CLOSED."""
+        state = DedupState()
+        for link in self.record.ledgers:
+            metadata, _ = self.ledgers[link.ledger_id]
+            held = self.entries_of(link.ledger_id)
+            end = metadata.end if metadata.state is LedgerState.CLOSED else max(held, default=-1)
+            fold(((peek_header(held[i]), held[i]) for i in range(end + 1)), into=state)
+        return state
+
+
+class Owner:
+    """One process that may own the topic."""
+
+    def __init__(self, world: World, me: str, settings: TopicSettings = SETTINGS) -> None:
+        self.world = world
+        self.now_ms = 0
+        self.core = Topic(
+            TOPIC, Incarnation(me), settings, checksum,
+            first_session=SessionNumber(1), nodes=StorageNodesSeen((A, B, C)),
+        )  # fmt: skip
+        self.queue: deque[TopicEffect] = deque()
+        #: everything that was ordered, and the news among it, in order
+        self.said: list[TopicEffect] = []
+        self.answers: dict[int, object] = {}
+        self.batches: list[BatchAnswer] = []
+        self._calls = count(1)
+
+    # --- what tests do ------------------------------------------------------------------------------------------------
+
+    def handle(self, event: TopicEvent) -> list[TopicEffect]:
+        effects = self.core.handle(event, now_ms=self.now_ms)
+        self.core.check_invariants()
+        self.queue += effects
+        self.said += effects
+        for effect in effects:
+            if isinstance(effect, AnswerOpen):
+                self.answers[effect.call] = effect.result
+            elif isinstance(effect, AnswerBatches):
+                self.batches += effect.answers
+        return effects
+
+    def step(self, *hold: type) -> bool:
+        """Perform the first effect that is not held back; whether there was one."""
+        for i, effect in enumerate(self.queue):
+            if not isinstance(effect, hold):
+                del self.queue[i]
+                for event in self._perform(effect):
+                    self.handle(event)
+                return True
+        return False
+
+    def run(self, *hold: type) -> "Owner":
+        """Perform everything but the effects held back, which stay in the queue."""
+        while self.step(*hold):
+            pass
+        return self
+
+    def take_over(self, *hold: type) -> "Owner":
+        self.world.place(self.core.ownership.me)
+        self.handle(TopicAssigned())
+        return self.run(*hold)
+
+    def ask(self, name: str | None, *hold: type, **fields: object) -> int:
+        """Ask for a session; returns the call."""
+        call = next(self._calls)
+        self.handle(ProducerOpening(call, name, **fields))  # type: ignore[arg-type]
+        self.run(*hold)
+        return call
+
+    def open(self, name: str | None = "p", **fields: object) -> Granted:
+        granted = self.answers[self.ask(name, **fields)]
+        assert isinstance(granted, Granted), granted
+        return granted
+
+    def send(self, session: SessionNumber, *batches: ReceivedBatch) -> None:
+        self.handle(BatchesReceived(session, list(batches)))
+
+    def tick(self, after_ms: int = 0) -> "Owner":
+        self.now_ms += after_ms
+        self.handle(TimerFired("tick"))
+        return self
+
+    def result(self, request: int) -> object:
+        (found,) = [answer.result for answer in self.batches if answer.request == request]
+        return found
+
+    def news(self, kind: type[Kind]) -> list[Kind]:
+        return [effect for effect in self.said if isinstance(effect, kind)]
+
+    # --- what the world does ------------------------------------------------------------------------------------------
+
+    def _perform(self, effect: TopicEffect) -> list[TopicEvent]:
+        world = self.world
+        match effect:
+            case ReadTopicRecord():
+                return [TopicRecordRead(*world.topic)]
+            case WriteTopicRecord():
+                status = self._compare(world.topic[1], effect.version)
+                if status is WriteStatus.OK:
+                    world.topic = (effect.record, effect.version + 1)
+                return [TopicRecordWritten(status, effect.version + 1)]
+            case ReadCursorRecord():
+                return [CursorRecordRead(*world.cursor)]
+            case WriteCursorRecord():
+                status = self._compare(world.cursor[1], effect.version)
+                if status is WriteStatus.OK:
+                    world.cursor = (effect.record, effect.version + 1)
+                return [CursorRecordWritten(status, effect.version + 1)]
+            case ClaimLedgerId():
+                return [LedgerIdClaimed(effect.chain, LedgerId(next(world.ledger_ids)))]
+            case AllocateProducerId():
+                return [ProducerIdAllocated(effect.call, ProducerId(next(world.producer_ids)))]
+            case CreateLedger():
+                world.ledgers[effect.metadata.ledger_id] = (effect.metadata, 0)
+                return [LedgerCreated(effect.chain, effect.metadata.ledger_id, WriteStatus.OK)]
+            case CloseLedger():
+                status = self._write_ledger(effect.metadata, effect.version)
+                return [LedgerCloseAnswered(effect.chain, effect.metadata.ledger_id, status)]
+            case ReadLedger():
+                return [LedgerRead(effect.ledger_id, *world.ledgers.get(effect.ledger_id, (None, -1)))]
+            case WriteLedger():
+                status = self._write_ledger(effect.metadata, effect.version)
+                return [LedgerWritten(effect.ledger_id, status, effect.version + 1)]
+            case DeleteLedgers():
+                for ledger_id in effect.ledger_ids:
+                    del world.ledgers[ledger_id]
+                return []
+            case StartTimer():
+                return []
+            case _:
+                return self._storage(effect)
+
+    @staticmethod
+    def _compare(found: int, expected: int) -> WriteStatus:
+        return WriteStatus.OK if found == expected else WriteStatus.CONFLICT
+
+    def _write_ledger(self, metadata: LedgerMetadata, version: int) -> WriteStatus:
+        status = self._compare(self.world.ledgers[metadata.ledger_id][1], version)
+        if status is WriteStatus.OK:
+            self.world.ledgers[metadata.ledger_id] = (metadata, version + 1)
+        return status
+
+    def _storage(self, effect: TopicEffect) -> list[TopicEvent]:
+        world = self.world
+        match effect:
+            case SendAdds():
+                return [event for member in effect.members for event in self._add(effect, member)]
+            case FenceMember():
+                world.fenced.add((effect.member, effect.ledger_id))
+                held = world.nodes[effect.member].get(effect.ledger_id, {})
+                lac = max((peek_header(data).last_add_confirmed for data in held.values()), default=NO_ENTRY)
+                return [MemberFenced(effect.ledger_id, effect.member, EntryId(max(held, default=-1)), lac)]
+            case RecoveryRead():
+                held = world.nodes[effect.member].get(effect.ledger_id, {})
+                ids = [EntryId(i) for i in range(effect.first, effect.first + effect.count)]
+                found = {i: held[i] for i in ids if i in held}
+                missing = frozenset(i for i in ids if i not in held)
+                return [RecoveryReadAnswered(effect.ledger_id, effect.member, effect.first, found, missing)]
+            case RecoveryAdd():
+                world.nodes[effect.member].setdefault(effect.ledger_id, {}).update(effect.entries)
+                ids = [entry_id for entry_id, _ in effect.entries]
+                return [RecoveryAdded(effect.ledger_id, effect.member, tuple(ids), ok=True)]
+            case ReadEntries():
+                return self._read(effect)
+            case ReadEntryIds(position):
+                body = body_of(world.entries_of(position.ledger_id)[position.entry_id])
+                header = peek_batch(body)
+                return [EntryIdsRead(position, header, bytes(deltas_of(header, body)))]
+            case _:
+                return []
+
+    def _add(self, effect: SendAdds, member: Incarnation) -> list[TopicEvent]:
+        if member in self.world.silent:
+            return []
+        ids = [add.entry_id for add in effect.adds]
+        if (member, effect.ledger_id) in self.world.fenced:
+            return [EntriesAnswered(effect.ledger_id, member, ids, AppendStatus.FENCED)]
+        held = self.world.nodes[member].setdefault(effect.ledger_id, {})
+        held.update({add.entry_id: b"".join(map(bytes, add.parts)) for add in effect.adds})
+        return [EntriesAnswered(effect.ledger_id, member, ids, AppendStatus.OK)]
+
+    def _read(self, effect: ReadEntries) -> list[TopicEvent]:
+        """One entry at a time, so that a takeover can be stopped between any two."""
+        ledger_id = effect.metadata.ledger_id
+        events: list[TopicEvent] = []
+        held = self.world.entries_of(ledger_id)
+        for i in range(effect.first, effect.last + 1):
+            if (ledger_id, i) in self.world.unreadable or i not in held:
+                return [*events, EntryUnreadable(ledger_id, EntryId(i), "nobody holds it")]
+            events.append(EntriesRead(ledger_id, [(EntryId(i), held[i])]))
+        return events
