@@ -80,6 +80,8 @@ class TopicRunner:
         self.progress = TopicProgress(self.core)
         self._finished = finished
         self._follows_policies = False
+        #: when the event being handled was taken, ns
+        self.event_ns = 0
 
     # --- what others ask
     # -------------------------------------------------------------------------------------------------
@@ -122,7 +124,8 @@ class TopicRunner:
             return
         try:
             while queue:
-                for effect in self.core.handle(queue[0], now_ms=time.time_ns() // 1_000_000):
+                self.event_ns = time.time_ns()
+                for effect in self.core.handle(queue[0], now_ms=self.event_ns // 1_000_000):
                     self._perform(effect)
                 queue.popleft()
         except BaseException:
@@ -219,7 +222,7 @@ class TopicRunner:
     # -----------------------------------------------------------------------------------------
 
     async def _read_ids(self, position: Position) -> None:
-        """The ids of a stored batch, from the cache or a node. Trimmed: told so. Unreadable: its session waits, loudly."""
+        """The ids of a stored batch; None where it was trimmed. Unreadable: its session waits, loudly."""
         parts = self.cache.get(*position)
         if parts is not None:
             body = parts[1]
