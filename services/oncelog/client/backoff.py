@@ -1,10 +1,14 @@
-"""Pauses between tries: none before the first, then from 20 ms growing by half to 1 s, each drawn from its half up."""
+"""Trying again: at once the first time, then after 20 ms growing by half to 1 s, each pause drawn from its half up."""
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
+from oncelog.core.errors import DeadlineExceeded, OncelogError
 from oncelog.core.session_opening import RETRY_GROWTH, RETRY_MS_MAX, RETRY_MS_MIN
 
+ResultT = TypeVar("ResultT")
 #: Failures further apart than this have nothing to do with each other.
 _QUIET_S = 5.0
 
@@ -25,3 +29,24 @@ class Backoff:
             pause_ms = min(RETRY_MS_MAX, RETRY_MS_MIN * RETRY_GROWTH ** min(failures - 1, 20))
             await asyncio.sleep(random.uniform(0.5, 1.0) * pause_ms / 1000)
         self._last_failure_s = asyncio.get_running_loop().time()
+
+
+async def persist(ask: Callable[[bool], Awaitable[ResultT]], *, timeout_ms: int | None, what: str) -> ResultT:
+    """What `ask` returns, however often it takes; it is told whether it was asked before.
+
+    Raises its fatal error, or DeadlineExceeded with the last retriable one.
+    """
+    backoff = Backoff()
+    trouble: BaseException | None = None
+    try:
+        async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+            while True:
+                try:
+                    return await ask(trouble is not None)
+                except OncelogError as error:
+                    if not error.retriable:
+                        raise
+                    trouble = error
+                await backoff.pause()
+    except TimeoutError as error:
+        raise DeadlineExceeded(f"{what}: no answer in time: {trouble or error}") from trouble

@@ -76,6 +76,8 @@ class AsyncProducer:
         StaleSequence, DeadlineExceeded, or why the producer is over. Cancelling takes nothing back: the message may be
         stored.
         """
+        if type(value) is not bytes:
+            value = _plain(value, field="value")
         if self._turn.locked() or not self._sender.has_room(len(value)):
             async with self._turn:
                 await self._sender.room(len(value))
@@ -97,6 +99,8 @@ class AsyncProducer:
         Raises TooManyRequests at once when pending_bytes_max is reached or others wait for room, and at once what
         `send` raises for wrong arguments.
         """
+        if type(value) is not bytes:
+            value = _plain(value, field="value")
         if self._turn.locked() or not self._sender.has_room(len(value)):
             limit = self._sender.options.pending_bytes_max
             raise errors.TooManyRequests(
@@ -106,7 +110,7 @@ class AsyncProducer:
 
     def _begin(
         self,
-        value: Buffer,
+        value: bytes,
         sequence_id: int | None,
         key: Key | None,
         event_time_ms: int | None,
@@ -115,8 +119,6 @@ class AsyncProducer:
         core = self._core
         if core.error is not None:
             raise core.error
-        if type(value) is not bytes:
-            value = _plain(value, field="value")
         if len(value) > core.message_bytes_max:
             limit = core.message_bytes_max
             raise errors.MessageTooLarge(f"a message of {len(value)} bytes is over {limit}", field="value", limit=limit)

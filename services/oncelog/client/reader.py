@@ -6,11 +6,11 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self
 
-from oncelog.client.backoff import Backoff
+from oncelog.client.backoff import persist
 from oncelog.client.messages import Message, MessageBatch
 from oncelog.client.network import Network
 from oncelog.client.read_stream import ReadStream
-from oncelog.core.errors import DeadlineExceeded, InvalidArgument, OncelogError, ReaderClosed
+from oncelog.core.errors import DeadlineExceeded, InvalidArgument, ReaderClosed
 from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.message_id import EARLIEST, LATEST, NO_PARTITION, MessageId
 from oncelog.core.names import TopicName
@@ -27,29 +27,19 @@ async def last_message_id(network: Network, topic: TopicName, *, timeout_ms: int
 
     Raises DeadlineExceeded with the last retriable reason, or the fatal error.
     """
-    backoff = Backoff()
-    trouble: BaseException | None = None
-    partition = NO_PARTITION if topic.partition is None else topic.partition
-    try:
-        async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-            while True:
-                try:
-                    route = await network.route(topic, fresh=trouble is not None)
-                    request = LastMessageRequest(topic=str(topic), topic_id=route.topic_id)
-                    async with network.channel(route.address) as channel:
-                        answer = await channel.call(LAST_MESSAGE, request, timeout_ms=_CALL_TIMEOUT_MS)
-                except OncelogError as error:
-                    if not error.retriable:
-                        raise
-                    trouble = error
-                    await backoff.pause()
-                    continue
-                if not answer.present:
-                    return None
-                ledger_id, entry_id = LedgerId(answer.ledger_id), EntryId(answer.entry_id)
-                return MessageId(route.topic_id, partition, ledger_id, entry_id, answer.batch_index)
-    except TimeoutError as error:
-        raise DeadlineExceeded(f"the owner of {topic} did not answer in time: {trouble or error}") from trouble
+
+    async def ask(again: bool) -> MessageId | None:
+        route = await network.route(topic, fresh=again)
+        request = LastMessageRequest(topic=str(topic), topic_id=route.topic_id)
+        async with network.channel(route.address) as channel:
+            answer = await channel.call(LAST_MESSAGE, request, timeout_ms=_CALL_TIMEOUT_MS)
+        if not answer.present:
+            return None
+        partition = NO_PARTITION if topic.partition is None else topic.partition
+        ledger_id, entry_id = LedgerId(answer.ledger_id), EntryId(answer.entry_id)
+        return MessageId(route.topic_id, partition, ledger_id, entry_id, answer.batch_index)
+
+    return await persist(ask, timeout_ms=timeout_ms, what=f"the last message of {topic}")
 
 
 class AsyncReader:
@@ -80,7 +70,7 @@ class AsyncReader:
             at = self._start_at(EARLIEST if last is None else last, inclusive=inclusive)
         else:
             at = self._start_at(start, inclusive=inclusive)
-            await self._check_topic(start)
+        await self._check_topic(start)
         self._stream = ReadStream(self._topic, at, self._network)
 
     def _start_at(self, start: MessageId, *, inclusive: bool) -> StartAt:
@@ -89,11 +79,16 @@ class AsyncReader:
             return StartEdge.EARLIEST
         return StartMessage(start.position, start.batch_index, inclusive)
 
-    async def _check_topic(self, start: MessageId) -> None:
-        """Hazard 3: a place in another topic, or in an earlier one of the same name, means nothing here."""
+    async def _check_topic(self, start: MessageId | datetime) -> None:
+        """The topic exists; a place in another one, or in an earlier one of its name, means nothing (hazard 3)."""
         partition = NO_PARTITION if self._topic.partition is None else self._topic.partition
-        route = await self._network.route(self._topic, fresh=False)
-        if start.topic_id and (start.topic_id != route.topic_id or start.partition != partition):
+        route = await persist(
+            lambda again: self._network.route(self._topic, fresh=again),
+            timeout_ms=self._timeout_ms,
+            what=f"the owner of {self._topic}",
+        )
+        place = (route.topic_id, partition)
+        if isinstance(start, MessageId) and start.topic_id and (start.topic_id, start.partition) != place:
             raise InvalidArgument(f"message id {start} is of another topic than {self.topic}", field="start")
 
     # --- reading ------------------------------------------------------------------------------------------------------

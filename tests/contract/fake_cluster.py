@@ -1,0 +1,311 @@
+"""A cluster in one process that the SDK cannot tell from a real one: real gRPC, real dedup, and a log that never fails.
+
+What it leaves out is what the SDK must not depend on: storage nodes, ZooKeeper, and time. Owners are servers that come
+and go; topics, with their log and marks, stay.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from oncelog.core.entry import EntryKind
+from oncelog.core.errors import (
+    ModeMismatch,
+    NotOwner,
+    OncelogError,
+    ProducerBusy,
+    ProducerExpired,
+    ProducerFenced,
+    ServiceUnavailable,
+    TopicNotFound,
+)
+from oncelog.core.ids import (
+    BEFORE_ALL,
+    OwnerEpoch,
+    ProducerId,
+    SessionNumber,
+    TopicId,
+)
+from oncelog.core.opening import OnConflict
+from oncelog.core.sessions import BatchAnswer
+from oncelog.rpc.metadata_codec import LOOKUP
+from oncelog.rpc.owner_codec import (
+    LAST_MESSAGE,
+    PUBLISH,
+    EndedSession,
+    OpenDenied,
+    OpenGranted,
+    OpenRequest,
+    PublishAnswers,
+    ReceivedPublish,
+)
+from oncelog.rpc.reader_codec import READ, ReadControl, ReaderFrame, StartAt
+from oncelog.rpc.server import Server, ServerStream
+from oncelog.wire.metadata_pb2 import LookupAnswer, LookupRequest
+from oncelog.wire.owner_pb2 import LastMessageAnswer, LastMessageRequest
+from tests.contract.fake_topic import FakeTopic, start_of
+
+MESSAGE_BYTES_MAX = 5 * 1024 * 1024
+
+
+class Permits:
+    """What a reader has granted and not got yet; news: more was granted, the log has grown, or the reader is gone."""
+
+    def __init__(self, left_bytes: int) -> None:
+        self.left_bytes = left_bytes
+        self.news = asyncio.Event()
+        self.gone = False
+
+    async def take(self, stream: ServerStream[ReadControl, ReaderFrame]) -> None:
+        try:
+            async for control in stream:
+                self.left_bytes += control.permit_bytes
+                self.news.set()
+        finally:
+            self.gone = True
+            self.news.set()
+
+
+class FakeOwner:
+    """One server process: sessions live and end with it."""
+
+    def __init__(self, cluster: "FakeCluster", epoch: int) -> None:
+        self.epoch = OwnerEpoch(epoch)
+        self.address = ""
+        self.server = Server()
+        self._cluster = cluster
+        self._sessions: dict[SessionNumber, tuple[FakeTopic, ProducerId, str]] = {}
+        self._streams: list[ServerStream[ReceivedPublish, PublishAnswers]] = []
+        self.server.stream(PUBLISH, self._publish)
+        self.server.stream(READ, self._read)
+        self.server.unary(LAST_MESSAGE, self._last_message)
+
+    async def start(self) -> None:
+        self.address = f"127.0.0.1:{await self.server.start()}"
+
+    async def kill(self) -> None:
+        await self.server.stop(grace_ms=0)
+
+    # --- publish ------------------------------------------------------------------------------------------------------
+
+    async def _publish(self, stream: ServerStream[ReceivedPublish, PublishAnswers]) -> None:
+        mine: list[SessionNumber] = []
+        try:
+            async for frame in stream:
+                self._cluster.seen.frames.append(len(frame.batches))
+                await self._cluster.knobs.gate.wait()
+                granted = [self._open(request) for request in frame.opens]
+                mine += [each.session for each in granted if isinstance(each, OpenGranted)]
+                answers, ended = self._take(frame)
+                ended += [EndedSession(number, None, self.epoch) for number in frame.closes]
+                for number in frame.closes:
+                    self._sessions.pop(number, None)
+                    self._cluster.seen.closed_sessions.append(number)
+                if self._cluster.knobs.lose_answers > 0 and answers:
+                    self._cluster.knobs.lose_answers -= 1
+                    raise ServiceUnavailable("the answers are lost")
+                await stream.write(
+                    PublishAnswers(
+                        answers,
+                        [each for each in granted if isinstance(each, OpenGranted)],
+                        [each for each in granted if isinstance(each, OpenDenied)],
+                        ended,
+                    )
+                )
+        finally:
+            for number in mine:
+                self._sessions.pop(number, None)
+
+    def _open(self, request: OpenRequest) -> OpenGranted | OpenDenied:
+        topic = self._cluster.by_id.get(request.topic_id)
+        refusal = self._cluster.knobs.refuse_open(request) or (NotOwner() if topic is None else None)
+        if topic is None or refusal is not None:
+            return OpenDenied(request.open_id, refusal or NotOwner(), self.epoch)
+        instance = request.resume or request.present
+        if instance is None:
+            known = topic.table.producer_id_of(request.producer_name or "")
+            if known is not None and topic.table.mode_of(known) is not request.mode:
+                return OpenDenied(request.open_id, ModeMismatch(), self.epoch)
+            busy = known is not None and any(session[1] == known for session in self._sessions.values())
+            if busy and request.on_conflict is OnConflict.REFUSE:
+                return OpenDenied(request.open_id, ProducerBusy(), self.epoch)
+            name, producer_id, generation = topic.grant(request, self._cluster.next_producer_id())
+        else:
+            producer_id, generation = instance
+            if not topic.table.knows(producer_id):
+                return OpenDenied(request.open_id, ProducerExpired(), self.epoch)
+            current = topic.table.generation_of(producer_id)[0]
+            if generation != current:
+                return OpenDenied(request.open_id, ProducerFenced(current=current), self.epoch)
+            name = topic.table.state.producers[producer_id].name
+        session = self._cluster.next_session()
+        self._sessions[session] = (topic, producer_id, name)
+        mark = topic.table.state.producers[producer_id].persisted
+        return OpenGranted(
+            request.open_id, session, name, producer_id, generation, mark, instance is None, self.epoch,
+            topic.topic_id, MESSAGE_BYTES_MAX,
+        )  # fmt: skip
+
+    def _take(self, frame: ReceivedPublish) -> tuple[list[BatchAnswer], list[EndedSession]]:
+        answers: list[BatchAnswer] = []
+        ended: list[EndedSession] = []
+        for number, request, data in zip(frame.sessions, frame.requests, frame.batches, strict=True):
+            session = self._sessions.get(number)
+            if session is None:
+                continue
+            result = self._cluster.knobs.refuse_batch(data) or session[0].publish(data)
+            answers.append(BatchAnswer(number, request, result))
+            if isinstance(result, OncelogError):
+                del self._sessions[number]
+                ended.append(EndedSession(number, result, self.epoch))
+        return answers, ended
+
+    # --- read ---------------------------------------------------------------------------------------------------------
+
+    async def _read(self, stream: ServerStream[ReadControl, ReaderFrame]) -> None:
+        control = await anext(aiter(stream), None)
+        if control is None or control.start is None:
+            return
+        topic = self._cluster.by_id.get(control.start.topic_id)
+        if topic is None:
+            await stream.write(ReaderFrame(self.epoch, error=NotOwner()))
+            return
+        self._cluster.seen.starts.append(control.start.at)
+        permits = Permits(control.permit_bytes)
+        taking = asyncio.ensure_future(permits.take(stream))
+        try:
+            await self._send_log(topic, control.start.at, stream, permits)
+        finally:
+            taking.cancel()
+
+    async def _send_log(
+        self, topic: FakeTopic, start: StartAt, stream: ServerStream[ReadControl, ReaderFrame], permits: "Permits"
+    ) -> None:
+        at, first_index = start_of(topic, start)
+        names: set[ProducerId] = set()
+        while not permits.gone:
+            permits.news.clear()
+            entries: list[bytes] = []
+            while at < len(topic.entries) and permits.left_bytes > 0:
+                header, data = topic.entries[at]
+                at += 1
+                if header.kind == EntryKind.MESSAGES:
+                    entries.append(data)
+                    permits.left_bytes -= len(data)
+            new = {pid: state.name for pid, state in topic.table.state.producers.items() if pid not in names}
+            names.update(new)
+            at_end = at == len(topic.entries)
+            position = topic.entries[-1][0].position if topic.entries else BEFORE_ALL
+            await stream.write(ReaderFrame(self.epoch, position, at_end, first_index, new, None, entries))
+            first_index = 0
+            topic.readers.append(permits.news)
+            if at < len(topic.entries) and permits.left_bytes > 0:
+                continue  # it grew while the frame was written
+            await permits.news.wait()
+
+    async def _last_message(self, request: LastMessageRequest) -> LastMessageAnswer:
+        topic = self._cluster.by_id.get(TopicId(request.topic_id))
+        if topic is None:
+            raise NotOwner
+        for header, _ in reversed(topic.entries):
+            if header.kind == EntryKind.MESSAGES:
+                count = header.skip_first + header.count
+                return LastMessageAnswer(
+                    present=True, ledger_id=header.ledger_id, entry_id=header.entry_id, batch_index=count - 1
+                )
+        return LastMessageAnswer(present=False)
+
+
+def _nothing(_: object) -> OncelogError | None:
+    return None
+
+
+@dataclass(slots=True)
+class Knobs:
+    """What tests turn. lose_answers: so many frames are stored and their answers lost, with the stream."""
+
+    #: the owner does nothing while this is closed
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    lose_answers: int = 0
+    refuse_open: Callable[[OpenRequest], OncelogError | None] = _nothing
+    refuse_batch: Callable[[memoryview], OncelogError | None] = _nothing
+    may_create: bool = True
+
+
+@dataclass(slots=True)
+class Seen:
+    """What came over the wire. frames: batches in each publish frame received. starts: of read streams."""
+
+    frames: list[int] = field(default_factory=list)
+    starts: list[StartAt] = field(default_factory=list)
+    closed_sessions: list[SessionNumber] = field(default_factory=list)
+
+
+class FakeCluster:
+    """One metadata service, and one owner at a time."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, FakeTopic] = {}
+        self.by_id: dict[TopicId, FakeTopic] = {}
+        self.owner: FakeOwner | None = None
+        self.knobs = Knobs()
+        self.seen = Seen()
+        self.knobs.gate.set()
+        self.url = ""
+        self._metadata = Server()
+        self._metadata.unary(LOOKUP, self._look_up)
+        self._epoch = 0
+        self._numbers = 0
+
+    @classmethod
+    @asynccontextmanager
+    async def running(cls) -> AsyncIterator["FakeCluster"]:
+        cluster = cls()
+        cluster.url = f"oncelog://127.0.0.1:{await cluster._metadata.start()}"
+        await cluster.take_over()
+        try:
+            yield cluster
+        finally:
+            if cluster.owner is not None:
+                await cluster.owner.kill()
+            await cluster._metadata.stop(grace_ms=0)
+
+    async def take_over(self) -> None:
+        """A new owner for every topic; the one before is killed."""
+        if self.owner is not None:
+            await self.owner.kill()
+        self._epoch += 1
+        owner = FakeOwner(self, self._epoch)
+        await owner.start()
+        self.owner = owner
+
+    async def kill_owner(self) -> None:
+        """Nobody serves until `take_over`."""
+        assert self.owner is not None
+        await self.owner.kill()
+        self.owner = None
+
+    def topic(self, name: str) -> FakeTopic:
+        return self.topics[f"public/default/{name}"]
+
+    def next_producer_id(self) -> ProducerId:
+        self._numbers += 1
+        return ProducerId(self._numbers)
+
+    def next_session(self) -> SessionNumber:
+        self._numbers += 1
+        return SessionNumber(self._numbers)
+
+    async def _look_up(self, request: LookupRequest) -> LookupAnswer:
+        topic = self.topics.get(request.topic)
+        if topic is None:
+            if not (self.knobs.may_create and request.create_if_missing):
+                raise TopicNotFound(f"{request.topic} does not exist")
+            topic = self.topics[request.topic] = FakeTopic(request.topic)
+            self.by_id[topic.topic_id] = topic
+        if self.owner is None:
+            raise ServiceUnavailable("no owner is live")
+        return LookupAnswer(
+            cluster_id="fake", topic_id=topic.topic_id, owner_address=self.owner.address, owner_epoch=self.owner.epoch
+        )

@@ -1,0 +1,192 @@
+"""The SDK and bad input: each wrong thing has an error of its own, at once, and costs nobody else anything."""
+
+import asyncio
+
+import pytest
+
+import oncelog
+from oncelog.core.errors import (
+    ClientClosed,
+    DeadlineExceeded,
+    InvalidArgument,
+    InvalidName,
+    InvalidSequenceId,
+    MessageTooLarge,
+    ModeMismatch,
+    ProducerClosed,
+    SequenceGap,
+    SequenceIdRequired,
+    TopicNotFound,
+)
+from tests.contract.fake_cluster import MESSAGE_BYTES_MAX, FakeCluster
+
+pytest_plugins = ["tests.contract.client_fixtures"]
+pytestmark = pytest.mark.asyncio
+DEADLINE_S = 20
+
+
+async def test_a_contiguous_gap_is_told_for_the_one_message(client: oncelog.AsyncClient) -> None:
+    """The producer lives on and takes the expected id."""
+    producer = await client.create_producer("flights", producer_name="importer", sequence_mode="contiguous")
+    futures = [producer.send_nowait(b"x", sequence_id=i) for i in (0, 1, 3)]
+    await asyncio.wait(futures, timeout=DEADLINE_S)
+    assert [future.exception() is None for future in futures] == [True, True, False]
+    gap = futures[2].exception()
+    assert isinstance(gap, SequenceGap)
+    assert gap.details == {"expected": 2}
+    assert not (await producer.send(b"x", sequence_id=2)).duplicate
+    with pytest.raises(InvalidSequenceId):
+        await producer.send_many([b"x", b"y"], sequence_ids=[3, 5])
+
+
+async def test_ids_are_all_given_or_none(client: oncelog.AsyncClient) -> None:
+    """Mixing is refused at once, in every way of sending, and costs nothing."""
+    automatic = await client.create_producer("flights")
+    await automatic.send(b"x")
+    explicit = await client.create_producer("flights")
+    await explicit.send(b"x", sequence_id=7)
+    for wrong in (
+        automatic.send(b"x", sequence_id=9),
+        automatic.send_many([b"x"], sequence_ids=[9]),
+        explicit.send(b"x"),
+        explicit.send_many([b"x"]),
+    ):
+        with pytest.raises(SequenceIdRequired):
+            await wrong
+    await automatic.send(b"x")
+    await explicit.send(b"x", sequence_id=8)
+
+
+@pytest.mark.parametrize("wrong", [-1, 2**63, 1.5, "7", True])
+async def test_a_wrong_sequence_id_is_refused(client: oncelog.AsyncClient, wrong: int) -> None:
+    """Negative, too large, no integer: InvalidSequenceId, naming the field."""
+    producer = await client.create_producer("flights")
+    with pytest.raises(InvalidSequenceId) as caught:
+        await producer.send(b"x", sequence_id=wrong)
+    assert caught.value.details["field"] == "sequence_id"
+    with pytest.raises(InvalidSequenceId):
+        await producer.send_many([b"x", b"y"], sequence_ids=[wrong, 2**62])
+    with pytest.raises(InvalidSequenceId):
+        await producer.send_many([b"x", b"y"], sequence_ids=[5, 5])
+
+
+async def test_the_largest_message_passes_and_a_larger_one_does_not(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
+    """5 MiB, as the owner grants it; the producer goes on."""
+    producer = await client.create_producer("flights")
+    await producer.send(b"x" * MESSAGE_BYTES_MAX)
+    with pytest.raises(MessageTooLarge) as caught:
+        await producer.send(b"x" * (MESSAGE_BYTES_MAX + 1))
+    assert caught.value.details["limit"] == MESSAGE_BYTES_MAX
+    with pytest.raises(MessageTooLarge):
+        await producer.send_many([b"small", b"x" * (MESSAGE_BYTES_MAX + 100_000)])
+    await producer.send(b"y")
+    lengths = [len(value) for value in cluster.topic("flights").values()]
+    assert (lengths[0], lengths[-1], max(lengths)) == (MESSAGE_BYTES_MAX, 1, MESSAGE_BYTES_MAX)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"value": "text"},
+        {"value": None},
+        {"value": b"x", "key": 7},
+        {"value": b"x", "key": "\ud800"},
+        {"value": b"x", "event_time_ms": "now"},
+        {"value": b"x", "properties": {"k": 1}},
+    ],
+)
+async def test_a_wrong_argument_fails_its_message_alone(
+    cluster: FakeCluster, client: oncelog.AsyncClient, arguments: dict[str, object]
+) -> None:
+    """InvalidArgument naming the field, before the message joins a batch with others."""
+    producer = await client.create_producer("flights")
+    fine = producer.send_nowait(b"fine")
+    with pytest.raises(InvalidArgument):
+        producer.send_nowait(**arguments)  # type: ignore[arg-type]
+    await fine
+    assert cluster.topic("flights").values() == [b"fine"]
+
+
+async def test_lists_of_unequal_length_are_refused(client: oncelog.AsyncClient) -> None:
+    """Each column has one item for each value."""
+    producer = await client.create_producer("flights")
+    with pytest.raises(InvalidArgument):
+        await producer.send_many([b"a", b"b"], sequence_ids=[1])
+    with pytest.raises(InvalidArgument):
+        await producer.send_many([b"a"], keys=[b"k", None])
+    with pytest.raises(InvalidArgument):
+        await producer.send_many([b"a", "b"])  # type: ignore[list-item]
+
+
+async def test_a_closed_client_says_so(cluster: FakeCluster) -> None:
+    """Its producers too."""
+    client = await oncelog.connect(cluster.url)
+    producer = await client.create_producer("flights")
+    await client.close()
+    with pytest.raises(ProducerClosed):
+        await producer.send(b"x")
+    with pytest.raises(ClientClosed):
+        await client.create_producer("flights")
+
+
+@pytest.mark.parametrize("name", ["", "x" * 1_000, "a/b", "nul\x00"])
+async def test_a_wrong_name_is_refused_before_anything_is_asked(client: oncelog.AsyncClient, name: str) -> None:
+    """Topic and producer names, with the field in the error."""
+    with pytest.raises(InvalidName):
+        await client.create_producer(name)
+    if name != "a/b":
+        with pytest.raises(InvalidName):
+            await client.create_producer("flights", producer_name=name)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sequence_mode": "random"},
+        {"on_conflict": "hope"},
+        {"compression": "magic"},
+        {"send_timeout": 0},
+        {"batch_bytes_max": 0},
+        {"batch_bytes_max": 6 * 1024 * 1024},
+        {"pending_bytes_max": 0},
+        {"initial_sequence_id": -2},
+    ],
+)
+async def test_a_wrong_option_is_refused(client: oncelog.AsyncClient, options: dict[str, object]) -> None:
+    """By a named error that says what is legal."""
+    with pytest.raises(InvalidArgument):
+        await client.create_producer("flights", **options)  # type: ignore[arg-type]
+
+
+async def test_an_unknown_topic_is_told_when_it_may_not_be_created(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
+    """With auto-creation off."""
+    cluster.knobs.may_create = False
+    with pytest.raises(TopicNotFound):
+        await client.create_producer("flights")
+
+
+async def test_a_mode_is_for_good(client: oncelog.AsyncClient) -> None:
+    """A name bound to one mode is refused in the other."""
+    await client.create_producer("flights", producer_name="importer")
+    with pytest.raises(ModeMismatch):
+        await client.create_producer("flights", producer_name="importer", sequence_mode="contiguous")
+
+
+async def test_a_cluster_that_is_not_there_is_told_in_time() -> None:
+    """DeadlineExceeded after operation_timeout, with the reason."""
+    async with await oncelog.connect("oncelog://127.0.0.1:1", operation_timeout=0.2) as client:
+        with pytest.raises(DeadlineExceeded, match=r"127\.0\.0\.1:1"):
+            await client.create_producer("flights")
+
+
+@pytest.mark.parametrize(
+    "url", ["", "pulsar://x", "oncelog://", "oncelog://a:b", "oncelog://a:99999", "oncelog://a,,b"]
+)
+async def test_a_wrong_url_is_refused(url: str) -> None:
+    """The form is in the message."""
+    with pytest.raises(InvalidArgument):
+        await oncelog.connect(url)

@@ -1,0 +1,278 @@
+"""The SDK's producer over real gRPC, against the fake cluster: the face of it, and what it hides."""
+
+import asyncio
+
+import pytest
+
+import oncelog
+from oncelog.core.errors import (
+    DeadlineExceeded,
+    OncelogError,
+    ProducerBusy,
+    ProducerClosed,
+    ProducerFenced,
+    SequenceGap,
+    SessionEnded,
+    StaleSequence,
+    TooManyRequests,
+    UnknownProducer,
+)
+from tests.cluster.until import until
+from tests.contract.fake_cluster import FakeCluster
+
+pytest_plugins = ["tests.contract.client_fixtures"]
+pytestmark = pytest.mark.asyncio
+DEADLINE_S = 20
+
+
+async def test_a_message_is_stored_and_told_where(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """The first use of the SDK, field by field."""
+    producer = await client.create_producer("flights", producer_name="importer")
+    assert (producer.producer_name, producer.last_sequence_id) == ("importer", -1)
+    result = await producer.send(b"hello", sequence_id=42)
+    assert (result.sequence_id, result.duplicate, result.verified) == (42, False, True)
+    assert str(result.message_id) == "3:1:0"
+    assert producer.last_sequence_id == 42
+    again = await producer.send(b"hello", sequence_id=42)
+    assert (again.duplicate, again.verified, again.message_id) == (True, True, result.message_id)
+    assert cluster.topic("flights").values() == [b"hello"]
+
+
+async def test_messages_of_one_turn_become_one_batch(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """No linger, no batch of one: what is given together goes together, each with a result of its own."""
+    producer = await client.create_producer("flights")
+    results = await asyncio.gather(*[producer.send(b"%d" % i) for i in range(100)])
+    assert [result.sequence_id for result in results] == list(range(100))
+    assert [result.message_id.batch_index for result in results if result.message_id] == list(range(100))
+    assert cluster.seen.frames[-1] == 1
+    assert cluster.topic("flights").values() == [b"%d" % i for i in range(100)]
+
+
+async def test_a_list_is_split_and_answered_as_one(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """Whole lists with explicit ids, dense and with holes; sending the list again stores nothing."""
+    producer = await client.create_producer("flights", producer_name="importer", batch_bytes_max=1_000)
+    values = [b"%04d" % i for i in range(1_000)]
+    ids = [i * 3 for i in range(1_000)]
+    result = await producer.send_many(values, sequence_ids=ids)
+    assert (result.first, result.last, len(result), result.duplicates) == (0, 2997, 1_000, 0)
+    assert len({each.position for each in result.message_ids if each}) == 8
+    again = await producer.send_many(values, sequence_ids=ids)
+    assert again.duplicates == 1_000
+    assert list(again.message_ids) == list(result.message_ids)
+    assert again.message_ids[-1] == result.message_ids[999]
+    assert cluster.topic("flights").values() == values
+    empty = await producer.send_many([], sequence_ids=[])
+    assert (len(empty), empty.first, list(empty.message_ids)) == (0, -1, [])
+
+
+async def test_a_straddling_list_is_exact_for_each_message(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """The known head is a duplicate at its old place, the tail is stored, in one batch."""
+    producer = await client.create_producer("flights", producer_name="importer")
+    first = await producer.send_many([b"a", b"b"], sequence_ids=[1, 2])
+    both = await producer.send_many([b"a", b"b", b"c"], sequence_ids=[1, 2, 3])
+    assert (both.duplicates, len(both)) == (2, 3)
+    assert list(both.message_ids)[:2] == list(first.message_ids)
+    assert cluster.topic("flights").values() == [b"a", b"b", b"c"]
+
+
+async def test_order_of_giving_is_order_of_storing(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """send, send_nowait and send_many of one producer never overtake each other."""
+    producer = await client.create_producer("flights", batch_bytes_max=500)
+    futures = [producer.send_nowait(b"%d" % i) for i in range(10)]
+    many = asyncio.ensure_future(producer.send_many([b"%d" % i for i in range(10, 500)]))
+    await until(many.done, DEADLINE_S)
+    futures.append(producer.send_nowait(b"500"))
+    await producer.flush()
+    assert all(future.done() for future in futures)
+    assert (await many).first == 10
+    assert cluster.topic("flights").values() == [b"%d" % i for i in range(501)]
+
+
+async def test_a_restarted_producer_goes_on_and_fences_its_former_self(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
+    """last_sequence_id tells where; the zombie is told ProducerFenced, for good."""
+    zombie = await client.create_producer("flights", producer_name="importer")
+    await zombie.send_many([b"a", b"b"])
+    producer = await client.create_producer("flights", producer_name="importer")
+    assert producer.last_sequence_id == 1
+    assert (await producer.send(b"c")).sequence_id == 2
+    with pytest.raises(ProducerFenced):
+        await zombie.send(b"x")
+    with pytest.raises(ProducerFenced):
+        zombie.send_nowait(b"x")
+    with pytest.raises(ProducerFenced):
+        await zombie.send_many([b"x"])
+    assert isinstance(zombie.failure, ProducerFenced)
+    assert cluster.topic("flights").values() == [b"a", b"b", b"c"]
+
+
+async def test_a_busy_name_can_be_respected(client: oncelog.AsyncClient) -> None:
+    """on_conflict="refuse" fences nobody."""
+    holder = await client.create_producer("flights", producer_name="importer")
+    with pytest.raises(ProducerBusy):
+        await client.create_producer("flights", producer_name="importer", on_conflict="refuse")
+    await holder.send(b"still mine")
+    await holder.close()
+
+
+async def test_initial_sequence_id_is_the_last_one_used(client: oncelog.AsyncClient) -> None:
+    """The first sent is one above; -1 replays from 0."""
+    producer = await client.create_producer("flights", producer_name="a", initial_sequence_id=99)
+    assert (await producer.send(b"x")).sequence_id == 100
+    replayed = await client.create_producer("flights", producer_name="a", initial_sequence_id=99)
+    assert (await replayed.send(b"x")).duplicate
+    with pytest.raises(SequenceGap):
+        await client.create_producer("flights", producer_name="b", initial_sequence_id=5, sequence_mode="contiguous")
+
+
+async def test_a_takeover_is_not_seen_by_the_application(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """The owner is killed again and again under load, with answers lost: everything is stored once, in order."""
+    producer = await client.create_producer("flights", sequence_mode="contiguous", batch_bytes_max=2_000)
+    sending = [
+        asyncio.ensure_future(producer.send_many([b"%d" % i for i in range(start, start + 1_000)]))
+        for start in range(0, 20_000, 1_000)
+    ]
+    for round_number in range(4):
+        target = len(cluster.seen.frames) + 2
+        await until(lambda: sending[-1].done() or len(cluster.seen.frames) > target, DEADLINE_S)  # noqa: B023  # asked at once
+        cluster.knobs.lose_answers = round_number
+        await cluster.take_over()
+    results = await asyncio.gather(*sending)
+    assert [result.first for result in results] == list(range(0, 20_000, 1_000))
+    assert cluster.topic("flights").values() == [b"%d" % i for i in range(20_000)]
+
+
+async def test_a_lost_answer_is_a_duplicate_told_as_such(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """Stored, answer lost, resent: one message, and the result says that the resend was the duplicate."""
+    producer = await client.create_producer("flights")
+    cluster.knobs.lose_answers = 1
+    result = await producer.send(b"once")
+    assert result.duplicate
+    assert result.message_id is not None
+    assert cluster.topic("flights").values() == [b"once"]
+
+
+@pytest.mark.parametrize("error", [SessionEnded(), UnknownProducer()])
+async def test_a_refused_batch_is_resent_when_that_is_right(
+    cluster: FakeCluster, client: oncelog.AsyncClient, error: OncelogError
+) -> None:
+    """Retriable verdicts are handled inside."""
+    producer = await client.create_producer("flights")
+    refusals = [error, error]
+    cluster.knobs.refuse_batch = lambda _: refusals.pop() if refusals else None
+    await producer.send_many([b"a", b"b"])
+    assert refusals == []
+    assert cluster.topic("flights").values() == [b"a", b"b"]
+
+
+async def test_a_stale_id_fails_alone(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """Hazard 9: an id below the mark that was never stored is an error, never an acknowledged loss; others go on."""
+    producer = await client.create_producer("flights", producer_name="importer")
+    await producer.send_many([b"2", b"3", b"5"], sequence_ids=[2, 3, 5])
+    stale, fine = producer.send_nowait(b"4", sequence_id=4), producer.send_nowait(b"6", sequence_id=6)
+    await producer.flush()
+    with pytest.raises(StaleSequence):
+        await stale
+    with pytest.raises(StaleSequence):  # it shared the batch of the stale one
+        await fine
+    assert not (await producer.send(b"6", sequence_id=6)).duplicate
+    assert cluster.topic("flights").values() == [b"2", b"3", b"5", b"6"]
+
+
+async def test_pending_memory_is_bounded(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """While the owner is silent: send_nowait refuses, send and send_many wait, and all is stored in the end."""
+    producer = await client.create_producer("flights", pending_bytes_max=10_000, batch_bytes_max=1_000)
+    cluster.knobs.gate.clear()
+    given: list[asyncio.Future[oncelog.SendResult]] = []
+    with pytest.raises(TooManyRequests):
+        given.extend(producer.send_nowait(b"x" * 100) for _ in range(1_000))
+    assert 10 < len(given) < 101
+    waiting = asyncio.ensure_future(producer.send(b"y" * 100))
+    many = asyncio.ensure_future(producer.send_many([b"z" * 100] * 500))
+    await until(lambda: len(cluster.seen.frames) > 1, DEADLINE_S)
+    assert producer.pending_bytes <= 10_000
+    assert not waiting.done()
+    with pytest.raises(TooManyRequests):
+        producer.send_nowait(b"")
+    cluster.knobs.gate.set()
+    await asyncio.gather(waiting, many, *given)
+    assert len(cluster.topic("flights").values()) == len(given) + 501
+    assert producer.pending_bytes == 0
+
+
+async def test_a_send_timeout_means_unknown(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """The caller is told DeadlineExceeded; the message may be stored later, in its place."""
+    producer = await client.create_producer("flights", send_timeout=0.05)
+    cluster.knobs.gate.clear()
+    with pytest.raises(DeadlineExceeded):
+        await producer.send(b"late")
+    with pytest.raises(DeadlineExceeded):
+        await producer.send_many([b"later"])
+    cluster.knobs.gate.set()
+    await until(lambda: len(cluster.topic("flights").values()) == 2, DEADLINE_S)
+    assert cluster.topic("flights").values() == [b"late", b"later"]
+
+
+async def test_a_cancelled_send_takes_nothing_back(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """Its batch goes on, and its neighbours get their results."""
+    producer = await client.create_producer("flights")
+    first, second = producer.send_nowait(b"a"), producer.send_nowait(b"b")
+    first.cancel()
+    assert (await second).sequence_id == 1
+    assert cluster.topic("flights").values() == [b"a", b"b"]
+
+
+async def test_close_flushes_and_then_nothing_goes(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """Leaving the context waits for what was given; afterwards every call says ProducerClosed."""
+    async with await client.create_producer("flights") as producer:
+        future = producer.send_nowait(b"a")
+    assert future.done()
+    assert not (await future).duplicate
+    for wrong in (producer.send(b"x"), producer.send_many([b"x"])):
+        with pytest.raises(ProducerClosed):
+            await wrong
+    with pytest.raises(ProducerClosed):
+        producer.send_nowait(b"x")
+    await producer.close()
+    await until(lambda: cluster.seen.closed_sessions, DEADLINE_S)
+
+
+async def test_leaving_by_an_exception_does_not_wait(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """What is pending fails with ProducerClosed."""
+    producer = await client.create_producer("flights")
+    cluster.knobs.gate.clear()
+    future = producer.send_nowait(b"a")
+    await producer.__aexit__(KeyError, KeyError(), None)
+    with pytest.raises(ProducerClosed):
+        await future
+    cluster.knobs.gate.set()
+
+
+async def test_every_column_and_compression_round_trip(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """Keys, event times and properties of single messages and of lists, compressed."""
+    producer = await client.create_producer("flights", compression="zlib")
+    plain = producer.send_nowait(b"plain")
+    await producer.send(b"full", key="k", event_time_ms=5, properties={"a": "b"})
+    await plain
+    await producer.send_many([b"l1", b"l2"], keys=["x", None], event_times_ms=[None, 7], properties=[{}, {"p": "q"}])
+    reader = await client.create_reader("flights")
+    messages = [await reader.read_next(timeout=DEADLINE_S) for _ in range(4)]
+    seen = [(m.value, m.key, m.event_time_ms, dict(m.properties)) for m in messages]
+    assert seen == [
+        (b"plain", None, None, {}),
+        (b"full", b"k", 5, {"a": "b"}),
+        (b"l1", b"x", None, {}),
+        (b"l2", None, 7, {"p": "q"}),
+    ]
+
+
+async def test_many_producers_share_one_stream(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """Their batches travel in common frames, and each is answered by itself."""
+    producers = await asyncio.gather(*[client.create_producer(f"topic-{i % 5}") for i in range(50)])
+    frames_before = len(cluster.seen.frames)
+    for _ in range(5):
+        await asyncio.gather(*[producer.send(b"x") for producer in producers])
+    assert sum(cluster.seen.frames[frames_before:]) == 250
+    assert len(cluster.seen.frames) - frames_before < 100
+    assert [len(cluster.topic(f"topic-{i}").values()) for i in range(5)] == [50] * 5
