@@ -1,0 +1,289 @@
+"""Owners that die, vanish, drain or come: topics move when they must, at once, and never because of silence alone."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+
+from oncelog.core.errors import ServiceUnavailable
+from oncelog.core.ids import TopicId
+from oncelog.core.names import parse_topic
+from oncelog.core.placement import BACKOFF_MS
+from oncelog.rpc.reachability import Reachability, reach
+from tests.cluster.metadata_world import DEADLINE_S, FakeOwner, Replica, World
+from tests.cluster.until import until
+
+pytestmark = pytest.mark.asyncio
+
+
+@dataclass
+class Prober:
+    """Tries real connections, or answers as a network would that loses every packet."""
+
+    silent: bool = False
+    answers: list[Reachability] = field(default_factory=list)
+
+    async def __call__(self, address: str) -> Reachability:
+        answer = Reachability.SILENT if self.silent else await reach(address, timeout_ms=1_000)
+        self.answers.append(answer)
+        return answer
+
+
+async def placed(replica: Replica, owners: list[FakeOwner], topic: str = "flights") -> tuple[FakeOwner, FakeOwner]:
+    """The topic's owner, and the other one."""
+    await replica.sees(*owners)
+    answer = await replica.look_up(topic)
+    one, other = owners
+    return (one, other) if answer.owner_incarnation == one.incarnation else (other, one)
+
+
+async def test_topics_of_a_killed_owner_move_before_anybody_asks() -> None:
+    """Its stream closed and its port refuses: nobody waits for the session, which is still there."""
+    async with World.running() as world:
+        replica = await world.replica()
+        dying, heir = await placed(replica, [await world.owner(replica), await world.owner(replica)])
+        await dying.die()
+        record = await world.moved_to(heir)
+        assert record.owner_epoch == 2
+        assert replica.parts.admin.owners.find(dying.incarnation) is not None
+        await until(lambda: (record.topic_id, 2) in heir.assigned, DEADLINE_S)
+        assert (await replica.look_up(epoch=1)).owner_incarnation == heir.incarnation
+
+
+async def test_all_topics_of_a_killed_owner_move_and_no_other() -> None:
+    """The rest of the cluster does not notice."""
+    async with World.running() as world:
+        replica = await world.replica()
+        owners = [await world.owner(replica), await world.owner(replica)]
+        await replica.sees(*owners)
+        names = [f"t{number}" for number in range(30)]
+        await asyncio.gather(*(replica.look_up(name) for name in names))
+        before = {name: await world.record(name) for name in names}
+        dying, heir = owners
+        assert {record.owner for record in before.values()} == {dying.incarnation, heir.incarnation}
+        await dying.die()
+        for name in names:
+            after = await world.moved_to(heir, name)
+            assert after.owner_epoch == (2 if before[name].owner == dying.incarnation else 1)
+
+
+async def test_owner_whose_stream_broke_keeps_its_topics() -> None:
+    """It listens: it did not die."""
+    async with World.running() as world:
+        prober = Prober()
+        replica = await world.replica(reach=prober)
+        owner, _ = await placed(replica, [await world.owner(replica), await world.owner(replica)])
+        owner.break_streams()
+        await until(lambda: len(prober.answers) > 3, DEADLINE_S)
+        assert set(prober.answers) == {Reachability.ACCEPTED}
+        assert (await replica.look_up(epoch=1)).owner_incarnation == owner.incarnation
+        assert (await world.record()).owner_epoch == 1
+
+
+async def test_owner_that_comes_back_on_a_new_stream_is_left_alone() -> None:
+    """The end of the old one, noticed late, says nothing."""
+    async with World.running() as world:
+        prober = Prober()
+        replica = await world.replica(reach=prober)
+        owner, _ = await placed(replica, [await world.owner(replica), await world.owner(replica)])
+        former = owner.streams.pop(replica)
+        await owner.connect(replica)
+        former.cancel()
+        owner.streams.pop(replica).cancel()
+        await until(lambda: prober.answers, DEADLINE_S)
+        await owner.connect(replica)
+        assert (await replica.look_up(epoch=1)).owner_incarnation == owner.incarnation
+        assert (await world.record()).owner_epoch == 1
+
+
+async def test_silent_owner_keeps_its_topics_until_its_session_ends() -> None:
+    """A cut looks like a death from one side; only the session decides then, and then at once."""
+    async with World.running() as world:
+        prober = Prober(silent=True)
+        replica = await world.replica(reach=prober)
+        owner, heir = await placed(replica, [await world.owner(replica), await world.owner(replica)])
+        await owner.die()
+        await until(lambda: len(prober.answers) > 3, DEADLINE_S)
+        assert (await world.record()).owner == owner.incarnation
+        owner.session.faults.expire()
+        assert (await world.moved_to(heir)).owner_epoch == 2
+
+
+async def test_refused_connection_of_an_owner_never_seen_connected_moves_nothing() -> None:
+    """A replica that restarts while owners come back to it one by one would move them all (hazard 5)."""
+    async with World.running() as world:
+        first = await world.replica()
+        owner, _ = await placed(first, [await world.owner(first), await world.owner(first)])
+        restarted = await world.replica()
+        await owner.stop_listening()
+        answer = await restarted.look_up(epoch=1)
+        assert (answer.owner_incarnation, answer.owner_epoch) == (owner.incarnation, 1)
+
+
+async def test_replica_that_stops_suspects_nobody() -> None:
+    """It closes all streams itself."""
+    async with World.running() as world:
+        prober = Prober()
+        replica = await world.replica(reach=prober)
+        owner = await world.owner(replica)
+        await replica.sees(owner)
+        await replica.look_up()
+        await replica.parts.close()
+        await replica.server.stop(grace_ms=0)
+        await until(lambda: replica.parts.admin.owners.link(owner.incarnation) is None, DEADLINE_S)
+        assert prober.answers == []
+        assert (await world.record()).owner_epoch == 1
+
+
+async def test_new_owner_moves_no_topic_of_a_living_one() -> None:
+    """Joining must not cost takeovers; new topics go to it too."""
+    async with World.running() as world:
+        replica = await world.replica()
+        old = await world.owner(replica)
+        await replica.sees(old)
+        names = [f"t{number}" for number in range(20)]
+        await asyncio.gather(*(replica.look_up(name) for name in names))
+        new = await world.owner(replica)
+        await replica.sees(old, new)
+        again = await asyncio.gather(*(replica.look_up(name, epoch=1) for name in names))
+        assert {(answer.owner_incarnation, answer.owner_epoch) for answer in again} == {(old.incarnation, 1)}
+        further = await asyncio.gather(*(replica.look_up(f"further{number}") for number in range(20)))
+        assert {answer.owner_incarnation for answer in further} == {old.incarnation, new.incarnation}
+
+
+async def test_topics_that_another_replica_placed_move_too() -> None:
+    """Whoever sees the death first acts for all: it reads what it did not place itself."""
+    async with World.running() as world:
+        first, second = await world.replica(), await world.replica()
+        dying, heir = await placed(first, [await world.owner(second), await world.owner(second)])
+        await second.sees(dying, heir)
+        await dying.die()
+        assert (await world.moved_to(heir)).owner_epoch == 2
+
+
+async def test_replicas_that_race_place_a_topic_once() -> None:
+    """The record orders them; the loser takes the winner's word."""
+    async with World.running() as world:
+        replicas = [await world.replica() for _ in range(3)]
+        owners = [await world.owner(*replicas), await world.owner(*replicas)]
+        for replica in replicas:
+            await replica.sees(*owners)
+        answers = await asyncio.gather(*(replica.look_up() for replica in replicas for _ in range(5)))
+        assert {(answer.owner_epoch, answer.owner_incarnation) for answer in answers} == {
+            (1, answers[0].owner_incarnation)
+        }
+        dying, heir = await placed(replicas[0], owners)
+        await dying.die()
+        await world.moved_to(heir)
+        for replica in replicas:
+            await until(lambda one=replica: one.parts.admin.owners.is_lost(dying.incarnation), DEADLINE_S)  # type: ignore[misc]
+            assert (await replica.look_up(epoch=1)).owner_epoch == 2
+
+
+async def test_successor_on_the_same_port_betrays_the_death_of_the_former() -> None:
+    """A process restarted within milliseconds answers in the name of the dead one, whose port it holds."""
+    async with World.running() as world:
+        prober = Prober(silent=True)
+        replica = await world.replica(reach=prober)
+        owner, heir = await placed(replica, [await world.owner(replica), await world.owner(replica)])
+        await owner.die()
+        await until(lambda: prober.answers, DEADLINE_S)
+        assert (await world.record()).owner == owner.incarnation
+        successor = await world.owner(replica, port=owner.port)
+
+        async def moved() -> bool:
+            return (await world.record()).owner in {heir.incarnation, successor.incarnation}
+
+        await until(moved, DEADLINE_S)
+
+
+async def test_only_owner_that_dies_is_replaced_by_the_next_to_come() -> None:
+    """Look-ups wait for it, and none is answered with the dead one."""
+    async with World.running() as world:
+        replica = await world.replica()
+        owner = await world.owner(replica)
+        await replica.sees(owner)
+        await replica.look_up()
+        await owner.die()
+        await until(lambda: replica.parts.admin.owners.is_lost(owner.incarnation), DEADLINE_S)
+        asking = asyncio.ensure_future(replica.look_up(epoch=1))
+        successor = await world.owner(replica)
+        answer = await asking
+        assert (answer.owner_incarnation, answer.owner_epoch) == (successor.incarnation, 2)
+
+
+async def test_second_death_within_the_back_off_is_answered_after_it() -> None:
+    """Two replicas that disagree must not move a topic back and forth; a real second death costs the back-off alone."""
+    async with World.running() as world:
+        replica = await world.replica()
+        owners = [await world.owner(replica), await world.owner(replica)]
+        dying, heir = await placed(replica, owners)
+        began_s = asyncio.get_running_loop().time()
+        await dying.die()
+        await world.moved_to(heir)
+        last = await world.owner(replica)
+        await heir.die()
+        await until(lambda: replica.parts.admin.owners.is_lost(heir.incarnation), DEADLINE_S)
+        answer = await replica.look_up(epoch=2)
+        assert (answer.owner_incarnation, answer.owner_epoch) == (last.incarnation, 3)
+        assert asyncio.get_running_loop().time() - began_s > BACKOFF_MS / 1000
+
+
+async def test_draining_owner_hands_its_topics_over_one_by_one() -> None:
+    """Each is closed first, so that nobody has to recover it; and it is given nothing new."""
+    async with World.running() as world:
+        replica = await world.replica()
+        leaving, heir = await placed(replica, [await world.owner(replica), await world.owner(replica)])
+        await leaving.streams[replica].write(leaving.hello(draining=True))
+        record = await world.moved_to(heir)
+        assert leaving.unloaded == [record.topic_id]
+        answers = await asyncio.gather(*(replica.look_up(f"new{number}") for number in range(10)))
+        assert {answer.owner_incarnation for answer in answers} == {heir.incarnation}
+
+
+async def test_draining_owner_without_an_heir_keeps_its_topics() -> None:
+    """There is nowhere to move them; they wait for its end."""
+    async with World.running() as world:
+        replica = await world.replica()
+        owner = await world.owner(replica)
+        await replica.sees(owner)
+        await replica.look_up()
+        await owner.streams[replica].write(owner.hello(draining=True))
+        await until(lambda: not replica.parts.admin.owners.usable, DEADLINE_S)
+        assert (await replica.look_up()).owner_epoch == 1
+        assert owner.unloaded == []
+
+
+async def test_unloaded_topic_goes_to_another_owner() -> None:
+    """Closed by the first, named by the record for the second."""
+    async with World.running() as world:
+        replica = await world.replica()
+        owner, other = await placed(replica, [await world.owner(replica), await world.owner(replica)])
+        topic_id = (await world.record()).topic_id
+        await replica.parts.admin.placements.unload(topic_id)
+        assert owner.unloaded == [topic_id]
+        assert (await world.record()).owner == other.incarnation
+        assert (await replica.look_up()).owner_epoch == 2
+
+
+async def test_only_owner_gets_an_unloaded_topic_back() -> None:
+    """At a higher epoch, so that it begins anew."""
+    async with World.running() as world:
+        replica = await world.replica()
+        owner = await world.owner(replica)
+        await replica.sees(owner)
+        topic_id = TopicId((await replica.look_up()).topic_id)
+        await replica.parts.admin.placements.unload(topic_id)
+        await until(lambda: (topic_id, 2) in owner.assigned, DEADLINE_S)
+        assert (await world.record()).owner_epoch == 2
+
+
+async def test_stopping_replica_refuses_what_it_cannot_finish() -> None:
+    """The client asks another at once."""
+    async with World.running() as world:
+        replica = await world.replica()
+        asking = asyncio.ensure_future(replica.look_up())
+        await until(lambda: world.topics.find(parse_topic("flights")), DEADLINE_S)
+        await replica.server.stop(grace_ms=0)
+        with pytest.raises(ServiceUnavailable):
+            await asking
