@@ -1,6 +1,7 @@
 """How far a topic's readers may go, and who waits for it to go further, to serve, or to end."""
 
 import asyncio
+import time
 
 from oncelog.core.errors import NotOwner, TopicLoading
 from oncelog.core.ids import BEFORE_ALL, Position
@@ -16,6 +17,10 @@ class TopicProgress:
         self._core = core
         #: the last position that is confirmed
         self.confirmed: Position = BEFORE_ALL
+        #: when it moved there, ns
+        self.moved_ns = 0
+        #: when the event being handled was taken, ns
+        self.event_ns = 0
         self._waiting: list[asyncio.Future[None]] = []
 
     @property
@@ -24,6 +29,7 @@ class TopicProgress:
 
     def moved(self, confirmed: Position) -> None:
         self.confirmed = confirmed
+        self.moved_ns = time.time_ns()
         self.changed()
 
     def changed(self) -> None:

@@ -6,6 +6,7 @@ window, and gRPC's flow control behind it, then hold the rest.
 """
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 from itertools import count, groupby
 
@@ -29,6 +30,7 @@ from oncelog.rpc.server import ServerStream
 from oncelog.topic_owner.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
+from oncelog.topic_owner.write_trace import WriteTrace
 
 #: Room for the batch header and the id deltas beside one message of the largest size.
 BATCH_OVERHEAD_BYTES = 64 * 1024
@@ -54,6 +56,7 @@ class PublishService:
         #: calls are numbered over all streams, for a topic knows nothing of streams
         self.calls = count(1)
         self.streams: set[PublishStream] = set()
+        self.trace = WriteTrace(metrics.telemetry)
 
     async def publish(self, stream: ServerStream[ReceivedPublish, PublishAnswers]) -> None:
         """The handler of one stream: returns when the client is done or gone."""
@@ -169,6 +172,7 @@ class PublishStream:
     def _take_run(
         self, number: SessionNumber, session: _Session, requests: list[int], batches: list[memoryview]
     ) -> None:
+        began_ns = time.time_ns()
         received: list[ReceivedBatch] = []
         refused: tuple[int, OncelogError] | None = None
         received_bytes = 0
@@ -183,7 +187,11 @@ class PublishStream:
         self._unanswered_bytes += received_bytes
         self._service.metrics.counts.bytes_received += received_bytes
         if received:
+            checked_ns = time.time_ns() if self._service.trace.on else 0
             session.runner.post(BatchesReceived(number, received))
+            if checked_ns:
+                first = received[0].request
+                self._service.trace.judged(session.runner, number, first, began_ns=began_ns, checked_ns=checked_ns)
         if refused is not None and number in self._sessions:
             self._refuse(number, session, *refused)
 
@@ -245,6 +253,8 @@ class PublishStream:
         if session is None:
             return
         self._service.metrics.counts.answered(answer.result)
+        if self._service.trace.on:
+            self._service.trace.answered(session.runner, answer.session, answer.request)
         self._give_room(session.unanswered.pop(answer.request, 0))
         self._out.answers.append(answer)
         self._wake.set()
@@ -258,6 +268,7 @@ class PublishStream:
         session = self._sessions.pop(number, None)
         if session is not None:
             self._give_room(sum(session.unanswered.values()))
+            self._service.trace.forget(number)
         return session
 
     def _give_room(self, size: int) -> None:

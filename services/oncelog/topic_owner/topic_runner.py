@@ -80,8 +80,6 @@ class TopicRunner:
         self.progress = TopicProgress(self.core)
         self._finished = finished
         self._follows_policies = False
-        #: when the event being handled was taken, ns
-        self.event_ns = 0
 
     # --- what others ask
     # -------------------------------------------------------------------------------------------------
@@ -124,8 +122,8 @@ class TopicRunner:
             return
         try:
             while queue:
-                self.event_ns = time.time_ns()
-                for effect in self.core.handle(queue[0], now_ms=self.event_ns // 1_000_000):
+                now_ns = self.progress.event_ns = time.time_ns()
+                for effect in self.core.handle(queue[0], now_ms=now_ns // 1_000_000):
                     self._perform(effect)
                 queue.popleft()
         except BaseException:
