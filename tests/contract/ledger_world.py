@@ -18,6 +18,7 @@ from oncelog.core.storage_answers import AppendStatus
 from oncelog.ledgers.storage_links import UNANSWERED_BYTES_MAX, StorageLinks
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.node_runner import NodeRunner
+from oncelog.log_storage.segment_writer import DiskCalls
 from oncelog.log_storage.service import StorageService
 from oncelog.rpc.server import Server
 from oncelog.wire import storage_pb2 as pb
@@ -127,6 +128,7 @@ class Node:
         self.records: dict[LedgerId, LedgerMetadata | StoreUnavailable] = {}
         self.failures: list[JournalFailed] = []
         self.address = ""
+        self.disk = DiskCalls()
         self._parts: tuple[Server, StorageService, NodeRunner, StorageDirectory] | None = None
 
     @property
@@ -140,7 +142,7 @@ class Node:
 
     async def start(self) -> None:
         directory = StorageDirectory.open(self.path, CLUSTER, segment_bytes=1 << 20)
-        runner = await NodeRunner.open(directory, self._read_ledger, on_failed=self.failures.append)
+        runner = await NodeRunner.open(directory, self._read_ledger, on_failed=self.failures.append, disk=self.disk)
         service = StorageService(runner, _describe, queue_bytes_max=QUEUE_BYTES_MAX)
         server = Server()
         service.add_to(server)

@@ -1,0 +1,184 @@
+"""Storage nodes as real processes, over a real ZooKeeper and real directories."""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from oncelog.core.errors import OncelogError
+from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.core.ledger_writer import Add
+from oncelog.core.storage_answers import AppendStatus
+from oncelog.core.store_status import WriteStatus
+from oncelog.rpc.channel import Channel, Stream
+from oncelog.rpc.storage_codec import APPEND, AppendAnswer, AppendFrame
+from oncelog.runtime.zookeeper_server import ZooKeeperServer
+from oncelog.stores.cluster_store import ClusterStore
+from oncelog.stores.ledger_store import LedgerStore
+from oncelog.stores.registry import Registry
+from oncelog.stores.zookeeper import ZooKeeperSession
+from tests.cluster.until import until
+from tests.contract.ledger_world import TOPIC
+
+START_S = 40.0
+DEADLINE_S = 30.0
+SEGMENT_BYTES = 8 << 20
+
+
+class StorageNodeProcess:
+    """One process and what it said; may be started again on the same directory."""
+
+    def __init__(self, data: Path, zookeeper: str, *, port: int = 0) -> None:
+        self.data = data
+        self.log = data.with_suffix(".log")
+        self._output = data.with_suffix(".out")
+        self._command = [sys.executable, "-m", "oncelog.log_storage", "--data", str(data), "--zookeeper", zookeeper]
+        self._command += ["--port", str(port), "--segment-bytes", str(SEGMENT_BYTES)]
+        self.process: subprocess.Popen[bytes] | None = None
+        #: what the line on standard output says
+        self.serving: dict[str, str] = {}
+
+    @property
+    def incarnation(self) -> Incarnation:
+        return Incarnation(self.serving["incarnation"])
+
+    @property
+    def address(self) -> str:
+        return self.serving["address"]
+
+    def launch(self) -> None:
+        """Start without waiting."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("ONCELOG_")}
+        with self._output.open("wb") as output, self.log.open("ab") as log:
+            self.process = subprocess.Popen(self._command, stdout=output, stderr=log, env=environment)
+
+    async def start(self) -> None:
+        """Return once it says that it serves."""
+        self.launch()
+        await until(self._said, START_S, waiting_for=f"{self.data.name} to serve")
+        self.serving = json.loads(self._output.read_bytes())["serving"]
+
+    def _said(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.last_line()
+        return self._output.read_bytes().endswith(b"\n")
+
+    def last_line(self) -> str:
+        lines = self.log.read_text().splitlines()
+        return lines[-1] if lines else ""
+
+    async def ended(self) -> int:
+        """Wait for its end by itself; returns the exit code."""
+        process = self.process
+        assert process is not None
+        await until(lambda: process.poll() is not None, DEADLINE_S, waiting_for=f"the end of {self.data.name}")
+        return process.returncode
+
+    def send(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def wipe(self) -> None:
+        """A new disk."""
+        shutil.rmtree(self.data)
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and body of its health port."""
+        try:
+            with urllib.request.urlopen(f"http://{self.serving['health']}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+
+class StorageCluster:
+    """A ZooKeeper, and storage nodes by number."""
+
+    def __init__(self, tmp_path: Path, zookeeper: ZooKeeperServer, session: ZooKeeperSession) -> None:
+        self.zookeeper = zookeeper
+        self.registry = Registry(session)
+        self.ledgers = LedgerStore(session)
+        self._tmp_path = tmp_path
+        self.nodes: list[StorageNodeProcess] = []
+
+    @classmethod
+    @asynccontextmanager
+    async def running(cls, tmp_path: Path, count: int) -> AsyncIterator["StorageCluster"]:
+        with ZooKeeperServer.running(tmp_path / "zookeeper") as zookeeper:
+            session = await ZooKeeperSession.connect(zookeeper.address)
+            cluster = cls(tmp_path, zookeeper, session)
+            try:
+                await ClusterStore(session).establish()
+                await asyncio.gather(*(cluster.node().start() for _ in range(count)))
+                yield cluster
+            finally:
+                for node in cluster.nodes:
+                    node.kill()
+                await session.close()
+
+    def node(self, *, port: int = 0) -> StorageNodeProcess:
+        """One more, not started."""
+        data = self._tmp_path / f"node-{len(self.nodes)}"
+        self.nodes.append(StorageNodeProcess(data, self.zookeeper.address, port=port))
+        return self.nodes[-1]
+
+    @property
+    def addresses(self) -> dict[Incarnation, str]:
+        return {node.incarnation: node.address for node in self.nodes}
+
+    async def create_ledger(self, ledger_id: int, members: Sequence[StorageNodeProcess]) -> LedgerMetadata:
+        metadata = LedgerMetadata(
+            LedgerId(ledger_id),
+            TOPIC,
+            tuple(node.incarnation for node in members),
+            len(members) // 2 + 1,
+        )
+        assert await self.ledgers.create(metadata) is WriteStatus.OK
+        return metadata
+
+
+async def append_until_lost(
+    node: StorageNodeProcess,
+    target: Incarnation,
+    adds: Sequence[Add],
+    *,
+    recovery: bool = False,
+    fates: dict[EntryId, AppendStatus] | None = None,
+) -> dict[EntryId, AppendStatus]:
+    """One entry a frame on one stream; what became of each, up to the end of the stream, however it ends.
+
+    fates: filled as the answers come, for whoever watches.
+    """
+    fates = {} if fates is None else fates
+    async with Channel(node.address) as channel, asyncio.TaskGroup() as tasks:
+        stream = channel.stream(APPEND)
+        tasks.create_task(_take_answers(stream, fates))
+        with contextlib.suppress(OncelogError):
+            for add in adds:
+                await stream.write(AppendFrame(target, recovery, [add.parts]))
+            await stream.finish()
+    return fates
+
+
+async def _take_answers(stream: Stream[AppendFrame, list[AppendAnswer]], fates: dict[EntryId, AppendStatus]) -> None:
+    with contextlib.suppress(OncelogError):
+        async for answers in stream:
+            for answer in answers:
+                fates |= dict.fromkeys(answer.entry_ids, answer.status)

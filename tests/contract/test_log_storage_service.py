@@ -1,0 +1,282 @@
+"""A storage node over a real socket and a real disk, in this process: what it takes, what it answers and when."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from oncelog.core.errors import CorruptEntry, OncelogError, StoreUnavailable
+from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.core.ledger_writer import Add
+from oncelog.core.storage_answers import AppendStatus, ReadStatus
+from oncelog.log_storage.space import FreeSpace
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.storage_codec import (
+    APPEND,
+    FENCE,
+    READ,
+    AppendFrame,
+    FenceAnswer,
+    FenceRequest,
+    ReadRequest,
+    ReceivedRead,
+)
+from tests.cluster.until import until
+from tests.contract.held_journal import Disk
+from tests.contract.ledger_world import (
+    DEADLINE_S,
+    QUEUE_BYTES_MAX,
+    Node,
+    adds_of,
+    ledger,
+    nodes,
+    whole,
+    writer_of,
+)
+from tests.contract.small_log import segment_files
+
+pytestmark = pytest.mark.asyncio
+
+LEDGER = LedgerId(1)
+TIMEOUT_MS = 15_000
+Fates = dict[EntryId, AppendStatus]
+
+
+@asynccontextmanager
+async def serving(tmp_path: Path) -> AsyncIterator[tuple[Node, Channel]]:
+    async with asyncio.timeout(60), nodes(tmp_path, 1) as (node,), Channel(node.address) as channel:
+        yield node, channel
+
+
+def opened(node: Node) -> LedgerMetadata:
+    """A ledger that may be written on the node."""
+    metadata = ledger(LEDGER, [node.incarnation])
+    node.records[LEDGER] = metadata
+    return metadata
+
+
+async def append(channel: Channel, target: Incarnation, adds: Sequence[Add], *, recovery: bool = False) -> Fates:
+    """One frame on a stream of its own; what became of each entry."""
+    stream = channel.stream(APPEND)
+    await stream.write(AppendFrame(target, recovery, [add.parts for add in adds]))
+    await stream.finish()
+    fates: Fates = {}
+    async for answers in stream:
+        for answer in answers:
+            fates |= dict.fromkeys(answer.entry_ids, answer.status)
+    return fates
+
+
+async def read(channel: Channel, node: Node, first: int, count: int, *, bytes_max: int = 0) -> list[ReceivedRead]:
+    request = ReadRequest(node.incarnation, LEDGER, EntryId(first), count, bytes_max)
+    return [frame async for frame in channel.read(READ, request, timeout_ms=TIMEOUT_MS)]
+
+
+def found_in(frames: Sequence[ReceivedRead]) -> dict[EntryId, bytes]:
+    return {
+        entry_id: bytes(data) for frame in frames for entry_id, data in zip(frame.entry_ids, frame.entries, strict=True)
+    }
+
+
+async def test_first_add_needs_the_record_to_name_this_node(tmp_path: Path) -> None:
+    """A writer that was gone for long re-creates nothing here: absent, closed, or of other members (hazard 2)."""
+    async with serving(tmp_path) as (node, channel):
+        metadata = ledger(LEDGER, [node.incarnation])
+        adds = adds_of(writer_of(metadata), 1)
+        refused: Fates = {EntryId(0): AppendStatus.NOT_WRITABLE}
+        assert await append(channel, node.incarnation, adds) == refused
+        for record in (
+            ledger(LEDGER, [Incarnation("e" * 32)]),
+            metadata.in_recovery(),
+            metadata.closed(end=EntryId(-1), length=0),
+        ):
+            node.records[LEDGER] = record
+            assert await append(channel, node.incarnation, adds) == refused
+        node.records[LEDGER] = metadata
+        assert await append(channel, node.incarnation, adds) == {EntryId(0): AppendStatus.OK}
+        assert await append(channel, Incarnation("e" * 32), adds) == {EntryId(0): AppendStatus.WRONG_INCARNATION}
+
+
+async def test_adds_wait_while_the_record_cannot_be_read(tmp_path: Path) -> None:
+    """No answer of ZooKeeper is no "no": the adds are kept, in order, and stored when it is back."""
+    async with serving(tmp_path) as (node, channel):
+        metadata = ledger(LEDGER, [node.incarnation])
+        node.records[LEDGER] = StoreUnavailable("no server")
+        adding = asyncio.create_task(append(channel, node.incarnation, adds_of(writer_of(metadata), 5)))
+        await until(lambda: node.runner.counts.checks == 1, DEADLINE_S)
+        assert not adding.done()
+        node.records[LEDGER] = metadata
+        assert await adding == dict.fromkeys(map(EntryId, range(5)), AppendStatus.OK)
+
+
+async def test_fence_stops_ordinary_adds_for_ever_and_lets_recovery_pass(tmp_path: Path) -> None:
+    """Also after a restart, and also of a ledger that the node never heard of."""
+    async with serving(tmp_path) as (node, channel):
+        metadata = opened(node)
+        adds = adds_of(writer_of(metadata), 4)
+        await append(channel, node.incarnation, adds[:2])
+        request = FenceRequest(node.incarnation, LEDGER)
+        answer = await channel.call(FENCE, request, timeout_ms=TIMEOUT_MS)
+        assert answer == FenceAnswer(ReadStatus.OK, EntryId(1), EntryId(-1))
+        unknown = await channel.call(FENCE, request._replace(ledger_id=LedgerId(9)), timeout_ms=TIMEOUT_MS)
+        assert unknown == FenceAnswer(ReadStatus.OK)
+        wrong = await channel.call(FENCE, FenceRequest(Incarnation("e" * 32), LEDGER), timeout_ms=TIMEOUT_MS)
+        assert wrong.status is ReadStatus.WRONG_INCARNATION
+        await node.stop()
+        await node.start()
+        async with Channel(node.address) as channel_after:
+            fates = await append(channel_after, node.incarnation, adds[2:3])
+            assert fates == {EntryId(2): AppendStatus.FENCED}
+            fates = await append(channel_after, node.incarnation, adds[2:3], recovery=True)
+            assert fates == {EntryId(2): AppendStatus.OK}
+            assert found_in(await read(channel_after, node, 0, 3)) == whole(adds[:3])
+            first = adds_of(writer_of(ledger(9, [node.incarnation])), 1)
+            fates = await append(channel_after, node.incarnation, first)
+            assert fates == {EntryId(0): AppendStatus.FENCED}
+
+
+async def test_stream_that_is_finished_gets_all_its_answers(tmp_path: Path) -> None:
+    """A recovery writes, says that it is done, and waits for what became of it."""
+    async with serving(tmp_path) as (node, channel):
+        adds = adds_of(writer_of(opened(node)), 300, size=5000)
+        fates = await append(channel, node.incarnation, adds)
+        assert fates == dict.fromkeys(whole(adds), AppendStatus.OK)
+        assert await append(channel, node.incarnation, adds[:3], recovery=True) == dict.fromkeys(
+            map(EntryId, range(3)), AppendStatus.OK
+        )
+
+
+async def test_frame_with_bytes_that_are_no_entry_ends_its_stream(tmp_path: Path) -> None:
+    """Nothing of it can be answered by name, so nothing of it is kept."""
+    async with serving(tmp_path) as (node, channel):
+        add = adds_of(writer_of(opened(node)), 1)[0]
+        stream = channel.stream(APPEND)
+        await stream.write(AppendFrame(node.incarnation, False, [add.parts, b"nonsense"]))
+        with pytest.raises(CorruptEntry):
+            await anext(stream)
+        (frame,) = await read(channel, node, 0, 1)
+        assert frame.missing_ids == [0]
+
+
+async def test_read_names_every_id_as_present_missing_or_unreadable(tmp_path: Path) -> None:
+    """Damage is never told as absence: a recovery would end the ledger before an acknowledged entry."""
+    async with serving(tmp_path) as (node, channel):
+        adds = adds_of(writer_of(opened(node)), 40, size=3000)
+        present = [*adds[:10], *adds[15:]]
+        await append(channel, node.incarnation, present)
+        spoil(node.path, whole(adds)[EntryId(20)])
+        frames = await read(channel, node, 0, 50)
+        found = found_in(frames)
+        assert found == {entry_id: data for entry_id, data in whole(present).items() if entry_id != 20}
+        assert list(found) == sorted(found)
+        assert [entry_id for frame in frames for entry_id in frame.missing_ids] == [*range(10, 15), *range(40, 50)]
+        assert [entry_id for frame in frames for entry_id in frame.unreadable_ids] == [20]
+        assert {(frame.last_entry, frame.last_add_confirmed) for frame in frames} == {(39, -1)}
+
+
+def spoil(path: Path, data: bytes) -> None:
+    """Flip a bit of a stored entry."""
+    for file in segment_files(path):
+        content = bytearray(file.read_bytes())
+        at = content.find(data)
+        if at >= 0:
+            with file.open("r+b") as segment:
+                segment.seek(at + len(data) - 1)
+                segment.write(bytes([data[-1] ^ 1]))
+            return
+    raise AssertionError("the entry is in no segment")
+
+
+async def test_long_read_is_answered_part_by_part(tmp_path: Path) -> None:
+    """More ids than one look-up takes; and a bound of bytes ends it early, after one entry at least."""
+    async with serving(tmp_path) as (node, channel):
+        adds = adds_of(writer_of(opened(node)), 2500, size=400)
+        await append(channel, node.incarnation, adds)
+        assert found_in(await read(channel, node, 0, 2600)) == whole(adds)
+        (frame,) = await read(channel, node, 100, 2000, bytes_max=1)
+        assert frame.entry_ids[0] == 100
+        assert sum(map(len, frame.entries)) <= 300 * 1024
+        nothing = await read(channel, node, 2500, 1500)
+        assert [len(frame.missing_ids) for frame in nothing] == [1024, 476]
+
+
+async def test_entry_that_recovery_brings_replaces_a_damaged_one(tmp_path: Path) -> None:
+    """Good bytes replace bad ones, and other bytes under the same id are refused."""
+    async with serving(tmp_path) as (node, channel):
+        adds = adds_of(writer_of(opened(node)), 3, size=1000)
+        await append(channel, node.incarnation, adds)
+        other = adds_of(writer_of(ledger(LEDGER, [node.incarnation])), 1, size=1001)
+        assert await append(channel, node.incarnation, other) == {EntryId(0): AppendStatus.CONFLICTING}
+        spoil(node.path, whole(adds)[EntryId(1)])
+        assert (await read(channel, node, 1, 1))[0].unreadable_ids == [1]
+        assert await append(channel, node.incarnation, adds[1:2], recovery=True) == {EntryId(1): AppendStatus.OK}
+        assert found_in(await read(channel, node, 0, 3)) == whole(adds)
+
+
+async def test_stream_is_not_read_while_too_much_waits_for_the_disk(tmp_path: Path) -> None:
+    """A slow disk slows its writers down and fills no memory."""
+    disk = Disk()
+    node = Node(tmp_path / "node")
+    node.disk = disk.calls()
+    await node.start()
+    async with asyncio.timeout(60), Channel(node.address) as channel:
+        writer = writer_of(opened(node))
+        assert len(await append(channel, node.incarnation, adds_of(writer, 1))) == 1
+        disk.gate.clear()
+        stream = channel.stream(APPEND)
+
+        async def write_all() -> None:
+            for _ in range(60):
+                await stream.write(
+                    AppendFrame(node.incarnation, False, [add.parts for add in adds_of(writer, 1, size=1 << 20)])
+                )
+
+        writing = asyncio.create_task(write_all())
+        await until(lambda: node.runner.journal.pending_bytes > QUEUE_BYTES_MAX, DEADLINE_S)
+        answers = asyncio.create_task(anext(stream))
+        await asyncio.wait((writing, answers), timeout=0.3)
+        assert not answers.done()
+        assert node.runner.journal.pending_bytes < QUEUE_BYTES_MAX + (4 << 20)
+        disk.gate.set()
+        await writing
+        assert {answer.status for answer in await answers} == {AppendStatus.OK}
+        stream.cancel()
+    await node.stop()
+
+
+async def test_nothing_is_answered_after_a_failed_sync(tmp_path: Path) -> None:
+    """The kernel may have dropped the pages and says so once: the process is told to end, and promises nothing more."""
+    disk = Disk()
+    node = Node(tmp_path / "node")
+    node.disk = disk.calls()
+    await node.start()
+    async with asyncio.timeout(60), Channel(node.address) as channel:
+        writer = writer_of(opened(node))
+        disk.sync_error = OSError(5, "Input/output error")
+        stream = channel.stream(APPEND)
+        await stream.write(AppendFrame(node.incarnation, False, [add.parts for add in adds_of(writer, 1)]))
+        await until(lambda: node.failures, DEADLINE_S)
+        assert "Input/output error" in node.failures[0].message
+        await stream.write(AppendFrame(node.incarnation, False, [add.parts for add in adds_of(writer, 1)]))
+        with pytest.raises(OncelogError, match="Input/output error"):
+            await anext(stream)
+        assert node.runner.counts.answered[AppendStatus.OK] == 0
+    await node.stop()
+
+
+async def test_full_disk_refuses_ordinary_adds_alone(tmp_path: Path) -> None:
+    """Recoveries still find room; and the node is writable again only when clearly more is free."""
+    async with serving(tmp_path) as (node, channel):
+        adds = adds_of(writer_of(opened(node)), 2)
+        free = [999]
+        space = FreeSpace(lambda: free[0], node.runner, free_bytes_min=1000)
+        assert await append(channel, node.incarnation, adds) == dict.fromkeys(whole(adds), AppendStatus.READ_ONLY)
+        recovered = await append(channel, node.incarnation, adds, recovery=True)
+        assert recovered == dict.fromkeys(whole(adds), AppendStatus.OK)
+        for free_bytes, read_only in ((1100, True), (1250, False), (1000, False), (999, True)):
+            free[0] = free_bytes
+            space.look()
+            assert node.runner.read_only is read_only
