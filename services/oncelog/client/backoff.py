@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from oncelog.core.errors import DeadlineExceeded, OncelogError
-from oncelog.core.session_opening import RETRY_GROWTH, RETRY_MS_MAX, RETRY_MS_MIN
+from oncelog.core.session_opening import retry_pause_ms
 
 ResultT = TypeVar("ResultT")
 #: Failures further apart than this have nothing to do with each other.
@@ -23,11 +23,8 @@ class Backoff:
     async def pause(self) -> None:
         """Called after each failure."""
         now_s = asyncio.get_running_loop().time()
-        failures = self._failures if now_s - self._last_failure_s < _QUIET_S else 0
-        self._failures = failures + 1
-        if failures:
-            pause_ms = min(RETRY_MS_MAX, RETRY_MS_MIN * RETRY_GROWTH ** min(failures - 1, 20))
-            await asyncio.sleep(random.uniform(0.5, 1.0) * pause_ms / 1000)
+        self._failures = self._failures + 1 if now_s - self._last_failure_s < _QUIET_S else 1
+        await asyncio.sleep(random.uniform(0.5, 1.0) * retry_pause_ms(self._failures) / 1000)
         self._last_failure_s = asyncio.get_running_loop().time()
 
 

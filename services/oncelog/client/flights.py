@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from typing import Protocol
 
 from oncelog.client.results import BatchResult, SendResult, TopicPlace
@@ -30,13 +31,11 @@ class MessagesFlight:
 
     def completed(self, place: TopicPlace, ids: BatchIds, outcome: Outcome) -> None:
         given: Sequence[int] = self._ids if self._ids is not None else range(ids.first, ids.last + 1)
-        at = 0
+        rows = zip(self._futures, given, strict=True)
         for part in outcome:
-            for index in range(part.count):
-                future = self._futures[at]
+            for index, (future, sequence_id) in enumerate(islice(rows, part.count)):
                 if not future.done():
-                    future.set_result(SendResult(place, part, index, given[at]))
-                at += 1
+                    future.set_result(SendResult(place, part, index, sequence_id))
 
     def failed(self, error: OncelogError) -> None:
         for future in self._futures:

@@ -1,7 +1,7 @@
 """The asyncio producer: messages in, results out."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -38,6 +38,8 @@ class AsyncProducer:
         self._core = self._sender.driver.core
         #: whoever waits for room goes first come, first served
         self._turn = asyncio.Lock()
+        #: bound once: it is called for every message
+        self._new_future: Callable[[], asyncio.Future[SendResult]] = asyncio.get_running_loop().create_future
 
     @property
     def producer_name(self) -> str:
@@ -128,7 +130,7 @@ class AsyncProducer:
         if key is not None or event_time_ms is not None or properties:
             extras = _checked_extras(key, event_time_ms, properties)
         self._sender.number_by(explicit=sequence_id is not None)
-        future = asyncio.get_running_loop().create_future()
+        future = self._new_future()
         self._sender.add(value, sequence_id, extras, future)
         return future
 

@@ -53,6 +53,13 @@ class ProducerSettings:
     answer_timeout_ms: int = 30_000
 
 
+def retry_pause_ms(failures: int) -> int:
+    """The pause before the next try after `failures` in a row, without jitter: none, then growing to a second."""
+    if failures <= 1:
+        return 0
+    return min(RETRY_MS_MAX, int(RETRY_MS_MIN * RETRY_GROWTH ** min(failures - 2, 20)))
+
+
 class TimerKind(Enum):
     RETRY = "retry"
     OPEN = "open"
@@ -208,13 +215,12 @@ class SessionOpening:
 
     def again(self, *, fresh: bool = True) -> list[Effect]:
         """Something failed: look up at once the first time, then after a pause. `fresh` counts when it is at once."""
-        failures = self._failures
         self._failures += 1
-        if failures == 0:
+        pause_ms = retry_pause_ms(self._failures)
+        if pause_ms == 0:
             return self.begin(fresh=fresh)
         self.attempt += 1
         self.phase = Phase.WAITING
-        pause_ms = min(RETRY_MS_MAX, int(RETRY_MS_MIN * RETRY_GROWTH ** min(failures - 1, 20)))
         return [StartTimer(TimerKey(TimerKind.RETRY, self.attempt), pause_ms, jitter=True)]
 
     def succeeded(self) -> None:
