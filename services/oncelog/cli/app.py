@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from oncelog.cli.admin.app import admin
+from oncelog.cli.demo.command import demo
 from oncelog.cli.failures import EXIT_CODES
 from oncelog.cli.produce.command import produce
 from oncelog.cli.read.command import read
@@ -45,4 +46,5 @@ def root(
 app.command()(standalone)
 app.command()(produce)
 app.command()(read)
+app.command()(demo)
 app.add_typer(admin, name="admin")

@@ -47,7 +47,9 @@ def _show_list(title: str, items: Sequence[object], console: Console) -> None:
         return
     rows = [dict(_flat("", item)) for item in items if isinstance(item, Mapping)]
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    table = Table(*columns, title=title or None, title_justify="left")
+    table = Table(title=title or None, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(_text(row.get(column)) for column in columns))
     console.print(table)

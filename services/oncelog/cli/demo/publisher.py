@@ -40,7 +40,7 @@ class Publisher:
         return self._process.pid
 
     async def start(self, *, replay_lines: int = 0) -> None:
-        """Run it (again). replay_lines: so many of the lines that are stored it sends again, like one without memory."""
+        """Run it (again). replay_lines: so many stored lines it sends again, like one without memory."""
         self.lives += 1
         self.acks.life_began()
         command = [sys.executable, "-m", "oncelog.cli", "produce", *self._arguments]

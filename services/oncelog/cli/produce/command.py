@@ -136,7 +136,7 @@ async def _produce(job: Job, interrupt: Interrupt, errors: Console) -> Exit:
             last = producer.last_sequence_id
             start = -1 if file is None else _start(file, last, job.replay_lines)
             if file is None:
-                errors.print("standard input: ids are automatic, a replay would be stored again", markup=False)
+                _say(errors, "standard input: ids are automatic, a replay would be stored again")
             watcher.opened(producer.producer_name, last, start)
             publishing = Publishing(producer, watcher, job.rate, start)
             interrupt.first = publishing.stop
@@ -182,14 +182,15 @@ def _summarise(job: Job, publishing: "Publishing", resumed_from: int | None, sec
     else:
         print(_sentences(standing, resumed_from, seconds), file=sys.stdout, flush=True)
     if standing.unverified:
-        errors.print(
-            "some lines are older than what the owner remembers in detail: known as stored by their ids alone",
-            markup=False,
-        )
+        _say(errors, "some lines are older than what the owner remembers in detail: known as stored by their ids alone")
     if standing.acked < standing.sent or publishing.stopped:
         again = "run the same command again to go on" if job.path is not None else "what was not read is not sent"
         place = f", everything before byte {standing.offset}" if job.path is not None else ""
-        errors.print(f"stopped: {standing.acked:,} lines are acknowledged{place}; {again}", markup=False)
+        _say(errors, f"stopped: {standing.acked:,} lines are acknowledged{place}; {again}")
+
+
+def _say(errors: Console, sentence: str) -> None:
+    errors.print(sentence, markup=False, soft_wrap=True)
 
 
 def _sentences(standing: "Standing", resumed_from: int | None, seconds: float) -> str:

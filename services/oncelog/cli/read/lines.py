@@ -4,7 +4,7 @@ import base64
 import json
 from itertools import islice
 
-from oncelog.client.messages import Message, MessageBatch
+from oncelog.client.messages import MessageBatch
 
 
 def raw_lines(batch: MessageBatch, count: int | None = None) -> bytes:
@@ -17,19 +17,31 @@ def raw_lines(batch: MessageBatch, count: int | None = None) -> bytes:
 
 def json_lines(batch: MessageBatch, count: int | None = None) -> bytes:
     """An object for each message; a value that is no UTF-8 is in `value_base64`, what a message has not is left out."""
-    messages = islice(batch, count)
-    return "".join(json.dumps(_facts(message), ensure_ascii=False) + "\n" for message in messages).encode()
+    # What all messages of a batch have alike is made once: half of the time that a line takes.
+    time = batch[0].publish_time.isoformat(timespec="milliseconds") if len(batch) else ""
+    first_id = batch.message_id(0) if len(batch) else None
+    columns = (batch.keys, batch.event_times_ms, batch.properties)
+    has_more = any(column is not None for column in columns)
+    lines: list[str] = []
+    for number, (value, sequence_id) in enumerate(islice(zip(batch.values, batch.sequence_ids, strict=True), count)):
+        assert first_id is not None, "there is a message"
+        facts: dict[str, object] = _bytes("value", bytes(value))
+        facts["producer_name"] = batch.producer_name
+        facts["sequence_id"] = sequence_id
+        facts["message_id"] = f"{first_id.ledger_id}:{first_id.entry_id}:{first_id.batch_index + number}"
+        facts["publish_time"] = time
+        facts["index"] = batch.first_index + number
+        if has_more:
+            facts |= _more(batch, number)
+        lines.append(json.dumps(facts, ensure_ascii=False))
+    lines.append("")
+    return "\n".join(lines).encode()
 
 
-def _facts(message: Message) -> dict[str, object]:
-    facts: dict[str, object] = _bytes("value", message.value)
-    facts |= {
-        "producer_name": message.producer_name,
-        "sequence_id": message.sequence_id,
-        "message_id": str(message.message_id),
-        "publish_time": message.publish_time.isoformat(timespec="milliseconds"),
-        "index": message.index,
-    }
+def _more(batch: MessageBatch, number: int) -> dict[str, object]:
+    """What few messages have."""
+    message = batch[number]
+    facts: dict[str, object] = {}
     if message.key is not None:
         facts |= _bytes("key", message.key)
     if message.event_time_ms is not None:

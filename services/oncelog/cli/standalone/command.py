@@ -72,7 +72,7 @@ def _run(plan: Plan, output: Output, *, temporary: bool) -> int:
     failed: list[int] = []
 
     def tell(sentence: str) -> None:
-        errors.print(sentence, markup=False)
+        errors.print(sentence, markup=False, soft_wrap=True)
 
     async def main(shutdown: Shutdown) -> None:
         if output is Output.TABLE:
