@@ -1,0 +1,240 @@
+"""Planted bugs: each takes one rule out of a core or a shell, by putting another function in its place for a run.
+
+A simulation is as good as the bugs that it finds. `first_seed` is the first seed that finds it, kept by hand: a test
+holds that this very seed still does. `hazard` names the history that the rule closes, 0 where it has no number.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from oncelog.core import dedup, dedup_snapshot, recovery_range
+from oncelog.core.dedup import DedupTable, Known
+from oncelog.core.dedup_cursor import DedupCursor
+from oncelog.core.id_claim import ClaimState, IdClaim
+from oncelog.core.ids import BEFORE_ALL, EntryId, Generation, Position
+from oncelog.core.ledger_chain import ChainClosed, LedgerChain
+from oncelog.core.ledger_writer import LedgerWriter
+from oncelog.core.opening import Granted, ProducerInstance
+from oncelog.core.openings import AnswerOpen, Openings
+from oncelog.core.outcome import Part, PartKind
+from oncelog.core.ownership import Hold, Ownership, ReadTopicRecord, WriteTopicRecord
+from oncelog.core.sessions import Sessions
+from oncelog.core.storage_answers import StorageAnswers
+from oncelog.core.storage_node import StorageNode
+from oncelog.core.store_status import WriteStatus
+from oncelog.core.takeover import Takeover, TakeoverState
+from oncelog.core.topic_log import TopicLog
+from tests.simulation.cluster import Rules
+from tests.simulation.storage_server import StorageServer
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """(where, attribute, what stands there instead), or other rules of the shells."""
+
+    name: str
+    hazard: int
+    first_seed: int
+    swaps: tuple[tuple[Any, str, Any], ...] = ()
+    rules: Rules | None = None
+
+    @contextmanager
+    def planted(self) -> Iterator[Rules]:
+        """While this lasts the bug is there; gives the rules to run by."""
+        before = [(where, name, vars(where)[name]) for where, name, _ in self.swaps]
+        for where, name, instead in self.swaps:
+            setattr(where, name, instead)
+        try:
+            yield self.rules or Rules()
+        finally:
+            for where, name, original in before:
+                setattr(where, name, original)
+
+
+def _always(value: Any) -> Callable[..., Any]:
+    return lambda *_, **__: value
+
+
+# --- dedup ------------------------------------------------------------------------------------------------------------
+
+_judge_known = DedupTable._judge_known
+_append_batch = TopicLog.append_batch
+_open = Openings._open
+
+
+def _one_mark(table: DedupTable, *arguments: Any) -> Any:
+    verdict = _judge_known(table, *arguments)
+    return replace(verdict, settles_at=BEFORE_ALL) if isinstance(verdict, Known) else verdict
+
+
+def _by_range(ids: Any, runs: Any, *, floor: int, mode: Any) -> Any:
+    """Whatever lies below the mark was stored, they say."""
+    run = next((r for r in runs if ids[0] <= r.last), None)
+    if run is None or ids[0] < run.first:
+        return (Part(PartKind.DUPLICATE, len(ids), None, 0),)
+    return (Part(PartKind.DUPLICATE, len(ids), run.position, run.offset),)
+
+
+def _without_skip_first(log: TopicLog, batch: Any, *, skip_first: int, now_ms: int) -> Any:
+    return _append_batch(log, batch, skip_first=0, now_ms=now_ms)
+
+
+def _forget_in_flight_only(log: TopicLog) -> Any:
+    """The accepted marks stay where they were."""
+    given_up = list(log.in_flight)
+    log.in_flight.clear()
+    log._adds.clear()
+    log.next_index = log.table.state.next_index
+    return given_up
+
+
+def _newest_first(sessions: Sessions, number: Any, batches: Any, now_ms: int) -> Any:
+    session = sessions.open_sessions.get(number)
+    if session is None:
+        return []
+    session.parked.extendleft(reversed(batches))
+    return sessions._judge(session, now_ms) if session.why is None else []
+
+
+def _open_at_once(openings: Openings, opening: Any, now_ms: int) -> Any:
+    """A grant is answered when it is appended, with the accepted mark."""
+    effects = _open(openings, opening, now_ms)
+    newest = openings.log.in_flight[-1] if openings.log.in_flight else None
+    if newest is None or newest.grant is None or newest.call != opening.event.call:
+        return effects
+    newest.call = None
+    grant = newest.grant
+    instance = ProducerInstance(grant.producer_id, grant.generation)
+    session, ended = openings.sessions.start(grant.name, instance, ended=dedup.ProducerFenced())
+    granted = Granted(session.number, grant.name, instance, grant.persisted, final=True)
+    return [*effects, *ended, AnswerOpen(opening.event.call, granted)]
+
+
+# --- snapshots --------------------------------------------------------------------------------------------------------
+
+_encode_producer = dedup_snapshot._encode_producer
+_start, _replay, _recovered = Takeover.start, Takeover._replay, Takeover._recovered
+
+
+def _without_generation(producer: Any) -> bytes:
+    return _encode_producer(replace(producer, generation=Generation(1)))
+
+
+def _newest_base(cursor: DedupCursor) -> Position | None:
+    return max(cursor.bases.values(), default=None)
+
+
+# --- ledgers ----------------------------------------------------------------------------------------------------------
+
+_close = LedgerChain._close
+
+
+def _one_answer(_: LedgerWriter, answers: int) -> bool:
+    return answers.bit_count() >= 1
+
+
+def _closed_once_asked(chain: LedgerChain) -> Any:
+    """The roll goes on while the compare-and-set to CLOSED is on its way."""
+    if chain.writer is None or not chain.writer.idle or chain.state.value != "rolling":
+        return []
+    close = _close(chain)
+    writer = chain.writer
+    writer.closed()
+    chain.state = type(chain.state).IDLE
+    return [close, ChainClosed(chain.settings.chain, writer.ledger_id, writer.last_add_confirmed, failed=False)]
+
+
+def _retry_link(ownership: Ownership, event: Any) -> Any:
+    """After a conflict the same ledger is written over whatever the record says now."""
+    written, ownership._writing = ownership._writing, None
+    if written is None or ownership.hold is Hold.DEPOSED:
+        return []
+    if event.status is not WriteStatus.OK:
+        ownership._writing = written
+        return [ReadTopicRecord(ownership.topic_id)]
+    ownership._writing = written
+    return _record_written(ownership, event)
+
+
+def _retry_read(ownership: Ownership, event: Any) -> Any:
+    written = ownership._writing
+    if written is None or event.record is None or event.version == ownership.version:
+        return _record_read(ownership, event)
+    link = written.ledgers[-1]
+    if link in event.record.ledgers or any(other.ledger_id >= link.ledger_id for other in event.record.ledgers):
+        return _record_read(ownership, event)
+    ownership._writing = event.record.with_ledger(link)
+    ownership.version = event.version
+    return [WriteTopicRecord(ownership._writing, event.version)]
+
+
+_record_written, _record_read = Ownership.record_written, Ownership.record_read
+
+
+# --- storage nodes ----------------------------------------------------------------------------------------------------
+
+_server_read, _server_append, _server_fence = StorageServer.read, StorageServer.append, StorageServer.fence
+
+
+def _read_without_fence(server: StorageServer, target: Any, ledger_id: Any, span: Any, reply: Any, *, fence: bool) -> None:
+    _server_read(server, target, ledger_id, span, reply, fence=False)
+
+
+def _answers_for_all_reads(server: StorageServer, _: Any, ledger_id: Any, span: Any, reply: Any, *, fence: bool) -> None:
+    _server_read(server, server.incarnation, ledger_id, span, reply, fence=fence)
+
+
+def _answers_for_all_fences(server: StorageServer, _: Any, ledger_id: Any, reply: Any) -> None:
+    _server_fence(server, server.incarnation, ledger_id, reply)
+
+
+# --- ids --------------------------------------------------------------------------------------------------------------
+
+_counter_read = IdClaim._counter_read
+
+
+def _believe_the_number(claim: IdClaim, event: Any) -> Any:
+    mine = claim._claim
+    if claim.state is ClaimState.VERIFYING and mine is not None and event.record is not None:
+        if event.record.next == mine[1].next:
+            return claim._won()
+    return _counter_read(claim, event)
+
+
+# --- takeover ---------------------------------------------------------------------------------------------------------
+
+
+def _cursor_first(takeover: Takeover) -> Any:
+    """C and D, and only then B: the log is still being written while it is read."""
+    return takeover._claim()
+
+
+MUTANTS = (
+    Mutant("one mark instead of two", 10, 0, ((DedupTable, "_judge_known", _one_mark),)),
+    Mutant("ack at one answer", 0, 0, ((LedgerWriter, "_acked", _one_answer),)),
+    Mutant("nobody is fenced", 2, 0, ((StorageNode, "_fence", _always(None)),)),
+    Mutant("recovery reads that do not fence", 0, 0, ((StorageServer, "read", _read_without_fence),)),
+    Mutant(
+        "end declared on one negative", 0, 0,
+        ((recovery_range, "missing_is_certain", lambda negatives, **_: negatives >= 1),),
+    ),
+    Mutant("ack before fsync", 0, 0, ((StorageAnswers, "may_answer", _always(value=True)),)),
+    Mutant("fence forgotten on restart", 0, 0, ((StorageNode, "restore_fence", _always(None)),)),
+    Mutant("snapshot without generations", 9, 0, ((dedup_snapshot, "_encode_producer", _without_generation),)),
+    Mutant("trim to the newest snapshot", 16, 0, ((DedupCursor, "trim_bound", _newest_base),)),
+    Mutant("E retried after a conflict", 1, 0, ((Ownership, "record_written", _retry_link), (Ownership, "record_read", _retry_read))),
+    Mutant("a block claim believed without its nonce", 4, 0, ((IdClaim, "_counter_read", _believe_the_number),)),
+    Mutant("accepted marks survive a failed write", 10, 0, ((TopicLog, "rollback", _forget_in_flight_only),)),
+    Mutant("next ledger before the last is CLOSED", 0, 0, ((LedgerChain, "_close_when_drained", _closed_once_asked),)),
+    Mutant("sessions survive a failed write", 10, 0, ((Sessions, "end_all", _always([])),)),
+    Mutant("ids judged by range", 9, 0, ((dedup, "locate", _by_range),)),
+    Mutant("reader above last_add_confirmed", 0, 0, rules=Rules(read_bound=lambda p: Position(p.ledger_id, EntryId(p.entry_id + 3)))),
+    Mutant("newest batch first", 0, 0, ((Sessions, "receive", _newest_first),)),
+    Mutant("last_sequence_id from the accepted mark", 6, 0, ((Openings, "_open", _open_at_once),)),
+    Mutant("skip_first left out", 0, 0, ((TopicLog, "append_batch", _without_skip_first),)),
+    Mutant("re-add answered from the page cache", 19, 0, rules=Rules(sync_at_start=False)),
+    Mutant("a wiped node answers for its former self", 2, 0, ((StorageServer, "read", _answers_for_all_reads), (StorageServer, "fence", _answers_for_all_fences))),
+    Mutant("recovery without writing back", 0, 0, ((recovery_range.RecoveryRange, "entries", _always(())),)),
+)  # fmt: skip
