@@ -1,4 +1,4 @@
-"""The claim of the dedup cursor: written once for an epoch, by compare-and-set, and never mistaken for another write."""
+"""The claim of the dedup cursor: written once for an epoch, by compare-and-set, never mistaken for another write."""
 
 import pytest
 

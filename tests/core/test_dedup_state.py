@@ -1,0 +1,184 @@
+"""The fold of a log: facts in log order, a hole or a stranger stops it, and old runs become a floor."""
+
+import pytest
+
+from oncelog.core.dedup_state import RUN_DELTAS_BYTES_MAX, RUNS_MAX, DedupState, Run
+from oncelog.core.entry import EntryKind
+from oncelog.core.errors import CorruptEntry, LogHole
+from oncelog.core.ids import BEFORE_ALL, Generation, ProducerId, SequenceId, TopicId
+from tests.core.builders import PID, LogOf, at, fold, grant, parts
+
+
+def log_with(*batches: list[int] | range) -> LogOf:
+    log = LogOf()
+    log.granted(grant())
+    for ids in batches:
+        log.stored(ids)
+    return log
+
+
+def test_fold_of_nothing() -> None:
+    """Before every entry of every topic."""
+    assert (DedupState().position, DedupState().next_index) == (BEFORE_ALL, 0)
+
+
+def test_fold_takes_marks_and_runs() -> None:
+    """The persisted mark is the last id, a run stands for each batch, and activity is the entry's time."""
+    log = log_with(range(3), [5, 9])
+    log.stored([12], now_ms=77)
+    state = fold(log.entries)
+    producer = state.producers[PID]
+    assert producer.persisted == 12
+    assert producer.last_activity_ms == 77
+    assert producer.runs == [
+        Run(SequenceId(0), SequenceId(2), 3, at(1), 0, b""),
+        Run(SequenceId(5), SequenceId(9), 2, at(2), 0, b"\3"),
+        Run(SequenceId(12), SequenceId(12), 1, at(3), 0, b""),
+    ]
+    assert (state.position, state.next_index) == (at(3), 6)
+
+
+def test_stamp_skips_the_known_prefix() -> None:
+    """A batch stored with skip_first has a run of its tail only, at the right place in its entry."""
+    log = log_with(range(3))
+    log.stored([1, 2, 3, 7], skip_first=2)
+    run = fold(log.entries).producers[PID].runs[-1]
+    assert run == Run(SequenceId(3), SequenceId(7), 2, at(2), 2, b"\3")
+
+
+def test_first_position_and_highest_mark_win() -> None:
+    """What was stored twice while dedup was off is where it was first."""
+    log = log_with(range(3), range(3), range(1, 5))
+    producer = fold(log.entries).producers[PID]
+    assert producer.persisted == 4
+    assert [(run.first, run.last, run.position, run.offset) for run in producer.runs] == [
+        (0, 2, at(1), 0),
+        (3, 4, at(3), 2),
+    ]
+
+
+def test_batch_without_deduplication_only_counts() -> None:
+    """Producer id 0: nothing is remembered of it."""
+    log = LogOf()
+    log.stored([5], pid=0)
+    state = fold(log.entries)
+    assert (state.producers, state.next_index, state.dirty) == ({}, 1, {})
+
+
+def test_latest_runs_are_kept_and_the_rest_is_a_floor() -> None:
+    """A run more than the bound pushes the oldest below the floor."""
+    log = log_with(*([3 * i] for i in range(RUNS_MAX + 2)))
+    producer = fold(log.entries).producers[PID]
+    assert (len(producer.runs), producer.runs_floor) == (RUNS_MAX, 3)
+    assert producer.runs[0].first == 6
+
+
+def test_idle_producer_keeps_one_run() -> None:
+    """The floor moves with it, so what is forgotten is below it."""
+    log = log_with(range(3), range(3, 5), range(5, 9))
+    state = fold(log.entries)
+    state.forget_idle_runs(before_ms=1)
+    producer = state.producers[PID]
+    assert (producer.runs_floor, [run.first for run in producer.runs]) == (4, [5])
+    state.check_invariants()
+
+
+def test_long_deltas_stay_in_their_entry() -> None:
+    """A batch of a million holes must not stay in memory; read once, its ids are known."""
+    ids = list(range(0, 2 * (RUN_DELTAS_BYTES_MAX + 2), 2))
+    log = log_with(ids)
+    state = fold(log.entries)
+    assert state.producers[PID].runs[0].deltas is None
+    header, deltas = parts(ids)
+    state.learn_deltas(at(1), header, deltas)
+    assert state.producers[PID].runs[0].deltas == deltas
+
+
+def test_learning_for_a_run_with_an_offset() -> None:
+    """The ids read are those of the whole entry, the run is its tail."""
+    log = log_with(range(3))
+    log.stored([1, 2, 5, 9], skip_first=2)
+    state = fold(log.entries)
+    known = state.producers[PID].runs[-1]
+    state.producers[PID].runs[-1] = known._replace(deltas=None)
+    state.learn_deltas(at(2), *parts([1, 2, 5, 9]))
+    assert state.producers[PID].runs[-1] == known
+
+
+def test_learning_for_nobody_changes_nothing() -> None:
+    """The run was forgotten meanwhile, or its producer."""
+    state = fold(log_with([0, 5]).entries)
+    before = list(state.producers[PID].runs)
+    state.learn_deltas(at(9), *parts([0, 5]))
+    state.learn_deltas(at(1), *parts([0, 5], pid=8))
+    assert state.producers[PID].runs == before
+
+
+# --- what stops it ----------------------------------------------------------------------------------------------------
+
+
+def test_missing_messages_are_a_hole() -> None:
+    """The entry's first message is not the next one."""
+    log = log_with(range(3), range(3, 6))
+    del log.entries[1]
+    with pytest.raises(LogHole):
+        fold(log.entries)
+
+
+def test_entry_does_not_come_twice() -> None:
+    """Nor an older one: a control entry has no message number that could tell."""
+    log = log_with()
+    with pytest.raises(LogHole):
+        fold([*log.entries, *log.entries])
+
+
+def test_batch_of_a_stranger_is_corrupt() -> None:
+    """A producer that was never granted, or a generation that was not."""
+    for pid, generation in ((2, 1), (1, 2)):
+        log = log_with()
+        log.stored([0], pid=pid, generation=generation)
+        with pytest.raises(CorruptEntry, match="never granted"):
+            fold(log.entries)
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        grant("q"),
+        grant("p", pid=2),
+        grant("p", generation=1),
+        grant("p", generation=2)._replace(topic_id=TopicId("00" * 16)),
+    ],
+)
+def test_grant_against_the_log_is_corrupt(second: object) -> None:
+    """One id for two names, one name with two ids, a generation again, another topic's."""
+    log = log_with()
+    log.granted(second)  # type: ignore[arg-type]
+    with pytest.raises(CorruptEntry):
+        fold(log.entries)
+
+
+def test_unknown_kind_is_corrupt() -> None:
+    """A later version's entry may say anything; it is not skipped."""
+    log = log_with()
+    log.add(EntryKind.SNAPSHOT_CHUNK, b"")
+    with pytest.raises(CorruptEntry, match="kind"):
+        fold(log.entries)
+
+
+def test_entry_cut_inside_its_ids_is_corrupt() -> None:
+    """A run of the ids that are left would be wrong without a sound."""
+    log = log_with([0, 5, 9])
+    header, data = log.entries[1]
+    with pytest.raises(CorruptEntry, match="cut"):
+        fold([log.entries[0], (header, data[: 96 + 64 + 1])])
+
+
+def test_next_generation_keeps_the_runs() -> None:
+    """The new instance resumes where the old one was."""
+    log = log_with(range(3))
+    log.granted(grant(generation=2))
+    state = fold(log.entries)
+    producer = state.producers[PID]
+    assert (producer.generation, producer.persisted, len(producer.runs)) == (Generation(2), 2, 1)
+    assert state.names == {"p": ProducerId(1)}

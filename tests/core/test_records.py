@@ -1,0 +1,83 @@
+"""The records in the metadata store: what one owner wrote the next one reads, or says that it cannot."""
+
+from collections.abc import Callable
+
+import pytest
+
+from oncelog.core.errors import CorruptEntry, InvariantViolated
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch
+from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState, decode_ledger, encode_ledger
+from oncelog.core.topic_record import (
+    CursorLink,
+    CursorRecord,
+    LedgerLink,
+    TopicRecord,
+    decode_cursor,
+    decode_topic,
+    encode_cursor,
+    encode_topic,
+)
+from tests.core.builders import TOPIC, A, B, C, at
+
+LEDGER = LedgerMetadata(LedgerId(4), TOPIC, (A, B, C), 2)
+RECORD = TopicRecord(
+    TOPIC, "public/default/t", A, OwnerEpoch(3), (LedgerLink(LedgerId(4), 0), LedgerLink(LedgerId(9), 70))
+)
+CURSOR = CursorRecord(OwnerEpoch(3), (CursorLink(LedgerId(5), at(0)), CursorLink(LedgerId(6), None)))
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [LEDGER, LEDGER.in_recovery(), LEDGER.closed(end=EntryId(-1), length=0), LEDGER.closed(end=EntryId(8), length=99)],
+)
+def test_ledger_record_survives_its_bytes(metadata: LedgerMetadata) -> None:
+    """Each state, and an empty end."""
+    assert decode_ledger(encode_ledger(metadata)) == metadata
+
+
+def test_topic_record_survives_its_bytes() -> None:
+    """With and without an owner, with and without ledgers."""
+    for record in (RECORD, TopicRecord(TOPIC, "t")):
+        assert decode_topic(encode_topic(record)) == record
+
+
+def test_cursor_record_survives_its_bytes() -> None:
+    """A base at entry 0 is a base; None is none."""
+    assert decode_cursor(encode_cursor(CURSOR)) == CURSOR
+
+
+@pytest.mark.parametrize("decode", [decode_ledger, decode_topic, decode_cursor])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\xff", b"[]", b"3", b"{}", b'{"format":2}', b'{"format":1}', b'{"format":1,"ledgers":[[1]]}', b"null"],
+)
+def test_foreign_bytes_are_no_record(decode: Callable[[bytes], object], data: bytes) -> None:
+    """Damage or a later version: CorruptEntry, so that nobody acts on half of it."""
+    with pytest.raises(CorruptEntry):
+        decode(data)
+
+
+def test_closed_ledger_stays_closed() -> None:
+    """`end` never changes after it."""
+    closed = LEDGER.closed(end=EntryId(1), length=1)
+    with pytest.raises(InvariantViolated):
+        closed.closed(end=EntryId(2), length=2)
+    with pytest.raises(InvariantViolated):
+        closed.in_recovery()
+    assert closed.state is LedgerState.CLOSED
+
+
+def test_placing_keeps_the_log() -> None:
+    """Mark A changes the owner and the epoch, and nothing else."""
+    placed = RECORD.placed_on(Incarnation("o2"))
+    assert (placed.owner, placed.owner_epoch, placed.ledgers) == ("o2", 4, RECORD.ledgers)
+
+
+def test_list_ascends_and_keeps_its_last() -> None:
+    """A ledger id not above the last is refused, and a trim leaves a ledger to fence."""
+    for ledger_id in (9, 8):
+        with pytest.raises(InvariantViolated):
+            RECORD.with_ledger(LedgerLink(LedgerId(ledger_id), 80))
+    with pytest.raises(InvariantViolated):
+        RECORD.without_first(2)
+    assert RECORD.without_first(1).ledgers == RECORD.ledgers[1:]
