@@ -75,8 +75,8 @@ class AsyncProducer:
         """Publish one message and wait for its fate; waits for room when too much is pending.
 
         Raises MessageTooLarge, InvalidSequenceId, SequenceIdRequired, SequenceGap (contiguous: an id was left out),
-        StaleSequence, DeadlineExceeded, or why the producer is over. Cancelling takes nothing back: the message may be
-        stored.
+        StaleSequence (also for messages that shared a batch with the stale one: nothing of it was stored),
+        DeadlineExceeded, or why the producer is over. Cancelling takes nothing back: the message may be stored.
         """
         if type(value) is not bytes:
             value = _plain(value, field="value")
