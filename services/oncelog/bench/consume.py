@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable
 import oncelog
 from oncelog.bench.cluster import Cluster
 from oncelog.bench.figures import Row, Target, median, rounded
-from oncelog.bench.limits import DRAIN_S, LARGE_BATCH_BYTES
-from oncelog.bench.loads import make_values
+from oncelog.bench.limits import DRAIN_S, LARGE_BATCH_BYTES, LARGE_WINDOW
+from oncelog.bench.loads import batch_count, make_values
 from oncelog.bench.processes import BenchFailed
-from oncelog.bench.publish import Tell, new_producers
+from oncelog.bench.publish import LIST_BATCHES, Tell, new_producers
 from oncelog.bench.settings import BenchSettings
 from oncelog.client.client import AsyncClient
 from oncelog.client.producer import AsyncProducer
@@ -25,7 +25,7 @@ from oncelog.client.reader import AsyncReader
 
 #: A reader slower than this is not measured but given up.
 _SLOWEST_MSG_PER_S = 20_000
-_LANES = 32
+_LANES = LARGE_WINDOW // LIST_BATCHES
 
 
 async def consume_rows(cluster: Cluster, settings: BenchSettings, tell: Tell) -> list[Row]:
@@ -63,7 +63,7 @@ async def consume_rows(cluster: Cluster, settings: BenchSettings, tell: Tell) ->
 
 async def _fill(producer: AsyncProducer, total: int, message_bytes: int) -> float:
     """Publish exactly `total` messages; returns messages a second."""
-    values = make_values(message_bytes, max(1, LARGE_BATCH_BYTES // message_bytes))
+    values = make_values(message_bytes, LIST_BATCHES * batch_count(message_bytes, LARGE_BATCH_BYTES))
     left = total
     began = time.perf_counter()
 

@@ -8,7 +8,7 @@ import oncelog
 from oncelog.bench.cluster import Cluster
 from oncelog.bench.figures import Row, Target, median, rounded
 from oncelog.bench.loads import send_lists, send_paced
-from oncelog.bench.publish import Tell, new_producers
+from oncelog.bench.publish import LIST_BATCHES, Tell, new_producers
 from oncelog.bench.settings import BenchSettings
 from oncelog.client.client import AsyncClient
 
@@ -62,8 +62,9 @@ async def _run(client: AsyncClient, namespace: str, settings: BenchSettings) -> 
         load = await send_lists(
             [producer],
             message_bytes=settings.message_bytes,
-            list_bytes=settings.large.batch_bytes,
-            in_flight_bytes=settings.large.in_flight_bytes,
+            batch_bytes=settings.large.batch_bytes,
+            list_batches=LIST_BATCHES,
+            window=settings.large.window,
             seconds=settings.pair_seconds,
         )
         latencies = await send_paced(

@@ -14,6 +14,7 @@ from oncelog.bench.limits import DRAIN_S, Throughput, ticks
 from oncelog.bench.processes import BenchFailed
 from oncelog.client.producer import AsyncProducer
 from oncelog.client.results import SendResult
+from oncelog.core.columns import LENGTH_BYTES
 
 #: Different values that a load goes through; each is half noise, so that nothing on the way has it easy.
 DISTINCT_VALUES = 1000
@@ -32,11 +33,22 @@ def make_values(message_bytes: int, count: int) -> list[bytes]:
     return [distinct[index % len(distinct)] for index in range(count)]
 
 
+def batch_count(message_bytes: int, batch_bytes: int) -> int:
+    """Messages of one size that fill a batch, with their lengths."""
+    return max(1, batch_bytes // (message_bytes + LENGTH_BYTES))
+
+
 async def send_lists(
-    producers: Sequence[AsyncProducer], *, message_bytes: int, list_bytes: int, in_flight_bytes: int, seconds: float
+    producers: Sequence[AsyncProducer],
+    *,
+    message_bytes: int,
+    batch_bytes: int,
+    list_batches: int,
+    window: int,
+    seconds: float,
 ) -> Throughput:
-    """send_many with lists of `list_bytes`, as many at a time as make `in_flight_bytes`, over all producers."""
-    values = make_values(message_bytes, max(1, list_bytes // message_bytes))
+    """send_many with lists that fill `list_batches` batches, `window` batches at a time, over all producers."""
+    values = make_values(message_bytes, list_batches * batch_count(message_bytes, batch_bytes))
     sent = 0
     began = time.perf_counter()
 
@@ -46,7 +58,7 @@ async def send_lists(
             result = await producer.send_many(values)
             sent += result.count
 
-    lanes = max(len(producers), in_flight_bytes // list_bytes)
+    lanes = max(len(producers), window // list_batches)
     async with _deadline(seconds), asyncio.TaskGroup() as tasks:
         for lane in range(lanes):
             tasks.create_task(send_on(producers[lane % len(producers)]))

@@ -12,10 +12,6 @@ class Shape:
     batch_bytes: int
     window: int
 
-    @property
-    def in_flight_bytes(self) -> int:
-        return self.batch_bytes * self.window
-
     def __str__(self) -> str:
         return f"{self.batch_bytes / 1024:g} KiB batches, {self.window} in flight"
 
