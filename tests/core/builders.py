@@ -116,7 +116,7 @@ def fold(entries: Iterable[tuple[EntryHeader, bytes]], into: DedupState | None =
     state = DedupState() if into is None else into
     for header, data in entries:
         state.fold(header, data)
-        state.check_invariants()
+    state.check_invariants()
     return state
 
 

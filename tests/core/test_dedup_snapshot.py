@@ -1,0 +1,230 @@
+"""Snapshots: the law of the fold, and reading back the newest complete chain whatever of it is damaged."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncelog.core.dedup_snapshot import (
+    CHUNK_BYTES,
+    Manifest,
+    SnapshotReader,
+    decode_chunk,
+    decode_manifest,
+    encode_chunks,
+    encode_manifest,
+)
+from oncelog.core.dedup_state import DedupState, ProducerState
+from oncelog.core.entry import EntryKind, SequenceMode
+from oncelog.core.errors import CorruptEntry
+from oncelog.core.ids import EntryId, Generation, ProducerId
+from tests.core.builders import LogOf, at, checksum, fold, grant, plain
+
+CHUNK, MANIFEST = EntryKind.SNAPSHOT_CHUNK, EntryKind.SNAPSHOT_MANIFEST
+Written = list[tuple[int, bytes]]
+
+
+def snapshot(state: DedupState, number: int, *, previous: int = -1, changed: bool = False) -> Written:
+    """The entries of one snapshot of `state`; changed: only what is dirty, as a delta holds it."""
+    producers = [state.producers[pid] for pid in state.dirty] if changed else list(state.producers.values())
+    chunks = encode_chunks(number, producers)
+    crc = 0
+    for chunk in chunks:
+        crc = checksum(chunk, crc)
+    manifest = Manifest(number, previous, state.position, state.next_index, len(state.producers), len(chunks), crc)
+    state.dirty.clear()
+    return [*((int(CHUNK), chunk) for chunk in chunks), (int(MANIFEST), encode_manifest(manifest))]
+
+
+def read(entries: Written) -> SnapshotReader:
+    reader = SnapshotReader(checksum)
+    for entry_id, (kind, body) in enumerate(entries):
+        reader.feed(EntryId(entry_id), kind, body)
+    return reader
+
+
+def random_log(steps: list[tuple[int, int, list[int]]]) -> LogOf:
+    """Grants and batches of a few producers, some of them stamped; ids anywhere, as with dedup switched off."""
+    log = LogOf()
+    generations: dict[int, int] = {}
+    for now_ms, (pid, kind, ids) in enumerate(steps):
+        if kind == 0 or pid not in generations:
+            generations[pid] = generations.get(pid, 0) + 1
+            mode = SequenceMode(1 + pid % 2)
+            log.granted(grant(f"name {pid}", pid=pid, generation=generations[pid], mode=mode), now_ms=now_ms)
+        elif kind == 1:
+            log.stored(ids, pid=0, now_ms=now_ms)
+        else:
+            log.stored(ids, pid=pid, generation=generations[pid], skip_first=(kind - 2) % len(ids), now_ms=now_ms)
+    return log
+
+
+LOGS = st.lists(
+    st.tuples(
+        st.integers(1, 4),
+        st.integers(0, 4),
+        st.lists(st.integers(0, 400), min_size=1, max_size=6, unique=True).map(sorted),
+    ),
+    min_size=1,
+    max_size=60,
+).map(random_log)
+
+
+@given(log=LOGS, cuts=st.lists(st.integers(0, 60), max_size=4).map(sorted))
+def test_snapshot_and_replay_are_the_fold(log: LogOf, cuts: list[int]) -> None:
+    """snapshot(P) + replay(P..end) == fold(whole log), for a base and any deltas on it."""
+    state, written = DedupState(), list[tuple[int, bytes]]()
+    done = 0
+    for number, cut in enumerate([0, *cuts], start=1):
+        fold(log.entries[done:cut], into=state)
+        done = max(done, min(cut, len(log.entries)))
+        base = number == 1
+        written += snapshot(state, number, previous=-1 if base else number - 1, changed=not base)
+    reader = read(written)
+    assert reader.state is not None
+    assert reader.manifest is not None
+    assert reader.manifest.number == 1 + len(cuts)
+    whole = fold(log.entries)
+    replayed = fold(log.entries[done:], into=reader.state)
+    assert plain(replayed) == plain(whole)
+    assert (replayed.position, replayed.next_index, replayed.names) == (whole.position, whole.next_index, whole.names)
+
+
+def some_state(count: int = 3) -> DedupState:
+    log = LogOf()
+    for pid in range(1, count + 1):
+        log.granted(grant(f"name {pid}", pid=pid))
+        log.stored([0, 5], pid=pid)
+    return fold(log.entries)
+
+
+def grown(state: DedupState, number: int) -> DedupState:
+    """One producer more."""
+    log = LogOf()
+    log.next_index = state.next_index
+    log.entries = [(None, b"")] * (state.position.entry_id + 1)  # type: ignore[list-item]
+    header = log.granted(grant(f"new {number}", pid=100 + number))
+    state.fold(header, log.entries[-1][1])
+    return state
+
+
+def chain() -> tuple[Written, Written, Written]:
+    """A base and two deltas."""
+    state = some_state()
+    base = snapshot(state, 1)
+    first = snapshot(grown(state, 1), 2, previous=1, changed=True)
+    second = snapshot(grown(state, 2), 3, previous=2, changed=True)
+    return base, first, second
+
+
+def number_of(reader: SnapshotReader) -> int | None:
+    """The newest snapshot read, its state checked to be as its manifest says."""
+    if reader.state is None or reader.manifest is None:
+        return None
+    reader.state.check_invariants()
+    assert reader.state.position == reader.manifest.position
+    assert len(reader.state.producers) == reader.manifest.producers_count
+    return reader.manifest.number
+
+
+def test_newest_of_a_chain_is_read() -> None:
+    """Base and deltas, and the base's position as the bound of a trim."""
+    base, first, second = chain()
+    reader = read(base + first + second)
+    assert number_of(reader) == 3
+    assert reader.base == decode_manifest(base[-1][1])
+
+
+def test_snapshot_without_its_manifest_never_happened() -> None:
+    """The manifest is the commit record; the chunks of one that failed are not taken for the next one's."""
+    base, first, second = chain()
+    assert number_of(read(base[:-1])) is None
+    assert number_of(read(base + first + second[:-1])) == 2
+    assert number_of(read(first[:-1] + base + first + second)) == 3
+
+
+def test_broken_chain_of_deltas_ends_there() -> None:
+    """A delta counts only on the very snapshot it was taken after."""
+    base, first, second = chain()
+    assert number_of(read(base + second)) == 1
+    assert number_of(read(first + second)) is None
+
+
+def test_missing_and_foreign_chunks_are_not_counted() -> None:
+    """Too few, in another order, or of another number."""
+    state = some_state(4000)
+    base = snapshot(state, 1)
+    assert len(base) > 2
+    assert number_of(read(base)) == 1
+    assert number_of(read(base[1:])) is None
+    assert number_of(read([base[1], base[0], *base[2:]])) is None
+    other = snapshot(some_state(4000), 2)
+    assert number_of(read([other[0], *base[1:]])) is None
+
+
+def test_damaged_chunk_is_seen() -> None:
+    """Each flipped bit: the snapshot before it stays, untouched."""
+    base, first, _ = chain()
+    kind, body = first[0]
+    for bit in range(8 * len(body)):
+        damaged = bytearray(body)
+        damaged[bit // 8] ^= 1 << bit % 8
+        reader = read(base)
+        try:
+            reader.feed(EntryId(9), kind, bytes(damaged))
+            reader.feed(EntryId(10), *first[1])
+        except CorruptEntry:
+            pass
+        assert number_of(reader) == 1
+
+
+def test_manifest_that_counts_other_producers_is_passed_over() -> None:
+    """A chain whose base misses some would be a partial map; the snapshot before it is not touched."""
+    base, first, _ = chain()
+    manifest = decode_manifest(first[-1][1])._replace(producers_count=9)
+    reader = read([*base, *first[:-1], (MANIFEST, encode_manifest(manifest))])
+    assert number_of(reader) == 1
+
+
+@pytest.mark.parametrize("kind", [EntryKind.MESSAGES, EntryKind.PRODUCER_OPENED, 9])
+def test_foreign_entry_is_corrupt(kind: int) -> None:
+    """It does not belong into a cursor's ledger."""
+    with pytest.raises(CorruptEntry):
+        read([(kind, b"")])
+
+
+@given(data=st.binary(max_size=120))
+def test_any_bytes_are_no_snapshot(data: bytes) -> None:
+    """CorruptEntry and nothing else."""
+    chunk = encode_chunks(1, some_state().producers.values())[0]
+    for candidate in (data, chunk[: len(chunk) - len(data)] + data, chunk + data):
+        for decode in (decode_chunk, decode_manifest):
+            try:
+                decode(candidate)
+            except CorruptEntry:
+                continue
+
+
+def test_chunks_stay_below_their_bound() -> None:
+    """No producer count is a size cliff."""
+    producers = [
+        ProducerState(f"name {i}", ProducerId(i), Generation(1), SequenceMode.MONOTONIC) for i in range(1, 20_001)
+    ]
+    chunks = encode_chunks(1, producers)
+    assert len(chunks) > 3
+    assert max(map(len, chunks)) <= CHUNK_BYTES + 16
+    assert [p.name for chunk in chunks for p in decode_chunk(chunk)[2]] == [p.name for p in producers]
+
+
+def test_empty_snapshot_is_one_chunk() -> None:
+    """A topic without producers has a state too."""
+    state = DedupState()
+    reader = read(snapshot(state, 1))
+    assert number_of(reader) == 1
+
+
+def test_state_at_the_log_position() -> None:
+    """The snapshot is of exactly its position."""
+    state = some_state()
+    reader = read(snapshot(state, 1))
+    assert reader.state is not None
+    assert reader.state.position == state.position == at(5)
