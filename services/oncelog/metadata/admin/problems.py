@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 1
 _DETAIL_CHARACTERS_MAX = 1_000
+_NOT_JSON = InvalidArgument("the body is not JSON", field="body")
 
 #: {class: (status, title)}; the nearest base class decides.
 _STATUSES: dict[type[OncelogError], tuple[int, str]] = {
@@ -42,7 +43,6 @@ _STATUSES: dict[type[OncelogError], tuple[int, str]] = {
 }
 #: {status: (code, title)} of what the HTTP layer itself refuses.
 _HTTP = {
-    400: ("bad_request", "Bad request"),
     404: ("not_found", "Not found"),
     405: ("method_not_allowed", "Method not allowed"),
     408: ("request_timeout", "The request came too slowly"),
@@ -110,7 +110,7 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     first = error.errors()[0]
     where = [str(part) for part in first["loc"]]
     if first["type"] == "json_invalid":
-        return problem(InvalidArgument("the body is not JSON", field="body"))
+        return problem(_NOT_JSON)
     content_type = request.headers.get("content-type", "")
     if where[0] == "body" and "json" not in content_type and await request.body():
         return problem(InvalidArgument("send the body as JSON, with Content-Type: application/json", field="body"))
@@ -125,6 +125,9 @@ def _said(error: Mapping[str, Any]) -> str:
 
 async def _http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
+    if error.status_code == 400:
+        # FastAPI's word for bytes that its JSON reader gives up on: no text, or nested too deep.
+        return problem(_NOT_JSON)
     path = request.url.path[:200]
     details = {404: f"there is nothing at {path}", 405: f"{path} does not know {request.method}"}
     return http_problem(error.status_code, details.get(error.status_code, str(error.detail)), error.headers)

@@ -1,0 +1,160 @@
+"""Whatever is sent to the admin interface, the answer is a problem with a stable code, and nothing is changed."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from oncelog.core.errors import BY_CODE, InvalidArgument, InvariantViolated
+from oncelog.metadata.admin import problems
+from oncelog.metadata.admin.body_limit import BODY_BYTES_MAX, BodyLimit
+from oncelog.metadata.admin.server import RestServer
+from tests.contract.admin_world import FLIGHTS, serving
+
+pytestmark = pytest.mark.asyncio
+
+BAD_ELEMENTS = ["%20", "a%20b", "a%00b", "a%0Ab", "caf%C3%A9", "x" * 256, "x" * 5000, "a%25b", "a*b"]
+PATHS = {
+    "tenant": ["/admin/v2/tenants/{}", "/admin/v2/namespaces/{}", "/admin/v2/namespaces/{}/default"],
+    "namespace": ["/admin/v2/namespaces/public/{}", "/admin/v2/persistent/public/{}/flights"],
+    "topic": [
+        "/admin/v2/persistent/public/default/{}",
+        "/admin/v2/persistent/public/default/{}/stats",
+        "/lookup/v2/topic/persistent/public/default/{}",
+    ],
+}
+
+
+async def test_bad_name_anywhere_in_a_path_is_named() -> None:
+    """412, the field, and the limit where one is broken."""
+    async with serving() as admin:
+        for field, path in ((field, path) for field, paths in PATHS.items() for path in paths):
+            for element in BAD_ELEMENTS:
+                method = "PUT" if "tenants" in path else "GET"
+                problem = await admin.refused(method, path.format(element), 412, "invalid_name")
+                assert problem["field"] == field
+                assert ("limit" in problem) is (len(element) > 255)
+                assert len(problem["detail"]) < 500
+
+
+async def test_unknown_path_is_a_problem() -> None:
+    """And a slash too many is one."""
+    async with serving() as admin:
+        for path in ("/", "/admin", "/admin/v2/", "/admin/v3/tenants", "/docs", f"{FLIGHTS}/", "//", "/%2F"):
+            await admin.refused("GET", path, 404, "not_found")
+
+
+async def test_unknown_method_is_a_problem() -> None:
+    """With the methods that are known."""
+    topic = "persistent/a/b/c"
+    calls = (("DELETE", "tenants"), ("POST", "brokers"), ("PATCH", topic), ("GET", f"{topic}/unload"))
+    async with serving() as admin:
+        for method, path in calls:
+            await admin.refused(method, f"/admin/v2/{path}", 405, "method_not_allowed")
+            assert (await admin.http.request(method, f"/admin/v2/{path}")).headers["allow"]
+
+
+async def test_malformed_json_is_told_as_such() -> None:
+    """The field is the body as a whole."""
+    headers, path = {"content-type": "application/json"}, "/admin/v2/namespaces/public/orders"
+    async with serving() as admin:
+        for body in (b"{", b"{'a': 1}", b"\x00\x01", b'{"deduplication": tru', b"[" * 100_000, b"\xff\xfe"):
+            problem = await admin.refused("PUT", path, 422, "invalid_argument", content=body, headers=headers)
+            assert problem["field"] == "body"
+        await admin.refused("GET", path, 404, "namespace_not_found")
+
+
+async def test_body_of_another_type_is_told_what_to_send() -> None:
+    """curl sends a form unless told otherwise."""
+    async with serving() as admin:
+        path = "/admin/v2/namespaces/public/default/deduplication"
+        for headers in ({"content-type": "application/x-www-form-urlencoded"}, {"content-type": "text/plain"}, {}):
+            problem = await admin.refused("POST", path, 422, "invalid_argument", content=b"true", headers=headers)
+            assert "application/json" in problem["detail"]
+        assert await admin.get(path) is None
+
+
+async def test_body_over_the_limit_is_refused_whether_anybody_reads_it_or_not() -> None:
+    """Announced or streamed; one of exactly the limit is read."""
+    async with serving() as admin:
+
+        async def streamed() -> Any:
+            for _ in range(BODY_BYTES_MAX // 65_536 + 1):
+                yield b" " * 65_536
+
+        path = "/admin/v2/namespaces/public/default/deduplication"
+        headers = {"content-type": "application/json"}
+        for content in (b" " * (BODY_BYTES_MAX + 1), streamed()):
+            problem = await admin.refused("POST", path, 413, "message_too_large", content=content, headers=headers)
+            assert problem["limit"] == BODY_BYTES_MAX
+        await admin.refused("GET", "/admin/v2/tenants", 413, "message_too_large", content=b" " * (BODY_BYTES_MAX + 1))
+        await admin.change("POST", path, content=b"true".rjust(BODY_BYTES_MAX), headers=headers)
+
+
+async def _answering(app: FastAPI, request: bytes) -> bytes:
+    """What `app` answers to raw bytes, until it hangs up."""
+    server = RestServer(app, stop_timeout_s=1)
+    port = server.start(host="127.0.0.1", port=0)
+    running = asyncio.ensure_future(server.run())
+    async with asyncio.timeout(15):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request)
+        answer = await reader.read()
+        writer.close()
+        server.stop()
+        await running
+    return answer
+
+
+async def test_body_that_does_not_come_is_given_up() -> None:
+    """A client that sends a byte a minute must not hold anything."""
+    app = FastAPI()
+    app.add_middleware(BodyLimit, timeout_s=0.05)
+    answer = await _answering(app, b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{")
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b'"code":"request_timeout"' in answer
+
+
+async def test_garbage_instead_of_http_is_answered_and_hung_up() -> None:
+    """And harms nobody else."""
+    answer = await _answering(FastAPI(), b"\x16\x03\x01\x02\x00 not HTTP \r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400 ")
+
+
+async def test_bug_is_told_by_a_request_id_alone() -> None:
+    """What failed is in the log; the caller learns where to look."""
+    app = FastAPI()
+    problems.install(app)
+
+    @app.get("/bug")
+    async def bug() -> None:
+        raise ZeroDivisionError("secret")
+
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
+        response = await http.get("/bug")
+    body = response.json()
+    assert (response.status_code, body["code"]) == (500, "invariant_violated")
+    assert body["request_id"] in body["detail"]
+    assert "secret" not in response.text
+
+
+@pytest.mark.parametrize("code", sorted(BY_CODE))
+async def test_every_error_has_a_status_and_its_own_code(code: str) -> None:
+    """And only what is worth trying again says so."""
+    error = BY_CODE[code]("what to do", field="name", limit=5)
+    response = problems.problem(error)
+    assert 400 <= response.status_code < 600
+    assert (response.status_code in {429, 503, 504}) is error.retriable
+    assert ("retry-after" in response.headers) is error.retriable
+    assert f'"code":"{code}"'.encode() in bytes(response.body)
+
+
+async def test_address_in_use_is_told() -> None:
+    """At the start, by name."""
+    async with serving() as admin:
+        with pytest.raises(InvalidArgument, match="in use"):
+            RestServer(FastAPI(), stop_timeout_s=1).start(host="127.0.0.1", port=admin.port)
+    assert InvariantViolated.code in BY_CODE

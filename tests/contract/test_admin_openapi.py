@@ -1,0 +1,109 @@
+"""The description of the admin interface is whole, consistent, and true to what is served."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from oncelog.metadata.admin.problems import MEDIA_TYPE
+from tests.contract.admin_world import serving
+
+pytestmark = pytest.mark.asyncio
+
+#: Every call there is; one more is a change of the interface.
+CALLS = """
+GET /admin/v2/brokers
+GET /admin/v2/brokers/health
+GET /admin/v2/clusters
+DELETE GET POST /admin/v2/clusters/{cluster}/autoTopicCreation
+DELETE GET POST /admin/v2/clusters/{cluster}/deduplication
+GET /admin/v2/namespaces/{tenant}
+DELETE GET PUT /admin/v2/namespaces/{tenant}/{namespace}
+DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/autoTopicCreation
+DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/deduplication
+GET /admin/v2/persistent/{tenant}/{namespace}
+GET PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}
+DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/deduplicationEnabled
+GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/internalStats
+GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/stats
+PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/unload
+GET /admin/v2/storage-nodes
+GET /admin/v2/tenants
+PUT /admin/v2/tenants/{tenant}
+GET /lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}
+"""
+
+
+async def described() -> dict[str, Any]:
+    async with serving() as admin:
+        document: dict[str, Any] = await admin.get("/openapi.json")
+        assert await admin.get("/openapi.json") == document
+        return document
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield f"{method.upper()} {path}", operation
+
+
+def references(node: object) -> Iterator[str]:
+    if isinstance(node, dict):
+        if isinstance(node.get("$ref"), str):
+            yield node["$ref"]
+        for value in node.values():
+            yield from references(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from references(value)
+
+
+async def test_every_call_is_described() -> None:
+    """What it does, what it takes, what it answers when it works and when it does not."""
+    document = await described()
+    found: dict[str, set[str]] = {}
+    for call, operation in operations(document):
+        method, path = call.split(" ")
+        found.setdefault(path, set()).add(method)
+        assert operation["summary"], call
+        assert len(operation["description"]) > 5, call
+        assert operation["tags"], call
+        success = "200" if method == "GET" else "204"
+        assert sorted(operation["responses"]) == [success, "default"], call
+        if success == "200":
+            assert operation["responses"]["200"]["content"]["application/json"]["schema"], call
+        assert MEDIA_TYPE in operation["responses"]["default"]["content"], call
+        named = {one["name"] for one in operation.get("parameters", []) if one["in"] == "path"}
+        assert named == set(re.findall(r"{(\w+)}", path)), call
+        assert all(one["description"] and one["schema"] for one in operation.get("parameters", [])), call
+    expected = {line.split()[-1]: set(line.split()[:-1]) for line in CALLS.strip().splitlines()}
+    assert found == expected
+
+
+async def test_document_is_valid() -> None:
+    """Version, title, unique operation ids, and no reference that leads nowhere."""
+    document = await described()
+    assert document["openapi"].startswith("3.1")
+    assert document["info"]["title"]
+    assert document["info"]["version"]
+    assert document["info"]["description"]
+    ids = [operation["operationId"] for _, operation in operations(document)]
+    assert len(ids) == len(set(ids))
+    schemas = document["components"]["schemas"]
+    targets = set(references(document))
+    assert targets == {f"#/components/schemas/{name}" for name in schemas}
+    tags = {tag["name"] for tag in document["tags"]}
+    assert {tag for _, operation in operations(document) for tag in operation["tags"]} == tags
+    for schema in schemas.values():
+        assert schema["type"] == "object"
+        assert set(schema.get("required", [])) <= set(schema["properties"])
+
+
+async def test_described_calls_are_served() -> None:
+    """Each answers by something else than that it is not there."""
+    async with serving() as admin:
+        for call, _ in operations(await admin.get("/openapi.json")):
+            method, path = call.split(" ")
+            response = await admin.http.request(method, re.sub(r"{\w+}", "%21", path))
+            assert response.status_code not in {404, 405}, call

@@ -1,0 +1,143 @@
+"""Tenants, namespaces and switches over REST: each call as it should be used, and as it should not."""
+
+import pytest
+
+from tests.cluster.metadata_world import CLUSTER_ID
+from tests.contract.admin_world import FLIGHTS, Admin, serving
+
+pytestmark = pytest.mark.asyncio
+
+CLUSTER = f"/admin/v2/clusters/{CLUSTER_ID}"
+DEFAULT = "/admin/v2/namespaces/public/default"
+SWITCHES = [
+    (f"{CLUSTER}/deduplication", "cluster"),
+    (f"{CLUSTER}/autoTopicCreation", "cluster"),
+    (f"{DEFAULT}/deduplication", "namespace"),
+    (f"{DEFAULT}/autoTopicCreation", "namespace"),
+    (f"{FLIGHTS}/deduplicationEnabled", "topic"),
+]
+NEITHER_TRUE_NOR_FALSE = (
+    b'"true"', b"1", b"null", b"{}", b"[true]", b"", b"maybe", b"\xff\xfe", b"true false",
+)  # fmt: skip
+
+
+async def with_topic(admin: Admin) -> None:
+    await admin.change("PUT", FLIGHTS)
+
+
+async def test_tenants_are_listed_and_created_once() -> None:
+    """A second creation is told, not taken for the first."""
+    async with serving() as admin:
+        assert await admin.get("/admin/v2/tenants") == ["public"]
+        await admin.change("PUT", "/admin/v2/tenants/acme")
+        assert await admin.get("/admin/v2/tenants") == ["acme", "public"]
+        assert (await admin.refused("PUT", "/admin/v2/tenants/acme", 409, "conflict"))["field"] == "tenant"
+        assert await admin.get("/admin/v2/namespaces/acme") == []
+        await admin.refused("GET", "/admin/v2/namespaces/nobody", 404, "not_found")
+
+
+async def test_namespace_is_created_shown_and_deleted() -> None:
+    """With the policies that it is given, and only in a tenant that exists."""
+    async with serving() as admin:
+        path = "/admin/v2/namespaces/public/orders"
+        await admin.refused("GET", path, 404, "namespace_not_found")
+        await admin.change("PUT", path, json={"deduplication": False})
+        expected = {"namespace": "public/orders", "deduplication": False, "auto_create_topics": None}
+        assert await admin.get(path) == expected
+        assert await admin.get("/admin/v2/namespaces/public") == ["public/default", "public/orders"]
+        await admin.refused("PUT", path, 409, "conflict")
+        await admin.change("DELETE", path)
+        await admin.refused("DELETE", path, 404, "namespace_not_found")
+        await admin.change("PUT", path)
+        assert (await admin.get(path))["deduplication"] is None
+        await admin.refused("PUT", "/admin/v2/namespaces/nobody/orders", 404, "not_found")
+
+
+async def test_namespace_with_a_topic_is_not_deleted() -> None:
+    """Its topic would be lost."""
+    async with serving() as admin:
+        await with_topic(admin)
+        await admin.refused("DELETE", DEFAULT, 409, "conflict")
+        assert await admin.get("/admin/v2/persistent/public/default") == ["public/default/flights"]
+
+
+async def test_switch_is_set_read_and_unset() -> None:
+    """Not set is null, and not false; what is set here wins, and is told with its source."""
+    async with serving() as admin:
+        await with_topic(admin)
+        for path, level in SWITCHES:
+            assert await admin.get(path) is None
+            assert await admin.get(path, params={"applied": "true"}) == {"value": True, "source": "default"}
+            for value in (False, True):
+                await admin.change("POST", path, json=value)
+                assert await admin.get(path) is value
+                assert await admin.get(path, params={"applied": "true"}) == {"value": value, "source": level}
+            await admin.change("DELETE", path)
+            await admin.change("DELETE", path)
+            assert await admin.get(path) is None
+
+
+async def test_nearest_level_wins_and_is_named() -> None:
+    """Why a topic behaves as it does is never a riddle."""
+    async with serving() as admin:
+        await with_topic(admin)
+        topic = f"{FLIGHTS}/deduplicationEnabled"
+        levels = [(f"{CLUSTER}/deduplication", False, "cluster"), (f"{DEFAULT}/deduplication", True, "namespace")]
+        for path, value, source in (*levels, (topic, False, "topic")):
+            await admin.change("POST", path, json=value)
+            assert await admin.get(topic, params={"applied": "true"}) == {"value": value, "source": source}
+        assert await admin.get(f"{DEFAULT}/deduplication?applied=true") == {"value": True, "source": "namespace"}
+
+
+async def test_switch_takes_true_or_false_and_nothing_else() -> None:
+    """A string that looks like false must not switch anything on."""
+    headers = {"content-type": "application/json"}
+    async with serving() as admin:
+        await with_topic(admin)
+        for path, _ in SWITCHES:
+            for body in NEITHER_TRUE_NOR_FALSE:
+                problem = await admin.refused("POST", path, 422, "invalid_argument", content=body, headers=headers)
+                assert problem["field"] == "body"
+            assert await admin.get(path) is None
+
+
+async def test_applied_is_true_or_false() -> None:
+    """Other words are refused."""
+    async with serving() as admin:
+        await with_topic(admin)
+        for path, _ in SWITCHES:
+            problem = await admin.refused("GET", f"{path}?applied=banana", 422, "invalid_argument")
+            assert problem["field"] == "applied"
+
+
+async def test_switch_of_what_does_not_exist_is_not_found() -> None:
+    """At each level, by each call."""
+    async with serving() as admin:
+        for path, code in (
+            ("/admin/v2/clusters/another/deduplication", "not_found"),
+            ("/admin/v2/clusters/another/autoTopicCreation", "not_found"),
+            ("/admin/v2/namespaces/public/none/deduplication", "namespace_not_found"),
+            ("/admin/v2/namespaces/none/none/autoTopicCreation", "namespace_not_found"),
+            ("/admin/v2/persistent/public/default/none/deduplicationEnabled", "topic_not_found"),
+        ):
+            await admin.refused("GET", path, 404, code)
+            await admin.refused("GET", f"{path}?applied=true", 404, code)
+            await admin.refused("POST", path, 404, code, json=True)
+            await admin.refused("DELETE", path, 404, code)
+
+
+async def test_namespace_with_policies_that_make_no_sense_is_not_created() -> None:
+    """A misspelt policy must not look as if it were in force."""
+    bodies: tuple[object, ...] = (
+        {"deduplication": "no"},
+        {"deduplication": 1},
+        {"colour": "red"},
+        {"auto_create_topics": []},
+        [],
+        "x",
+    )
+    async with serving() as admin:
+        path = "/admin/v2/namespaces/public/orders"
+        for body in bodies:
+            await admin.refused("PUT", path, 422, "invalid_argument", json=body)
+        await admin.refused("GET", path, 404, "namespace_not_found")

@@ -1,0 +1,181 @@
+"""Topics and processes over REST: what is listed, created, shown, looked up and moved, and what is refused."""
+
+import json
+
+import pytest
+
+from oncelog.core.ids import Incarnation
+from oncelog.core.names import parse_topic
+from oncelog.stores.registry import LiveStorageNode, Registry, StorageCookie
+from oncelog.wire import owner_pb2
+from tests.cluster.metadata_world import CLUSTER_ID, DEADLINE_S
+from tests.cluster.until import until
+from tests.contract.admin_world import FLIGHTS, serving
+
+pytestmark = pytest.mark.asyncio
+
+NAMESPACE = "/admin/v2/persistent/public/default"
+LOOKUP = "/lookup/v2/topic/persistent/public/default/flights"
+
+
+async def test_topic_is_created_once_listed_and_shown() -> None:
+    """Creating asks no owner."""
+    async with serving() as admin:
+        assert await admin.get(NAMESPACE) == []
+        await admin.refused("GET", FLIGHTS, 404, "topic_not_found")
+        await admin.change("PUT", FLIGHTS)
+        await admin.refused("PUT", FLIGHTS, 409, "conflict")
+        assert await admin.get(NAMESPACE) == ["public/default/flights"]
+        shown = await admin.get(FLIGHTS)
+        assert len(shown.pop("topic_id")) == 32
+        expected = {"topic": "public/default/flights", "partitions": 0, "owner": None, "owner_epoch": 0}
+        assert shown == {**expected, "ledger_count": 0}
+        await admin.refused("PUT", "/admin/v2/persistent/public/none/x", 404, "namespace_not_found")
+        await admin.refused("GET", "/admin/v2/persistent/public/none", 404, "namespace_not_found")
+        await admin.refused("PUT", f"{NAMESPACE}/x-partition-0", 412, "invalid_name")
+
+
+async def test_stats_come_from_the_owner() -> None:
+    """And carry who said so."""
+    async with serving() as admin:
+        owner = await admin.owner()
+        answer = await admin.replica.look_up()
+        owner.states.append(
+            owner_pb2.TopicState(
+                topic="public/default/flights",
+                topic_id=answer.topic_id,
+                owner_epoch=1,
+                phase="serving",
+                stats_json=json.dumps({"message_count": 7}),
+                internal_stats_json=json.dumps({"producers": []}),
+            )
+        )
+        common = {
+            "topic": "public/default/flights",
+            "topic_id": answer.topic_id,
+            "phase": "serving",
+            "owner": owner.incarnation,
+            "owner_address": owner.address,
+            "owner_epoch": 1,
+        }
+        assert await admin.get(f"{FLIGHTS}/stats") == {**common, "message_count": 7}
+        assert await admin.get(f"{FLIGHTS}/internalStats") == {**common, "producers": []}
+
+
+async def test_stats_of_a_topic_without_an_owner_say_so() -> None:
+    """Asking moves nothing: never placed, its owner gone, or not yet taken up by it."""
+    async with serving() as admin:
+        reports = [f"{FLIGHTS}/stats", f"{FLIGHTS}/internalStats"]
+        for report in reports:
+            await admin.refused("GET", report, 404, "topic_not_found")
+        await admin.change("PUT", FLIGHTS)
+        never = [await admin.get(report) for report in reports]
+        assert {(stats["phase"], stats["owner"], stats["owner_epoch"]) for stats in never} == {("unowned", None, 0)}
+        owner = await admin.owner()
+        await admin.replica.look_up()
+        early = [await admin.get(report) for report in reports]
+        assert {(one["phase"], one["owner"], one["owner_epoch"]) for one in early} == {
+            ("unowned", owner.incarnation, 1)
+        }
+        await owner.die()
+        await until(lambda: admin.replica.parts.admin.owners.is_lost(owner.incarnation), DEADLINE_S)
+        assert {(await admin.get(report))["phase"] for report in reports} == {"unowned"}
+        assert (await admin.get(FLIGHTS))["owner_epoch"] == 1
+
+
+async def test_stats_from_an_owner_that_does_not_answer_are_worth_another_try() -> None:
+    """It has a session and nobody has seen it die: that is not "unowned"."""
+    async with serving() as admin:
+        owner = await admin.world.owner()
+        await admin.replica.sees(owner)
+        await admin.replica.look_up()
+        await owner.stop_listening()
+        response = await admin.http.get(f"{FLIGHTS}/stats")
+        assert response.status_code in {503, 504}
+        assert response.headers["retry-after"] == "1"
+
+
+async def test_unload_moves_the_topic() -> None:
+    """Closed by its owner first."""
+    async with serving() as admin:
+        await admin.refused("PUT", f"{FLIGHTS}/unload", 404, "topic_not_found")
+        await admin.change("PUT", FLIGHTS)
+        await admin.change("PUT", f"{FLIGHTS}/unload")
+        owners = {owner.incarnation: owner for owner in (await admin.owner(),)}
+        other = await admin.world.owner(admin.replica)
+        owners[other.incarnation] = other
+        await admin.replica.sees(*owners.values())
+        before = await admin.replica.look_up()
+        await admin.change("PUT", f"{FLIGHTS}/unload")
+        assert owners[Incarnation(before.owner_incarnation)].unloaded == [before.topic_id]
+        after = await admin.get(FLIGHTS)
+        assert after["owner_epoch"] == 2
+        assert after["owner"] != before.owner_incarnation
+
+
+async def test_look_up_places_and_creates_only_when_asked_to() -> None:
+    """The same answer as over gRPC."""
+    async with serving() as admin:
+        owner = await admin.owner()
+        await admin.refused("GET", LOOKUP, 404, "topic_not_found")
+        found = await admin.get(LOOKUP, params={"create": "true"})
+        assert found == {
+            "cluster_id": CLUSTER_ID,
+            "topic": "public/default/flights",
+            "topic_id": (await admin.world.record()).topic_id,
+            "partitions": 0,
+            "owner_address": owner.address,
+            "owner_incarnation": owner.incarnation,
+            "owner_epoch": 1,
+        }
+        assert await admin.get(LOOKUP) == found
+        await admin.refused("GET", f"{LOOKUP}?create=perhaps", 422, "invalid_argument")
+
+
+async def test_partitioned_topic_is_asked_about_by_its_parts() -> None:
+    """It has neither statistics nor an owner of its own."""
+    async with serving() as admin:
+        await admin.world.topics.create(parse_topic("split"), partitions=2)
+        split = f"{NAMESPACE}/split"
+        assert (await admin.get(split))["partitions"] == 2
+        await admin.refused("GET", f"{split}/stats", 422, "invalid_argument")
+        await admin.refused("PUT", f"{split}/unload", 422, "invalid_argument")
+
+
+async def test_owners_are_listed_with_their_state() -> None:
+    """An operator sees at once which are usable."""
+    async with serving() as admin:
+        await admin.refused("GET", "/admin/v2/brokers/health", 503, "service_unavailable")
+        assert await admin.get("/admin/v2/brokers") == []
+        owner = await admin.owner()
+        expected = {"incarnation": owner.incarnation, "address": owner.address, "since_ms": 0}
+        assert await admin.get("/admin/v2/brokers") == [{**expected, "state": "live", "connected": True}]
+        assert await admin.get("/admin/v2/brokers/health") == {"status": "ok", "usable_owners": 1}
+        await owner.streams[admin.replica].write(owner.hello(draining=True))
+        await until(lambda: not admin.replica.parts.admin.owners.usable, DEADLINE_S)
+        assert (await admin.get("/admin/v2/brokers"))[0]["state"] == "draining"
+        await owner.die()
+        await until(lambda: admin.replica.parts.admin.owners.is_lost(owner.incarnation), DEADLINE_S)
+        assert (await admin.get("/admin/v2/brokers"))[0]["state"] == "suspected"
+        await admin.refused("GET", "/admin/v2/brokers/health", 503, "service_unavailable")
+
+
+async def test_storage_nodes_are_listed_live_and_absent() -> None:
+    """One that is gone is shown as gone, not left out."""
+    async with serving() as admin:
+        registry = Registry(admin.replica.session)
+        here, gone = Incarnation("1" * 32), Incarnation("2" * 32)
+        await registry.register_storage_node(LiveStorageNode(here, "10.0.0.1", 6660, 99)).establish()
+        await registry.write_cookie(StorageCookie(gone, "10.0.0.2", 6660, retired=True), version=-1)
+        node = {"incarnation": here, "address": "10.0.0.1:6660", "live": True, "retired": False}
+        absent = {"incarnation": gone, "address": "10.0.0.2:6660", "live": False, "retired": True}
+        assert await admin.get("/admin/v2/storage-nodes") == [
+            {**node, "free_bytes": 99, "read_only": False},
+            {**absent, "free_bytes": None, "read_only": False},
+        ]
+
+
+async def test_cluster_is_told_by_its_id() -> None:
+    """The id that the paths of its switches need."""
+    async with serving() as admin:
+        assert await admin.get("/admin/v2/clusters") == [CLUSTER_ID]
