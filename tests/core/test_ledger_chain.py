@@ -1,0 +1,285 @@
+"""A list of ledgers, one open after the other: what opens the next one, and what never does."""
+
+import pytest
+
+from oncelog.core.entry import EntryKind
+from oncelog.core.errors import InvariantViolated
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch
+from oncelog.core.ledger_chain import (
+    Chain,
+    ChainClosed,
+    ChainFailing,
+    ChainLost,
+    ChainSettings,
+    ChainState,
+    ClaimLedgerId,
+    CloseLedger,
+    Confirmed,
+    CreateLedger,
+    EntriesAnswered,
+    LedgerChain,
+    LedgerCloseAnswered,
+    LedgerCreated,
+    LedgerIdClaimed,
+    Linking,
+    MemberLost,
+    SendAdds,
+    StorageNodesSeen,
+)
+from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.core.storage_answers import AppendStatus
+from oncelog.core.store_status import WriteStatus
+from tests.core.builders import TOPIC, A, B, C, D, checksum
+
+LOG, OK = Chain.LOG, WriteStatus.OK
+SETTINGS = ChainSettings(LOG, TOPIC, OwnerEpoch(1), 3, 2, checksum)
+
+
+def chain(*live: Incarnation, absent: tuple[Incarnation, ...] = (), last: int = 4) -> LedgerChain:
+    return LedgerChain(SETTINGS, last_ledger=LedgerId(last), nodes=StorageNodesSeen(live or (A, B, C), absent))
+
+
+def created(core: LedgerChain, number: int = 5) -> LedgerMetadata:
+    """Open the next ledger up to its record."""
+    assert core.open_next() == [ClaimLedgerId(LOG)]
+    (create,) = core.handle(LedgerIdClaimed(LOG, LedgerId(number)))
+    assert isinstance(create, CreateLedger)
+    return create.metadata
+
+
+def opened(core: LedgerChain, number: int = 5) -> LedgerMetadata:
+    metadata = created(core, number)
+    assert core.handle(LedgerCreated(LOG, LedgerId(number), OK)) == [Linking(LOG, LedgerId(number))]
+    assert core.linked() == []
+    assert core.open
+    return metadata
+
+
+def append(core: LedgerChain, count: int = 1) -> SendAdds:
+    adds = [
+        core.append(EntryKind.MESSAGES, b"body", base_index=0, skip_first=0, count=1, now_ms=0) for _ in range(count)
+    ]
+    return core.send(adds)
+
+
+def answered(
+    member: Incarnation, *entries: int, ledger: int = 5, status: AppendStatus = AppendStatus.OK
+) -> EntriesAnswered:
+    return EntriesAnswered(LedgerId(ledger), member, [EntryId(i) for i in entries], status)
+
+
+def closing(metadata: LedgerMetadata, end: int) -> CloseLedger:
+    return CloseLedger(LOG, metadata.closed(end=EntryId(end), length=4 * (end + 1)), 0)
+
+
+# --- opening ----------------------------------------------------------------------------------------------------------
+
+
+def test_one_ledger_from_its_claim_to_its_first_confirmation() -> None:
+    """Id, record, link, entries to every member, the ack quorum's answers."""
+    core = chain()
+    opened(core)
+    send = append(core, 2)
+    assert set(send.members) == {A, B, C}
+    assert [add.entry_id for add in send.adds] == [0, 1]
+    assert core.handle(answered(A, 0, 1)) == []
+    assert core.handle(answered(C, 0, 1)) == [Confirmed(LOG, LedgerId(5), EntryId(1))]
+
+
+def test_id_not_above_the_last_is_thrown_away() -> None:
+    """A counter that ran backwards, or a claim of long ago: positions of a topic ascend."""
+    core = chain(last=7)
+    core.open_next()
+    for number in (6, 7):
+        assert core.handle(LedgerIdClaimed(LOG, LedgerId(number))) == [ClaimLedgerId(LOG)]
+    assert isinstance(core.handle(LedgerIdClaimed(LOG, LedgerId(8)))[0], CreateLedger)
+
+
+@pytest.mark.parametrize("status", [WriteStatus.CONFLICT, WriteStatus.UNKNOWN])
+def test_record_that_may_exist_wastes_its_id(status: WriteStatus) -> None:
+    """No list names it; the next try has another id."""
+    core = chain()
+    created(core)
+    assert core.handle(LedgerCreated(LOG, LedgerId(5), status)) == [ClaimLedgerId(LOG)]
+    assert core.handle(LedgerCreated(LOG, LedgerId(5), OK)) == []
+    (create,) = core.handle(LedgerIdClaimed(LOG, LedgerId(6)))
+    assert isinstance(create, CreateLedger)
+    assert create.metadata.ledger_id == 6
+
+
+def test_too_few_nodes_are_waited_for() -> None:
+    """And the claimed id is used then."""
+    core = chain(A)
+    core.open_next()
+    assert core.handle(LedgerIdClaimed(LOG, LedgerId(5))) == []
+    assert core.state is ChainState.WAITING
+    assert core.see(StorageNodesSeen((A,), (B, C))) == []
+    (create,) = core.see(StorageNodesSeen((A, B), (C,)))
+    assert isinstance(create, CreateLedger)
+    assert set(create.metadata.members) == {A, B, C}
+
+
+def test_absent_filler_gets_nothing() -> None:
+    """It completes the list; repair completes its copy."""
+    core = chain(A, B, absent=(C,))
+    opened(core)
+    assert set(append(core).members) == {A, B}
+    core.handle(answered(A, 0))
+    assert core.handle(answered(B, 0)) == [Confirmed(LOG, LedgerId(5), EntryId(0))]
+
+
+def test_members_gone_before_the_link_fail_it_at_once() -> None:
+    """Open with too few members, it would wait for ever: nobody is left whose stream could break."""
+    core = chain()
+    metadata = created(core)
+    core.handle(LedgerCreated(LOG, LedgerId(5), OK))
+    core.see(StorageNodesSeen((A,), (B, C)))
+    assert core.linked() == [ChainFailing(LOG, LedgerId(5)), closing(metadata, -1)]
+    assert core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK)) == [
+        ChainClosed(LOG, LedgerId(5), EntryId(-1), failed=False)
+    ]
+
+
+def test_next_ledger_only_behind_a_closed_one() -> None:
+    """Two open ledgers of one log have no order."""
+    core = chain()
+    opened(core)
+    with pytest.raises(InvariantViolated):
+        core.open_next()
+
+
+# --- rolling ----------------------------------------------------------------------------------------------------------
+
+
+def test_planned_roll_waits_for_the_last_answer() -> None:
+    """Nothing is given up: no session has to end."""
+    core = chain()
+    metadata = opened(core)
+    append(core)
+    assert core.roll() == []
+    with pytest.raises(InvariantViolated):
+        append(core)
+    core.handle(answered(A, 0))
+    assert core.handle(answered(B, 0)) == [Confirmed(LOG, LedgerId(5), EntryId(0)), closing(metadata, 0)]
+    assert core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK)) == [
+        ChainClosed(LOG, LedgerId(5), EntryId(0), failed=False)
+    ]
+    opened(core, 6)
+
+
+def test_idle_ledger_rolls_at_once() -> None:
+    """There is no answer to wait for."""
+    core = chain()
+    metadata = opened(core)
+    assert core.roll() == [closing(metadata, -1)]
+    assert core.roll() == []
+
+
+def test_failure_during_a_roll_closes_at_what_is_confirmed() -> None:
+    """The last answers will not come."""
+    core = chain()
+    metadata = opened(core)
+    append(core, 2)
+    core.handle(answered(A, 0))
+    core.handle(answered(B, 0))
+    core.roll()
+    core.handle(MemberLost(LedgerId(5), A))
+    assert core.handle(MemberLost(LedgerId(5), B)) == [ChainFailing(LOG, LedgerId(5)), closing(metadata, 0)]
+    assert core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK)) == [
+        ChainClosed(LOG, LedgerId(5), EntryId(0), failed=True)
+    ]
+
+
+# --- failing ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "status",
+    [AppendStatus.WRONG_INCARNATION, AppendStatus.CORRUPT, AppendStatus.READ_ONLY, AppendStatus.TOO_MANY_REQUESTS],
+)
+def test_one_failing_member_slows_nothing(status: AppendStatus) -> None:
+    """It is absent for the rest of the ledger; the second one ends it, at what is confirmed."""
+    core = chain()
+    metadata = opened(core)
+    append(core)
+    assert core.handle(answered(A, 0, status=status)) == []
+    assert set(append(core).members) == {B, C}
+    assert core.handle(answered(B, 0, status=status)) == [ChainFailing(LOG, LedgerId(5)), closing(metadata, -1)]
+
+
+def test_nothing_is_confirmed_while_it_closes() -> None:
+    """The record is being written with an end: an answer too late is for nobody."""
+    core = chain()
+    opened(core)
+    append(core)
+    core.handle(answered(A, 0))
+    core.handle(MemberLost(LedgerId(5), B))
+    core.handle(MemberLost(LedgerId(5), C))
+    assert core.handle(answered(B, 0)) == []
+    assert core.handle(answered(C, 0, status=AppendStatus.FENCED)) == []
+
+
+def test_superseded_member_is_lost() -> None:
+    """It does not come back; the ledger goes on with the others."""
+    core = chain()
+    opened(core)
+    assert core.see(StorageNodesSeen((A, B, D), superseded=(C,))) == []
+    assert set(append(core).members) == {A, B}
+
+
+# --- losing -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [AppendStatus.FENCED, AppendStatus.NOT_WRITABLE, AppendStatus.CONFLICTING])
+def test_fenced_ledger_is_never_answered_by_another_one(status: AppendStatus) -> None:
+    """The record is read first: a deposed owner that rolled would acknowledge where nobody looks."""
+    core = chain()
+    opened(core)
+    append(core)
+    core.handle(answered(A, 0))
+    (lost,) = core.handle(answered(B, 0, status=status))
+    assert isinstance(lost, ChainLost)
+    assert core.handle(answered(C, 0)) == []
+    assert core.handle(answered(C, 0, status=status)) == []
+    assert core.roll() == []
+    with pytest.raises(InvariantViolated):
+        core.open_next()
+
+
+@pytest.mark.parametrize("status", [WriteStatus.CONFLICT, WriteStatus.UNKNOWN])
+def test_close_that_is_not_plainly_ok_is_lost(status: WriteStatus) -> None:
+    """In recovery by another, closed by another, or by oneself with a lost reply: the record knows."""
+    core = chain()
+    opened(core)
+    core.roll()
+    (lost,) = core.handle(LedgerCloseAnswered(LOG, LedgerId(5), status))
+    assert isinstance(lost, ChainLost)
+    assert core.state is ChainState.LOST
+    assert core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK)) == []
+
+
+# --- late -------------------------------------------------------------------------------------------------------------
+
+
+def test_late_completions_are_recognised_by_their_ledger() -> None:
+    """Answers of the ledger before, a second claim, a member of another ledger."""
+    core = chain()
+    opened(core)
+    core.roll()
+    core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK))
+    opened(core, 6)
+    append(core)
+    for event in (
+        LedgerIdClaimed(LOG, LedgerId(9)),
+        LedgerCreated(LOG, LedgerId(6), OK),
+        LedgerCloseAnswered(LOG, LedgerId(5), OK),
+        LedgerCloseAnswered(LOG, LedgerId(6), OK),
+        answered(A, 0),
+        answered(B, 0),
+        answered(B, 0, status=AppendStatus.FENCED),
+        MemberLost(LedgerId(5), A),
+        MemberLost(LedgerId(5), B),
+    ):
+        assert core.handle(event) == []
+    core.check_invariants()
+    assert set(append(core).members) == {A, B, C}
