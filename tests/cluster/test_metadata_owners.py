@@ -120,6 +120,20 @@ async def test_refused_connection_of_an_owner_never_seen_connected_moves_nothing
         assert (answer.owner_incarnation, answer.owner_epoch) == (owner.incarnation, 1)
 
 
+async def test_owner_that_died_before_a_replica_came_gets_no_topic_from_it() -> None:
+    """Its session has not ended, and nobody suspects it here; but the others have a stream, and it has none."""
+    async with World.running() as world:
+        first = await world.replica()
+        living, dead = await world.owner(first), await world.owner(first)
+        await first.sees(living, dead)
+        await dead.die()
+        restarted = await world.replica()
+        await living.connect(restarted)
+        await restarted.sees(living, dead)
+        answers = [await restarted.look_up(f"t{number}") for number in range(20)]
+        assert {answer.owner_incarnation for answer in answers} == {living.incarnation}
+
+
 async def test_replica_that_stops_suspects_nobody() -> None:
     """It closes all streams itself."""
     async with World.running() as world:

@@ -6,7 +6,8 @@ Rules
   killed may close its streams a moment before its listener.
 - Whoever listens at an owner's address under another incarnation has taken the port that the former process no longer
   holds: that is as good as a refused connection.
-- An owner that drains keeps what it has until that is moved, and gets nothing more.
+- An owner that drains keeps what it has until that is moved, and gets nothing more. Neither does one without a stream
+  here, as long as there is another: it may be dead, with a session that has not ended.
 """
 
 import asyncio
@@ -119,9 +120,15 @@ class Owners:
         return link is not None and link.draining
 
     def seen_for(self, owner: Incarnation | None) -> OwnersSeen:
-        """The view for a decision about a topic of `owner`: to any other that drains nothing is moved."""
-        live = tuple(one.incarnation for one in self.live if one.incarnation == owner or not self.drains(one))
-        return OwnersSeen(live, self._suspicion.suspected)
+        """The view for a decision about a topic of `owner`: of the others only those that may get one.
+
+        Those that drain do not, nor do those whose stream is not open here, where there is another: one that died
+        before this replica started still has a session, and is suspected by nobody.
+        """
+        others = [one.incarnation for one in self.live if one.incarnation != owner and not self.drains(one)]
+        connected = [other for other in others if other in self._links]
+        own = [owner] if owner is not None and owner in self._live else []
+        return OwnersSeen((*own, *(connected or others)), self._suspicion.suspected)
 
     @property
     def change(self) -> asyncio.Event:
