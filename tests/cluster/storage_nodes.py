@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -93,6 +94,11 @@ class StorageNodeProcess:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+
+    def limit_file_bytes(self, size: int) -> None:
+        """From now on no file of it grows or is written beyond `size`: a disk that fails in the middle of a write."""
+        assert self.process is not None
+        resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (size, size))
 
     def wipe(self) -> None:
         """A new disk."""

@@ -17,7 +17,7 @@ from oncelog.ledgers.reader import read_entries
 from oncelog.ledgers.recovery_runner import recover_ledger
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.storage_codec import FENCE, READ, FenceRequest, ReadRequest
-from tests.cluster.storage_nodes import DEADLINE_S, StorageCluster, StorageNodeProcess, append_until_lost
+from tests.cluster.storage_nodes import DEADLINE_S, SEGMENT_BYTES, StorageCluster, StorageNodeProcess, append_until_lost
 from tests.cluster.until import until
 from tests.contract.ledger_world import adds_of, linked, sending, whole, writer_of
 
@@ -162,6 +162,26 @@ async def test_damaged_directory_does_not_start_and_says_so(one: StorageCluster)
     assert words["error"] == "damaged_segment"
     assert str(segment) in words["msg"]
     assert "wipe" in words["msg"]
+
+
+async def test_failed_write_ends_the_process_at_once_and_loses_nothing(one: StorageCluster) -> None:
+    """It never answers after that: what is acknowledged is on the disk, and its last words name file and cause."""
+    (node,) = one.nodes
+    metadata = await one.create_ledger(1, [node])
+    adds = adds_of(writer_of(metadata), 400, size=60_000)
+    fates: dict[EntryId, AppendStatus] = {}
+    appending = asyncio.create_task(append_until_lost(node, node.incarnation, adds, fates=fates))
+    await until(lambda: len(fates) > 150, DEADLINE_S, every_s=0.001)
+    node.limit_file_bytes(SEGMENT_BYTES // 2)
+    assert await node.ended() == 1
+    acked = parts_of(adds, await appending)
+    assert 150 < len(acked) < 400
+    words = json.loads(node.last_line())
+    assert words["level"] == "critical"
+    assert words["code"] == "journal_failed"
+    assert str(node.data / "segments") in words["msg"]
+    await node.start()
+    assert acked.items() <= (await held_by(node, metadata.ledger_id, 400)).items()
 
 
 async def test_second_process_on_a_directory_is_refused(one: StorageCluster) -> None:

@@ -9,7 +9,7 @@ gets its records in the order in which the core decided them.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, Self, assert_never
 
@@ -263,12 +263,11 @@ class NodeRunner:
         if asker is not None:
             asker.answered(effect.ledger_id, effect.entry_ids, effect.status)
 
-    def _write(self, records: Iterable[JournalRecord]) -> None:
+    def _write(self, records: Sequence[JournalRecord]) -> None:
         batch = [Record(kind, ledger_id, entry_id, data) for _, kind, ledger_id, entry_id, data in records]
         last = self.journal.append_many(batch)
-        expected = max(record.lsn for record in records)
-        if last != expected:
-            raise InvariantViolated(f"the journal counts {last} records, the core {expected}")
+        if last != records[-1].lsn:
+            raise InvariantViolated(f"the journal counts {last} records, the core {records[-1].lsn}")
 
     def _synced(self, lsn: int) -> None:
         self.counts.groups_synced += 1

@@ -27,7 +27,7 @@ from oncelog.wire import storage_pb2 as pb
 
 #: Entries of one stream that wait for an answer, or whose answers wait for the client.
 UNANSWERED_ENTRIES_MAX = 65_536
-READS_MAX = 64
+READS_MAX = 256
 #: Threads that wait for the disk; the kernel's cache serves most reads.
 READ_THREADS = 2
 

@@ -8,9 +8,10 @@ the journal fails: end at once, for nothing can be known durable after it
 import asyncio
 import json
 import logging
+import sys
 from contextlib import AsyncExitStack
 
-from oncelog.core.errors import JournalFailed
+from oncelog.core.errors import JournalFailed, StorageDirectoryRefused
 from oncelog.core.ids import LedgerId
 from oncelog.core.ledger_metadata import LedgerMetadata
 from oncelog.log_storage.directory import StorageDirectory
@@ -35,6 +36,9 @@ logger = logging.getLogger(__name__)
 
 #: Streams of adds do not end by themselves; what is received is synced and answered within much less.
 STOP_GRACE_MS = 200
+#: The journal's thread needs the interpreter for microseconds around each write and sync. With Python's own 5 ms it
+#: would wait for the event loop longer than for the disk.
+SWITCH_INTERVAL_S = 0.0002
 
 
 class StorageProcess:
@@ -47,6 +51,7 @@ class StorageProcess:
 
     async def run(self, shutdown: Shutdown) -> None:
         settings = self._settings
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         async with AsyncExitStack() as stack:
             telemetry = Telemetry.from_environment("log_storage", str(settings.data_directory))
             stack.callback(telemetry.shut_down)
@@ -84,9 +89,13 @@ class StorageProcess:
         """Raises StorageDirectoryRefused, DamagedSegment; NotFound without a cluster."""
         settings = self._settings
         cluster = await ClusterStore(session).require()
-        directory = await asyncio.to_thread(
-            StorageDirectory.open, settings.data_directory, cluster.cluster_id, segment_bytes=settings.segment_bytes
-        )
+        path = settings.data_directory
+        try:
+            directory = await asyncio.to_thread(
+                StorageDirectory.open, path, cluster.cluster_id, segment_bytes=settings.segment_bytes
+            )
+        except OSError as error:
+            raise StorageDirectoryRefused(f"{path}: {error}; check the path, its rights and the disk") from error
         stack.callback(directory.close)
         return directory
 
