@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from oncelog.bench.commands import app as bench
 from oncelog.cli.admin.app import admin
 from oncelog.cli.demo.command import demo
 from oncelog.cli.failures import EXIT_CODES
@@ -48,3 +49,4 @@ app.command()(produce)
 app.command()(read)
 app.command()(demo)
 app.add_typer(admin, name="admin")
+app.add_typer(bench, name="bench")

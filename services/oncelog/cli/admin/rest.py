@@ -1,11 +1,12 @@
 """Calls to the admin REST interface: answers as plain values, problems as the errors of `core.errors`."""
 
 from types import TracebackType
-from typing import Self
-
-import httpx
+from typing import TYPE_CHECKING, Self
 
 from oncelog.core.errors import BY_CODE, DeadlineExceeded, Fatal, OncelogError, Retriable, ServiceUnavailable
+
+if TYPE_CHECKING:
+    import httpx
 
 #: What JSON can say.
 Answer = dict[str, object] | list[object] | str | int | float | bool | None
@@ -15,6 +16,8 @@ class AdminApi:
     """One metadata service at `url`, http://host:port. timeout_s bounds each call."""
 
     def __init__(self, url: str, *, timeout_s: float) -> None:
+        import httpx  # half of what a command's start would cost, and most commands need none
+
         self._url = url.rstrip("/")
         self._timeout_s = timeout_s
         # Settings of proxies are for the way out, not for a cluster next door.
@@ -34,6 +37,8 @@ class AdminApi:
         self._call("DELETE", path)
 
     def _call(self, method: str, path: str, body: Answer = None, query: dict[str, str] | None = None) -> Answer:
+        import httpx
+
         try:
             response = self._client.request(method, self._url + path, json=body, params=query or None)
         except httpx.TimeoutException as error:
@@ -42,7 +47,7 @@ class AdminApi:
             raise ServiceUnavailable(f"{self._url} is not reached ({error}): is --admin-url right?") from error
         if response.status_code >= 400:
             raise _error(response)
-        if response.status_code == httpx.codes.NO_CONTENT or not response.content:
+        if response.status_code == 204 or not response.content:
             return None
         try:
             answer: Answer = response.json()
@@ -62,7 +67,7 @@ class AdminApi:
         self.close()
 
 
-def _error(response: httpx.Response) -> OncelogError:
+def _error(response: "httpx.Response") -> OncelogError:
     """The error that a problem body tells of."""
     try:
         problem = response.json()

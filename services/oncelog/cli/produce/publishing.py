@@ -14,7 +14,6 @@ from typing import Protocol
 
 from oncelog.cli.produce.line_file import LineBlock
 from oncelog.cli.produce.progress import Watcher
-from oncelog.client.results import BatchResult
 
 #: Lists handed over and not answered; the SDK bounds their bytes as well.
 LISTS_PENDING_MAX = 32
@@ -23,10 +22,21 @@ TICK_S = 0.02
 CATCH_UP_S = 1.0
 
 
+class Fate(Protocol):
+    """The part of the SDK's BatchResult that is used here."""
+
+    @property
+    def verified(self) -> bool: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def duplicates(self) -> int: ...
+
+
 class LineProducer(Protocol):
     """The part of the SDK's producer that is used here."""
 
-    async def send_many(self, values: list[bytes], *, sequence_ids: list[int] | None = None) -> BatchResult: ...
+    async def send_many(self, values: list[bytes], *, sequence_ids: list[int] | None = None) -> Fate: ...
 
 
 @dataclass(slots=True)
@@ -92,7 +102,7 @@ class Publishing:
 
     async def run(self, blocks: AsyncIterator[LineBlock]) -> None:
         """Publish all blocks. Raises what the producer raises; an error ends the run."""
-        pending: asyncio.Queue[tuple[asyncio.Task[BatchResult], int] | None] = asyncio.Queue(LISTS_PENDING_MAX)
+        pending: asyncio.Queue[tuple[asyncio.Task[Fate], int] | None] = asyncio.Queue(LISTS_PENDING_MAX)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._collect(pending))
             async for block in self._paced(blocks):
@@ -129,7 +139,7 @@ class Publishing:
         except TimeoutError:
             pass  # time is up, nobody wants to stop
 
-    async def _collect(self, pending: "asyncio.Queue[tuple[asyncio.Task[BatchResult], int] | None]") -> None:
+    async def _collect(self, pending: "asyncio.Queue[tuple[asyncio.Task[Fate], int] | None]") -> None:
         standing = self.standing
         while (item := await pending.get()) is not None:
             sending, end = item

@@ -1,0 +1,184 @@
+"""`oncelog admin` against a REST interface that records what it is asked: paths, bodies, answers, problems."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
+
+import pytest
+from typer.testing import CliRunner
+
+from oncelog.cli.app import app
+
+Asked = tuple[str, str, object]
+
+
+class RecordingServer(ThreadingHTTPServer):
+    """Answers each path from `answers`: (status, body); 204 where nothing is set."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Recorder)
+        self.asked: list[Asked] = []
+        self.answers: dict[str, tuple[int, object]] = {}
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Recorder(BaseHTTPRequestHandler):
+    """One request, recorded and answered."""
+
+    server: RecordingServer
+    protocol_version: ClassVar[str] = "HTTP/1.1"  # type: ignore[misc]
+
+    def _serve(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.asked.append((self.command, self.path, json.loads(body) if body else None))
+        status, answer = self.server.answers.get(self.path, (204, None))
+        data = b"" if status == 204 else json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815
+
+    def log_message(self, *_arguments: object) -> None:
+        """Nothing on standard error."""
+
+
+@contextmanager
+def served() -> Iterator[RecordingServer]:
+    server = RecordingServer()
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.fixture
+def rest() -> Iterator[RecordingServer]:
+    with served() as server:
+        yield server
+
+
+def admin(rest: RecordingServer, *words: str) -> tuple[int, str, str]:
+    """(exit code, standard output, standard error) of `oncelog admin …`."""
+    result = CliRunner().invoke(app, ["admin", *words, "--admin-url", rest.url])
+    return result.exit_code, result.stdout, result.stderr
+
+
+NAMESPACE = "/admin/v2/namespaces/public/orders"
+TOPIC = "/admin/v2/persistent/public/default/new"
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ("namespaces list", ("GET", "/admin/v2/namespaces/public", None)),
+        ("namespaces create orders", ("PUT", NAMESPACE, None)),
+        ("namespaces create orders --deduplication", ("PUT", NAMESPACE, {"deduplication": True})),
+        ("namespaces show public/orders", ("GET", NAMESPACE, None)),
+        ("namespaces delete orders", ("DELETE", NAMESPACE, None)),
+        ("namespaces set-deduplication orders --enable", ("POST", f"{NAMESPACE}/deduplication", True)),
+        ("namespaces set-deduplication orders --disable", ("POST", f"{NAMESPACE}/deduplication", False)),
+        ("namespaces get-deduplication orders", ("GET", f"{NAMESPACE}/deduplication", None)),
+        ("namespaces get-deduplication orders --applied", ("GET", f"{NAMESPACE}/deduplication?applied=true", None)),
+        ("namespaces remove-deduplication orders", ("DELETE", f"{NAMESPACE}/deduplication", None)),
+        ("namespaces set-auto-topic-creation orders --disable", ("POST", f"{NAMESPACE}/autoTopicCreation", False)),
+        ("topics list orders", ("GET", "/admin/v2/persistent/public/orders", None)),
+        ("topics create new", ("PUT", TOPIC, None)),
+        ("topics stats new", ("GET", f"{TOPIC}/stats", None)),
+        ("topics stats-internal persistent://public/default/new", ("GET", f"{TOPIC}/internalStats", None)),
+        ("topics unload new", ("PUT", f"{TOPIC}/unload", None)),
+        ("topics lookup new", ("GET", "/lookup/v2/topic/persistent/public/default/new", None)),
+        ("topics set-deduplication new --enable", ("POST", f"{TOPIC}/deduplicationEnabled", True)),
+        ("topics remove-deduplication new", ("DELETE", f"{TOPIC}/deduplicationEnabled", None)),
+        ("tenants create acme", ("PUT", "/admin/v2/tenants/acme", None)),
+        ("brokers list", ("GET", "/admin/v2/brokers", None)),
+        ("brokers health", ("GET", "/admin/v2/brokers/health", None)),
+        ("storage-nodes list", ("GET", "/admin/v2/storage-nodes", None)),
+    ],
+)
+def test_command_asks_what_it_says(rest: RecordingServer, words: str, asked: Asked) -> None:
+    """Each command is one call of the REST interface, at the path that users of Pulsar know."""
+    code, _, errors = admin(rest, *words.split())
+    assert (code, errors) == (0, "")
+    assert rest.asked == [asked]
+
+
+def test_cluster_switch_finds_the_cluster(rest: RecordingServer) -> None:
+    """The path needs the cluster's id, which nobody wants to type."""
+    rest.answers["/admin/v2/clusters"] = (200, ["c1"])
+    assert admin(rest, "cluster", "set-deduplication", "--enable")[0] == 0
+    assert rest.asked[1] == ("POST", "/admin/v2/clusters/c1/deduplication", True)
+
+
+def test_json_is_the_answer_itself(rest: RecordingServer) -> None:
+    """A program gets what the REST interface says, nothing else."""
+    answer = {"topic": "public/default/new", "takeovers": [{"ms": 1.5}], "owner": None}
+    rest.answers[f"{TOPIC}/stats"] = (200, answer)
+    _, output, _ = admin(rest, "topics", "stats", "new", "-o", "json")
+    assert json.loads(output) == answer
+
+
+def test_table_shows_every_value(rest: RecordingServer) -> None:
+    """People see nested facts as dotted names, and lists as tables of their own."""
+    answer = {"owner": None, "verdicts": {"stored": 7}, "takeovers": [{"ms": 1.5, "marks": {"A": 0.5}}]}
+    rest.answers[f"{TOPIC}/stats"] = (200, answer)
+    _, output, _ = admin(rest, "topics", "stats", "new")
+    for text in ("owner", "-", "verdicts.stored", "7", "takeovers", "marks.A", "0.5", "1.5"):
+        assert text in output
+
+
+def test_change_prints_nothing_for_programs(rest: RecordingServer) -> None:
+    """A sentence for people is no JSON."""
+    words = ("namespaces", "set-deduplication", "orders", "--enable")
+    assert admin(rest, *words)[1] == "deduplication of orders: on\n"
+    assert admin(rest, *words, "-o", "json")[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "exit_code"),
+    [(404, "topic_not_found", 1), (409, "conflict", 1), (503, "topic_loading", 4), (504, "deadline_exceeded", 4)],
+)
+def test_problem_is_told_with_its_code(rest: RecordingServer, status: int, code: str, exit_code: int) -> None:
+    """The exit code says whether trying again is right; the text is the problem's own."""
+    rest.answers[f"{TOPIC}/stats"] = (status, {"code": code, "detail": "that is why", "status": status})
+    got, output, errors = admin(rest, "topics", "stats", "new")
+    assert (got, output) == (exit_code, "")
+    assert errors.startswith(f"error: that is why [{code}]")
+
+
+def test_bad_name_is_refused_before_anything_is_asked(rest: RecordingServer) -> None:
+    """A slash too many must not become another path."""
+    code, _, errors = admin(rest, "topics", "stats", "a/b/c/d")
+    assert code == 1
+    assert "[invalid_name]" in errors
+    assert rest.asked == []
+
+
+def test_other_server_is_recognised(rest: RecordingServer) -> None:
+    """A wrong --admin-url that answers must not end in a trace."""
+    rest.answers[f"{TOPIC}/stats"] = (500, "oops")
+    code, _, errors = admin(rest, "topics", "stats", "new")
+    assert code == 1
+    assert "is this the REST interface of Oncelog?" in errors
+
+
+def test_nobody_there_is_worth_trying_again() -> None:
+    """Exit code 4, and the option to look at."""
+    with served() as gone:
+        url = gone.url
+    result = CliRunner().invoke(app, ["admin", "brokers", "list", "--admin-url", url])
+    assert result.exit_code == 4
+    assert "is --admin-url right?" in result.stderr

@@ -1,0 +1,200 @@
+"""`oncelog produce` and `oncelog read` against a real cluster, through crashes of the producer and of the cluster."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.standalone_process import Standalone, command, environment, standalone
+from tests.cluster.until import until_sync
+
+_DEADLINE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    """One for all tests of this file: each has a topic of its own."""
+    with standalone(tmp_path_factory.mktemp("cluster"), "--storage-nodes", "2", "--owners", "2") as running:
+        done = running.run("admin", "cluster", "set-deduplication", "--enable")
+        assert done.returncode == 0, done.stderr
+        yield running
+
+
+def produce(cluster: Standalone, topic: str, path: Path, *options: str) -> dict[str, Any]:
+    """The summary of a run that succeeded."""
+    words = ("produce", topic, "--from-file", str(path), "--producer-name", "importer", "-o", "json", *options)
+    done = cluster.run(*words)
+    assert done.returncode == 0, done.stderr
+    summary: dict[str, Any] = json.loads(done.stdout)
+    return summary
+
+
+def raw(cluster: Standalone, topic: str, *options: str) -> bytes:
+    done = cluster.run("read", topic, *options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def rows(cluster: Standalone, topic: str, *options: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in raw(cluster, topic, "-o", "json", *options).splitlines()]
+
+
+def numbered(path: Path, count: int) -> Path:
+    path.write_text("".join(f"line {number}\n" for number in range(count)))
+    return path
+
+
+def test_file_is_published_once_however_often_it_is_run(cluster: Standalone, tmp_path: Path) -> None:
+    """The promise in one command: again means on, and a replay is refused line by line."""
+    path = tmp_path / "lines"
+    path.write_bytes(b"a\r\n\n\xff\nlast")
+    first = produce(cluster, "once", path)
+    assert (first["stored"], first["duplicates"], first["resumed_from"]) == (4, 0, None)
+    again = produce(cluster, "once", path)
+    assert (again["sent"], again["resumed_from"], again["position"]) == (0, 10, 10)
+    replayed = produce(cluster, "once", path, "--replay", "2")
+    assert (replayed["stored"], replayed["duplicates"], replayed["resumed_from"]) == (0, 2, 4)
+    whole = produce(cluster, "once", path, "--from-start")
+    assert (whole["stored"], whole["duplicates"]) == (0, 4)
+    assert raw(cluster, "once") == b"a\r\n\n\xff\nlast\n"
+    messages = rows(cluster, "once")
+    assert [message["sequence_id"] for message in messages] == [0, 3, 4, 6]
+    assert [message["index"] for message in messages] == [0, 1, 2, 3]
+    assert [message.get("value", message.get("value_base64")) for message in messages] == ["a\r", "", "/w==", "last"]
+    assert {message["producer_name"] for message in messages} == {"importer"}
+
+
+def test_longer_file_goes_on_where_it_was(cluster: Standalone, tmp_path: Path) -> None:
+    """A log that grows is published by running the command again."""
+    path = numbered(tmp_path / "lines", 3)
+    produce(cluster, "grows", path)
+    with path.open("a") as file:
+        file.write("more\n")
+    assert produce(cluster, "grows", path)["stored"] == 1
+    assert raw(cluster, "grows") == path.read_bytes()
+
+
+def test_another_file_under_the_same_name_is_refused(cluster: Standalone, tmp_path: Path) -> None:
+    """Offsets of another file would look like a resume, and its first lines be lost."""
+    produce(cluster, "other", numbered(tmp_path / "lines", 3))
+    other = tmp_path / "others"
+    other.write_text("one line that is longer than all of the other file\n")
+    words = ("produce", "other", "--from-file", str(other), "--producer-name", "importer")
+    done = cluster.run(*words)
+    assert done.returncode == 1
+    assert b"no line of" in done.stderr
+    assert b"begins at that byte" in done.stderr
+
+
+def test_killed_producer_and_killed_owner_cost_nothing(cluster: Standalone, tmp_path: Path) -> None:
+    """The demo in small: kill -9 of the producer, then of the owner under the next; every line is there once."""
+    path = numbered(tmp_path / "lines", 6000)
+    words = ("produce", "crashes", "--from-file", str(path), "--producer-name", "importer", "--rate", "1500")
+    own = environment() | {"ONCELOG_URL": cluster.url}
+    with subprocess.Popen(command(*words, "--progress", "json"), stdout=subprocess.PIPE, env=own) as first:
+        assert first.stdout is not None
+        for line in first.stdout:
+            if json.loads(line).get("acked", 0) >= 1000:
+                break
+        first.kill()
+    with subprocess.Popen(
+        command(*words, "-o", "json", "--progress", "json"), stdout=subprocess.PIPE, env=own
+    ) as second:
+        assert second.stdout is not None
+        opened = json.loads(second.stdout.readline())["opened"]
+        assert opened["last_sequence_id"] >= 1000
+        for line in second.stdout:
+            if json.loads(line).get("acked", 0) >= 1000:
+                break
+        stats = json.loads(cluster.run("admin", "topics", "stats", "crashes", "-o", "json").stdout)
+        owner = next(
+            process for process in cluster.now()["processes"] if process["serving"].get("incarnation") == stats["owner"]
+        )
+        os.kill(owner["pid"], signal.SIGKILL)
+        summary = json.loads(second.stdout.read().splitlines()[-1])
+        assert second.wait(_DEADLINE_S) == 0
+    assert summary["position"] == path.stat().st_size
+    assert raw(cluster, "crashes") == path.read_bytes()
+
+
+def test_interrupted_run_says_where_it_stands(cluster: Standalone, tmp_path: Path) -> None:
+    """Ctrl-C: exit code 130, a true summary, and the next run completes the file."""
+    path = numbered(tmp_path / "lines", 3000)
+    words = ("produce", "stops", "--from-file", str(path), "--producer-name", "importer", "-o", "json")
+    own = environment() | {"ONCELOG_URL": cluster.url}
+    with subprocess.Popen(
+        command(*words, "--rate", "500", "--progress", "json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=own
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if json.loads(line).get("acked", 0) >= 100:
+                break
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=_DEADLINE_S)
+        assert process.returncode == 130
+    summary = json.loads(output.splitlines()[-1])
+    assert summary["interrupted"]
+    assert summary["lines"] == summary["sent"] < 3000
+    assert f"everything before byte {summary['position']}".encode() in errors
+    assert produce(cluster, "stops", path)["resumed_from"] == summary["position"]
+    assert raw(cluster, "stops") == path.read_bytes()
+
+
+def test_reader_begins_and_ends_where_it_is_told(cluster: Standalone, tmp_path: Path) -> None:
+    """--from a message id, inclusive or behind it, a time, and --limit."""
+    produce(cluster, "places", numbered(tmp_path / "lines", 10))
+    messages = rows(cluster, "places")
+    assert len(messages) == 10
+    third = messages[2]["message_id"]
+    assert [row["index"] for row in rows(cluster, "places", "--from", third, "--limit", "2")] == [3, 4]
+    assert [row["index"] for row in rows(cluster, "places", "--from", third, "--inclusive", "--limit", "1")] == [2]
+    assert rows(cluster, "places", "--from", "latest") == []
+    assert rows(cluster, "places", "--from", "2099-01-01T00:00:00Z") == []
+    assert len(rows(cluster, "places", "--from", "2001-01-01T00:00:00Z")) == 10
+    wrong = cluster.run("read", "places", "--from", "yesterday")
+    assert wrong.returncode == 1
+    assert b"--from is earliest, latest, a message id" in wrong.stderr
+
+
+def test_follower_sees_what_comes(cluster: Standalone) -> None:
+    """--follow waits, prints each message when it is there, and ends with Ctrl-C."""
+    own = environment() | {"ONCELOG_URL": cluster.url}
+    words = command("read", "tail", "--follow")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=own) as follower:
+        assert follower.stdout is not None
+        for value in (b"one\n", b"two\n"):
+            done = cluster.run("produce", "tail", "--stdin", given=value)
+            assert done.returncode == 0, done.stderr
+            assert b"ids are automatic" in done.stderr
+            assert follower.stdout.readline() == value
+        follower.send_signal(signal.SIGINT)
+        assert follower.wait(_DEADLINE_S) == 130
+
+
+def test_no_cluster_is_told_with_what_to_do(tmp_path: Path) -> None:
+    """The first thing that newcomers get wrong; exit code 4 means that trying again may help."""
+    path = numbered(tmp_path / "lines", 1)
+    words = ("produce", "t", "--from-file", str(path), "--producer-name", "n", "--timeout", "0.5")
+    nowhere = ("--url", "oncelog://127.0.0.1:1")
+    done = subprocess.run(command(*words, *nowhere), capture_output=True, env=environment(), timeout=60, check=False)
+    assert done.returncode == 4
+    assert b"is the cluster running, and is --url right?" in done.stderr
+
+
+def test_output_that_is_closed_early_ends_the_read(cluster: Standalone, tmp_path: Path) -> None:
+    """`oncelog read … | head` is no error."""
+    produce(cluster, "piped", numbered(tmp_path / "lines", 50_000))
+    own = environment() | {"ONCELOG_URL": cluster.url}
+    with subprocess.Popen(command("read", "piped"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=own) as reading:
+        assert reading.stdout is not None
+        assert reading.stderr is not None
+        assert reading.stdout.readline() == b"line 0\n"
+        reading.stdout.close()
+        until_sync(lambda: reading.poll() is not None, _DEADLINE_S, waiting_for="the read to end")
+        assert reading.returncode == 0
+        assert reading.stderr.read() == b""

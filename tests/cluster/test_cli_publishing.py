@@ -1,0 +1,160 @@
+"""How lists of lines are handed over, paced, counted and stopped, against a producer whose answers the test gives."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+
+from oncelog.cli.produce.line_file import LineBlock
+from oncelog.cli.produce.publishing import LISTS_PENDING_MAX, Pace, Publishing
+from oncelog.core.errors import StaleSequence
+from tests.cluster.until import until
+
+_DEADLINE_S = 10.0
+
+
+@dataclass(frozen=True)
+class Given:
+    """An answer of the producer."""
+
+    count: int
+    duplicates: int = 0
+    verified: bool = True
+
+
+class HeldProducer:
+    """Answers a list when the test says so."""
+
+    def __init__(self) -> None:
+        #: [(ids, future of its fate)], in the order in which they were handed over
+        self.sent: list[tuple[list[int] | None, asyncio.Future[Given]]] = []
+
+    async def send_many(self, values: list[bytes], *, sequence_ids: list[int] | None = None) -> Given:
+        future: asyncio.Future[Given] = asyncio.get_running_loop().create_future()
+        self.sent.append((sequence_ids, future))
+        return await future
+
+
+class Story:
+    """Everything that a watcher is told."""
+
+    def __init__(self) -> None:
+        self.acks: list[tuple[int, int, int]] = []
+
+    def opened(self, producer_name: str, last_sequence_id: int, start: int) -> None: ...
+
+    def acked(self, lines: int, duplicates: int, offset: int) -> None:
+        self.acks.append((lines, duplicates, offset))
+
+    def ended(self) -> None: ...
+
+
+async def blocks_of(*sizes: int) -> AsyncIterator[LineBlock]:
+    """Blocks of so many lines of one byte each."""
+    start = 0
+    for size in sizes:
+        offsets = [start + 2 * number for number in range(size)]
+        start += 2 * size
+        yield LineBlock([b"x"] * size, offsets, start)
+
+
+def answer(producer: HeldProducer, fate: Given) -> None:
+    """Everything that is not answered yet."""
+    for _, future in producer.sent:
+        if not future.done():
+            future.set_result(fate)
+
+
+async def turns(count: int) -> None:
+    """Let everything that can go on do so, for so many turns of the event loop."""
+    loop = asyncio.get_running_loop()
+    for _ in range(count):
+        turn = loop.create_future()
+        loop.call_soon(turn.set_result, None)
+        await turn
+
+
+@pytest.mark.asyncio
+async def test_acknowledged_offset_has_no_holes() -> None:
+    """A later list that is answered first must not make an earlier one look stored: a resume would skip it."""
+    producer, story = HeldProducer(), Story()
+    publishing = Publishing(producer, story, None, 0)
+    run = asyncio.create_task(publishing.run(blocks_of(2, 3)))
+    await until(lambda: len(producer.sent) == 2, _DEADLINE_S)
+    producer.sent[1][1].set_result(Given(3))
+    await turns(5)
+    assert publishing.standing.offset == 0
+    producer.sent[0][1].set_result(Given(2, duplicates=1, verified=False))
+    await run
+    assert story.acks == [(2, 1, 4), (5, 1, 10)]
+    assert publishing.standing.stored == 4
+    assert publishing.standing.unverified
+
+
+@pytest.mark.asyncio
+async def test_lists_on_the_way_are_bounded() -> None:
+    """A cluster that does not answer must not make a large file fill the memory."""
+    producer = HeldProducer()
+    publishing = Publishing(producer, Story(), None, 0)
+    run = asyncio.create_task(publishing.run(blocks_of(*[1] * 200)))
+    await until(lambda: len(producer.sent) >= LISTS_PENDING_MAX, _DEADLINE_S)
+    await turns(50)
+    assert len(producer.sent) <= LISTS_PENDING_MAX + 2
+
+    def answered() -> bool:
+        answer(producer, Given(1))
+        return run.done()
+
+    await until(answered, _DEADLINE_S)
+    assert publishing.standing.acked == 200
+
+
+@pytest.mark.asyncio
+async def test_stop_waits_for_what_was_handed_over() -> None:
+    """Ctrl-C: nothing more is read, and what is on the way is still counted, so that the standing is true."""
+    producer = HeldProducer()
+    publishing = Publishing(producer, Story(), 1.0, 0)
+    run = asyncio.create_task(publishing.run(blocks_of(5)))
+    await until(lambda: len(producer.sent) == 1, _DEADLINE_S)
+    publishing.stop()
+    answer(producer, Given(1))
+    await run
+    assert publishing.stopped
+    assert (publishing.standing.sent, publishing.standing.acked, publishing.standing.offset) == (1, 1, 2)
+
+
+@pytest.mark.asyncio
+async def test_error_ends_the_run_with_a_true_standing() -> None:
+    """The summary after an error says what is stored: exactly what was acknowledged before it."""
+    producer = HeldProducer()
+    publishing = Publishing(producer, Story(), None, 0)
+    run = asyncio.create_task(publishing.run(blocks_of(2, 2)))
+    await until(lambda: len(producer.sent) == 2, _DEADLINE_S)
+    producer.sent[0][1].set_result(Given(2))
+    producer.sent[1][1].set_exception(StaleSequence("never stored"))
+    with pytest.raises(ExceptionGroup) as caught:
+        await run
+    assert caught.group_contains(StaleSequence)
+    assert (publishing.standing.sent, publishing.standing.acked, publishing.standing.offset) == (4, 2, 4)
+
+
+def test_pace_grants_its_rate() -> None:
+    """1000 lines a second: after 20 ms 20, and nothing twice."""
+    pace = Pace(1000.0, 0.0)
+    assert pace.grant(0.0) == 0
+    assert pace.grant(0.0201) == 20
+    pace.used(20)
+    assert pace.grant(0.0201) == 0
+    assert pace.grant(0.0301) == 10
+
+
+def test_pace_catches_up_by_one_second_at_most() -> None:
+    """After a long stall the cluster must not be met by everything that was not sent meanwhile."""
+    pace = Pace(1000.0, 0.0)
+    assert pace.grant(3600.0) == 1000
+
+
+def test_no_rate_grants_everything() -> None:
+    """By default it goes as fast as it goes."""
+    assert Pace(None, 0.0).grant(0.0) is None

@@ -1,0 +1,38 @@
+"""Lines of a pipe: each as soon as it is there, and the last one without a newline."""
+
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+
+from oncelog.cli.produce.line_file import LineBlock
+from oncelog.cli.produce.stdin_lines import lines_of_descriptor
+
+
+async def values(blocks: AsyncIterator[LineBlock]) -> list[bytes]:
+    return [value async for block in blocks for value in block.values]
+
+
+@pytest.mark.asyncio
+async def test_lines_of_a_pipe_are_those_of_a_file() -> None:
+    """The same definition of a line, wherever it comes from; such lines have no offsets."""
+    reading, writing = os.pipe()
+    os.write(writing, b"a\r\n\nlast")
+    os.close(writing)
+    assert await values(lines_of_descriptor(reading)) == [b"a\r", b"", b"last"]
+    os.close(reading)
+
+
+@pytest.mark.asyncio
+async def test_line_is_there_before_the_pipe_ends() -> None:
+    """`tail -F` never ends: what it printed must be sent now."""
+    reading, writing = os.pipe()
+    lines = lines_of_descriptor(reading)
+    os.write(writing, b"first\nsec")
+    block = await anext(lines)
+    assert (block.values, block.offsets) == ([b"first"], None)
+    os.write(writing, b"ond\n")
+    assert (await anext(lines)).values == [b"second"]
+    os.close(writing)
+    assert await values(lines) == []
+    os.close(reading)

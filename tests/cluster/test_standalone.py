@@ -1,0 +1,117 @@
+"""The standalone cluster as users run it: real processes, real ZooKeeper, real signals."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from tests.cluster.standalone_process import (
+    COMMAND_TIMEOUT_S,
+    STOP_DEADLINE_S,
+    Standalone,
+    command,
+    environment,
+    gone,
+    standalone,
+)
+from tests.cluster.until import until_sync
+
+_DEADLINE_S = 60.0
+SMALL = ("--storage-nodes", "1", "--owners", "1")
+
+
+def published(cluster: Standalone, *lines: str) -> None:
+    done = cluster.run("produce", "t", "--stdin", given="".join(f"{line}\n" for line in lines).encode())
+    assert done.returncode == 0, done.stderr
+
+
+def stored(cluster: Standalone) -> list[str]:
+    done = cluster.run("read", "t")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.decode().splitlines()
+
+
+def pids(cluster: Standalone) -> list[int]:
+    return [process["pid"] for process in cluster.now()["processes"]]
+
+
+def test_cluster_is_there_again_after_a_restart(tmp_path: Path) -> None:
+    """--data is the whole cluster: the same messages, under the same ports where they were given."""
+    with standalone(tmp_path, *SMALL) as cluster:
+        published(cluster, "one", "two")
+        ports = [address.rpartition(":")[2] for address in (cluster.url, cluster.admin_url)]
+        cluster_id = cluster.child("metadata-1")["serving"]["cluster_id"]
+        assert cluster.stop() == 0
+    assert "SIGTERM: draining" in cluster.told
+    with standalone(tmp_path, *SMALL, "--port", ports[0], "--http-port", ports[1]) as again:
+        assert (again.url, again.admin_url) == (cluster.url, cluster.admin_url)
+        assert again.child("metadata-1")["serving"]["cluster_id"] == cluster_id
+        assert stored(again) == ["one", "two"]
+        published(again, "three")
+        assert stored(again) == ["one", "two", "three"]
+
+
+def test_children_end_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
+    """kill -9 drains nobody; what is left behind would hold the ports and the directories, and the next start fail."""
+    with standalone(tmp_path, *SMALL) as cluster:
+        published(cluster, "one")
+        left = pids(cluster)
+        assert len(left) == 4
+        cluster.process.kill()
+        until_sync(lambda: all(gone(pid) for pid in left), _DEADLINE_S, waiting_for="the children to end")
+    with standalone(tmp_path, *SMALL) as again:
+        assert stored(again) == ["one"]
+
+
+def test_dead_processes_are_replaced_and_that_is_said(tmp_path: Path) -> None:
+    """An owner, a metadata service and ZooKeeper die; the cluster goes on, clients keep their address."""
+    with standalone(tmp_path, *SMALL) as cluster:
+        published(cluster, "one")
+        for number, name in enumerate(("owner-1", "metadata-1", "zookeeper"), start=2):
+            before = cluster.child(name)
+            os.kill(before["pid"], signal.SIGKILL)
+
+            def back(name: str = name, pid: int = before["pid"]) -> bool:
+                now = cluster.child(name)
+                return now["state"] == "serving" and now["pid"] not in {None, pid} and now["restarts"] == 1
+
+            until_sync(back, _DEADLINE_S, waiting_for=f"{name} to serve again")
+            assert f"{name} serves again" in cluster.told
+            published(cluster, str(number))
+        assert stored(cluster) == ["one", "2", "3", "4"]
+        assert cluster.now()["url"] == cluster.url
+
+
+def test_temporary_cluster_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Without --data everything is gone at the end; Ctrl-C, as in a terminal, is a good end."""
+    own = environment() | {"TMPDIR": str(tmp_path)}
+    words = ("standalone", *SMALL, "--port", "0", "--http-port", "0")
+    with subprocess.Popen(
+        command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=own, text=True
+    ) as process:
+        assert process.stdout is not None
+        welcome = process.stdout.readline()
+        assert welcome.startswith("oncelog is running"), process.communicate()
+        assert [path.name.startswith("oncelog-") for path in tmp_path.iterdir()] == [True]
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=STOP_DEADLINE_S)
+        assert process.returncode == 0
+    assert "oncelog://127.0.0.1:" in output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_start_that_cannot_succeed_says_why(tmp_path: Path) -> None:
+    """A port in use: the error names the process and quotes it, and nothing is left running."""
+    with standalone(tmp_path, *SMALL) as cluster:
+        taken = cluster.url.rpartition(":")[2]
+        other = tmp_path / "other"
+        words = ("standalone", *SMALL, "--port", taken, "--http-port", "0", "--data", str(other))
+        done = subprocess.run(
+            command(*words), capture_output=True, env=environment(), timeout=COMMAND_TIMEOUT_S, check=False, text=True
+        )
+        assert done.returncode == 1
+        assert "metadata-1 does not start" in done.stderr
+        assert taken in done.stderr
+        left = json.loads((other / "standalone.json").read_text())
+        assert all(process["pid"] is None or gone(process["pid"]) for process in left["processes"])
