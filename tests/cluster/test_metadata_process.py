@@ -1,0 +1,195 @@
+"""Metadata services and topic owners as real processes over a real ZooKeeper: starts, signals, deaths, exit codes."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+
+from oncelog.core.ids import Incarnation
+from oncelog.core.names import parse_topic
+from oncelog.core.topic_record import TopicRecord
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.metadata_codec import LOOKUP
+from oncelog.runtime.process import ExitCode
+from oncelog.runtime.zookeeper_server import ZooKeeperServer
+from oncelog.stores.registry import Registry
+from oncelog.stores.topic_store import TopicStore
+from oncelog.stores.zookeeper import ZooKeeperSession
+from oncelog.wire import metadata_pb2 as pb
+from tests.cluster.until import until
+
+pytestmark = pytest.mark.asyncio
+
+DEADLINE_S = 40.0
+#: Of the owners: long enough that a death is noticed well before, short enough to wait for once.
+SESSION_TIMEOUT_MS = 4_000
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    with ZooKeeperServer.running(tmp_path_factory.mktemp("zookeeper")) as running:
+        yield running
+
+
+class Process:
+    """One service process; `serving` is what it said on standard output."""
+
+    def __init__(self, module: str, folder: Path, number: int, *arguments: str) -> None:
+        self.log = folder / f"{module}-{number}.log"
+        self._output = folder / f"{module}-{number}.out"
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("ONCELOG_")}
+        environment["ONCELOG_SESSION_TIMEOUT_MS"] = str(SESSION_TIMEOUT_MS)
+        with self._output.open("wb") as output, self.log.open("wb") as log:
+            self.popen = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments], stdout=output, stderr=log, env=environment
+            )
+
+    async def serving(self) -> dict[str, str]:
+        def said() -> bytes:
+            assert self.popen.poll() is None, self.log.read_text()
+            return self._output.read_bytes()
+
+        line = await until(said, DEADLINE_S)
+        serving: dict[str, str] = json.loads(line)["serving"]
+        return serving
+
+    async def ended(self) -> int:
+        await until(lambda: self.popen.poll() is not None, DEADLINE_S)
+        return self.popen.returncode
+
+    def end(self) -> None:
+        if self.popen.poll() is None:
+            self.popen.kill()
+        self.popen.wait()
+
+
+@dataclass
+class Cluster:
+    folder: Path
+    zookeeper: str
+    session: ZooKeeperSession
+    processes: list[Process] = field(default_factory=list)
+
+    def start(self, module: str, *arguments: str) -> Process:
+        options = ("--zookeeper", self.zookeeper, "--port", "0", *arguments)
+        process = Process(module, self.folder, len(self.processes), *options)
+        self.processes.append(process)
+        return process
+
+    def start_metadata(self) -> Process:
+        return self.start("oncelog.metadata", "--http-port", "0")
+
+    async def owners(self, count: int) -> dict[str, Process]:
+        """Start topic owners; by incarnation."""
+        started = [self.start("oncelog.topic_owner") for _ in range(count)]
+        return {(await process.serving())["incarnation"]: process for process in started}
+
+    def end(self) -> None:
+        for process in self.processes:
+            process.end()
+
+    async def record(self, topic: str = "flights") -> TopicRecord:
+        topics = TopicStore(self.session)
+        found = await topics.find(parse_topic(topic))
+        assert found is not None
+        stored = await topics.read(found.value.topic_id)
+        assert stored is not None
+        return stored.value
+
+
+@asynccontextmanager
+async def running(server: ZooKeeperServer, folder: Path) -> AsyncIterator[Cluster]:
+    """No process yet. All tests share one ZooKeeper and its cluster, each with topics of its own."""
+    async with asyncio.timeout(120), AsyncExitStack() as stack:
+        session = await ZooKeeperSession.connect(server.address)
+        stack.push_async_callback(session.close)
+        cluster = Cluster(folder, server.address, session)
+        stack.callback(cluster.end)
+        yield cluster
+
+
+async def look_up(address: str, topic: str = "flights") -> pb.LookupAnswer:
+    async with Channel(address) as channel:
+        request = pb.LookupRequest(topic=topic, create_if_missing=True)
+        return await channel.call(LOOKUP, request, timeout_ms=20_000)
+
+
+async def test_first_start_makes_the_cluster_and_the_next_joins_it(server: ZooKeeperServer, tmp_path: Path) -> None:
+    """Several may start at once; SIGTERM ends each in good order, and takes its record away."""
+    async with running(server, tmp_path) as cluster:
+        replicas = [cluster.start_metadata() for _ in range(2)]
+        serving = [await replica.serving() for replica in replicas]
+        assert serving[0]["cluster_id"] == serving[1]["cluster_id"]
+        live = await Registry(cluster.session).metadata.live()
+        assert {f"{one.host}:{one.ports['grpc']}" for one in live.values()} == {one["address"] for one in serving}
+        assert {f"{one.host}:{one.ports['http']}" for one in live.values()} == {one["http"] for one in serving}
+        async with httpx.AsyncClient() as http:
+            for one in serving:
+                clusters = await http.get(f"http://{one['http']}/admin/v2/clusters")
+                assert clusters.json() == [one["cluster_id"]]
+                assert (await http.get(f"http://{one['health']}/readyz")).json()["status"] == "ok"
+                metrics = await http.get(f"http://{one['health']}/metrics")
+                assert "oncelog_metadata_owners_live 0.0" in metrics.text
+        for replica, number in zip(replicas, (signal.SIGTERM, signal.SIGINT), strict=True):
+            replica.popen.send_signal(number)
+            assert await replica.ended() == ExitCode.OK, replica.log.read_text()
+        assert await Registry(cluster.session).metadata.live() == {}
+
+
+async def test_killed_owner_is_replaced_before_its_session_ends(server: ZooKeeperServer, tmp_path: Path) -> None:
+    """SIGKILL: nobody looks the topic up, and its record names the other owner while ZooKeeper still shows the dead."""
+    async with running(server, tmp_path) as cluster:
+        metadata = await cluster.start_metadata().serving()
+        owners = await cluster.owners(2)
+        before = await look_up(metadata["address"], "killed")
+        (heir,) = owners.keys() - {before.owner_incarnation}
+        owners[before.owner_incarnation].popen.kill()
+        await until(lambda: _owned_by(cluster, "killed", heir), DEADLINE_S, every_s=0.005)
+        assert before.owner_incarnation in await Registry(cluster.session).owners.live()
+        assert (await look_up(metadata["address"], "killed")).owner_incarnation == heir
+
+
+async def test_stopped_owner_keeps_its_topics_until_its_session_ends(server: ZooKeeperServer, tmp_path: Path) -> None:
+    """SIGSTOP: its port accepts and answers nothing, which proves nothing; then the session decides."""
+    async with running(server, tmp_path) as cluster:
+        metadata = await cluster.start_metadata().serving()
+        owners = await cluster.owners(2)
+        before = await look_up(metadata["address"], "stopped")
+        stopped = before.owner_incarnation
+        (heir,) = owners.keys() - {stopped}
+        owners[stopped].popen.send_signal(signal.SIGSTOP)
+        registry = Registry(cluster.session)
+
+        async def moved() -> bool:
+            named = await cluster.record("stopped")
+            alive = Incarnation(stopped) in {one.incarnation for one in (await registry.owners.live()).values()}
+            # The record was read first: an owner that has a session now had one then.
+            assert not (alive and named.owner != stopped), "moved while the session lasted"
+            return named.owner == heir
+
+        await until(moved, DEADLINE_S)
+        owners[stopped].popen.send_signal(signal.SIGCONT)
+
+
+async def test_wrong_arguments_end_the_start(server: ZooKeeperServer, tmp_path: Path) -> None:
+    """With a code and a word that say which."""
+    async with running(server, tmp_path) as cluster:
+        taken = (await cluster.start_metadata().serving())["http"].rpartition(":")[2]
+        in_use = cluster.start("oncelog.metadata", "--http-port", taken)
+        assert await in_use.ended() == ExitCode.FAILED
+        assert "is the port in use?" in in_use.log.read_text()
+        unknown = cluster.start("oncelog.metadata", "--colour", "red")
+        assert await unknown.ended() == ExitCode.USAGE
+
+
+async def _owned_by(cluster: Cluster, topic: str, owner: str) -> bool:
+    return (await cluster.record(topic)).owner == owner
