@@ -188,6 +188,12 @@ class Owner:
         self.handle(TimerFired("tick"))
         return self
 
+    def roll(self) -> None:
+        """Begin a planned roll of the log, as age or size would."""
+        serving = self.core.serving
+        assert serving is not None
+        self.queue += self.core._route(serving._news(serving.log.chain.roll(), self.now_ms), self.now_ms)
+
     def result(self, request: int) -> object:
         (found,) = [answer.result for answer in self.batches if answer.request == request]
         return found

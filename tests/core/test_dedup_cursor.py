@@ -1,0 +1,272 @@
+"""The dedup cursor: when it writes, what survives a failed cursor ledger, which ledgers stay, what may be trimmed."""
+
+from dataclasses import replace
+
+import pytest
+
+from oncelog.core.dedup_cursor import CursorState, SnapshotSettings, SnapshotTaken
+from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger_chain import CloseLedger, EntriesAnswered, SendAdds
+from oncelog.core.opening import Granted
+from oncelog.core.ownership import ReadTopicRecord, TopicRecordRead
+from oncelog.core.serving import DeleteLedgers, LedgerFailed, Serving
+from oncelog.core.sessions import EndSession
+from oncelog.core.storage_answers import AppendStatus
+from oncelog.core.store_status import WriteStatus
+from oncelog.core.takeover import CursorRecordWritten, WriteCursorRecord
+from oncelog.core.topic import Phase
+from tests.core.builders import A, B, C, received
+from tests.core.test_takeover import state_of, truth
+from tests.core.topic_world import SETTINGS, Owner, World
+
+SNAPSHOTS = SnapshotSettings(entries_max=5, interval_ms=10_000, gap_ms=1000, deltas_max=2)
+
+
+class Cursor:
+    """An owner that snapshots every fifth entry, and the ids that it was sent."""
+
+    def __init__(self, settings: SnapshotSettings = SNAPSHOTS) -> None:
+        self.world = World()
+        self.owner = Owner(self.world, "o1", replace(SETTINGS, snapshot=settings)).take_over()
+        self.granted: Granted = self.owner.open()
+        self.sent = 0
+
+    @property
+    def serving(self) -> Serving:
+        assert self.owner.core.serving is not None
+        return self.owner.core.serving
+
+    def send(self, count: int = 1, *hold: type, after_ms: int = 0) -> "Cursor":
+        for _ in range(count):
+            self.owner.now_ms += after_ms
+            pid, generation = self.granted.instance
+            batch = received(self.sent, [self.sent], pid=pid, generation=generation)
+            self.owner.send(self.granted.session, batch)
+            self.sent += 1
+            self.owner.run(*hold)
+        return self
+
+    def snapshots(self) -> list[SnapshotTaken]:
+        return self.owner.news(SnapshotTaken)
+
+    def ledgers(self) -> list[LedgerId]:
+        record = self.world.cursor[0]
+        assert record is not None
+        return [link.ledger_id for link in record.ledgers]
+
+    def lose_adds(self) -> bool:
+        """Send until something is written to the cursor's ledger. It is confirmed the second time; whether it came."""
+        if self.serving.cursor.state is CursorState.WRITING:
+            writer = self.serving.cursor.chain.writer
+            assert writer is not None
+            last = EntryId(writer.next_entry - 1)
+            for member in (A, B):
+                self.owner.handle(EntriesAnswered(writer.ledger_id, member, [last], AppendStatus.OK))
+        for _ in range(20):
+            for effect in self.owner.queue:
+                if isinstance(effect, SendAdds) and effect.ledger_id == self.ledgers()[-1]:
+                    self.owner.queue.remove(effect)
+                    return True
+            if not self.owner.step():
+                self.owner.now_ms += 300
+                pid, generation = self.granted.instance
+                batch = received(self.sent, [self.sent], pid=pid, generation=generation)
+                self.owner.send(self.granted.session, batch)
+                self.sent += 1
+        return False
+
+    def fail_ledger(self) -> None:
+        """Two members of the cursor's open ledger break."""
+        writer = self.serving.cursor.chain.writer
+        assert writer is not None
+        for member in (A, B):
+            self.owner.handle(EntriesAnswered(writer.ledger_id, member, [], AppendStatus.READ_ONLY))
+
+
+# --- when -------------------------------------------------------------------------------------------------------------
+
+
+def test_snapshot_after_so_many_entries() -> None:
+    """Not before, and never within the gap after the last one."""
+    cursor = Cursor().send(4, after_ms=300)
+    (taken,) = cursor.snapshots()
+    assert (taken.is_base, taken.producers, taken.position) == (True, 1, cursor.serving.log.table.state.position)
+    cursor.send(9, after_ms=100)
+    assert len(cursor.snapshots()) == 1
+    cursor.send(1, after_ms=100)
+    assert [taken.is_base for taken in cursor.snapshots()] == [True, False]
+
+
+def test_snapshot_after_some_time_with_a_change() -> None:
+    """A topic at rest writes none."""
+    cursor = Cursor().send(1)
+    cursor.owner.tick(9_999).run()
+    assert cursor.snapshots() == []
+    cursor.owner.tick(1).run()
+    assert len(cursor.snapshots()) == 1
+    cursor.owner.tick(100_000).run()
+    assert len(cursor.snapshots()) == 1
+
+
+def test_unused_topic_writes_no_snapshot() -> None:
+    """There is nothing to begin from."""
+    owner = Owner(World(), "o1").take_over()
+    owner.tick(10**9).run()
+    assert owner.news(SnapshotTaken) == []
+
+
+def test_replayed_entries_count() -> None:
+    """An owner after the other, each dying before its first snapshot, must not let the replay grow."""
+    cursor = Cursor(replace(SNAPSHOTS, entries_max=100)).send(60)
+    second = Owner(cursor.world, "o2", replace(SETTINGS, snapshot=replace(SNAPSHOTS, entries_max=60))).take_over()
+    second.tick(1000).run()
+    assert len(second.news(SnapshotTaken)) == 1
+
+
+def test_manifest_follows_its_chunks() -> None:
+    """It is appended when every chunk is confirmed: a snapshot exists once its manifest is durable."""
+    cursor = Cursor()
+    cursor.send(4, after_ms=300)
+    ledger = cursor.ledgers()[-1]
+    before = max(cursor.world.entries_of(ledger))
+    cursor.world.silent = {A, B}
+    cursor.send(5, after_ms=300)
+    assert max(cursor.world.entries_of(ledger), default=-1) <= before + 1
+    assert len(cursor.snapshots()) == 1
+
+
+# --- failing ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("confirmed", [0, 1])
+def test_failed_cursor_ledger_costs_only_its_snapshot(confirmed: int) -> None:
+    """In the chunks or before the manifest: the topic serves on, and a base follows with what was dirty."""
+    cursor = Cursor().send(4, after_ms=300)
+    first = cursor.ledgers()
+    for _ in range(confirmed + 1):
+        assert cursor.lose_adds()
+    assert cursor.serving.cursor.state is (CursorState.COMMITTING if confirmed else CursorState.WRITING)
+    cursor.fail_ledger()
+    cursor.owner.run()
+    assert len(cursor.owner.news(LedgerFailed)) == 1
+    assert cursor.owner.news(EndSession) == []
+    cursor.send(6, after_ms=300)
+    assert [taken.is_base for taken in cursor.snapshots()] == [True, True]
+    assert len(cursor.ledgers()) == len(first) + 1
+    second = Owner(cursor.world, "o2").take_over()
+    assert state_of(second) == truth(cursor.world)
+
+
+def test_idle_cursor_ledger_that_fails_is_met_by_no_snapshot() -> None:
+    """Between its failure and its close a snapshot falls due: it waits."""
+    cursor = Cursor().send(4, after_ms=300)
+    cursor.fail_ledger()
+    (close,) = [effect for effect in cursor.owner.queue if isinstance(effect, CloseLedger)]
+    cursor.send(20, CloseLedger, after_ms=300)
+    assert len(cursor.snapshots()) == 1
+    assert close in cursor.owner.queue
+    cursor.owner.run()
+    cursor.send(6, after_ms=300)
+    assert [taken.is_base for taken in cursor.snapshots()][:2] == [True, True]
+
+
+def test_lost_cursor_ledger_is_a_suspicion() -> None:
+    """Fenced by another: the record decides, and until then no snapshot is tried."""
+    cursor = Cursor().send(4, after_ms=300)
+    writer = cursor.serving.cursor.chain.writer
+    assert writer is not None
+    cursor.world.place(Incarnation("o2"))
+    cursor.owner.handle(EntriesAnswered(writer.ledger_id, A, [], AppendStatus.FENCED))
+    read = cursor.owner.queue.pop()
+    assert isinstance(read, ReadTopicRecord)
+    cursor.send(10, after_ms=300)
+    cursor.owner.tick(20_000).run()
+    assert len(cursor.snapshots()) == 1
+    cursor.owner.handle(TopicRecordRead(*cursor.world.topic))
+    assert cursor.owner.core.phase is Phase.DEPOSED
+
+
+@pytest.mark.parametrize("status", [WriteStatus.CONFLICT, WriteStatus.UNKNOWN])
+def test_link_that_is_not_plainly_ok_begins_again(status: WriteStatus) -> None:
+    """Never a fallback: still the owner, it starts at B, and reads what the cursor's record says."""
+    cursor = Cursor()
+    cursor.send(4, WriteCursorRecord, after_ms=300)
+    (write,) = [effect for effect in cursor.owner.queue if isinstance(effect, WriteCursorRecord)]
+    cursor.owner.queue.remove(write)
+    if status is WriteStatus.UNKNOWN:
+        cursor.world.cursor = (write.record, write.version + 1)
+    cursor.owner.handle(CursorRecordWritten(status, -1))
+    cursor.owner.run()
+    assert cursor.owner.core.phase is Phase.SERVING
+    assert len(cursor.world.record.ledgers) == 2
+    assert state_of(cursor.owner) == truth(cursor.world)
+    cursor.owner.tick(20_000).run()
+    assert len(cursor.snapshots()) == 1
+
+
+def test_late_answer_of_an_earlier_link_is_not_this_ones() -> None:
+    """Each write adds one to the record's version."""
+    cursor = Cursor()
+    cursor.send(4, WriteCursorRecord, after_ms=300)
+    (write,) = [effect for effect in cursor.owner.queue if isinstance(effect, WriteCursorRecord)]
+    assert cursor.owner.handle(CursorRecordWritten(WriteStatus.OK, write.version)) == []
+    assert cursor.serving.cursor.state is CursorState.OPENING
+    cursor.owner.run()
+    assert len(cursor.snapshots()) == 1
+
+
+# --- which ledgers stay -----------------------------------------------------------------------------------------------
+
+
+def test_two_complete_bases_are_kept() -> None:
+    """Each ledger begins with a base, and takes so many deltas; an older one leaves when two newer are complete."""
+    cursor = Cursor(replace(SNAPSHOTS, gap_ms=0)).send(80)
+    kinds = [taken.is_base for taken in cursor.snapshots()]
+    assert kinds[:6] == [True, False, False, True, False, False]
+    assert 2 <= len(cursor.ledgers()) <= 3
+    deleted = [i for effect in cursor.owner.news(DeleteLedgers) for i in effect.ledger_ids]
+    assert deleted
+    assert not set(deleted) & set(cursor.ledgers())
+    complete = [link for link in cursor.ledgers() if link in cursor.serving.cursor.bases]
+    assert len(complete) >= 2
+
+
+def test_trim_bound_is_the_oldest_kept_base() -> None:
+    """And none while there is only one to fall back on."""
+    cursor = Cursor(replace(SNAPSHOTS, gap_ms=0)).send(14)
+    assert cursor.serving.cursor.trim_bound() is None
+    cursor.send(60)
+    bound = cursor.serving.cursor.trim_bound()
+    bases = [taken.position for taken in cursor.snapshots() if taken.is_base]
+    assert bound in bases[:-1]
+    assert bound == cursor.serving.cursor.bases[cursor.ledgers()[0]]
+
+
+def test_every_kept_base_can_be_fallen_back_on() -> None:
+    """With the newer ones damaged, the log from the trim bound on is enough."""
+    cursor = Cursor(replace(SNAPSHOTS, gap_ms=0)).send(80)
+    bound = cursor.serving.cursor.trim_bound()
+    assert bound is not None
+    for ledger_id in cursor.ledgers()[1:]:
+        for copies in cursor.world.nodes.values():
+            copies.get(ledger_id, {}).pop(0, None)
+    for copies in cursor.world.nodes.values():
+        for entry_id in range(bound.entry_id + 1):
+            copies[bound.ledger_id].pop(entry_id, None)
+    second = Owner(cursor.world, "o2").take_over()
+    assert second.core.phase is Phase.SERVING
+    assert state_of(second) == state_of(cursor.owner)
+
+
+def test_new_owner_goes_on_with_the_list() -> None:
+    """Its first snapshot is a base in a ledger of its own, and the base it began from stays."""
+    cursor = Cursor(replace(SNAPSHOTS, gap_ms=0)).send(80)
+    before = cursor.ledgers()
+    second = Owner(cursor.world, "o2").take_over()
+    second.open("q")
+    second.tick(200_000).run()
+    (taken,) = second.news(SnapshotTaken)
+    assert taken.is_base
+    assert taken.number == cursor.snapshots()[-1].number + 1
+    assert before[-1] in cursor.ledgers()
+    assert C in cursor.world.nodes

@@ -1,0 +1,202 @@
+"""Serving: when a ledger rolls, what a roll and a failure do to those who are served, and a quiet member's end."""
+
+from dataclasses import replace
+
+from oncelog.core.errors import NotOwner
+from oncelog.core.ids import EntryId, LedgerId
+from oncelog.core.ledger_chain import MemberLost, SendAdds, StorageNodesSeen
+from oncelog.core.ledger_metadata import LedgerState
+from oncelog.core.ownership import WriteTopicRecord
+from oncelog.core.serving import LastAddConfirmed, LedgerFailed, TopicSettings
+from oncelog.core.sessions import EndSession
+from oncelog.core.topic import DrainWanted, Phase
+from tests.core.builders import A, B, C, D, received
+from tests.core.test_topic import serving, stored
+from tests.core.topic_world import SETTINGS, Owner, World
+
+
+def served(settings: TopicSettings) -> tuple[World, Owner]:
+    world = World()
+    return world, Owner(world, "o1", settings).take_over()
+
+
+def ledgers(world: World) -> list[int]:
+    return [link.ledger_id for link in world.record.ledgers]
+
+
+# --- rolls ------------------------------------------------------------------------------------------------------------
+
+
+def test_ledger_rolls_by_entries() -> None:
+    """No session ends, and the numbers of messages go on over the ledgers."""
+    world, owner = served(replace(SETTINGS, ledger_entries_max=3))
+    granted = owner.open()
+    for i in range(7):
+        owner.send(granted.session, received(i, [2 * i, 2 * i + 1]))
+        owner.run()
+    assert [len(world.entries_of(LedgerId(i))) for i in ledgers(world)] == [3, 3, 2]
+    assert [link.base_index for link in world.record.ledgers] == [0, 4, 10]
+    assert owner.news(EndSession) == []
+    assert [answer.request for answer in owner.batches] == list(range(7))
+
+
+def test_ledger_rolls_by_size() -> None:
+    """Body bytes handed to it."""
+    world, owner = served(replace(SETTINGS, ledger_bytes_max=200))
+    granted = owner.open()
+    for i in range(6):
+        owner.send(granted.session, received(i, [i]))
+        owner.run()
+    assert len(ledgers(world)) == 3
+
+
+def test_ledger_rolls_by_age_when_it_was_used() -> None:
+    """An idle topic makes no ledgers."""
+    world, owner = serving()
+    owner.tick(SETTINGS.ledger_age_max_ms).run()
+    assert len(ledgers(world)) == 1
+    owner.open()
+    owner.tick(0).run()
+    assert len(ledgers(world)) == 2
+    owner.tick(SETTINGS.ledger_age_max_ms).run()
+    assert len(ledgers(world)) == 2
+
+
+def test_ledger_with_an_absent_member_rolls_onto_a_fuller_set() -> None:
+    """When a live node could take its place, and not at once: it may be back."""
+    world, owner = serving()
+    owner.open()
+    owner.handle(MemberLost(LedgerId(1), A))
+    owner.handle(StorageNodesSeen((B, C), (A,)))
+    owner.tick(10_000).run()
+    assert len(ledgers(world)) == 1
+    world.nodes[D] = {}
+    owner.handle(StorageNodesSeen((B, C, D), (A,)))
+    owner.tick(0).run()
+    assert len(ledgers(world)) == 2
+    assert set(world.ledgers[LedgerId(2)][0].members) == {B, C, D}
+
+
+def test_superseded_member_leaves_at_once() -> None:
+    """It never comes back: the next ledger is on others."""
+    world, owner = serving()
+    owner.open()
+    world.nodes[D] = {}
+    owner.handle(StorageNodesSeen((A, B, D), superseded=(C,)))
+    owner.tick(SETTINGS.rejoin_after_ms).run()
+    assert set(world.ledgers[LedgerId(2)][0].members) == {A, B, D}
+
+
+# --- members ----------------------------------------------------------------------------------------------------------
+
+
+def test_silent_member_slows_no_write_and_is_given_up() -> None:
+    """The quorum answers; after the timeout nothing more is sent to it, when it holds up the oldest entry."""
+    world, owner = serving()
+    granted = owner.open()
+    world.silent = {A}
+    owner.send(granted.session, received(1, [0]))
+    owner.run()
+    assert owner.result(1) == stored(1, 1)
+    world.silent = {A, B}
+    owner.send(granted.session, received(2, [1]))
+    owner.run()
+    owner.tick(SETTINGS.add_timeout_ms - 1).run()
+    assert owner.news(LedgerFailed) == []
+    owner.tick(1).run()
+    (failed,) = owner.news(LedgerFailed)
+    assert failed.ledger_id == 1
+    assert world.ledgers[LedgerId(1)][0].end == 1
+
+
+def test_failure_with_nothing_in_flight_ends_no_session() -> None:
+    """Everything is confirmed: the ledger closes there, and nobody has to resend."""
+    world, owner = serving()
+    granted = owner.open()
+    owner.send(granted.session, received(1, [0]))
+    owner.run()
+    owner.handle(MemberLost(LedgerId(1), A))
+    owner.handle(MemberLost(LedgerId(1), B))
+    owner.send(granted.session, received(2, [1]))
+    owner.run()
+    assert owner.news(EndSession) == []
+    assert owner.result(2) == stored(0, 1, ledger_id=2)
+    assert world.ledgers[LedgerId(1)][0].end == 1
+
+
+def test_topic_waits_for_storage_nodes() -> None:
+    """Fewer than the ack quorum live: nothing is answered, and all of it when they are back."""
+    world, owner = serving()
+    granted = owner.open()
+    owner.handle(StorageNodesSeen((A,), (B, C)))
+    owner.handle(MemberLost(LedgerId(1), B))
+    owner.handle(MemberLost(LedgerId(1), C))
+    owner.run()
+    owner.send(granted.session, received(1, [0]))
+    call = owner.ask("q")
+    assert (owner.batches, call in owner.answers) == ([], False)
+    owner.handle(StorageNodesSeen((A, B), (C,)))
+    owner.run()
+    assert call in owner.answers
+    owner.result(1)
+    assert len(ledgers(world)) == 2
+
+
+def test_members_gone_before_the_ledger_opens() -> None:
+    """It is closed and the next one opened, on those who are there."""
+    world = World()
+    owner = Owner(world, "o1").take_over(WriteTopicRecord)
+    world.nodes[D] = {}
+    owner.handle(StorageNodesSeen((A, D), (B, C)))
+    owner.run()
+    metadata = world.ledgers[LedgerId(ledgers(world)[-1])][0]
+    assert metadata.state is LedgerState.OPEN
+    assert {A, D} <= set(metadata.members)
+    assert owner.open().instance == (1, 1)
+
+
+# --- readers ----------------------------------------------------------------------------------------------------------
+
+
+def test_readers_follow_what_is_confirmed() -> None:
+    """Never beyond it."""
+    world, owner = serving()
+    granted = owner.open()
+    world.silent = {A, B}
+    owner.send(granted.session, received(1, [0]))
+    owner.run()
+    assert [(e.position.ledger_id, e.position.entry_id) for e in owner.news(LastAddConfirmed)] == [(1, 0)]
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+def test_drain_during_a_roll_closes_after_it() -> None:
+    """The ledger that the roll opens is closed again, empty."""
+    world, owner = serving()
+    granted = owner.open()
+    owner.send(granted.session, received(1, [0]))
+    owner.roll()
+    owner.handle(DrainWanted())
+    owner.run()
+    assert owner.core.phase is Phase.CLOSED
+    assert {metadata.state for metadata, _ in world.ledgers.values()} == {LedgerState.CLOSED}
+    assert owner.result(1) == stored(1, 1)
+    (end,) = owner.news(EndSession)
+    assert isinstance(end.error, NotOwner)
+
+
+def test_drain_with_failing_members_gives_up_what_is_in_flight() -> None:
+    """Clients resend it to the next owner; the log ends where it was confirmed."""
+    world, owner = serving()
+    granted = owner.open()
+    world.silent = {A, B}
+    owner.send(granted.session, received(1, [0]))
+    owner.handle(DrainWanted())
+    owner.run()
+    world.silent = set()
+    owner.tick(SETTINGS.add_timeout_ms).run()
+    assert owner.core.phase is Phase.CLOSED
+    assert world.ledgers[LedgerId(1)][0].end == EntryId(0)
+    assert owner.batches == []
+    assert not [effect for effect in owner.queue if isinstance(effect, SendAdds)]

@@ -1,0 +1,209 @@
+"""Producer sessions: their order, what they wait for, and that one's trouble is nobody else's."""
+
+from oncelog.core.errors import InvalidArgument, OncelogError, SequenceGap, SessionEnded, StaleSequence
+from oncelog.core.ids import EntryId, LedgerId, Position, SessionNumber
+from oncelog.core.ledger_chain import EntriesAnswered, SendAdds
+from oncelog.core.opening import Granted
+from oncelog.core.outcome import Part, PartKind
+from oncelog.core.ownership import ReadTopicRecord
+from oncelog.core.sessions import AnswerBatches, EndSession, Park, ReadEntryIds
+from oncelog.core.storage_answers import AppendStatus
+from oncelog.core.topic import SessionClosed
+from tests.core.builders import CONTIGUOUS, PID, A, B, received
+from tests.core.test_topic import serving, stored
+from tests.core.topic_world import Owner
+
+
+def parked(owner: Owner, session: SessionNumber) -> tuple[Park | None, int]:
+    """What a session waits for, and how many batches wait with it."""
+    assert owner.core.serving is not None
+    found = owner.core.serving.sessions.open_sessions[session]
+    return found.why, len(found.parked)
+
+
+def duplicate(entry_id: int, count: int, *, ledger_id: int = 1, offset: int = 0) -> tuple[Part, ...]:
+    return (Part(PartKind.DUPLICATE, count, Position(LedgerId(ledger_id), EntryId(entry_id)), offset),)
+
+
+def ended(owner: Owner) -> list[tuple[SessionNumber, type[OncelogError]]]:
+    return [(effect.session, type(effect.error)) for effect in owner.news(EndSession)]
+
+
+def test_one_frame_for_what_one_event_appended() -> None:
+    """The unit of a hop is a frame of many batches."""
+    _, owner = serving()
+    granted = owner.open()
+    owner.said.clear()
+    owner.send(granted.session, received(1, [0]), received(2, [1]), received(3, [2]))
+    (send,) = owner.news(SendAdds)
+    assert len(send.adds) == 3
+    owner.run()
+    answers = [answer.request for effect in owner.news(AnswerBatches) for answer in effect.answers]
+    assert sorted(answers) == [1, 2, 3]
+
+
+def test_retry_in_flight_joins_the_write() -> None:
+    """Answered once it is durable, with its position; stored once."""
+    world, owner = serving()
+    granted = owner.open()
+    owner.send(granted.session, received(1, [0, 1]))
+    again = owner.answers[owner.ask(None, SendAdds, resume=granted.instance)]
+    assert isinstance(again, Granted)
+    owner.send(again.session, received(2, [0, 1]))
+    assert [answer.request for answer in owner.batches] == []
+    owner.run()
+    assert [(answer.session, answer.request, answer.result) for answer in owner.batches] == [
+        (again.session, 2, duplicate(1, 2))
+    ]
+    assert max(world.entries_of(LedgerId(1))) == 1
+
+
+def test_straddle_is_answered_exactly_per_message() -> None:
+    """Durable, in flight and new in one batch: the parts in the order of the batch."""
+    world, owner = serving()
+    granted = owner.open()
+    owner.send(granted.session, received(1, [0, 1]))
+    owner.run()
+    world.silent = {A, B}
+    owner.send(granted.session, received(2, [4]))
+    owner.send(granted.session, received(3, [1, 4, 6]))
+    owner.run()
+    assert [answer.request for answer in owner.batches] == [1]
+    owner.handle(EntriesAnswered(LedgerId(1), A, [EntryId(2), EntryId(3)], AppendStatus.OK))
+    owner.run()
+    assert owner.result(2) == stored(2, 1)
+    assert owner.result(3) == duplicate(1, 1, offset=1) + duplicate(2, 1) + stored(3, 1, offset=2)
+
+
+def test_refused_batch_ends_its_session_and_no_other() -> None:
+    """What is behind it is dropped, for the client resends it in order; the neighbour goes on."""
+    world, owner = serving()
+    one, two = owner.open("p", mode=CONTIGUOUS), owner.open("q")
+    pid, generation = two.instance
+    owner.send(one.session, received(1, [0]), received(2, [5]), received(3, [1]))
+    owner.run()
+    assert ended(owner) == [(one.session, SequenceGap)]
+    assert isinstance(owner.result(2), SequenceGap)
+    assert sorted(answer.request for answer in owner.batches) == [1, 2]
+    owner.send(one.session, received(4, [1]))
+    owner.send(two.session, received(5, [7], pid=pid, generation=generation))
+    owner.run()
+    assert owner.result(5) == stored(3, 1)
+    assert max(world.entries_of(LedgerId(1))) == 3
+
+
+def test_batch_of_another_producer_is_refused() -> None:
+    """A session is of one instance."""
+    _, owner = serving()
+    granted = owner.open()
+    owner.send(granted.session, received(1, [0], generation=2))
+    owner.run()
+    assert ended(owner) == [(granted.session, InvalidArgument)]
+
+
+def test_batch_without_deduplication_is_stored_every_time() -> None:
+    """Producer id 0 in any session."""
+    _, owner = serving()
+    granted = owner.open()
+    owner.send(granted.session, received(1, [0], pid=0), received(2, [0], pid=0))
+    owner.run()
+    assert (owner.result(1), owner.result(2)) == (stored(1, 1), stored(2, 1))
+
+
+def test_session_waits_for_the_next_ledger() -> None:
+    """A planned roll ends no session; what came meanwhile is judged in order."""
+    world, owner = serving()
+    granted = owner.open()
+    owner.send(granted.session, received(1, [0]))
+    owner.roll()
+    owner.send(granted.session, received(2, [1]), received(3, [0]))
+    assert parked(owner, granted.session) == (Park.ROLL, 2)
+    owner.run()
+    assert len(world.record.ledgers) == 2
+    assert owner.result(1) == stored(1, 1)
+    assert owner.result(2) == stored(0, 1, ledger_id=2)
+    assert owner.result(3) == duplicate(1, 1)
+    assert ended(owner) == []
+
+
+def test_old_instance_waits_for_a_grant_in_flight() -> None:
+    """Nothing of it goes into the log behind the grant; when that is durable, it is fenced."""
+    world, owner = serving()
+    granted = owner.open()
+    owner.ask("p", SendAdds)
+    owner.send(granted.session, received(1, [0]))
+    assert parked(owner, granted.session) == (Park.GRANT, 1)
+    owner.run()
+    assert [number for number, _ in ended(owner)] == [granted.session]
+    assert max(world.entries_of(LedgerId(1))) == 1
+
+
+def test_refusal_waits_until_the_record_was_read() -> None:
+    """And so does everything behind it."""
+    _, owner = serving()
+    granted = owner.open()
+    owner.send(granted.session, received(1, [0, 2]))
+    owner.run()
+    owner.send(granted.session, received(2, [1]))
+    owner.run(ReadTopicRecord)
+    owner.send(granted.session, received(3, [5]))
+    assert parked(owner, granted.session) == (Park.OWNERSHIP, 2)
+    owner.run()
+    assert ended(owner) == [(granted.session, StaleSequence)]
+
+
+def test_ids_are_read_for_the_session_that_needs_them() -> None:
+    """Two sessions wait, each for its own entry: an answer wakes one, and asks for nothing again."""
+    world, first = serving()
+    one, two = first.open("p"), first.open("q")
+    for granted, request in ((one, 1), (two, 2)):
+        pid, generation = granted.instance
+        first.send(granted.session, received(request, [0, 5, 9], pid=pid, generation=generation))
+    first.run()
+    owner = Owner(world, "o2").take_over()
+    assert owner.core.serving is not None
+    for producer in owner.core.serving.log.table.state.producers.values():
+        producer.runs = [run._replace(deltas=None) for run in producer.runs]
+    sessions = [owner.open(None, resume=granted.instance) for granted in (one, two)]
+    for granted in sessions:
+        pid, generation = granted.instance
+        owner.send(granted.session, received(3, [5], pid=pid, generation=generation))
+    assert [parked(owner, granted.session)[0] for granted in sessions] == [Park.IDS, Park.IDS]
+    owner.run()
+    assert len(owner.news(ReadEntryIds)) == 2
+    assert [answer.result for answer in owner.batches] == [duplicate(2, 1, offset=1), duplicate(3, 1, offset=1)]
+
+
+def test_session_closed_by_its_client_hears_nothing() -> None:
+    """Its writes go on; the name is free for one that asks not to fence."""
+    world, owner = serving()
+    granted = owner.open()
+    owner.send(granted.session, received(1, [0]))
+    owner.handle(SessionClosed(granted.session))
+    owner.run()
+    assert owner.batches == []
+    assert max(world.entries_of(LedgerId(1))) == 1
+    assert owner.core.serving is not None
+    assert not owner.core.serving.sessions.connected(PID)
+
+
+def test_new_session_of_the_same_instance_replaces_the_old_one() -> None:
+    """One session a producer; the old one's batches are resent on the new one."""
+    _, owner = serving()
+    granted = owner.open()
+    again = owner.open(None, resume=granted.instance)
+    assert ended(owner) == [(granted.session, SessionEnded)]
+    assert again.session > granted.session
+    owner.send(granted.session, received(1, [0]))
+    owner.run()
+    assert owner.batches == []
+
+
+def test_verdicts_are_counted_by_message() -> None:
+    """Duplicates never count as stored."""
+    _, owner = serving()
+    granted = owner.open()
+    owner.send(granted.session, received(1, [0, 1, 3]), received(2, [0, 1]), received(3, [3, 4]), received(4, [2]))
+    owner.run()
+    assert owner.core.serving is not None
+    assert owner.core.serving.sessions.counters == {"stored": 4, "duplicate": 3, "stale_sequence": 1}
