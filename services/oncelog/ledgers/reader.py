@@ -15,6 +15,7 @@ Rules
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -38,6 +39,10 @@ READ_TIMEOUT_MS = 60_000
 #: A member silent for so long is passed over; the bound doubles while all are silent, for they may just be slow.
 SILENCE_MS_MIN = 1_000
 SILENCE_MS_MAX = 8_000
+#: Rounds in vain are told in the log this often, not each.
+_TOLD_EVERY = 16
+
+logger = logging.getLogger(__name__)
 
 Page = list[tuple[EntryId, Buffer]]
 
@@ -69,6 +74,7 @@ async def read_entries(
     backoff = Backoff()
     loop = asyncio.get_running_loop()
     since = loop.time()
+    rounds = 0
     while reading.following <= last:
         before = reading.following
         async with aclosing(reading.pages(reading.pick())) as pages:
@@ -78,8 +84,13 @@ async def read_entries(
         if reading.following > before:
             backoff.reset()
         if reading.round_is_over():
+            story = reading.story()
+            reading.begin_round()
             if timeout_ms is not None and loop.time() - since > timeout_ms / 1000:
-                raise DeadlineExceeded(f"no storage node answered in time: {reading.story()}")
+                raise DeadlineExceeded(f"no storage node answered in time: {story}")
+            if rounds % _TOLD_EVERY == 0:
+                logger.warning("an entry cannot be read yet, asking again: %s", story)
+            rounds += 1
             await backoff.pause()
 
 
@@ -139,12 +150,13 @@ class _Reading:
         raise InvariantViolated("a round of members was not ended")
 
     def round_is_over(self) -> bool:
-        """Whether every member that has not refused was asked in vain; then a new round begins."""
-        if not self.silent or len(self.silent | self.refusals) < len(self.metadata.members):
-            return False
+        """Whether every member that has not refused was asked in vain."""
+        return bool(self.silent) and len(self.silent | self.refusals) == len(self.metadata.members)
+
+    def begin_round(self) -> None:
+        """Ask those again that gave no answer, with more patience."""
         self.silent.clear()
         self.silence_ms = min(self.silence_ms * 2, SILENCE_MS_MAX)
-        return True
 
     def story(self) -> str:
         said = [
