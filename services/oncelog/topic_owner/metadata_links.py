@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from oncelog.core.errors import OncelogError, TooManyRequests
 from oncelog.core.ids import Incarnation, TopicId
-from oncelog.rpc.channel import Channel
+from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.metadata_codec import OWNER_STREAM
 from oncelog.stores.registry import LiveMetadata, Registry
 from oncelog.topic_owner.topic_registry import TopicRegistry
@@ -46,6 +46,8 @@ class MetadataLinks:
         self._incarnation = incarnation
         self._address = address
         self._links: dict[str, asyncio.Task[None]] = {}
+        #: {address: its stream} of the streams that are open
+        self._streams: dict[str, Stream[pb.OwnerHello, pb.OwnerCommand]] = {}
 
     async def run(self) -> None:
         """Follow the registered replicas until cancelled."""
@@ -68,15 +70,25 @@ class MetadataLinks:
             try:
                 stream = channel.stream(OWNER_STREAM)
                 await stream.write(self._hello())
+                self._streams[address] = stream
                 async for command in stream:
                     pause_ms = RETRY_MS_MIN
                     await self._obey(command)
             except OncelogError as error:
                 logger.info("the stream to metadata at %s is closed: %s", address, error.message)
             finally:
+                self._streams.pop(address, None)
                 await channel.close()
             await asyncio.sleep(pause_ms * random.uniform(0.5, 1) / 1000)
             pause_ms = min(pause_ms * 2, RETRY_MS_MAX)
+
+    async def say_draining(self) -> None:
+        """Tell every replica that this owner is about to stop, so that each topic moves as soon as it is closed."""
+        for stream in list(self._streams.values()):
+            try:
+                await stream.write(self._hello())
+            except OncelogError as error:
+                logger.info("a metadata service does not hear that this owner drains: %s", error.message)
 
     def _hello(self) -> pb.OwnerHello:
         return pb.OwnerHello(

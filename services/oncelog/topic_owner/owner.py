@@ -140,6 +140,8 @@ class Owner:
             running.append(tasks.create_task(links.run()))
             self._say_serving(address, settings.address(health_port))
             await shutdown.wait()
+            self.topics.draining = True
+            await links.say_draining()
             await self.topics.drain(deadline_ms=settings.drain_timeout_ms // 2)
             for task in running:
                 task.cancel()
