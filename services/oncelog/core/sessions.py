@@ -10,7 +10,7 @@ A session takes its batches in order. A batch that cannot be judged yet parks th
 The first refused batch ends its session and no other; what is behind it is dropped, for the client resends it in order.
 """
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -89,7 +89,7 @@ class Sessions:
     def __init__(self, log: TopicLog, *, first_session: SessionNumber) -> None:
         self.log = log
         #: messages by verdict, since this process took the topic over (rule 13)
-        self.counters: dict[str, int] = {}
+        self.counters: Counter[str] = Counter()
         #: {session number: session}
         self.open_sessions: dict[SessionNumber, Session] = {}
         #: session numbers go up for as long as this process lives (hazard 10)
@@ -178,16 +178,13 @@ class Sessions:
         if not session.confirmed:
             session.why = Park.OWNERSHIP
             return [ConfirmOwnership()]
-        self._count(error.code, batch.header.count)
+        self.counters[error.code] += batch.header.count
         self._answers.append(BatchAnswer(session.number, batch.request, error))
         return self._end(session.number, error)
 
     def _count_parts(self, parts: Outcome) -> None:
         for part in parts:
-            self._count(part.kind.name.lower(), part.count)
-
-    def _count(self, verdict: str, messages: int) -> None:
-        self.counters[verdict] = self.counters.get(verdict, 0) + messages
+            self.counters[part.kind.name.lower()] += part.count
 
     # --- what unblocks ------------------------------------------------------------------------------------------------
 
@@ -198,7 +195,7 @@ class Sessions:
                 if waiting.session in self.open_sessions:
                     self._answers.append(BatchAnswer(*waiting))
             if entry.batch is not None:
-                self._count("stored", entry.header.count)
+                self.counters["stored"] += entry.header.count
 
     def learned(self, position: Position, header: BatchHeader, deltas: Buffer, now_ms: int) -> list[SessionEffect]:
         """The ids of an entry were read: its producer's session goes on, and no other, for theirs are other entries."""
