@@ -22,6 +22,8 @@ class Disk:
         #: records at the front that no crash can take
         self.synced = 0
         self.torn = False
+        #: (ledger, entry) of what the medium has spoiled
+        self.damaged: dict[tuple[LedgerId, EntryId], None] = {}
 
     def write(self, records: tuple[JournalRecord, ...]) -> None:
         self.records += records
@@ -61,11 +63,10 @@ class Disk:
 class Index:
     """What a node finds by ledger and entry; the simulation's StorageIndex."""
 
-    def __init__(self) -> None:
+    def __init__(self, damaged: dict[tuple[LedgerId, EntryId], None]) -> None:
         #: {ledger: {entry: bytes}}
         self.entries: dict[LedgerId, dict[EntryId, bytes]] = {}
-        #: {(ledger, entry)}: held and damaged
-        self.damaged: dict[tuple[LedgerId, EntryId], None] = {}
+        self.damaged = damaged
 
     def put(self, record: JournalRecord) -> None:
         if record.kind in (RecordKind.ADD, RecordKind.RECOVERY_ADD):

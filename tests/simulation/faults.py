@@ -9,10 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
+from oncelog.core.storage_node import RecordKind
 from oncelog.core.topic import DrainWanted, JudgingSwitched, TrimWanted
+from oncelog.core.topic_record import decode_cursor
 from tests.simulation.cluster import SESSION_TICKS, Cluster
 from tests.simulation.network import NetworkFaults
 from tests.simulation.owner_server import OwnerServer
+from tests.simulation.storage_server import StorageServer
 from tests.simulation.store import StoreFaults
 from tests.simulation.world import Process
 
@@ -39,6 +42,7 @@ class Faults:
         self.kinds = [kind for kind in KINDS if self.world.rng.random() < kind.probability]
         #: the one place that is ever wiped
         self.wiped = self.world.rng.choice(list(cluster.nodes.values()))
+        self.rotten = False
         #: [from, to) in which some owner did not judge
         self.unjudged: list[tuple[int, int]] = []
 
@@ -49,7 +53,12 @@ class Faults:
 
     def _network(self) -> None:
         rng = self.world.rng
-        if rng.random() < 0.7:
+        lossy = rng.random() < 0.12
+        if lossy:
+            self.cluster.network.faults = NetworkFaults(
+                delay_max=8, slow=0.15, slow_max=200, drop=0.12, duplicate=0.02, break_stream=0.01
+            )
+        elif rng.random() < 0.7:
             self.cluster.network.faults = NetworkFaults(
                 delay_max=rng.choice((3, 8, 25)), slow=rng.choice((0.0, 0.01, 0.05)),
                 drop=rng.choice((0.0, 0.01, 0.04)), duplicate=rng.choice((0.0, 0.02)),
@@ -211,8 +220,103 @@ def _expire(faults: Faults) -> None:
 
 
 def _wipe(faults: Faults) -> None:
+    """Sometimes just when somebody else must recover what the node held, and another member is silent."""
+    rng, cluster = faults.world.rng, faults.cluster
     faults.world.count("storage node wiped")
-    faults.wipe(faults.world.rng.randint(20, 600))
+    faults.wipe(rng.randint(20, 600))
+    if rng.random() < 0.6:
+        faults.pause(rng.choice([n for n in cluster.nodes.values() if n is not faults.wiped]), rng.randint(300, 1200))
+        faults.crash(rng.choice(list(cluster.owners.values())), rng.randint(20, 900))
+
+
+def _rot(faults: Faults) -> None:
+    """The newest closed ledger of a topic's snapshots becomes unreadable, once in a run: the one before it must do."""
+    rng, cluster = faults.world.rng, faults.cluster
+    topic_id = rng.choice(cluster.topic_ids)
+    data, _ = cluster.store.get(f"cursors/{topic_id}")
+    closed = [] if data is None else [n for n, _ in decode_cursor(data).ledgers if n in cluster.watch.closed]
+    if not closed or faults.rotten:
+        return
+    faults.rotten = True
+    faults.world.count("snapshot spoiled")
+    for node in cluster.nodes.values():
+        for disk in node.disks.values():
+            disk.damaged[closed[-1], EntryId(0)] = None
+    faults.crash(rng.choice(list(cluster.owners.values())), rng.randint(20, 400))
+
+
+def _power_cut(faults: Faults) -> None:
+    """Everything stops at once and comes back soon."""
+    rng, cluster = faults.world.rng, faults.cluster
+    faults.world.count("power cut")
+    for process in (*cluster.owners.values(), *cluster.nodes.values()):
+        faults.crash(process, rng.randint(10, 200))
+
+
+def _stuck_write(faults: Faults) -> None:
+    """Too many members fall silent for an ack quorum; meanwhile clients lose their streams and send again."""
+    rng, cluster = faults.world.rng, faults.cluster
+    faults.world.count("stuck write")
+    for node in rng.sample(list(cluster.nodes.values()), len(cluster.nodes) - 1):
+        faults.pause(node, rng.randint(150, 900))
+    for client in cluster.producers:
+        if client.link is not None and rng.random() < 0.7:
+            faults.world.after(rng.randint(5, 60), f"{client.name} loses its stream", client.link.stream.sever)
+
+
+def _theft(faults: Faults) -> None:
+    """A topic is placed elsewhere while its owner is alive, writing, and slow on the way to some storage nodes.
+
+    In the worst case one node is restarted when it was fenced, the next owner does not reach another one, and the old
+    owner's entries are late at the third.
+    """
+    rng, cluster, now = faults.world.rng, faults.cluster, faults.world.now
+    owner, replica = rng.choice(list(cluster.owners.values())), rng.choice(cluster.metadata)
+    if not owner.alive or not replica.alive:
+        return
+    faults.world.count("topic taken from a live owner")
+    nodes = rng.sample(list(cluster.nodes.values()), len(cluster.nodes))
+    for node in nodes[: rng.randint(1, len(nodes))]:
+        cluster.network.clogs[owner.name, node.name] = now + rng.randint(20, 300)
+    if rng.random() < 0.5:
+        for other in cluster.owners.values():
+            if other is not owner:
+                cluster.network.cuts[other.name, nodes[-1].name] = now + rng.randint(100, 600)
+        cluster.network.clogs[owner.name, nodes[-1].name] = now + rng.randint(0, 60)
+        faults.world.after(rng.randint(10, 250), f"{nodes[1].name} is restarted", lambda: faults.crash(nodes[1], 5))
+    for topic_id in cluster.topic_ids:
+        replica.post(rng.randint(1, 20), "unload", lambda t=topic_id: replica.unload(t, owner.incarnation))  # type: ignore[misc]
+    for node in nodes[: rng.randint(0, 2)]:
+        faults.world.after(rng.randint(20, 150), f"{node.name} is restarted", lambda n=node: faults.crash(n, 5))  # type: ignore[misc]
+
+
+def _crash_while_recovering(faults: Faults) -> None:
+    """Storage nodes are restarted just when they have taken entries from a recovery and not synced them."""
+    faults.crash(faults.world.rng.choice(list(faults.cluster.owners.values())), 50)
+
+    def look(tries: int) -> None:
+        struck = [node for node in faults.cluster.nodes.values() if node.alive and _recovered_unsynced(node)]
+        for node in struck:
+            faults.world.count("storage node crashed with unsynced recovery")
+            faults.crash(node, faults.world.rng.randint(2, 10))
+        if tries and faults.on:
+            faults.world.after(2, "looks for a recovery", lambda: look(tries - 1))
+
+    look(300)
+
+
+def _recovered_unsynced(node: StorageServer) -> bool:
+    disk = node.disk
+    return any(record.kind is RecordKind.RECOVERY_ADD for record in disk.records[disk.synced :])
+
+
+def _id_rush(faults: Faults) -> None:
+    """Many ids are wanted at once, and wasted."""
+    for owner in faults.cluster.owners.values():
+        if owner.alive and not owner.paused:
+            faults.world.count("ids wasted")
+            for _ in range(faults.world.rng.randint(1, 5)):
+                owner.post(0, "wants an id", lambda o=owner: o.producer_ids.want(lambda _: None))  # type: ignore[misc]
 
 
 def _cut(faults: Faults) -> None:
@@ -276,7 +380,13 @@ KINDS = (
     Kind("owner pause", 0.4, _pause_owner),
     Kind("pause", 0.2, _pause_any),
     Kind("session expiry", 0.25, _expire),
-    Kind("wipe", 0.15, _wipe),
+    Kind("wipe", 0.2, _wipe),
+    Kind("rot", 0.2, _rot),
+    Kind("power cut", 0.2, _power_cut),
+    Kind("stuck write", 0.3, _stuck_write),
+    Kind("theft", 0.35, _theft),
+    Kind("crash while recovering", 0.12, _crash_while_recovering),
+    Kind("id rush", 0.2, _id_rush),
     Kind("cut", 0.3, _cut),
     Kind("clog", 0.2, _clog),
     Kind("store stall", 0.2, _stall),

@@ -197,7 +197,8 @@ def intact(data: bytes, ledger_id: LedgerId, entry_id: EntryId) -> bool:
 class EntryRead:
     """One read of consecutive entries: members are asked in turn until one has the first; what it has with it counts.
 
-    All members say that it is not there, or damaged: unreadable. A wiped member, or a silent one, says nothing.
+    All members say that it is not there, or damaged, or that another has taken their place: unreadable. A silent member
+    says nothing.
     """
 
     def __init__(
@@ -243,8 +244,6 @@ class EntryRead:
 
     def _take(self, member: Incarnation, reply: Reply) -> None:
         if self.tries < 0 or not self.still_asked() or not isinstance(reply, ReadReply):
-            return
-        if reply.answer.status is not ReadStatus.OK:
             return
         first, count = self.span
         found: list[tuple[EntryId, bytes]] = []

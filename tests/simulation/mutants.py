@@ -12,6 +12,7 @@ from typing import Any
 from oncelog.core import dedup, dedup_snapshot, recovery_range
 from oncelog.core.dedup import DedupTable, Known
 from oncelog.core.dedup_cursor import DedupCursor
+from oncelog.core.errors import ProducerFenced
 from oncelog.core.id_claim import ClaimState, IdClaim
 from oncelog.core.ids import BEFORE_ALL, EntryId, Generation, Position
 from oncelog.core.ledger_chain import ChainClosed, LedgerChain
@@ -24,7 +25,7 @@ from oncelog.core.sessions import Sessions
 from oncelog.core.storage_answers import StorageAnswers
 from oncelog.core.storage_node import StorageNode
 from oncelog.core.store_status import WriteStatus
-from oncelog.core.takeover import Takeover, TakeoverState
+from oncelog.core.takeover import Takeover
 from oncelog.core.topic_log import TopicLog
 from tests.simulation.cluster import Rules
 from tests.simulation.storage_server import StorageServer
@@ -107,7 +108,7 @@ def _open_at_once(openings: Openings, opening: Any, now_ms: int) -> Any:
     newest.call = None
     grant = newest.grant
     instance = ProducerInstance(grant.producer_id, grant.generation)
-    session, ended = openings.sessions.start(grant.name, instance, ended=dedup.ProducerFenced())
+    session, ended = openings.sessions.start(grant.name, instance, ended=ProducerFenced())
     granted = Granted(session.number, grant.name, instance, grant.persisted, final=True)
     return [*effects, *ended, AnswerOpen(opening.event.call, granted)]
 
@@ -178,16 +179,24 @@ _record_written, _record_read = Ownership.record_written, Ownership.record_read
 _server_read, _server_append, _server_fence = StorageServer.read, StorageServer.append, StorageServer.fence
 
 
-def _read_without_fence(server: StorageServer, target: Any, ledger_id: Any, span: Any, reply: Any, *, fence: bool) -> None:
+def _read_without_fence(
+    server: StorageServer, target: Any, ledger_id: Any, span: Any, reply: Any, *, fence: bool
+) -> None:
     _server_read(server, target, ledger_id, span, reply, fence=False)
 
 
-def _answers_for_all_reads(server: StorageServer, _: Any, ledger_id: Any, span: Any, reply: Any, *, fence: bool) -> None:
+def _answers_for_all_reads(
+    server: StorageServer, _: Any, ledger_id: Any, span: Any, reply: Any, *, fence: bool
+) -> None:
     _server_read(server, server.incarnation, ledger_id, span, reply, fence=fence)
 
 
 def _answers_for_all_fences(server: StorageServer, _: Any, ledger_id: Any, reply: Any) -> None:
     _server_fence(server, server.incarnation, ledger_id, reply)
+
+
+def _three_further(confirmed: Position) -> Position:
+    return Position(confirmed.ledger_id, EntryId(confirmed.entry_id + 3))
 
 
 # --- ids --------------------------------------------------------------------------------------------------------------
@@ -197,9 +206,9 @@ _counter_read = IdClaim._counter_read
 
 def _believe_the_number(claim: IdClaim, event: Any) -> Any:
     mine = claim._claim
-    if claim.state is ClaimState.VERIFYING and mine is not None and event.record is not None:
-        if event.record.next == mine[1].next:
-            return claim._won()
+    read = event.record
+    if claim.state is ClaimState.VERIFYING and mine is not None and read is not None and read.next == mine[1].next:
+        return claim._won()
     return _counter_read(claim, event)
 
 
@@ -224,17 +233,23 @@ MUTANTS = (
     Mutant("fence forgotten on restart", 0, 0, ((StorageNode, "restore_fence", _always(None)),)),
     Mutant("snapshot without generations", 9, 0, ((dedup_snapshot, "_encode_producer", _without_generation),)),
     Mutant("trim to the newest snapshot", 16, 0, ((DedupCursor, "trim_bound", _newest_base),)),
-    Mutant("E retried after a conflict", 1, 0, ((Ownership, "record_written", _retry_link), (Ownership, "record_read", _retry_read))),
+    Mutant(
+        "E retried after a conflict", 1, 0,
+        ((Ownership, "record_written", _retry_link), (Ownership, "record_read", _retry_read)),
+    ),
     Mutant("a block claim believed without its nonce", 4, 0, ((IdClaim, "_counter_read", _believe_the_number),)),
     Mutant("accepted marks survive a failed write", 10, 0, ((TopicLog, "rollback", _forget_in_flight_only),)),
     Mutant("next ledger before the last is CLOSED", 0, 0, ((LedgerChain, "_close_when_drained", _closed_once_asked),)),
     Mutant("sessions survive a failed write", 10, 0, ((Sessions, "end_all", _always([])),)),
     Mutant("ids judged by range", 9, 0, ((dedup, "locate", _by_range),)),
-    Mutant("reader above last_add_confirmed", 0, 0, rules=Rules(read_bound=lambda p: Position(p.ledger_id, EntryId(p.entry_id + 3)))),
+    Mutant("reader above last_add_confirmed", 0, 0, rules=Rules(read_bound=_three_further)),
     Mutant("newest batch first", 0, 0, ((Sessions, "receive", _newest_first),)),
     Mutant("last_sequence_id from the accepted mark", 6, 0, ((Openings, "_open", _open_at_once),)),
     Mutant("skip_first left out", 0, 0, ((TopicLog, "append_batch", _without_skip_first),)),
     Mutant("re-add answered from the page cache", 19, 0, rules=Rules(sync_at_start=False)),
-    Mutant("a wiped node answers for its former self", 2, 0, ((StorageServer, "read", _answers_for_all_reads), (StorageServer, "fence", _answers_for_all_fences))),
+    Mutant(
+        "a wiped node answers for its former self", 2, 0,
+        ((StorageServer, "read", _answers_for_all_reads), (StorageServer, "fence", _answers_for_all_fences)),
+    ),
     Mutant("recovery without writing back", 0, 0, ((recovery_range.RecoveryRange, "entries", _always(())),)),
 )  # fmt: skip

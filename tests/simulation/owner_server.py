@@ -1,7 +1,7 @@
 """A topic owner's process: its topics, its claims of ids, and its connections to clients."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from oncelog.core.batch import Checksum
@@ -27,6 +27,7 @@ from oncelog.core.outcome import Outcome
 from oncelog.core.serving import TopicSettings
 from oncelog.core.topic import Topic, TopicAssigned
 from oncelog.core.topic_log import ReceivedBatch
+from oncelog.verify.violation import Violation
 from tests.simulation.network import Network, Stream
 from tests.simulation.storage_server import StorageServer
 from tests.simulation.store import Store
@@ -66,6 +67,8 @@ class OwnerParts:
     claim_class: type[IdClaim] = IdClaim
     pid_block: int = 3
     judging: bool = True
+    #: {(counter, id)}: every id that was ever given to anybody
+    granted: dict[tuple[str, int], Incarnation] = field(default_factory=dict)
 
 
 class IdSource:
@@ -93,6 +96,12 @@ class IdSource:
                     store.write(self.owner, self.path, encode_counter(record), version, self._written)
                 case IdGranted(request, number):
                     granted = self._wanted.pop(request)
+                    known = self.owner.parts.granted
+                    if (self.path, number) in known:
+                        raise Violation(
+                            "ids never repeat", f"{self.path} {number} was given to {known[self.path, number]}"
+                        )
+                    known[self.path, number] = self.owner.incarnation
                     self.owner.post(0, f"id {self.path} {number}", lambda f=granted, n=number: f(n))  # type: ignore[misc]
                 case IdRefused():
                     raise AssertionError("the simulation used up its ids")

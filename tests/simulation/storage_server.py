@@ -69,7 +69,7 @@ class StorageServer(Process):
         self.incarnations = 0
         #: {incarnation: directory} of every directory that ever was here, the present one last
         self.disks: dict[Incarnation, Disk] = {}
-        self.index = Index()
+        self.index = Index({})
         self.core = StorageNode(Incarnation(""), self.index, parts.checksum)
         #: (call, {call: how to reply}) of this life
         self.calls: tuple[int, dict[int, Callable[[Reply], None]]] = (0, {})
@@ -96,7 +96,7 @@ class StorageServer(Process):
         super().start()
         if self.parts.sync_at_start:
             self.disk.reopen()
-        self.index = Index()
+        self.index = Index(self.disk.damaged)
         self.core = self.parts.make(self.incarnation, self.index, self.parts.checksum)
         self.calls = (0, {})
         self._base = (len(self.disk.records), False)
