@@ -159,6 +159,33 @@ async def test_a_process_that_is_gone_is_unavailable_at_once() -> None:
 
 
 @pytest.mark.asyncio
+async def test_closing_the_channel_is_an_error_to_its_calls_and_not_their_cancellation() -> None:
+    """Who called was not cancelled, and may have more to do; but who is cancelled is cancelled."""
+    started = asyncio.Semaphore(0)
+
+    async def fence(request: FenceRequest) -> FenceAnswer:
+        started.release()
+        return await forever(request)
+
+    async with serving(fence) as (_, channel):
+        calling, cancelled = [
+            asyncio.ensure_future(channel.call(FENCE, REQUEST, timeout_ms=TIMEOUT_MS)) for _ in range(2)
+        ]
+        for _ in range(2):
+            await started.acquire()
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        await channel.close()
+        with pytest.raises(ServiceUnavailable):
+            await calling
+        with pytest.raises(ServiceUnavailable):
+            await channel.call(FENCE, REQUEST, timeout_ms=TIMEOUT_MS)
+        with pytest.raises(ServiceUnavailable):
+            await anext(channel.read(READ, ReadRequest(NODE, LEDGER, EntryId(0), 3), timeout_ms=TIMEOUT_MS))
+
+
+@pytest.mark.asyncio
 async def test_a_read_brings_all_frames_and_then_ends() -> None:
     """Present and missing entries, frame by frame."""
     async with serving() as (_, channel):

@@ -97,14 +97,17 @@ class Stream(Generic[RequestOutT, AnswerInT]):
 
     async def _end(self, failure: BaseException) -> OncelogError:
         """Return why the stream is over. Raises CancelledError when it is this task that was cancelled."""
-        if isinstance(failure, asyncio.CancelledError):
-            # gRPC also raises this in tasks that nobody cancelled, when the call was.
-            task = asyncio.current_task()
-            if task is None or task.cancelling() or not self._call.done():
-                raise failure
+        if isinstance(failure, asyncio.CancelledError) and _task_is_cancelled(self._call):
+            raise failure
         if self.closed is None:
             self.closed = await _meaning(self._call, failure, self._address)
         return self.closed
+
+
+def _task_is_cancelled(call: grpc.aio.Call) -> bool:
+    """Whether a CancelledError means this task: gRPC also raises it in others, when the call was cancelled."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0 or not call.done()
 
 
 async def _meaning(call: grpc.aio.StreamStreamCall[bytes, bytes], failure: BaseException, address: str) -> OncelogError:
@@ -144,10 +147,12 @@ class Channel:
     ) -> ReceivedAnswerT:
         """One request, one answer. Raises the server's core error, DeadlineExceeded or ServiceUnavailable."""
         callee: Any = self._channel.unary_unary(method.path)
+        call: Any = None
         try:
-            data: Any = await callee(method.encode_request(request), timeout=timeout_ms / 1000)
-        except grpc.aio.AioRpcError as failure:
-            raise error_from_call(failure, self.address) from failure
+            call = callee(method.encode_request(request), timeout=timeout_ms / 1000)
+            data: Any = await call
+        except (*_FAILURES, asyncio.CancelledError) as failure:
+            raise self._failed(call, failure) from failure
         return method.decode_answer(data)
 
     async def read(
@@ -159,14 +164,24 @@ class Channel:
     ) -> AsyncGenerator[ReceivedAnswerT, None]:
         """One request, many answers, all of them within `timeout_ms`. Raises as `call` does."""
         callee: Any = self._channel.unary_stream(method.path)
-        answers = callee(method.encode_request(request), timeout=timeout_ms / 1000)
+        answers: Any = None
         try:
+            answers = callee(method.encode_request(request), timeout=timeout_ms / 1000)
             async for data in answers:
                 yield method.decode_answer(data)
-        except grpc.aio.AioRpcError as failure:
-            raise error_from_call(failure, self.address) from failure
+        except (*_FAILURES, asyncio.CancelledError) as failure:
+            raise self._failed(answers, failure) from failure
         finally:
-            answers.cancel()
+            if answers is not None:
+                answers.cancel()
+
+    def _failed(self, call: grpc.aio.Call | None, failure: BaseException) -> OncelogError:
+        """What a failed call means. Raises CancelledError when it is this task that was cancelled."""
+        if isinstance(failure, grpc.aio.AioRpcError):
+            return error_from_call(failure, self.address)
+        if isinstance(failure, asyncio.CancelledError) and (call is None or _task_is_cancelled(call)):
+            raise failure
+        return ServiceUnavailable(f"{self.address}: the channel was closed", address=self.address)
 
     def stream(
         self, method: StreamMethod[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT]
