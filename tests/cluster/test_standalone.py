@@ -53,14 +53,14 @@ def test_cluster_is_there_again_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_children_end_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
-    """kill -9 drains nobody; what is left behind would hold the ports and the directories, and the next start fail."""
+    """kill -9 drains nobody, and what is left behind holds ports and directories: the next start waits for its end."""
     with standalone(tmp_path, *SMALL) as cluster:
         published(cluster, "one")
         left = pids(cluster)
         assert len(left) == 4
         cluster.process.kill()
-        until_sync(lambda: all(gone(pid) for pid in left), _DEADLINE_S, waiting_for="the children to end")
     with standalone(tmp_path, *SMALL) as again:
+        assert all(gone(pid) for pid in left)
         assert stored(again) == ["one"]
 
 
@@ -95,10 +95,21 @@ def test_temporary_cluster_leaves_nothing_behind(tmp_path: Path) -> None:
         assert welcome.startswith("oncelog is running"), process.communicate()
         assert [path.name.startswith("oncelog-") for path in tmp_path.iterdir()] == [True]
         process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=STOP_DEADLINE_S)
-        assert process.returncode == 0
-    assert "oncelog://127.0.0.1:" in output
+        assert process.wait(STOP_DEADLINE_S) == 0
+        assert "oncelog://127.0.0.1:" in process.stdout.read()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_directory_has_one_cluster_at_a_time(tmp_path: Path) -> None:
+    """Two supervisors would restart each other's processes: the second one is refused at once."""
+    with standalone(tmp_path, *SMALL) as cluster:
+        words = ("standalone", *SMALL, "--port", "0", "--http-port", "0", "--data", str(cluster.status["data"]))
+        done = subprocess.run(
+            command(*words), capture_output=True, env=environment(), timeout=COMMAND_TIMEOUT_S, check=False, text=True
+        )
+        assert done.returncode == 1
+        assert "a cluster is running on" in done.stderr
+        assert cluster.now()["pid"] == cluster.process.pid
 
 
 def test_start_that_cannot_succeed_says_why(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from oncelog.cli.failures import explain
 from oncelog.cli.options import Output, OutputOption
+from oncelog.cli.standalone.directory import DirectoryInUse, earlier_gone, locked
 from oncelog.cli.standalone.plan import Plan
 from oncelog.cli.standalone.status import ClusterStatus
 from oncelog.cli.standalone.supervisor import DRAIN_DEADLINE_S, Supervisor
@@ -78,6 +79,7 @@ def _run(plan: Plan, output: Output, *, temporary: bool) -> int:
         if output is Output.TABLE:
             tell("starting …")
         try:
+            await earlier_gone(plan.status_path, tell)
             async with Supervisor(plan, tell).running() as status:
                 _announce(status, plan, output, temporary=temporary)
                 await shutdown.wait()
@@ -85,7 +87,11 @@ def _run(plan: Plan, output: Output, *, temporary: bool) -> int:
         except (OncelogError, ExceptionGroup) as error:
             failed.append(explain(error, errors))
 
-    code = run(main, drain_timeout_ms=_DRAIN_TIMEOUT_MS)
+    try:
+        with locked(plan.data):
+            code = run(main, drain_timeout_ms=_DRAIN_TIMEOUT_MS)
+    except DirectoryInUse as error:
+        return explain(error, errors)
     return failed[0] if failed and code is ExitCode.OK else code
 
 

@@ -17,6 +17,9 @@ HOST = "127.0.0.1"
 CLIENT_VARIABLES = ("ONCELOG_URL", "ONCELOG_ADMIN_URL")
 
 
+DRAIN_TIMEOUT_MS = 10_000
+
+
 class Role(StrEnum):
     ZOOKEEPER = "zookeeper"
     METADATA = "metadata"
@@ -100,8 +103,12 @@ def owner_children(plan: Plan, zookeeper: str) -> list[ChildPlan]:
 
 
 def child_environment(own: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the services, from that of this process."""
-    return {name: value for name, value in own.items() if name not in CLIENT_VARIABLES}
+    """The environment of the services, from that of this process.
+
+    Their drain is bounded below the supervisor's own patience, so that each ends by itself.
+    """
+    shared = {name: value for name, value in own.items() if name not in CLIENT_VARIABLES}
+    return {"ONCELOG_DRAIN_TIMEOUT_MS": str(DRAIN_TIMEOUT_MS)} | shared
 
 
 def pinned(command: tuple[str, ...], serving: Mapping[str, object]) -> tuple[str, ...]:

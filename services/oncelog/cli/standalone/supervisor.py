@@ -21,7 +21,7 @@ from oncelog.core.errors import Fatal
 START_DEADLINE_S = 90.0
 #: A process that dies so often before it has ever served will not serve.
 EARLY_DEATHS_MAX = 3
-DRAIN_DEADLINE_S = 15.0
+DRAIN_DEADLINE_S = plans.DRAIN_TIMEOUT_MS / 1000 + 3.0
 _LOOK_EVERY_S = 0.02
 
 #: Told what happens to the cluster, one sentence at a time.
@@ -110,13 +110,13 @@ class Supervisor:
         if child.state is ChildState.SERVING and child.plan.role is Role.METADATA:
             # Clients know this address: whatever port it got, it keeps.
             child.plan = replace(child.plan, command=plans.pinned(child.plan.command, child.serving))
-        self._write()
         if sentence and (self._ready or child.state is ChildState.WAITING):
             self._tell(sentence)
+        self._write()
 
     def _zookeeper_changed(self, sentence: str) -> None:
-        self._write()
         self._tell(sentence)
+        self._write()
 
     def _write(self) -> None:
         write_status(self.plan.status_path, self.status())
