@@ -25,6 +25,8 @@ def _shared(frame_bytes_max: int) -> Options:
         ("grpc.max_send_message_length", frame_bytes_max),
         ("grpc.keepalive_time_ms", _KEEPALIVE_TIME_MS),
         ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+        # Without it a stream to a process that is stopped, whose kernel still answers, stays open for a minute.
+        ("grpc.http2.ping_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
     ]
