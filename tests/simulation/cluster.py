@@ -23,6 +23,7 @@ from tests.simulation.producer_client import ClientParts, Input, ProducerClient
 from tests.simulation.reader_client import ReaderClient, ReaderParts
 from tests.simulation.storage_server import NodeParts, StorageServer
 from tests.simulation.store import Store
+from tests.simulation.stranger import Stranger
 from tests.simulation.topic_shell import TopicShell
 from tests.simulation.watching import Watch
 from tests.simulation.workload import make_inputs
@@ -119,6 +120,7 @@ class Cluster:
         self.owners = {f"owner{n}": OwnerServer(self.owner_parts, f"owner{n}") for n in range(shape.owners)}
         parts = MetadataParts(world, self.network, self.store, self.owners, self.topic_ids)
         self.metadata = [MetadataServer(parts, f"metadata{n}", self.stale) for n in range(shape.metadata)]
+        self.stranger = Stranger(world, self.network, checksum)
         #: {topic: (history, its producers' places, its readers)}
         self.clients: dict[TopicId, tuple[History, list[ProducerClient], list[ReaderClient]]] = {}
         for topic_id in self.topic_ids:
@@ -149,6 +151,7 @@ class Cluster:
     # --- lives --------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
+        self.stranger.start()
         for process in (*self.nodes.values(), *self.owners.values(), *self.metadata):
             self.revive(process)
         for process in self.processes():

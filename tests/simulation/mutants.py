@@ -14,7 +14,7 @@ from oncelog.core.dedup import DedupTable, Known
 from oncelog.core.dedup_cursor import DedupCursor
 from oncelog.core.errors import ProducerFenced
 from oncelog.core.id_claim import ClaimState, IdClaim
-from oncelog.core.ids import BEFORE_ALL, EntryId, Generation, Position
+from oncelog.core.ids import BEFORE_ALL, NO_SEQUENCE, EntryId, Generation, Position
 from oncelog.core.ledger_chain import ChainClosed, LedgerChain
 from oncelog.core.ledger_writer import LedgerWriter
 from oncelog.core.opening import Granted, ProducerInstance
@@ -25,7 +25,7 @@ from oncelog.core.sessions import Sessions
 from oncelog.core.storage_answers import StorageAnswers
 from oncelog.core.storage_node import StorageNode
 from oncelog.core.store_status import WriteStatus
-from oncelog.core.takeover import Takeover
+from oncelog.core.takeover import Takeover, TakeoverState
 from oncelog.core.topic_log import TopicLog
 from tests.simulation.cluster import Rules
 from tests.simulation.storage_server import StorageServer
@@ -62,7 +62,8 @@ def _always(value: Any) -> Callable[..., Any]:
 
 _judge_known = DedupTable._judge_known
 _append_batch = TopicLog.append_batch
-_open = Openings._open
+_judge, _accepted = DedupTable.judge, DedupTable.accepted
+_open, _resume = Openings._open, Openings._resume
 
 
 def _one_mark(table: DedupTable, *arguments: Any) -> Any:
@@ -99,6 +100,26 @@ def _newest_first(sessions: Sessions, number: Any, batches: Any, now_ms: int) ->
     return sessions._judge(session, now_ms) if session.why is None else []
 
 
+def _resume_unknown(openings: Openings, event: Any) -> Any:
+    """Whoever says that he has a producer id has it."""
+    pid = event.resume.producer_id if event.resume is not None else None
+    if pid is None or openings.table.knows(pid):
+        return _resume(openings, event)
+    del openings.waiting[event.call]
+    session, ended = openings.sessions.start("unknown", event.resume, ended=ProducerFenced())
+    granted = Granted(session.number, "unknown", event.resume, NO_SEQUENCE, final=False)
+    return [*ended, AnswerOpen(event.call, granted)]
+
+
+def _judge_unknown(table: DedupTable, batch: Any, deltas: Any) -> Any:
+    return _judge(table, batch, deltas) if table.knows(batch.producer_id) else dedup.ACCEPT
+
+
+def _accept_unknown(table: DedupTable, batch: Any, deltas: Any, *, position: Any, skip_first: int) -> None:
+    if table.knows(batch.producer_id):
+        _accepted(table, batch, deltas, position=position, skip_first=skip_first)
+
+
 def _open_at_once(openings: Openings, opening: Any, now_ms: int) -> Any:
     """A grant is answered when it is appended, with the accepted mark."""
     effects = _open(openings, opening, now_ms)
@@ -116,7 +137,7 @@ def _open_at_once(openings: Openings, opening: Any, now_ms: int) -> Any:
 # --- snapshots --------------------------------------------------------------------------------------------------------
 
 _encode_producer = dedup_snapshot._encode_producer
-_start, _replay, _recovered = Takeover.start, Takeover._replay, Takeover._recovered
+_next_log_ledger, _recovered = Takeover._next_log_ledger, Takeover._recovered
 
 
 def _without_generation(producer: Any) -> bytes:
@@ -215,9 +236,22 @@ def _believe_the_number(claim: IdClaim, event: Any) -> Any:
 # --- takeover ---------------------------------------------------------------------------------------------------------
 
 
-def _cursor_first(takeover: Takeover) -> Any:
-    """C and D, and only then B: the log is still being written while it is read."""
+def _snapshot_first(takeover: Takeover) -> Any:
     return takeover._claim()
+
+
+def _replay_closed_ones(takeover: Takeover) -> Any:
+    """What is not CLOSED yet is fenced when the rest was read, and is not read any more."""
+    last = takeover.record.ledgers[-1].ledger_id if takeover.record.ledgers else None
+    if last is None or (takeover._ledgers and takeover._ledgers[-1] != last):
+        return _next_log_ledger(takeover)
+    takeover._ledgers.clear()
+    takeover.state = TakeoverState.LOG
+    return takeover._recover(last)
+
+
+def _fenced_last(takeover: Takeover, metadata: Any) -> Any:
+    return _next_log_ledger(takeover) if takeover.state is TakeoverState.LOG else _recovered(takeover, metadata)
 
 
 MUTANTS = (
@@ -232,6 +266,21 @@ MUTANTS = (
     Mutant("ack before fsync", 0, 0, ((StorageAnswers, "may_answer", _always(value=True)),)),
     Mutant("fence forgotten on restart", 0, 0, ((StorageNode, "restore_fence", _always(None)),)),
     Mutant("snapshot without generations", 9, 0, ((dedup_snapshot, "_encode_producer", _without_generation),)),
+    Mutant(
+        "unknown producer id accepted", 11, 0,
+        (
+            (Openings, "_resume", _resume_unknown), (DedupTable, "judge", _judge_unknown),
+            (DedupTable, "accepted", _accept_unknown),
+        ),
+    ),
+    Mutant(
+        "snapshot and log read before the log is fenced", 7, 0,
+        (
+            (Takeover, "start", _snapshot_first), (Takeover, "_next_log_ledger", _replay_closed_ones),
+            (Takeover, "_recovered", _fenced_last),
+        ),
+    ),
+    Mutant("first adds unchecked", 2, 0, ((StorageNode, "_needs_check", _always(value=False)),)),
     Mutant("trim to the newest snapshot", 16, 0, ((DedupCursor, "trim_bound", _newest_base),)),
     Mutant(
         "E retried after a conflict", 1, 0,

@@ -184,6 +184,7 @@ class TopicShell:
                     answers = [(a.request, a.result) for a in effect.answers if a.session == session]
                     self._sessions[session].answered(session, answers, self.epoch)
         elif isinstance(effect, EndSession):
+            self.owner.world.count(f"session ended: {effect.error.code}")
             link = self._sessions.pop(effect.session, None)
             if link is not None:
                 link.ended(effect.session, effect.error, self.epoch)

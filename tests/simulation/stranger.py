@@ -1,0 +1,75 @@
+"""A client that breaks the rules of its side: it leaves gaps, resumes what nobody granted, and mixes up producers.
+
+Nothing that it sends may be stored, for it is in no history: whatever of it reaches the log is a ghost.
+"""
+
+from oncelog.core.batch import Checksum, decode_batch, encode_batch
+from oncelog.core.columns import encode_values
+from oncelog.core.entry import SequenceMode
+from oncelog.core.errors import OncelogError
+from oncelog.core.ids import Generation, OwnerEpoch, ProducerId, SessionNumber, TopicId
+from oncelog.core.opening import Granted, OnConflict, ProducerInstance, ProducerOpening
+from oncelog.core.openings import AnswerOpen
+from oncelog.core.outcome import Outcome
+from oncelog.core.topic_log import ReceivedBatch
+from tests.simulation.network import Network, Stream
+from tests.simulation.owner_server import OwnerServer
+from tests.simulation.world import Process, World
+
+NOBODY = ProducerInstance(ProducerId(1 << 40), Generation(1))
+
+
+class Stranger(Process):
+    """One place for it; each visit is a stream of its own."""
+
+    def __init__(self, world: World, network: Network, checksum: Checksum) -> None:
+        super().__init__(world, "stranger")
+        self.network = network
+        self.checksum = checksum
+        self.visits = 0
+
+    def visit(self, owner: OwnerServer, topic_id: TopicId) -> None:
+        self.visits += 1
+        Visit(self, owner, topic_id, self.visits)
+
+
+class Visit:
+    """Opens one producer, or resumes one that never was, and sends what cannot be taken."""
+
+    def __init__(self, stranger: Stranger, owner: OwnerServer, topic_id: TopicId, number: int) -> None:
+        self.stranger = stranger
+        self.owner = owner
+        self.topic_id = topic_id
+        self.stream = Stream(stranger.network, stranger, owner)
+        self.stream.on_broken[owner.name] = lambda: owner.link_broken(self)
+        resumes = stranger.world.chance(0.5)
+        name, mode = None if resumes else f"stranger {number}", SequenceMode.CONTIGUOUS
+        opening = ProducerOpening(number, name, mode, OnConflict.FENCE, NOBODY if resumes else None)
+        self.stream.send(stranger, "a stranger opens", lambda: owner.open(self, topic_id, opening))
+
+    def _batch(self, instance: ProducerInstance) -> ReceivedBatch:
+        payload, checksum = encode_values([b"ghost"]), self.stranger.checksum
+        data = encode_batch(
+            payload, producer_id=instance.producer_id, generation=instance.generation, first=5, last=5, count=1,
+            publish_time_ms=0, checksum=checksum,
+        )  # fmt: skip
+        return ReceivedBatch(1, decode_batch(data, self.stranger.checksum), data)
+
+    def opened(self, answer: AnswerOpen, owner_epoch: OwnerEpoch) -> None:
+        result = answer.result
+        if not isinstance(result, Granted):
+            self.stranger.world.count(f"stranger refused: {result.code}")
+            return
+        instance = NOBODY if self.stranger.world.chance(0.3) else result.instance
+        session, batch = result.session, self._batch(instance)
+        self.stream.send(self.stranger, "a stranger sends", lambda: self.owner.receive(self.topic_id, session, [batch]))
+
+    def answered(
+        self, session: SessionNumber, answers: list[tuple[int, Outcome | OncelogError]], owner_epoch: OwnerEpoch
+    ) -> None:
+        for _, result in answers:
+            code = result.code if isinstance(result, OncelogError) else "taken"
+            self.stranger.world.count(f"stranger's batch: {code}")
+
+    def ended(self, session: SessionNumber, error: OncelogError, owner_epoch: OwnerEpoch) -> None:
+        self.stranger.world.count(f"stranger ended: {error.code}")
