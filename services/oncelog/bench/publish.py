@@ -3,8 +3,8 @@
 send_many            one producer, lists of eight 256 KiB batches, 8 MiB in flight: the way of bulk loads
 one future each      send_nowait for every message and its future awaited: the way of requests that come one by one
 1 KiB messages       the same as the first, where bytes cost more than messages
-many producers       lists of one 64 KiB batch, of 16 producers through one connection; its ratio is to send_many's own bytes a
-                     second, for small batches that are merged into frames should cost hardly more than large ones
+many producers       lists of one 64 KiB batch, of 16 producers through one connection; its ratio is to send_many's own
+                     bytes a second, for small batches merged into frames should cost hardly more than large ones
 
 A ratio divides acknowledged bytes of values by the bytes that the bare path moved with the same batches in flight; the
 lengths beside the values, the batch's header and the entry's count against us.
