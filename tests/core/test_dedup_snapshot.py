@@ -149,6 +149,23 @@ def test_broken_chain_of_deltas_ends_there() -> None:
     assert number_of(read(first + second)) is None
 
 
+def test_delta_on_another_snapshot_is_no_delta() -> None:
+    """It names the very producers that are there, but what changed between is not in it."""
+    log = LogOf()
+    log.granted(grant("p", pid=1))
+    log.granted(grant("q", pid=2))
+    for pid in (1, 2):
+        log.stored([7], pid=pid)
+    state = fold(log.entries[:2])
+    base = snapshot(state, 1)
+    fold(log.entries[2:3], into=state)
+    first = snapshot(state, 2, previous=1, changed=True)
+    fold(log.entries[3:], into=state)
+    second = snapshot(state, 3, previous=2, changed=True)
+    assert number_of(read(base + first + second)) == 3
+    assert number_of(read(base + second)) == 1
+
+
 def test_missing_and_foreign_chunks_are_not_counted() -> None:
     """Too few, in another order, or of another number."""
     state = some_state(4000)

@@ -46,6 +46,14 @@ def test_stamp_skips_the_known_prefix() -> None:
     assert run == Run(SequenceId(3), SequenceId(7), 2, at(2), 2, b"\3")
 
 
+def test_stamp_is_a_fact() -> None:
+    """What the owner said is to be ignored has no place in this entry, whatever the mark."""
+    log = log_with(range(3))
+    log.stored([5, 6, 7], skip_first=1)
+    run = fold(log.entries).producers[PID].runs[-1]
+    assert (run.first, run.count, run.offset) == (6, 2, 1)
+
+
 def test_first_position_and_highest_mark_win() -> None:
     """What was stored twice while dedup was off is where it was first."""
     log = log_with(range(3), range(3), range(1, 5))

@@ -1,11 +1,11 @@
 """Producer sessions: their order, what they wait for, and that one's trouble is nobody else's."""
 
-from oncelog.core.errors import InvalidArgument, OncelogError, SequenceGap, SessionEnded, StaleSequence
-from oncelog.core.ids import EntryId, LedgerId, Position, SessionNumber
+from oncelog.core.errors import InvalidArgument, NotOwner, OncelogError, SequenceGap, SessionEnded, StaleSequence
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, SessionNumber
 from oncelog.core.ledger_chain import EntriesAnswered, SendAdds
 from oncelog.core.opening import Granted
 from oncelog.core.outcome import Part, PartKind
-from oncelog.core.ownership import ReadTopicRecord
+from oncelog.core.ownership import ReadTopicRecord, TopicRecordRead
 from oncelog.core.sessions import AnswerBatches, EndSession, Park, ReadEntryIds
 from oncelog.core.storage_answers import AppendStatus
 from oncelog.core.topic import SessionClosed
@@ -150,6 +150,22 @@ def test_refusal_waits_until_the_record_was_read() -> None:
     assert parked(owner, granted.session) == (Park.OWNERSHIP, 2)
     owner.run()
     assert ended(owner) == [(granted.session, StaleSequence)]
+
+
+def test_read_begun_before_the_refusal_is_no_proof() -> None:
+    """The record was being read for one session when another was to be refused: it waits for the next read."""
+    world, owner = serving()
+    one, two = owner.open("p", mode=CONTIGUOUS), owner.open("q", mode=CONTIGUOUS)
+    for granted in (one, two):
+        pid, generation = granted.instance
+        owner.send(granted.session, received(1, [5], pid=pid, generation=generation))
+    (read,) = [effect for effect in owner.queue if isinstance(effect, ReadTopicRecord)]
+    owner.queue.remove(read)
+    owner.handle(TopicRecordRead(*world.topic))
+    assert ended(owner) == [(one.session, SequenceGap)]
+    world.place(Incarnation("o2"))
+    owner.run()
+    assert ended(owner)[1:] == [(two.session, NotOwner)]
 
 
 def test_ids_are_read_for_the_session_that_needs_them() -> None:

@@ -8,7 +8,7 @@ Rules
 - A snapshot is the durable fold at exactly its position: it is encoded in one step of the topic's task, never while
   entries fold.
 - The manifest is appended only when every chunk of its snapshot is confirmed; a snapshot whose ledger fails never
-  happened, its producers stay dirty, and the next snapshot is a base in a new ledger.
+  happened, and the next one is a base in a new ledger, so nothing need remember what had changed.
 - A new ledger begins with a base. The list keeps the two newest complete bases; older ledgers leave it in the same
   compare-and-set that links a new one.
 - The trim bound is the position of the oldest kept base, never of the newest, and None while an older ledger is still
@@ -23,7 +23,7 @@ from oncelog.core.dedup_snapshot import Manifest, encode_chunks, encode_manifest
 from oncelog.core.dedup_state import DedupState
 from oncelog.core.entry import EntryKind
 from oncelog.core.errors import InvariantViolated
-from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position, ProducerId
+from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
 from oncelog.core.ledger_chain import ChainEffect, ChainNews, ChainState, LedgerChain
 from oncelog.core.ledger_writer import Add
 from oncelog.core.topic_record import CursorLink, CursorRecord
@@ -74,7 +74,6 @@ class Writing:
     """The snapshot being written. last_entry: the entry whose confirmation completes the present step."""
 
     manifest: Manifest
-    dirty: dict[ProducerId, None]
     last_entry: EntryId
 
 
@@ -168,7 +167,7 @@ class DedupCursor:
             len(chunks),
             crc,
         )
-        self._writing = Writing(manifest, dict(state.dirty), adds[-1].entry_id)
+        self._writing = Writing(manifest, adds[-1].entry_id)
         state.dirty.clear()
         self.state = CursorState.WRITING
         self.entries_since = 0
@@ -200,10 +199,9 @@ class DedupCursor:
             self._deltas += 1
         return [SnapshotTaken(manifest.number, manifest.position, manifest.producers_count, manifest.is_base)]
 
-    def interrupted(self, state: DedupState, now_ms: int) -> None:
+    def interrupted(self, now_ms: int) -> None:
         """The cursor ledger failed and was closed: what was being written never happened; try again after the gap."""
         if self._writing is not None:
-            state.dirty.update(self._writing.dirty)
             self.number = max(self.number, self._writing.manifest.number)
             self._writing = None
         self.state = CursorState.IDLE

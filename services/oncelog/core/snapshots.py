@@ -126,7 +126,7 @@ class Snapshots:
 
     def _closed(self, item: ChainClosed, now_ms: int) -> _Out:
         if item.failed:
-            self.cursor.interrupted(self.state, now_ms)
+            self.cursor.interrupted(now_ms)
         if self._finishing and (item.failed or self.cursor.state is CursorState.IDLE):
             return [SnapshotsFinished()]  # after a failure the next owner only replays more
         if self.cursor.state is CursorState.OPENING:
