@@ -105,12 +105,12 @@ class Cluster:
             await asyncio.sleep(_LOOK_EVERY_S)
 
     async def set_deduplication(self, namespace: str, *, enabled: bool) -> None:
-        """Create a namespace with deduplication on or off. Raises BenchFailed."""
+        """Switch deduplication of a namespace, which is created when missing. Raises BenchFailed."""
         path = f"{self.admin_url}/admin/v2/namespaces/{namespace}"
         try:
-            async with httpx.AsyncClient(timeout=_CALL_TIMEOUT_MS / 1000) as http:
+            async with httpx.AsyncClient(timeout=_CALL_TIMEOUT_MS / 1000, trust_env=False) as http:
                 created = await http.put(path)
-                switched = await http.put(f"{path}/deduplication", json={"enabled": enabled})
+                switched = await http.post(f"{path}/deduplication", json=enabled)
         except httpx.HTTPError as error:
             raise BenchFailed(f"{self.admin_url} does not answer: {error!r}; is --admin-url right?") from error
         for response in (created, switched):
