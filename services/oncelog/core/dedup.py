@@ -66,7 +66,7 @@ class NeedIds:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The verdict rests on a grant that is not durable yet (hazard 10)."""
+    """The verdict rests on a grant that is not durable yet."""
 
 
 Verdict = Accept | Known | Refused | NeedIds | Wait
@@ -91,7 +91,7 @@ class DedupTable:
 
     def __init__(self, state: DedupState, *, judging: bool = True) -> None:
         self.state = state
-        #: off: batches are stored unjudged by sequence; grants, fencing and the fold go on (hazard 15)
+        #: off: batches are stored unjudged by sequence; grants, fencing and the fold go on
         self.judging = judging
         #: {producer id: what is in flight}
         self._pending: dict[ProducerId, PendingProducer] = {}
@@ -202,8 +202,7 @@ class DedupTable:
         pending.position = position
 
     def granting(self, grant: ProducerOpened, *, position: Position) -> None:
-        """A grant was handed to the ledger at `position`. Raises InvariantViolated for a pid bound to another name
-        (hazard 4)."""
+        """A grant was handed to the ledger at `position`. Raises InvariantViolated for a pid bound to another name."""
         known = self.state.names.get(grant.name, grant.producer_id)
         if known != grant.producer_id or (grant.name not in self.state.names and self.knows(grant.producer_id)):
             raise InvariantViolated(
@@ -245,7 +244,7 @@ class DedupTable:
             del self._pending[pid]
 
     def rollback(self) -> None:
-        """A write failed: everything in flight is gone, the truth is the fold (rule 6, hazard 10)."""
+        """A write failed: everything in flight is gone, the truth is the fold."""
         self._pending.clear()
         self._pending_names.clear()
 

@@ -1,5 +1,4 @@
-"""The dedup cursor: when a snapshot is taken, how it is written, and how far the log may be trimmed (rule 9, hazards 7,
-16).
+"""The dedup cursor: when a snapshot is taken, how it is written, and how far the log may be trimmed.
 
     IDLE --due, changes durable--> OPENING (a cursor ledger, when none is open) -> WRITING (chunks, then the manifest)
          -> IDLE when the manifest is confirmed

@@ -2,7 +2,7 @@
 
 A cursor ledger begins with a base (every producer) and goes on with deltas (the producers changed since the last
 complete snapshot). Each is a few SNAPSHOT_CHUNK entries and then one SNAPSHOT_MANIFEST, its commit record: a snapshot
-exists once the manifest is durable, and one without it never happened (hazard 16).
+exists once the manifest is durable, and one without it never happened.
 
 Chunk body: snapshot number 8, chunk index 4, producers 4, then for each producer
     producer id 8, generation 4, mode 1, runs 1, name bytes 2, persisted 8, runs floor 8, last activity ms 8, name,

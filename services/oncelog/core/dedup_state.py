@@ -2,10 +2,8 @@
 activity).
 
 Rules
-- The fold takes facts and never judges: the highest mark and the first position win, whether dedup was on or off
-  (hazard 15).
-- It moves entry by entry in log order; an entry whose base_index is not the next one is a hole and stops it (hazard
-  16).
+- The fold takes facts and never judges: the highest mark and the first position win, whether dedup was on or off.
+- It moves entry by entry in log order; an entry whose base_index is not the next one is a hole and stops it.
 - Everything here is durable: what is in flight lives in `dedup.DedupTable`, on top, and vanishes with a failed write.
 - Law: snapshot(P) + replay(P..end) == fold(whole log), runs older than the kept ones aside.
 """

@@ -128,7 +128,7 @@ class SequenceMode(IntEnum):
 
 
 class ProducerOpened(NamedTuple):
-    """The body of a grant (hazard 12). persisted: the producer's mark when the grant was appended."""
+    """The body of a grant. persisted: the producer's mark when the grant was appended."""
 
     topic_id: TopicId
     name: str

@@ -6,8 +6,8 @@
     anything the record does not confirm --> LOST
 
 Rules: the next ledger is claimed only after the last one is CLOSED by its own compare-and-set (pulsar#7490); a claimed
-id that is not above the list's last is thrown away (hazard 4); whatever is not plainly OK is LOST, and the topic reads
-its record before anything else (hazard 1). The chain performs nothing: effects go up to `topic`, which owns both
+id that is not above the list's last is thrown away; whatever is not plainly OK is LOST, and the topic reads
+its record before anything else. The chain performs nothing: effects go up to `topic`, which owns both
 records.
 """
 
@@ -80,7 +80,7 @@ class MemberLost:
 
 @dataclass(frozen=True, slots=True)
 class StorageNodesSeen:
-    """Which storage nodes are there. absent: known, not live. superseded: gone for good (hazard 8)."""
+    """Which storage nodes are there. absent: known, not live. superseded: gone for good."""
 
     live: tuple[Incarnation, ...]
     absent: tuple[Incarnation, ...] = ()

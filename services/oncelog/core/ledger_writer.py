@@ -2,7 +2,7 @@
 
     OPEN --seal--> SEALED (no new entries, waits for the last answers) --close--> CLOSING --CAS OK--> CLOSED
     OPEN | SEALED --fewer members than Qa--> CLOSING at last_add_confirmed
-    any --FENCED, or the CAS finds another state--> LOST: read the topic record before anything else (hazard 1)
+    any --FENCED, or the CAS finds another state--> LOST: read the topic record before anything else
 
 Rules
 - An entry is acknowledged when Qa members answered that it is durable and every entry before it is acknowledged.

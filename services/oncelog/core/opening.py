@@ -26,8 +26,7 @@ class ProducerInstance(NamedTuple):
 class ProducerOpening:
     """A producer asks for a session. `call` names this request towards the shell; name None: one is assigned.
 
-    resume: the same instance goes on after its connection broke. present: it opens by name again, proving itself
-    (hazard 11).
+    resume: the same instance goes on after its connection broke. present: it opens by name again, proving itself.
     """
 
     call: int
@@ -40,8 +39,7 @@ class ProducerOpening:
 
 
 class Granted(NamedTuple):
-    """An open session. final: last_sequence_id rests on a durable grant and no other session can change it (hazard
-    6)."""
+    """An open session. final: last_sequence_id rests on a durable grant and no other session can change it."""
 
     session: SessionNumber
     name: str

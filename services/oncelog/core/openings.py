@@ -1,4 +1,4 @@
-"""Opening producers on one topic: names, generations, and who is refused (rules 1, 2, 8; hazards 6, 11, 12).
+"""Opening producers on one topic: names, generations, and who is refused.
 
     by name          the next generation is granted by an entry of the log, and answered when that is durable
     by a new name    first a producer id is asked for, from blocks that never repeat one
@@ -78,7 +78,7 @@ class Openings:
         return self._open(self.waiting[event.call], now_ms)
 
     def _open(self, opening: Opening, now_ms: int) -> list[OpeningEffect]:
-        """Answer, grant, or leave it waiting. A refusal is said only after the topic record was read (hazard 6)."""
+        """Answer, grant, or leave it waiting. A refusal is said only after the topic record was read."""
         if not self.log.open:
             return []
         event = opening.event

@@ -1,4 +1,4 @@
-"""One owner's hold on the topic record: what it read, what it writes, and when it stops for good (hazards 1 and 6).
+"""One owner's hold on the topic record: what it read, what it writes, and when it stops for good.
 
     UNREAD --record names me--> OWNED --a write not plainly OK, or anything suspicious--> SUSPECT
     SUSPECT --names me, same epoch--> OWNED

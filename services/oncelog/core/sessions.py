@@ -1,11 +1,11 @@
-"""Producer sessions on one topic: the order within a session, and the answers (rules 1, 7, 8).
+"""Producer sessions on one topic: the order within a session, and the answers.
 
 A session takes its batches in order. A batch that cannot be judged yet parks the session, and everything behind it:
 
     ROLL       no ledger is open for entries                 until the next one opens
     GRANT      the verdict rests on a grant not yet durable  until that is
     IDS        a run's ids must be read from its entry       until they are
-    OWNERSHIP  the first refusing verdict of the session     until the topic record was read again (hazard 6)
+    OWNERSHIP  the first refusing verdict of the session     until the topic record was read again
 
 The first refused batch ends its session and no other; what is behind it is dropped, for the client resends it in order.
 """
@@ -88,11 +88,11 @@ class Sessions:
 
     def __init__(self, log: TopicLog, *, first_session: SessionNumber) -> None:
         self.log = log
-        #: messages by verdict, since this process took the topic over (rule 13)
+        #: messages by verdict, since this process took the topic over
         self.counters: Counter[str] = Counter()
         #: {session number: session}
         self.open_sessions: dict[SessionNumber, Session] = {}
-        #: session numbers go up for as long as this process lives (hazard 10)
+        #: session numbers go up for as long as this process lives
         self.next_session = first_session
         #: {producer id: its session}
         self._by_producer: dict[ProducerId, SessionNumber] = {}
@@ -246,7 +246,7 @@ class Sessions:
             del self._by_producer[session.instance.producer_id]
 
     def end_all(self, error: OncelogError) -> list[SessionEffect]:
-        """The ledger failed or the topic is lost: every session ends (hazard 10)."""
+        """The ledger failed or the topic is lost: every session ends."""
         effects: list[SessionEffect] = []
         for number in list(self.open_sessions):
             effects += self._end(number, error)

@@ -2,7 +2,7 @@
 
 The topic record is the ownership fence: gaining ownership (A) is a compare-and-set of owner and owner_epoch + 1 by a
 metadata replica; every later write (E, roll, trim) is the owner's own, on the version it read when it found itself
-named or the one its last write returned (hazard 1). A cursor's record names only its ledgers and the owner_epoch that
+named or the one its last write returned. A cursor's record names only its ledgers and the owner_epoch that
 may add to them.
 """
 
@@ -19,7 +19,7 @@ DEDUP_CURSOR = "oncelog.dedup"
 
 
 class LedgerLink(NamedTuple):
-    """One ledger of a topic's log and the dense number of its first message (hazard 17)."""
+    """One ledger of a topic's log and the dense number of its first message."""
 
     ledger_id: LedgerId
     base_index: int
