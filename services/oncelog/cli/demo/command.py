@@ -52,6 +52,7 @@ async def _demo(seconds: float, file: Path | None, console: Console) -> Exit:
     from oncelog.cli.produce.line_file import LineFile
 
     if file is None:
+        console.print(f"the data: {FLIGHTS.member} of {FLIGHTS.requirement}, {FLIGHTS.line_count:,} lines")
         path = await asyncio.to_thread(fetch, FLIGHTS, cache_directory())
     else:
         path = file

@@ -100,6 +100,7 @@ class Scenario:
                         await self._kill_owner()
                     case Victim.STORAGE:
                         await self._kill_storage_node()
+                await self._going_on()
             await publisher.finish(STEP_DEADLINE_S + story.seconds)
         finally:
             watching.cancel()
@@ -115,6 +116,11 @@ class Scenario:
         while True:
             self._view.acknowledged(self._acknowledged)
             await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def _going_on(self) -> None:
+        """Return when lines are acknowledged that were not before: what was killed last is overcome."""
+        if self._acknowledged < len(self._story.lines):
+            await self._publisher.until(self._publisher.acks.offset + 1, STEP_DEADLINE_S)
 
     async def _kill_producer(self, kill: Kill) -> None:
         publisher = self._publisher
@@ -147,6 +153,7 @@ class Scenario:
                     f"another owner serves: {last['replayed_entries']:,} entries replayed, "
                     f"took over in {last['ms']:.0f} ms"
                 )
+                await self._going_on()
                 return _SeenTakeover(killed_at_s, time.monotonic(), float(last["ms"]), int(last["replayed_entries"]))
             await asyncio.sleep(_LOOK_EVERY_S)
         raise DemoFailed(f"no owner serves {TOPIC} again after {STEP_DEADLINE_S:.0f} s")
