@@ -30,13 +30,13 @@ from oncelog.rpc.methods import (
 from oncelog.rpc.options import FRAME_BYTES_MAX, channel_options
 from oncelog.rpc.status import error_from_call
 
-RequestOutT = TypeVar("RequestOutT", contravariant=True)
-AnswerInT = TypeVar("AnswerInT", covariant=True)
+RequestOutT_contra = TypeVar("RequestOutT_contra", contravariant=True)
+AnswerInT_co = TypeVar("AnswerInT_co", covariant=True)
 
 _FAILURES = (grpc.aio.AioRpcError, grpc.aio.InternalError, grpc.aio.UsageError, asyncio.InvalidStateError)
 
 
-class Stream(Generic[RequestOutT, AnswerInT]):
+class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
     """Both directions of one stream. One task may read while another writes; never two at once on one side.
 
     Iteration ends when the server has ended the stream without an error, and raises its core error otherwise.
@@ -47,8 +47,8 @@ class Stream(Generic[RequestOutT, AnswerInT]):
         self,
         call: grpc.aio.StreamStreamCall[bytes, bytes],
         address: str,
-        encode: Callable[[RequestOutT], bytes],
-        decode: Callable[[bytes], AnswerInT],
+        encode: Callable[[RequestOutT_contra], bytes],
+        decode: Callable[[bytes], AnswerInT_co],
     ) -> None:
         self._call = call
         self._address = address
@@ -57,7 +57,7 @@ class Stream(Generic[RequestOutT, AnswerInT]):
         #: Why the stream is over; None while it is open, and after an end without an error.
         self.closed: OncelogError | None = None
 
-    async def write(self, frame: RequestOutT) -> None:
+    async def write(self, frame: RequestOutT_contra) -> None:
         """Returns when gRPC has taken the message, which is its flow control. Raises why the stream is over."""
         data = self._encode(frame)
         try:
@@ -65,10 +65,10 @@ class Stream(Generic[RequestOutT, AnswerInT]):
         except (*_FAILURES, asyncio.CancelledError) as failure:
             raise await self._end(failure) from failure
 
-    def __aiter__(self) -> AsyncIterator[AnswerInT]:
+    def __aiter__(self) -> AsyncIterator[AnswerInT_co]:
         return self
 
-    async def __anext__(self) -> AnswerInT:
+    async def __anext__(self) -> AnswerInT_co:
         try:
             data: Any = await self._call.read()
         except (*_FAILURES, asyncio.CancelledError) as failure:

@@ -44,11 +44,11 @@ _GONE = (grpc.aio.InternalError, grpc.aio.UsageError, asyncio.InvalidStateError)
 #: Status messages are for people; the whole error travels beside them.
 _STATUS_CHARACTERS_MAX = 200
 
-RequestInT = TypeVar("RequestInT", covariant=True)
-AnswerOutT = TypeVar("AnswerOutT", contravariant=True)
+RequestInT_co = TypeVar("RequestInT_co", covariant=True)
+AnswerOutT_contra = TypeVar("AnswerOutT_contra", contravariant=True)
 
 
-class ServerStream(Generic[RequestInT, AnswerOutT]):
+class ServerStream(Generic[RequestInT_co, AnswerOutT_contra]):
     """One stream as its handler sees it. One task may read while another writes; never two at once on one side.
 
     Iteration ends when the client has said that it is done. A task that outlives its handler gets ServiceUnavailable:
@@ -58,8 +58,8 @@ class ServerStream(Generic[RequestInT, AnswerOutT]):
     def __init__(
         self,
         context: _Context,
-        decode: Callable[[bytes], RequestInT],
-        encode: Callable[[AnswerOutT], bytes],
+        decode: Callable[[bytes], RequestInT_co],
+        encode: Callable[[AnswerOutT_contra], bytes],
     ) -> None:
         self._context = context
         self._decode = decode
@@ -69,10 +69,10 @@ class ServerStream(Generic[RequestInT, AnswerOutT]):
         #: The handler has ended, and with it the call.
         self.over = False
 
-    def __aiter__(self) -> AsyncIterator[RequestInT]:
+    def __aiter__(self) -> AsyncIterator[RequestInT_co]:
         return self
 
-    async def __anext__(self) -> RequestInT:
+    async def __anext__(self) -> RequestInT_co:
         """Raises InvalidArgument when the bytes are no such message."""
         self._check_open()
         try:
@@ -83,7 +83,7 @@ class ServerStream(Generic[RequestInT, AnswerOutT]):
             raise StopAsyncIteration
         return self._decode(data)
 
-    async def write(self, answer: AnswerOutT) -> None:
+    async def write(self, answer: AnswerOutT_contra) -> None:
         """Returns when gRPC has taken the message, its flow control. Raises ServiceUnavailable: client gone."""
         self._check_open()
         try:
