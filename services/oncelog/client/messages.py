@@ -57,6 +57,10 @@ class MessageBatch:
         self._columns = self._decode(stored)
         self._ids: Sequence[int] | None = None
         self.values: Values = self._cut(self._columns.values)
+        #: messages of this batch
+        self.count = len(self.values)
+        #: the values' bytes and where each begins, once a single one was asked for
+        self.copied: tuple[bytes, list[int]] | None = None
 
     @staticmethod
     def _decode(stored: Stored) -> Columns:
@@ -123,14 +127,19 @@ class MessageBatch:
         first = self.first_batch_index + count
         return MessageBatch(self._stored, self._place, self.producer_name, first_batch_index=first)
 
+    def copy_values(self) -> tuple[bytes, list[int]]:
+        """Copy all values at once: slices of bytes cost half of what copies of slices do."""
+        self.copied = (bytes(self.values.data), list(self.values.offsets))
+        return self.copied
+
     def __len__(self) -> int:
-        return len(self.values)
+        return self.count
 
     def __getitem__(self, index: int) -> "Message":
-        return Message(self, range(len(self))[index])
+        return Message(self, range(self.count)[index])
 
     def __iter__(self) -> "Iterator[Message]":
-        for index in range(len(self.values)):
+        for index in range(self.count):
             yield Message(self, index)
 
 
@@ -145,8 +154,9 @@ class Message:
 
     @property
     def value(self) -> bytes:
-        values, index = self._batch.values, self._index
-        return bytes(values.data[values.offsets[index] : values.offsets[index + 1]])
+        index = self._index
+        data, offsets = self._batch.copied or self._batch.copy_values()
+        return data[offsets[index] : offsets[index + 1]]
 
     @property
     def message_id(self) -> MessageId:

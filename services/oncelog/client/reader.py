@@ -96,7 +96,7 @@ class AsyncReader:
     async def read_next(self, *, timeout: float | None = None) -> Message:
         """The next message, waiting for one. timeout: seconds, then DeadlineExceeded; None: for ever."""
         batch, at = self._batch, self._at
-        if batch is None or at >= len(batch):
+        if batch is None or at >= batch.count:
             batch, at = await self._fetch(timeout), 0
             self._batch = batch
         self._at = at + 1
@@ -176,6 +176,10 @@ class AsyncReader:
 
     async def __anext__(self) -> Message:
         """Ends when the reader is closed; until then it waits for the next message."""
+        batch, at = self._batch, self._at
+        if batch is not None and at < batch.count:  # nearly every message: what is here costs no second call
+            self._at = at + 1
+            return Message(batch, at)
         try:
             return await self.read_next()
         except ReaderClosed:
