@@ -35,6 +35,7 @@ _ADVICE: dict[type[errors.OncelogError], str] = {
     errors.NamespaceNotFound: "create it: oncelog admin namespaces create NAMESPACE",
     errors.ModeMismatch: "this name was first used with the other sequence mode: use another --producer-name",
     errors.StaleSequence: "the file is not the one that this producer has published: use another --producer-name",
+    errors.MessageTooLarge: "one line is longer than a message may be: split it, or allow it in the owners' settings",
     errors.ServiceUnavailable: "is the cluster running, and is --url right? oncelog standalone starts one",
     errors.DeadlineExceeded: "is the cluster running, and is --url right? --timeout waits longer",
 }

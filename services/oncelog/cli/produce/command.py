@@ -183,10 +183,10 @@ def _summarise(job: Job, publishing: "Publishing", resumed_from: int | None, sec
         print(_sentences(standing, resumed_from, seconds), file=sys.stdout, flush=True)
     if standing.unverified:
         _say(errors, "some lines are older than what the owner remembers in detail: known as stored by their ids alone")
-    if standing.acked < standing.sent or publishing.stopped:
-        again = "run the same command again to go on" if job.path is not None else "what was not read is not sent"
+    if publishing.stopped or standing.acked < standing.sent:
         place = f", everything before byte {standing.offset}" if job.path is not None else ""
-        _say(errors, f"stopped: {standing.acked:,} lines are acknowledged{place}; {again}")
+        again = "; run the same command again to go on" if publishing.stopped and job.path is not None else ""
+        _say(errors, f"stopped: {standing.acked:,} lines are acknowledged{place}{again}")
 
 
 def _say(errors: Console, sentence: str) -> None:
