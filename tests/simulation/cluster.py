@@ -76,10 +76,10 @@ def small_settings(world: World) -> TopicSettings:
         tick_ms=80,
         retry_ms=120,
         snapshot=SnapshotSettings(
-            entries_max=rng.choice((3, 8, 25)),
+            entries_max=rng.choice((3, 3, 8, 25)),
             interval_ms=rng.choice((300, 2000)),
             gap_ms=rng.choice((10, 100)),
-            deltas_max=rng.choice((0, 1, 3)),
+            deltas_max=rng.choice((0, 0, 1, 3)),
             idle_after_ms=rng.choice((400, 100_000)),
         ),
     )

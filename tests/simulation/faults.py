@@ -8,8 +8,8 @@ everything else may happen to everyone at once.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
-from oncelog.core.topic import DrainWanted, JudgingSwitched, TrimWanted
+from oncelog.core.ids import EntryId
+from oncelog.core.topic import DrainWanted, JudgingSwitched
 from oncelog.core.topic_record import decode_cursor
 from tests.simulation import races
 from tests.simulation.cluster import SESSION_TICKS, Cluster
@@ -38,6 +38,7 @@ class Faults:
         self.cluster = cluster
         self.world = cluster.world
         self.on = True
+        self.every = EVERY
         self.kinds = [kind for kind in KINDS if self.world.rng.random() < kind.probability]
         #: the one place that is ever wiped
         self.wiped = self.world.rng.choice(list(cluster.nodes.values()))
@@ -45,8 +46,9 @@ class Faults:
         #: [from, to) in which some owner did not judge
         self.unjudged: list[tuple[int, int]] = []
 
-    def start(self) -> None:
-        self._network()
+    def start(self, *, network: bool = True) -> None:
+        if network:
+            self._network()
         for kind in self.kinds:
             self._later(kind)
 
@@ -71,7 +73,7 @@ class Faults:
             self.cluster.stale.probability = rng.choice((0.1, 0.4))
 
     def _later(self, kind: Kind) -> None:
-        self.world.after(self.world.rng.randint(*EVERY), f"fault {kind.name}", lambda: self._strike(kind))
+        self.world.after(self.world.rng.randint(*self.every), f"fault {kind.name}", lambda: self._strike(kind))
 
     def _strike(self, kind: Kind) -> None:
         if self.on:
@@ -236,12 +238,14 @@ def _rot(faults: Faults) -> None:
     closed = [] if data is None else [n for n, _ in decode_cursor(data).ledgers if n in cluster.watch.closed]
     if not closed or faults.rotten:
         return
+    races.trim_all(faults)
     faults.rotten = True
     faults.world.count("snapshot spoiled")
     for node in cluster.nodes.values():
         for disk in node.disks.values():
             disk.damaged[closed[-1], EntryId(0)] = None
-    faults.crash(rng.choice(list(cluster.owners.values())), rng.randint(20, 400))
+    for owner in cluster.owners.values():
+        faults.world.after(rng.randint(10, 60), f"{owner.name} is restarted", lambda o=owner: faults.crash(o, 20))  # type: ignore[misc]
 
 
 def _power_cut(faults: Faults) -> None:
@@ -293,15 +297,6 @@ def _stall(faults: Faults) -> None:
     faults.cluster.store.stalled_until = faults.world.now + faults.world.rng.randint(50, 900)
 
 
-def _trim(faults: Faults) -> None:
-    beyond = Position(LedgerId(1 << 60), EntryId(0))
-    for owner in faults.cluster.owners.values():
-        for shell in list(owner.topics.values()):
-            if owner.alive and not owner.paused and shell.confirmed != BEFORE_ALL:
-                faults.world.count("trim wanted")
-                shell.handle(TrimWanted(beyond))
-
-
 def _unload(faults: Faults) -> None:
     rng, cluster = faults.world.rng, faults.cluster
     owner, replica = rng.choice(list(cluster.owners.values())), rng.choice(cluster.metadata)
@@ -326,12 +321,6 @@ def _switch(faults: Faults) -> None:
     faults.switch(on=not faults.cluster.owner_parts.judging)
 
 
-def _collect(faults: Faults) -> None:
-    for node in faults.cluster.nodes.values():
-        if node.alive and not node.paused:
-            node.collect()
-
-
 KINDS = (
     Kind("owner crash", 0.5, _crash_owner),
     Kind("crash inside a step", 0.35, _crash_inside),
@@ -348,13 +337,15 @@ KINDS = (
     Kind("theft", 0.35, races.theft),
     Kind("crash while recovering", 0.12, races.crash_while_recovering),
     Kind("split fence", 0.15, races.split_fence),
+    Kind("restart after fence", 0.15, races.restart_after_fence),
+    Kind("long sleep", 0.15, races.long_sleep),
     Kind("id rush", 0.2, _id_rush),
     Kind("cut", 0.3, _cut),
     Kind("clog", 0.2, _clog),
     Kind("store stall", 0.2, _stall),
-    Kind("trim", 0.5, _trim),
+    Kind("trim", 0.5, races.trim_all),
     Kind("unload", 0.25, _unload),
     Kind("stranger", 0.3, _stranger),
     Kind("switch", 0.1, _switch),
-    Kind("collect", 0.4, _collect),
+    Kind("collect", 0.4, races.collect_all),
 )

@@ -7,25 +7,27 @@ do there is nothing that could not happen by chance.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
 from oncelog.core.ledger_recovery import RecoveryPhase
 from oncelog.core.storage_node import RecordKind
-from oncelog.core.topic import Phase
+from oncelog.core.topic import Phase, TrimWanted
 from tests.simulation.owner_server import OwnerServer
 from tests.simulation.storage_server import StorageServer
+from tests.simulation.topic_shell import TopicShell
 
 if TYPE_CHECKING:
     from tests.simulation.faults import Faults
 
 
 def watch_for(faults: "Faults", ticks: int, look: Callable[[], None]) -> None:
-    """Look again and again, every other tick, for so long."""
+    """Look again and again, every tick, for so long."""
 
     def again(left: int) -> None:
         look()
         if left and faults.on:
-            faults.world.after(2, "looks for a moment", lambda: again(left - 1))
+            faults.world.after(1, "looks for a moment", lambda: again(left - 1))
 
-    again(ticks // 2)
+    again(ticks)
 
 
 def theft(faults: "Faults") -> None:
@@ -55,16 +57,29 @@ def theft(faults: "Faults") -> None:
 
 
 def crash_while_recovering(faults: "Faults") -> None:
-    """Storage nodes are restarted just when they have taken entries from a recovery and not synced them."""
-    faults.crash(faults.world.rng.choice(list(faults.cluster.owners.values())), 50)
+    """A node is restarted just when it took an entry of a recovery and did not sync it, and the third is not reached.
+
+    The old owner's last entries reached one node only, so the restarted one is needed for the ack quorum.
+    """
+    split = _split(faults, unload=False)
+    if split is None:
+        return
+    world, cluster, owner = faults.world, faults.cluster, split.owner
+    faults.world.count("crash while recovering")
+    for node in (split.lost, split.late):
+        split.cuts[owner.name, node] = world.now + 100
+    for other in cluster.owners.values():
+        split.cuts[other.name, split.lost] = world.now + 1200
+    world.after(40, f"{owner.name} is crashed", lambda: faults.crash(owner, 600))
+    second = cluster.nodes[split.late]
+    life = second.life
 
     def look() -> None:
-        struck = [node for node in faults.cluster.nodes.values() if node.alive and _recovered_unsynced(node)]
-        for node in struck:
-            faults.world.count("storage node crashed with unsynced recovery")
-            faults.crash(node, faults.world.rng.randint(2, 10))
+        if second.life == life and second.alive and _recovered_unsynced(second):
+            world.count("storage node crashed with unsynced recovery")
+            faults.crash(second, 3)
 
-    watch_for(faults, 600, look)
+    watch_for(faults, 1000, look)
 
 
 def _recovered_unsynced(node: StorageServer) -> bool:
@@ -72,37 +87,111 @@ def _recovered_unsynced(node: StorageServer) -> bool:
     return any(record.kind is RecordKind.RECOVERY_ADD for record in disk.records[disk.synced :])
 
 
-def split_fence(faults: "Faults") -> None:
-    """One member is not reached by the fence and soon after by the reads; another's answers to the reads are late.
+class Split:
+    """A serving owner loses its topic; its last entries are late at two members and do not reach the third at all."""
 
-    Meanwhile the old owner's last entries reach the first member late, and the third not at all.
-    """
-    rng, cluster, now = faults.world.rng, faults.cluster, faults.world.now
-    serving = [
-        o for o in cluster.owners.values() if o.alive and any(s.core.phase is Phase.SERVING for s in o.topics.values())
-    ]
-    replica = rng.choice(cluster.metadata)
+    def __init__(self, faults: "Faults", owner: OwnerServer) -> None:
+        rng, cluster, now = faults.world.rng, faults.cluster, faults.world.now
+        self.faults = faults
+        self.owner = owner
+        self.holder, self.lost, self.late = rng.sample(list(cluster.nodes), 3)
+        self.cuts, self.clogs = cluster.network.cuts, cluster.network.clogs
+        self.cuts[owner.name, self.lost] = now + 300
+        self.clogs[owner.name, self.late] = now + rng.randint(70, 130)
+
+    def others(self, phase: RecoveryPhase) -> list[OwnerServer]:
+        """Who is just there in a recovery."""
+        owners = self.faults.cluster.owners.values()
+        return [other for other in owners if other is not self.owner and _recovery_phase(other) is phase]
+
+
+def _split(faults: "Faults", *, unload: bool = True) -> Split | None:
+    cluster = faults.cluster
+    serving = [o for o in cluster.owners.values() if o.alive and any(_serves(shell) for shell in o.topics.values())]
+    replica = faults.world.rng.choice(cluster.metadata)
     if not serving or not replica.alive:
+        return None
+    split = Split(faults, faults.world.rng.choice(serving))
+    for topic_id in cluster.topic_ids if unload else ():
+        replica.unload(topic_id, split.owner.incarnation)
+    return split
+
+
+def _serves(shell: TopicShell) -> bool:
+    return shell.core.phase is Phase.SERVING
+
+
+def split_fence(faults: "Faults") -> None:
+    """The late member is not reached by the fence and soon after by the reads; another's answers to those are late."""
+    split = _split(faults)
+    if split is None:
         return
     faults.world.count("fence split")
-    owner = rng.choice(serving)
-    holder, lost, late = rng.sample(list(cluster.nodes), 3)
-    cuts, clogs = cluster.network.cuts, cluster.network.clogs
-    cuts[owner.name, lost] = now + 300
-    clogs[owner.name, late] = now + rng.randint(70, 130)
-    for topic_id in cluster.topic_ids:
-        replica.unload(topic_id, owner.incarnation)
 
     def look() -> None:
-        for other in cluster.owners.values():
-            phase = _recovery_phase(other) if other is not owner else None
-            if phase is RecoveryPhase.MARKING:
-                cuts[other.name, late] = faults.world.now + 3
-                clogs[owner.name, holder] = faults.world.now + 300
-            elif phase is RecoveryPhase.COPYING:
-                clogs[holder, other.name] = faults.world.now + 60
+        now = faults.world.now
+        for other in split.others(RecoveryPhase.MARKING):
+            split.cuts[other.name, split.late] = now + 3
+            split.clogs[split.owner.name, split.holder] = now + 300
+        for other in split.others(RecoveryPhase.COPYING):
+            split.clogs[split.holder, other.name] = now + 60
 
     watch_for(faults, 140, look)
+
+
+def restart_after_fence(faults: "Faults") -> None:
+    """A fenced member is restarted, the late one is never fenced, and then the old owner's entries reach both."""
+    split = _split(faults)
+    if split is None:
+        return
+    faults.world.count("restart after a fence")
+    split.clogs[split.owner.name, split.holder] = split.clogs[split.owner.name, split.late]
+    for other in faults.cluster.owners.values():
+        if other is not split.owner:
+            split.cuts[other.name, split.late] = faults.world.now + 250
+
+    def look() -> None:
+        if split.others(RecoveryPhase.CLOSING):
+            faults.crash(faults.cluster.nodes[split.holder], 3)
+
+    watch_for(faults, 140, look)
+
+
+def long_sleep(faults: "Faults") -> None:
+    """An owner sleeps until its ledger is closed, trimmed and collected, and then goes on to write to it."""
+    serving = [o for o in faults.cluster.owners.values() if o.alive and any(_serves(s) for s in o.topics.values())]
+    if not serving or any(o.paused for o in faults.cluster.owners.values()):
+        return
+    faults.world.count("owner slept long")
+    sleeper = faults.world.rng.choice(serving)
+    ticks = faults.world.rng.randint(1500, 2800)
+    faults.pause(sleeper, ticks)
+    # When it wakes, the store that could tell it is slower than the nodes that have forgotten.
+    faults.cluster.network.clogs[sleeper.name, "store"] = faults.world.now + ticks + 100
+
+    def look() -> None:
+        trim_all(faults)
+        collect_all(faults)
+
+    for tick in range(600, 2800, 150):
+        faults.world.after(tick, "trims and collects", lambda: look() if faults.on else None)
+
+
+def trim_all(faults: "Faults") -> None:
+    """Every owner trims as far as it may."""
+    beyond = Position(LedgerId(1 << 60), EntryId(0))
+    for owner in faults.cluster.owners.values():
+        for shell in list(owner.topics.values()):
+            if owner.alive and not owner.paused and shell.confirmed != BEFORE_ALL:
+                faults.world.count("trim wanted")
+                shell.handle(TrimWanted(beyond))
+
+
+def collect_all(faults: "Faults") -> None:
+    """Every storage node looks for ledgers that nobody needs any more."""
+    for node in faults.cluster.nodes.values():
+        if node.alive and not node.paused:
+            node.collect()
 
 
 def _recovery_phase(owner: OwnerServer) -> RecoveryPhase | None:

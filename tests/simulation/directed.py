@@ -1,0 +1,64 @@
+"""Runs that look for one history: only the faults that lead there, and often; and the control without the rule."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from oncelog.core.entry import SequenceMode
+from tests.simulation.cluster import Rules, Shape
+from tests.simulation.faults import KINDS, Faults
+from tests.simulation.mutants import Mutant
+from tests.simulation.network import NetworkFaults
+from tests.simulation.producer_client import Input
+from tests.simulation.run import FAULTY_TICKS, Run
+from tests.simulation.store import StoreFaults
+
+OFTEN = (40, 400)
+
+
+class Directed(Run):
+    """A run with chosen faults and nothing else by chance but the schedule."""
+
+    def __init__(
+        self, seed: int, kinds: Iterable[str] = (), rules: Rules | None = None, *, store: StoreFaults | None = None,
+        network: NetworkFaults | None = None, shape: Shape | None = None, stale: float = 0.0,
+    ) -> None:  # fmt: skip
+        super().__init__(seed, rules, shape)
+        named = dict.fromkeys(kinds)
+        self.faults.kinds = [kind for kind in KINDS if kind.name in named]
+        self.faults.every = OFTEN
+        self.cluster.store.faults = store or StoreFaults()
+        self.cluster.network.faults = network or NetworkFaults()
+        self.cluster.stale.probability = stale
+
+    def run(self) -> None:
+        self.faults.start(network=False)
+        self.until(FAULTY_TICKS)
+        self.heal()
+        self.judge()
+
+
+def first_problem(seeds: Iterable[int], kinds: Iterable[str], rules: Rules | None = None, **how: Any) -> str | None:
+    """The first seed that fails, with its problem; None when all hold."""
+    for seed in seeds:
+        outcome = Directed(seed, kinds, rules, **how).go()
+        if outcome.problem is not None:
+            return f"seed {seed}: {outcome.problem}"
+    return None
+
+
+@contextmanager
+def without(*swaps: tuple[Any, str, Any]) -> Iterator[Rules]:
+    """While this lasts, something else stands in the place of a rule."""
+    with Mutant("control", 0, 0, swaps).planted() as rules:
+        yield rules
+
+
+def steady(world_settings: Shape, names: int = 1, count: int = 200) -> Shape:
+    """The same shape, with producers that go on for the whole run."""
+    inputs = [(Input(f"producer {n}", SequenceMode.CONTIGUOUS, range(count)), 1) for n in range(names)]
+    return replace(world_settings, inputs=inputs, topics=1, readers=0)
+
+
+__all__ = ["Directed", "Faults", "first_problem", "steady", "without"]

@@ -1,0 +1,29 @@
+"""One sweep for all tests of a session: every outcome is kept, so that coverage costs no second run."""
+
+from functools import cache
+from pathlib import Path
+
+from tests.simulation.run import Outcome, run
+
+SEEDS = 300
+CHUNK = 50
+
+
+@cache
+def outcome_of(seed: int) -> Outcome:
+    return run(seed)
+
+
+def kept_seeds() -> list[int]:
+    """Seeds of seeds.txt: whatever failed once stays."""
+    lines = (Path(__file__).parent / "seeds.txt").read_text().splitlines()
+    return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
+
+
+def counts() -> dict[str, int]:
+    """{what happened in the sweep: how often}."""
+    total: dict[str, int] = {}
+    for seed in range(SEEDS):
+        for what, times in outcome_of(seed).counts.items():
+            total[what] = total.get(what, 0) + times
+    return total

@@ -1,0 +1,30 @@
+"""The sweep meets every fault and every verdict; a simulation that never sees one proves nothing about it."""
+
+import pytest
+
+from tests.simulation.sweep import counts
+
+FAULTS = (
+    "message delayed", "message dropped", "message duplicated", "message cut off", "message held by a clog",
+    "one-way cut", "clog", "stream broken", "stale route", "owner crashed", "storage node crashed", "client crashed",
+    "metadata replica crashed", "crash inside a step", "power cut", "owner paused", "process paused", "stuck write",
+    "topic taken from a live owner", "fence split",
+    "restart after a fence", "owner slept long", "session expired under a live owner", "unsynced writes lost",
+    "torn tail", "storage node crashed with unsynced recovery", "storage node wiped", "snapshot spoiled",
+    "lost reply, applied", "lost reply, not applied", "lost reply, applied late", "stale read", "store stalled",
+    "store call held by a stall", "trim wanted", "ledger deleted", "ledger seems to be gone",
+    "ledger deleted on a node", "unload", "deduplication switched", "stale id sent", "ids wasted",
+)  # fmt: skip
+VERDICTS = (
+    "answer STORED", "answer DUPLICATE", "answer DUPLICATE at unknown position", "answer stale_sequence",
+    "answer BELOW_MARK at unknown position", "producer failed: producer_fenced", "stranger's batch: sequence_gap",
+    "stranger refused: unknown_producer", "session ended: producer_fenced", "session ended: session_ended",
+    "session ended: not_owner", "ids read from an entry",
+)  # fmt: skip
+MARKS = ("takeover", "SnapshotTaken", "LedgerFailed", "TopicDeposed", "TopicClosed", "owner suspected", "entry read")
+
+
+@pytest.mark.parametrize("what", FAULTS + VERDICTS + MARKS)
+def test_sweep_meets(what: str) -> None:
+    """At least three times, so that a small change of the schedule does not lose it."""
+    assert counts().get(what, 0) >= 3

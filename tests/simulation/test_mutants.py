@@ -1,0 +1,16 @@
+"""A simulation is as good as the bugs that it finds: each planted one is found, by the seed that is known for it."""
+
+import pytest
+
+from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.run import run
+from tests.simulation.sweep import outcome_of
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
+def test_planted_bug_is_found(mutant: Mutant) -> None:
+    """With the bug the seed fails; with the rule in place the very same seed holds."""
+    with mutant.planted() as rules:
+        found = run(mutant.first_seed, rules)
+    assert found.problem is not None
+    assert outcome_of(mutant.first_seed).problem is None
