@@ -110,6 +110,7 @@ class Owner:
             cluster = await ClusterStore(session).require()
             registry = Registry(session)
             self._parts = self._connect(session, stack)
+            self._follow_session(session)
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
             view = StorageView(registry, self._parts.links, self.topics)
             await view.first()
@@ -147,6 +148,19 @@ class Owner:
                 task.cancel()
             await asyncio.wait(running)
             await registration.withdraw()
+
+    def _follow_session(self, session: ZooKeeperSession) -> None:
+        """After the end of a session every topic may be another's, and one that is only read would never learn it."""
+        known = session.session_id
+
+        def changed(_state: SessionState) -> None:
+            nonlocal known
+            if session.session_id not in (None, known):
+                known = session.session_id
+                logger.warning("the session with ZooKeeper has ended: what is owned here is looked up again")
+                self.topics.look_again()
+
+        session.add_listener(changed)
 
     def _connect(self, session: ZooKeeperSession, stack: AsyncExitStack) -> OwnerParts:
         routes = LedgerRoutes()

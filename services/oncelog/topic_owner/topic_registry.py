@@ -8,7 +8,7 @@ from itertools import count
 from oncelog.core.errors import NotOwner, TooManyRequests, TopicNotFound
 from oncelog.core.ids import SessionNumber, TopicId
 from oncelog.core.ledger_chain import StorageNodesSeen
-from oncelog.core.topic import DrainWanted, Phase
+from oncelog.core.topic import DrainWanted, Phase, TopicAssigned
 from oncelog.topic_owner.topic_runner import TopicRunner
 
 logger = logging.getLogger(__name__)
@@ -74,6 +74,11 @@ class TopicRegistry:
         self._nodes = nodes
         for runner in self:
             runner.post(nodes)
+
+    def look_again(self) -> None:
+        """Have every topic read its record: it may name another owner by now."""
+        for runner in self:
+            runner.post(TopicAssigned())
 
     async def unload(self, topic_id: TopicId) -> None:
         """Close one topic cleanly. Raises NotOwner when it is not here."""
