@@ -1,0 +1,228 @@
+"""A whole cluster of real processes for the tests: started once a module, broken by process id, asked over REST.
+
+    @pytest.fixture(scope="module")
+    def cluster(tmp_path_factory): with Cluster.running(tmp_path_factory.mktemp("cluster")) as own: yield own
+
+It is `oncelog standalone` itself, so what dies is started again a moment later; `held()` stops the supervisor, and with
+it the restarts, for as long as a test needs something to stay away. At the end of the block everything is killed by its
+id, stopped processes too, whatever the tests left behind.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+
+from oncelog.cli.standalone.status import read_status
+from oncelog.core.names import parse_topic
+from oncelog.runtime.orphan_guard import guarded
+from oncelog.runtime.settings import variable
+from tests.cluster.until import until, until_sync
+
+START_S = 60.0
+#: Far above what anything here takes on a busy machine, and below the session timeout of the failover tests.
+DEADLINE_S = 20.0
+REQUEST_S = 10.0
+_SMALL = {"segment_bytes": 8 << 20, "free_bytes_min": 64 << 20}
+
+
+class Cluster:
+    """One standalone cluster on one directory; may be killed and started again."""
+
+    def __init__(self, data: Path, arguments: list[str], environment: Mapping[str, str]) -> None:
+        self.data = data
+        self.log = data.with_suffix(".log")
+        self._command = [sys.executable, "-m", "oncelog.cli", "standalone", "--data", str(data), *arguments]
+        self._environment = environment
+        self._supervisor: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    @contextmanager
+    def running(
+        cls, directory: Path, *, storage_nodes: int = 3, owners: int = 2, metadata: int = 1, **settings: int
+    ) -> Iterator[Self]:
+        """Serve inside the block. settings: of the services, by the names of their fields."""
+        counts = {"--storage-nodes": storage_nodes, "--owners": owners, "--metadata": metadata}
+        ports = {"--port": 0, "--http-port": 0}
+        arguments = [f"{name}={value}" for name, value in (counts | ports).items()]
+        own = {name: value for name, value in os.environ.items() if not name.startswith("ONCELOG_")}
+        given = {variable(name): str(value) for name, value in (_SMALL | settings).items()}
+        cluster = cls(directory / "data", [*arguments, "-o", "json"], own | given)
+        try:
+            cluster.start()
+            yield cluster
+        finally:
+            cluster.kill_all()
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Return once all of it serves."""
+        with self.log.open("ab") as log:
+            self._supervisor = subprocess.Popen(
+                guarded(self._command),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=dict(self._environment),
+                start_new_session=True,
+            )
+        until_sync(self._is_ready, START_S, waiting_for="the cluster to serve")
+
+    def _is_ready(self) -> bool:
+        assert self._supervisor is not None
+        assert self._supervisor.poll() is None, self.log.read_text()[-2000:]
+        status = self._status()
+        return status.get("pid") == self._supervisor.pid and bool(status.get("ready"))
+
+    def kill_all(self) -> None:
+        """End everything at once, as a power failure does; the directory stays."""
+        supervisor, self._supervisor = self._supervisor, None
+        if supervisor is None:
+            return
+        # While it is stopped it starts nothing that would be missed here.
+        supervisor.send_signal(signal.SIGSTOP)
+        children = _children_of(supervisor.pid)
+        for pid in [*children, supervisor.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        supervisor.wait()
+        until_sync(lambda: not any(map(_alive, children)), DEADLINE_S, waiting_for="the children to be gone")
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Inside the block nothing that dies is started again."""
+        assert self._supervisor is not None
+        self._supervisor.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._supervisor.send_signal(signal.SIGCONT)
+
+    # --- processes ----------------------------------------------------------------------------------------------------
+
+    def _status(self) -> dict[str, Any]:
+        try:
+            return read_status(self.data / "standalone.json")
+        except FileNotFoundError:
+            return {}
+
+    @property
+    def url(self) -> str:
+        return str(self._status()["url"])
+
+    @property
+    def processes(self) -> dict[str, dict[str, Any]]:
+        """{name: what the supervisor knows of it}; as it was when held."""
+        return {process["name"]: process for process in self._status()["processes"]}
+
+    def serving(self, name: str, what: str = "address") -> str:
+        return str(self.processes[name]["serving"][what])
+
+    def signal(self, name: str, number: signal.Signals) -> int:
+        """Send a signal to one process; returns its id."""
+        pid = int(self.processes[name]["pid"])
+        os.kill(pid, number)
+        return pid
+
+    async def kill(self, name: str) -> int:
+        """SIGKILL; returns when the process is gone, with its id."""
+        pid = self.signal(name, signal.SIGKILL)
+        await until(lambda: not _alive(pid), DEADLINE_S, waiting_for=f"the end of {name}")
+        return pid
+
+    @contextmanager
+    def stopped(self, name: str) -> Iterator[int]:
+        """SIGSTOP inside the block: alive, with every connection open, and silent."""
+        pid = self.signal(name, signal.SIGSTOP)
+        try:
+            yield pid
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    async def healed(self) -> None:
+        """Return once every process serves, and topics and entries can be placed on all of them."""
+
+        async def whole() -> bool:
+            if not all(p["state"] == "serving" and _alive(p["pid"]) for p in self.processes.values()):
+                return False
+            try:
+                owners = {owner["incarnation"] for owner in await self.get("/admin/v2/brokers") if owner["connected"]}
+                nodes = {node["incarnation"] for node in await self.get("/admin/v2/storage-nodes") if node["live"]}
+            except httpx.TransportError:
+                return False  # it said that it serves before it was killed
+            return self._incarnations("owner") <= owners and self._incarnations("storage") <= nodes
+
+        await until(whole, START_S, waiting_for="the cluster to be whole again")
+
+    def _incarnations(self, role: str) -> set[str]:
+        return {p["serving"]["incarnation"] for p in self.processes.values() if p["role"] == role}
+
+    # --- REST ---------------------------------------------------------------------------------------------------------
+
+    async def request(self, method: str, path: str, *, replica: str = "metadata-1", **kwargs: Any) -> httpx.Response:
+        async with httpx.AsyncClient(timeout=REQUEST_S, trust_env=False) as client:
+            return await client.request(method, f"http://{self.serving(replica, 'http')}{path}", **kwargs)
+
+    async def get(self, path: str, **kwargs: Any) -> Any:
+        answer = await self.request("GET", path, **kwargs)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def change(self, method: str, path: str, **kwargs: Any) -> None:
+        answer = await self.request(method, path, **kwargs)
+        assert answer.status_code == 204, answer.text
+
+    async def owner_of(self, topic: str) -> str:
+        """Name of the process that serves the topic, once it does."""
+
+        async def named() -> str:
+            stats = await self.stats(topic)
+            owner = stats.get("owner") if stats.get("phase") == "serving" else None
+            return next((n for n, p in self.processes.items() if p["serving"].get("incarnation") == owner), "")
+
+        return await until(named, DEADLINE_S, waiting_for=f"{topic} to be served")
+
+    async def stats(self, topic: str, kind: str = "stats") -> dict[str, Any]:
+        """What its owner tells; {} while that does not answer. kind: stats or internalStats."""
+        answer = await self.request("GET", f"{rest_path(topic)}/{kind}")
+        assert answer.status_code in {200, 503, 504}, answer.text
+        told: dict[str, Any] = answer.json() if answer.status_code == 200 else {}
+        return told
+
+    async def served_by_another(self, topic: str, owner_epoch: int) -> dict[str, Any]:
+        """Its statistics once it is served in a later epoch than `owner_epoch`."""
+
+        async def later() -> dict[str, Any]:
+            stats = await self.stats(topic)
+            return stats if stats.get("phase") == "serving" and stats["owner_epoch"] > owner_epoch else {}
+
+        return await until(later, DEADLINE_S, waiting_for=f"{topic} above epoch {owner_epoch}")
+
+
+def rest_path(topic: str) -> str:
+    """Of a topic under its REST address."""
+    return f"/admin/v2/persistent/{parse_topic(topic)}"
+
+
+def _alive(pid: int) -> bool:
+    """Whether the process runs; one that is dead and not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _children_of(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(FileNotFoundError):
+            found += map(int, task.read_text().split())
+    return found

@@ -1,0 +1,184 @@
+"""Producers under load and what must come of it: everything sent is stored once, in order, where its answer said."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import oncelog
+from oncelog.core.errors import OncelogError
+from tests.cluster.until import until
+
+DEADLINE_S = 30.0
+
+#: Sends values whose first sequence id is given, and returns the message id of each.
+Send = Callable[[int, Sequence[bytes]], Awaitable[Sequence[oncelog.MessageId | None]]]
+
+
+def by_future(producer: oncelog.AsyncProducer) -> Send:
+    """One future for each message, explicit ids."""
+
+    async def send(first: int, values: Sequence[bytes]) -> Sequence[oncelog.MessageId | None]:
+        futures = [producer.send_nowait(value, sequence_id=first + at) for at, value in enumerate(values)]
+        return [(await future).message_id for future in futures]
+
+    return send
+
+
+def by_list(producer: oncelog.AsyncProducer, *, explicit: bool = True) -> Send:
+    """send_many; without explicit ids the producer numbers them from 0."""
+
+    async def send(first: int, values: Sequence[bytes]) -> Sequence[oncelog.MessageId | None]:
+        ids = range(first, first + len(values)) if explicit else None
+        result = await producer.send_many(values, sequence_ids=ids)
+        assert (result.first, result.last) == (first, first + len(values) - 1)
+        return list(result.message_ids)
+
+    return send
+
+
+def by_thread(producer: oncelog.Producer) -> Send:
+    """The synchronous face, one message at a time."""
+
+    def send_each(first: int, values: Sequence[bytes]) -> list[oncelog.MessageId | None]:
+        return [producer.send(value, sequence_id=first + at).message_id for at, value in enumerate(values)]
+
+    async def send(first: int, values: Sequence[bytes]) -> Sequence[oncelog.MessageId | None]:
+        return await asyncio.to_thread(send_each, first, values)
+
+    return send
+
+
+@dataclass(eq=False)
+class Load:
+    """One producer that always has `depth` groups of `count` messages unanswered."""
+
+    name: str
+    send: Send
+    count: int = 10
+    depth: int = 3
+    sent: list[bytes] = field(default_factory=list)
+    #: of each message that was answered, in the order of `sent`
+    message_ids: list[oncelog.MessageId | None] = field(default_factory=list)
+    #: the longest time between two answers, for whoever wants to see it
+    gap_max_s: float = 0.0
+    _stopping: bool = False
+    _last_answer_s: float = 0.0
+
+    async def run(self) -> None:
+        """Send until `stop`, then wait for every answer."""
+        groups: list[asyncio.Task[Sequence[oncelog.MessageId | None]]] = []
+        self._last_answer_s = time.monotonic()
+        try:
+            while not self._stopping or groups:
+                if not self._stopping and len(groups) < self.depth:
+                    first = len(self.sent)
+                    values = [b"%s %d" % (self.name.encode(), first + at) for at in range(self.count)]
+                    self.sent += values
+                    groups.append(asyncio.ensure_future(self.send(first, values)))
+                    continue
+                self.message_ids += await groups[0]
+                del groups[0]
+                now_s = time.monotonic()
+                self.gap_max_s = max(self.gap_max_s, now_s - self._last_answer_s)
+                self._last_answer_s = now_s
+        finally:
+            for group in groups:
+                group.cancel()
+
+    def stop(self) -> None:
+        self._stopping = True
+
+
+class Loads:
+    """Some loads that run together."""
+
+    def __init__(self, *loads: Load) -> None:
+        self.loads = loads
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Loads"]:
+        """Inside the block all of them send; at its end all of it is answered."""
+        tasks = [asyncio.ensure_future(load.run()) for load in self.loads]
+        try:
+            await self.answered_more(20)
+            yield self
+            for load in self.loads:
+                load.stop()
+            async with asyncio.timeout(DEADLINE_S):
+                await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def answered_more(self, count: int = 60) -> None:
+        """Return when each of them has got so many answers more than now."""
+        wanted = {load: len(load.message_ids) + count for load in self.loads}
+        await until(
+            lambda: all(len(load.message_ids) >= least for load, least in wanted.items()),
+            DEADLINE_S,
+            waiting_for=f"{count} more answers for {[load.name for load in self.loads]}",
+        )
+
+    @property
+    def gap_max_s(self) -> float:
+        return max(load.gap_max_s for load in self.loads)
+
+    def check(self, stored: Sequence[oncelog.Message], *, whole: bool = True) -> None:
+        """Nothing lost, nothing twice, nothing out of order, and each where its answer said.
+
+        whole: there is nothing else in the topic.
+        """
+        assert not whole or [message.index for message in stored] == list(range(len(stored)))
+        places = [message.message_id for message in stored]
+        assert places == sorted(set(places))
+        for load in self.loads:
+            own = [message for message in stored if message.producer_name == load.name]
+            assert [message.value for message in own] == load.sent
+            assert [message.sequence_id for message in own] == list(range(len(load.sent)))
+            told = zip(load.message_ids, own, strict=True)
+            assert [place for place, message in told if place not in {None, message.message_id}] == []
+        assert len(stored) == sum(len(load.sent) for load in self.loads)
+
+
+async def read_all(client: oncelog.AsyncClient, topic: str) -> list[oncelog.Message]:
+    """Everything that the topic holds now."""
+    found: list[oncelog.Message] = []
+    async with asyncio.timeout(DEADLINE_S), await client.create_reader(topic) as reader:
+        while await reader.has_message_available():
+            found += await reader.read_batch()
+    return found
+
+
+@dataclass(eq=False)
+class Following:
+    """A reader that reads on through everything."""
+
+    messages: list[oncelog.Message] = field(default_factory=list)
+    failure: OncelogError | None = None
+
+    @classmethod
+    @asynccontextmanager
+    async def running(cls, client: oncelog.AsyncClient, topic: str) -> AsyncIterator["Following"]:
+        own = cls()
+        async with await client.create_reader(topic) as reader:
+            task = asyncio.ensure_future(own._read(reader))
+            try:
+                yield own
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    async def _read(self, reader: oncelog.AsyncReader) -> None:
+        try:
+            while True:
+                self.messages += await reader.read_batch()
+        except OncelogError as error:
+            self.failure = error
+
+    async def has_all(self, count: int) -> list[oncelog.Message]:
+        await until(lambda: len(self.messages) >= count or self.failure, DEADLINE_S, waiting_for=f"{count} messages")
+        assert self.failure is None
+        return self.messages

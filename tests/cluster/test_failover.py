@@ -1,0 +1,153 @@
+"""Processes that die or leave under load: everything goes on by itself, and nothing is lost, doubled or out of order.
+
+The session timeout is longer than any deadline here, so no takeover in this file can have waited for a session to end.
+"""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+import pytest_asyncio
+
+import oncelog
+from tests.cluster.cluster_fixture import DEADLINE_S, Cluster, rest_path
+from tests.cluster.loads import Following, Load, Loads, by_future, by_list, by_thread, read_all
+from tests.cluster.until import until
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster.running(tmp_path_factory.mktemp("failover"), metadata=2, session_timeout_ms=60_000) as own:
+        yield own
+
+
+@pytest_asyncio.fixture
+async def client(cluster: Cluster) -> AsyncIterator[oncelog.AsyncClient]:
+    async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as own:
+        yield own
+
+
+@asynccontextmanager
+async def every_producer(cluster: Cluster, client: oncelog.AsyncClient, topic: str) -> AsyncIterator[Loads]:
+    """One load for each way of sending."""
+    async with AsyncExitStack() as stack:
+        sync = await asyncio.to_thread(oncelog.Client, cluster.url)
+        stack.push_async_callback(asyncio.to_thread, sync.close)
+        futures = await client.create_producer(topic, producer_name="futures")
+        lists = await client.create_producer(topic, producer_name="lists")
+        contiguous = await client.create_producer(topic, producer_name="contiguous", sequence_mode="contiguous")
+        thread = await asyncio.to_thread(sync.create_producer, topic, producer_name="thread")
+        loads = Loads(
+            Load("futures", by_future(futures)),
+            Load("lists", by_list(lists), count=50),
+            Load("contiguous", by_list(contiguous, explicit=False), count=20),
+            Load("thread", by_thread(thread), count=5, depth=1),
+        )
+        async with loads.running():
+            yield loads
+
+
+@asynccontextmanager
+async def one_producer(client: oncelog.AsyncClient, topic: str) -> AsyncIterator[Loads]:
+    loads = Loads(Load("importer", by_list(await client.create_producer(topic, producer_name="importer"))))
+    async with loads.running():
+        yield loads
+
+
+async def test_owner_killed_twice_under_load_costs_no_message(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """Every way of sending, and a reader at the end of the log: they go on by themselves, through two deaths."""
+    topic = "killed-owner"
+    async with Following.running(client, topic) as following:
+        async with every_producer(cluster, client, topic) as loads:
+            for _ in range(2):
+                stats = await cluster.stats(topic)
+                await cluster.kill(await cluster.owner_of(topic))
+                await loads.answered_more()
+                served = await cluster.served_by_another(topic, stats["owner_epoch"])
+                assert served["takeovers"], "the new owner tells how it took over"
+        stored = await read_all(client, topic)
+        assert await following.has_all(len(stored))
+    loads.check(stored)
+    loads.check(following.messages)
+    await cluster.healed()
+
+
+async def test_unload_under_load_moves_the_topic(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """In good order: to the other owner, and back."""
+    topic = "unloaded"
+    async with every_producer(cluster, client, topic) as loads:
+        owners = [await cluster.owner_of(topic)]
+        for _ in range(2):
+            epoch = (await cluster.stats(topic))["owner_epoch"]
+            await cluster.change("PUT", f"{rest_path(topic)}/unload")
+            await cluster.served_by_another(topic, epoch)
+            await loads.answered_more()
+            owners.append(await cluster.owner_of(topic))
+    assert owners[0] == owners[2] != owners[1]
+    loads.check(await read_all(client, topic))
+
+
+async def test_terminated_owner_hands_its_topics_over(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """SIGTERM: answered, snapshot written, ledgers closed, moved; so the next owner has nothing to recover."""
+    topic = "drained"
+    async with one_producer(client, topic) as loads:
+        owner = await cluster.owner_of(topic)
+        pid = cluster.signal(owner, signal.SIGTERM)
+        epoch = 1
+        served = await cluster.served_by_another(topic, epoch)
+        await loads.answered_more()
+        await until(lambda: cluster.processes[owner]["pid"] != pid, DEADLINE_S)
+    assert served["takeovers"][-1]["replayed_entries"] == 0
+    loads.check(await read_all(client, topic))
+    log = (cluster.data / "logs" / f"{owner}.log").read_text()
+    assert "topics were not closed" not in log
+    await cluster.healed()
+
+
+async def test_open_topics_need_no_metadata_service(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """With one of two dead, look-ups go to the other; with both dead, what is open goes on."""
+    async with one_producer(client, "without-metadata") as loads:
+        with cluster.held():
+            await cluster.kill("metadata-1")
+            await loads.answered_more()
+            async with one_producer(client, "by-the-other-replica") as others:
+                await others.answered_more()
+            await cluster.kill("metadata-2")
+            await loads.answered_more()
+    await cluster.healed()
+    loads.check(await read_all(client, "without-metadata"))
+    others.check(await read_all(client, "by-the-other-replica"))
+
+
+async def test_owner_killed_while_a_metadata_service_is_dead(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """The other replica alone sees the death and places the topic."""
+    topic = "one-replica"
+    async with one_producer(client, topic) as loads:
+        owner = await cluster.owner_of(topic)
+        with cluster.held():
+            await cluster.kill("metadata-1")
+            await cluster.kill(owner)
+            await loads.answered_more()
+    await cluster.healed()
+    loads.check(await read_all(client, topic))
+
+
+async def test_open_topics_need_no_zookeeper(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """Killed and back again: publishing goes on meanwhile, and whatever needs records goes on after."""
+    async with one_producer(client, "without-zookeeper") as loads:
+        with cluster.held():
+            await cluster.kill("zookeeper")
+            await loads.answered_more(300)
+            opening = asyncio.ensure_future(client.create_producer("after-zookeeper", producer_name="importer"))
+            await loads.answered_more()
+            assert not opening.done()
+        late = Loads(Load("importer", by_list(await opening)))
+        async with late.running():
+            await late.answered_more()
+    await cluster.healed()
+    loads.check(await read_all(client, "without-zookeeper"))
+    late.check(await read_all(client, "after-zookeeper"))
