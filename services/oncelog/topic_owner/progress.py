@@ -27,6 +27,11 @@ class TopicProgress:
     def ended(self) -> bool:
         return self._core.phase in _ENDED
 
+    @property
+    def waiting_count(self) -> int:
+        """How many wait for a change."""
+        return len(self._waiting)
+
     def moved(self, confirmed: Position) -> None:
         self.confirmed = confirmed
         self.moved_ns = time.time_ns()
@@ -69,4 +74,9 @@ class TopicProgress:
     async def _change(self) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
-        await waiter
+        try:
+            await waiter
+        finally:
+            if waiter.cancelled():
+                # On a quiet topic nothing changes, and readers that come and go would leave theirs here for ever.
+                self._waiting = [other for other in self._waiting if other is not waiter]

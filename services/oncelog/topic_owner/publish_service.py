@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from itertools import count, groupby
 
 from oncelog.core.batch import HEADER_BYTES, BatchHeader, Buffer, Checksum, decode_batch
-from oncelog.core.errors import InvalidBatch, MessageTooLarge, NotOwner, OncelogError, SessionEnded
+from oncelog.core.errors import InvalidBatch, MessageTooLarge, OncelogError
 from oncelog.core.ids import OwnerEpoch, SessionNumber
+from oncelog.core.names import check_producer_name
 from oncelog.core.opening import Granted, ProducerOpening
 from oncelog.core.openings import AnswerOpen
 from oncelog.core.sessions import BatchAnswer
@@ -34,6 +35,8 @@ from oncelog.topic_owner.write_trace import WriteTrace
 
 #: Room for the batch header and the id deltas beside one message of the largest size.
 BATCH_OVERHEAD_BYTES = 64 * 1024
+#: Each message takes at least its length in the column of values.
+VALUE_LENGTH_BYTES = 4
 
 
 class PublishService:
@@ -62,13 +65,12 @@ class PublishService:
         """The handler of one stream: returns when the client is done or gone."""
         client = PublishStream(self, stream)
         self.streams.add(client)
-        sending = asyncio.get_running_loop().create_task(client.send())
         try:
-            await client.receive()
-            client.finish()
-            await sending
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(client.send())
+                await client.receive()
+                client.close()
         finally:
-            sending.cancel()
             client.close()
             self.streams.discard(client)
 
@@ -135,6 +137,8 @@ class PublishStream:
         call = next(self._service.calls)
         self._opening[call] = request.open_id
         try:
+            if request.producer_name is not None:
+                check_producer_name(request.producer_name)
             runner = self._service.topics.runner(request.topic_id, request.topic)
         except OncelogError as error:
             self._deny(call, error, OwnerEpoch(0))
@@ -196,12 +200,18 @@ class PublishStream:
             self._refuse(number, session, *refused)
 
     def _check(self, data: Buffer) -> BatchHeader:
+        """Raises InvalidBatch or MessageTooLarge. A count beyond its columns would make the log jump ahead."""
         limit = self._service.message_bytes_max + BATCH_OVERHEAD_BYTES
         if len(data) > HEADER_BYTES + limit:
             raise MessageTooLarge(
                 f"a batch of {len(data)} bytes is over the limit of {limit}", field="batch", limit=limit
             )
-        return decode_batch(data, self._service.checksum)
+        header = decode_batch(data, self._service.checksum)
+        if header.payload_raw_bytes > limit:
+            raise MessageTooLarge("a batch unpacks to more than the limit", field="payload", limit=limit)
+        if header.count * VALUE_LENGTH_BYTES > header.payload_raw_bytes:
+            raise InvalidBatch("a batch counts more messages than its payload holds", field="count")
+        return header
 
     def _refuse(self, number: SessionNumber, session: _Session, request: int, error: OncelogError) -> None:
         """A batch that cannot even be read ends its session, as every refused batch does."""
@@ -280,31 +290,23 @@ class PublishStream:
     # -----------------------------------------------------------------------------------------------------
 
     async def send(self) -> None:
-        """Send what waits, again and again, until `finish`."""
+        """Send what waits, again and again, until `close`."""
         while True:
             await self._wake.wait()
             self._wake.clear()
-            frame = self._out.take()
-            if frame is not None:
+            while (frame := self._out.take()) is not None:
                 await self._stream.write(frame)
             if self._finished:
                 return
 
-    def finish(self) -> None:
-        """The client sends nothing more: its sessions end, what is answered already is still sent."""
-        self._finished = True
-        self.close()
-        self._wake.set()
-
     def close(self) -> None:
-        """The stream is over."""
+        """The client sends nothing more, or is gone: its sessions end, and so do those that are granted later.
+
+        What is answered already is still sent where that is possible.
+        """
+        self._finished = True
+        self._wake.set()
         for number in list(self._sessions):
             session = self._sessions.pop(number)
             session.runner.sinks.pop(number, None)
             session.runner.post(SessionClosed(number))
-
-    def end_all(self, error: NotOwner | SessionEnded) -> None:
-        """This process is about to stop."""
-        for number in list(self._sessions):
-            session = self._sessions[number]
-            self.ended(number, error, session.runner.owner_epoch)

@@ -32,17 +32,19 @@ class ReadService:
 
     async def read(self, stream: ServerStream[ReadControl, ReaderFrame]) -> None:
         """The handler of one stream. Errors end it as its last frame, with the epoch beside them."""
-        control = await anext(aiter(stream))
+        control = await anext(aiter(stream), None)
+        if control is None:
+            return
         if control.start is None:
             raise InvalidArgument("the first message of a read stream says where to start", field="start")
         runner = self.topics.runner(control.start.topic_id, control.start.topic)
         reading = _Reading(runner, stream, control.permit_bytes)
-        permits = asyncio.get_running_loop().create_task(reading.take_permits())
-        try:
-            await reading.run(control.start)
-        except OncelogError as error:
-            await stream.write(ReaderFrame(runner.owner_epoch, error=error))
-        finally:
+        async with asyncio.TaskGroup() as tasks:
+            permits = tasks.create_task(reading.take_permits())
+            try:
+                await reading.run(control.start)
+            except OncelogError as error:
+                await stream.write(ReaderFrame(runner.owner_epoch, error=error))
             permits.cancel()
 
 

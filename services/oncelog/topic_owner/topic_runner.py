@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from oncelog.core.batch import Checksum, deltas_of, peek_batch
+from oncelog.core.batch import Checksum, decode_ids, deltas_of, peek_batch
 from oncelog.core.dedup_cursor import SnapshotTaken
 from oncelog.core.entry import body_of
-from oncelog.core.errors import InvariantViolated, LogHole, OncelogError, UnreadableEntry
+from oncelog.core.errors import InvalidBatch, InvariantViolated, LogHole, OncelogError, UnreadableEntry
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, Position, SessionNumber, TopicId
 from oncelog.core.ledger_chain import SendAdds, StorageNodesSeen
 from oncelog.core.ledger_metadata import LedgerMetadata
@@ -234,7 +234,12 @@ class TopicRunner:
             except LogHole:
                 self.post(EntryIdsRead(position, None, b""))
                 return
-        header = peek_batch(body)
+        try:
+            header = peek_batch(body)
+            decode_ids(header, deltas_of(header, body))
+        except InvalidBatch as error:
+            logger.error("the ids at %s are damaged, its producer waits: %s", position, error.message)
+            return
         self.post(EntryIdsRead(position, header, bytes(deltas_of(header, body))))
 
     async def _delete_ledgers(self, effect: DeleteLedgers) -> None:
