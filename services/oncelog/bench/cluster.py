@@ -23,6 +23,7 @@ import httpx
 
 from oncelog.bench.processes import BenchFailed, Child
 from oncelog.client.addresses import parse_url
+from oncelog.client.client import AsyncClient, connect
 from oncelog.client.lookup import Lookup, Route
 from oncelog.core.names import parse_topic
 from oncelog.rpc.channel import Channel
@@ -34,6 +35,7 @@ START_DEADLINE_S = 120.0
 DISK_BYTES_NEEDED = 12 * 1024**3
 _CALL_TIMEOUT_MS = 5_000
 _SERVING_DEADLINE_S = 60.0
+_CONNECT_TIMEOUT_S = 10.0
 _LOOK_EVERY_S = 0.05
 
 
@@ -53,6 +55,10 @@ class Cluster:
         self.url = url
         self.admin_url = admin_url
         self._data = data
+
+    async def connect(self) -> AsyncClient:
+        """A client that gives up early: a bench without a cluster has nothing to wait for."""
+        return await connect(self.url, operation_timeout=_CONNECT_TIMEOUT_S)
 
     def processes(self) -> list[Process]:
         """Those that serve now. Raises BenchFailed for a cluster that is not the bench's own."""

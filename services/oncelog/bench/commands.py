@@ -6,6 +6,7 @@ it. The figures belong to the machine as it is meanwhile: run them on a quiet on
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -286,6 +287,9 @@ def _run(
     output: str,
 ) -> None:
     """Run one bench, print its rows, exit."""
+    # Before gRPC is loaded: it reports every connection that ends, and every child process that is started beside it.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     import uvloop
 
     from oncelog.bench.cluster import bench_directory

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-import oncelog
+from oncelog import EARLIEST
 from oncelog.bench.cluster import Cluster
 from oncelog.bench.figures import Row, Target, median, rounded
 from oncelog.bench.limits import DRAIN_S, LARGE_BATCH_BYTES, LARGE_WINDOW
@@ -33,7 +33,7 @@ async def consume_rows(cluster: Cluster, settings: BenchSettings, tell: Tell) ->
     total = settings.consume_messages
     tell(f"consume {total:,} messages")
     published, batches, objects = [], [], []
-    async with await oncelog.connect(cluster.url) as client:
+    async with await cluster.connect() as client:
         for _ in range(settings.runs):
             (producer,) = await new_producers(client, 1)
             async with producer:
@@ -87,7 +87,7 @@ async def _read(
     began = time.perf_counter()
     try:
         async with asyncio.timeout(total / _SLOWEST_MSG_PER_S + DRAIN_S):
-            async with await client.create_reader(topic, start=oncelog.EARLIEST) as reader:
+            async with await client.create_reader(topic, start=EARLIEST) as reader:
                 found = await count(reader, total)
     except TimeoutError as late:
         raise BenchFailed(f"{topic} was not read within {total / _SLOWEST_MSG_PER_S + DRAIN_S:.0f} s") from late

@@ -4,7 +4,6 @@ throughput   send_many's messages a second; the row is the median over the pairs
 p99          of single messages at 200 a second; on's median must lie within what off alone spans over its own runs
 """
 
-import oncelog
 from oncelog.bench.cluster import Cluster
 from oncelog.bench.figures import Row, Target, median, rounded
 from oncelog.bench.loads import send_lists, send_paced
@@ -22,7 +21,7 @@ async def dedup_rows(cluster: Cluster, settings: BenchSettings, tell: Tell) -> l
         await cluster.set_deduplication(namespace, enabled=enabled)
     throughputs: dict[str, list[float]] = {ON: [], OFF: []}
     p99s: dict[str, list[float]] = {ON: [], OFF: []}
-    async with await oncelog.connect(cluster.url) as client:
+    async with await cluster.connect() as client:
         for pair in range(settings.pairs):
             # Whoever comes first in one pair comes second in the next, for a machine changes while it is watched.
             for namespace in (ON, OFF) if pair % 2 else (OFF, ON):

@@ -4,7 +4,6 @@ From send_nowait to the future's callback, against the bare path's write to answ
 each run; the rows are the medians over the runs.
 """
 
-import oncelog
 from oncelog.bench.cluster import Cluster
 from oncelog.bench.figures import Row, Target, median, rounded
 from oncelog.bench.limits import LATENCY_BYTES, PathClient
@@ -21,7 +20,7 @@ async def latency_rows(cluster: Cluster, path: PathClient, settings: BenchSettin
     rate, seconds = settings.latency_rate, settings.latency_seconds
     tell(f"latency at {rate:g} msg/s")
     ours, limits = [], []
-    async with await oncelog.connect(cluster.url) as client:
+    async with await cluster.connect() as client:
         (producer,) = await new_producers(client, 1)
         await send_paced(producer, message_bytes=settings.message_bytes, per_second=rate, seconds=_WARM_UP_S)
         await path.latencies(frame_bytes=LATENCY_BYTES, per_second=rate, seconds=_WARM_UP_S)

@@ -13,7 +13,6 @@ lengths beside the values, the batch's header and the entry's count against us.
 from collections.abc import Awaitable, Callable
 from itertools import count
 
-import oncelog
 from oncelog.bench.cluster import Cluster
 from oncelog.bench.cpu import CpuMeter
 from oncelog.bench.figures import Row, Target, median, rounded
@@ -49,7 +48,7 @@ class Publish:
 
     async def rows(self) -> list[Row]:
         settings = self._settings
-        async with await oncelog.connect(self._cluster.url) as client:
+        async with await self._cluster.connect() as client:
             many = await self._row(
                 f"{SEND_MANY}, {settings.message_bytes} B messages",
                 self._lists(client, settings.message_bytes, settings.large, producers=1),

@@ -21,7 +21,6 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-import oncelog
 from oncelog.bench.cluster import Cluster, Process, freeze, kill
 from oncelog.bench.figures import Row, Target, median, percentile, rounded
 from oncelog.bench.limits import DRAIN_S
@@ -50,7 +49,7 @@ class Gap:
 
 async def takeover_rows(cluster: Cluster, settings: TakeoverSettings, tell: Tell) -> list[Row]:
     """All rows. The cluster must be the bench's own, with two owners and three storage nodes."""
-    async with await oncelog.connect(cluster.url, operation_timeout=settings.gap_seconds_max) as client:
+    async with await cluster.connect() as client:
         bench = TakeoverBench(cluster, client, settings)
         tell(f"kill -9 of the owner, {settings.kills} times")
         rows = _failover_rows([await bench.owner_dies(kill) for _ in range(settings.kills)])

@@ -1,0 +1,45 @@
+"""A process that falls silent without dying: its kernel still answers for it, and nothing else does.
+
+A stopped process looks like a host that is gone, but for its kernel: so it is gRPC's own keepalive that has to be
+missed (`rpc.options`). Any server with those options will do here; the bare path's owner is the smallest there is.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from oncelog.bench.limits_path import METHOD
+from oncelog.bench.processes import Child
+from oncelog.core.errors import ServiceUnavailable
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.methods import StreamMethod
+
+#: Far above the keepalive's own five seconds, and below a minute, which is gRPC's patience where it is not told.
+DEADLINE_S = 30.0
+
+
+@pytest.mark.asyncio
+async def test_stream_to_a_stopped_process_ends_by_itself(tmp_path: Path) -> None:
+    """A client of a frozen owner would otherwise wait on it long after the topic is served elsewhere."""
+    method: StreamMethod[bytes, bytes, bytes, bytes] = StreamMethod(METHOD, bytes, bytes, bytes, bytes)
+    server = await Child.start(
+        "the server",
+        (sys.executable, "-m", "oncelog.bench.limits_path", "owner"),
+        log=tmp_path / "server.log",
+        announces="serving",
+        deadline_s=DEADLINE_S,
+    )
+    try:
+        async with Channel(str(server.announced["serving"]["address"])) as channel, asyncio.timeout(DEADLINE_S):
+            stream = channel.stream(method)
+            await stream.write(b"a frame that nobody answers")
+            os.kill(server.pid, signal.SIGSTOP)
+            with pytest.raises(ServiceUnavailable):
+                await anext(stream)
+    finally:
+        os.kill(server.pid, signal.SIGKILL)
+        await server.stop()
