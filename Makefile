@@ -47,7 +47,7 @@ sim: $(STAMP) ## the cluster of cores under 2000 seeds of faults
 sim-long: $(STAMP) ## the same with SEEDS=n
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
-demo: $(STAMP) ## a file published effectively once, through nine kills
+demo: $(STAMP) ## a file published effectively once, through seven kills
 	$(BIN)/oncelog demo
 
 bench: $(STAMP) ## figures of this machine, as ratios to its limits

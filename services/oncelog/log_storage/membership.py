@@ -8,7 +8,6 @@ Rules
   nothing.
 """
 
-import asyncio
 import logging
 from dataclasses import replace
 
@@ -21,7 +20,6 @@ logger = logging.getLogger(__name__)
 
 #: Free space is told anew when it has changed by this part of what was told.
 FREE_CHANGE = 1 / 8
-WITHDRAW_TIMEOUT_S = 2.0
 
 
 class Membership:
@@ -58,11 +56,7 @@ class Membership:
 
     async def leave(self) -> None:
         """Take the live record away; without an answer it goes with the session."""
-        try:
-            async with asyncio.timeout(WITHDRAW_TIMEOUT_S):
-                await self._registration.withdraw()
-        except (StoreUnavailable, TimeoutError):
-            logger.warning("the live record is left to the end of the session")
+        await self._registration.leave()
 
     async def _has_cookie(self) -> bool:
         """One turn towards the cookie at this address."""

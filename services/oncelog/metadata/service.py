@@ -128,7 +128,7 @@ class MetadataService:
             parts.admin.owners.listener = None
             keeping.cancel()
             await asyncio.wait([keeping])
-            await registration.withdraw()
+            await registration.leave()
             rest.stop()
             await serving_rest
 

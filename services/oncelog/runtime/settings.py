@@ -95,6 +95,8 @@ class MetadataSettings(ProcessSettings):
 SettingsT = TypeVar("SettingsT", bound=ProcessSettings)
 #: Every process's; a variable of another one is known and ignored, so that one environment can serve all.
 ALL: tuple[type[ProcessSettings], ...] = (TopicOwnerSettings, LogStorageSettings, MetadataSettings)
+#: What the command line reads; a service started from the same environment has no use for them.
+CLIENT_VARIABLES = frozenset({"ONCELOG_URL", "ONCELOG_ADMIN_URL"})
 
 
 def variable(field_name: str) -> str:
@@ -107,7 +109,7 @@ def load(cls: type[SettingsT], environment: Mapping[str, str], **arguments: obje
 
     Raises InvalidArgument: an unknown variable or argument, or a value that is not of its field's type or range.
     """
-    known = {variable(field.name) for settings in ALL for field in fields(settings)}
+    known = {variable(field.name) for settings in ALL for field in fields(settings)} | CLIENT_VARIABLES
     for name in environment:
         if name.startswith(PREFIX) and name not in known:
             near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.0)

@@ -9,6 +9,7 @@ Rules
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable
 from typing import Generic, TypeVar
 
@@ -17,8 +18,10 @@ from oncelog.stores.store_session import SessionState, StoreSession, Znode
 from oncelog.stores.watch import NodesWatch
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 REGISTER_TIMEOUT_S = 30.0
+LEAVE_TIMEOUT_S = 2.0
 
 
 class EphemeralFolder(Generic[T]):
@@ -126,6 +129,14 @@ class Registration(Generic[T]):
                 if node.holder != self._session.session_id:
                     return  # of another process, or of a session that has ended
                 await self._session.delete(self._path, version=node.version)
+
+    async def leave(self) -> None:
+        """Take the record away if ZooKeeper answers soon; else it goes with the session. For the end of a process."""
+        try:
+            async with asyncio.timeout(LEAVE_TIMEOUT_S):
+                await self.withdraw()
+        except (StoreUnavailable, TimeoutError):
+            logger.warning("%s is left to the end of the session", self._path)
 
     async def _established(self) -> bool:
         """One turn towards it; the reading at its end decides, whatever the writing was answered."""

@@ -147,7 +147,7 @@ class Owner:
             for task in running:
                 task.cancel()
             await asyncio.wait(running)
-            await registration.withdraw()
+            await registration.leave()
 
     def _follow_session(self, session: ZooKeeperSession) -> None:
         """After the end of a session every topic may be another's, and one that is only read would never learn it."""
