@@ -2,7 +2,8 @@
 
 import pytest
 
-from oncelog.core.dedup_state import RUN_DELTAS_BYTES_MAX, RUNS_MAX, DedupState, Run
+from oncelog.core.batch import BatchHeader
+from oncelog.core.dedup_state import RUN_DELTAS_BYTES_MAX, RUNS_MAX, DedupState, Run, run_of
 from oncelog.core.entry import EntryKind
 from oncelog.core.errors import CorruptEntry, LogHole
 from oncelog.core.ids import BEFORE_ALL, Generation, ProducerId, SequenceId, TopicId
@@ -44,6 +45,15 @@ def test_stamp_skips_the_known_prefix() -> None:
     log.stored([1, 2, 3, 7], skip_first=2)
     run = fold(log.entries).producers[PID].runs[-1]
     assert run == Run(SequenceId(3), SequenceId(7), 2, at(2), 2, b"\3")
+
+
+def test_claimed_count_costs_nothing() -> None:
+    """A batch of a few bytes may claim four billion messages in a row: to walk over them, where it begins below the
+    mark, stopped the owner and all its topics for minutes."""
+    many = 2**32 - 2
+    batch = BatchHeader(PID, Generation(1), SequenceId(0), SequenceId(many), many + 1, 0, 0, 1, 0, 0, 0)
+    run = run_of(batch, b"", position=at(1), above=SequenceId(0), skip=1)
+    assert run == Run(SequenceId(1), SequenceId(many), many, at(1), 1, b"")
 
 
 def test_stamp_is_a_fact() -> None:
