@@ -55,7 +55,7 @@ class HeldTopic:
         """The grant is durable."""
         instance = ProducerInstance(ProducerId(1), Generation(1))
         granted = Granted(session, name, instance, SequenceId(-1), final=True)
-        sink.opened(opening.call, cast(TopicRunner, self), AnswerOpen(opening.call, granted))
+        sink.opened(opening.call, cast("TopicRunner", self), AnswerOpen(opening.call, granted))
 
 
 class OneTopic:
@@ -71,7 +71,7 @@ class OneTopic:
 @asynccontextmanager
 async def owner_serving() -> AsyncIterator[tuple[HeldTopic, PublishService, Channel]]:
     topic = HeldTopic()
-    topics = cast(TopicRegistry, OneTopic(topic))
+    topics = cast("TopicRegistry", OneTopic(topic))
     metrics = OwnerMetrics(Telemetry("topic_owner", "owner-1"))
     publish = PublishService(topics, crc32c, metrics, message_bytes_max=1 << 20, unanswered_bytes_max=1 << 22)
     server = Server()

@@ -1,14 +1,18 @@
 """Unary calls of metadata and operators: states, the last message, assignments, unloading."""
 
 import json
+import re
 
-from oncelog.core.errors import NotOwner
+from oncelog.core.errors import InvalidArgument, NotOwner
 from oncelog.core.ids import Incarnation, TopicId
 from oncelog.topic_owner import topic_states
 from oncelog.topic_owner.log_view import LogView
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
 from oncelog.wire import owner_pb2 as pb
+
+#: It becomes a path in ZooKeeper: any other text would name another record, or none that ZooKeeper can read.
+_TOPIC_ID = re.compile(r"[0-9a-f]{32}")
 
 
 class AdminService:
@@ -43,6 +47,8 @@ class AdminService:
 
     async def assign(self, request: pb.AssignRequest) -> pb.AssignAnswer:
         self._require(request.target)
+        if _TOPIC_ID.fullmatch(request.topic_id) is None:
+            raise InvalidArgument("a topic id has 32 hexadecimal digits", field="topic_id")
         self._topics.assign(TopicId(request.topic_id))
         return pb.AssignAnswer()
 

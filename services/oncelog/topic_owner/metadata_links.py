@@ -10,7 +10,7 @@ import logging
 import random
 from collections.abc import Callable
 
-from oncelog.core.errors import OncelogError, TooManyRequests
+from oncelog.core.errors import InvariantViolated, OncelogError, TooManyRequests
 from oncelog.core.ids import Incarnation, TopicId
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.metadata_codec import OWNER_STREAM
@@ -58,7 +58,8 @@ class MetadataLinks:
                     self._links.pop(address).cancel()
                 for address in sorted(wanted):
                     if address not in self._links:
-                        self._links[address] = asyncio.create_task(self._keep(address))
+                        task = self._links[address] = asyncio.create_task(self._keep(address))
+                        task.add_done_callback(_report)
         finally:
             for task in self._links.values():
                 task.cancel()
@@ -74,6 +75,8 @@ class MetadataLinks:
                 async for command in stream:
                     pause_ms = RETRY_MS_MIN
                     await self._obey(command)
+            except InvariantViolated:
+                raise
             except OncelogError as error:
                 logger.info("the stream to metadata at %s is closed: %s", address, error.message)
             finally:
@@ -110,6 +113,13 @@ class MetadataLinks:
                 await self._topics.unload(TopicId(command.unload.topic_id))
             case _:
                 pass  # welcome: the stream counts as open at the other side
+
+
+def _report(task: "asyncio.Task[None]") -> None:
+    """A link that fails would leave its replica without this owner for ever: the loop's handler ends the process."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        context = {"message": "the link to a metadata service failed", "exception": error, "task": task}
+        task.get_loop().call_exception_handler(context)
 
 
 def _address_of(replica: LiveMetadata) -> str:

@@ -1,10 +1,16 @@
 """What this owner knows of the storage nodes: who is live and where, who is known and absent, who is gone for good."""
 
+import logging
+
+from oncelog.core.errors import StoreUnavailable
 from oncelog.core.ids import Incarnation
 from oncelog.core.ledger_chain import StorageNodesSeen
+from oncelog.ledgers.backoff import Backoff
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.stores.registry import LiveStorageNode, Registry
 from oncelog.topic_owner.topic_registry import TopicRegistry
+
+logger = logging.getLogger(__name__)
 
 
 class StorageView:
@@ -22,7 +28,18 @@ class StorageView:
     async def follow(self) -> None:
         """Take every newer one, until cancelled."""
         async for live in self._registry.storage_nodes.watch():
+            backoff = Backoff()
+            while not await self._taken(live):
+                await backoff.pause()
+
+    async def _taken(self, live: dict[str, LiveStorageNode]) -> bool:
+        """An outage that begins between two reads is no reason to end with all topics: the older view holds on."""
+        try:
             await self._take(live)
+        except StoreUnavailable as error:
+            logger.warning("the storage nodes cannot be seen yet: %s", error.message)
+            return False
+        return True
 
     async def _take(self, live: dict[str, LiveStorageNode]) -> None:
         cookies = await self._registry.cookies()

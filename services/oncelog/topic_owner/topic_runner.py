@@ -177,6 +177,8 @@ class TopicRunner:
                 self.parts.metrics.counts.event("ledger_failed")
                 logger.warning("topic %s: ledger %d has lost its ack quorum and is closed", name, effect.ledger_id)
             case TopicFailed():
+                # Nobody takes their answers any more, and each new attempt asks anew.
+                self._asks.step_over()
                 self.parts.metrics.counts.event("takeover_failed")
                 logger.error("topic %s cannot be taken over, trying again: %s", name, effect.reason)
             case TopicDeposed():

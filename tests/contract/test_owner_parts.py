@@ -1,0 +1,184 @@
+"""The parts of an owner between its streams and its cores: what they do when somebody is away, or asks what he may not."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, cast
+from uuid import uuid4
+
+import pytest
+from crc32c import crc32c
+
+from oncelog.core.errors import InvalidArgument, StoreUnavailable
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, SessionNumber, TopicId
+from oncelog.core.ledger_chain import StorageNodesSeen
+from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.core.ledger_recovery import MemberFenced, RecoveryReadAnswered
+from oncelog.core.serving import TopicSettings
+from oncelog.core.topic_record import LedgerLink, TopicRecord, encode_topic
+from oncelog.ledgers.storage_links import StorageLinks
+from oncelog.runtime.telemetry import Telemetry
+from oncelog.stores import paths
+from oncelog.stores.cluster_store import ClusterStore
+from oncelog.stores.cursor_store import CursorStore
+from oncelog.stores.ledger_store import LedgerStore
+from oncelog.stores.memory import MemorySession, MemoryTree
+from oncelog.stores.policy_store import PolicyStore
+from oncelog.stores.registry import LiveMetadata, LiveStorageNode, Registry, StorageCookie
+from oncelog.stores.topic_store import TopicStore
+from oncelog.topic_owner.admin_service import AdminService
+from oncelog.topic_owner.asks import OwnerParts
+from oncelog.topic_owner.id_source import IdSource
+from oncelog.topic_owner.ledger_routes import LedgerRoutes
+from oncelog.topic_owner.metadata_links import MetadataLinks
+from oncelog.topic_owner.owner_metrics import OwnerMetrics
+from oncelog.topic_owner.storage_view import StorageView
+from oncelog.topic_owner.topic_registry import TopicRegistry
+from oncelog.topic_owner.topic_runner import TopicRunner
+from oncelog.wire import owner_pb2 as pb
+from tests.cluster.until import until
+
+ME = Incarnation("e" * 32)
+TOPIC_ID = TopicId("0f" * 16)
+A, B, C = Incarnation("a" * 32), Incarnation("b" * 32), Incarnation("c" * 32)
+DEADLINE_S = 10
+
+
+class OneMemberHangs:
+    """Storage nodes of which C never answers, and the others lack an entry that was acknowledged."""
+
+    def __init__(self) -> None:
+        self.attempts = 0
+        #: asks of C that run
+        self.hanging = 0
+
+    async def fence(self, member: Incarnation, ledger_id: LedgerId) -> MemberFenced:
+        await self._of(member)
+        self.attempts += member == A
+        return MemberFenced(ledger_id, member, EntryId(5), EntryId(5))
+
+    async def recovery_read(
+        self, member: Incarnation, ledger_id: LedgerId, first: EntryId, count: int
+    ) -> RecoveryReadAnswered:
+        await self._of(member)
+        missing = frozenset(EntryId(entry_id) for entry_id in range(first, first + count))
+        return RecoveryReadAnswered(ledger_id, member, first, {}, missing)
+
+    async def _of(self, member: Incarnation) -> None:
+        if member == C:
+            self.hanging += 1
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.hanging -= 1
+
+
+async def session_with_a_cluster() -> MemorySession:
+    session = MemorySession(MemoryTree(), root="/oncelog")
+    await ClusterStore(session).establish()
+    return session
+
+
+def owner_parts(session: MemorySession, links: object) -> OwnerParts:
+    ids = cast("IdSource", None)  # a takeover that fails claims none
+    metrics = OwnerMetrics(Telemetry("topic_owner", "owner-1"))
+    return OwnerParts(
+        TopicStore(session), CursorStore(session), LedgerStore(session), cast("StorageLinks", links), LedgerRoutes(),
+        ids, ids, PolicyStore(session), metrics,
+    )  # fmt: skip
+
+
+@pytest.mark.asyncio
+async def test_a_takeover_that_fails_again_and_again_leaves_no_asks_behind() -> None:
+    """Each attempt left its questions to the member that is away, asking on each second, for ever."""
+    session = await session_with_a_cluster()
+    record = TopicRecord(TOPIC_ID, "public/default/t", ME, OwnerEpoch(1), (LedgerLink(LedgerId(1), 0),))
+    await session.create(paths.topic(TOPIC_ID), encode_topic(record))
+    await LedgerStore(session).create(LedgerMetadata(LedgerId(1), TOPIC_ID, (A, B, C), 2))
+    links = OneMemberHangs()
+    runner = TopicRunner(
+        TOPIC_ID, ME, TopicSettings(retry_ms=1), crc32c, owner_parts(session, links),
+        nodes=StorageNodesSeen((A, B, C)), first_session=SessionNumber(1), cache_bytes_max=1 << 20,
+        finished=lambda _: None,
+    )  # fmt: skip
+    runner.assigned()
+    await until(lambda: links.attempts > 10, DEADLINE_S, waiting_for="more attempts")
+    assert links.hanging <= 2, "the fence and the read of one attempt"
+    await session.delete(paths.topic(TOPIC_ID), version=0)
+    await until(lambda: runner.progress.ended, DEADLINE_S)
+
+
+class LateRegistry:
+    """Shows one storage node, and cannot read the cookies at first."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+        self.storage_nodes = self
+
+    async def watch(self) -> AsyncIterator[dict[str, LiveStorageNode]]:
+        yield {A: LiveStorageNode(A, "127.0.0.1", 1, 1)}
+        await asyncio.Event().wait()
+
+    async def cookies(self) -> dict[Incarnation, StorageCookie]:
+        self.failures -= 1
+        if self.failures >= 0:
+            raise StoreUnavailable("ZooKeeper did not answer")
+        return {A: StorageCookie(A, "127.0.0.1", 1)}
+
+
+@pytest.mark.asyncio
+async def test_an_outage_between_two_reads_does_not_end_the_owner() -> None:
+    """ZooKeeper went away after the live nodes were read and before their cookies were: every owner ended with all its
+    topics, although each of them could have gone on."""
+    registry = LateRegistry(failures=2)
+    topics = TopicRegistry(lambda *_: pytest.fail("no topic is assigned"))
+    links = StorageLinks(lambda *_: None, lambda *_: None)
+    following = asyncio.create_task(StorageView(cast("Registry", registry), links, topics).follow())
+    try:
+        await until(lambda: registry.failures < 0, DEADLINE_S)
+        assert not following.done()
+    finally:
+        following.cancel()
+        await asyncio.wait([following])
+        await links.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("topic_id", ["", "../ids/producer", "0F" * 16, "0" * 33])
+async def test_an_assignment_of_what_is_no_topic_id_is_refused(topic_id: str) -> None:
+    """It becomes a path in ZooKeeper: read as a topic, another record looks damaged, and is read for ever."""
+    topics = TopicRegistry(lambda *_: pytest.fail("no topic is assigned"))
+    with pytest.raises(InvalidArgument):
+        await AdminService(topics, ME).assign(pb.AssignRequest(target=ME, topic_id=topic_id))
+
+
+class OneReplica:
+    """A registry that shows one metadata service."""
+
+    def __init__(self) -> None:
+        self.metadata = self
+
+    async def watch(self) -> AsyncIterator[dict[str, LiveMetadata]]:
+        yield {"0": LiveMetadata("127.0.0.1", {"grpc": 1})}
+        await asyncio.Event().wait()
+
+
+@pytest.mark.asyncio
+async def test_a_link_to_metadata_that_fails_by_a_bug_is_told_to_the_loop() -> None:
+    """Its task died unheard, and the owner was never again told of a topic by that replica."""
+
+    def broken(_address: str) -> Any:
+        raise ValueError("a bug")
+
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
+    topics = TopicRegistry(lambda *_: pytest.fail("no topic is assigned"))
+    links = MetadataLinks(
+        cast("Registry", OneReplica()), topics, broken, cluster_id=uuid4().hex, incarnation=ME, address="127.0.0.1:2"
+    )
+    running = asyncio.create_task(links.run())
+    try:
+        await until(lambda: told, DEADLINE_S)
+        assert isinstance(told[0]["exception"], ValueError)
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
