@@ -1,4 +1,4 @@
-"""The parts of an owner between its streams and its cores: what they do when somebody is away, or asks what he may not."""
+"""The parts of an owner between its streams and its cores: when somebody is away, or asks for what he may not."""
 
 import asyncio
 from collections.abc import AsyncIterator
