@@ -10,6 +10,7 @@ from oncelog.client.network import Network
 from oncelog.client.results import BatchResult, SendResult
 from oncelog.client.send_buffer import Extras, Properties, pack_extras
 from oncelog.client.sender import ProducerOptions, Sender
+from oncelog.client.turn import Turn
 from oncelog.core import errors
 from oncelog.core.batch import Buffer
 from oncelog.core.columns import encode_event_times, encode_properties
@@ -36,8 +37,7 @@ class AsyncProducer:
         self.topic = str(topic)
         self._sender = Sender(topic, options, network)
         self._core = self._sender.driver.core
-        #: whoever waits for room goes first come, first served
-        self._turn = asyncio.Lock()
+        self._turn = Turn()
         #: bound once: it is called for every message
         self._new_future: Callable[[], asyncio.Future[SendResult]] = asyncio.get_running_loop().create_future
 
@@ -80,7 +80,7 @@ class AsyncProducer:
         """
         if type(value) is not bytes:
             value = _plain(value, field="value")
-        if self._turn.locked() or not self._sender.has_room(len(value)):
+        if self._turn.taken or not self._sender.has_room(len(value)):
             async with self._turn:
                 await self._sender.room(len(value))
                 future = self._begin(value, sequence_id, key, event_time_ms, properties)
@@ -103,7 +103,7 @@ class AsyncProducer:
         """
         if type(value) is not bytes:
             value = _plain(value, field="value")
-        if self._turn.locked() or not self._sender.has_room(len(value)):
+        if self._turn.taken or not self._sender.has_room(len(value)):
             limit = self._sender.options.pending_bytes_max
             raise errors.TooManyRequests(
                 "too much is pending: wait for results", field="pending_bytes_max", limit=limit
