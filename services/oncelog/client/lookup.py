@@ -37,7 +37,12 @@ class Lookup:
 
         Raises the services' fatal error, or the last retriable one once all were asked.
         """
-        request = LookupRequest(topic=str(topic), create_if_missing=create, owner_epoch_seen=owner_epoch)
+        request = LookupRequest(
+            topic=str(topic),
+            create_if_missing=create,
+            owner_epoch_seen=owner_epoch,
+            cluster_id=self._cluster_id or "",
+        )
         failure: OncelogError = ServiceUnavailable("no metadata service is known")
         for address in list(self._addresses):
             try:

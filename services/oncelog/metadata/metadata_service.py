@@ -41,6 +41,8 @@ class LookupService:
         self._registry = registry
 
     async def look_up(self, request: pb.LookupRequest) -> pb.LookupAnswer:
+        if request.cluster_id not in ("", self._cluster_id):
+            raise WrongCluster(f"this is cluster {self._cluster_id}, not {request.cluster_id}")
         located = await self._lookup.locate(
             parse_topic(request.topic),
             create=request.create_if_missing,

@@ -45,22 +45,26 @@ class LookupRequest(_message.Message):
     TOPIC_FIELD_NUMBER: _builtins.int
     CREATE_IF_MISSING_FIELD_NUMBER: _builtins.int
     OWNER_EPOCH_SEEN_FIELD_NUMBER: _builtins.int
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """tenant/namespace/name, with -partition-N for a part."""
     create_if_missing: _builtins.bool
     """Creates the topic unless its namespace forbids that."""
     owner_epoch_seen: _builtins.int
     """Highest owner epoch that the client has seen; the answer is never older."""
+    cluster_id: _builtins.str
+    """The cluster that the client knows from earlier answers, empty before the first: another one creates nothing."""
     def __init__(
         self,
         *,
         topic: _builtins.str = ...,
         create_if_missing: _builtins.bool = ...,
         owner_epoch_seen: _builtins.int = ...,
+        cluster_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_if_missing", b"create_if_missing", "owner_epoch_seen", b"owner_epoch_seen", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "create_if_missing", b"create_if_missing", "owner_epoch_seen", b"owner_epoch_seen", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
