@@ -1,0 +1,241 @@
+"""Storage nodes that die, fall silent, lose their disk or bring a wrong one: acks go on while two of three are there.
+
+And while they are not, nothing is acknowledged; afterwards everything that was is read back.
+"""
+
+import json
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+import oncelog
+from oncelog.core.errors import OncelogError
+from oncelog.core.outcome import PartKind
+from oncelog.log_storage.directory import StorageDirectory
+from tests.cluster.cluster_fixture import DEADLINE_S, START_S, Cluster
+from tests.cluster.loads import Load, Loads, by_future, by_list, read_all
+from tests.cluster.until import until
+from tests.cluster.wire_client import PublishWire, batch_of, instance_of
+
+pytestmark = pytest.mark.asyncio
+
+NODES = ("storage-1", "storage-2", "storage-3")
+SEGMENT_BYTES = 8 << 20
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Ledgers roll often, so that every fault meets some at each step of their life."""
+    settings = {"session_timeout_ms": 2_000, "add_timeout_ms": 1_500, "ledger_entries_max": 200}
+    with Cluster.running(tmp_path_factory.mktemp("storage"), **settings) as own:
+        yield own
+
+
+@pytest_asyncio.fixture
+async def client(cluster: Cluster) -> AsyncIterator[oncelog.AsyncClient]:
+    async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as own:
+        yield own
+
+
+@asynccontextmanager
+async def loaded(client: oncelog.AsyncClient, topic: str) -> AsyncIterator[Loads]:
+    loads = Loads(
+        Load("futures", by_future(await client.create_producer(topic, producer_name="futures"))),
+        Load("lists", by_list(await client.create_producer(topic, producer_name="lists"))),
+    )
+    async with loads.running():
+        yield loads
+
+
+def last_words(cluster: Cluster, name: str) -> dict[str, str]:
+    """The last line of its log."""
+    words: dict[str, str] = json.loads((cluster.data / "logs" / f"{name}.log").read_text().splitlines()[-1])
+    return words
+
+
+async def refused(cluster: Cluster, name: str, error: str) -> dict[str, str]:
+    """Its last words, once it has tried to start and refused with this error."""
+
+    def words() -> dict[str, str]:
+        said = last_words(cluster, name)
+        return said if said.get("error") == error else {}
+
+    return await until(words, START_S, waiting_for=f"{name} to refuse with {error}")
+
+
+async def test_killed_node_costs_nothing(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """Each of the three, one after the other, under load; then read back with each of them away."""
+    topic = "killed-node"
+    async with loaded(client, topic) as loads:
+        for name in NODES:
+            with cluster.held():
+                await cluster.kill(name)
+                await loads.answered_more(300)
+            await cluster.healed()
+    for name in NODES:
+        with cluster.stopped(name):
+            loads.check(await read_all(client, topic))
+
+
+async def test_silent_node_costs_nothing(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """SIGSTOP keeps its connections and, for a while, its session; when it wakes, it takes part again."""
+    topic = "silent-node"
+    async with loaded(client, topic) as loads:
+        with cluster.stopped("storage-2"):
+            await loads.answered_more(1_000)
+        await loads.answered_more(300)
+    await cluster.healed()
+    loads.check(await read_all(client, topic))
+
+
+async def test_wiped_node_is_a_new_one(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """It has forgotten what it acknowledged and fenced, so nothing asks it for that (hazards 2, 8)."""
+    topic = "wiped-node"
+    before = cluster.serving("storage-1", "incarnation")
+    async with loaded(client, topic) as loads:
+        with cluster.held():
+            await cluster.kill("storage-1")
+            shutil.rmtree(cluster.data / "storage-1")
+            await loads.answered_more()
+        await cluster.healed()
+        await loads.answered_more(500)
+    assert cluster.serving("storage-1", "incarnation") != before
+    loads.check(await read_all(client, topic))
+    with cluster.stopped("storage-3"):
+        loads.check(await read_all(client, topic))
+
+
+async def test_two_dead_nodes_stop_acks_and_lose_nothing(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """One copy is no ack; when one of the two is back, everything pending is stored once, in order."""
+    topic = "two-dead"
+    async with loaded(client, topic) as loads:
+        with cluster.held():
+            await cluster.kill("storage-1")
+            await loads.answered_more()
+            await cluster.kill("storage-2")
+            await until(lambda: open_ledger_state(cluster, topic, "open", negate=True), DEADLINE_S)
+            answered = [len(load.message_ids) for load in loads.loads]
+            await until(lambda: open_ledger_state(cluster, topic, "waiting for storage nodes"), DEADLINE_S)
+            assert [len(load.message_ids) for load in loads.loads] == answered
+            shutil.move(cluster.data / "storage-1", cluster.data / "away")
+            (cluster.data / "storage-1").write_text("no directory, so this node stays away")
+        await loads.answered_more()
+        assert cluster.processes["storage-1"]["state"] != "serving"
+        (cluster.data / "storage-1").unlink()
+        shutil.move(cluster.data / "away", cluster.data / "storage-1")
+    await cluster.healed()
+    loads.check(await read_all(client, topic))
+
+
+async def open_ledger_state(cluster: Cluster, topic: str, state: str, *, negate: bool = False) -> bool:
+    """Whether the topic's chain of ledgers is, or with `negate` is not, in this state."""
+    internal = await cluster.stats(topic, "internalStats")
+    return bool(internal.get("open_ledger")) and (internal["open_ledger"]["state"] == state) is not negate
+
+
+async def test_failed_write_rolls_every_session_back(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """Id 6 is in flight on one session, joined on the next, 7 behind it: all three fail alike, and both are stored
+    once when they are sent again; a duplicate is told only then (hazard 10)."""
+    topic = "failed-write"
+    producer = await client.create_producer(topic, producer_name="importer")
+    await producer.send(b"5", sequence_id=5)
+    stats = await cluster.stats(topic)
+    full = "public/default/failed-write"
+    async with PublishWire.to(stats["owner_address"]) as one, PublishWire.to(stats["owner_address"]) as two:
+        first = await one.granted(full, stats["topic_id"], "importer")
+        instance = instance_of(first)
+        with cluster.stopped("storage-1"), cluster.stopped("storage-2"):
+            await one.send(first.session, 1, batch_of(instance, 6, [b"6"]))
+            second = await two.granted(full, stats["topic_id"], "importer", resume=instance)
+            await two.send(second.session, 1, batch_of(instance, 6, [b"6"]))
+            await two.send(second.session, 2, batch_of(instance, 7, [b"7"]))
+            for wire, session, request in ((one, first.session, 1), (two, second.session, 1), (two, second.session, 2)):
+                fate = await wire.fate(session, request)
+                assert isinstance(fate, OncelogError)
+                assert fate.retriable
+        await cluster.healed()
+        third = await two.granted(full, stats["topic_id"], "importer", resume=instance)
+        kinds = []
+        for request, number in enumerate((6, 7, 6, 7)):
+            await two.send(third.session, request, batch_of(instance, number, [b"%d" % number]))
+            kinds += [part.kind for part in await two.stored(third.session, request)]
+    assert kinds[2:] == [PartKind.DUPLICATE, PartKind.DUPLICATE]
+    assert [message.value for message in await read_all(client, topic)] == [b"5", b"6", b"7"]
+
+
+async def test_directory_of_another_cluster_is_refused(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """The node says whose it is and does not start; the cluster goes on with two, and with three when it is back."""
+    topic = "foreign-directory"
+    own, away = cluster.data / "storage-3", cluster.data / "away"
+    async with loaded(client, topic) as loads:
+        with cluster.held():
+            await cluster.kill("storage-3")
+            shutil.move(own, away)
+            StorageDirectory.open(own, uuid4().hex, segment_bytes=SEGMENT_BYTES).close()
+        words = await refused(cluster, "storage-3", "storage_directory_refused")
+        assert str(own) in words["msg"]
+        assert "cluster" in words["msg"]
+        await loads.answered_more()
+        shutil.rmtree(own)
+        shutil.move(away, own)
+        await cluster.healed()
+    loads.check(await read_all(client, topic))
+
+
+async def test_damaged_segment_is_refused(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """Bytes that were acknowledged are flipped: the node names the place and does not start; wiped, it is a new one."""
+    topic = "damaged-segment"
+    own = cluster.data / "storage-2"
+    async with loaded(client, topic) as loads:
+        await loads.answered_more(300)
+        with cluster.held():
+            await cluster.kill("storage-2")
+            damaged = flip_in(own / "segments", b"futures 100")
+        words = await refused(cluster, "storage-2", "damaged_segment")
+        assert str(damaged) in words["msg"]
+        await loads.answered_more()
+        shutil.rmtree(own)
+        await cluster.healed()
+        await loads.answered_more()
+    loads.check(await read_all(client, topic))
+
+
+def flip_in(segments: Path, content: bytes) -> Path:
+    """Flip one bit of the last segment that holds `content`; returns the segment."""
+    for segment in sorted(segments.glob("*.seg"), reverse=True):
+        data = bytearray(segment.read_bytes())
+        at = data.rfind(content)
+        if at >= 0:
+            data[at] ^= 1
+            segment.write_bytes(data)
+            return segment
+    raise AssertionError(f"no segment holds {content!r}")
+
+
+async def test_everything_killed_at_once_comes_back(cluster: Cluster) -> None:
+    """A power failure under load: what was acknowledged is there, and every producer goes on where it was."""
+    topic = "power-failure"
+    async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:
+        producer = await client.create_producer(topic, producer_name="importer")
+        acked = [await producer.send(b"%d" % number, sequence_id=number) for number in range(100)]
+        unanswered = [producer.send_nowait(b"%d" % number, sequence_id=number) for number in range(100, 200)]
+        cluster.kill_all()
+    for future in unanswered:
+        future.cancel()
+    cluster.start()
+    async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:
+        again = await client.create_producer(topic, producer_name="importer")
+        last = again.last_sequence_id
+        assert 99 <= last < 200
+        stored = await read_all(client, topic)
+        assert [message.value for message in stored] == [b"%d" % number for number in range(last + 1)]
+        assert [message.message_id for message in stored[:100]] == [result.message_id for result in acked]
+        results = [await again.send(b"%d" % number, sequence_id=number) for number in (98, 99, last, last + 1)]
+        assert [result.duplicate for result in results] == [True, True, True, False]
+        assert [result.message_id for result in results[:2]] == [result.message_id for result in acked[98:]]
+        assert (await cluster.stats(topic))["deduplication_enabled"]
