@@ -63,3 +63,28 @@ async def test_whoever_is_cancelled_in_line_gives_its_place_up() -> None:
         waiting.cancel()
         await asyncio.wait([waiting])
     assert not turn.taken
+
+
+async def test_leaving_a_producer_waits_for_those_in_line(cluster: FakeCluster) -> None:
+    """What was given without waiting and had no room yet was given too: all but the few messages on their way failed
+    with ProducerClosed where the application thought them flushed."""
+
+    def publish() -> list[int]:
+        with oncelog.Client(cluster.url, operation_timeout=20) as client:
+            with client.create_producer("flights", pending_bytes_max=2_000) as producer:
+                given = [producer.send_nowait(b"%03d" % i + bytes(300)) for i in range(100)]
+            return [result.result(0).sequence_id for result in given]
+
+    assert await asyncio.to_thread(publish) == list(range(100))
+    assert [int(value[:3]) for value in cluster.topic("flights").values()] == list(range(100))
+
+
+async def test_a_flush_waits_for_those_in_line(client: oncelog.AsyncClient) -> None:
+    """The same for a flush: everything given before is answered when it returns."""
+    producer = await client.create_producer("flights", pending_bytes_max=2_000)
+    given = [asyncio.create_task(producer.send(bytes(300))) for _ in range(100)]
+    await until(lambda: producer.pending_bytes, 20)
+    await producer.flush()
+    assert producer.pending_bytes == 0
+    assert producer.last_sequence_id == 99
+    await asyncio.gather(*given)

@@ -181,10 +181,17 @@ class AsyncProducer:
 
         What became of single messages is told by their own futures.
         """
-        self._sender.pack_gathered()
-        await self._sender.flights.all_landed()
+        await self._all_answered()
         if self.failure is not None and not isinstance(self.failure, errors.ProducerClosed):
             raise self.failure
+
+    async def _all_answered(self) -> None:
+        """Of what was given before; also of what still waits for room."""
+        if self._turn.taken:
+            async with self._turn:
+                pass
+        self._sender.pack_gathered()
+        await self._sender.flights.all_landed()
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -208,8 +215,7 @@ class AsyncProducer:
     async def close(self, *, flush: bool = True) -> None:
         """End the producer. What was given before is waited for, unless `flush` is False. Raises no send's error."""
         if self.failure is None and flush:
-            self._sender.pack_gathered()
-            await self._sender.flights.all_landed()
+            await self._all_answered()
         self._sender.close(errors.ProducerClosed("the producer was closed"))
 
     async def __aenter__(self) -> Self:
