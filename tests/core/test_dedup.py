@@ -367,6 +367,22 @@ def test_switched_on_with_writes_in_flight() -> None:
     assert known(judged.judge([5])) == [Part(DUPLICATE, 1, at(1), 0)]
 
 
+def test_id_stored_unjudged_below_the_mark_is_never_called_unstored() -> None:
+    """Found by the simulation: 4 was stored while dedup was off, and its resend was refused as never stored."""
+    judged = Judged()
+    judged.write([2, 3, 5])
+    judged.write([8])
+    judged.persist()
+    judged.table.judging = False
+    judged.write([4])
+    judged.table.judging = True
+    for _ in ("in flight", "durable"):
+        assert known(judged.judge([4])) == [Part(BELOW_MARK, 1, None, 0)]
+        assert known(judged.judge([8])) == [Part(DUPLICATE, 1, at(2), 0)]
+        refused(judged.judge([7]), StaleSequence)
+        judged.persist()
+
+
 def test_zero_is_a_legal_id() -> None:
     """A mark of -1 is none, 0 is one."""
     judged = Judged(CONTIGUOUS)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from oncelog.core.batch import BatchHeader, Buffer, decode_ids
-from oncelog.core.dedup_state import DedupState, ProducerState, Run, run_of
+from oncelog.core.dedup_state import DedupState, ProducerState, Run, highest_unnamed, ids_of_run, run_of
 from oncelog.core.entry import EntryHeader, ProducerOpened, SequenceMode
 from oncelog.core.errors import (
     InvalidBatch,
@@ -29,7 +29,7 @@ from oncelog.core.errors import (
     StaleSequence,
     UnknownProducer,
 )
-from oncelog.core.ids import BEFORE_ALL, NOT_DEDUPLICATED, Generation, Position, ProducerId, SequenceId
+from oncelog.core.ids import BEFORE_ALL, NO_SEQUENCE, NOT_DEDUPLICATED, Generation, Position, ProducerId, SequenceId
 from oncelog.core.outcome import Part, PartKind
 
 
@@ -84,6 +84,8 @@ class PendingProducer:
     #: the newest grant in flight, and where it stands
     grant: ProducerOpened | None = None
     position: Position = BEFORE_ALL
+    #: ids at or below it may stand in an unjudged entry in flight, and in no run
+    floor: SequenceId = NO_SEQUENCE
 
 
 class DedupTable:
@@ -173,7 +175,10 @@ class DedupTable:
         split = batch.count if batch.last <= accepted else bisect_right(ids, accepted)
         pending = self._pending.get(producer.producer_id)
         runs = producer.runs + pending.runs if pending is not None and pending.runs else producer.runs
-        located = locate(ids[:split], runs, floor=producer.runs_floor, mode=producer.mode)
+        floor, settles_at = producer.runs_floor, self.state.position
+        if pending is not None and pending.floor > floor:
+            floor, settles_at = pending.floor, pending.position
+        located = locate(ids[:split], runs, floor=floor, mode=producer.mode)
         if isinstance(located, NeedIds):
             return located
         if located is None:
@@ -184,7 +189,7 @@ class DedupTable:
                 )
             )
         if split == batch.count:
-            return Known(located, max((p.position for p in located if p.position), default=self.state.position))
+            return Known(located, max((p.position for p in located if p.position), default=settles_at))
         return Accept(split, located)
 
     # --- what happened ------------------------------------------------------------------------------------------------
@@ -195,6 +200,10 @@ class DedupTable:
         if pid == NOT_DEDUPLICATED:
             return
         pending = self._pending_of(pid)
+        if not self.judging:
+            runs = self.state.producers[pid].runs + pending.runs
+            unnamed = highest_unnamed(batch, deltas, runs, above=pending.accepted, skip=skip_first)
+            pending.floor = max(pending.floor, unnamed)
         run = run_of(batch, deltas, position=position, above=pending.accepted, skip=skip_first)
         if run is not None:
             pending.runs.append(run)
@@ -316,11 +325,3 @@ def _indexes(ids: Sequence[int], run: Run) -> Sequence[int] | NeedIds | None:
     if any(at == len(stored) or stored[at] != i for at, i in zip(indexes, ids, strict=True)):
         return None
     return indexes
-
-
-def ids_of_run(run: Run) -> Sequence[int]:
-    """The ids of a run whose deltas are remembered."""
-    if run.deltas is None:
-        raise InvariantViolated(f"the ids of the run at {run.position} are not remembered")
-    shape = BatchHeader(NOT_DEDUPLICATED, Generation(0), run.first, run.last, run.count, 0, 0, 1, len(run.deltas), 0, 0)
-    return decode_ids(shape, run.deltas)

@@ -8,8 +8,8 @@ Rules
 - Law: snapshot(P) + replay(P..end) == fold(whole log), runs older than the kept ones aside.
 """
 
-from bisect import bisect_right
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -60,6 +60,35 @@ def run_of(batch: BatchHeader, deltas: Buffer, *, position: Position, above: Seq
     return Run(SequenceId(rest[0]), SequenceId(rest[-1]), len(rest), position, start, encode_deltas(rest))
 
 
+def ids_of_run(run: Run) -> Sequence[int]:
+    """The ids of a run whose deltas are remembered."""
+    if run.deltas is None:
+        raise InvariantViolated(f"the ids of the run at {run.position} are not remembered")
+    shape = BatchHeader(NOT_DEDUPLICATED, Generation(0), run.first, run.last, run.count, 0, 0, 1, len(run.deltas), 0, 0)
+    return decode_ids(shape, run.deltas)
+
+
+def highest_unnamed(
+    batch: BatchHeader, deltas: Buffer, runs: Sequence[Run], *, above: SequenceId, skip: int
+) -> SequenceId:
+    """The highest new id of a stored batch at or below the mark `above` that no run names; NO_SEQUENCE: there is none.
+
+    Such an id is stored only while nothing is judged. Nobody may say of it later that it never was: so the runs up to
+    it are forgotten, and it is one of those that are older than the runs.
+    """
+    if batch.first > above or skip >= batch.count:
+        return NO_SEQUENCE
+    ids = decode_ids(batch, deltas)
+    for i in range(bisect_right(ids, above) - 1, skip - 1, -1):
+        at = bisect_left(runs, ids[i], key=lambda run: run.last)
+        if at == len(runs) or ids[i] < runs[at].first:
+            return SequenceId(ids[i])
+        run = runs[at]
+        if not run.dense and (run.deltas is None or ids[i] not in ids_of_run(run)):
+            return run.last
+    return NO_SEQUENCE
+
+
 @dataclass(slots=True)
 class ProducerState:
     """runs: ascending, at most RUNS_MAX. runs_floor: ids at or below it are older than the remembered runs."""
@@ -86,6 +115,13 @@ class ProducerState:
         if dropped:
             self.runs_floor = dropped[-1].last
             del self.runs[: len(dropped)]
+
+    def forget_below(self, floor: SequenceId) -> None:
+        """Forget the runs that begin at or below `floor`, and call it older than what is remembered."""
+        if floor > self.runs_floor:
+            dropped = sum(run.first <= floor for run in self.runs)
+            self.runs_floor = max(floor, self.runs[dropped - 1].last) if dropped else floor
+            del self.runs[:dropped]
 
     def forget_until(self, position: Position) -> None:
         """Forget every run up to the one at `position`: its ids cannot be looked up any more."""
@@ -131,6 +167,10 @@ class DedupState:
         producer = self.producers.get(batch.producer_id)
         if producer is None or batch.generation > producer.generation:
             raise CorruptEntry(f"entry {header.position} is of producer {batch.producer_id}, which was never granted")
+        if batch.first <= producer.persisted:
+            producer.forget_below(
+                highest_unnamed(batch, deltas, producer.runs, above=producer.persisted, skip=header.skip_first)
+            )
         run = run_of(batch, deltas, position=header.position, above=producer.persisted, skip=header.skip_first)
         if run is not None:
             producer.remember(run.without_long_deltas())

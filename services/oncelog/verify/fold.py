@@ -8,8 +8,7 @@ grant on · a grant states the persisted mark · a batch is of the generation th
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from oncelog.core.dedup import ids_of_run
-from oncelog.core.dedup_state import DedupState, ProducerState, Run
+from oncelog.core.dedup_state import DedupState, ProducerState, Run, ids_of_run
 from oncelog.core.entry import ProducerOpened, SequenceMode
 from oncelog.core.ids import BEFORE_ALL, Generation, LedgerId, OwnerEpoch, Position, ProducerId
 from oncelog.verify.stored_log import LoggedEntry
