@@ -6,6 +6,8 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from oncelog.core.errors import ClientClosed
+
 ResultT = TypeVar("ResultT")
 
 
@@ -25,7 +27,10 @@ class Portal:
             self._loop.close()
 
     def submit(self, work: Coroutine[Any, Any, ResultT]) -> "concurrent.futures.Future[ResultT]":
-        """Begin it there; submissions of one thread begin in their order."""
+        """Begin it there; submissions of one thread begin in their order. Raises ClientClosed, also after a fork."""
+        if not self.alive:
+            work.close()
+            raise ClientClosed("the client was closed, or made before this process was forked: make another one here")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
@@ -39,6 +44,7 @@ class Portal:
 
     @property
     def alive(self) -> bool:
+        """False in a forked child: threads are not copied, and work for one that is not there would wait for ever."""
         return self._thread.is_alive()
 
     def stop(self) -> None:
