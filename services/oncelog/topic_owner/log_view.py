@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from oncelog.core.batch import Buffer
 from oncelog.core.entry import EntryHeader, peek_header
+from oncelog.core.errors import LogHole
 from oncelog.core.ids import EntryId, LedgerId, Position
 from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
 from oncelog.ledgers.reader import read_entry
@@ -35,6 +36,11 @@ class LogView:
         return [link.ledger_id for link in self._runner.core.ownership.record.ledgers]
 
     async def _metadata(self, ledger_id: LedgerId) -> LedgerMetadata:
+        serving = self._runner.core.serving
+        writer = serving.log.chain.writer if serving is not None else None
+        if writer is not None and writer.ledger_id == ledger_id:
+            # At the tail each reader would ask ZooKeeper for every entry, and stand still while that is away.
+            return writer.metadata
         known = self._closed.get(ledger_id)
         if known is None:
             known = await self._runner.ledger(ledger_id)
@@ -58,7 +64,12 @@ class LogView:
             first = at.entry_id if ledger_id == at.ledger_id else EntryId(0)
             if ledger_id > self._runner.progress.confirmed.ledger_id:
                 return Position(ledger_id, first), None
-            metadata, last = await self._last(ledger_id)
+            try:
+                metadata, last = await self._last(ledger_id)
+            except LogHole:
+                if ledger_id in self._ids():
+                    raise
+                continue  # trimmed meanwhile: it left the list before its record was removed
             if first <= last:
                 return Position(ledger_id, first), Stretch(metadata, first, last)
             at = Position(ledger_id, first)

@@ -1,0 +1,183 @@
+"""A topic's log that a test writes entry by entry, for its readers: which ledgers, which kinds, appended when."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import cast
+
+from crc32c import crc32c
+
+from oncelog.core.batch import encode_batch
+from oncelog.core.entry import EntryHeader, EntryKind, encode_header
+from oncelog.core.errors import LogHole
+from oncelog.core.ids import (
+    NOT_DEDUPLICATED,
+    EntryId,
+    Generation,
+    Incarnation,
+    LedgerId,
+    OwnerEpoch,
+    Position,
+    SessionNumber,
+    TopicId,
+)
+from oncelog.core.ledger_chain import StorageNodesSeen
+from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.core.serving import TopicSettings
+from oncelog.core.storage_answers import ReadStatus
+from oncelog.core.topic import Phase, Topic
+from oncelog.core.topic_record import LedgerLink, TopicRecord
+from oncelog.rpc.channel import Channel, Stream
+from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, ReceivedEntries, StartAt
+from oncelog.rpc.server import Server
+from oncelog.rpc.storage_codec import ReadRequest, ReceivedRead
+from oncelog.topic_owner.entry_cache import EntryCache
+from oncelog.topic_owner.log_view import LogView
+from oncelog.topic_owner.progress import TopicProgress
+from oncelog.topic_owner.read_service import ReadService
+from oncelog.topic_owner.topic_registry import TopicRegistry
+from oncelog.topic_owner.topic_runner import TopicRunner
+
+TOPIC = "public/default/flights"
+TOPIC_ID = TopicId("0123456789abcdef0123456789abcdef")
+NODE = Incarnation("a" * 32)
+ReadingStream = Stream[ReadControl, ReceivedEntries]
+
+
+def at(ledger_id: int, entry_id: int) -> Position:
+    return Position(LedgerId(ledger_id), EntryId(entry_id))
+
+
+class ShownLog:
+    """Stands for the TopicRunner of a served topic, for its links, and for the registry that holds it alone.
+
+    The last ledger that was written to is open; what is added is confirmed by `confirm`.
+    """
+
+    def __init__(self) -> None:
+        self.owner_epoch = OwnerEpoch(3)
+        self.core = Topic(
+            TOPIC_ID, Incarnation("f" * 32), TopicSettings(), crc32c, first_session=SessionNumber(1),
+            nodes=StorageNodesSeen(()),
+        )  # fmt: skip
+        self.core.phase = Phase.SERVING
+        self.core.ownership.record = TopicRecord(TOPIC_ID, TOPIC)
+        self.progress = TopicProgress(self.core)
+        self.cache = EntryCache(1 << 20)
+        self.records: dict[LedgerId, LedgerMetadata] = {}
+        self.entries: dict[Position, bytes] = {}
+        self.posted: list[object] = []
+        #: what storage nodes were asked for
+        self.reads: list[ReadRequest] = []
+        #: trimmed away when somebody reads its record
+        self.trimmed_on_read: int | None = None
+
+    @property
+    def parts(self) -> "ShownLog":
+        return self
+
+    @property
+    def links(self) -> "ShownLog":
+        return self
+
+    @property
+    def view(self) -> LogView:
+        return LogView(cast("TopicRunner", self))
+
+    def runner(self, _topic_id: TopicId, _topic: str) -> "ShownLog":
+        return self
+
+    def post(self, event: object) -> None:
+        self.posted.append(event)
+
+    # --- writing
+
+    def open_ledger(self, number: int) -> None:
+        """The ledger before it, if any, is closed at its last entry."""
+        for known, metadata in self.records.items():
+            last = self._next(known) - 1
+            if metadata.end == -1 and last >= 0:
+                self.records[known] = metadata.closed(end=EntryId(last), length=1)
+        ledger_id = LedgerId(number)
+        self.records[ledger_id] = LedgerMetadata(ledger_id, TOPIC_ID, (NODE,), 1)
+        self.core.ownership.record = self.core.ownership.record.with_ledger(LedgerLink(ledger_id, 0))
+
+    def add(self, *counts: int, time_ms: int = 0, size: int = 100, cached: bool = False) -> Position:
+        """Add entries of so many messages to the open ledger, 0: a control entry, and confirm them."""
+        ledger_id = self.core.ownership.record.ledgers[-1].ledger_id
+        position = Position(ledger_id, EntryId(-1))
+        for count in counts:
+            position = Position(ledger_id, self._next(ledger_id))
+            body = _body(count, size)
+            header = EntryHeader(
+                EntryKind.MESSAGES if count else EntryKind.PRODUCER_OPENED, ledger_id, position.entry_id, EntryId(-1),
+                0, OwnerEpoch(3), time_ms, 0, 0, count, len(body), TOPIC_ID,
+            )  # fmt: skip
+            head = encode_header(header, body, crc32c)
+            self.entries[position] = head + body
+            if cached:
+                self.cache.put(*position, (head, body))
+        self.progress.moved(position)
+        return position
+
+    def trim(self, number: int) -> None:
+        """Forget a ledger, as a trim does: first in the topic record, then its own."""
+        record = self.core.ownership.record
+        assert record.ledgers[0].ledger_id == number
+        self.core.ownership.record = record.without_first(1)
+        del self.records[LedgerId(number)]
+
+    def end(self, phase: Phase) -> None:
+        """The topic is lost or closed."""
+        self.core.phase = phase
+        self.progress.changed()
+
+    def _next(self, ledger_id: LedgerId) -> EntryId:
+        return EntryId(sum(known.ledger_id == ledger_id for known in self.entries))
+
+    # --- what readers ask
+
+    async def ledger(self, ledger_id: LedgerId) -> LedgerMetadata:
+        if ledger_id == self.trimmed_on_read:
+            self.trim(ledger_id)
+        if ledger_id not in self.records:
+            raise LogHole(f"ledger {ledger_id} has no record", ledger_id=ledger_id)
+        return self.records[ledger_id]
+
+    async def read(
+        self, _member: Incarnation, request: ReadRequest, *, timeout_ms: int
+    ) -> AsyncGenerator[ReceivedRead, None]:
+        assert timeout_ms > 0
+        self.reads.append(request)
+        ids = [EntryId(request.first_entry + offset) for offset in range(request.entries_max)]
+        found = [memoryview(self.entries[Position(request.ledger_id, entry_id)]) for entry_id in ids]
+        yield ReceivedRead(ReadStatus.OK, ids, [], [], ids[-1], ids[-1], found)
+
+
+def _body(count: int, size: int) -> bytes:
+    if not count:
+        return b"a grant"
+    return encode_batch(
+        bytes(size), producer_id=NOT_DEDUPLICATED, generation=Generation(0), first=0, last=count - 1, count=count,
+        publish_time_ms=0, checksum=crc32c,
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def read_serving(log: ShownLog) -> AsyncIterator[Channel]:
+    server = Server()
+    server.stream(READ, ReadService(cast("TopicRegistry", log)).read)
+    port = await server.start()
+    async with asyncio.timeout(30), Channel(f"127.0.0.1:{port}") as channel:
+        try:
+            yield channel
+        finally:
+            await server.stop(grace_ms=0)
+
+
+async def reading(
+    channel: Channel, start: StartAt, *, permit_bytes: int = 1 << 20, epoch_seen: int = 0
+) -> ReadingStream:
+    stream = channel.stream(READ)
+    await stream.write(ReadControl(ReaderStart(TOPIC, TOPIC_ID, start, OwnerEpoch(epoch_seen)), permit_bytes))
+    return stream

@@ -1,0 +1,178 @@
+"""Where a reader of a topic begins and how far it may go, over logs of several ledgers."""
+
+import pytest
+
+from oncelog.core.errors import LogHole
+from oncelog.core.ids import BEFORE_ALL, Position
+from oncelog.core.topic import Phase
+from oncelog.rpc.reader_codec import StartAt, StartEdge, StartMessage, StartTime
+from tests.contract.shown_log import NODE, ShownLog, at
+
+
+def log_of_two() -> ShownLog:
+    """1:0 1:1 1:2 closed, 4:0 4:1 open; a grant at 1:0; two messages an entry; a second between two entries."""
+    log = ShownLog()
+    log.open_ledger(1)
+    for number, count in enumerate((0, 2, 2)):
+        log.add(count, time_ms=1000 * number)
+    log.open_ledger(4)
+    for number in (3, 4):
+        log.add(2, time_ms=1000 * number)
+    return log
+
+
+async def walk(log: ShownLog, start: StartAt) -> list[tuple[int, int, int]]:
+    """(ledger, first, last) of each stretch that a reader would be given."""
+    view = log.view
+    following, _ = await view.start_of(start)
+    stretches: list[tuple[int, int, int]] = []
+    while True:
+        following, stretch = await view.next_stretch(following)
+        if stretch is None:
+            return stretches
+        stretches.append((stretch.metadata.ledger_id, stretch.first, stretch.last))
+        following = at(stretch.metadata.ledger_id, stretch.last + 1)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("start", "stretches"),
+    [
+        (StartEdge.EARLIEST, [(1, 0, 2), (4, 0, 1)]),
+        (StartEdge.LATEST, []),
+        (StartMessage(at(1, 2), 0, inclusive=True), [(1, 2, 2), (4, 0, 1)]),
+        (StartMessage(at(1, 3), 0, inclusive=True), [(4, 0, 1)]),
+        (StartMessage(at(2, 7), 0, inclusive=True), [(4, 0, 1)]),
+        (StartTime(0), [(1, 0, 2), (4, 0, 1)]),
+        (StartTime(1000), [(1, 1, 2), (4, 0, 1)]),
+        (StartTime(1001), [(1, 2, 2), (4, 0, 1)]),
+        (StartTime(2001), [(4, 0, 1)]),
+        (StartTime(4000), [(4, 1, 1)]),
+        (StartTime(4001), []),
+    ],
+)
+async def test_a_reader_begins_where_it_says_and_walks_on(
+    start: StartAt, stretches: list[tuple[int, int, int]]
+) -> None:
+    """Through the ends of ledgers, up to what is confirmed."""
+    assert await walk(log_of_two(), start) == stretches
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("inclusive", "first"), [(True, 1), (False, 2)])
+async def test_a_message_id_begins_inside_its_entry(inclusive: bool, first: int) -> None:
+    """Both messages of an entry have one position; the index tells them apart."""
+    assert await log_of_two().view.start_of(StartMessage(at(1, 1), 1, inclusive)) == (at(1, 1), first)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("start", [StartEdge.LATEST, StartTime(9_000)])
+async def test_what_comes_after_a_start_at_the_end_is_read(start: StartAt) -> None:
+    """Also when the next message is the first of another ledger."""
+    log = log_of_two()
+    following, _ = await log.view.start_of(start)
+    log.open_ledger(5)
+    log.add(1, time_ms=10_000)
+    _, stretch = await log.view.next_stretch(following)
+    assert stretch is not None
+    assert (stretch.metadata.ledger_id, stretch.first) == (5, 0)
+
+
+@pytest.mark.asyncio
+async def test_entries_that_are_not_confirmed_are_not_there_yet() -> None:
+    """The open ledger ends at last_add_confirmed, whatever storage nodes hold."""
+    log = log_of_two()
+    log.progress.moved(at(4, 0))
+    assert await walk(log, StartEdge.EARLIEST) == [(1, 0, 2), (4, 0, 0)]
+    log.progress.moved(at(1, 2))
+    assert await walk(log, StartEdge.EARLIEST) == [(1, 0, 2)]
+
+
+@pytest.mark.asyncio
+async def test_a_time_is_found_in_few_reads() -> None:
+    """A search, not a walk: a ledger has tens of thousands of entries."""
+    log = ShownLog()
+    log.open_ledger(1)
+    for number in range(1000):
+        log.add(1, time_ms=number)
+    following, _ = await log.view.start_of(StartTime(777))
+    assert following == at(1, 777)
+    assert len(log.reads) <= 12
+    assert all(read.heads_only for read in log.reads)
+
+
+@pytest.mark.asyncio
+async def test_a_position_in_a_trimmed_ledger_goes_on_with_what_is_kept() -> None:
+    """A reader may come back after a trim: the messages it would read next are those behind it."""
+    log = log_of_two()
+    log.trim(1)
+    assert await walk(log, StartMessage(at(1, 1), 0, inclusive=True)) == [(4, 0, 1)]
+
+
+@pytest.mark.asyncio
+async def test_a_ledger_that_is_trimmed_while_its_record_is_read_is_passed_over() -> None:
+    """It is gone from the list before its record is removed, so whoever sees it missing looks at the list again."""
+    log = log_of_two()
+    log.trimmed_on_read = 1
+    following, stretch = await log.view.next_stretch(at(1, 0))
+    assert stretch is not None
+    assert following == at(4, 0)
+
+
+@pytest.mark.asyncio
+async def test_a_listed_ledger_without_a_record_is_a_hole() -> None:
+    """Messages that were acknowledged cannot be passed over in silence."""
+    log = log_of_two()
+    del log.records[log.core.ownership.record.ledgers[0].ledger_id]
+    with pytest.raises(LogHole):
+        await walk(log, StartEdge.EARLIEST)
+
+
+@pytest.mark.asyncio
+async def test_the_last_message_is_found_behind_control_entries_and_empty_ledgers() -> None:
+    """Openings of producers come after it, and a new ledger has no entry at all."""
+    log = log_of_two()
+    log.add(0, 0)
+    log.open_ledger(5)
+    log.add(0)
+    log.open_ledger(6)
+    found = await log.view.last_message()
+    assert found is not None
+    position, header = found
+    assert (position, header.count) == (at(4, 1), 2)
+
+
+@pytest.mark.asyncio
+async def test_a_log_without_messages_has_no_last_one() -> None:
+    """A topic to which producers were opened and nothing was published."""
+    log = ShownLog()
+    assert await log.view.last_message() is None
+    log.open_ledger(1)
+    assert log.progress.confirmed == BEFORE_ALL
+    assert await log.view.last_message() is None
+    log.add(0, 0)
+    assert await log.view.last_message() is None
+
+
+@pytest.mark.asyncio
+async def test_the_record_of_a_closed_ledger_is_read_once_and_that_of_the_open_one_anew() -> None:
+    """CLOSED is final; a reader at the tail must notice when the open one is closed."""
+    log = log_of_two()
+    view = log.view
+    assert (await view.next_stretch(at(4, 2)))[1] is None
+    log.open_ledger(5)
+    end: Position = log.add(1)
+    following, stretch = await view.next_stretch(at(4, 2))
+    assert (following, stretch is not None) == (end, True)
+    log.records.clear()
+    _, stretch = await view.next_stretch(at(4, 0))
+    assert stretch is not None
+    assert stretch.metadata.members == (NODE,)
+
+
+@pytest.mark.asyncio
+async def test_the_end_of_the_topic_changes_nothing_about_what_can_be_read() -> None:
+    """Who reads on is told by the stream, not by the view."""
+    log = log_of_two()
+    log.end(Phase.DEPOSED)
+    assert await walk(log, StartEdge.EARLIEST) == [(1, 0, 2), (4, 0, 1)]
