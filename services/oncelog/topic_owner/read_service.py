@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 from oncelog.core.batch import Buffer
 from oncelog.core.entry import EntryKind, body_of, peek_header
-from oncelog.core.errors import InvalidArgument, NotOwner, OncelogError, TopicLoading
+from oncelog.core.errors import InvalidArgument, InvariantViolated, NotOwner, OncelogError, TopicLoading
 from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, Position, ProducerId
 from oncelog.core.topic import HigherEpochSeen
 from oncelog.ledgers.reader import read_entries
@@ -43,6 +43,8 @@ class ReadService:
             permits = tasks.create_task(reading.take_permits())
             try:
                 await reading.run(control.start)
+            except InvariantViolated:
+                raise
             except OncelogError as error:
                 await stream.write(ReaderFrame(runner.owner_epoch, error=error))
             permits.cancel()
@@ -139,7 +141,8 @@ class _Reading:
         for data in entries:
             header = peek_header(data)
             if header.kind != EntryKind.MESSAGES or not header.count:
-                self._first_index = 0
+                if not frame:
+                    self._first_index = 0  # it was meant for this entry, not for the one behind it
                 continue
             self._name(data, names)
             frame.append(data)
