@@ -54,7 +54,8 @@ async def test_what_was_not_written_goes_with_its_connection(cluster: FakeCluste
     background = Background()
     connection = OwnerConnection(Channel(cluster.owner.address), background)
     connection.send(SessionNumber(1), tuple((request, bytes(1 << 20)) for request in range(64)))
-    assert not connection.has_room
+    full = not connection.has_room
+    assert full
     connection.close()
     await until(lambda: connection.has_room and not connection.alive, 20)
     await background.close()
