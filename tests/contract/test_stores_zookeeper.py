@@ -18,7 +18,7 @@ from oncelog.stores.store_session import SessionState
 from oncelog.stores.zookeeper import DATA_BYTES_MAX, ZooKeeperSession
 from oncelog.stores.zookeeper_connection import CLOSE_TIMEOUT_S, ZooKeeperAccess
 from tests.cluster.until import until
-from tests.contract.cut_proxy import request_types
+from tests.contract.cut_proxy import CutProxy, request_types
 from tests.contract.store_backends import DEADLINE_S, SESSION_TIMEOUT_MS, ZooKeeperBackend
 
 OK, CONFLICT, UNKNOWN = WriteStatus.OK, WriteStatus.CONFLICT, WriteStatus.UNKNOWN
@@ -53,6 +53,31 @@ async def test_absent_server_is_told_within_the_deadline_and_leaves_no_thread() 
         with pytest.raises(StoreUnavailable, match=rf"127\.0\.0\.1:{port} within 0\.3 s: start it, or correct"):
             await ZooKeeperSession.connect(f"127.0.0.1:{port}", connect_timeout_ms=300)
     await until(lambda: threading.active_count() <= threads, DEADLINE_S)
+
+
+async def test_server_that_takes_a_connection_and_says_nothing_is_left(zookeeper_server: ZooKeeperServer) -> None:
+    """As one does that is just starting; to wait there as long as a session lasts would lose the session."""
+    silent: list[asyncio.StreamWriter] = []
+
+    async def take(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        silent.append(writer)
+
+    async with CutProxy.running(zookeeper_server.port) as proxy:
+        session = await ZooKeeperSession.connect(proxy.address, session_timeout_ms=60_000)
+        try:
+            session_id = session.session_id
+            await proxy.refuse()
+            starting = await asyncio.start_server(take, "127.0.0.1", proxy.port)
+            await until(lambda: silent, DEADLINE_S)
+            starting.close()
+            await proxy.accept()
+            await until(lambda: session.state is SessionState.CONNECTED, DEADLINE_S)
+            assert session.session_id == session_id
+            assert len(silent) == 1
+        finally:
+            await session.close()
+            for writer in silent:
+                writer.close()
 
 
 async def test_silent_server_costs_a_call_its_deadline_and_no_more(zookeeper: ZooKeeperBackend) -> None:

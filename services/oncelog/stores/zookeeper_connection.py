@@ -6,7 +6,8 @@ How it works
 - A request is handed over only while connected (`until_connected`): kazoo keeps what it is given while SUSPENDED and
   would send it at the next connection, long after its caller was told that the outcome is unknown.
 - kazoo gives up for good when its connection thread fails (an error code it does not know is enough). A watchdog starts
-  it again; the session is then LOST and goes on under a new id.
+  it again; the session is then LOST and goes on under a new id. It also cuts a connection on which no session comes to
+  be: a server that is being killed or started may take one and never answer, and kazoo waits as long as a session lasts.
 """
 
 import asyncio
@@ -39,6 +40,8 @@ from oncelog.stores.store_session import Fired, SessionState, StateListener
 
 CLOSE_TIMEOUT_S = 3.0
 WATCHDOG_PERIOD_S = 1.0
+#: How long a server that took a connection may take to answer for the session, and half a session at most.
+HANDSHAKE_TIMEOUT_S = 4.0
 #: Pauses between attempts to connect, seconds: a client must be back well within its session timeout.
 RECONNECT_DELAY_S = 0.05
 RECONNECT_DELAY_MAX_S = 0.5
@@ -77,8 +80,9 @@ class ZooKeeperAccess:
 class ZooKeeperConnection:
     """One kazoo client, belonging to the event loop in which it was opened."""
 
-    def __init__(self, client: KazooClient) -> None:
+    def __init__(self, client: KazooClient, session_timeout_s: float) -> None:
         self.client = client
+        self._session_timeout_s = session_timeout_s
         self.state = SessionState.LOST
         #: Called on the event loop at each change of state.
         self.listeners: list[StateListener] = []
@@ -88,13 +92,16 @@ class ZooKeeperConnection:
         self._ended: OncelogError | None = None
         self._closing = False
         self._watchdog: asyncio.TimerHandle | None = None
+        #: (the socket on which no session is yet, when it was first seen)
+        self._handshake: tuple[socket.socket, float] | None = None
 
     @classmethod
     async def open(
         cls, hosts: str, *, session_timeout_ms: int, connect_timeout_ms: int, access: ZooKeeperAccess
     ) -> Self:
         """Raises StoreUnavailable when no host answers in time, Unauthenticated when none lets us in."""
-        connection = cls(_new_client(hosts, session_timeout_ms / 1000, access))
+        timeout_s = session_timeout_ms / 1000
+        connection = cls(_new_client(hosts, timeout_s, access), timeout_s)
         connection.client.add_listener(connection._heard)
         connection.client.start_async()
         try:
@@ -205,7 +212,18 @@ class ZooKeeperConnection:
         if self.client._connection.connection_stopped.is_set():  # noqa: SLF001
             threading.Thread(target=self._revive_client, name="zookeeper-revive", daemon=True).start()
         else:
+            self._watch_handshake()
             self._watchdog = self._loop.call_later(WATCHDOG_PERIOD_S, self._watch_over)
+
+    def _watch_handshake(self) -> None:
+        connection = None if self.client.connected else self.client._connection._socket  # noqa: SLF001
+        if connection is None:
+            self._handshake = None
+        elif self._handshake is None or self._handshake[0] is not connection:
+            self._handshake = (connection, self._loop.time())
+        elif self._loop.time() - self._handshake[1] > min(HANDSHAKE_TIMEOUT_S, self._session_timeout_s / 2):
+            self._handshake = None
+            _shut_down(connection)
 
     def _revive_client(self) -> None:
         try:
