@@ -150,6 +150,9 @@ class Cluster:
     async def healed(self) -> None:
         """Return once every process serves, and topics and entries can be placed on all of them."""
 
+        def incarnations(role: str) -> set[str]:
+            return {p["serving"]["incarnation"] for p in self.processes.values() if p["role"] == role}
+
         async def whole() -> bool:
             if not all(p["state"] == "serving" and _alive(p["pid"]) for p in self.processes.values()):
                 return False
@@ -158,12 +161,9 @@ class Cluster:
                 nodes = {node["incarnation"] for node in await self.get("/admin/v2/storage-nodes") if node["live"]}
             except httpx.TransportError:
                 return False  # it said that it serves before it was killed
-            return self._incarnations("owner") <= owners and self._incarnations("storage") <= nodes
+            return incarnations("owner") <= owners and incarnations("storage") <= nodes
 
         await until(whole, START_S, waiting_for="the cluster to be whole again")
-
-    def _incarnations(self, role: str) -> set[str]:
-        return {p["serving"]["incarnation"] for p in self.processes.values() if p["role"] == role}
 
     # --- REST ---------------------------------------------------------------------------------------------------------
 
