@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any, TypeVar
 
 import pytest
@@ -146,3 +146,25 @@ def test_the_package_is_light_until_the_sdk_is_used() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
     assert asyncio.iscoroutinefunction(oncelog.connect)
     assert set(dir(oncelog)) >= {"connect", "Client", "EARLIEST", "LATEST", "MessageId"}
+
+
+def test_threads_that_share_a_reader_share_its_messages(running: Running) -> None:
+    """Each message goes to one thread, none to two or to nobody: the rest of a batch was lost when another thread got
+    the next one."""
+    each, got = 5_000, list[int]()
+    with oncelog.Client(running.cluster.url) as client:
+        producer, reader = client.create_producer("flights"), client.create_reader("flights")
+
+        def read() -> None:
+            while len(got) < 10 * each:
+                with suppress(DeadlineExceeded):
+                    got.append(int(reader.read_next(timeout=0.2).value))
+
+        threads = [threading.Thread(target=read, daemon=True) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for number in range(10):
+            producer.send_many([b"%d" % i for i in range(number * each, (number + 1) * each)])
+        for thread in threads:
+            thread.join(DEADLINE_S)
+    assert sorted(got) == list(range(10 * each))

@@ -5,6 +5,7 @@ from several threads.
 """
 
 import concurrent.futures
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from functools import wraps
 from types import TracebackType
@@ -18,7 +19,7 @@ from oncelog.client.portal import Portal
 from oncelog.client.producer import AsyncProducer
 from oncelog.client.reader import AsyncReader
 from oncelog.client.results import SendResult
-from oncelog.core.errors import OncelogError, ReaderClosed
+from oncelog.core.errors import DeadlineExceeded, OncelogError, ReaderClosed
 
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
@@ -110,6 +111,8 @@ class Reader(_Face[AsyncReader]):
         super().__init__(inner, portal)
         self._batch: MessageBatch | None = None
         self._at = 0
+        #: of the threads that read: each message goes to one of them
+        self._turn = threading.Lock()
 
     @property
     def topic(self) -> str:
@@ -121,23 +124,39 @@ class Reader(_Face[AsyncReader]):
 
     def read_batch(self, *, timeout: float | None = None) -> MessageBatch:
         """See AsyncReader.read_batch."""
+        self._take_turn(timeout)
+        try:
+            return self._next_batch(timeout)
+        finally:
+            self._turn.release()
+
+    def read_next(self, *, timeout: float | None = None) -> Message:
+        """See AsyncReader.read_next."""
+        self._take_turn(timeout)
+        try:
+            batch = self._batch
+            if batch is None or self._at >= len(batch):
+                batch = self._next_batch(timeout)
+                self._batch, self._at = batch, 0
+            self._at += 1
+            return Message(batch, self._at - 1)
+        finally:
+            self._turn.release()
+
+    def has_message_available(self) -> bool:
+        """See AsyncReader.has_message_available."""
+        with self._turn:
+            return self._has_rest or self._portal.run(self._inner.has_message_available())
+
+    def _next_batch(self, timeout: float | None) -> MessageBatch:
         batch, at, self._batch = self._batch, self._at, None
         if batch is not None and at < len(batch):
             return batch.after(at) if at else batch
         return self._portal.run(self._inner.read_batch(timeout=timeout))
 
-    def read_next(self, *, timeout: float | None = None) -> Message:
-        """See AsyncReader.read_next."""
-        batch = self._batch
-        if batch is None or self._at >= len(batch):
-            batch = self.read_batch(timeout=timeout)
-            self._batch, self._at = batch, 0
-        self._at += 1
-        return Message(batch, self._at - 1)
-
-    def has_message_available(self) -> bool:
-        """See AsyncReader.has_message_available."""
-        return self._has_rest or self._portal.run(self._inner.has_message_available())
+    def _take_turn(self, timeout: float | None) -> None:
+        if not self._turn.acquire(timeout=-1 if timeout is None else timeout):
+            raise DeadlineExceeded(f"other threads read {self.topic} for {timeout} s")
 
     def __iter__(self) -> Iterator[Message]:
         """Ends when the reader is closed; until then it waits for the next message."""
