@@ -55,9 +55,11 @@ class Packer:
         """One VALUES column from values[start:end], and how many it took. Raises InvalidArgument, MessageTooLarge."""
         hint = min(end - start, self._count_hint)
         column, count = pack_values(values, start, bytes_max=self.bytes_max, count_hint=hint)
-        if count == hint or count < hint // 2:
+        if count < hint:
             # What is sliced and not taken is measured in vain: stay close above what fits.
-            self._count_hint = max(64, min(1 << 20, count + count // 4 if count < hint else hint * 2))
+            self._count_hint = max(64, count + count // 8)
+        elif hint == self._count_hint:
+            self._count_hint = min(1 << 20, hint * 2)
         return column, count
 
 
