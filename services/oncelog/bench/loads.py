@@ -19,8 +19,8 @@ from oncelog.core.columns import LENGTH_BYTES
 #: Different values that a load goes through; each is half noise, so that nothing on the way has it easy.
 DISTINCT_VALUES = 1000
 #: Futures made in one turn of the event loop; messages whose futures may be open, and their bytes.
-FUTURES_PER_TURN = 1000
-FUTURES_OPEN_MAX = 40_000
+FUTURES_PER_TURN = 2500
+FUTURES_OPEN_MAX = 20_000
 FUTURES_OPEN_BYTES_MAX = 16 * 1024 * 1024
 
 SendFuture = asyncio.Future[SendResult]
