@@ -7,6 +7,7 @@ from typing import Any
 
 from oncelog.core.batch import Buffer
 from oncelog.core.dedup_cursor import SnapshotSettings
+from oncelog.core.entry import SequenceMode
 from oncelog.core.id_claim import IdClaim
 from oncelog.core.ids import Incarnation, Position, TopicId
 from oncelog.core.producer_session import ProducerSession
@@ -62,6 +63,8 @@ class Shape:
     settings: TopicSettings = field(default_factory=TopicSettings)
     #: the inputs of each topic, and at how many places each is fed; None: drawn
     inputs: list[tuple[Input, int]] | None = None
+    #: faults that strike in any case
+    struck_by: tuple[str, ...] = ()
 
 
 def small_settings(world: World) -> TopicSettings:
@@ -87,11 +90,23 @@ def small_settings(world: World) -> TopicSettings:
 
 def draw_shape(world: World) -> Shape:
     rng = world.rng
+    if rng.random() < 0.06:
+        return restless_shape()
     return Shape(
         owners=rng.choice((2, 2, 3)), nodes=rng.choice((3, 3, 4)), metadata=rng.choice((1, 2)),
         topics=rng.choice((1, 1, 2)), producers=rng.choice((2, 3)), readers=rng.choice((0, 1)),
         settings=small_settings(world),
     )  # fmt: skip
+
+
+def restless_shape() -> Shape:
+    """One topic that stores all the time, rolls and trims all the time, and an owner that oversleeps all that."""
+    snapshot = SnapshotSettings(entries_max=3, interval_ms=200, gap_ms=10, deltas_max=0, idle_after_ms=100_000)
+    settings = TopicSettings(
+        ledger_entries_max=6, add_timeout_ms=200, tick_ms=80, retry_ms=120, rejoin_after_ms=300, snapshot=snapshot
+    )
+    inputs = [(Input(f"producer {n}", SequenceMode.CONTIGUOUS, range(150)), 1) for n in range(3)]
+    return Shape(owners=3, readers=0, settings=settings, inputs=inputs, struck_by=("long sleep", "rot"))
 
 
 class Cluster:

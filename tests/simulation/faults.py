@@ -34,12 +34,12 @@ class Kind:
 class Faults:
     """Strikes a cluster until it is told to heal."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, always: tuple[str, ...] = ()) -> None:
         self.cluster = cluster
         self.world = cluster.world
         self.on = True
         self.every = EVERY
-        self.kinds = [kind for kind in KINDS if self.world.rng.random() < kind.probability]
+        self.kinds = [kind for kind in KINDS if self.world.rng.random() < kind.probability or kind.name in always]
         #: the one place that is ever wiped
         self.wiped = self.world.rng.choice(list(cluster.nodes.values()))
         self.rotten = False
@@ -338,7 +338,8 @@ KINDS = (
     Kind("crash while recovering", 0.12, races.crash_while_recovering),
     Kind("split fence", 0.15, races.split_fence),
     Kind("restart after fence", 0.15, races.restart_after_fence),
-    Kind("long sleep", 0.15, races.long_sleep),
+    Kind("long sleep", 0.2, races.long_sleep),
+    Kind("wipe while recovering", 0.12, races.wipe_while_recovering),
     Kind("id rush", 0.2, _id_rush),
     Kind("cut", 0.3, _cut),
     Kind("clog", 0.2, _clog),

@@ -177,6 +177,29 @@ def long_sleep(faults: "Faults") -> None:
         faults.world.after(tick, "trims and collects", lambda: look() if faults.on else None)
 
 
+def wipe_while_recovering(faults: "Faults") -> None:
+    """A node that held one of two copies comes back empty; who recovers does not reach the other one for a while."""
+    cluster, world = faults.cluster, faults.world
+    serving = [o for o in cluster.owners.values() if o.alive and any(_serves(s) for s in o.topics.values())]
+    if not serving:
+        return
+    world.count("wiped while recovering")
+    owner = world.rng.choice(serving)
+    holder, lost = world.rng.sample([node for node in cluster.nodes.values() if node is not faults.wiped], 2)
+    cuts = cluster.network.cuts
+    cuts[owner.name, lost.name] = world.now + 150
+    for other in cluster.owners.values():
+        if other is not owner:
+            cuts[other.name, holder.name] = world.now + 700
+
+    def strike() -> None:
+        if faults.on:
+            faults.wipe(20)
+            faults.crash(owner, 600)
+
+    world.after(60, "a node is wiped and an owner crashed", strike)
+
+
 def trim_all(faults: "Faults") -> None:
     """Every owner trims as far as it may."""
     beyond = Position(LedgerId(1 << 60), EntryId(0))

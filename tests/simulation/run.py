@@ -37,8 +37,9 @@ class Run:
 
     def __init__(self, seed: int, rules: Rules | None = None, shape: Shape | None = None) -> None:
         self.world = World(seed)
-        self.cluster = Cluster(self.world, shape if shape is not None else draw_shape(self.world), rules or Rules())
-        self.faults = Faults(self.cluster)
+        shape = shape if shape is not None else draw_shape(self.world)
+        self.cluster = Cluster(self.world, shape, rules or Rules())
+        self.faults = Faults(self.cluster, shape.struck_by)
         self.cluster.start()
 
     def go(self) -> Outcome:
