@@ -6,8 +6,9 @@ How it works
 - A request is handed over only while connected (`until_connected`): kazoo keeps what it is given while SUSPENDED and
   would send it at the next connection, long after its caller was told that the outcome is unknown.
 - kazoo gives up for good when its connection thread fails (an error code it does not know is enough). A watchdog starts
-  it again; the session is then LOST and goes on under a new id. It also cuts a connection on which no session comes to
-  be: a server that is being killed or started may take one and never answer, and kazoo waits as long as a session lasts.
+  it again; the session is then LOST and goes on under a new id.
+- It also cuts a connection on which no session comes to be. ZooKeeper 3.9 fails to close those that reach it while it
+  loads (a null pointer in its log), answers nothing on them, and kazoo would wait there as long as a session lasts.
 """
 
 import asyncio
@@ -41,7 +42,7 @@ from oncelog.stores.store_session import Fired, SessionState, StateListener
 CLOSE_TIMEOUT_S = 3.0
 WATCHDOG_PERIOD_S = 1.0
 #: How long a server that took a connection may take to answer for the session, and half a session at most.
-HANDSHAKE_TIMEOUT_S = 4.0
+HANDSHAKE_TIMEOUT_S = 2.0
 #: Pauses between attempts to connect, seconds: a client must be back well within its session timeout.
 RECONNECT_DELAY_S = 0.05
 RECONNECT_DELAY_MAX_S = 0.5
