@@ -1,0 +1,239 @@
+"""The documents are true where a program can tell: what they name exists, and their tables say what the code says."""
+
+import ast
+import dataclasses
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import oncelog
+from oncelog.cli.app import app
+from oncelog.core import errors
+from oncelog.core.errors import BY_CODE
+from oncelog.metadata.admin.app import new_app
+from oncelog.metadata.admin.problems import problem
+from oncelog.metadata.admin.values import AdminParts
+from oncelog.runtime import settings
+from oncelog.runtime.telemetry import Mark
+from tests.simulation.mutants import MUTANTS
+from tests.tidy.source import ROOT, repository
+
+PACKAGE = ROOT / "services/oncelog"
+DOCUMENTS = ("ARCHITECTURE.md", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+HAZARDS = range(1, 21)
+each_document = pytest.mark.parametrize("name", DOCUMENTS)
+
+_CODE = re.compile(r"`([^`\n]+)`")
+_PATH = re.compile(r"[\w.-]+(/[\w.-]+)*(/|\.py|\.md|\.txt|\.toml|\.lock)(::\w+)?")
+_MODULE = re.compile(
+    r"(?<![\w/<`])(?:core|client|topic_owner|log_storage|metadata|ledgers|stores|rpc|runtime|verify)/\w*(?!\.py)\b"
+)
+_INSTRUMENTS = {"observe_count", "observe_level", "latency"}
+
+
+@cache
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text()
+
+
+def fenced(text: str, language: str = "") -> list[str]:
+    """The code blocks between fences of one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def section(number: int) -> str:
+    """One section of ARCHITECTURE.md."""
+    return re.split(r"^## \d+\. ", text_of("ARCHITECTURE.md"), flags=re.MULTILINE)[number]
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of every table row, heads and rules left out."""
+    lines = [line for line in text.splitlines() if line.startswith("|") and not set(line) <= set("|- ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def problems_of(reference: str) -> Iterator[str]:
+    """What is wrong with a path, or path::test, that a document names."""
+    path, _, test = reference.partition("::")
+    found = [place / path for place in (ROOT, ROOT / "tests", PACKAGE) if (place / path).exists()]
+    if not found:
+        yield f"{reference}: there is no such path"
+    elif test and test not in functions_of(found[0]):
+        yield f"{reference}: there is no such test"
+
+
+@cache
+def functions_of(path: Path) -> frozenset[str]:
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return frozenset(node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+# --- paths, links, commands -------------------------------------------------------------------------------------------
+
+
+@each_document
+def test_named_paths_and_tests_exist(name: str) -> None:
+    """A test that was renamed holds no hazard."""
+    spans = [span for span in _CODE.findall(text_of(name)) if _PATH.fullmatch(span)]
+    assert [wrong for span in spans for wrong in problems_of(span)] == []
+
+
+def test_missing_path_and_test_are_found() -> None:
+    """The control."""
+    assert [len(list(problems_of(r))) for r in ("core/x.py", "tidy/test_documents.py::test_x", "core/batch.py")] == [
+        1, 1, 0,
+    ]  # fmt: skip
+
+
+def test_modules_of_the_drawings_exist() -> None:
+    """Sections 2 and 3 name modules without their ending, and classes."""
+    drawn = "\n".join(fenced(text_of("ARCHITECTURE.md")))
+    modules = _MODULE.findall(drawn)
+    assert len(modules) > 15
+    assert [m for m in modules if not (PACKAGE / m).is_dir() and not (PACKAGE / f"{m}.py").exists()] == []
+    classes = {node.name for s in repository() if s.inside("services/oncelog/core") for node in ast.walk(s.tree)
+               if isinstance(node, ast.ClassDef)}  # fmt: skip
+    named = re.findall(r"^[│├└─ ]*([A-Z]\w+) {2}", fenced(section(3))[0], re.MULTILINE)
+    assert len(named) > 15
+    assert set(named) - classes == set()
+
+
+@each_document
+def test_relative_links_resolve(name: str) -> None:
+    """To files that are there."""
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text_of(name)) if "://" not in link]
+    assert [link for link in links if not (ROOT / link.partition("#")[0]).exists()] == []
+
+
+@each_document
+def test_make_targets_exist(name: str) -> None:
+    """Those that a document tells to run."""
+    known = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.MULTILINE))
+    told = re.findall(r"(?:^ {4}|`)make ([a-z-]+)", text_of(name), re.MULTILINE)
+    assert set(told) - known == set()
+
+
+def commands_of(text: str) -> list[list[str]]:
+    """Every `oncelog …` that a document tells to type, split into words, without its comment."""
+    lines = re.findall(r"^ {4}(?:.*\| )?oncelog (.*)$", text, re.MULTILINE)
+    lines += [span.removeprefix("oncelog ") for span in _CODE.findall(text) if span.startswith("oncelog ")]
+    return [line.split("#")[0].split() for line in lines]
+
+
+def wrong_with(words: list[str]) -> str | None:
+    """None when these words, as far as they are commands and options, are understood."""
+    command: Any = typer.main.get_command(app)
+    path: list[str] = []
+    rest = [word for word in words if word != "…"]
+    while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
+        if rest[0] not in command.commands:
+            return f"{' '.join(words)}: there is no command {rest[0]}"
+        command = command.commands[rest[0]]
+        path.append(rest.pop(0))
+    known = {"--help"} | {
+        option for parameter in command.params for option in parameter.opts + parameter.secondary_opts
+    }
+    unknown = [word for word in rest if word.startswith("-") and word not in known]
+    if unknown:
+        return f"{' '.join(words)}: there is no option {unknown[0]}"
+    answer = CliRunner().invoke(app, [*path, "--help"])
+    return None if answer.exit_code == 0 else f"{' '.join(words)}: {answer.output}"
+
+
+@each_document
+def test_commands_exist(name: str) -> None:
+    """With their options."""
+    assert [wrong for words in commands_of(text_of(name)) if (wrong := wrong_with(words))] == []
+
+
+def test_wrong_command_and_option_are_found() -> None:
+    """The control; and the readme does tell commands."""
+    assert wrong_with(["admin", "topic"])
+    assert wrong_with(["read", "x", "--form"])
+    assert len(commands_of(text_of("README.md"))) >= 5
+
+
+def test_python_of_the_readme_compiles() -> None:
+    """As it stands, and it takes nothing from the package that is not there."""
+    examples = fenced(text_of("README.md"), "python")
+    assert examples
+    for example in examples:
+        tree = ast.parse(example)
+        compile(tree, "README.md", "exec")
+        taken = {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)
+                 and n.value.id == "oncelog"}  # fmt: skip
+        assert taken - set(dir(oncelog)) == set()
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def test_each_hazard_has_its_tests() -> None:
+    """One row each; a planted bug is named in the row of the hazard that it stands for."""
+    table = {int(row[0]): row[3] for row in rows(section(6)) if row[0].isdigit()}
+    assert sorted(table) == list(HAZARDS)
+    assert [number for number in HAZARDS if "::test_" not in table[number]] == []
+    named = {number: set(re.findall(r'"([^"]+)"', held)) for number, held in table.items()}
+    assert set().union(*named.values()) <= {mutant.name for mutant in MUTANTS}
+    assert [
+        mutant.name for mutant in MUTANTS if mutant.hazard in named and mutant.name not in named[mutant.hazard]
+    ] == []
+
+
+def test_planted_bugs_are_listed_with_their_first_seeds() -> None:
+    """As tests/simulation/mutants.py has them."""
+    expected = [[m.name, str(m.hazard or ""), str(m.first_seed)] for m in MUTANTS]
+    listed = [row for row in rows(section(8)) if row[0] != "planted bug"]
+    right = "\n".join(f"| {name} | {hazard} | {seed} |".replace("|  |", "| |") for name, hazard, seed in expected)
+    assert listed == expected, f"section 8 must say:\n{right}"
+
+
+def test_settings_are_listed_with_their_defaults() -> None:
+    """Each process's own, and those that all have."""
+    listed = {row[0].strip("`"): row[1].strip("`") for row in rows(section(9)) if row[0].startswith("`ONCELOG_")}
+    expected: dict[str, str] = {}
+    for process in (*settings.ALL, settings.ProcessSettings):  # the last one's defaults are those that are told
+        for field in dataclasses.fields(process):
+            expected[settings.variable(field.name)] = str(field.default) or "empty"
+    assert listed == expected
+    assert [name for name in settings.CLIENT_VARIABLES if f"`{name}`" not in section(9)] == []
+
+
+def test_metrics_and_spans_are_listed() -> None:
+    """Every instrument that a process makes, and every mark."""
+    made = [
+        str(node.args[0].value)
+        for source in repository()
+        if source.is_python and source.inside("services/oncelog")
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _INSTRUMENTS
+        and node.args and isinstance(node.args[0], ast.Constant)
+    ]  # fmt: skip
+    assert len(made) > 20
+    assert [name for name in made if f"`{name}`" not in section(9)] == []
+    assert [mark.value for mark in Mark if f"`{mark.value}`" not in " ".join(section(9).split())] == []
+
+
+def test_calls_of_rest_are_listed() -> None:
+    """Every path with every method, and no others."""
+    paths = new_app(cast("AdminParts", None)).openapi()["paths"]
+    expected = {path: " ".join(method.upper() for method in operations) for path, operations in paths.items()}
+    assert {row[1].strip("`"): row[0] for row in rows(section(10)) if row[1].startswith("`/")} == expected
+
+
+def test_errors_are_listed_with_what_to_do() -> None:
+    """Code, whether trying again is right, REST's status, and a word of advice."""
+    expected: list[Any] = [
+        [f"`{code}`", "yes" if error.retriable else "no", str(problem(error()).status_code)]
+        for code, error in BY_CODE.items()
+        if error.__module__ == errors.__name__
+    ]
+    listed = [row for row in rows(section(10)) if row[1] in {"yes", "no"}]
+    assert [row[:3] for row in listed] == expected
+    assert [row[0] for row in listed if not row[3]] == []
