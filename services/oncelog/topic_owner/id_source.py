@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 
-from oncelog.core.errors import Fatal, StoreUnavailable
+from oncelog.core.errors import CorruptEntry, Fatal, StoreUnavailable
 from oncelog.core.id_claim import (
     ABSENT_VERSION,
     CounterRead,
@@ -23,6 +23,7 @@ from oncelog.stores.counter_store import CounterStore
 logger = logging.getLogger(__name__)
 
 RETRY_MS = 100
+CORRUPT_RETRY_MS = 1000
 
 
 class IdSource:
@@ -65,6 +66,7 @@ class IdSource:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(_report)
 
     async def _read(self) -> None:
         while True:
@@ -73,6 +75,11 @@ class IdSource:
             except StoreUnavailable as error:
                 logger.warning("the counter cannot be read yet: %s", error.message)
                 await asyncio.sleep(RETRY_MS / 1000)
+                continue
+            except CorruptEntry as error:
+                # No id is safe without it; whoever repairs it finds the wishes waiting.
+                logger.error("a counter is damaged: %s", error.message)
+                await asyncio.sleep(CORRUPT_RETRY_MS / 1000)
                 continue
             self._handle(CounterRead(None, ABSENT_VERSION) if stored is None else CounterRead(*stored))
             return
@@ -88,3 +95,10 @@ class IdSource:
     def close(self) -> None:
         for task in self._tasks:
             task.cancel()
+
+
+def _report(task: "asyncio.Task[None]") -> None:
+    """A failure here would leave every wish waiting for ever: it goes to the loop's handler, which ends the process."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        context = {"message": "a counter's task failed", "exception": error, "task": task}
+        task.get_loop().call_exception_handler(context)

@@ -1,0 +1,281 @@
+"""Small parts of an owner: ids out of a counter, the cache, the routes of answers, the progress, the takeovers."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+
+from oncelog.core.errors import Fatal, NotOwner, TopicLoading
+from oncelog.core.id_claim import ABSENT_VERSION, ID_MAX, CounterRecord, IdClaim
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, SessionNumber, TopicId
+from oncelog.core.ledger_chain import EntriesAnswered, MemberLost, StorageNodesSeen
+from oncelog.core.serving import TopicSettings
+from oncelog.core.storage_answers import AppendStatus
+from oncelog.core.topic import Phase, Topic
+from oncelog.stores import paths
+from oncelog.stores.cluster_store import ClusterStore
+from oncelog.stores.counter_store import Counter, CounterStore
+from oncelog.stores.memory import MemorySession, MemoryTree
+from oncelog.topic_owner.entry_cache import EntryCache
+from oncelog.topic_owner.id_source import IdSource
+from oncelog.topic_owner.ledger_routes import LedgerRoutes
+from oncelog.topic_owner.progress import TopicProgress
+from oncelog.topic_owner.takeover_trace import KEPT, TakeoverTrace
+from tests.cluster.until import until
+from tests.contract.shown_log import at
+
+TOPIC_ID = TopicId("0f" * 16)
+A, B = Incarnation("a" * 32), Incarnation("b" * 32)
+DEADLINE_S = 10.0
+
+
+# --- ids -------------------------------------------------------------------------------------------------------------
+
+
+async def a_store() -> MemorySession:
+    session = MemorySession(MemoryTree(), root="/oncelog", operation_timeout_ms=10)
+    await ClusterStore(session).establish()
+    return session
+
+
+def source(session: MemorySession, claimer: Incarnation = A, *, block: int = 1) -> IdSource:
+    return IdSource(IdClaim(claimer, block=block), CounterStore(session, Counter.LEDGER))
+
+
+@pytest.mark.asyncio
+async def test_ids_of_two_owners_are_never_the_same() -> None:
+    """Both ask one counter, all at once."""
+    session = await a_store()
+    sources = [source(session, A, block=3), source(session, B)]
+    ids = await asyncio.gather(*(each.next_id() for each in sources for _ in range(10)))
+    assert len(set(ids)) == 20
+    assert min(ids) == 1
+
+
+@pytest.mark.asyncio
+async def test_an_id_whose_reply_was_lost_is_claimed_once() -> None:
+    """The counter itself tells that the claim was applied: no id is given twice, and none is wasted."""
+    session = await a_store()
+    ids = source(session)
+    session.faults.lose_next_reply()
+    assert [await ids.next_id(), await ids.next_id()] == [1, 2]
+    session.faults.lose_next_request()
+    assert await ids.next_id() == 3
+
+
+@pytest.mark.asyncio
+async def test_ids_wait_for_a_store_that_is_away() -> None:
+    """And are given when it is back, in the order of the wishes."""
+    session = await a_store()
+    ids = source(session)
+    session.faults.suspend()
+    wishes = [asyncio.ensure_future(ids.next_id()) for _ in range(2)]
+    with pytest.raises(AssertionError):
+        await until(lambda: wishes[0].done(), 0.15)
+    session.faults.resume()
+    assert await asyncio.gather(*wishes) == [1, 2]
+
+
+@pytest.mark.asyncio
+async def test_an_id_that_nobody_waits_for_any_more_is_lost_and_the_next_is_given() -> None:
+    """Its topic was lost meanwhile; the claim goes on for whoever comes after it."""
+    session = await a_store()
+    ids = source(session)
+    session.faults.suspend()
+    wish = asyncio.ensure_future(ids.next_id())
+    await until(lambda: ids._waiting, DEADLINE_S)
+    wish.cancel()
+    await asyncio.wait([wish])
+    session.faults.resume()
+    assert await ids.next_id() == 2
+    assert not ids._waiting
+
+
+@pytest.mark.asyncio
+async def test_a_counter_that_is_used_up_is_said() -> None:
+    """Rather than waited for."""
+    session = await a_store()
+    await CounterStore(session, Counter.LEDGER).write(CounterRecord(ID_MAX + 1, B, "n"), version=ABSENT_VERSION)
+    with pytest.raises(Fatal):
+        await source(session).next_id()
+
+
+@pytest.mark.asyncio
+async def test_a_damaged_counter_is_waited_for_until_it_is_repaired() -> None:
+    """Its reading ended unheard, and no ledger was ever opened again, not even after the repair."""
+    session = await a_store()
+    path = f"{paths.IDS}/{Counter.LEDGER.value}"
+    await session.create(path, b"damaged")
+    wish = asyncio.ensure_future(source(session).next_id())
+    with pytest.raises(AssertionError):
+        await until(wish.done, 0.15)
+    await session.delete(path, version=0)
+    assert await wish == 1
+
+
+@pytest.mark.asyncio
+async def test_a_source_that_is_closed_asks_nothing_more() -> None:
+    """It ends with its process."""
+    session = await a_store()
+    ids = source(session)
+    session.faults.suspend()
+    wish = asyncio.ensure_future(ids.next_id())
+    await until(lambda: ids._tasks, DEADLINE_S)
+    ids.close()
+    await until(lambda: not ids._tasks, DEADLINE_S)
+    wish.cancel()
+
+
+# --- the cache -------------------------------------------------------------------------------------------------------
+
+
+def cached(cache: EntryCache, ledger_id: int, *entry_ids: int, size: int = 100) -> None:
+    for entry_id in entry_ids:
+        cache.put(LedgerId(ledger_id), EntryId(entry_id), (b"h" * 10, entry_id.to_bytes(size - 10, "big")))
+
+
+def run_of(cache: EntryCache, ledger_id: int, first: int, last: int, *, bytes_max: int = 10_000) -> list[int]:
+    found = cache.run(LedgerId(ledger_id), EntryId(first), EntryId(last), bytes_max=bytes_max)
+    return [int.from_bytes(body, "big") for _, body in found]
+
+
+def test_the_cache_keeps_the_newest_entries_by_bytes() -> None:
+    """The oldest leave, through the ends of ledgers; bytes are those of what is left."""
+    cache = EntryCache(300)
+    cached(cache, 1, 0, 1, 2)
+    cached(cache, 2, 0)
+    assert cache.bytes == 300
+    assert cache.get(LedgerId(1), EntryId(0)) is None
+    assert run_of(cache, 1, 1, 2) == [1, 2]
+    assert run_of(cache, 2, 0, 9) == [0]
+
+
+def test_one_entry_is_kept_however_large() -> None:
+    """A reader at the tail shall not read from disk what was just written."""
+    cache = EntryCache(50)
+    cached(cache, 1, 0, 1, size=400)
+    assert (cache.bytes, run_of(cache, 1, 1, 1)) == (400, [1])
+
+
+def test_a_run_of_the_cache_ends_at_its_bounds() -> None:
+    """At the last entry wanted, at a gap, and when there are bytes enough; never empty for the lack of bytes."""
+    cache = EntryCache(10_000)
+    cached(cache, 1, 0, 1, 2, 4)
+    assert run_of(cache, 1, 0, 1) == [0, 1]
+    assert run_of(cache, 1, 0, 4) == [0, 1, 2]
+    assert run_of(cache, 1, 0, 4, bytes_max=101) == [0, 1]
+    assert run_of(cache, 1, 0, 4, bytes_max=1) == [0]
+    assert run_of(cache, 1, 3, 4) == []
+    assert (cache.hits, cache.misses) == (8, 1)
+    cache.clear()
+    assert (cache.bytes, run_of(cache, 1, 0, 4)) == (0, [])
+
+
+# --- routes ----------------------------------------------------------------------------------------------------------
+
+
+def test_answers_of_storage_nodes_go_to_the_writer_of_their_ledger() -> None:
+    """And those that come after the ledger has no writer here go nowhere."""
+    routes = LedgerRoutes()
+    one: list[object] = []
+    two: list[object] = []
+    routes.add(LedgerId(1), one.append)
+    routes.add(LedgerId(2), two.append)
+    routes.add(LedgerId(3), one.append)
+    routes.answered(A, LedgerId(1), [EntryId(0)], AppendStatus.OK)
+    routes.answered(A, LedgerId(9), [EntryId(0)], AppendStatus.OK)
+    routes.lost(B, [LedgerId(2), LedgerId(3), LedgerId(9)])
+    assert one == [EntriesAnswered(LedgerId(1), A, [EntryId(0)], AppendStatus.OK), MemberLost(LedgerId(3), B)]
+    assert two == [MemberLost(LedgerId(2), B)]
+    routes.remove(one.append)
+    routes.lost(A, [LedgerId(1), LedgerId(2), LedgerId(3)])
+    assert (len(one), len(two)) == (2, 2)
+
+
+# --- progress --------------------------------------------------------------------------------------------------------
+
+
+def a_progress(phase: Phase = Phase.SERVING) -> tuple[Topic, TopicProgress]:
+    core = Topic(TOPIC_ID, A, TopicSettings(), crc32c, first_session=SessionNumber(1), nodes=StorageNodesSeen(()))
+    core.phase = phase
+    return core, TopicProgress(core)
+
+
+async def started(waiting: Coroutine[Any, Any, None], progress: TopicProgress) -> "asyncio.Task[None]":
+    task = asyncio.create_task(waiting)
+    count = progress.waiting_count
+    await until(lambda: progress.waiting_count > count, DEADLINE_S)
+    return task
+
+
+@pytest.mark.asyncio
+async def test_whoever_waits_for_a_position_hears_of_those_behind_it_alone() -> None:
+    """Of one at or before it they are not woken into nothing."""
+    _, progress = a_progress()
+    waiting = await started(progress.until_after(at(1, 1)), progress)
+    progress.moved(at(1, 1))
+    await until(lambda: progress.waiting_count, DEADLINE_S)
+    progress.moved(at(2, 0))
+    await waiting
+    await progress.until_after(at(1, 9))
+    assert progress.moved_ns > 0
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("phase", [Phase.DEPOSED, Phase.CLOSED])
+async def test_the_end_of_a_topic_is_told_to_all_who_wait(phase: Phase) -> None:
+    """For messages, for the takeover, for the end itself; and to whoever comes later."""
+    core, progress = a_progress(Phase.RECOVERING)
+    waits = [
+        await started(wait, progress)
+        for wait in (progress.until_serving(), progress.until_after(at(1, 1)), progress.until_ended())
+    ]
+    with pytest.raises(TopicLoading):
+        progress.require_serving()
+    core.phase = phase
+    progress.changed()
+    told = await asyncio.gather(*waits, return_exceptions=True)
+    assert [type(each) for each in told] == [NotOwner, NotOwner, type(None)]
+    await progress.until_ended()
+    with pytest.raises(NotOwner):
+        progress.require_serving()
+
+
+@pytest.mark.asyncio
+async def test_a_topic_that_is_recovered_again_lets_nobody_read_on_meanwhile() -> None:
+    """It may have been lost: readers wait until it serves again."""
+    core, progress = a_progress(Phase.RECOVERING)
+    progress.confirmed = at(5, 5)
+    waiting = await started(progress.until_after(at(1, 1)), progress)
+    core.phase = Phase.SERVING
+    progress.moved(at(5, 5))
+    await waiting
+    progress.require_serving()
+
+
+# --- takeovers -------------------------------------------------------------------------------------------------------
+
+
+def test_a_takeover_is_timed_from_the_moment_the_owner_heard() -> None:
+    """Marks in their order, what was replayed beside them; told again during a takeover, it began no later."""
+    trace = TakeoverTrace(TOPIC_ID)
+    for name, handled in (("A", 0), ("B", 3), ("C", 2), ("D", 7), ("E", 0)):
+        trace.begin()
+        if name != "A":
+            trace.mark(name, handled=handled)
+    record = trace.finish("t", OwnerEpoch(4))
+    assert list(record.marks_ms) == ["A", "B", "C", "D", "E"]
+    assert list(record.marks_ms.values()) == sorted(record.marks_ms.values())
+    assert (record.owner_epoch, record.replayed_entries, record.marks_ms["A"]) == (4, 7, 0)
+    assert record.total_ms == record.marks_ms["E"]
+
+
+def test_the_latest_takeovers_are_kept() -> None:
+    """A topic may move for years."""
+    trace = TakeoverTrace(TOPIC_ID)
+    for epoch in range(KEPT + 5):
+        trace.begin()
+        trace.finish("t", OwnerEpoch(epoch))
+    assert [record.owner_epoch for record in trace.finished] == list(range(5, KEPT + 5))
