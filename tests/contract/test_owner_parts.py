@@ -132,7 +132,8 @@ async def test_an_outage_between_two_reads_does_not_end_the_owner() -> None:
     registry = LateRegistry(failures=2)
     topics = TopicRegistry(lambda *_: pytest.fail("no topic is assigned"))
     links = StorageLinks(lambda *_: None, lambda *_: None)
-    following = asyncio.create_task(StorageView(cast("Registry", registry), links, topics).follow())
+    session = MemorySession(MemoryTree())
+    following = asyncio.create_task(StorageView(session, cast("Registry", registry), links, topics).follow())
     try:
         await until(lambda: registry.failures < 0, DEADLINE_S)
         assert not following.done()

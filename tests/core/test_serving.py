@@ -40,6 +40,21 @@ def test_ledger_rolls_by_entries() -> None:
     assert [answer.request for answer in owner.batches] == list(range(7))
 
 
+def test_nothing_planned_begins_while_the_store_is_away() -> None:
+    """A roll whose close cannot be written would stop a topic that could go on; it comes when the store is back."""
+    world, owner = served(replace(SETTINGS, ledger_entries_max=3))
+    granted = owner.open()
+    owner.handle(StorageNodesSeen((A, B, C), store_reachable=False))
+    for i in range(7):
+        owner.send(granted.session, received(i, [i]))
+        owner.run()
+    assert len(ledgers(world)) == 1
+    assert [answer.request for answer in owner.batches] == list(range(7))
+    owner.handle(StorageNodesSeen((A, B, C)))
+    owner.tick().run()
+    assert len(ledgers(world)) == 2
+
+
 def test_ledger_rolls_by_size() -> None:
     """Body bytes handed to it."""
     world, owner = served(replace(SETTINGS, ledger_bytes_max=200))

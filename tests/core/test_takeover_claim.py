@@ -6,6 +6,7 @@ from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch, Position
 from oncelog.core.ledger_recovery import ReadLedger
 from oncelog.core.store_status import WriteStatus
 from oncelog.core.takeover import (
+    CursorGivenUp,
     CursorRecordRead,
     CursorRecordWritten,
     Marked,
@@ -62,3 +63,14 @@ def test_late_answer_of_an_earlier_stretch_is_no_claim() -> None:
     takeover = claiming()
     assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 4)) == []
     assert takeover.state is TakeoverState.CLAIM
+
+
+def test_cursor_that_is_not_recovered_in_time_is_given_up() -> None:
+    """Its members may stay away for ever; an older snapshot, or none, costs a longer replay and nothing else."""
+    takeover = claiming()
+    takeover.handle(CursorRecordRead(CursorRecord(EPOCH, LINKS), 7))
+    assert takeover.state is TakeoverState.CURSOR
+    out = takeover.handle(CursorGivenUp())
+    assert out[0] == Marked("C", 0)
+    assert takeover.loaded is None
+    assert takeover.handle(CursorGivenUp()) == []

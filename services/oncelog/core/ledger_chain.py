@@ -80,11 +80,15 @@ class MemberLost:
 
 @dataclass(frozen=True, slots=True)
 class StorageNodesSeen:
-    """Which storage nodes are there. absent: known, not live. superseded: gone for good."""
+    """Which storage nodes are there. absent: known, not live. superseded: gone for good.
+
+    store_reachable: whether records can be written; while not, nothing planned begins that could not be finished.
+    """
 
     live: tuple[Incarnation, ...]
     absent: tuple[Incarnation, ...] = ()
     superseded: tuple[Incarnation, ...] = ()
+    store_reachable: bool = True
 
 
 # --- effects ----------------------------------------------------------------------------------------------------------

@@ -226,7 +226,7 @@ class Serving:
 
     def _roll_due(self, now_ms: int) -> bool:
         writer = self.log.chain.writer
-        if writer is None or not self.log.open:
+        if writer is None or not self.log.open or not self.log.chain.nodes.store_reachable:
             return False
         s, age = self.settings, now_ms - self._opened_ms
         if writer.length >= s.ledger_bytes_max or writer.next_entry >= s.ledger_entries_max:

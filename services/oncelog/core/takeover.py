@@ -76,8 +76,14 @@ class EntryUnreadable:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class CursorGivenUp:
+    """The cursor's last ledger was not recovered in time. An older snapshot costs nothing but a longer replay."""
+
+
 TakeoverEvent = (
-    CursorRecordRead
+    CursorGivenUp
+    | CursorRecordRead
     | CursorRecordWritten
     | EntriesRead
     | EntryUnreadable
@@ -190,6 +196,8 @@ class Takeover:
         if self.state in (TakeoverState.DONE, TakeoverState.FAILED):
             return []
         match event:
+            case CursorGivenUp():
+                return self._next_cursor_ledger() if self.state is TakeoverState.CURSOR else []
             case CursorRecordRead():
                 return self._cursor_read(event)
             case CursorRecordWritten():
@@ -263,6 +271,7 @@ class Takeover:
         return self._recover(self._ledgers.pop())
 
     def _next_cursor_ledger(self) -> _Out:
+        self._recovery = None
         self.state = TakeoverState.SNAPSHOT
         return [ReadLedger(self._ledgers.pop())] if self._ledgers else self._replay()
 

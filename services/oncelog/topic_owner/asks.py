@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import TypeVar
 
-from oncelog.core.errors import CorruptEntry, LogHole, NotFound, StoreUnavailable, UnreadableEntry
+from oncelog.core.errors import CorruptEntry, InvalidArgument, LogHole, NotFound, StoreUnavailable, UnreadableEntry
 from oncelog.core.id_claim import ABSENT_VERSION
 from oncelog.core.ids import LedgerId, ProducerId, TopicId
 from oncelog.core.ledger_chain import (
@@ -239,6 +239,11 @@ async def _attempt(write: Awaitable[Written]) -> Written:
         return await write
     except StoreUnavailable:
         return Written(WriteStatus.UNKNOWN)
+    except InvalidArgument as error:
+        # A record that has outgrown ZooKeeper was not written: its topic stops here, and only it.
+        logger.error("a record cannot be written: %s", error.message)
+        await asyncio.sleep(CORRUPT_RETRY_MS / 1000)
+        return Written(WriteStatus.CONFLICT)
     except NotFound:
         # The parent is gone, so nothing was written; the core reads the topic record next and finds out why.
         return Written(WriteStatus.CONFLICT)

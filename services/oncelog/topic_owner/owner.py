@@ -112,7 +112,7 @@ class Owner:
             self._parts = self._connect(session, stack)
             self._follow_session(session)
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
-            view = StorageView(registry, self._parts.links, self.topics)
+            view = StorageView(session, registry, self._parts.links, self.topics)
             await view.first()
             running = [tasks.create_task(view.follow())]
 

@@ -77,7 +77,8 @@ class _Reading:
 
     async def run(self, start: ReaderStart) -> None:
         runner = self._runner
-        if start.owner_epoch_seen > runner.owner_epoch:
+        if start.owner_epoch_seen > runner.owner_epoch and await runner.record_shows_higher_epoch():
+            # Only the record makes it a suspicion: anybody can claim to have seen an epoch.
             runner.post(HigherEpochSeen())
         try:
             async with asyncio.timeout(LOADING_DEADLINE_MS / 1000):

@@ -1,6 +1,7 @@
 """What this owner knows of the storage nodes: who is live and where, who is known and absent, who is gone for good."""
 
 import logging
+from dataclasses import replace
 
 from oncelog.core.errors import StoreUnavailable
 from oncelog.core.ids import Incarnation
@@ -8,6 +9,7 @@ from oncelog.core.ledger_chain import StorageNodesSeen
 from oncelog.ledgers.backoff import Backoff
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.stores.registry import LiveStorageNode, Registry
+from oncelog.stores.store_session import SessionState, StoreSession
 from oncelog.topic_owner.topic_registry import TopicRegistry
 
 logger = logging.getLogger(__name__)
@@ -16,8 +18,11 @@ logger = logging.getLogger(__name__)
 class StorageView:
     """Passes each newer view on to the links (addresses) and to all topics."""
 
-    def __init__(self, registry: Registry, links: StorageLinks, topics: TopicRegistry) -> None:
+    def __init__(self, session: StoreSession, registry: Registry, links: StorageLinks, topics: TopicRegistry) -> None:
+        self._session = session
         self._registry = registry
+        self._nodes = StorageNodesSeen(())
+        session.add_listener(self._store_changed)
         self._links = links
         self._topics = topics
 
@@ -47,4 +52,10 @@ class StorageView:
         writable = tuple(sorted(node.incarnation for node in live.values() if not node.read_only))
         absent = tuple(sorted(i for i in cookies if i not in live and i not in superseded))
         self._links.see({Incarnation(name): f"{node.host}:{node.port}" for name, node in live.items()})
-        self._topics.see(StorageNodesSeen(writable, absent, superseded))
+        self._nodes = StorageNodesSeen(writable, absent, superseded, self._session.state is SessionState.CONNECTED)
+        self._topics.see(self._nodes)
+
+    def _store_changed(self, state: SessionState) -> None:
+        """While ZooKeeper is away no topic begins a roll or a snapshot that it could not finish."""
+        self._nodes = replace(self._nodes, store_reachable=state is SessionState.CONNECTED)
+        self._topics.see(self._nodes)

@@ -15,7 +15,7 @@ from typing import Protocol
 from oncelog.core.batch import Checksum, decode_ids, deltas_of, peek_batch
 from oncelog.core.dedup_cursor import SnapshotTaken
 from oncelog.core.entry import body_of
-from oncelog.core.errors import InvalidBatch, InvariantViolated, LogHole, OncelogError, UnreadableEntry
+from oncelog.core.errors import InvalidBatch, InvariantViolated, LogHole, OncelogError, TopicLoading, UnreadableEntry
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, Position, SessionNumber, TopicId
 from oncelog.core.ledger_chain import SendAdds, StorageNodesSeen
 from oncelog.core.ledger_metadata import LedgerMetadata
@@ -23,7 +23,7 @@ from oncelog.core.opening import ProducerOpening
 from oncelog.core.openings import AnswerOpen
 from oncelog.core.serving import DeleteLedgers, LastAddConfirmed, LedgerFailed, TopicClosed, TopicSettings
 from oncelog.core.sessions import AnswerBatches, BatchAnswer, EndSession, ReadEntryIds
-from oncelog.core.takeover import Marked
+from oncelog.core.takeover import CursorGivenUp, Marked, TakeoverState
 from oncelog.core.topic import (
     EntryIdsRead,
     Served,
@@ -43,6 +43,11 @@ from oncelog.topic_owner.progress import TopicProgress
 from oncelog.topic_owner.takeover_trace import TakeoverTrace
 
 logger = logging.getLogger(__name__)
+
+#: Openings kept while the topic does not serve; further ones are told to try again.
+EARLY_OPENINGS_MAX = 10_000
+#: A snapshot is worth a shorter replay, and no more waiting than that.
+CURSOR_WAIT_MS = 3_000
 
 
 class SessionSink(Protocol):
@@ -103,7 +108,17 @@ class TopicRunner:
     def open(self, opening: ProducerOpening, sink: SessionSink) -> None:
         """Answered by sink.opened, at once or when the topic serves."""
         self._calls[opening.call] = sink
+        if len(self.core.early) >= EARLY_OPENINGS_MAX:
+            error = TopicLoading("too many producers wait for the topic already: try again")
+            sink.opened(opening.call, self, AnswerOpen(opening.call, error))
+            del self._calls[opening.call]
+            return
         self.post(opening)
+
+    async def record_shows_higher_epoch(self) -> bool:
+        """Whether the topic record, read now, is of a newer epoch than this runner's, or gone."""
+        stored = await self.parts.topics.read(self.topic_id)
+        return stored is None or stored.value.owner_epoch > self.owner_epoch
 
     async def ledger(self, ledger_id: LedgerId) -> LedgerMetadata:
         """The record of one of the topic's ledgers. Raises LogHole."""
@@ -166,6 +181,8 @@ class TopicRunner:
                     self._follows_policies = True
                     self._asks.start(self._asks.follow_policies(self.name))
                 self.trace.mark(effect.mark, handled=effect.count)
+                if effect.mark == "B":
+                    asyncio.get_running_loop().call_later(CURSOR_WAIT_MS / 1000, self._give_up_cursor)
             case Served():
                 self.trace.mark("E", handled=0)
                 self.parts.metrics.taken_over(self.trace.finish(name, self.owner_epoch), name)
@@ -202,6 +219,13 @@ class TopicRunner:
             for add in effect.adds:
                 self.cache.put(effect.ledger_id, add.entry_id, add.parts)
         self.parts.links.send(effect)
+
+    def _give_up_cursor(self) -> None:
+        """Members of the cursor's ledger that are away must not keep a topic from being served."""
+        takeover = self.core.takeover
+        if takeover is not None and takeover.state is TakeoverState.CURSOR:
+            logger.warning("topic %s: its dedup cursor is not recovered in time, an older snapshot is used", self.name)
+            self.post(CursorGivenUp())
 
     def _fire(self, key: str) -> None:
         if not self.progress.ended:
