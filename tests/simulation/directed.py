@@ -7,11 +7,11 @@ from typing import Any
 
 from oncelog.core.entry import SequenceMode
 from tests.simulation.cluster import Rules, Shape
-from tests.simulation.faults import KINDS, Faults
+from tests.simulation.faults import Faults
 from tests.simulation.mutants import Mutant
 from tests.simulation.network import NetworkFaults
 from tests.simulation.producer_client import Input
-from tests.simulation.run import FAULTY_TICKS, Run
+from tests.simulation.run import Run
 from tests.simulation.store import StoreFaults
 
 OFTEN = (40, 400)
@@ -25,18 +25,11 @@ class Directed(Run):
         network: NetworkFaults | None = None, shape: Shape | None = None, stale: float = 0.0,
     ) -> None:  # fmt: skip
         super().__init__(seed, rules, shape)
-        named = dict.fromkeys(kinds)
-        self.faults.kinds = [kind for kind in KINDS if kind.name in named]
+        self.faults = Faults(self.cluster, tuple(kinds) or ("nothing",))
         self.faults.every = OFTEN
         self.cluster.store.faults = store or StoreFaults()
         self.cluster.network.faults = network or NetworkFaults()
         self.cluster.stale.probability = stale
-
-    def run(self) -> None:
-        self.faults.start(network=False)
-        self.until(FAULTY_TICKS)
-        self.heal()
-        self.judge()
 
 
 def first_problem(seeds: Iterable[int], kinds: Iterable[str], rules: Rules | None = None, **how: Any) -> str | None:

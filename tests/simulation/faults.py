@@ -34,20 +34,22 @@ class Kind:
 class Faults:
     """Strikes a cluster until it is told to heal."""
 
-    def __init__(self, cluster: Cluster, always: tuple[str, ...] = ()) -> None:
+    def __init__(self, cluster: Cluster, only: tuple[str, ...] = ()) -> None:
         self.cluster = cluster
         self.world = cluster.world
         self.on = True
         self.every = EVERY
-        self.kinds = [kind for kind in KINDS if self.world.rng.random() < kind.probability or kind.name in always]
+        drawn = [kind for kind in KINDS if self.world.rng.random() < kind.probability]
+        self.kinds = [kind for kind in KINDS if kind.name in only] if only else drawn
+        self._good_network = bool(only)
         #: the one place that is ever wiped
         self.wiped = self.world.rng.choice(list(cluster.nodes.values()))
         self.rotten = False
         #: [from, to) in which some owner did not judge
         self.unjudged: list[tuple[int, int]] = []
 
-    def start(self, *, network: bool = True) -> None:
-        if network:
+    def start(self) -> None:
+        if not self._good_network:
             self._network()
         for kind in self.kinds:
             self._later(kind)

@@ -63,7 +63,7 @@ class Process:
         self.paused = False
         #: effects until it crashes in the middle of a step, -1: it does not
         self.fuse = -1
-        self._backlog: list[tuple[str, Delivery]] = []
+        self._backlog: list[Delivery] = []
 
     @property
     def alive(self) -> bool:
@@ -82,12 +82,13 @@ class Process:
         self.paused = True
 
     def wake(self) -> None:
-        """What arrived meanwhile happens now, in the order of its coming."""
+        """What arrived meanwhile happens now, in the order of its coming and before anything else."""
         self.paused = False
         backlog, self._backlog = self._backlog, []
         life = self.life
-        for label, do in backlog:
-            self.post(0, label, do, life=life)
+        for do in backlog:
+            if self.life == life:
+                do()
 
     def post(self, delay: int, label: str, do: Delivery, *, life: int | None = None) -> None:
         """Bring it to this life of the process."""
@@ -98,7 +99,7 @@ class Process:
             if self.life != due or not due % 2:
                 return
             if self.paused:
-                self._backlog.append((label, do))
+                self._backlog.append(do)
             else:
                 do()
 

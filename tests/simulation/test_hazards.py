@@ -1,0 +1,280 @@
+"""The histories that break naive versions of the rules, each on the simulated cluster, each with its rule taken out.
+
+A test holds when the history happens and nothing breaks, and when something does break without the rule. 13 comes with
+the leases of producer ids. 18 and 20, damage that looks like a torn tail and the records of a recycled segment, lie in
+the journal's bytes: see tests/contract/test_journal.py and test_segments.py.
+"""
+
+from typing import Any
+
+import pytest
+
+from oncelog.core import ledger_chain, producer_session, serving
+from oncelog.core.dedup import DedupTable
+from oncelog.core.entry import SequenceMode
+from oncelog.core.errors import ModeMismatch, OncelogError, StaleSequence
+from oncelog.core.ids import Incarnation, OwnerEpoch, SessionNumber, TopicId
+from oncelog.core.ledger_metadata import decode_ledger
+from oncelog.core.opening import Granted, ProducerOpening
+from oncelog.core.openings import AnswerOpen, Openings
+from oncelog.core.outcome import Outcome
+from oncelog.core.owner_suspicion import (
+    ConnectionRefused,
+    OwnerSuspicion,
+    StreamClosed,
+    SuspicionEffect,
+    SuspicionEvent,
+)
+from oncelog.core.session_opening import SessionOpening
+from oncelog.core.sessions import Sessions
+from oncelog.core.topic import Phase
+from oncelog.core.topic_record import LedgerLink, decode_topic, encode_topic
+from tests.simulation.cluster import Rules, Shape, restless_shape
+from tests.simulation.directed import Directed, first_problem, steady, without
+from tests.simulation.metadata_server import MetadataServer
+from tests.simulation.mutants import MUTANTS
+from tests.simulation.network import NetworkFaults, Stream
+from tests.simulation.producer_client import Input
+from tests.simulation.store import StoreFaults
+
+LOSSY = NetworkFaults(drop=0.02, break_stream=0.02)
+UNSURE = StoreFaults(lost_reply=0.15)
+MUTANT_OF = {mutant.name: mutant for mutant in MUTANTS}
+
+
+def holds_and_breaks(mutant: str, kinds: tuple[str, ...], seeds: range, **how: Any) -> None:
+    """Every seed holds; without the rule one of them breaks."""
+    assert first_problem(seeds, kinds, **how) is None
+    with MUTANT_OF[mutant].planted() as rules:
+        assert first_problem(seeds, kinds, rules, **how) is not None
+
+
+def test_hazard_01_the_topic_record_orders_owners() -> None:
+    """Owners lose their topic while they open ledgers, and replies of their writes are lost."""
+    holds_and_breaks("E retried after a conflict", ("theft", "owner crash"), range(8), store=UNSURE)
+
+
+def test_hazard_02_a_zombie_creates_nothing_anew() -> None:
+    """An owner sleeps until its ledger is closed, trimmed and collected, wakes, and writes to nodes that forgot it."""
+    holds_and_breaks("first adds unchecked", ("long sleep",), range(3), shape=restless_shape())
+
+
+def test_hazard_02_a_wiped_node_is_another_node() -> None:
+    """An empty directory at an old address says nothing about what its former self had."""
+    kinds = ("wipe while recovering",)
+    holds_and_breaks("a wiped node answers for its former self", kinds, range(4), shape=restless_shape())
+
+
+def _topic_made_anew(topic_changes: bool) -> Directed:
+    """The name's topic is deleted and created anew while its owner sleeps; what that owner then holds."""
+    one = Directed(5, shape=steady(restless_shape()))
+    one.until(800)
+    cluster, store = one.cluster, one.cluster.store
+    topic_id = cluster.topic_ids[0]
+    owner = next(o for o in cluster.owners.values() if topic_id in o.topics)
+    shell = owner.topics[topic_id]
+    data, version = store.get(f"topics/{topic_id}")
+    assert data is not None
+    owner.pause()
+    new_id = topic_id[:-1] + "9" if topic_changes else topic_id
+    store.observers.clear()
+    store.records.pop(f"topics/{topic_id}")
+    store.records[f"topics/{new_id}"] = (encode_topic(decode_topic(data)), version)
+    owner.wake()
+    while shell.core.phase is Phase.SERVING and one.world.now < 3000:
+        one.step()
+    one.until(one.world.now + 50)
+    return one
+
+
+def test_hazard_03_names_come_back_under_another_id() -> None:
+    """A sleeper's compare-and-set finds no record of its topic's id; under the same id it would find the new one."""
+    for changes in (True, False):
+        one = _topic_made_anew(topic_changes=changes)
+        topic_id = one.cluster.topic_ids[0]
+        written = one.cluster.store.get(f"topics/{topic_id}")[0]
+        assert (written is None) is changes
+
+
+def test_hazard_04_a_claim_counts_by_its_nonce() -> None:
+    """Two claimers, lost replies: one number for both, unless the nonce says whose it is."""
+    holds_and_breaks("a block claim believed without its nonce", ("id rush", "owner crash"), range(4), store=UNSURE)
+
+
+def test_hazard_05_closed_streams_alone_move_nothing() -> None:
+    """All streams between owners and replicas close, again and again: nobody is suspected, for nobody refuses to be
+    connected to."""
+
+    def epochs() -> int:
+        one = Directed(3, shape=steady(restless_shape()))
+        for tick in range(500, 3500, 500):
+            one.until(tick)
+            for owner in one.cluster.owners.values():
+                for stream in list(owner.streams):
+                    stream.sever()
+        return max(watch.record.owner_epoch for watch in one.cluster.watch.topics.values())
+
+    def believes_at_once(suspicion: OwnerSuspicion, event: SuspicionEvent) -> list[SuspicionEffect]:
+        effects = handle(suspicion, event)
+        return handle(suspicion, ConnectionRefused(event.owner)) if isinstance(event, StreamClosed) else effects
+
+    assert epochs() == 1
+    handle = OwnerSuspicion.handle
+    with without((OwnerSuspicion, "handle", believes_at_once)):
+        assert epochs() > 1
+
+
+def test_hazard_06_a_deposed_owner_refuses_nobody() -> None:
+    """Producers are led to owners of the past, which must read their record before they refuse."""
+
+    def refuse(sessions: Sessions, session: object, batch: object, error: object) -> object:
+        session.confirmed = True  # type: ignore[attr-defined]
+        return refuse_confirmed(sessions, session, batch, error)  # type: ignore[arg-type]
+
+    def open_unread(openings: Openings, opening: object, now_ms: int) -> object:
+        opening.confirmed = True  # type: ignore[attr-defined]
+        return open_confirmed(openings, opening, now_ms)  # type: ignore[arg-type]
+
+    def look_up(replica: MetadataServer, topic_id: TopicId, _: OwnerEpoch, *reply: Any) -> None:
+        look_up_fresh(replica, topic_id, OwnerEpoch(0), *reply)
+
+    refuse_confirmed, open_confirmed, look_up_fresh = Sessions._refuse, Openings._open, MetadataServer.look_up
+    kinds, how = ("theft", "owner pause", "client crash"), dict[str, Any](stale=0.5, network=LOSSY)
+    seeds = range(12)
+    assert first_problem(seeds, kinds, **how) is None
+    with without(
+        (Sessions, "_refuse", refuse),
+        (Openings, "_open", open_unread),
+        (SessionOpening, "believes", lambda *_: True),
+        (MetadataServer, "look_up", look_up),
+    ) as rules:
+        assert first_problem(seeds, kinds, rules, **how) is not None
+
+
+def test_hazard_07_the_log_is_fenced_before_it_is_read() -> None:
+    """B, then C, then D."""
+    holds_and_breaks("snapshot and log read before the log is fenced", ("owner crash", "theft"), range(3))
+
+
+def test_hazard_08_a_member_that_never_comes_back_is_left_behind() -> None:
+    """After a wipe no ledger goes on with the incarnation that is gone."""
+
+    def members() -> tuple[Incarnation, ...]:
+        one = Directed(1, shape=steady(Shape(owners=2, nodes=4), count=400))
+        one.until(500)
+        one.faults.wipe(50)
+        one.until(3500)
+        record = one.cluster.watch.topics[one.cluster.topic_ids[0]].record
+        data, _ = one.cluster.store.get(f"ledgers/{record.ledgers[-1].ledger_id}")
+        assert data is not None
+        assert len(one.faults.wiped.disks) == 2
+        gone = next(iter(one.faults.wiped.disks))
+        return tuple(member for member in decode_ledger(data).members if member == gone)
+
+    def pick_any(_: int, live: tuple[str, ...], __: object, superseded: tuple[str, ...], *___: int) -> tuple[str, ...]:
+        return (*superseded, *live)[:3]
+
+    assert not members()
+    with without((ledger_chain, "pick_members", pick_any)):
+        assert members()
+
+
+def test_hazard_09_ids_are_judged_by_run() -> None:
+    """An application sends ids into the holes of what it stored."""
+    inputs = [(Input("p", SequenceMode.MONOTONIC, range(0, 200, 3), careless=0.3, holes=range(1, 190, 3)), 1)]
+    shape = Shape(readers=0, inputs=inputs)
+    holds_and_breaks("ids judged by range", ("client crash",), range(3), shape=shape)
+
+
+@pytest.mark.parametrize(
+    "mutant", ["one mark instead of two", "sessions survive a failed write", "accepted marks survive a failed write"]
+)
+def test_hazard_10_a_failed_write_leaves_nothing_behind(mutant: str) -> None:
+    """Too many members fall silent; clients resume and join what is in flight; then the write fails."""
+    holds_and_breaks(mutant, ("stuck write",), range(8), network=LOSSY)
+
+
+def test_hazard_11_an_unknown_producer_is_not_believed() -> None:
+    """A client resumes a producer id that nobody granted."""
+    holds_and_breaks("unknown producer id accepted", ("stranger",), range(4))
+
+
+class _Visitor:
+    """A client of one opening, for its answer."""
+
+    def __init__(self, one: Directed) -> None:
+        self.one = one
+        self.result: Granted | OncelogError | None = None
+        owner = next(o for o in one.cluster.owners.values() if one.cluster.topic_ids[0] in o.topics)
+        one.cluster.stranger.start()
+        self.stream = Stream(one.cluster.network, one.cluster.stranger, owner)
+        owner.open(self, one.cluster.topic_ids[0], ProducerOpening(1, "producer 0", SequenceMode.MONOTONIC))
+        one.until(one.world.now + 200)
+
+    def opened(self, answer: AnswerOpen, owner_epoch: OwnerEpoch) -> None:
+        self.result = answer.result
+
+    def answered(
+        self, session: SessionNumber, answers: list[tuple[int, Outcome | OncelogError]], owner_epoch: OwnerEpoch
+    ) -> None:
+        """Nothing is sent, so nothing is answered."""
+
+    def ended(self, session: SessionNumber, error: OncelogError, owner_epoch: OwnerEpoch) -> None:
+        """The session is of no further use."""
+
+
+def test_hazard_12_a_name_keeps_its_mode() -> None:
+    """The contiguous producer's name is opened as a monotonic one."""
+
+    def visit() -> Granted | OncelogError | None:
+        one = Directed(2, shape=steady(restless_shape()))
+        one.until(600)
+        return _Visitor(one).result
+
+    assert isinstance(visit(), ModeMismatch)
+    with without((DedupTable, "mode_of", lambda *_: SequenceMode.MONOTONIC)):
+        assert isinstance(visit(), Granted)
+
+
+def test_hazard_14_a_refused_batch_ends_no_monotonic_producer() -> None:
+    """StaleSequence is final for its batch: that result fails, and the producer goes on to the end of its input."""
+    inputs = [(Input("p", SequenceMode.MONOTONIC, range(0, 120, 3), careless=0.3, holes=range(1, 110, 3)), 1)]
+    shape = Shape(readers=0, inputs=inputs)
+    assert first_problem(range(3), (), shape=shape) is None
+    with without((producer_session, "FINAL_FOR_BATCH", (type("Never", (StaleSequence,), {}),))) as rules:
+        assert first_problem(range(3), (), rules, shape=shape) is not None
+
+
+def test_hazard_15_off_and_on_forgets_nothing() -> None:
+    """What is stored while deduplication is off is known when it is on again."""
+
+    def forgets(table: DedupTable, header: object, batch: object, deltas: object) -> None:
+        if table.judging:
+            fold(table, header, batch, deltas)  # type: ignore[arg-type]
+        else:
+            table.state._step(header)  # type: ignore[arg-type]
+
+    fold, seeds = DedupTable.persisted_batch, range(4)
+    assert first_problem(seeds, ("switch", "client crash"), network=LOSSY) is None
+    with without((DedupTable, "persisted_batch", forgets)) as rules:
+        assert first_problem(seeds, ("switch", "client crash"), rules, network=LOSSY) is not None
+
+
+def test_hazard_16_the_trim_leaves_what_the_older_snapshot_needs() -> None:
+    """The newest snapshot becomes unreadable: the one before it, and the log from there on, must do."""
+    holds_and_breaks("trim to the newest snapshot", ("rot", "trim"), range(10), shape=restless_shape())
+
+
+def test_hazard_17_message_numbers_survive_a_trim() -> None:
+    """Everything before the last ledger is trimmed, and owners crash: numbers go on where they were."""
+    kinds, shape = ("trim", "owner crash"), restless_shape()
+    assert first_problem(range(3), kinds, shape=shape) is None
+    with without((serving, "LedgerLink", lambda ledger_id, _: LedgerLink(ledger_id, 0))) as rules:
+        assert first_problem(range(3), kinds, rules, shape=shape) is not None
+
+
+def test_hazard_19_a_repeated_add_is_answered_when_it_is_synced() -> None:
+    """A node restarts with entries of a recovery in its page cache alone, and is asked to take them again."""
+    kinds, shape = ("crash while recovering",), restless_shape()
+    assert first_problem(range(6), kinds, shape=shape) is None
+    assert first_problem(range(6), kinds, Rules(sync_at_start=False), shape=shape) is not None
