@@ -16,7 +16,9 @@ _KEEPALIVE_TIMEOUT_MS = 3_000
 #: gRPC's own pause between attempts begins at 1 s, which a client that fails over would feel.
 _RECONNECT_MS_MIN = 20
 _RECONNECT_MS_MAX = 1_000
-_CONNECT_TIMEOUT_MS = 2_000
+#: A connection takes milliseconds, or for ever where the peer is stopped: whoever waits for that one asks too late
+#: where the topic has gone meanwhile.
+_CONNECT_TIMEOUT_MS = 800
 
 
 def _shared(frame_bytes_max: int) -> Options:
