@@ -73,7 +73,7 @@ async def test_ids_wait_for_a_store_that_is_away() -> None:
     session.faults.suspend()
     wishes = [asyncio.ensure_future(ids.next_id()) for _ in range(2)]
     with pytest.raises(AssertionError):
-        await until(lambda: wishes[0].done(), 0.15)
+        await until(wishes[0].done, 0.15)
     session.faults.resume()
     assert await asyncio.gather(*wishes) == [1, 2]
 

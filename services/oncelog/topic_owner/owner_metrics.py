@@ -39,7 +39,8 @@ class OwnerMetrics:
         self.counts = OwnerCounts()
         self.telemetry = telemetry
         self._takeover_seconds = telemetry.latency("takeover", "From hearing of the ownership (A) to serving (E)")
-        self.publish_seconds = telemetry.latency("publish", "From the frame's arrival to its first batch's answer")
+        #: of one frame at a time of each session: an instrument costs more than what it would measure
+        self.publish_seconds = telemetry.latency("publish", "From a frame's arrival to the answer of its first batch")
 
     def taken_over(self, record: TakeoverRecord, topic: str) -> None:
         """One takeover is over: its seconds, and a span for each of its marks."""

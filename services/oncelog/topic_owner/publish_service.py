@@ -94,13 +94,17 @@ class _Outbox:
 
 
 class _Session:
-    """One open session of this stream: its topic, and the bytes of each request not answered yet."""
+    """One open session of this stream: its topic, and the bytes of each request not answered yet.
 
-    __slots__ = ("runner", "unanswered")
+    timed: (first request of a frame, when it arrived in ns) of the one frame whose latency is being taken.
+    """
+
+    __slots__ = ("runner", "timed", "unanswered")
 
     def __init__(self, runner: TopicRunner) -> None:
         self.runner = runner
         self.unanswered: dict[int, int] = {}
+        self.timed: tuple[int, int] | None = None
 
 
 class PublishStream:
@@ -191,11 +195,16 @@ class PublishStream:
         self._unanswered_bytes += received_bytes
         self._service.metrics.counts.bytes_received += received_bytes
         if received:
+            first = received[0].request
+            if session.timed is None:
+                session.timed = (first, began_ns)
             checked_ns = time.time_ns() if self._service.trace.on else 0
             session.runner.post(BatchesReceived(number, received))
             if checked_ns:
-                first = received[0].request
-                self._service.trace.judged(session.runner, number, first, began_ns=began_ns, checked_ns=checked_ns)
+                waits = number in self._sessions and first in session.unanswered
+                self._service.trace.judged(
+                    session.runner, number, first, began_ns=began_ns, checked_ns=checked_ns, waits=waits
+                )
         if refused is not None and number in self._sessions:
             self._refuse(number, session, *refused)
 
@@ -218,6 +227,7 @@ class PublishStream:
         session.runner.sinks.pop(number, None)
         session.runner.post(SessionClosed(number))
         self._forget(number)
+        self._service.metrics.counts.answered(error)
         self._out.answers.append(BatchAnswer(number, request, error))
         self._out.ended.append(EndedSession(number, error, session.runner.owner_epoch))
         self._wake.set()
@@ -265,6 +275,9 @@ class PublishStream:
         self._service.metrics.counts.answered(answer.result)
         if self._service.trace.on:
             self._service.trace.answered(session.runner, answer.session, answer.request)
+        if session.timed is not None and session.timed[0] == answer.request:
+            self._service.metrics.publish_seconds.record((time.time_ns() - session.timed[1]) / 1e9)
+            session.timed = None
         self._give_room(session.unanswered.pop(answer.request, 0))
         self._out.answers.append(answer)
         self._wake.set()
@@ -306,7 +319,7 @@ class PublishStream:
         """
         self._finished = True
         self._wake.set()
-        for number in list(self._sessions):
-            session = self._sessions.pop(number)
+        for number, session in list(self._sessions.items()):
+            self._forget(number)
             session.runner.sinks.pop(number, None)
             session.runner.post(SessionClosed(number))

@@ -28,13 +28,24 @@ class WriteTrace:
         return not isinstance(self.telemetry.tracer, NoOpTracer)
 
     def judged(
-        self, runner: TopicRunner, session: SessionNumber, request: int, *, began_ns: int, checked_ns: int
+        self,
+        runner: TopicRunner,
+        session: SessionNumber,
+        request: int,
+        *,
+        began_ns: int,
+        checked_ns: int,
+        waits: bool,
     ) -> None:
-        """The batch was received from `began_ns` on, checked by `checked_ns`, and is judged now."""
+        """The batch was received from `began_ns` on, checked by `checked_ns`, and is judged now.
+
+        waits: its answer is still to come. A known batch is answered by its judging, and a refused one never is.
+        """
         now_ns = time.time_ns()
         self._record(runner, Mark.RECEIVE, began_ns, checked_ns)
         self._record(runner, Mark.JUDGE, checked_ns, now_ns)
-        self._followed[session, request] = now_ns
+        if waits:
+            self._followed[session, request] = now_ns
 
     def answered(self, runner: TopicRunner, session: SessionNumber, request: int) -> None:
         """The batch's answer is handed to its stream now."""

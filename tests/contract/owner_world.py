@@ -1,0 +1,236 @@
+"""A whole topic owner in this process: its real parts, on the store in memory and on one storage node in this process.
+
+Only the processes around it are missing: a test assigns topics itself, and speaks to the owner over a real socket.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from crc32c import crc32c
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from oncelog.core.batch import Compression, encode_batch
+from oncelog.core.id_claim import IdClaim
+from oncelog.core.ids import Generation, Incarnation, LedgerId, ProducerId, SessionNumber, TopicId
+from oncelog.core.ledger_chain import StorageNodesSeen
+from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.core.names import parse_topic
+from oncelog.core.outcome import Outcome
+from oncelog.core.serving import TopicSettings
+from oncelog.core.store_status import WriteStatus
+from oncelog.ledgers.storage_links import StorageLinks
+from oncelog.rpc import owner_codec, reader_codec
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.owner_codec import PUBLISH, OpenGranted, OpenRequest, PublishFrame, ReceivedAnswers
+from oncelog.rpc.server import Server
+from oncelog.runtime.telemetry import Telemetry
+from oncelog.stores.cluster_store import ClusterStore
+from oncelog.stores.counter_store import Counter, CounterStore
+from oncelog.stores.cursor_store import CursorStore
+from oncelog.stores.ledger_store import LedgerStore
+from oncelog.stores.memory import MemorySession, MemoryTree
+from oncelog.stores.policy_store import PolicyStore
+from oncelog.stores.topic_store import TopicStore
+from oncelog.topic_owner.admin_service import AdminService
+from oncelog.topic_owner.asks import OwnerParts
+from oncelog.topic_owner.id_source import IdSource
+from oncelog.topic_owner.ledger_routes import LedgerRoutes
+from oncelog.topic_owner.owner_metrics import OwnerMetrics
+from oncelog.topic_owner.owner_series import observe
+from oncelog.topic_owner.publish_service import PublishService
+from oncelog.topic_owner.read_service import ReadService
+from oncelog.topic_owner.topic_registry import Finished, TopicRegistry
+from oncelog.topic_owner.topic_runner import TopicRunner
+from tests.cluster.until import until
+from tests.contract.held_journal import Disk
+from tests.contract.ledger_world import Node
+
+ME = Incarnation("d" * 32)
+ANOTHER = Incarnation("e" * 32)
+DEADLINE_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerLimits:
+    """What a test wants other than usual."""
+
+    topic: TopicSettings = field(default_factory=lambda: TopicSettings(write_quorum=1, ack_quorum=1))
+    message_bytes_max: int = 1 << 20
+    unanswered_bytes_max: int = 1 << 22
+    topics_max: int = 100
+
+
+class StoredNode(Node):
+    """A storage node that finds the records of ledgers in the store."""
+
+    def __init__(self, path: Path, ledgers: LedgerStore) -> None:
+        super().__init__(path)
+        self._ledgers = ledgers
+        self.held = Disk()
+        self.disk = self.held.calls()
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Nothing becomes durable meanwhile, so nothing is acknowledged."""
+        self.held.gate.clear()
+        try:
+            yield
+        finally:
+            self.held.gate.set()
+
+    async def _read_ledger(self, ledger_id: LedgerId) -> LedgerMetadata | None:
+        stored = await self._ledgers.read(ledger_id)
+        return None if stored is None else stored.value
+
+
+class OwnerWorld:
+    """One owner. node: where its ledgers are; publish: its service of publish streams; spans: what its traces hold."""
+
+    def __init__(self, session: MemorySession, node: StoredNode, limits: OwnerLimits) -> None:
+        self.session = session
+        self.node = node
+        self.spans = InMemorySpanExporter()
+        self.metrics = OwnerMetrics(Telemetry("topic_owner", ME))
+        self.topics = TopicRegistry(self._new_runner, topics_max=limits.topics_max)
+        self.publish = PublishService(
+            self.topics, crc32c, self.metrics, message_bytes_max=limits.message_bytes_max,
+            unanswered_bytes_max=limits.unanswered_bytes_max,
+        )  # fmt: skip
+        self._limits = limits
+        routes = LedgerRoutes()
+        self.parts = OwnerParts(
+            TopicStore(session), CursorStore(session), LedgerStore(session),
+            StorageLinks(routes.answered, routes.lost), routes,
+            IdSource(IdClaim(ME, block=1), CounterStore(session, Counter.LEDGER)),
+            IdSource(IdClaim(ME, block=100), CounterStore(session, Counter.PRODUCER)),
+            PolicyStore(session), self.metrics,
+        )  # fmt: skip
+        observe(self.metrics, self.topics)
+
+    def _new_runner(
+        self, topic_id: TopicId, nodes: StorageNodesSeen, first: SessionNumber, finished: Finished
+    ) -> TopicRunner:
+        return TopicRunner(
+            topic_id, ME, self._limits.topic, crc32c, self.parts, nodes=nodes, first_session=first,
+            cache_bytes_max=1 << 20, finished=finished,
+        )  # fmt: skip
+
+    def see_the_node(self) -> None:
+        self.parts.links.see({self.node.incarnation: self.node.address})
+        self.topics.see(StorageNodesSeen((self.node.incarnation,)))
+
+    def trace(self) -> None:
+        """Spans leave from now on."""
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(self.spans))
+        self.metrics.telemetry.tracer = provider.get_tracer("oncelog")
+
+    async def new_topic(self, name: str, *, owner: Incarnation = ME) -> TopicId:
+        """A topic whose record names an owner."""
+        created = await self.parts.topics.create(parse_topic(name))
+        await self.place(created.name.value.topic_id, owner)
+        return created.name.value.topic_id
+
+    async def place(self, topic_id: TopicId, owner: Incarnation) -> None:
+        """Mark A."""
+        stored = await self.parts.topics.read(topic_id)
+        assert stored is not None
+        written = await self.parts.topics.write(stored.value.placed_on(owner), version=stored.version)
+        assert written.status is WriteStatus.OK
+
+    async def serve(self, name: str) -> TopicRunner:
+        """A new topic that this owner serves."""
+        topic_id = await self.new_topic(name)
+        self.topics.assign(topic_id)
+        runner = self.topics.find(topic_id)
+        assert runner is not None
+        await runner.progress.until_serving()
+        return runner
+
+
+@asynccontextmanager
+async def owner_world(tmp_path: Path, limits: OwnerLimits | None = None) -> AsyncIterator[tuple[OwnerWorld, Channel]]:
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(asyncio.timeout(30))
+        session = MemorySession(MemoryTree(), root="/oncelog")
+        await ClusterStore(session).establish("test-cluster")
+        node = StoredNode(tmp_path / "node", LedgerStore(session))
+        await node.start()
+        stack.push_async_callback(node.stop)
+        world = OwnerWorld(session, node, limits or OwnerLimits())
+        stack.push_async_callback(world.parts.links.close)
+        stack.callback(_end, world)
+        world.see_the_node()
+        server = Server()
+        server.stream(owner_codec.PUBLISH, world.publish.publish)
+        server.stream(reader_codec.READ, ReadService(world.topics).read)
+        admin = AdminService(world.topics, ME)
+        server.unary(owner_codec.TOPIC_STATES, admin.states)
+        server.unary(owner_codec.LAST_MESSAGE, admin.last_message)
+        port = await server.start()
+        stack.push_async_callback(lambda: server.stop(grace_ms=0))
+        yield world, await stack.enter_async_context(Channel(f"127.0.0.1:{port}"))
+
+
+def _end(world: OwnerWorld) -> None:
+    """As when a process ends: what it waits for is nobody's any more."""
+    for runner in world.topics:
+        runner._asks.cancel()
+
+
+class PublishClient:
+    """One publish stream, spoken by hand."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.stream = channel.stream(PUBLISH)
+        self._requests = 0
+        self._opens = 0
+
+    async def open(self, runner: TopicRunner, name: str) -> OpenGranted:
+        self._opens += 1
+        await self.stream.write(PublishFrame(opens=[OpenRequest(self._opens, runner.name, runner.topic_id, name)]))
+        [granted] = (await self.receive()).granted
+        return granted
+
+    async def send(self, session: SessionNumber, *batches: bytes) -> None:
+        """One frame of batches of one session, numbered on."""
+        requests = range(self._requests + 1, self._requests + 1 + len(batches))
+        self._requests = requests.stop - 1
+        await self.stream.write(PublishFrame([session] * len(batches), requests, batches))
+
+    async def receive(self) -> ReceivedAnswers:
+        """The next frame of answers."""
+        return await anext(aiter(self.stream))
+
+    async def stored(self, granted: OpenGranted, *batches: bytes) -> list[Outcome]:
+        """Send and wait for all answers, none of which is an error."""
+        await self.send(granted.session, *batches)
+        outcomes: list[Outcome] = []
+        while len(outcomes) < len(batches):
+            for _, result in (await self.receive()).answers[granted.session]:
+                assert isinstance(result, tuple), result
+                outcomes.append(result)
+        return outcomes
+
+
+def batch_of(
+    granted: OpenGranted, ids: Sequence[int], *, payload: bytes | None = None, raw_bytes: int | None = None,
+    producer_id: ProducerId | None = None,
+) -> bytes:  # fmt: skip
+    """A batch of dense ids. payload: four bytes a message unless told."""
+    return encode_batch(
+        bytes(4 * len(ids)) if payload is None else payload,
+        producer_id=granted.producer_id if producer_id is None else producer_id,
+        generation=Generation(granted.generation),
+        first=ids[0], last=ids[-1], count=len(ids), publish_time_ms=0, checksum=crc32c,
+        compression=Compression.NONE if raw_bytes is None else Compression.ZLIB, payload_raw_bytes=raw_bytes,
+    )  # fmt: skip
+
+
+async def until_streams(world: OwnerWorld, count: int) -> None:
+    await until(lambda: len(world.publish.streams) == count, DEADLINE_S, waiting_for="streams to come or go")

@@ -1,0 +1,254 @@
+"""Publish streams on a whole owner: what is refused, what ends, and how much is taken before it is answered."""
+
+from pathlib import Path
+
+import pytest
+from crc32c import crc32c
+
+from oncelog.core.batch import encode_batch
+from oncelog.core.errors import InvalidArgument, InvalidBatch, MessageTooLarge, NotOwner, OncelogError
+from oncelog.core.ids import Generation, ProducerId, SessionNumber, TopicId
+from oncelog.core.outcome import PartKind
+from oncelog.rpc.owner_codec import OpenGranted, OpenRequest, PublishFrame
+from oncelog.topic_owner.publish_service import BATCH_OVERHEAD_BYTES
+from tests.cluster.until import until
+from tests.contract.owner_world import (
+    DEADLINE_S,
+    OwnerLimits,
+    OwnerWorld,
+    PublishClient,
+    batch_of,
+    owner_world,
+    until_streams,
+)
+
+TOPIC = "public/default/flights"
+MESSAGE_BYTES_MAX = 10_000
+SMALL = OwnerLimits(message_bytes_max=MESSAGE_BYTES_MAX)
+ROOM = MESSAGE_BYTES_MAX + BATCH_OVERHEAD_BYTES
+
+
+def sessions_of(world: OwnerWorld) -> int:
+    return sum(len(r.core.serving.sessions.open_sessions) for r in world.topics if r.core.serving is not None)
+
+
+@pytest.mark.asyncio
+async def test_what_is_published_is_answered_with_its_place(tmp_path: Path) -> None:
+    """Stored once; sent again, on the same session, it is a duplicate at the same place."""
+    async with owner_world(tmp_path) as (world, channel):
+        client = PublishClient(channel)
+        granted = await client.open(await world.serve(TOPIC), "importer")
+        assert (granted.final, granted.last_sequence_id, granted.owner_epoch) == (True, -1, 1)
+        batches = [batch_of(granted, range(3)), batch_of(granted, range(3, 5))]
+        first = await client.stored(granted, *batches)
+        again = await client.stored(granted, *batches)
+        assert [(part.kind, part.count) for [part] in first] == [(PartKind.STORED, 3), (PartKind.STORED, 2)]
+        assert [(part.kind, part.count) for [part] in again] == [(PartKind.DUPLICATE, 3), (PartKind.DUPLICATE, 2)]
+        assert [part.position for [part] in first] == [part.position for [part] in again]
+
+
+def unpacks_beyond(granted: OpenGranted) -> bytes:
+    return batch_of(granted, [1], payload=b"zipped", raw_bytes=ROOM + 1)
+
+
+def too_long(granted: OpenGranted) -> bytes:
+    return batch_of(granted, [1], payload=bytes(ROOM + 1))
+
+
+def counts_beyond(granted: OpenGranted) -> bytes:
+    return batch_of(granted, range(1, 1_000_000), payload=bytes(4 * 900_000 // 100))
+
+
+def damaged(granted: OpenGranted) -> bytes:
+    return batch_of(granted, [1])[:-1] + b"\xff"
+
+
+def of_another_producer(granted: OpenGranted) -> bytes:
+    return batch_of(granted, [1], producer_id=ProducerId(granted.producer_id + 1))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (too_long, MessageTooLarge),
+        (unpacks_beyond, MessageTooLarge),
+        (counts_beyond, InvalidBatch),
+        (damaged, InvalidBatch),
+        (of_another_producer, InvalidArgument),
+    ],
+)
+async def test_a_batch_that_breaks_the_rules_ends_its_session_and_no_other(
+    tmp_path: Path, make: object, error: type[OncelogError]
+) -> None:
+    """What came before it is stored, what is behind it is not; another session on the stream goes on."""
+    async with owner_world(tmp_path, SMALL) as (world, channel):
+        client = PublishClient(channel)
+        runner = await world.serve(TOPIC)
+        wrong, right = await client.open(runner, "wrong"), await client.open(runner, "right")
+        await client.stored(wrong, batch_of(wrong, [0]))
+        assert callable(make)
+        await client.send(wrong.session, make(wrong), batch_of(wrong, [2]))
+        answered: list[object] = []
+        while True:
+            frame = await client.receive()
+            answered += [type(result) for _, result in frame.answers.get(wrong.session, [])]
+            if frame.ended:
+                break
+        assert answered == [error]
+        assert [(ended.session, type(ended.error)) for ended in frame.ended] == [(wrong.session, error)]
+        assert world.metrics.counts.events[f"batch_refused_{error('').code}"] == 1
+        await client.send(wrong.session, batch_of(wrong, [1]))
+        [[part]] = await client.stored(right, batch_of(right, [0]))
+        assert (part.kind, sessions_of(world)) == (PartKind.STORED, 1)
+        again = await client.open(runner, "wrong")
+        assert again.last_sequence_id == 0
+
+
+@pytest.mark.asyncio
+async def test_batches_of_a_session_that_nobody_opened_are_passed_over(tmp_path: Path) -> None:
+    """The client hears of the end of a session later than it sends on; the rest of the frame counts."""
+    async with owner_world(tmp_path) as (world, channel):
+        client = PublishClient(channel)
+        granted = await client.open(await world.serve(TOPIC), "importer")
+        data = batch_of(granted, [0])
+        unknown = SessionNumber(granted.session + 1)
+        await client.stream.write(
+            PublishFrame([unknown, granted.session, unknown], [1, 2, 3], [data] * 3, closes=[unknown])
+        )
+        frame = await client.receive()
+        assert {number: [request for request, _ in each] for number, each in frame.answers.items()} == {
+            granted.session: [2]
+        }
+        assert frame.ended == []
+
+
+@pytest.mark.asyncio
+async def test_a_session_that_is_closed_is_confirmed_as_closed(tmp_path: Path) -> None:
+    """And frees its name at once: a newcomer that refuses to fence gets it."""
+    async with owner_world(tmp_path) as (world, channel):
+        client = PublishClient(channel)
+        granted = await client.open(await world.serve(TOPIC), "importer")
+        await client.stored(granted, batch_of(granted, [0]))
+        await client.stream.write(PublishFrame(closes=[granted.session]))
+        [ended] = (await client.receive()).ended
+        assert (ended.session, ended.error, ended.owner_epoch) == (granted.session, None, 1)
+        assert sessions_of(world) == 0
+
+
+@pytest.mark.asyncio
+async def test_an_opening_of_a_topic_that_is_not_here_is_denied(tmp_path: Path) -> None:
+    """Its client looks it up again; the stream goes on."""
+    async with owner_world(tmp_path) as (world, channel):
+        client = PublishClient(channel)
+        await client.stream.write(PublishFrame(opens=[OpenRequest(9, TOPIC, TopicId("ab" * 16), "importer")]))
+        [denied] = (await client.receive()).denied
+        assert (denied.open_id, type(denied.error), denied.owner_epoch) == (9, NotOwner, 0)
+        assert await client.open(await world.serve(TOPIC), "importer")
+
+
+@pytest.mark.asyncio
+async def test_an_opening_that_comes_during_the_takeover_is_answered_by_it(tmp_path: Path) -> None:
+    """The lookup was quicker than the takeover."""
+    async with owner_world(tmp_path) as (world, channel):
+        client = PublishClient(channel)
+        topic_id = await world.new_topic(TOPIC)
+        world.session.faults.suspend()
+        world.topics.assign(topic_id)
+        await client.stream.write(PublishFrame(opens=[OpenRequest(1, TOPIC, topic_id, "importer")]))
+        await until_streams(world, 1)
+        world.session.faults.resume()
+        [granted] = (await client.receive()).granted
+        assert granted.topic_id == topic_id
+
+
+@pytest.mark.asyncio
+async def test_a_stream_that_is_cut_with_batches_in_flight_leaves_no_session_behind(tmp_path: Path) -> None:
+    """What was in flight is stored all the same, and told as a duplicate to whoever sends it again."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve(TOPIC)
+        client = PublishClient(channel)
+        granted = await client.open(runner, "importer")
+        with world.node.hold():
+            syncs = world.node.held.sync_count
+            await client.send(granted.session, batch_of(granted, range(3)))
+            await until(lambda: world.node.held.sync_count > syncs, DEADLINE_S, waiting_for="the entry at the node")
+            client.stream.cancel()
+            await until_streams(world, 0)
+            assert (sessions_of(world), runner.sinks) == (0, {})
+        again = PublishClient(channel)
+        granted = await again.open(runner, "importer")
+        assert granted.last_sequence_id == 2
+        [[part]] = await again.stored(granted, batch_of(granted, range(3)))
+        assert (part.kind, world.metrics.counts.messages) == (PartKind.DUPLICATE, {"duplicate": 3})
+
+
+@pytest.mark.asyncio
+async def test_a_stream_with_too_much_unanswered_is_not_read_until_there_is_room(tmp_path: Path) -> None:
+    """While storage nodes are slow its bytes wait at the client, not here; then everything goes on in order."""
+    limits = OwnerLimits(unanswered_bytes_max=5_000)
+    async with owner_world(tmp_path, limits) as (world, channel):
+        client = PublishClient(channel)
+        granted = await client.open(await world.serve(TOPIC), "importer")
+        batches = [batch_of(granted, [number], payload=bytes(2_000)) for number in range(12)]
+        counts = world.metrics.counts
+        with world.node.hold():
+            for data in batches:
+                await client.send(granted.session, data)
+            await until(lambda: counts.frames_received == 3, DEADLINE_S)
+            with pytest.raises(AssertionError):
+                await until(lambda: counts.frames_received > 3, 0.1)
+            assert counts.bytes_received == sum(map(len, batches[:3]))
+        outcomes: list[tuple[int, object]] = []
+        while len(outcomes) < 12:
+            outcomes += (await client.receive()).answers[granted.session]
+        assert [request for request, _ in outcomes] == list(range(1, 13))
+        assert counts.messages == {"stored": 12}
+
+
+@pytest.mark.asyncio
+async def test_the_end_of_a_session_gives_back_its_room(tmp_path: Path) -> None:
+    """Else a stream that met a failed ledger was never read again."""
+    limits = OwnerLimits(unanswered_bytes_max=1_000)
+    async with owner_world(tmp_path, limits) as (world, channel):
+        client = PublishClient(channel)
+        runner = await world.serve(TOPIC)
+        granted = await client.open(runner, "importer")
+        with world.node.hold():
+            await client.send(granted.session, batch_of(granted, [0], payload=bytes(2_000)))
+            await until(lambda: world.metrics.counts.frames_received, DEADLINE_S)
+            await client.stream.write(PublishFrame(closes=[granted.session]))
+            await world.place(runner.topic_id, world.node.incarnation)
+            world.topics.look_again()
+            [ended] = (await client.receive()).ended
+            assert isinstance(ended.error, NotOwner)
+        await client.stream.write(PublishFrame(opens=[OpenRequest(5, TOPIC, runner.topic_id, "importer")]))
+        [denied] = (await client.receive()).denied
+        assert denied.open_id == 5
+
+
+@pytest.mark.asyncio
+async def test_a_batch_without_deduplication_needs_no_producer_of_its_own(tmp_path: Path) -> None:
+    """Producer id 0: stored whatever its ids, as often as it is sent."""
+    async with owner_world(tmp_path) as (world, channel):
+        client = PublishClient(channel)
+        granted = await client.open(await world.serve(TOPIC), "importer")
+        data = encode_batch(
+            bytes(8), producer_id=ProducerId(0), generation=Generation(0), first=0, last=1, count=2,
+            publish_time_ms=0, checksum=crc32c,
+        )  # fmt: skip
+        outcomes = await client.stored(granted, data, data)
+        assert [part.kind for [part] in outcomes] == [PartKind.STORED] * 2
+
+
+@pytest.mark.asyncio
+async def test_a_client_that_is_done_gets_the_answers_that_are_due(tmp_path: Path) -> None:
+    """Its stream ends in peace."""
+    async with owner_world(tmp_path) as (world, channel):
+        client = PublishClient(channel)
+        granted = await client.open(await world.serve(TOPIC), "importer")
+        await client.stored(granted, batch_of(granted, [0]))
+        await client.stream.finish()
+        assert [frame async for frame in client.stream] == []
+        await until_streams(world, 0)
+        assert sessions_of(world) == 0

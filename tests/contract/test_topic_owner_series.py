@@ -1,0 +1,184 @@
+"""What an owner shows of itself: its series at /metrics, its statistics, and the spans of a write."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from oncelog.core.errors import SessionEnded
+from oncelog.core.ids import EntryId, LedgerId, Position
+from oncelog.core.outcome import Part, PartKind
+from oncelog.rpc.owner_codec import LAST_MESSAGE, TOPIC_STATES
+from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, StartEdge
+from oncelog.topic_owner.owner_metrics import OwnerCounts
+from oncelog.wire import owner_pb2 as pb
+from tests.cluster.until import until
+from tests.contract.owner_world import DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world, until_streams
+
+TOPIC = "public/default/flights"
+PLACE = Position(LedgerId(1), EntryId(0))
+
+
+def series(world: OwnerWorld) -> dict[str, float]:
+    """{series with its labels: value}"""
+    text = world.metrics.telemetry.metrics_text().decode()
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+def test_a_duplicate_is_never_counted_as_stored() -> None:
+    """A batch may be of both: each message by its own verdict, each refused batch as one event."""
+    counts = OwnerCounts()
+    counts.answered((Part(PartKind.DUPLICATE, 3, PLACE, 0), Part(PartKind.STORED, 2, PLACE, 3)))
+    counts.answered((Part(PartKind.BELOW_MARK, 4, None, 0),))
+    counts.answered(SessionEnded("open again"))
+    assert counts.messages == {"duplicate": 3, "stored": 2, "below_mark": 4}
+    assert counts.events == {"batch_refused_session_ended": 1}
+
+
+@pytest.mark.asyncio
+async def test_every_series_appears(tmp_path: Path) -> None:
+    """With the values that were caused: a series that is never fed shows nothing to anybody."""
+    async with owner_world(tmp_path) as (world, channel):
+        client = PublishClient(channel)
+        runner = await world.serve(TOPIC)
+        granted = await client.open(runner, "importer")
+        batches = [batch_of(granted, range(3)), batch_of(granted, range(3, 5))]
+        await client.stored(granted, *batches)
+        await client.stored(granted, *batches)
+        await client.stored(granted, batch_of(granted, range(4, 8)))
+        shown = series(world)
+        assert {
+            name: shown.get(name)
+            for name in (
+                'oncelog_messages_total{verdict="stored"}',
+                'oncelog_messages_total{verdict="duplicate"}',
+                'oncelog_owner_events_total{event="takeover"}',
+                'oncelog_owner_events_total{event="entry_replayed"}',
+                "oncelog_received_frames_total",
+                "oncelog_received_bytes_total",
+                'oncelog_topics{phase="serving"}',
+                "oncelog_producers",
+                "oncelog_sessions",
+                "oncelog_entries_in_flight",
+                "oncelog_takeover_seconds_count",
+                "oncelog_publish_seconds_count",
+            )
+        } == {
+            'oncelog_messages_total{verdict="stored"}': 8,
+            'oncelog_messages_total{verdict="duplicate"}': 6,
+            'oncelog_owner_events_total{event="takeover"}': 1,
+            'oncelog_owner_events_total{event="entry_replayed"}': 0,
+            "oncelog_received_frames_total": 3,
+            "oncelog_received_bytes_total": 2 * sum(map(len, batches)) + len(batch_of(granted, range(4, 8))),
+            'oncelog_topics{phase="serving"}': 1,
+            "oncelog_producers": 1,
+            "oncelog_sessions": 1,
+            "oncelog_entries_in_flight": 0,
+            "oncelog_takeover_seconds_count": 1,
+            "oncelog_publish_seconds_count": 3,
+        }
+        assert shown["oncelog_entry_cache_bytes"] == runner.cache.bytes > 0
+        assert not [name for name in shown if TOPIC in name], "labels of topics grow with them"
+
+
+@pytest.mark.asyncio
+async def test_a_batch_leaves_a_span_for_each_of_its_marks(tmp_path: Path) -> None:
+    """2 to 6, in their order and without gaps, beside those of the takeover."""
+    async with owner_world(tmp_path) as (world, channel):
+        world.trace()
+        client = PublishClient(channel)
+        granted = await client.open(await world.serve(TOPIC), "importer")
+        taken = [span.name for span in world.spans.get_finished_spans()]
+        assert taken == ["A own", "B recover", "C load snapshot", "D replay", "E open"]
+        world.spans.clear()
+        await client.stored(granted, batch_of(granted, range(3)), batch_of(granted, range(3, 5)))
+        spans = world.spans.get_finished_spans()
+        assert [span.name for span in spans] == ["2 receive", "3 judge", "4 append", "5 confirm", "6 persist"]
+        times = [at_ns for span in spans for at_ns in (span.start_time, span.end_time)]
+        assert times == sorted(times, key=lambda at_ns: at_ns or 0)
+        assert [one.end_time for one in spans[:-1]] == [other.start_time for other in spans[1:]]
+        assert {str((span.attributes or {})["oncelog.topic"]) for span in spans} == {TOPIC}
+
+
+@pytest.mark.asyncio
+async def test_traces_remember_no_batch_that_has_been_answered(tmp_path: Path) -> None:
+    """A duplicate is answered while it is judged, and a stream may break at any time: each stayed in memory."""
+    async with owner_world(tmp_path) as (world, channel):
+        world.trace()
+        client = PublishClient(channel)
+        granted = await client.open(await world.serve(TOPIC), "importer")
+        data = batch_of(granted, range(3))
+        await client.stored(granted, data)
+        world.spans.clear()
+        await client.stored(granted, data)
+        assert [span.name for span in world.spans.get_finished_spans()] == ["2 receive", "3 judge"]
+        assert world.publish.trace._followed == {}
+        with world.node.hold():
+            await client.send(granted.session, batch_of(granted, range(3, 5)))
+            await until(lambda: world.publish.trace._followed, DEADLINE_S)
+            client.stream.cancel()
+            await until_streams(world, 0)
+            assert world.publish.trace._followed == {}
+
+
+@pytest.mark.asyncio
+async def test_the_statistics_of_a_topic_say_what_it_holds(tmp_path: Path) -> None:
+    """As JSON; the inner state when it is asked for."""
+    async with owner_world(tmp_path) as (world, channel):
+        client = PublishClient(channel)
+        runner = await world.serve(TOPIC)
+        await world.serve("public/default/other")
+        granted = await client.open(runner, "importer")
+        await client.stored(granted, batch_of(granted, range(3)))
+        await client.stored(granted, batch_of(granted, range(3)))
+        request = pb.TopicStatesRequest(topic_ids=[runner.topic_id], internal=True)
+        [state] = (await channel.call(TOPIC_STATES, request, timeout_ms=5_000)).states
+        assert (state.topic, state.phase, state.owner_epoch) == (TOPIC, "serving", 1)
+        stats, internal = json.loads(state.stats_json), json.loads(state.internal_stats_json)
+        assert stats["messages_by_verdict"] == {"duplicate": 3, "stored": 3}
+        assert (stats["message_count"], stats["last_position"]) == (3, str(runner.progress.confirmed))
+        assert (stats["producer_count"], stats["connected_producer_count"]) == (1, 1)
+        assert [list(each["marks_ms"]) for each in stats["takeovers"]] == [["A", "B", "C", "D", "E"]]
+        assert internal["owner"] == runner.core.ownership.me
+        [producer] = internal["producers"]
+        assert (producer["name"], producer["accepted"], producer["persisted"]) == ("importer", 2, 2)
+        assert internal["open_ledger"]["members"] == [world.node.incarnation]
+        answer = await channel.call(TOPIC_STATES, pb.TopicStatesRequest(), timeout_ms=5_000)
+        assert [each.internal_stats_json for each in answer.states] == ["", ""]
+
+
+@pytest.mark.asyncio
+async def test_the_last_message_is_told_with_its_index(tmp_path: Path) -> None:
+    """None in a topic that holds grants alone; in a batch that was stored in part, the index counts the whole of it."""
+    async with owner_world(tmp_path) as (world, channel):
+        client = PublishClient(channel)
+        runner = await world.serve(TOPIC)
+        granted = await client.open(runner, "importer")
+        request = pb.LastMessageRequest(topic=TOPIC, topic_id=runner.topic_id)
+        assert not (await channel.call(LAST_MESSAGE, request, timeout_ms=5_000)).present
+        await client.stored(granted, batch_of(granted, range(3)))
+        [parts] = await client.stored(granted, batch_of(granted, range(2, 6)))
+        await client.open(runner, "another")
+        last = await channel.call(LAST_MESSAGE, request, timeout_ms=5_000)
+        assert (last.present, last.batch_index, last.next_index) == (True, 3, 6)
+        assert Position(LedgerId(last.ledger_id), EntryId(last.entry_id)) == parts[-1].position
+
+
+@pytest.mark.asyncio
+async def test_readers_at_the_tail_need_no_store(tmp_path: Path) -> None:
+    """What is published while ZooKeeper is away is read at once."""
+    async with owner_world(tmp_path) as (world, channel):
+        client = PublishClient(channel)
+        runner = await world.serve(TOPIC)
+        granted = await client.open(runner, "importer")
+        stream = channel.stream(READ)
+        await stream.write(ReadControl(ReaderStart(TOPIC, runner.topic_id, StartEdge.LATEST), 1 << 20))
+        frames = aiter(stream)
+        assert (await anext(frames)).at_end
+        world.session.faults.suspend()
+        for number in range(3):
+            await client.stored(granted, batch_of(granted, [number]))
+            frame = await anext(frames)
+            assert (len(frame.entries), list(frame.names.values())) == (1, [] if number else ["importer"])
+        world.session.faults.resume()
