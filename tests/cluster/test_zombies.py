@@ -300,6 +300,7 @@ async def test_ids_that_were_never_stored_are_no_duplicates(cluster: Cluster, cl
         epoch = (await cluster.stats(topic))["owner_epoch"]
         await cluster.kill(await cluster.owner_of(topic))
         await cluster.served_by_another(topic, epoch)
+        await cluster.healed()
     stored = [message.sequence_id for message in await read_all(client, topic)]
     assert stored == [2, 3, 5, 6, 7]
     async with PublishWire.to((await cluster.stats(topic))["owner_address"]) as wire:
@@ -310,4 +311,3 @@ async def test_ids_that_were_never_stored_are_no_duplicates(cluster: Cluster, cl
         assert (known.kind, new.kind, new.count) == (PartKind.DUPLICATE, PartKind.STORED, 1)
     await until(lambda: producer.failure is not None, DEADLINE_S)
     assert [message.sequence_id for message in await read_all(client, topic)] == [2, 3, 5, 6, 7, 9]
-    await cluster.healed()
