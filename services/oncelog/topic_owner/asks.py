@@ -195,6 +195,8 @@ class Asks:
             case CloseLedger(chain, metadata, version):
                 written = await _attempt(parts.ledgers.write(metadata, version=version))
                 self._post(LedgerCloseAnswered(chain, metadata.ledger_id, written.status))
+                if written.status is WriteStatus.OK:
+                    parts.routes.forget(metadata.ledger_id)
             case WriteTopicRecord(record, version):
                 written = await _attempt(parts.topics.write(record, version=version))
                 self._post(TopicRecordWritten(written.status, written.version))

@@ -18,6 +18,13 @@ class LedgerRoutes:
     def add(self, ledger_id: LedgerId, post: Post) -> None:
         self._posts[ledger_id] = post
 
+    def __len__(self) -> int:
+        return len(self._posts)
+
+    def forget(self, ledger_id: LedgerId) -> None:
+        """A ledger that is CLOSED has no writer any more."""
+        self._posts.pop(ledger_id, None)
+
     def remove(self, post: Post) -> None:
         """Forget every ledger of one writer."""
         for ledger_id in [known for known, writer in self._posts.items() if writer == post]:

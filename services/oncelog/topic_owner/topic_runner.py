@@ -19,6 +19,7 @@ from oncelog.core.errors import InvalidBatch, InvariantViolated, LogHole, Oncelo
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, Position, SessionNumber, TopicId
 from oncelog.core.ledger_chain import SendAdds, StorageNodesSeen
 from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.core.ledger_recovery import ReadLedger
 from oncelog.core.opening import ProducerOpening
 from oncelog.core.openings import AnswerOpen
 from oncelog.core.serving import DeleteLedgers, LastAddConfirmed, LedgerFailed, TopicClosed, TopicSettings
@@ -26,6 +27,7 @@ from oncelog.core.sessions import AnswerBatches, BatchAnswer, EndSession, ReadEn
 from oncelog.core.takeover import CursorGivenUp, Marked, TakeoverState
 from oncelog.core.topic import (
     EntryIdsRead,
+    Phase,
     Served,
     StartTimer,
     TimerFired,
@@ -156,6 +158,8 @@ class TopicRunner:
             case LastAddConfirmed():
                 self.progress.moved(effect.position)
             case _ if isinstance(effect, ASKS):
+                if isinstance(effect, ReadLedger):
+                    self.trace.begin()  # a recovery of the owner's own accord: nobody has assigned anything
                 self._asks.perform(effect)
             case AnswerOpen():
                 if (sink := self._calls.pop(effect.call, None)) is not None:
@@ -238,8 +242,9 @@ class TopicRunner:
         self._finished(self)
 
     def assigned(self) -> None:
-        """Told that the record may name this owner."""
-        self.trace.begin()
+        """Told that the record may name this owner. Told again while it serves, that is no takeover yet."""
+        if self.core.phase is not Phase.SERVING:
+            self.trace.begin()
         self.post(TopicAssigned())
 
     # --- work that takes its time
