@@ -10,7 +10,7 @@ import logging
 import random
 from collections.abc import Callable
 
-from oncelog.core.errors import InvariantViolated, OncelogError, TooManyRequests
+from oncelog.core.errors import InvariantViolated, NotOwner, OncelogError, TooManyRequests
 from oncelog.core.ids import Incarnation, TopicId
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.metadata_codec import OWNER_STREAM
@@ -110,7 +110,11 @@ class MetadataLinks:
                 except TooManyRequests as error:
                     logger.error("a topic is not taken: %s", error.message)
             case "unload":
-                await self._topics.unload(TopicId(command.unload.topic_id))
+                try:
+                    await self._topics.unload(TopicId(command.unload.topic_id))
+                except NotOwner as error:
+                    # Closed already. A stream that ends means that this process does, so it must not end of this.
+                    logger.info("a topic is not unloaded: %s", error.message)
             case _:
                 pass  # welcome: the stream counts as open at the other side
 
