@@ -67,6 +67,8 @@ class ShownLog:
         self.records: dict[LedgerId, LedgerMetadata] = {}
         self.entries: dict[Position, bytes] = {}
         self.posted: list[object] = []
+        #: whether the topic record is of a newer epoch by now
+        self.newer_recorded = False
         #: what storage nodes were asked for
         self.reads: list[ReadRequest] = []
         #: trimmed away when somebody reads its record
@@ -89,6 +91,9 @@ class ShownLog:
 
     def post(self, event: object) -> None:
         self.posted.append(event)
+
+    async def record_shows_higher_epoch(self) -> bool:
+        return self.newer_recorded
 
     # --- writing
 
