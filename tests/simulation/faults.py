@@ -338,7 +338,7 @@ KINDS = (
     Kind("stuck write", 0.3, _stuck_write),
     Kind("theft", 0.35, races.theft),
     Kind("crash while recovering", 0.12, races.crash_while_recovering),
-    Kind("split fence", 0.15, races.split_fence),
+    Kind("split fence", 0.3, races.split_fence),
     Kind("restart after fence", 0.15, races.restart_after_fence),
     Kind("long sleep", 0.2, races.long_sleep),
     Kind("wipe while recovering", 0.12, races.wipe_while_recovering),
