@@ -116,8 +116,8 @@ class Cluster:
         self.world = world
         self.network = Network(world)
         self.store = Store(world, self.network)
-        self.stale = StaleRoutes()
-        self.topic_ids = tuple(TopicId(f"{n + 1:032x}") for n in range(shape.topics))
+        stale = StaleRoutes()
+        topic_ids = tuple(TopicId(f"{n + 1:032x}") for n in range(shape.topics))
         node_parts = NodeParts(world, self.network, self.store, checksum, rules.node, rules.sync_at_start)
         self.nodes = {Incarnation(f"node{n}"): StorageServer(node_parts, f"node{n}") for n in range(shape.nodes)}
         self.watch = Watch(self.store, self.nodes, checksum)
@@ -133,13 +133,22 @@ class Cluster:
             rules.claim,
         )
         self.owners = {f"owner{n}": OwnerServer(self.owner_parts, f"owner{n}") for n in range(shape.owners)}
-        parts = MetadataParts(world, self.network, self.store, self.owners, self.topic_ids)
-        self.metadata = [MetadataServer(parts, f"metadata{n}", self.stale) for n in range(shape.metadata)]
+        parts = MetadataParts(world, self.network, self.store, self.owners, topic_ids)
+        self.metadata = [MetadataServer(parts, f"metadata{n}", stale) for n in range(shape.metadata)]
         self.stranger = Stranger(world, self.network, checksum)
         #: {topic: (history, its producers' places, its readers)}
         self.clients: dict[TopicId, tuple[History, list[ProducerClient], list[ReaderClient]]] = {}
-        for topic_id in self.topic_ids:
+        for topic_id in topic_ids:
             self._add_topic(topic_id, shape, rules)
+
+    @property
+    def topic_ids(self) -> tuple[TopicId, ...]:
+        return tuple(self.clients)
+
+    @property
+    def stale(self) -> StaleRoutes:
+        """The routes that lead to former owners; one for all metadata replicas."""
+        return self.metadata[0].stale
 
     def _add_topic(self, topic_id: TopicId, shape: Shape, rules: Rules) -> None:
         world, history, producers = self.world, History(), list[ProducerClient]()
