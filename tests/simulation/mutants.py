@@ -260,7 +260,7 @@ MUTANTS = (
     Mutant("nobody is fenced", 2, 3, ((StorageNode, "_fence", _always(None)),)),
     Mutant("recovery reads that do not fence", 0, 817, ((StorageServer, "read", _read_without_fence),)),
     Mutant(
-        "end declared on one negative", 0, 16,
+        "end declared on one negative", 0, 17,
         ((recovery_range, "missing_is_certain", lambda negatives, **_: negatives >= 1),),
     ),
     Mutant("ack before fsync", 0, 0, ((StorageAnswers, "may_answer", _always(value=True)),)),
@@ -294,10 +294,10 @@ MUTANTS = (
     Mutant("reader above last_add_confirmed", 0, 21, rules=Rules(read_bound=_three_further)),
     Mutant("newest batch first", 0, 1, ((Sessions, "receive", _newest_first),)),
     Mutant("last_sequence_id from the accepted mark", 6, 3, ((Openings, "_open", _open_at_once),)),
-    Mutant("skip_first left out", 0, 3, ((TopicLog, "append_batch", _without_skip_first),)),
-    Mutant("re-add answered from the page cache", 19, 106, rules=Rules(sync_at_start=False)),
+    Mutant("skip_first left out", 0, 10, ((TopicLog, "append_batch", _without_skip_first),)),
+    Mutant("re-add answered from the page cache", 19, 273, rules=Rules(sync_at_start=False)),
     Mutant(
-        "a wiped node answers for its former self", 2, 37,
+        "a wiped node answers for its former self", 2, 108,
         ((StorageServer, "read", _answers_for_all_reads), (StorageServer, "fence", _answers_for_all_fences)),
     ),
     Mutant("recovery without writing back", 0, 0, ((recovery_range.RecoveryRange, "entries", _always(())),)),
