@@ -14,6 +14,7 @@ from oncelog.core.ledger_writer import Add
 from oncelog.core.storage_answers import AppendStatus, ReadStatus
 from oncelog.log_storage.space import FreeSpace
 from oncelog.rpc.channel import Channel
+from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.storage_codec import (
     APPEND,
     FENCE,
@@ -198,7 +199,7 @@ async def test_long_read_is_answered_part_by_part(tmp_path: Path) -> None:
         assert found_in(await read(channel, node, 0, 2600)) == whole(adds)
         (frame,) = await read(channel, node, 100, 2000, bytes_max=1)
         assert frame.entry_ids[0] == 100
-        assert sum(map(len, frame.entries)) <= 300 * 1024
+        assert sum(map(len, frame.entries)) <= FRAME_BYTES_TARGET + 1024
         nothing = await read(channel, node, 2500, 1500)
         assert [len(frame.missing_ids) for frame in nothing] == [1024, 476]
 

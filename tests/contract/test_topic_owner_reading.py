@@ -8,6 +8,7 @@ from oncelog.core.entry import peek_header
 from oncelog.core.errors import InvariantViolated, NotOwner, ServiceUnavailable
 from oncelog.core.ids import Position
 from oncelog.core.topic import HigherEpochSeen, Phase
+from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.reader_codec import ReadControl, ReceivedEntries, StartEdge, StartMessage
 from tests.cluster.until import until
 from tests.contract.shown_log import ReadingStream, ShownLog, at, read_serving, reading
@@ -75,14 +76,14 @@ async def test_nothing_is_sent_without_a_permit_and_one_byte_of_it_lets_one_fram
     """A slow reader holds its own stream and no memory of the owner; the largest entry fits through any permit."""
     log = ShownLog()
     log.open_ledger(1)
-    log.add(1, 1, 1, size=300_000)
+    log.add(1, 1, 1, size=FRAME_BYTES_TARGET)
     async with read_serving(log) as channel:
         stream = await reading(channel, StartEdge.EARLIEST, permit_bytes=0)
         for number in range(3):
             waiting = asyncio.ensure_future(received(stream))
             await until(lambda: log.reads, DEADLINE_S)
             assert not waiting.done()
-            await stream.write(ReadControl(None, 1 if number == 0 else 400_000))
+            await stream.write(ReadControl(None, 1 if number == 0 else 2 * FRAME_BYTES_TARGET))
             assert positions(await waiting) == [at(1, number)]
 
 

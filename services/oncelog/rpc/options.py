@@ -5,8 +5,9 @@ Flow control, frame sizes of HTTP/2 and read chunks stay gRPC's: changing them m
 
 #: Largest message on the wire: a batch of 5 MiB, or a frame of many small ones, and their headers.
 FRAME_BYTES_MAX = 16 * 1024 * 1024
-#: What senders should fill a frame up to: the fastest size.
-FRAME_BYTES_TARGET = 256 * 1024
+#: What senders should fill a frame up to. With freed memory kept (`runtime.memory`) a path of frames of 1 MiB needs
+#: two thirds of the processor that frames of 256 KiB need, and twice that size gains nothing more.
+FRAME_BYTES_TARGET = 1024 * 1024
 
 Options = list[tuple[str, int]]
 

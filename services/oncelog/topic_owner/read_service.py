@@ -13,13 +13,13 @@ from oncelog.core.errors import InvalidArgument, InvariantViolated, NotOwner, On
 from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, Position, ProducerId
 from oncelog.core.topic import HigherEpochSeen
 from oncelog.ledgers.reader import read_entries
+from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.reader_codec import ReadControl, ReaderFrame, ReaderStart
 from oncelog.rpc.server import ServerStream
 from oncelog.topic_owner.log_view import LogView, Stretch
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
 
-FRAME_BYTES = 256 * 1024
 #: How long a reader waits for a takeover to finish before it is told to come back.
 LOADING_DEADLINE_MS = 10_000
 
@@ -119,7 +119,7 @@ class _Reading:
         ledger_id = stretch.metadata.ledger_id
         following = stretch.first
         while following <= stretch.last and not self._gone.is_set():
-            cached = self._runner.cache.run(ledger_id, following, stretch.last, bytes_max=FRAME_BYTES)
+            cached = self._runner.cache.run(ledger_id, following, stretch.last, bytes_max=FRAME_BYTES_TARGET)
             if cached:
                 await self._send([b"".join(parts) for parts in cached])
                 following = EntryId(following + len(cached))
@@ -148,7 +148,7 @@ class _Reading:
             self._name(data, names)
             frame.append(data)
             size += len(data)
-            if size >= FRAME_BYTES:
+            if size >= FRAME_BYTES_TARGET:
                 await self._write(frame, names, size)
                 frame, names, size = [], {}, 0
         if frame:
