@@ -258,7 +258,7 @@ MUTANTS = (
     Mutant("one mark instead of two", 10, 20, ((DedupTable, "_judge_known", _one_mark),)),
     Mutant("ack at one answer", 0, 0, ((LedgerWriter, "_acked", _one_answer),)),
     Mutant("nobody is fenced", 2, 3, ((StorageNode, "_fence", _always(None)),)),
-    Mutant("recovery reads that do not fence", 0, 817, ((StorageServer, "read", _read_without_fence),)),
+    Mutant("recovery reads that do not fence", 0, 24, ((StorageServer, "read", _read_without_fence),)),
     Mutant(
         "end declared on one negative", 0, 17,
         ((recovery_range, "missing_is_certain", lambda negatives, **_: negatives >= 1),),
@@ -289,7 +289,7 @@ MUTANTS = (
     Mutant("a block claim believed without its nonce", 4, 0, ((IdClaim, "_counter_read", _believe_the_number),)),
     Mutant("accepted marks survive a failed write", 10, 0, ((TopicLog, "rollback", _forget_in_flight_only),)),
     Mutant("next ledger before the last is CLOSED", 0, 1, ((LedgerChain, "_close_when_drained", _closed_once_asked),)),
-    Mutant("sessions survive a failed write", 10, 0, ((Sessions, "end_all", _always([])),)),
+    Mutant("later batch accepted after a failed one", 10, 0, ((Sessions, "end_all", _always([])),)),
     Mutant("ids judged by range", 9, 0, ((dedup, "locate", _by_range),)),
     Mutant("reader above last_add_confirmed", 0, 21, rules=Rules(read_bound=_three_further)),
     Mutant("newest batch first", 0, 1, ((Sessions, "receive", _newest_first),)),
