@@ -9,6 +9,8 @@ import asyncio
 import time
 from dataclasses import dataclass
 
+from opentelemetry.trace import get_tracer
+
 from oncelog.client.flights import Flight, Flights, MessagesFlight
 from oncelog.client.network import Network
 from oncelog.client.results import SendResult
@@ -23,6 +25,11 @@ from oncelog.core.pending_batches import BatchReady
 from oncelog.core.producer_session import CloseWanted, Complete, Fail, ReportOpen
 from oncelog.core.sequence_ids import BatchIds
 from oncelog.core.session_opening import ProducerSettings
+
+#: Mark 1 of the way of a message: the batch is numbered, packed and given to its stream. A span of the application's
+#: own tracer provider; without one it costs next to nothing.
+PACK_SPAN = "1 pack"
+_TRACER = get_tracer("oncelog")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +127,14 @@ class Sender:
 
     def hand_over(self, flight: Flight, payload: bytes, count: int, ids: BatchIds | None) -> None:
         """Give one batch to the session; the flight is told of its fate, perhaps at once."""
+        span = _TRACER.start_span(PACK_SPAN)
         compression = self.options.compression
         stored = compress_payload(payload, compression)
         request = self.flights.begin(flight)
         self.driver.feed(
             BatchReady(request, stored, count, ids, time.time_ns() // 1_000_000, compression, len(payload))
         )
+        span.end()
 
     def close(self, error: OncelogError) -> None:
         """The producer is over: what gathered fails with `error`, what is in flight with ProducerClosed."""
