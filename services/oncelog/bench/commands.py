@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from oncelog.bench.publish import Tell
     from oncelog.bench.settings import BenchSettings, TakeoverSettings
 
+_TABLE_WIDTH = 150
+
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
 Url = Annotated[
@@ -66,19 +68,11 @@ def limits(
     output: Output = "table",
 ) -> None:
     """The bare path: the same processes and streams, and no work."""
-    from oncelog.bench.limits import measure_limits
+    from oncelog.bench.settings import BenchSettings, Shape
 
-    async def rows(stack: "_Stack", _tell: "Tell") -> "list[Row]":
-        return await measure_limits(
-            await stack.path(),
-            batch_bytes=batch_kib * 1024,
-            window=window,
-            message_bytes=message_bytes,
-            seconds=seconds,
-            runs=runs,
-        )
-
-    _run(rows, data, None, "", output)
+    large = Shape(batch_kib * 1024, window)
+    settings = BenchSettings(runs=runs, seconds=seconds, message_bytes=message_bytes, large=large)
+    _run(lambda stack, _: _limits(stack, settings), data, None, "", output)
 
 
 @app.command()
@@ -203,7 +197,7 @@ def everything(
     settings = BenchSettings(runs=runs)
 
     async def rows(stack: "_Stack", tell: "Tell") -> "list[Row]":
-        found = []
+        found = await _limits(stack, settings)
         for part in (_publish, _latency, _dedup, _consume):
             found += await part(stack, settings, tell)
         return found
@@ -214,6 +208,19 @@ def everything(
         return found + await _takeover(stack, TakeoverSettings(kills=kills), tell)
 
     _run(both, data, None, "", output)
+
+
+async def _limits(stack: "_Stack", settings: "BenchSettings") -> "list[Row]":
+    from oncelog.bench.limits import measure_limits
+
+    return await measure_limits(
+        await stack.path(),
+        batch_bytes=settings.large.batch_bytes,
+        window=settings.large.window,
+        message_bytes=settings.message_bytes,
+        seconds=settings.seconds,
+        runs=settings.runs,
+    )
 
 
 async def _publish(stack: "_Stack", settings: "BenchSettings", tell: "Tell") -> "list[Row]":
@@ -319,4 +326,6 @@ def _run(
     if output == "json":
         print(json.dumps(to_json(found)), file=sys.stdout, flush=True)
     else:
-        print_table(found, Console(highlight=False))
+        console = Console(highlight=False)
+        # A file or a pipe has no width, and the table is made for reading.
+        print_table(found, console if console.is_terminal else Console(highlight=False, width=_TABLE_WIDTH))

@@ -16,7 +16,7 @@ from itertools import count
 from oncelog.bench.cluster import Cluster
 from oncelog.bench.cpu import CpuMeter
 from oncelog.bench.figures import Row, Target, median, rounded
-from oncelog.bench.limits import PathClient, Throughput
+from oncelog.bench.limits import LARGE_BATCH_BYTES, PathClient, Throughput
 from oncelog.bench.loads import send_futures, send_lists
 from oncelog.bench.settings import BenchSettings, Shape
 from oncelog.client.client import AsyncClient
@@ -31,10 +31,19 @@ LIST_BATCHES = 8
 _TOPIC_NUMBERS = count(1)
 
 
-async def new_producers(client: AsyncClient, number: int, *, namespace: str = "public/default") -> list[AsyncProducer]:
+async def new_producers(
+    client: AsyncClient,
+    number: int,
+    *,
+    namespace: str = "public/default",
+    batch_bytes: int = LARGE_BATCH_BYTES,
+) -> list[AsyncProducer]:
     """Producers on a topic of their own: each load begins with an empty one."""
     topic = f"{namespace}/bench-{next(_TOPIC_NUMBERS)}"
-    return [await client.create_producer(topic, producer_name=f"bench-{each}") for each in range(number)]
+    return [
+        await client.create_producer(topic, producer_name=f"bench-{each}", batch_bytes_max=batch_bytes)
+        for each in range(number)
+    ]
 
 
 class Publish:
@@ -82,7 +91,7 @@ class Publish:
 
     def _lists(self, client: AsyncClient, message_bytes: int, shape: Shape, *, producers: int) -> Measure:
         async def measure() -> Throughput:
-            own = await new_producers(client, producers)
+            own = await new_producers(client, producers, batch_bytes=shape.batch_bytes)
             result = await send_lists(
                 own,
                 message_bytes=message_bytes,
