@@ -27,7 +27,7 @@ START_DEADLINE_S = 60.0
 DRAIN_S = 20.0
 #: The shape of a load of many small batches, and of one of large batches.
 LARGE_BATCH_BYTES, LARGE_WINDOW = 256 * 1024, 32
-SMALL_BATCH_BYTES, SMALL_WINDOW = 64 * 1024, 64
+SMALL_BATCH_BYTES, SMALL_WINDOW = 64 * 1024, 128
 LATENCY_BYTES = 100
 _MODULE = "oncelog.bench.limits_path"
 

@@ -20,7 +20,7 @@ from oncelog.core.columns import LENGTH_BYTES
 DISTINCT_VALUES = 1000
 #: Futures made in one turn of the event loop; messages whose futures may be open, and their bytes.
 FUTURES_PER_TURN = 2500
-FUTURES_OPEN_MAX = 20_000
+FUTURES_OPEN_MAX = 15_000
 FUTURES_OPEN_BYTES_MAX = 16 * 1024 * 1024
 
 SendFuture = asyncio.Future[SendResult]
