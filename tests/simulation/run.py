@@ -86,16 +86,17 @@ class Run:
 
         A name that nobody feeds any more is fed once more.
         """
-        complete = all(self._served(watch.record) for watch in self.cluster.watch.topics.values())
-        for client in self.cluster.producers:
+        clients, complete = self.cluster.producers, True
+        for client in clients:
             if client.source.complete:
                 continue
             complete = False
-            feeding = [c for c in self.cluster.producers if c.source is client.source and c.alive and not c.app.retired]
-            if not feeding and client.app.fenced > 2:
+            if client.app.fenced > 2 and not any(
+                c.source is client.source and c.alive and not c.app.retired for c in clients
+            ):
                 client.app.fenced = 0
                 client.post(1, "is started once more", client._again)
-        return complete
+        return complete and all(self._served(watch.record) for watch in self.cluster.watch.topics.values())
 
     def _served(self, record: TopicRecord) -> bool:
         owner = next((o for o in self.cluster.owners.values() if o.alive and o.incarnation == record.owner), None)
