@@ -1,7 +1,7 @@
 """Snapshots: the law of the fold, and reading back the newest complete chain whatever of it is damaged."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oncelog.core.dedup_snapshot import (
@@ -69,6 +69,7 @@ LOGS = st.lists(
 ).map(random_log)
 
 
+@example(log=random_log([(3, 0, [0]), (3, 2, [0, 2]), (3, 2, [0])]), cuts=[2])  # an id of a run with holes, again
 @given(log=LOGS, cuts=st.lists(st.integers(0, 60), max_size=4).map(sorted))
 def test_snapshot_and_replay_are_the_fold(log: LogOf, cuts: list[int]) -> None:
     """snapshot(P) + replay(P..end) == fold(whole log), for a base and any deltas on it."""

@@ -74,7 +74,8 @@ def highest_unnamed(
     """The highest new id of a stored batch at or below the mark `above` that no run names; NO_SEQUENCE: there is none.
 
     Such an id is stored only while nothing is judged. Nobody may say of it later that it never was: so the runs up to
-    it are forgotten, and it is one of those that are older than the runs.
+    it are forgotten, and it is one of those that are older than the runs. A run with holes names none of its ids here,
+    whether they are remembered or not: what is remembered differs between a live owner and one that replays.
     """
     if batch.first > above or skip >= batch.count:
         return NO_SEQUENCE
@@ -83,9 +84,8 @@ def highest_unnamed(
         at = bisect_left(runs, ids[i], key=lambda run: run.last)
         if at == len(runs) or ids[i] < runs[at].first:
             return SequenceId(ids[i])
-        run = runs[at]
-        if not run.dense and (run.deltas is None or ids[i] not in ids_of_run(run)):
-            return run.last
+        if not runs[at].dense:
+            return runs[at].last
     return NO_SEQUENCE
 
 
