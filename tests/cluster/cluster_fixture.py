@@ -148,20 +148,28 @@ class Cluster:
             os.kill(pid, signal.SIGCONT)
 
     async def healed(self) -> None:
-        """Return once every process serves, and topics and entries can be placed on all of them."""
+        """Return once every process serves, and each metadata replica sees all owners and storage nodes.
 
-        def incarnations(role: str) -> set[str]:
-            return {p["serving"]["incarnation"] for p in self.processes.values() if p["role"] == role}
+        Each: a replica that never saw an owner's stream waits for its session when that owner dies.
+        """
+
+        def of(role: str, what: str) -> set[str]:
+            return {p["serving"][what] for p in self.processes.values() if p["role"] == role}
 
         async def whole() -> bool:
             if not all(p["state"] == "serving" and _alive(p["pid"]) for p in self.processes.values()):
                 return False
             try:
-                owners = {owner["incarnation"] for owner in await self.get("/admin/v2/brokers") if owner["connected"]}
-                nodes = {node["incarnation"] for node in await self.get("/admin/v2/storage-nodes") if node["live"]}
+                for replica in [name for name, p in self.processes.items() if p["role"] == "metadata"]:
+                    brokers = await self.get("/admin/v2/brokers", replica=replica)
+                    nodes = await self.get("/admin/v2/storage-nodes", replica=replica)
+                    owners = {owner["incarnation"] for owner in brokers if owner["connected"]}
+                    live = {node["incarnation"] for node in nodes if node["live"]}
+                    if not (of("owner", "incarnation") <= owners and of("storage", "incarnation") <= live):
+                        return False
             except httpx.TransportError:
                 return False  # it said that it serves before it was killed
-            return incarnations("owner") <= owners and incarnations("storage") <= nodes
+            return True
 
         await until(whole, START_S, waiting_for="the cluster to be whole again")
 
