@@ -4,6 +4,10 @@ The file has its full size from the start (fallocate), so running out of disk sh
 ever in the middle of a write. A small group is written together with zeros for the next megabyte: a sync of blocks
 that were written before needs no commit of the file system's own journal and takes half the time (0.15 against 0.25
 ms for 4 KiB). A large group writes no zeros: it would pay for the same megabyte twice.
+
+What was synced a while ago is dropped from the page cache: it is hardly ever read again from here, and a log that
+flows through the cache takes fresh pages for every byte, which costs more processor time than writing them does, and
+pushes out what others need.
 """
 
 import os
@@ -26,6 +30,9 @@ IOV_MAX = min(1024, os.sysconf("SC_IOV_MAX"))
 ZERO_AHEAD_BYTES = 1024 * 1024
 ZERO_AHEAD_GROUP_BYTES_MAX = ZERO_AHEAD_BYTES // 2
 _ZEROS = bytes(ZERO_AHEAD_BYTES)
+#: Synced bytes that stay in the page cache, for recoveries and readers close to the end; dropped in steps.
+CACHED_BYTES = 32 * 1024 * 1024
+CACHE_STEP_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,7 @@ class SegmentWriter:
         self._fd = fd
         self._header = header
         self._written_until = offset
+        self._dropped_until = 0
         self.path = path
         #: Where the next group goes; everything before it is synced, or `write_group` was not followed by `sync` yet.
         self.offset = offset
@@ -95,6 +103,13 @@ class SegmentWriter:
     def sync(self, disk: DiskCalls) -> None:
         """Raises OSError: nothing may be concluded after it, the kernel may have dropped the pages and says so once."""
         disk.sync(self._fd)
+        self._drop_pages(self.offset - CACHED_BYTES)
+
+    def _drop_pages(self, until: int) -> None:
+        """A hint: whatever becomes of it, nothing is lost by it."""
+        if until - self._dropped_until >= CACHE_STEP_BYTES:
+            os.posix_fadvise(self._fd, self._dropped_until, until - self._dropped_until, os.POSIX_FADV_DONTNEED)
+            self._dropped_until = until
 
     def write_watermark(self, disk: DiskCalls) -> None:
         """Vouch for everything before; durable when it returns."""
@@ -107,4 +122,5 @@ class SegmentWriter:
         self.sync(disk)
 
     def close(self) -> None:
+        self._drop_pages(self.offset)
         os.close(self._fd)
