@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from oncelog.bench.limits import SMALL_BATCH_BYTES, SMALL_WINDOW
+
 if TYPE_CHECKING:
     from oncelog.bench.cluster import Cluster
     from oncelog.bench.figures import Row
@@ -81,8 +83,8 @@ def publish(
     large_message_bytes: LargeMessageBytes = 1024,
     batch_kib: BatchKib = 256,
     window: Window = 32,
-    small_batch_kib: SmallBatchKib = 64,
-    small_window: SmallWindow = 64,
+    small_batch_kib: SmallBatchKib = SMALL_BATCH_BYTES // 1024,
+    small_window: SmallWindow = SMALL_WINDOW,
     producers: Producers = 16,
     seconds: Seconds = 2.0,
     runs: Runs = 3,
