@@ -4,6 +4,8 @@ import platform
 import subprocess
 import sys
 
+from oncelog.runtime.memory import YOUNG_OBJECTS
+
 _PROGRAM = """
 import resource
 from oncelog.runtime.memory import keep_freed_memory
@@ -28,3 +30,10 @@ def test_frames_reuse_the_memory_of_those_before() -> None:
     on_glibc = platform.libc_ver()[0] == "glibc"
     assert kept == str(on_glibc)
     assert not on_glibc or int(faults) < 400
+
+
+def test_the_collector_looks_rarely_and_only_at_what_is_new() -> None:
+    program = "import gc\nfrom oncelog.runtime.memory import tune_memory\ntune_memory()\n"
+    program += "print(gc.isenabled(), gc.get_threshold()[0], gc.get_freeze_count() > 1000)"
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
+    assert answer.stdout.split() == ["True", str(YOUNG_OBJECTS), "True"]

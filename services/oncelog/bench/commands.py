@@ -304,12 +304,12 @@ def _run(
     from oncelog.bench.cluster import bench_directory
     from oncelog.bench.table import print_table, to_json
     from oncelog.core.errors import OncelogError
-    from oncelog.runtime.memory import keep_freed_memory
+    from oncelog.runtime.memory import tune_memory
 
     if output not in {"table", "json"}:
         raise typer.BadParameter("--output is table or json")
     errors = Console(stderr=True, highlight=False)
-    keep_freed_memory()  # as every service does: the client's side of a stream gains as much
+    tune_memory()  # as every service does: the client's side of a stream gains as much
 
     async def main() -> "list[Row]":
         with bench_directory(data) as directory:

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 import uvloop
 
 from oncelog.core.errors import InvariantViolated, OncelogError
-from oncelog.runtime.memory import keep_freed_memory
+from oncelog.runtime.memory import tune_memory
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ def end_now(code: ExitCode) -> NoReturn:
 def run(main: Callable[[Shutdown], Awaitable[None]], *, drain_timeout_ms: int) -> ExitCode:
     """Run `main` on a new uvloop until it returns. Returns the code to exit with."""
     faulthandler.enable()
-    keep_freed_memory()
+    tune_memory()
     threading.excepthook = _thread_failed
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
