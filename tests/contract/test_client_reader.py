@@ -97,8 +97,16 @@ async def test_latest_is_fixed_when_the_reader_is_made(cluster: FakeCluster, cli
     assert StartEdge.LATEST not in cluster.seen.starts
 
 
+async def test_asking_for_the_last_message_creates_no_topic(client: oncelog.AsyncClient) -> None:
+    """A typing error in a name must not become a topic."""
+    for _ in range(2):
+        with pytest.raises(oncelog.errors.TopicNotFound):
+            await client.last_message_id("flihgts")
+
+
 async def test_latest_of_an_empty_topic_is_its_beginning(client: oncelog.AsyncClient) -> None:
     """Nothing is there, so everything is new."""
+    await client.create_producer("flights")
     reader = await client.create_reader("flights", start=oncelog.LATEST)
     assert await client.last_message_id("flights") is None
     assert not await reader.has_message_available()

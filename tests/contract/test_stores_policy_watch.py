@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from oncelog.core.errors import Conflict, CorruptEntry, NamespaceNotFound, NotFound
+from oncelog.core.errors import Conflict, CorruptEntry, NamespaceNotFound, NotFound, StoreUnavailable
 from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, parse_namespace, parse_topic
 from oncelog.core.topic_record import TopicRecord
@@ -63,6 +63,19 @@ async def test_watch_misses_nothing_while_the_connection_is_away(backend: Backen
         while not (await anext(watch)).deduplication.value:
             pass
     await watch.aclose()
+
+
+async def test_watch_ends_with_its_session(backend: Backend) -> None:
+    """Once it was told without end, in a loop that let nothing else of its process run, signals included."""
+    session = await new_cluster(backend)
+    topic_id = (await TopicStore(session).create(TOPIC)).name.value.topic_id
+    watch = PolicyStore(session).watch(DEFAULT, topic_id)
+    async with asyncio.timeout(DEADLINE_S):
+        await anext(watch)
+        waiting = asyncio.ensure_future(anext(watch))
+        await session.close()
+        with pytest.raises(StoreUnavailable):
+            await waiting
 
 
 async def test_only_an_empty_namespace_is_deleted(backend: Backend) -> None:

@@ -113,7 +113,7 @@ class AsyncClient:
         return reader
 
     async def last_message_id(self, topic: str) -> MessageId | None:
-        """The id of the topic's last message, None when it holds none."""
+        """The id of the topic's last message, None when it holds none. Raises TopicNotFound: asking creates nothing."""
         return await last_message_id(self._network, parse_topic(topic), timeout_ms=self._timeout_ms)
 
     async def close(self) -> None:

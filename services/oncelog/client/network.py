@@ -25,19 +25,19 @@ class Network:
         #: {address of an owner: the stream to it}
         self._connections: dict[str, OwnerConnection] = {}
 
-    async def route(self, topic: TopicName, *, fresh: bool, owner_epoch: OwnerEpoch = OwnerEpoch(0)) -> Route:
-        """Where `topic` is served; a remembered answer only when not `fresh` and not older than owner_epoch."""
+    async def route(
+        self, topic: TopicName, *, fresh: bool, owner_epoch: OwnerEpoch = OwnerEpoch(0), create: bool = True
+    ) -> Route:
+        """Where `topic` is served; a remembered answer only when not `fresh` and not older than owner_epoch.
+
+        Raises TopicNotFound where it is missing and not to be created.
+        """
         self.check_open()
         route = self._routes.get(topic)
         if route is None or fresh or route.owner_epoch < owner_epoch:
-            route = await self._lookup.find(topic, owner_epoch=owner_epoch)
+            route = await self._lookup.find(topic, create=create, owner_epoch=owner_epoch)
             self._routes[topic] = route
         return route
-
-    async def find(self, topic: TopicName, *, create: bool) -> Route:
-        """Ask for the topic now, without remembering the answer. Raises TopicNotFound."""
-        self.check_open()
-        return await self._lookup.find(topic, create=create)
 
     def channel(self, address: str) -> Channel:
         """A new channel; whoever asked closes it."""

@@ -25,11 +25,11 @@ Place = tuple[int, int, int]
 async def last_message_id(network: Network, topic: TopicName, *, timeout_ms: int | None) -> MessageId | None:
     """The id of the topic's last message, None when it holds none; asked of its owner, through takeovers.
 
-    Raises DeadlineExceeded with the last retriable reason, or the fatal error.
+    Creates nothing. Raises TopicNotFound, DeadlineExceeded with the last retriable reason, or the fatal error.
     """
 
     async def ask(again: bool) -> MessageId | None:
-        route = await network.route(topic, fresh=again)
+        route = await network.route(topic, fresh=again, create=False)
         request = LastMessageRequest(topic=str(topic), topic_id=route.topic_id)
         async with network.channel(route.address) as channel:
             answer = await channel.call(LAST_MESSAGE, request, timeout_ms=_CALL_TIMEOUT_MS)

@@ -31,7 +31,7 @@ ZERO_AHEAD_BYTES = 1024 * 1024
 ZERO_AHEAD_GROUP_BYTES_MAX = ZERO_AHEAD_BYTES // 2
 _ZEROS = bytes(ZERO_AHEAD_BYTES)
 #: Synced bytes that stay in the page cache, for recoveries and readers close to the end; dropped in steps.
-CACHED_BYTES = 32 * 1024 * 1024
+CACHED_BYTES = 64 * 1024 * 1024
 CACHE_STEP_BYTES = 4 * 1024 * 1024
 
 

@@ -109,7 +109,10 @@ class PathsWatch(NodesWatch):
 
 
 async def _wait(stale: asyncio.Event, session: StoreSession) -> None:
-    """Until what was read is stale. A change of the session counts: with its end no watch fires any more."""
+    """Until what was read is stale. A change of the session counts: with its end no watch fires any more.
+
+    Raises StoreUnavailable once the session is closed: what was read would else be told again and again.
+    """
 
     def note_change(_state: SessionState) -> None:
         stale.set()
@@ -118,6 +121,8 @@ async def _wait(stale: asyncio.Event, session: StoreSession) -> None:
     try:
         if not session.closed:
             await stale.wait()
+        if session.closed:
+            raise StoreUnavailable("the session was closed, and its watches with it")
     finally:
         session.remove_listener(note_change)
 

@@ -148,12 +148,15 @@ class Asks:
                 await self._write(ask)
 
     async def follow_policies(self, name: str) -> None:
-        """Tell the topic whether it is deduplicated, now and at each change, until cancelled."""
+        """Tell the topic whether it is deduplicated, now and at each change, until cancelled or the session is closed:
+        then this process ends, with topics that its drain could not close."""
         namespace = parse_topic(name).namespace_name
         while True:
             try:
                 async for policies in self.parts.policies.watch(namespace, self.topic_id):
                     self._post(JudgingSwitched(policies.deduplication.value))
+            except StoreUnavailable:
+                return
             except CorruptEntry as error:
                 logger.error("a policy is damaged, what held before it goes on: %s", error.message)
                 await asyncio.sleep(CORRUPT_RETRY_MS / 1000)

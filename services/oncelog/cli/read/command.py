@@ -63,6 +63,8 @@ def read(
 
         begin = parse_start(start)
         async with await connect(url, operation_timeout=timeout) as client:
+            if not follow:
+                await client.last_message_id(topic)  # a read of what is stored refuses a topic that is not there
             reader = await client.create_reader(topic, start=begin, inclusive=inclusive)
             if follow:
                 batches = _batches(reader)
