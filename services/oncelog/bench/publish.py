@@ -85,7 +85,7 @@ class Publish:
                 settings.message_bytes,
                 settings.small,
                 Target(0.8, of_ratio=True, of="send_many"),
-                limit=many.figure,
+                against=self._lists(client, settings.message_bytes, settings.large, producers=1),
             )
         return [many, futures, large, small]
 
@@ -124,17 +124,19 @@ class Publish:
         shape: Shape,
         target: Target,
         *,
-        limit: float | None = None,
+        against: Measure | None = None,
     ) -> Row:
-        """Runs of ours and of the bare path, in turns. limit: messages a second that the ratio divides by instead."""
+        """Runs of ours and of the bare path, in turns. against: a load in the same turns that the ratio divides by."""
         self._tell(what)
-        ours, limits = [], []
+        ours, limits, others = [], [], []
         meter = CpuMeter(self._cluster)
         for _ in range(self._settings.runs):
             bare = await self._path.publish(
                 frame_bytes=shape.batch_bytes, window=shape.window, seconds=self._settings.seconds
             )
             limits.append(bare.bytes_per_s / message_bytes)
+            if against is not None:
+                others.append((await against()).bytes_per_s / message_bytes)
             with meter:
                 ours.append((await measure()).bytes_per_s / message_bytes)
         figure = median(ours)
@@ -146,6 +148,7 @@ class Publish:
             "cores": meter.cores(),
         }
         note = f"{figure * message_bytes / 1e6:.0f} MB/s"
-        if limit is not None:
+        if others:
+            detail["against_runs"] = rounded(others)
             note += f"; {figure / median(limits):.2f} x limits of this shape"
-        return Row(what, figure, "msg/s", median(limits) if limit is None else limit, target, detail, note)
+        return Row(what, figure, "msg/s", median(others or limits), target, detail, note)

@@ -33,7 +33,7 @@ class BenchSettings:
     latency_seconds: float = 3.0
     #: pairs of dedup on and off, and the seconds of each half
     pairs: int = 10
-    pair_seconds: float = 1.0
+    pair_seconds: float = 2.0
     consume_messages: int = 2_000_000
 
 
