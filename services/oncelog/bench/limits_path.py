@@ -24,7 +24,7 @@ import os
 import struct
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ import grpc
 
 from oncelog.rpc.options import FRAME_BYTES_MAX, channel_options, server_options
 from oncelog.runtime.process import Shutdown, run
+from oncelog.runtime.tasks import start
 
 HOST = "127.0.0.1"
 METHOD = "/oncelog.bench.Limits/Path"
@@ -87,7 +88,7 @@ class Answers:
 async def serve_stream(context: Context, receive: Callable[[bytes, Answers], None]) -> None:
     """Hand on each frame of one stream, and write its answers beside, until the client is done."""
     answers = Answers()
-    writing = _start(answers.write_to(context))
+    writing = start(answers.write_to(context), what="the bare path")
     try:
         while True:
             frame: Any = await context.read()
@@ -152,7 +153,7 @@ class Link:
         self._stream = open_stream(self._channel)
         self._waiting: deque[bytes] = deque()
         self._wake = asyncio.Event()
-        self._tasks = [_start(self._write()), _start(self._read(answered))]
+        self._tasks = [start(work, what="the bare path") for work in (self._write(), self._read(answered))]
 
     def send(self, frame: bytes) -> None:
         self._waiting.append(frame)
@@ -211,18 +212,6 @@ class Owner:
             await link.close()
 
 
-def _start(work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
-    """A failure here is a bug of the bench: the loop's handler ends the process, and the bench says so."""
-    task = asyncio.get_running_loop().create_task(work)
-    task.add_done_callback(_report)
-    return task
-
-
-def _report(task: "asyncio.Task[None]") -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        task.get_loop().call_exception_handler({"message": "the bare path failed", "exception": error, "task": task})
-
-
 async def _serve(handler: Handler, shutdown: Shutdown) -> None:
     server = grpc.aio.server(options=server_options(FRAME_BYTES_MAX))
     service, _, method = METHOD.strip("/").rpartition("/")
@@ -238,7 +227,7 @@ async def _serve(handler: Handler, shutdown: Shutdown) -> None:
 async def run_storage(path: Path, shutdown: Shutdown) -> None:
     node = StorageNode(path)
     node.write_blocks()
-    committing = _start(node.commit_groups())
+    committing = start(node.commit_groups(), what="the bare path")
     await _serve(node.handle, shutdown)
     committing.cancel()
 

@@ -13,7 +13,7 @@ Rules
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 
 from oncelog.core.batch import Buffer
 from oncelog.core.entry import HEADER_BYTES
@@ -24,6 +24,7 @@ from oncelog.core.storage_answers import AppendStatus
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.storage_codec import APPEND, AppendAnswer, AppendFrame
+from oncelog.runtime.tasks import start
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +55,9 @@ class AppendStream:
         #: {ledger: {entry: its bytes}}, queued or sent, no answer yet; no empty inner dicts
         self._unanswered: dict[LedgerId, dict[EntryId, int]] = {}
         self._unanswered_bytes = 0
-        self._tasks = {_run(self._write()), _run(self._read())}
+        self._tasks = {
+            start(work, what="the stream of adds to a storage node") for work in (self._write(), self._read())
+        }
 
     @property
     def unanswered_bytes(self) -> int:
@@ -135,16 +138,3 @@ class AppendStream:
             self._unanswered_bytes -= unanswered.pop(entry_id, 0)
         if not unanswered:
             del self._unanswered[ledger_id]
-
-
-def _run(work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
-    task = asyncio.get_running_loop().create_task(work)
-    task.add_done_callback(_report)
-    return task
-
-
-def _report(task: "asyncio.Task[None]") -> None:
-    """A failure here is a bug, and would leave ledgers waiting for ever: the loop's handler ends the process."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        context = {"message": "the stream of adds to a storage node failed", "exception": error, "task": task}
-        task.get_loop().call_exception_handler(context)

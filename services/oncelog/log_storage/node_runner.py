@@ -46,6 +46,7 @@ from oncelog.log_storage.segment_writer import DiskCalls
 from oncelog.log_storage.segments import ENTRY_KINDS, Record
 from oncelog.log_storage.stored_headers import StoredHeaders
 from oncelog.rpc.storage_codec import ReceivedAppend
+from oncelog.runtime.tasks import start
 
 logger = logging.getLogger(__name__)
 
@@ -279,10 +280,9 @@ class NodeRunner:
     def _start_check(self, effect: CheckLedger) -> None:
         self.counts.checks += 1
         tasks = self._waiters[1]
-        task = asyncio.get_running_loop().create_task(self._check(effect))
+        task = start(self._check(effect), what="the check of a ledger")
         tasks.add(task)
         task.add_done_callback(tasks.discard)
-        task.add_done_callback(_report)
 
     async def _check(self, effect: CheckLedger) -> None:
         """Until the record is known the parked adds wait; the core bounds them."""
@@ -297,10 +297,3 @@ class NodeRunner:
             else:
                 self.handle(LedgerChecked(effect.ledger_id, effect.check, metadata))
                 return
-
-
-def _report(task: "asyncio.Task[None]") -> None:
-    """A check that fails would leave adds parked for ever: the loop's handler ends the process."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        context = {"message": "the check of a ledger failed", "exception": error, "task": task}
-        task.get_loop().call_exception_handler(context)

@@ -48,6 +48,7 @@ from oncelog.core.topic import JudgingSwitched, ProducerIdAllocated, TopicEvent
 from oncelog.core.topic_record import DEDUP_CURSOR
 from oncelog.ledgers.reader import read_entries
 from oncelog.ledgers.storage_links import StorageLinks
+from oncelog.runtime.tasks import start
 from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.policy_store import PolicyStore
@@ -113,10 +114,9 @@ class Asks:
         self._track(work, self._tasks)
 
     def _track(self, work: Coroutine[None, None, None], group: "set[asyncio.Task[None]]") -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        task = start(work, what="a topic's ask")
         group.add(task)
         task.add_done_callback(group.discard)
-        task.add_done_callback(_report)
 
     def step_over(self) -> None:
         """A mark was passed: members that have not answered for it need not any more."""
@@ -252,10 +252,3 @@ async def _attempt(write: Awaitable[Written]) -> Written:
     except NotFound:
         # The parent is gone, so nothing was written; the core reads the topic record next and finds out why.
         return Written(WriteStatus.CONFLICT)
-
-
-def _report(task: "asyncio.Task[None]") -> None:
-    """A failure here would leave its topic waiting for ever: it goes to the loop's handler, which ends the process."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        context = {"message": "a topic's ask failed", "exception": error, "task": task}
-        task.get_loop().call_exception_handler(context)

@@ -18,6 +18,7 @@ from oncelog.core.id_claim import (
     WriteCounter,
 )
 from oncelog.core.store_status import WriteStatus
+from oncelog.runtime.tasks import start
 from oncelog.stores.counter_store import CounterStore
 
 logger = logging.getLogger(__name__)
@@ -63,10 +64,9 @@ class IdSource:
                     self._start(self._write(WriteCounter(record, version)))
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        task = start(work, what="a counter's task")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(_report)
 
     async def _read(self) -> None:
         while True:
@@ -95,10 +95,3 @@ class IdSource:
     def close(self) -> None:
         for task in self._tasks:
             task.cancel()
-
-
-def _report(task: "asyncio.Task[None]") -> None:
-    """A failure here would leave every wish waiting for ever: it goes to the loop's handler, which ends the process."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        context = {"message": "a counter's task failed", "exception": error, "task": task}
-        task.get_loop().call_exception_handler(context)

@@ -9,11 +9,13 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from oncelog.core.errors import InvariantViolated, NotOwner, OncelogError, TooManyRequests
 from oncelog.core.ids import Incarnation, TopicId
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.metadata_codec import OWNER_STREAM
+from oncelog.runtime.tasks import start
 from oncelog.stores.registry import LiveMetadata, Registry
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.wire import metadata_pb2 as pb
@@ -24,6 +26,18 @@ RETRY_MS_MIN = 20
 RETRY_MS_MAX = 1000
 
 NewChannel = Callable[[str], Channel]
+
+
+@dataclass(slots=True, eq=False)
+class _Link:
+    """An open stream; one writes at a time."""
+
+    stream: Stream[pb.OwnerHello, pb.OwnerCommand]
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def say(self, hello: pb.OwnerHello) -> None:
+        async with self.writing:
+            await self.stream.write(hello)
 
 
 class MetadataLinks:
@@ -47,7 +61,7 @@ class MetadataLinks:
         self._address = address
         self._links: dict[str, asyncio.Task[None]] = {}
         #: {address: its stream} of the streams that are open
-        self._streams: dict[str, Stream[pb.OwnerHello, pb.OwnerCommand]] = {}
+        self._streams: dict[str, _Link] = {}
 
     async def run(self) -> None:
         """Follow the registered replicas until cancelled."""
@@ -58,8 +72,7 @@ class MetadataLinks:
                     self._links.pop(address).cancel()
                 for address in sorted(wanted):
                     if address not in self._links:
-                        task = self._links[address] = asyncio.create_task(self._keep(address))
-                        task.add_done_callback(_report)
+                        self._links[address] = start(self._keep(address), what="the link to a metadata service")
         finally:
             for task in self._links.values():
                 task.cancel()
@@ -69,12 +82,12 @@ class MetadataLinks:
         while True:
             channel = self._new_channel(address)
             try:
-                stream = channel.stream(OWNER_STREAM)
-                await stream.write(self._hello())
-                self._streams[address] = stream
-                async for command in stream:
+                link = _Link(channel.stream(OWNER_STREAM))
+                await link.say(self._hello())
+                self._streams[address] = link
+                async for command in link.stream:
                     pause_ms = RETRY_MS_MIN
-                    await self._obey(command)
+                    await self._obey(command, link)
             except InvariantViolated:
                 raise
             except OncelogError as error:
@@ -87,23 +100,26 @@ class MetadataLinks:
 
     async def say_draining(self) -> None:
         """Tell every replica that this owner is about to stop, so that each topic moves as soon as it is closed."""
-        for stream in list(self._streams.values()):
+        for link in list(self._streams.values()):
             try:
-                await stream.write(self._hello())
+                await link.say(self._hello())
             except OncelogError as error:
                 logger.info("a metadata service does not hear that this owner drains: %s", error.message)
 
-    def _hello(self) -> pb.OwnerHello:
+    def _hello(self, beat: int = 0) -> pb.OwnerHello:
         return pb.OwnerHello(
             cluster_id=self._cluster_id,
             incarnation=self._incarnation,
             address=self._address,
             topic_count=len(self._topics),
             draining=self._topics.draining,
+            beat=beat,
         )
 
-    async def _obey(self, command: pb.OwnerCommand) -> None:
+    async def _obey(self, command: pb.OwnerCommand, link: _Link) -> None:
         match command.WhichOneof("command"):
+            case "beat":
+                await link.say(self._hello(command.beat.number))
             case "assign":
                 try:
                     self._topics.assign(TopicId(command.assign.topic_id))
@@ -117,13 +133,6 @@ class MetadataLinks:
                     logger.info("a topic is not unloaded: %s", error.message)
             case _:
                 pass  # welcome: the stream counts as open at the other side
-
-
-def _report(task: "asyncio.Task[None]") -> None:
-    """A link that fails would leave its replica without this owner for ever: the loop's handler ends the process."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        context = {"message": "the link to a metadata service failed", "exception": error, "task": task}
-        task.get_loop().call_exception_handler(context)
 
 
 def _address_of(replica: LiveMetadata) -> str:
