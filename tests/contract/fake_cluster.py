@@ -95,6 +95,7 @@ class FakeOwner:
             async for frame in stream:
                 self._cluster.seen.frames.append(len(frame.batches))
                 await self._cluster.knobs.gate.wait()
+                self._cluster.seen.opens.append(len(frame.opens))
                 granted = [self._open(request) for request in frame.opens]
                 mine += [each.session for each in granted if isinstance(each, OpenGranted)]
                 answers, ended = self._take(frame)
@@ -235,9 +236,11 @@ class Knobs:
 
 @dataclass(slots=True)
 class Seen:
-    """What came over the wire. frames: batches in each publish frame received. starts: of read streams."""
+    """What came over the wire. frames, opens: batches and openings of each publish frame received. starts: of read
+    streams."""
 
     frames: list[int] = field(default_factory=list)
+    opens: list[int] = field(default_factory=list)
     starts: list[StartAt] = field(default_factory=list)
     closed_sessions: list[SessionNumber] = field(default_factory=list)
 

@@ -5,7 +5,13 @@ import asyncio
 import pytest
 
 import oncelog
+from oncelog.client.background import Background
+from oncelog.client.owner_connection import FRAME_OPENS_MAX, OwnerConnection
 from oncelog.client.turn import Turn
+from oncelog.core.producer_session import Event
+from oncelog.core.session_opening import ProducerGranted
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.owner_codec import OpenRequest
 from tests.cluster.until import until
 from tests.contract.fake_cluster import FakeCluster
 
@@ -88,3 +94,33 @@ async def test_a_flush_waits_for_those_in_line(client: oncelog.AsyncClient) -> N
     assert producer.pending_bytes == 0
     assert producer.last_sequence_id == 99
     await asyncio.gather(*given)
+
+
+class Told:
+    """A producer as its connection sees it."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def feed(self, event: Event) -> None:
+        self.events.append(event)
+
+
+async def test_many_producers_at_once_are_opened_in_frames_of_a_bounded_size(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
+    """All in one, long names would make a frame that is larger than one may be: when an owner has died, all producers
+    of a client open at its successor in the same moment."""
+    await client.create_producer("flights")
+    assert cluster.owner is not None
+    background, told, count = Background(), Told(), FRAME_OPENS_MAX + 100
+    connection = OwnerConnection(Channel(cluster.owner.address), background)
+    for number in range(count):
+        connection.open(
+            OpenRequest(0, "public/default/flights", cluster.topic("flights").topic_id, f"{number}"), told, number
+        )
+    await until(lambda: len(told.events) == count, 20)
+    assert all(isinstance(event, ProducerGranted) for event in told.events)
+    assert max(cluster.seen.opens) == FRAME_OPENS_MAX
+    connection.close()
+    await background.close()

@@ -12,6 +12,7 @@ from oncelog.core.topic import SessionClosed
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import PUBLISH, OpenRequest, PublishFrame
 from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, StartEdge
+from oncelog.topic_owner.publish_service import FRAME_ITEMS_MAX
 from tests.cluster.until import until
 from tests.contract.owner_serving import TOPIC, TOPIC_ID, owner_serving
 
@@ -107,3 +108,19 @@ async def test_whoever_waits_for_a_quiet_topic_and_goes_leaves_nothing_behind() 
         waiting.cancel()
         await asyncio.wait([waiting])
         assert topic.progress.waiting_count == 0
+
+
+@pytest.mark.asyncio
+async def test_many_answers_go_out_in_frames_of_a_bounded_size() -> None:
+    """All in one, they would be larger than a frame may be, and end the stream with everything on it."""
+    wishes = [OpenRequest(number, TOPIC, TOPIC_ID, "a\nb") for number in range(FRAME_ITEMS_MAX + 100)]
+    async with owner_serving() as (_, _, channel):
+        stream = channel.stream(PUBLISH)
+        await stream.write(PublishFrame(opens=wishes))
+        denied: list[int] = []
+        async for answers in stream:
+            assert len(answers.denied) <= FRAME_ITEMS_MAX
+            denied += [each.open_id for each in answers.denied]
+            if len(denied) >= len(wishes):
+                break
+        assert denied == list(range(len(wishes)))

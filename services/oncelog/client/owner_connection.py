@@ -21,6 +21,9 @@ from oncelog.rpc.frames import BLOBS_MAX
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.owner_codec import PUBLISH, EndedSession, OpenGranted, OpenRequest, PublishFrame, ReceivedAnswers
 
+#: Wishes for sessions in one frame: each may carry two names of a thousand characters, and a frame may have 16 MiB.
+FRAME_OPENS_MAX = 1000
+
 
 class SessionUser(Protocol):
     """A producer as its connection sees it."""
@@ -71,8 +74,8 @@ class _Outbox:
             requests.append(request)
             blobs.append(data)
         self.batches_bytes -= size_bytes
-        frame = PublishFrame(sessions, requests, blobs, self.opens, self.closes)
-        self.opens, self.closes = [], []
+        frame = PublishFrame(sessions, requests, blobs, self.opens[:FRAME_OPENS_MAX], self.closes)
+        self.opens, self.closes = self.opens[FRAME_OPENS_MAX:], []
         return frame
 
 

@@ -9,6 +9,7 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 from itertools import count, groupby
+from typing import TypeVar
 
 from oncelog.core.batch import HEADER_BYTES, BatchHeader, Buffer, Checksum, decode_batch
 from oncelog.core.errors import InvalidBatch, MessageTooLarge, OncelogError
@@ -35,8 +36,12 @@ from oncelog.topic_owner.write_trace import WriteTrace
 
 #: Room for the batch header and the id deltas beside one message of the largest size.
 BATCH_OVERHEAD_BYTES = 64 * 1024
+#: Answers in one frame; one that carries a name and an error's words has a few KiB, and a frame may have 16 MiB.
+FRAME_ITEMS_MAX = 4096
 #: Each message takes at least its length in the column of values.
 VALUE_LENGTH_BYTES = 4
+
+ItemT = TypeVar("ItemT")
 
 
 class PublishService:
@@ -85,12 +90,20 @@ class _Outbox:
     ended: list[EndedSession] = field(default_factory=list)
 
     def take(self) -> PublishAnswers | None:
-        """Everything, as one frame; None when there is nothing."""
-        if not (self.answers or self.granted or self.denied or self.ended):
-            return None
-        frame = PublishAnswers(self.answers, self.granted, self.denied, self.ended)
-        self.answers, self.granted, self.denied, self.ended = [], [], [], []
-        return frame
+        """The next frame, None when nothing waits; what does not fit goes with later ones, in the frame's order."""
+        room = FRAME_ITEMS_MAX
+        granted, room = _cut(self.granted, room)
+        denied, room = _cut(self.denied, room)
+        answers, room = _cut(self.answers, room)
+        ended, room = _cut(self.ended, room)
+        return PublishAnswers(answers, granted, denied, ended) if room < FRAME_ITEMS_MAX else None
+
+
+def _cut(waiting: list[ItemT], room: int) -> tuple[list[ItemT], int]:
+    """(the first `room` of what waits, which is taken away, room that is left)."""
+    taken = waiting[:room]
+    del waiting[:room]
+    return taken, room - len(taken)
 
 
 class _Session:
