@@ -74,6 +74,9 @@ class FakeOwner:
     unloaded: list[str] = field(default_factory=list)
     states: list[owner_pb2.TopicState] = field(default_factory=list)
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
+    #: what it says of itself with each answer to a beat; None: it answers none
+    topic_count: int | None = 0
+    beats_answered: int = 0
 
     @property
     def address(self) -> str:
@@ -99,6 +102,11 @@ class FakeOwner:
             async for command in stream:
                 if command.WhichOneof("command") == "assign":
                     self.assigned.append((command.assign.topic_id, command.assign.owner_epoch))
+                elif command.WhichOneof("command") == "beat" and self.topic_count is not None:
+                    answer = self.hello()
+                    answer.beat, answer.topic_count = command.beat.number, self.topic_count
+                    await stream.write(answer)
+                    self.beats_answered += 1
         except OncelogError:
             return  # killed, or the replica is gone
 

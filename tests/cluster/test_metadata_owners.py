@@ -18,15 +18,19 @@ pytestmark = pytest.mark.asyncio
 
 @dataclass
 class Prober:
-    """Tries real connections, or answers as a network would that loses every packet."""
+    """Tries real connections, or answers as a network would that loses every packet, or has no route."""
 
-    silent: bool = False
+    always: Reachability | None = None
     answers: list[Reachability] = field(default_factory=list)
 
     async def __call__(self, address: str) -> Reachability:
-        answer = Reachability.SILENT if self.silent else await reach(address, timeout_ms=1_000)
+        answer = self.always or await reach(address, timeout_ms=1_000)
         self.answers.append(answer)
         return answer
+
+
+def loop_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)
 
 
 async def placed(replica: Replica, owners: list[FakeOwner], topic: str = "flights") -> tuple[FakeOwner, FakeOwner]:
@@ -99,7 +103,7 @@ async def test_owner_that_comes_back_on_a_new_stream_is_left_alone() -> None:
 async def test_silent_owner_keeps_its_topics_until_its_session_ends() -> None:
     """A cut looks like a death from one side; only the session decides then, and then at once."""
     async with World.running() as world:
-        prober = Prober(silent=True)
+        prober = Prober(Reachability.SILENT)
         replica = await world.replica(reach=prober)
         owner, heir = await placed(replica, [await world.owner(replica), await world.owner(replica)])
         await owner.die()
@@ -107,6 +111,34 @@ async def test_silent_owner_keeps_its_topics_until_its_session_ends() -> None:
         assert (await world.record()).owner == owner.incarnation
         owner.session.faults.expire()
         assert (await world.moved_to(heir)).owner_epoch == 2
+
+
+async def test_topics_of_an_owner_whose_host_is_gone_move_before_its_session_ends() -> None:
+    """A deleted pod: its stream answered until it ended, and then there is no route to its address."""
+    async with World.running() as world:
+        replica = await world.replica(reach=Prober(Reachability.UNREACHABLE))
+        dying, heir = await placed(replica, [await world.owner(replica), await world.owner(replica)])
+        await until(lambda: dying.beats_answered, DEADLINE_S)
+        await dying.die()
+        assert (await world.moved_to(heir)).owner_epoch == 2
+        assert replica.parts.admin.owners.find(dying.incarnation) is not None
+
+
+async def test_silent_owner_without_a_route_keeps_its_topics() -> None:
+    """Behind a cut no beat is answered any more when the stream ends: only the session decides (hazard 5)."""
+    async with World.running() as world:
+        prober = Prober(Reachability.UNREACHABLE)
+        replica = await world.replica(reach=prober)
+        owners = [await world.owner(replica), await world.owner(replica)]
+        for owner in owners:
+            owner.topic_count = None
+        owner, _ = await placed(replica, owners)
+        link = replica.parts.admin.owners.link(owner.incarnation)
+        assert link is not None
+        await until(lambda: not link.beats.answers(loop_ms()), DEADLINE_S)
+        await owner.die()
+        await until(lambda: len(prober.answers) > 3, DEADLINE_S)
+        assert (await world.record()).owner == owner.incarnation
 
 
 async def test_refused_connection_of_an_owner_never_seen_connected_moves_nothing() -> None:
@@ -197,7 +229,7 @@ async def test_replicas_that_race_place_a_topic_once() -> None:
 async def test_successor_on_the_same_port_betrays_the_death_of_the_former() -> None:
     """A process restarted within milliseconds answers in the name of the dead one, whose port it holds."""
     async with World.running() as world:
-        prober = Prober(silent=True)
+        prober = Prober(Reachability.SILENT)
         replica = await world.replica(reach=prober)
         owner, heir = await placed(replica, [await world.owner(replica), await world.owner(replica)])
         await owner.die()

@@ -209,7 +209,20 @@ async def test_a_stream_that_breaks_while_it_is_told_keeps_no_other_from_hearing
         await owner.register(there)
         await until(lambda: len(owner.links._streams) == 2 and gone.hellos and there.hellos, DEADLINE_S)
         streams = list(owner.links._streams.values())
-        streams[0].cancel()
+        streams[0].stream.cancel()
         owner.topics.draining = True
         await owner.links.say_draining()
         await until(lambda: any(hello.draining for hello in there.hellos), DEADLINE_S)
+
+
+@pytest.mark.asyncio
+async def test_every_beat_is_answered_by_its_number() -> None:
+    """How a replica knows that the stream answered until it ended; the answer tells the present state, too."""
+    async with linked(1) as (owner, [replica]):
+        await owner.register(replica)
+        await until(lambda: replica.hellos, DEADLINE_S)
+        for number in (1, 2, 3):
+            replica.commands.put_nowait(pb.OwnerCommand(beat=pb.Beat(number=number)))
+        await until(lambda: len(replica.hellos) == 4, DEADLINE_S)
+        assert [hello.beat for hello in replica.hellos] == [0, 1, 2, 3]
+        assert {hello.topic_count for hello in replica.hellos} == {1}

@@ -4,6 +4,7 @@ from oncelog.core.ids import Incarnation
 from oncelog.core.owner_suspicion import (
     ConnectionAccepted,
     ConnectionRefused,
+    HostUnreachable,
     OwnerSuspected,
     OwnerSuspicion,
     ProbeOwner,
@@ -15,11 +16,11 @@ from oncelog.core.owner_suspicion import (
 O1, O2 = Incarnation("o1"), Incarnation("o2")
 
 
-def closed() -> OwnerSuspicion:
+def closed(*, answered: bool = False) -> OwnerSuspicion:
     """O1's stream was open and closed."""
     core = OwnerSuspicion()
     assert core.handle(StreamOpened(O1, 1)) == []
-    assert core.handle(StreamClosed(O1, 1)) == [ProbeOwner(O1)]
+    assert core.handle(StreamClosed(O1, 1, answered)) == [ProbeOwner(O1)]
     return core
 
 
@@ -90,4 +91,35 @@ def test_owner_without_session_is_forgotten() -> None:
     assert list(core.suspected) == [O1]
     core.handle(SessionsSeen((O2,)))
     assert list(core.suspected) == []
+    core.check_invariants()
+
+
+def test_vanished_host_of_a_stream_that_answered_is_suspected() -> None:
+    """A deleted pod: its stream ends at once, and its address goes with it, perhaps before it was seen to refuse."""
+    core = closed(answered=True)
+    assert core.handle(HostUnreachable(O1)) == [OwnerSuspected(O1)]
+    assert list(core.suspected) == [O1]
+    assert core.handle(HostUnreachable(O1)) == core.handle(ConnectionRefused(O1)) == []
+    core.check_invariants()
+    core.handle(StreamOpened(O1, 2))
+    assert list(core.suspected) == []
+    core.check_invariants()
+
+
+def test_vanished_host_of_a_stream_that_fell_silent_is_not_suspected() -> None:
+    """Behind a cut there is no route either, from this side."""
+    core = closed()
+    assert core.handle(HostUnreachable(O1)) == []
+    assert core.handle(ConnectionRefused(O1)) == [OwnerSuspected(O1)], "its own host has answered"
+
+
+def test_no_route_alone_suspects_nobody() -> None:
+    """Before any stream, beside an open one, and after somebody answered there."""
+    core = OwnerSuspicion()
+    assert core.handle(HostUnreachable(O1)) == []
+    core.handle(StreamOpened(O1, 1))
+    assert core.handle(HostUnreachable(O1)) == []
+    core.handle(StreamClosed(O1, 1, answered=True))
+    core.handle(ConnectionAccepted(O1))
+    assert core.handle(HostUnreachable(O1)) == []
     core.check_invariants()

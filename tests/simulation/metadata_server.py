@@ -8,6 +8,7 @@ from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.core.owner_suspicion import (
     ConnectionAccepted,
     ConnectionRefused,
+    HostUnreachable,
     OwnerSuspected,
     OwnerSuspicion,
     ProbeOwner,
@@ -105,7 +106,7 @@ class MetadataServer(Process):
         self._streams += 1
         number, incarnation, network = self._streams, owner.incarnation, self.parts.network
         stream = Stream(network, owner, self)
-        stream.on_broken[self.name] = lambda: self._suspect(StreamClosed(incarnation, number))
+        stream.on_broken[self.name] = lambda: self._suspect(StreamClosed(incarnation, number, self._meets(owner)))
         stream.on_broken[owner.name] = lambda: owner.post(
             self.world.rng.randint(1, 50), "connects anew", lambda: self.connect(owner) if self.alive else None
         )
@@ -116,6 +117,11 @@ class MetadataServer(Process):
         self._suspect(StreamOpened(incarnation, number))
         if not stream.open:
             self._suspect(StreamClosed(incarnation, number))
+
+    def _meets(self, owner: OwnerServer) -> bool:
+        """Whether a round trip to the owner's place succeeds; what a stream closed by silence had none of."""
+        network = self.parts.network
+        return not network.cut(self.name, owner.name) and not network.cut(owner.name, self.name)
 
     def _suspect(self, event: SuspicionEvent) -> None:
         for effect in self.suspicion.handle(event):
@@ -129,12 +135,19 @@ class MetadataServer(Process):
         self.suspicion.check_invariants()
 
     def _probe(self, incarnation: Incarnation) -> None:
-        """A host behind a cut does not answer; one whose process is gone refuses."""
+        """A host whose process is gone refuses, or is gone with it; one behind a cut has no route to it either."""
         owner, network = self.parts.owners[incarnation.split(".")[0]], self.parts.network
-        if network.cut(self.name, owner.name) or network.cut(owner.name, self.name):
+        event: SuspicionEvent = HostUnreachable(incarnation)
+        if not self._meets(owner):
+            self.world.count("no route to a host behind a cut")
+            self.post(network.faults.delay_max, "no route", lambda: self._suspect(event))
             return
-        there = owner.alive
-        event = ConnectionAccepted(incarnation) if there else ConnectionRefused(incarnation)
+        if owner.alive:
+            event = ConnectionAccepted(incarnation)
+        elif owner.life % 4:  # even while it is dead
+            event = ConnectionRefused(incarnation)
+        else:
+            self.world.count("no route to a host that is gone")
         self.post(network.delay(owner.name, self.name), "probe answered", lambda: self._suspect(event))
 
     # --- placement ----------------------------------------------------------------------------------------------------

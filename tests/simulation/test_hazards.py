@@ -144,6 +144,32 @@ def test_hazard_05_closed_streams_alone_move_nothing() -> None:
         assert epochs() > 1
 
 
+def test_hazard_05_no_route_behind_a_cut_moves_nothing() -> None:
+    """One replica is cut off from a topic's owner, either way, and is told that there is no route to it: it is not
+    suspected, for the stream had no answer before it ended."""
+
+    def epochs() -> int:
+        one = Directed(3, shape=steady(restless_shape()))
+        one.until(500)
+        replica, topic_id = one.cluster.metadata[0], one.cluster.topic_ids[0]
+        owner = next(o for o in one.cluster.owners.values() if topic_id in o.topics)
+        for ends in ((replica.name, owner.name), (owner.name, replica.name)):
+            one.cluster.network.cuts[ends] = one.world.now + 500
+            for stream in [stream for stream in owner.streams if replica in stream.ends]:
+                stream.sever()
+            one.until(one.world.now + 1_000)
+        assert one.world.counts["no route to a host behind a cut"]
+        return max(watch.record.owner_epoch for watch in one.cluster.watch.topics.values())
+
+    def believes_the_network(suspicion: OwnerSuspicion, event: SuspicionEvent) -> list[SuspicionEffect]:
+        return handle(suspicion, replace(event, answered=True) if isinstance(event, StreamClosed) else event)
+
+    assert epochs() == 1
+    handle = OwnerSuspicion.handle
+    with without((OwnerSuspicion, "handle", believes_the_network)):
+        assert epochs() > 1
+
+
 def _deposed_and_unaware() -> Granted | OncelogError | None:
     """What an owner of the past tells a producer that the present one has granted."""
     one = Directed(4, shape=steady(restless_shape()))

@@ -10,6 +10,8 @@ from oncelog.core.names import parse_topic
 from oncelog.core.topic_record import LedgerLink
 from oncelog.metadata.lookup import Lookup
 from oncelog.metadata.owners import OwnerLink, Owners
+from oncelog.metadata.placer import now_ms
+from oncelog.rpc.reachability import resolve
 from oncelog.rpc.server import ServerStream
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.registry import Registry
@@ -109,10 +111,12 @@ class OwnerStreams:
         link = self._owners.opened(Incarnation(hello.incarnation), hello.address, draining=hello.draining)
         try:
             async with asyncio.TaskGroup() as tasks:
-                sending = tasks.create_task(_send_assignments(link, stream))
+                helping = (tasks.create_task(_send_commands(link, stream)), tasks.create_task(_resolve(link)))
                 async for news in stream:
+                    link.beats.answered(news.beat)
                     self._owners.heard(link, draining=news.draining, topic_count=news.topic_count)
-                sending.cancel()
+                for task in helping:
+                    task.cancel()
         finally:
             self._owners.closed(link)
 
@@ -125,8 +129,20 @@ class OwnerStreams:
             raise InvalidArgument("an owner's stream begins with its address, host:port", field="address")
 
 
-async def _send_assignments(link: OwnerLink, stream: OwnerStream) -> None:
+async def _send_commands(link: OwnerLink, stream: OwnerStream) -> None:
+    """Assignments as they come, and beats between them; one task writes."""
     while True:
-        assignment = await link.assignments.get()
-        order = pb.AssignTopic(topic_id=assignment.topic_id, owner_epoch=assignment.owner_epoch)
-        await stream.write(pb.OwnerCommand(assign=order))
+        timeout_ms = link.beats.due_ms(now_ms())
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                assignment = await link.assignments.get()
+        except TimeoutError:
+            await stream.write(pb.OwnerCommand(beat=pb.Beat(number=link.beats.sent(now_ms()))))
+        else:
+            order = pb.AssignTopic(topic_id=assignment.topic_id, owner_epoch=assignment.owner_epoch)
+            await stream.write(pb.OwnerCommand(assign=order))
+
+
+async def _resolve(link: OwnerLink) -> None:
+    """The name of a pod goes with the pod, and may come back for another: the one that is connected is probed."""
+    link.probe_address = await resolve(link.address)

@@ -4,6 +4,7 @@ Rules
 - A session is what ZooKeeper shows; a stream is what this replica saw; only core.owner_suspicion joins the two into a
   suspicion (hazard 5). A connection is tried as soon as a stream closes, and again for a while: a process that is being
   killed may close its streams a moment before its listener.
+- An address is tried as a number: a pod's name goes with the pod, or comes to mean another.
 - Whoever listens at an owner's address under another incarnation has taken the port that the former process no longer
   holds: that is as good as a refused connection.
 - An owner that drains keeps what it has until that is moved, and gets nothing more. Neither does one without a stream
@@ -21,6 +22,7 @@ from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.core.owner_suspicion import (
     ConnectionAccepted,
     ConnectionRefused,
+    HostUnreachable,
     OwnerSuspicion,
     ProbeOwner,
     SessionsSeen,
@@ -29,6 +31,7 @@ from oncelog.core.owner_suspicion import (
     SuspicionEvent,
 )
 from oncelog.core.placement import OwnersSeen
+from oncelog.metadata.beats import Beats
 from oncelog.rpc.reachability import Reachability, reach
 from oncelog.stores.registry import LiveOwner, Registry
 
@@ -60,6 +63,9 @@ class OwnerLink:
     draining: bool = False
     topic_count: int = 0
     assignments: "asyncio.Queue[Assignment]" = field(default_factory=lambda: asyncio.Queue(COMMANDS_MAX))
+    beats: Beats = field(default_factory=Beats)
+    #: where to try whether it still listens: `address` until its name is resolved
+    probe_address: str = ""
 
 
 class OwnerListener(Protocol):
@@ -160,7 +166,7 @@ class Owners:
 
     def opened(self, owner: Incarnation, address: str, *, draining: bool) -> OwnerLink:
         """The stream of an owner is open."""
-        link = OwnerLink(owner, address, next(self._numbers))
+        link = OwnerLink(owner, address, next(self._numbers), probe_address=address)
         self._links[owner] = link
         self._take(StreamOpened(owner, link.number))
         for other in self._live.values():
@@ -185,7 +191,8 @@ class Owners:
         if self._links.get(link.owner) is link:
             del self._links[link.owner]
         if self.listener is not None:
-            self._take(StreamClosed(link.owner, link.number), address=link.address)
+            answered = link.beats.answers(int(asyncio.get_running_loop().time() * 1000))
+            self._take(StreamClosed(link.owner, link.number, answered), address=link.probe_address)
 
     # --- suspicion ----------------------------------------------------------------------------------------------------
 
@@ -194,24 +201,26 @@ class Owners:
             if isinstance(effect, ProbeOwner):
                 self._start(self._probe_until_clear(effect.owner, address))
                 continue
+            fields = {"owner": effect.owner, "heard": type(event).__name__}
             logger.warning(
-                "an owner is gone: its stream closed and its port refuses", extra={"fields": {"owner": effect.owner}}
+                "an owner is gone: its stream closed, and nobody is at its address", extra={"fields": fields}
             )
             if self.listener is not None:
                 self.listener.owner_lost(effect.owner)
             self._tell_change()
 
     async def _probe_until_clear(self, owner: Incarnation, address: str) -> None:
-        """Try to connect until it is refused, a stream is open again, or the session has ended."""
+        """Try to connect until that settles it, a stream is open again, or the session has ended."""
         answer = Reachability.SILENT
         for pause_ms in PROBE_PAUSES_MS:
             await asyncio.sleep(pause_ms / 1000)
-            if owner in self._links or owner not in self._live:
+            if self.is_lost(owner) or owner in self._links:
                 return
             answer = await self._probe(address)
             if answer is Reachability.REFUSED:
                 self._take(ConnectionRefused(owner))
-                return
+            elif answer is Reachability.UNREACHABLE:
+                self._take(HostUnreachable(owner))
         if answer is Reachability.ACCEPTED:
             self._take(ConnectionAccepted(owner))
 

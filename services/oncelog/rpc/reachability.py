@@ -1,15 +1,44 @@
-"""Whether anything listens at an address: the second half of a suspicion. Silence proves nothing; a refusal does."""
+"""Whether anything listens at an address: the second half of a suspicion. Silence proves nothing; a refusal does.
+
+A pod that is deleted refuses for a few hundred milliseconds, until its address goes; then there is no route to it, or
+silence, in turns, as the neighbour is asked for and given up.
+"""
 
 import asyncio
+import errno
+import socket
 from enum import Enum
 
 
 class Reachability(Enum):
-    """ACCEPTED: somebody listens. REFUSED: the host answers that nobody does. SILENT: no answer in time, or no way."""
+    """ACCEPTED: somebody listens. REFUSED: the host answers that nobody does. UNREACHABLE: the network answers that
+    there is no such host. SILENT: no answer in time, or a name that is not known."""
 
     ACCEPTED = "accepted"
     REFUSED = "refused"
+    UNREACHABLE = "unreachable"
     SILENT = "silent"
+
+
+#: What a router or this host says of a host that is not there. Not: no route from here at all, a fault of this side.
+_UNREACHABLE = frozenset({errno.EHOSTUNREACH, errno.EHOSTDOWN})
+RESOLVE_TIMEOUT_S = 2.0
+
+
+async def resolve(address: str) -> str:
+    """The address with its host's name as a number, as long as the name is known: it goes with the host.
+
+    A name that is not known in time stays as it is.
+    """
+    host, _, port = address.rpartition(":")
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(RESOLVE_TIMEOUT_S):
+            found = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    except (OSError, TimeoutError, UnicodeError):
+        return address
+    number = str(found[0][4][0])
+    return f"[{number}]:{port}" if ":" in number else f"{number}:{port}"
 
 
 async def reach(address: str, *, timeout_ms: int) -> Reachability:
@@ -20,7 +49,7 @@ async def reach(address: str, *, timeout_ms: int) -> Reachability:
             _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
     except ConnectionRefusedError:
         return Reachability.REFUSED
-    except (OSError, TimeoutError):
-        return Reachability.SILENT
+    except OSError as error:  # a timeout is one, too
+        return Reachability.UNREACHABLE if error.errno in _UNREACHABLE else Reachability.SILENT
     writer.close()
     return Reachability.ACCEPTED

@@ -117,12 +117,15 @@ class OwnerHello(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     TOPIC_COUNT_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
+    BEAT_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     incarnation: _builtins.str
     address: _builtins.str
     topic_count: _builtins.int
     draining: _builtins.bool
     """True: it wants no further topics, for it is about to stop."""
+    beat: _builtins.int
+    """The number of the beat that this answers, 0: of none."""
     def __init__(
         self,
         *,
@@ -131,10 +134,11 @@ class OwnerHello(_message.Message):
         address: _builtins.str = ...,
         topic_count: _builtins.int = ...,
         draining: _builtins.bool = ...,
+        beat: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "cluster_id", b"cluster_id", "draining", b"draining", "incarnation", b"incarnation", "topic_count", b"topic_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "beat", b"beat", "cluster_id", b"cluster_id", "draining", b"draining", "incarnation", b"incarnation", "topic_count", b"topic_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -147,6 +151,7 @@ class OwnerCommand(_message.Message):
     WELCOME_FIELD_NUMBER: _builtins.int
     ASSIGN_FIELD_NUMBER: _builtins.int
     UNLOAD_FIELD_NUMBER: _builtins.int
+    BEAT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome:
         """The first message of the replica: the stream counts as open."""
@@ -155,22 +160,48 @@ class OwnerCommand(_message.Message):
     def assign(self) -> Global___AssignTopic: ...
     @_builtins.property
     def unload(self) -> Global___UnloadTopic: ...
+    @_builtins.property
+    def beat(self) -> Global___Beat:
+        """To be answered at once, so that the replica knows how a stream ended: by silence, or while it answered."""
+
     def __init__(
         self,
         *,
         welcome: Global___Welcome | None = ...,
         assign: Global___AssignTopic | None = ...,
         unload: Global___UnloadTopic | None = ...,
+        beat: Global___Beat | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["assign", b"assign", "command", b"command", "unload", b"unload", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assign", b"assign", "beat", b"beat", "command", b"command", "unload", b"unload", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assign", b"assign", "command", b"command", "unload", b"unload", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assign", b"assign", "beat", b"beat", "command", b"command", "unload", b"unload", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["welcome", "assign", "unload"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["welcome", "assign", "unload", "beat"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
 Global___OwnerCommand: _TypeAlias = OwnerCommand  # noqa: Y015
+
+@_typing.final
+class Beat(_message.Message):
+    """number: from 1, ascending on a stream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Beat: _TypeAlias = Beat  # noqa: Y015
 
 @_typing.final
 class Welcome(_message.Message):
