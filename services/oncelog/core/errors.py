@@ -12,11 +12,14 @@
     │   ├── StoreUnavailable      ZooKeeper (or Redis) does not answer
     │   ├── ServiceUnavailable    a process is not reached, or is draining
     │   ├── DeadlineExceeded      no answer in time: the outcome is unknown, not a failure
+    │   ├── PublishInProgress     a publish with the same idempotency key is not answered yet
+    │   ├── IdempotencyUnavailable  Redis does not answer, or has lost keys: nothing was published
     │   └── TooManyRequests       a bounded queue is full
     ├── Fatal                     the same call fails again
     │   ├── InvalidArgument       a field is malformed or over its limit; names the field
     │   │   ├── InvalidName · InvalidSequenceId · InvalidBatch · MessageTooLarge
-    │   │   └── SequenceIdRequired  ids were mixed: once explicit, always explicit, and the reverse
+    │   │   ├── SequenceIdRequired  ids were mixed: once explicit, always explicit, and the reverse
+    │   │   └── IdempotencyKeyRequired · IdempotencyKeyReused
     │   ├── StaleSequence         an id below the high-water mark that was never stored; final for this batch
     │   ├── ProducerFenced        a newer instance has the name; final for this producer
     │   ├── ProducerExpired       its state is gone; final for this producer
@@ -112,6 +115,17 @@ class DeadlineExceeded(Retriable):
     """No answer in time: the outcome is unknown."""
 
 
+class PublishInProgress(Retriable):
+    """A publish with the same idempotency key is not answered yet."""
+
+
+class IdempotencyUnavailable(Retriable):
+    """Redis does not answer, is not fit for keys or has lost some; details: retry_after_s.
+
+    Nothing was published; or, where a claim may have been noted, the log decides when the key comes again.
+    """
+
+
 class TooManyRequests(Retriable):
     """A bounded queue is full."""
 
@@ -142,6 +156,14 @@ class MessageTooLarge(InvalidArgument):
 
 class SequenceIdRequired(InvalidArgument):
     """Automatic and explicit sequence ids were mixed on one producer."""
+
+
+class IdempotencyKeyRequired(InvalidArgument):
+    """A publish over HTTP names neither a producer nor an idempotency key."""
+
+
+class IdempotencyKeyReused(InvalidArgument):
+    """The idempotency key stands for other messages."""
 
 
 class StaleSequence(Fatal):

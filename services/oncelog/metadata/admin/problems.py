@@ -31,10 +31,16 @@ _STATUSES: dict[type[OncelogError], tuple[int, str]] = {
     errors.Retriable: (503, "Not now"),
     errors.DeadlineExceeded: (504, "No answer in time"),
     errors.TooManyRequests: (429, "Too many requests"),
+    errors.PublishInProgress: (409, "In progress"),
+    errors.SequenceGap: (409, "A sequence id is missing"),
     errors.Fatal: (500, "The request failed"),
     errors.InvalidArgument: (422, "Bad input"),
     errors.InvalidName: (412, "Bad name"),
     errors.MessageTooLarge: (413, "Too large"),
+    errors.IdempotencyKeyRequired: (400, "No key and no producer"),
+    errors.StaleSequence: (409, "A sequence id came too late"),
+    errors.ProducerFenced: (409, "Another instance has the producer"),
+    errors.ModeMismatch: (409, "Another sequence mode"),
     errors.NotFound: (404, "Not found"),
     errors.Conflict: (409, "Conflict"),
     errors.WrongCluster: (409, "Another cluster"),
@@ -66,7 +72,7 @@ def problem(error: OncelogError) -> JSONResponse:
     """The answer that tells of `error`."""
     status, title = next(_STATUSES[cls] for cls in type(error).__mro__ if cls in _STATUSES)
     field, limit, request_id = (error.details.get(name) for name in ("field", "limit", "request_id"))
-    headers = {"Retry-After": str(RETRY_AFTER_S)} if error.retriable else None
+    headers = {"Retry-After": str(error.details.get("retry_after_s") or RETRY_AFTER_S)} if error.retriable else None
     return _response(
         Problem(
             type=_type(error.code),

@@ -1,0 +1,63 @@
+"""What Redis shows is judged before a key is believed: whole, restarted, or lost."""
+
+from dataclasses import replace
+
+from oncelog.core.key_dataset import (
+    DatasetRecord,
+    FoundDataset,
+    InstallMarker,
+    NoteDataset,
+    RefuseKeys,
+    ServeKeys,
+    Verdict,
+    judge_dataset,
+)
+
+WINDOW_MS = 1_000
+RECORD = DatasetRecord("marker", "run")
+FOUND = FoundDataset("marker", "run", writes=5, replicas=0)
+
+
+def judged(record: DatasetRecord | None, found: FoundDataset, *, writes_seen: int = 0, now_ms: int = 50_000) -> Verdict:
+    return judge_dataset(record, found, writes_seen=writes_seen, now_ms=now_ms, window_ms=WINDOW_MS)
+
+
+def test_first_start_makes_a_marker_and_refuses_nobody() -> None:
+    """There was nothing to lose."""
+    assert judged(None, replace(FOUND, marker=None)) == InstallMarker(None)
+    assert judged(None, FOUND) == NoteDataset(RECORD)
+    assert judged(RECORD, FOUND) == ServeKeys()
+
+
+def test_missing_marker_is_a_loss_as_soon_as_there_is_a_new_one() -> None:
+    """The record says that there were keys."""
+    assert judged(RECORD, replace(FOUND, marker=None)) == InstallMarker(None)
+    lost = NoteDataset(DatasetRecord("other", "run", lost_at_ms=50_000), lost=True)
+    assert judged(RECORD, replace(FOUND, marker="other")) == lost
+
+
+def test_after_a_loss_keys_are_refused_for_one_window() -> None:
+    """And no longer, also when the clock steps back."""
+    record = replace(RECORD, lost_at_ms=50_000)
+    assert judged(record, FOUND, now_ms=50_400) == RefuseKeys(600)
+    assert judged(record, FOUND, now_ms=51_000) == ServeKeys()
+    assert judged(record, FOUND, now_ms=10_000) == RefuseKeys(WINDOW_MS)
+
+
+def test_restart_on_its_own_files_loses_nothing() -> None:
+    """Each write was synced before it was answered."""
+    assert judged(RECORD, replace(FOUND, run="next"), writes_seen=5) == NoteDataset(DatasetRecord("marker", "next"))
+
+
+def test_fewer_writes_than_were_acknowledged_are_a_loss() -> None:
+    """An older copy serves; the doubted marker is replaced, which every process then notices."""
+    assert judged(RECORD, FOUND, writes_seen=6) == InstallMarker("marker")
+
+
+def test_another_run_of_a_server_that_had_a_replica_is_a_loss() -> None:
+    """It may be the replica, promoted without the last writes, whatever it shows."""
+    noted = judged(RECORD, replace(FOUND, replicas=1))
+    assert noted == NoteDataset(replace(RECORD, replicated=True))
+    replicated = replace(RECORD, replicated=True)
+    assert judged(replicated, FOUND) == ServeKeys(), "the same run goes on, its replica gone"
+    assert judged(replicated, replace(FOUND, run="next", writes=99), writes_seen=5) == InstallMarker("marker")
