@@ -16,7 +16,10 @@ from oncelog.runtime.settings import (
     to_environment,
 )
 
-UNITS = ("_ms", "_bytes", "_max", "_min", "_port", "_host", "_hosts", "_quorum", "_level", "_directory", "_block")
+UNITS = (
+    "_ms", "_bytes", "_max", "_min", "_port", "_host", "_hosts", "_quorum", "_level", "_directory", "_block",
+    "_file", "_superusers",
+)  # fmt: skip
 
 
 def test_defaults_hold_where_nothing_is_said() -> None:
@@ -69,6 +72,15 @@ def test_a_value_out_of_range_fails_and_is_named(name: str, text: str, complaint
     with pytest.raises(InvalidArgument, match=complaint) as caught:
         load(TopicOwnerSettings, {f"ONCELOG_{name}": text})
     assert f"ONCELOG_{name}" in caught.value.message
+
+
+def test_tls_takes_all_three_files_or_none() -> None:
+    """Two of them would serve plain text to somebody who believes otherwise."""
+    files = {"ONCELOG_TLS_CERTIFICATE_FILE": "a", "ONCELOG_TLS_KEY_FILE": "b", "ONCELOG_TLS_CA_FILE": "c"}
+    assert load(MetadataSettings, files).tls_ca_file == "c"
+    for missing in files:
+        with pytest.raises(InvalidArgument, match=f"{missing} is missing"):
+            load(MetadataSettings, {name: path for name, path in files.items() if name != missing})
 
 
 def test_an_argument_of_another_type_fails() -> None:

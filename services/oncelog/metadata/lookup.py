@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from typing import NamedTuple
+from oncelog.core.access import Caller, Right
 
 from oncelog.core.errors import InvalidName, ServiceUnavailable, TopicNotFound
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
@@ -69,6 +70,23 @@ class Lookup:
 
     async def _found(self, name: TopicName, *, create: bool) -> NameRecord:
         found = await self._topics.find(name)
+    async def locate_for(
+        self, caller: Caller, name: TopicName, *, create: bool, owner_epoch_seen: OwnerEpoch = OwnerEpoch(0)
+    ) -> Located:
+        """As `locate`, for who may publish or read there; to create a topic is for who may publish.
+
+        Raises PermissionDenied, too.
+        """
+        namespace = name.namespace_name
+        await self._policies.require(caller, namespace, Right.PRODUCE, Right.CONSUME)
+        try:
+            return await self.locate(name, create=create and caller.superuser, owner_epoch_seen=owner_epoch_seen)
+        except TopicNotFound:
+            if not create or caller.superuser:
+                raise
+        await self._policies.require(caller, namespace, Right.PRODUCE)
+        return await self.locate(name, create=True, owner_epoch_seen=owner_epoch_seen)
+
         if found is not None and not found.value.deleted:
             return found.value
         if not create:

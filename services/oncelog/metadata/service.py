@@ -23,6 +23,7 @@ from oncelog.rpc.server import Server
 from oncelog.runtime.health import Health
 from oncelog.runtime.process import Shutdown
 from oncelog.runtime.settings import MetadataSettings
+from oncelog.runtime.security import Security
 from oncelog.runtime.telemetry import Reading, Telemetry
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.ledger_store import LedgerStore
@@ -97,6 +98,7 @@ class MetadataService:
                 settings.zookeeper_hosts, session_timeout_ms=settings.session_timeout_ms
             )
             stack.push_async_callback(session.close)
+        security = Security.of(settings)
             cluster = await ClusterStore(session).establish()
             start = await stack.enter_async_context(running_tasks())
             parts = MetadataParts.over(session, cluster.cluster_id, start)
@@ -110,7 +112,7 @@ class MetadataService:
             parts.serve(server)
             port = await server.start(host=settings.listen_host, port=settings.grpc_port)
             stack.push_async_callback(lambda: server.stop(grace_ms=STOP_GRACE_MS))
-            rest = RestServer(new_app(parts.admin), stop_timeout_s=REST_STOP_S)
+            rest = RestServer(new_app(parts.admin, security), stop_timeout_s=REST_STOP_S)
             rest_port = rest.start(host=settings.listen_host, port=settings.rest_port)
             serving_rest = start(rest.run())
             health = self._health(session)

@@ -16,6 +16,7 @@ from oncelog.core.errors import InvalidArgument
 from oncelog.runtime.logs import LEVELS
 
 PREFIX = "ONCELOG_"
+_TLS_FILES = ("tls_certificate_file", "tls_key_file", "tls_ca_file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +36,25 @@ class ProcessSettings:
     drain_timeout_ms: int = 20_000
     frame_bytes_max: int = 16 * 1024 * 1024
     log_level: str = "info"
+    #: paths of PEM files, all three or none: with them everything but health speaks TLS
+    tls_certificate_file: str = ""
+    tls_key_file: str = ""
+    tls_ca_file: str = ""
+    #: path of the secret or public key that verifies tokens; with it every call needs one
+    auth_key_file: str = ""
+    #: path of the token that this process shows to the others
+    auth_token_file: str = ""
+    #: roles that may do everything, with commas
+    auth_superusers: str = ""
 
     def __post_init__(self) -> None:
         if self.log_level.lower() not in LEVELS:
             raise InvalidArgument(f"{variable('log_level')} is none of {', '.join(LEVELS)}", field="log_level")
+        given = {name: bool(getattr(self, name)) for name in _TLS_FILES}
+        if any(given.values()) and not all(given.values()):
+            missing = [name for name, there in given.items() if not there]
+            names = " and ".join(map(variable, missing))
+            raise InvalidArgument(f"{names} is missing: TLS needs all three files, or none", field=missing[0])
 
     def address(self, port: int) -> str:
         """host:port under which others reach `port` of this process."""
@@ -96,7 +112,7 @@ SettingsT = TypeVar("SettingsT", bound=ProcessSettings)
 #: Every process's; a variable of another one is known and ignored, so that one environment can serve all.
 ALL: tuple[type[ProcessSettings], ...] = (TopicOwnerSettings, LogStorageSettings, MetadataSettings)
 #: What the command line reads; a service started from the same environment has no use for them.
-CLIENT_VARIABLES = frozenset({"ONCELOG_URL", "ONCELOG_ADMIN_URL"})
+CLIENT_VARIABLES = frozenset({"ONCELOG_URL", "ONCELOG_ADMIN_URL", "ONCELOG_TOKEN_FILE"})
 
 
 def variable(field_name: str) -> str:

@@ -4,6 +4,7 @@ Rules
 - A policy that is not set (None) says nothing; it is not "false".
 - The effective value is always told with its source, so that nobody has to guess why a topic behaves as it does.
 - Fields that this version does not know are kept as they are when it writes the record.
+- What a namespace grants to roles is among its policies. Only a right that is there now is a right (`require`).
 - A topic's policies lie under its id: a topic deleted and created anew starts without. A namespace's node is its
   existence; it is made by NamespaceStore, never here.
 """
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
+from oncelog.core.access import Caller, Grants, Right, require
 from oncelog.core.errors import NamespaceNotFound
 from oncelog.core.id_claim import ABSENT_VERSION
 from oncelog.core.ids import TopicId
@@ -51,6 +53,8 @@ class Policies:
 
     deduplication: bool | None = None
     auto_create_topics: bool | None = None
+    #: who may do what in a namespace; there alone
+    permissions: Grants = field(default_factory=dict)
     #: Fields of a later version, kept as read.
     further: Mapping[str, object] = field(default_factory=dict)
 
@@ -70,6 +74,8 @@ class Effective(Generic[T]):
 class EffectivePolicies:
     deduplication: Effective[bool]
     auto_create_topics: Effective[bool]
+    #: those of the namespace
+    grants: Grants = field(default_factory=dict)
 
 
 class PolicyStore:
@@ -105,6 +111,19 @@ class PolicyStore:
             if (await self.write(scope, changed, version=version)).status is WriteStatus.OK:
                 return changed
 
+    async def require(self, caller: Caller, namespace: NamespaceName, *rights: Right) -> None:
+        """Raises PermissionDenied unless the caller has any of the rights as they are now, after a sync.
+
+        Also where there is no such namespace: who may not see it learns nothing of it.
+        """
+        if caller.superuser:
+            return
+        try:
+            grants = (await self.read(namespace)).value.permissions
+        except NamespaceNotFound:
+            grants = {}
+        require(caller, grants, *rights, what=f"namespace {namespace}")
+
     async def effective(self, namespace: NamespaceName, topic_id: TopicId | None = None) -> EffectivePolicies:
         """What holds for a topic (or, without an id, for the namespace), and why. Raises NamespaceNotFound."""
         cluster, in_namespace = await asyncio.gather(self.read(CLUSTER), self.read(namespace))
@@ -137,12 +156,14 @@ def nearest(layers: list[tuple[Policies, Source]]) -> EffectivePolicies:
                 return Effective(value, source)
         raise AssertionError(f"unreachable: {name} has a default")
 
-    return EffectivePolicies(effective("deduplication"), effective("auto_create_topics"))
+    grants = next((policies.permissions for policies, source in layers if source is Source.NAMESPACE), {})
+    return EffectivePolicies(effective("deduplication"), effective("auto_create_topics"), grants)
 
 
 def encode_policies(policies: Policies) -> bytes:
     known = {name: value for name in _NAMES if (value := getattr(policies, name)) is not None}
-    return encode_record({**policies.further, **known})
+    granted = {"permissions": dict(policies.permissions)} if policies.permissions else {}
+    return encode_record({**policies.further, **known, **granted})
 
 
 def decode_policies(data: bytes) -> Policies:
@@ -155,7 +176,17 @@ def _build(fields: dict[str, Any]) -> Policies:
     assert fields.pop("format") == FORMAT
     if any(value is not None and not isinstance(value, bool) for value in values.values()):
         raise ValueError(f"a switch that is neither true nor false: {values}")
-    return Policies(**values, further=fields)
+    return Policies(**values, permissions=_grants(fields.pop("permissions", {})), further=fields)
+
+
+def _grants(told: object) -> Grants:
+    """What cannot be understood must not pass for "nothing is granted": it would be written back so."""
+    if not isinstance(told, dict):
+        raise ValueError(f"permissions are no object: {told!r}")
+    for role, rights in told.items():
+        if not isinstance(rights, list) or not all(isinstance(right, str) for right in rights):
+            raise ValueError(f"the rights of role {role!r} are no list of names")
+    return {role: tuple(rights) for role, rights in told.items()}
 
 
 def _path(scope: Scope) -> str:

@@ -2,17 +2,20 @@
 
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from oncelog.metadata.admin import cluster, namespaces, problems, switches, topics
+from oncelog.metadata.admin.access import Authentication, default_rule
 from oncelog.metadata.admin.body_limit import BODY_BYTES_MAX, BodyLimit
 from oncelog.metadata.admin.values import AdminParts
+from oncelog.runtime.security import OPEN, Security
 
 _DESCRIPTION = f"""Administration of one Oncelog cluster.
 
 Every change answers 204 without a body. Every error is a problem (RFC 9457, `{problems.MEDIA_TYPE}`) whose `code` is
 stable: 404 for what does not exist, 409 for what exists already or is in use, 412 for bad names, 413 for bodies above
-{BODY_BYTES_MAX} bytes, 422 for other bad input, 503 and 504 for what is worth trying again.
+{BODY_BYTES_MAX} bytes, 422 for other bad input, 503 and 504 for what is worth trying again. Where authentication is on,
+every request needs a token (`Authorization: Bearer …`): 401 without a valid one, 403 without the right.
 """
 _TAGS = [
     {"name": "namespaces", "description": "Tenants and namespaces."},
@@ -22,8 +25,8 @@ _TAGS = [
 ]
 
 
-def new_app(parts: AdminParts) -> FastAPI:
-    """The ASGI application."""
+def new_app(parts: AdminParts, security: Security = OPEN) -> FastAPI:
+    """The ASGI application. Routes say in their rules who may call them (`admin.access`)."""
     app = FastAPI(
         title="Oncelog admin",
         description=_DESCRIPTION,
@@ -32,11 +35,14 @@ def new_app(parts: AdminParts) -> FastAPI:
         docs_url=None,  # their pages load scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
+        dependencies=[Depends(default_rule)],
     )
+    app.state.policies = lambda: parts.policies
     for part in (namespaces, topics, switches, cluster):
         app.include_router(part.routes(parts))
     problems.install(app)
     app.add_middleware(BodyLimit)
+    app.add_middleware(Authentication, security=security)  # the last one added comes first
     generate = app.openapi
 
     def with_problems() -> dict[str, Any]:

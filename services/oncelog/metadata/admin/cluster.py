@@ -4,6 +4,7 @@ from fastapi import APIRouter
 
 from oncelog.core.errors import ServiceUnavailable
 from oncelog.core.ids import Incarnation
+from oncelog.metadata.admin.access import anybody
 from oncelog.metadata.admin.values import AdminParts, BrokersHealth, OwnerView, StorageNodeView
 from oncelog.metadata.owners import address_of
 from oncelog.stores.registry import LiveOwner, LiveStorageNode, StorageCookie
@@ -13,7 +14,7 @@ def routes(parts: AdminParts) -> APIRouter:
     """Clusters, topic owners and storage nodes."""
     router = APIRouter(prefix="/admin/v2", tags=["cluster"])
 
-    @router.get("/clusters", summary="List the clusters", operation_id="list_clusters")
+    @router.get("/clusters", summary="List the clusters", operation_id="list_clusters", dependencies=[anybody])
     async def list_clusters() -> list[str]:
         """The id of this cluster, alone: there is one behind each address."""
         return [parts.cluster_id]
@@ -24,7 +25,12 @@ def routes(parts: AdminParts) -> APIRouter:
         await parts.owners.refresh()
         return [_owner(parts, owner) for owner in parts.owners.live]
 
-    @router.get("/brokers/health", summary="Whether topics can be placed", operation_id="get_brokers_health")
+    @router.get(
+        "/brokers/health",
+        summary="Whether topics can be placed",
+        operation_id="get_brokers_health",
+        dependencies=[anybody],
+    )
     async def get_brokers_health() -> BrokersHealth:
         """`service_unavailable` when no topic owner could take a topic now."""
         await parts.owners.refresh()

@@ -4,7 +4,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body
 
+from oncelog.core.access import Right
 from oncelog.core.errors import Conflict
+from oncelog.metadata.admin.access import requires
 from oncelog.metadata.admin.values import AdminParts, NamespacePath, NamespaceView, NewNamespace, TenantPath
 from oncelog.stores.policy_store import Policies
 
@@ -29,7 +31,12 @@ def routes(parts: AdminParts) -> APIRouter:
         """As `tenant/namespace`, sorted."""
         return [str(name) for name in await parts.namespaces.namespaces(tenant)]
 
-    @router.get("/namespaces/{tenant}/{namespace}", summary="Show a namespace", operation_id="get_namespace")
+    @router.get(
+        "/namespaces/{tenant}/{namespace}",
+        summary="Show a namespace",
+        operation_id="get_namespace",
+        dependencies=[requires(Right.ADMIN)],
+    )
     async def get_namespace(namespace: NamespacePath) -> NamespaceView:
         """With the policies that are set on it."""
         policies = (await parts.policies.read(namespace)).value

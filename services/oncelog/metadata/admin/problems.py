@@ -72,7 +72,9 @@ def problem(error: OncelogError) -> JSONResponse:
     """The answer that tells of `error`."""
     status, title = next(_STATUSES[cls] for cls in type(error).__mro__ if cls in _STATUSES)
     field, limit, request_id = (error.details.get(name) for name in ("field", "limit", "request_id"))
-    headers = {"Retry-After": str(error.details.get("retry_after_s") or RETRY_AFTER_S)} if error.retriable else None
+    headers = {"Retry-After": str(error.details.get("retry_after_s") or RETRY_AFTER_S)} if error.retriable else {}
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
     return _response(
         Problem(
             type=_type(error.code),

@@ -7,7 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Query
 from pydantic import StrictBool
 
+from oncelog.core.access import Right
 from oncelog.core.errors import NotFound
+from oncelog.metadata.admin.access import requires
 from oncelog.metadata.admin.values import AdminParts, AppliedSwitch, ClusterPath, NamespacePath, TopicPath
 from oncelog.stores.policy_store import CLUSTER, Effective, Policies, Scope, Source, nearest
 
@@ -51,7 +53,7 @@ def _add_cluster(router: APIRouter, parts: AdminParts, path: str, name: str, abo
         _require_cluster(parts, cluster)
         await _change(parts, CLUSTER, name, None)
 
-    _add(router, path, f"cluster_{name}", about, get, post, delete)
+    _add(router, path, f"cluster_{name}", about, get, post, delete)  # no rule: superusers
 
 
 def _add_namespace(router: APIRouter, parts: AdminParts, path: str, name: str, about: str) -> None:
@@ -66,7 +68,7 @@ def _add_namespace(router: APIRouter, parts: AdminParts, path: str, name: str, a
     async def delete(namespace: NamespacePath) -> None:
         await _change(parts, namespace, name, None)
 
-    _add(router, path, f"namespace_{name}", about, get, post, delete)
+    _add(router, path, f"namespace_{name}", about, get, post, delete, requires(Right.ADMIN))
 
 
 def _add_topic(router: APIRouter, parts: AdminParts, path: str, name: str, about: str) -> None:
@@ -82,7 +84,7 @@ def _add_topic(router: APIRouter, parts: AdminParts, path: str, name: str, about
     async def delete(topic: TopicPath) -> None:
         await _change(parts, (await parts.lookup.find(topic)).topic_id, name, None)
 
-    _add(router, path, f"topic_{name}", about, get, post, delete)
+    _add(router, path, f"topic_{name}", about, get, post, delete, requires(Right.ADMIN))
 
 
 def _add(
@@ -93,11 +95,13 @@ def _add(
     get: Callable[..., Awaitable[SwitchAnswer]],
     post: Callable[..., Awaitable[None]],
     delete: Callable[..., Awaitable[None]],
+    *rules: Any,
 ) -> None:
     words = subject.replace("_", " ")
 
     def options(verb: str) -> dict[str, Any]:
-        return {"operation_id": f"{verb}_{subject}", "summary": f"{verb.capitalize()} the {words} switch"}
+        summary = f"{verb.capitalize()} the {words} switch"
+        return {"operation_id": f"{verb}_{subject}", "summary": summary, "dependencies": list(rules)}
 
     description = f"{about}\n\nAnswers true, false, or null where it is not set; with `applied` a value and its source."
     router.get(path, **options("get"), description=description, response_model=SwitchAnswer)(get)

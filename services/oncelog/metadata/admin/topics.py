@@ -5,10 +5,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
+from oncelog.core.access import Right
 from oncelog.core.errors import Conflict, InvalidArgument, TopicNotFound
 from oncelog.core.ids import Incarnation, TopicId
 from oncelog.core.names import TopicName
 from oncelog.core.topic_record import TopicRecord
+from oncelog.metadata.admin.access import CallerOfRequest, requires
 from oncelog.metadata.admin.values import AdminParts, LookupView, NamespacePath, TopicPath, TopicStats, TopicView
 from oncelog.metadata.owners import address_of
 from oncelog.stores.topic_store import NameRecord
@@ -16,24 +18,33 @@ from oncelog.stores.topic_store import NameRecord
 _TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 _LOOKUP = "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}"
 UNOWNED = "unowned"
+#: Who may see a topic, make one, and find its owner.
+_SEEN = requires(Right.ADMIN, Right.PRODUCE, Right.CONSUME)
+_CREATED = requires(Right.ADMIN, Right.PRODUCE)
+_USED = requires(Right.PRODUCE, Right.CONSUME)
 
 
 def routes(parts: AdminParts) -> APIRouter:
     """Everything about single topics but their switches."""
     router = APIRouter(tags=["topics"])
 
-    @router.get("/admin/v2/persistent/{tenant}/{namespace}", summary="List the topics", operation_id="list_topics")
+    @router.get(
+        "/admin/v2/persistent/{tenant}/{namespace}",
+        summary="List the topics",
+        operation_id="list_topics",
+        dependencies=[_SEEN],
+    )
     async def list_topics(namespace: NamespacePath) -> list[str]:
         """Full names, sorted; parts of partitioned topics are listed only where they were used."""
         return [f"{namespace}/{name}" for name in await parts.topics.topics(namespace)]
 
-    @router.put(_TOPIC, summary="Create a topic", operation_id="create_topic", status_code=204)
+    @router.put(_TOPIC, summary="Create a topic", operation_id="create_topic", status_code=204, dependencies=[_CREATED])
     async def create_topic(topic: TopicPath) -> None:
         """`conflict` when it exists. Whether topics are created by being used does not matter here."""
         if not await parts.lookup.create(topic):
             raise Conflict(f"topic {topic} exists", field="topic")
 
-    @router.get(_TOPIC, summary="Show a topic", operation_id="get_topic")
+    @router.get(_TOPIC, summary="Show a topic", operation_id="get_topic", dependencies=[_SEEN])
     async def get_topic(topic: TopicPath) -> TopicView:
         """As its record shows it; asks no owner."""
         name, record = await _found(parts, topic)
@@ -47,9 +58,14 @@ def routes(parts: AdminParts) -> APIRouter:
         )
 
     _add_reports(router, parts)
+    _add_lookup(router, parts)
 
     @router.put(
-        f"{_TOPIC}/unload", summary="Move a topic to another owner", operation_id="unload_topic", status_code=204
+        f"{_TOPIC}/unload",
+        summary="Move a topic to another owner",
+        operation_id="unload_topic",
+        status_code=204,
+        dependencies=[requires(Right.ADMIN)],
     )
     async def unload_topic(topic: TopicPath) -> None:
         """Its owner closes it, and it is placed anew: on another owner, or on the same one if there is no other.
@@ -60,15 +76,20 @@ def routes(parts: AdminParts) -> APIRouter:
         _require_whole(topic, name)
         await parts.placements.unload(name.topic_id)
 
-    @router.get(_LOOKUP, summary="Look a topic up", operation_id="look_up_topic")
+    return router
+
+
+def _add_lookup(router: APIRouter, parts: AdminParts) -> None:
+    @router.get(_LOOKUP, summary="Look a topic up", operation_id="look_up_topic", dependencies=[_USED])
     async def look_up_topic(
         topic: TopicPath,
+        caller: CallerOfRequest,
         create: Annotated[
             bool, Query(description="Create it when missing, unless its namespace forbids that.")
         ] = False,
     ) -> LookupView:
         """Where it is served; places it when it has no live owner, and waits a while for one."""
-        located = await parts.lookup.locate(topic, create=create)
+        located = await parts.lookup.locate_for(caller, topic, create=create)
         return LookupView(
             cluster_id=parts.cluster_id,
             topic=str(topic),
@@ -79,16 +100,21 @@ def routes(parts: AdminParts) -> APIRouter:
             owner_epoch=located.owner_epoch,
         )
 
-    return router
-
 
 def _add_reports(router: APIRouter, parts: AdminParts) -> None:
-    @router.get(f"{_TOPIC}/stats", summary="Statistics of a topic", operation_id="get_topic_stats")
+    @router.get(
+        f"{_TOPIC}/stats", summary="Statistics of a topic", operation_id="get_topic_stats", dependencies=[_SEEN]
+    )
     async def get_topic_stats(topic: TopicPath) -> TopicStats:
         """Counters since its owner took it over. Moves nothing: a topic without an owner is `unowned`."""
         return await _stats(parts, topic, internal=False)
 
-    @router.get(f"{_TOPIC}/internalStats", summary="Internal state of a topic", operation_id="get_topic_internal_stats")
+    @router.get(
+        f"{_TOPIC}/internalStats",
+        summary="Internal state of a topic",
+        operation_id="get_topic_internal_stats",
+        dependencies=[requires(Right.ADMIN)],
+    )
     async def get_topic_internal_stats(topic: TopicPath) -> TopicStats:
         """Producers with their marks and generations, ledgers, the snapshot. A topic without an owner is `unowned`."""
         return await _stats(parts, topic, internal=True)

@@ -1,0 +1,123 @@
+"""How a channel shows who it is, and how it knows whom it speaks to: the client's half of TLS and tokens.
+
+Rules
+- With a CA of its own a cluster is one identity: each of its certificates carries the name `oncelog`, and that is the
+  name expected, whatever the address. Without one, the system's CAs and the host's name decide.
+- A token never leaves in plain text, unless for this machine or where that was allowed on purpose.
+- Files are read again when they change: the token for the next call, the CA for the next connection.
+"""
+
+import ipaddress
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from oncelog.core.errors import InvalidArgument
+from oncelog.runtime.watched_file import WatchedFile
+
+#: The name in every certificate of a cluster.
+CLUSTER_NAME = "oncelog"
+TOKEN_CHARACTERS_MAX = 4_096
+
+#: Gives the token for the next call.
+TokenSource = Callable[[], str]
+#: As users give it: the token, the path of a file that holds it, or what returns it.
+Token = str | Path | TokenSource
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """tls: speak TLS; ca: the PEM of the cluster's own CA, None: the system's. token None: no token is shown."""
+
+    tls: bool = False
+    ca: WatchedFile[bytes] | None = None
+    token: TokenSource | None = None
+    plaintext_token_allowed: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        tls: bool,
+        token: Token | None = None,
+        tls_ca_file: Path | str | None = None,
+        plaintext_token_allowed: bool = False,
+    ) -> "Credentials":
+        """Raises InvalidArgument: a file that cannot be read, a CA file for a cluster without TLS."""
+        if tls_ca_file is not None and not tls:
+            message = "tls_ca_file needs a URL that says TLS: oncelog+tls:// or https://"
+            raise InvalidArgument(message, field="tls_ca_file")
+        ca = None if tls_ca_file is None else WatchedFile(Path(tls_ca_file), "tls_ca_file", parse_certificates)
+        return cls(tls, ca, None if token is None else source_of(token), plaintext_token_allowed)
+
+    def check_address(self, address: str) -> None:
+        """Raises InvalidArgument where a token would go to `address` ("host:port") in plain text."""
+        if self.token is None or self.tls or self.plaintext_token_allowed or is_loopback(address):
+            return
+        message = f"the token would go to {address} in plain text: use oncelog+tls:// or https://, or allow it"
+        raise InvalidArgument(message, field="token")
+
+    @property
+    def authorization(self) -> str | None:
+        """The header of the next call. Raises InvalidArgument when the token is none."""
+        return None if self.token is None else f"Bearer {self.token()}"
+
+    def channel_credentials(self) -> grpc.ChannelCredentials | None:
+        """gRPC's own; None: plain text."""
+        if not self.tls:
+            return None
+        return grpc.ssl_channel_credentials(None if self.ca is None else self.ca.get())
+
+    @property
+    def expected_name(self) -> str | None:
+        """The name that the peer's certificate must carry; None: that of its address."""
+        return CLUSTER_NAME if self.tls and self.ca is not None else None
+
+
+#: Plain text, and nobody in particular.
+PLAIN = Credentials()
+
+
+def source_of(token: Token, name: str = "token") -> TokenSource:
+    """Raises InvalidArgument: an empty token, a file that cannot be read. name: of the option, for errors."""
+    if isinstance(token, Path):
+        return WatchedFile(token, name, _parse_token).get
+    if isinstance(token, str):
+        text = check_token(token)
+        return lambda: text
+    return lambda: check_token(token())
+
+
+def check_token(text: str) -> str:
+    """The token without blanks around it. Raises InvalidArgument when it cannot be sent as a header."""
+    text = text.strip()
+    if not text or len(text) > TOKEN_CHARACTERS_MAX or not text.isascii() or not text.isprintable() or " " in text:
+        raise InvalidArgument(f"this is no token: one line of 1 to {TOKEN_CHARACTERS_MAX} characters", field="token")
+    return text
+
+
+def _parse_token(data: bytes) -> str:
+    try:
+        return check_token(data.decode("ascii"))
+    except UnicodeDecodeError as error:
+        raise InvalidArgument("this is no token", field="token") from error
+
+
+def parse_certificates(data: bytes) -> bytes:
+    """Raises InvalidArgument: gRPC itself would only say, much later, that nobody is reached."""
+    if b"-----BEGIN CERTIFICATE-----" not in data:
+        raise InvalidArgument("it holds no certificate in PEM", field="tls_ca_file")
+    return data
+
+
+def is_loopback(address: str) -> bool:
+    """Whether "host:port" is on this machine, as far as the name says it."""
+    host = address.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

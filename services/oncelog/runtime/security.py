@@ -1,0 +1,165 @@
+"""What the settings of a service say of TLS and tokens, loaded and checked at its start.
+
+    security = Security.of(settings)
+    Server(security)    Channel(address, credentials=security.peers)
+
+A certificate that is renewed on disk is used from the next connection on, by gRPC and REST alike; a certificate and a
+key that do not belong together are not.
+"""
+
+import logging
+import ssl
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from oncelog.core.access import UNCHECKED, Caller
+from oncelog.core.errors import InvalidArgument, OncelogError
+from oncelog.runtime.credentials import PLAIN, Credentials, parse_certificates, source_of
+from oncelog.runtime.settings import ProcessSettings, variable
+from oncelog.runtime.tokens import Authenticator, TokenKey
+from oncelog.runtime.watched_file import WatchedFile
+
+logger = logging.getLogger(__name__)
+
+_Pair = tuple[bytes, bytes]
+
+
+class ServerCertificate:
+    """A certificate chain and its key, on disk. Raises InvalidArgument when they cannot be used."""
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self._certificate = WatchedFile(certificate, variable("tls_certificate_file"), parse_certificates)
+        self._key = WatchedFile(key, variable("tls_key_file"), bytes)
+        self._renewing = threading.Lock()
+        self._pair = self._read()
+        self._context = self._checked()
+
+    def _checked(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(self._certificate.path, self._key.path)
+        except OSError as error:  # SSLError is one
+            names = f"{variable('tls_certificate_file')} and {variable('tls_key_file')}"
+            reason = getattr(error, "reason", None) or error.strerror
+            message = f"{names}: {self._certificate.path} and {self._key.path} are no pair ({reason})"
+            raise InvalidArgument(message, field="tls_key_file") from error
+        context.set_alpn_protocols(["http/1.1"])
+        return context
+
+    def _renew(self) -> None:
+        """Use what the files hold now. Called on the event loop and on gRPC's threads."""
+        with self._renewing:
+            pair = self._read()
+            if pair == self._pair:
+                return
+            try:
+                context = self._checked()
+            except OncelogError as error:
+                # Between the two writes of a renewal; the next connection looks again.
+                logger.warning("a changed certificate is not used yet: %s", error.message)
+                return
+            if self._read() != pair:
+                return  # the pair that was checked is not the one that was read
+            self._context, self._pair = context, pair
+        logger.info("a renewed certificate is in use", extra={"fields": {"file": str(self._certificate.path)}})
+
+    def _read(self) -> _Pair:
+        return self._certificate.get(), self._key.get()
+
+    def grpc_credentials(self) -> grpc.ServerCredentials:
+        """For one server; each connection begins with a look at the files."""
+        served: list[_Pair] = [self._pair]
+
+        def fetch() -> grpc.ServerCertificateConfiguration | None:
+            self._renew()
+            if served[0] == self._pair:
+                return None
+            served[0] = self._pair
+            return _configuration(self._pair)
+
+        return grpc.dynamic_ssl_server_credentials(_configuration(self._pair), fetch)  # type: ignore[arg-type]  # None: no change
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """For REST; each connection begins with a look at the files."""
+        context = self._checked()
+
+        def choose(connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
+            self._renew()
+            connection.context = self._context
+
+        context.sni_callback = choose
+        return context
+
+
+def _configuration(pair: _Pair) -> grpc.ServerCertificateConfiguration:
+    certificate, key = pair
+    return grpc.ssl_server_certificate_configuration([(key, certificate)])
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """certificate None: plain text. authenticator None: nobody is asked who he is. peers: for channels to others."""
+
+    certificate: ServerCertificate | None = None
+    authenticator: Authenticator | None = None
+    peers: Credentials = PLAIN
+
+    @classmethod
+    def of(cls, settings: ProcessSettings, *, calls_others: bool = True) -> "Security":
+        """calls_others False: this service calls no other one, and needs no token of its own.
+
+        Raises InvalidArgument, which names the variable: a file that is missing or of no use, a key without a token, a
+        token that this very process would refuse.
+        """
+        certificate = ca = token = None
+        if settings.tls_certificate_file:
+            certificate = ServerCertificate(Path(settings.tls_certificate_file), Path(settings.tls_key_file))
+            ca = WatchedFile(Path(settings.tls_ca_file), variable("tls_ca_file"), parse_certificates)
+        authenticator = _authenticator(settings)
+        if settings.auth_token_file:
+            token = source_of(Path(settings.auth_token_file), variable("auth_token_file"))
+        # Whoever runs services in plain text has decided about the network between them.
+        peers = Credentials(certificate is not None, ca, token, plaintext_token_allowed=True)
+        if authenticator is not None and calls_others:
+            _check_own_token(authenticator, peers)
+        if authenticator is not None and certificate is None:
+            logger.warning("tokens cross the network in plain text: set %s", variable("tls_certificate_file"))
+        return cls(certificate, authenticator, peers)
+
+    def caller(self, authorization: str | None) -> Caller:
+        """Who calls, from the header `authorization`. Raises Unauthenticated."""
+        return UNCHECKED if self.authenticator is None else self.authenticator.caller(authorization)
+
+
+#: Plain text, and everybody may do everything: a network that is trusted.
+OPEN = Security()
+
+
+def _authenticator(settings: ProcessSettings) -> Authenticator | None:
+    superusers = frozenset(role.strip() for role in settings.auth_superusers.split(",") if role.strip())
+    if settings.auth_key_file:
+        key = WatchedFile(Path(settings.auth_key_file), variable("auth_key_file"), TokenKey.of)
+        return Authenticator(key, superusers)
+    if superusers:
+        # Who names superusers believes that others are refused.
+        message = f"{variable('auth_superusers')} needs {variable('auth_key_file')}, without which nobody is refused"
+        raise InvalidArgument(message, field="auth_key_file")
+    return None
+
+
+def _check_own_token(authenticator: Authenticator, peers: Credentials) -> None:
+    name = variable("auth_token_file")
+    if peers.token is None:
+        message = f"{variable('auth_key_file')} needs {name}: the other services refuse a call without a token"
+        raise InvalidArgument(message, field="auth_token_file")
+    try:
+        caller = authenticator.caller(peers.authorization)
+    except OncelogError as error:
+        raise InvalidArgument(f"{name}: {error.message}", field="auth_token_file") from error
+    if not caller.superuser:
+        message = f"{name}: role {caller.role} is none of {variable('auth_superusers')}: add it there"
+        raise InvalidArgument(message, field="auth_token_file")

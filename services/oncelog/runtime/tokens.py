@@ -1,0 +1,125 @@
+"""Tokens: JSON web tokens, `sub` the role, `aud` "oncelog", `exp` optional and always checked.
+
+    key = TokenKey.of(Path("token.key").read_bytes())           # a secret: HS256; a PEM: RS256 or ES256
+    token = key.issue("importer", expires_s=30 * 86_400)
+    authenticator = Authenticator(WatchedFile(path, "ONCELOG_AUTH_KEY_FILE", TokenKey.of), frozenset({"root"}))
+    caller = authenticator.caller("Bearer …")
+
+Rules: the kind of key decides the one algorithm that is accepted, never the token, so neither `none` nor a public key
+taken for a secret gets in. A service needs the secret, or the public key alone; only who issues has the private one.
+"""
+
+import time
+from dataclasses import dataclass
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
+
+from oncelog.core.access import Caller
+from oncelog.core.errors import InvalidArgument, InvalidName, Unauthenticated
+from oncelog.core.names import check_part
+from oncelog.runtime.watched_file import WatchedFile
+
+AUDIENCE = "oncelog"
+#: RFC 7518: as long as the hash.
+SECRET_BYTES_MIN = 32
+RSA_BITS_MIN = 2_048
+#: Clocks of two machines may differ by so much.
+LEEWAY_S = 10
+TOKEN_CHARACTERS_MAX = 4_096
+SCHEME = "Bearer "
+
+_PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey
+_PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
+
+
+@dataclass(frozen=True, slots=True)
+class TokenKey:
+    """verifies: the secret or public key. issues: the secret or private key; None: this key only verifies."""
+
+    algorithm: str
+    verifies: "bytes | _PublicKey"
+    issues: "bytes | _PrivateKey | None"
+
+    @classmethod
+    def of(cls, data: bytes) -> "TokenKey":
+        """Read a key file: a PEM of an RSA or P-256 key, or anything else, of 32 bytes or more, as a secret.
+
+        One line end after a secret does not belong to it. Raises InvalidArgument.
+        """
+        if b"-----BEGIN" in data:
+            return cls._of_pem(data)
+        secret = data.removesuffix(b"\n").removesuffix(b"\r")
+        if len(secret) < SECRET_BYTES_MIN:
+            raise InvalidArgument(
+                f"a secret of {len(secret)} bytes is too short, it needs {SECRET_BYTES_MIN}: "
+                "make one with oncelog admin tokens keygen",
+                limit=SECRET_BYTES_MIN,
+            )
+        return cls("HS256", secret, secret)
+
+    @classmethod
+    def _of_pem(cls, data: bytes) -> "TokenKey":
+        private: object = None
+        try:
+            if b"PRIVATE KEY-----" in data:
+                private = load_pem_private_key(data, None)
+                public = private.public_key()
+            else:
+                public = load_pem_public_key(data)
+        except (ValueError, TypeError) as error:
+            raise InvalidArgument("it is no PEM of a public or an unencrypted private key") from error
+        issues = private if isinstance(private, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey) else None
+        if isinstance(public, rsa.RSAPublicKey) and public.key_size >= RSA_BITS_MIN:
+            return cls("RS256", public, issues)
+        if isinstance(public, ec.EllipticCurvePublicKey) and isinstance(public.curve, ec.SECP256R1):
+            return cls("ES256", public, issues)
+        raise InvalidArgument(f"only RSA keys of {RSA_BITS_MIN} bits or more and P-256 keys are taken")
+
+    def issue(self, role: str, *, expires_s: int | None) -> str:
+        """A token for `role`; None: it never expires. Raises InvalidName, InvalidArgument with a public key."""
+        if self.issues is None:
+            raise InvalidArgument("a public key only verifies tokens: give the secret or the private key")
+        claims: dict[str, object] = {"sub": check_part(role, field="role"), "aud": AUDIENCE, "iat": int(time.time())}
+        if expires_s is not None:
+            claims["exp"] = int(time.time()) + expires_s
+        return jwt.encode(claims, self.issues, algorithm=self.algorithm)
+
+    def role_of(self, token: str) -> str:
+        """The role that a valid token proves. Raises Unauthenticated, which says what is wrong, and never the token."""
+        if len(token) > TOKEN_CHARACTERS_MAX:
+            raise Unauthenticated(f"a token has at most {TOKEN_CHARACTERS_MAX} characters")
+        try:
+            claims = jwt.decode(
+                token,
+                self.verifies,
+                algorithms=[self.algorithm],
+                audience=AUDIENCE,
+                leeway=LEEWAY_S,
+                options={"require": ["sub", "aud"]},
+            )
+            return check_part(claims["sub"], field="role")
+        except jwt.ExpiredSignatureError as error:
+            raise Unauthenticated("the token has expired: get a new one") from error
+        except jwt.InvalidAudienceError as error:
+            raise Unauthenticated(f"the token is not for audience {AUDIENCE!r}: get one that is") from error
+        except (jwt.InvalidTokenError, InvalidName) as error:
+            raise Unauthenticated("the token is not valid here: get one from this cluster's administrator") from error
+
+
+class Authenticator:
+    """Turns what a call brings into who calls."""
+
+    def __init__(self, key: WatchedFile[TokenKey], superusers: frozenset[str]) -> None:
+        self._key = key
+        self._superusers = superusers
+
+    def caller(self, authorization: str | None) -> Caller:
+        """authorization: the whole header, "Bearer …". Raises Unauthenticated."""
+        if not authorization:
+            raise Unauthenticated("authentication is on and no token was sent: give one")
+        if not authorization.startswith(SCHEME):
+            raise Unauthenticated("send the token as `Authorization: Bearer …`")
+        role = self._key.get().role_of(authorization.removeprefix(SCHEME).strip())
+        return Caller(role, superuser=role in self._superusers)

@@ -1,0 +1,37 @@
+"""Keys, tokens and certificates for tests, and what services make of them."""
+
+from pathlib import Path
+
+from oncelog.runtime.security import Security
+from oncelog.runtime.settings import MetadataSettings, load
+from oncelog.runtime.tokens import TokenKey
+
+SECRET = b"a secret of the tests, which is long enough for every hash there is"
+KEY = TokenKey.of(SECRET)
+ROOT = "root"
+
+
+def token(role: str, *, key: TokenKey = KEY, expires_s: int | None = None) -> str:
+    return key.issue(role, expires_s=expires_s)
+
+
+def bearer(role: str) -> dict[str, str]:
+    """The header of a request by `role`."""
+    return {"Authorization": f"Bearer {token(role)}"}
+
+
+def auth_environment(directory: Path) -> dict[str, str]:
+    """The variables that turn authentication on; the files are in `directory`."""
+    (directory / "token.key").write_bytes(SECRET + b"\n")
+    (directory / "root.token").write_text(token(ROOT) + "\n")
+    return {
+        "ONCELOG_AUTH_KEY_FILE": str(directory / "token.key"),
+        "ONCELOG_AUTH_TOKEN_FILE": str(directory / "root.token"),
+        "ONCELOG_AUTH_SUPERUSERS": f"{ROOT}, operator",
+    }
+
+
+def secured(directory: Path, **more: str) -> Security:
+    """A service with authentication; more: further variables without their prefix, over those."""
+    environment = auth_environment(directory) | {f"ONCELOG_{name.upper()}": value for name, value in more.items()}
+    return Security.of(load(MetadataSettings, environment))

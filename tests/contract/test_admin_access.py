@@ -1,0 +1,105 @@
+"""REST with authentication on: refused by default, and open to exactly the rights that each route names."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from oncelog.core.access import Right
+from oncelog.core.names import parse_namespace
+from oncelog.stores.policy_store import Policies
+from tests.contract.admin_world import FLIGHTS, Admin, serving
+from tests.contract.security_world import ROOT, bearer, secured
+
+pytestmark = pytest.mark.asyncio
+
+NAMESPACE = "/admin/v2/namespaces/public/default"
+ROLES = {"keeper": Right.ADMIN, "importer": Right.PRODUCE, "auditor": Right.CONSUME}
+#: Paths and who but superusers may call them: a = admin, p = produce, c = consume, * = every role.
+RULES = {
+    "GET /admin/v2/tenants": "",
+    "PUT /admin/v2/tenants/t": "",
+    "GET /admin/v2/namespaces/public": "",
+    f"GET {NAMESPACE}": "a",
+    "PUT /admin/v2/namespaces/public/new": "",
+    f"DELETE {NAMESPACE}": "",
+    f"GET {NAMESPACE}/deduplication": "a",
+    f"GET {FLIGHTS}/deduplicationEnabled": "a",
+    "GET /admin/v2/clusters/x/deduplication": "",
+    "GET /admin/v2/persistent/public/default": "apc",
+    f"GET {FLIGHTS}": "apc",
+    f"GET {FLIGHTS}/stats": "apc",
+    f"GET {FLIGHTS}/internalStats": "a",
+    f"PUT {FLIGHTS}/unload": "a",
+    "PUT /admin/v2/persistent/public/default/new": "ap",
+    "GET /lookup/v2/topic/persistent/public/default/flights": "pc",
+    "GET /admin/v2/clusters": "*",
+    "GET /admin/v2/brokers/health": "*",
+    "GET /admin/v2/brokers": "",
+    "GET /admin/v2/storage-nodes": "",
+}
+
+
+@pytest_asyncio.fixture
+async def admin(tmp_path: Path) -> AsyncIterator[Admin]:
+    async with serving(secured(tmp_path)) as served:
+        await served.owner()
+        await served.change("PUT", FLIGHTS, headers=bearer(ROOT))
+        granted = {role: (right.value,) for role, right in ROLES.items()}
+        await served.replica.parts.admin.policies.change(
+            parse_namespace("public/default"), lambda _: Policies(permissions=granted)
+        )
+        yield served
+
+
+async def test_nothing_is_answered_without_a_token(admin: Admin) -> None:
+    """Not even what is not there: an unknown path tells nobody that it is unknown."""
+    for call in [*RULES, "GET /nowhere", "GET /openapi.json"]:
+        method, path = call.split()
+        await admin.refused(method, path, 401, "unauthenticated")
+    answer = await admin.http.get("/admin/v2/tenants")
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+async def test_each_route_is_open_to_its_rights_and_to_no_others(admin: Admin) -> None:
+    """Refused is 403 and nothing else; allowed is anything but that. Superusers come last: they delete."""
+    for role in [*ROLES, "stranger", ROOT]:
+        for call, allowed in RULES.items():
+            method, path = call.split()
+            if role == ROOT or "*" in allowed or (role in ROLES and ROLES[role].value[0] in allowed):
+                answer = await admin.http.request(method, path, headers=bearer(role))
+                assert answer.status_code not in {401, 403}, (role, call, answer.text)
+            else:
+                await admin.refused(method, path, 403, "permission_denied", headers=bearer(role))
+
+
+async def test_every_route_was_thought_of(admin: Admin) -> None:
+    """A route that is added is for superusers until its line is here: the default refuses."""
+    paths = (await admin.get("/openapi.json", headers=bearer("stranger")))["paths"]
+    calls = [f"{method.upper()} {path}" for path, methods in paths.items() for method in methods]
+
+    async def status(call: str) -> int:
+        method, path = call.split()
+        for name, value in {"tenant": "public", "namespace": "default", "topic": "flights"}.items():
+            path = path.replace(f"{{{name}}}", value)
+        return (await admin.http.request(method, path, headers=bearer("stranger"))).status_code
+
+    answers = await asyncio.gather(*map(status, calls))
+    found = {call for call, answer in zip(calls, answers, strict=True) if answer != 403}
+    assert found == {"GET /admin/v2/clusters", "GET /admin/v2/brokers/health"}
+
+
+async def test_a_namespace_that_is_not_there_is_refused_as_one_without_rights(admin: Admin) -> None:
+    """Or names could be found out by asking."""
+    await admin.refused("GET", "/admin/v2/namespaces/public/x", 403, "permission_denied", headers=bearer("keeper"))
+    await admin.refused("GET", "/admin/v2/namespaces/public/x", 404, "namespace_not_found", headers=bearer(ROOT))
+
+
+async def test_a_look_up_creates_a_topic_for_publishers_alone(admin: Admin) -> None:
+    """A reader's look-up finds what is there."""
+    path = "/lookup/v2/topic/persistent/public/default/fresh?create=true"
+    await admin.refused("GET", path, 403, "permission_denied", headers=bearer("auditor"))
+    assert (await admin.get(path, headers=bearer("importer")))["owner_address"]
+    assert (await admin.get(path, headers=bearer("auditor")))["owner_address"]

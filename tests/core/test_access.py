@@ -1,0 +1,42 @@
+"""Decisions about rights: what is not granted is refused."""
+
+from itertools import product
+
+import pytest
+
+from oncelog.core.access import UNCHECKED, Caller, Right, may, require, require_superuser
+from oncelog.core.errors import PermissionDenied
+
+GRANTS = {"importer": ("produce",), "auditor": ("consume", "a right of a later version"), "keeper": ("admin",)}
+
+
+@pytest.mark.parametrize(("role", "right"), list(product([*GRANTS, "stranger", ""], Right)))
+def test_a_right_is_what_was_granted_and_nothing_else(role: str, right: Right) -> None:
+    """No right implies another one, and a role that is not named has none."""
+    assert may(Caller(role), GRANTS, right) == (right in GRANTS.get(role, ()))
+
+
+def test_any_of_the_rights_is_enough() -> None:
+    """A look-up is for who publishes or reads."""
+    assert may(Caller("auditor"), GRANTS, Right.PRODUCE, Right.CONSUME)
+    assert not may(Caller("keeper"), GRANTS, Right.PRODUCE, Right.CONSUME)
+
+
+def test_a_superuser_needs_no_grant() -> None:
+    """Nor does anybody where authentication is off."""
+    for caller in (Caller("root", superuser=True), UNCHECKED):
+        assert all(may(caller, {}, right) for right in Right)
+        require_superuser(caller)
+
+
+def test_without_a_right_named_only_superusers_pass() -> None:
+    """A call that nobody gave a rule to."""
+    assert not may(Caller("keeper"), GRANTS)
+
+
+def test_a_refusal_names_the_role_the_right_and_the_place() -> None:
+    """Whoever is refused asks an administrator for exactly that."""
+    with pytest.raises(PermissionDenied, match="role auditor has no right to produce in namespace a/b"):
+        require(Caller("auditor"), GRANTS, Right.PRODUCE, what="namespace a/b")
+    with pytest.raises(PermissionDenied, match="role keeper is no superuser"):
+        require_superuser(Caller("keeper"))
