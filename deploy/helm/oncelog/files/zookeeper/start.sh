@@ -1,0 +1,19 @@
+# Starts ZooKeeper from the jars of whatever image this is: the official one, or Debian's package. Arguments: none.
+set -eu
+for place in /apache-zookeeper-*/lib /opt/zookeeper/lib /usr/share/zookeeper/lib /usr/share/java; do
+    if compgen -G "$place/zookeeper*.jar" >/dev/null; then
+        jars=$place
+        break
+    fi
+done
+if [ -z "${jars:-}" ]; then
+    echo "no zookeeper*.jar in this image: set zookeeper.image to the official image" >&2
+    exit 1
+fi
+mkdir -p /data/state
+echo $((${HOSTNAME##*-} + 1)) >/data/state/myid
+exec java -Xmx"${HEAP_MEGABYTES}m" -XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData \
+    -Djava.security.properties=/etc/oncelog-zookeeper/java.security -Dzookeeper.jmx.log4j.disable=true \
+    -Dlogback.configurationFile=/etc/oncelog-zookeeper/logback.xml -Dlog4j2.configurationFile=/etc/oncelog-zookeeper/log4j2.properties \
+    -Dlog4j.configuration=file:/etc/oncelog-zookeeper/log4j.properties \
+    -cp "/etc/oncelog-zookeeper:$jars/*" org.apache.zookeeper.server.quorum.QuorumPeerMain /etc/oncelog-zookeeper/zoo.cfg

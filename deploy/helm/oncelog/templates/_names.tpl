@@ -1,0 +1,97 @@
+{{/* Names and labels. Selectors, Service names and volume claims are immutable in a cluster: nothing here that they use may ever change. */}}
+{{- define "oncelog.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
+{{- end }}
+
+{{- define "oncelog.fullname" -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- $own := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
+{{- /* 40 leave room for -zookeeper-headless and an ordinal within a label of DNS */ -}}
+{{- default $own .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- end }}
+
+{{- define "oncelog.selector" -}}
+app.kubernetes.io/name: {{ include "oncelog.name" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{- define "oncelog.labels" -}}
+{{ include "oncelog.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "oncelog.serviceAccountName" -}}
+{{- default (ternary (include "oncelog.fullname" .) "default" .Values.serviceAccount.create) .Values.serviceAccount.name -}}
+{{- end }}
+
+{{/* image: {repository, tag, digest}; a registry for all is put before it. */}}
+{{- define "oncelog.image" -}}
+{{- $tag := default .root.Chart.AppVersion .image.tag -}}
+{{- $registry := .root.Values.global.imageRegistry -}}
+{{- if $registry }}{{ trimSuffix "/" $registry }}/{{ end -}}
+{{ .image.repository }}{{ if .image.digest }}@{{ .image.digest }}{{ else }}:{{ $tag }}{{ end -}}
+{{- end }}
+
+{{/* The image of one of our services: its own values before those of all. */}}
+{{- define "oncelog.serviceImage" -}}
+{{- include "oncelog.image" (dict "root" .root "image" (mergeOverwrite (deepCopy .root.Values.image) .values.image)) -}}
+{{- end }}
+
+{{- define "oncelog.zookeeperHosts" -}}
+{{- if .Values.zookeeper.enabled -}}
+{{- $name := printf "%s-zookeeper" (include "oncelog.fullname" .) -}}
+{{- $hosts := list -}}
+{{- range $number := until (int .Values.zookeeper.replicaCount) -}}
+{{- $hosts = append $hosts (printf "%s-%d.%s-headless.%s.svc:2181" $name $number $name $.Release.Namespace) -}}
+{{- end -}}
+{{- join "," $hosts -}}
+{{- else -}}
+{{- join "," .Values.zookeeper.externalHosts -}}
+{{- end -}}
+{{- .Values.zookeeper.chroot -}}
+{{- end }}
+
+{{- define "oncelog.authSecret" -}}
+{{- default (printf "%s-auth" (include "oncelog.fullname" .)) .Values.auth.existingSecret -}}
+{{- end }}
+
+{{- define "oncelog.tlsSecret" -}}
+{{- default (printf "%s-tls" (include "oncelog.fullname" .)) .Values.tls.existingSecret -}}
+{{- end }}
+
+{{/* Where clients in the cluster find the log, and REST. */}}
+{{- define "oncelog.url" -}}
+oncelog{{ if .Values.tls.enabled }}+tls{{ end }}://{{ include "oncelog.fullname" . }}-metadata.{{ .Release.Namespace }}.svc:6650
+{{- end }}
+
+{{- define "oncelog.adminUrl" -}}
+http{{ if .Values.tls.enabled }}s{{ end }}://{{ include "oncelog.fullname" . }}-metadata.{{ .Release.Namespace }}.svc:8080
+{{- end }}
+
+{{/* Names that the certificate is good for, as a list in JSON; addresses are apart. */}}
+{{- define "oncelog.certificateNames" -}}
+{{- $name := include "oncelog.fullname" . -}}
+{{- $space := .Release.Namespace -}}
+{{- $names := list "oncelog" "localhost" (printf "%s-metadata" $name) (printf "%s-metadata.%s" $name $space) (printf "%s-metadata.%s.svc" $name $space) -}}
+{{- range list "owner" "storage" -}}
+{{- $names = append $names (printf "*.%s-%s-headless.%s.svc" $name . $space) -}}
+{{- end -}}
+{{- range .Values.tls.extraNames -}}
+{{- if not (regexMatch "^([0-9.]+|.*:.*)$" .) }}{{ $names = append $names . }}{{ end -}}
+{{- end -}}
+{{- toJson $names -}}
+{{- end }}
+
+{{- define "oncelog.certificateAddresses" -}}
+{{- $addresses := list "127.0.0.1" -}}
+{{- range .Values.tls.extraNames -}}
+{{- if regexMatch "^([0-9.]+|.*:.*)$" . }}{{ $addresses = append $addresses . }}{{ end -}}
+{{- end -}}
+{{- toJson $addresses -}}
+{{- end }}

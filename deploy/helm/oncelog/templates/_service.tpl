@@ -1,0 +1,112 @@
+{{/* The container of one of our services, and what it mounts. module: the program, the first argument of the image; advertised: its name for others; own: settings that the chart
+decides, by their variable; ports: {name: number} beside grpc and health. */}}
+{{- define "oncelog.serviceContainer" -}}
+- name: {{ .component }}
+  image: {{ include "oncelog.serviceImage" . }}
+  imagePullPolicy: {{ default .root.Values.image.pullPolicy .values.image.pullPolicy }}
+  args: [oncelog.{{ .module }}]
+  {{- include "oncelog.containerSecurity" . | nindent 2 }}
+  env:
+    {{- include "oncelog.serviceEnvironment" . | nindent 4 }}
+  ports:
+    - {name: grpc, containerPort: 6650}
+    - {name: health, containerPort: 8081}
+    {{- range $name, $port := .ports }}
+    - {name: {{ $name }}, containerPort: {{ $port }}}
+    {{- end }}
+  {{- include "oncelog.httpProbes" . | nindent 2 }}
+  {{- include "oncelog.preStop" . | nindent 2 }}
+  {{- with .values.resources }}
+  resources:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  volumeMounts:
+    - {name: tmp, mountPath: /tmp}
+    {{- if .values.persistence }}
+    - {name: data, mountPath: /data}
+    {{- end }}
+    {{- include "oncelog.secretMounts" .root | nindent 4 }}
+{{- end }}
+
+{{- define "oncelog.serviceEnvironment" -}}
+- name: POD_NAME
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+- name: POD_IP
+  valueFrom: {fieldRef: {fieldPath: status.podIP}}
+- {name: ONCELOG_LISTEN_HOST, value: {{ .root.Values.listenHost | quote }}}
+- {name: ONCELOG_ADVERTISED_HOST, value: {{ .advertised | quote }}}
+- {name: ONCELOG_GRPC_PORT, value: "6650"}
+- {name: ONCELOG_HEALTH_PORT, value: "8081"}
+- {name: ONCELOG_ZOOKEEPER_HOSTS, value: {{ include "oncelog.zookeeperHosts" .root | quote }}}
+{{- range $name, $value := .own }}
+- {name: {{ $name }}, value: {{ $value | toString | quote }}}
+{{- end }}
+{{- range $name, $value := merge (deepCopy .values.settings) .root.Values.settings }}
+{{- if not (kindIs "invalid" $value) }}
+- {name: ONCELOG_{{ $name | snakecase | upper }}, value: {{ include "oncelog.plain" $value | quote }}}
+{{- end }}
+{{- end }}
+{{- include "oncelog.securityEnvironment" .root }}
+{{- with .root.Values.otel.endpoint }}
+- {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ . | quote }}}
+{{- end }}
+{{- with .environment }}
+{{ . }}
+{{- end }}
+{{- with .values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Numbers arrive as floats, and would be written 1.073741824e+09. */}}
+{{- define "oncelog.plain" -}}
+{{- if kindIs "float64" . }}{{ int64 . }}{{ else }}{{ . }}{{ end -}}
+{{- end }}
+
+{{- define "oncelog.securityEnvironment" -}}
+{{- if .Values.tls.enabled }}
+- {name: ONCELOG_TLS_CERTIFICATE_FILE, value: /etc/oncelog/tls/tls.crt}
+- {name: ONCELOG_TLS_KEY_FILE, value: /etc/oncelog/tls/tls.key}
+- {name: ONCELOG_TLS_CA_FILE, value: /etc/oncelog/tls/ca.crt}
+{{- end }}
+{{- if .Values.auth.enabled }}
+- {name: ONCELOG_AUTH_KEY_FILE, value: /etc/oncelog/auth/key}
+- {name: ONCELOG_AUTH_TOKEN_FILE, value: /etc/oncelog/auth/service-token}
+- {name: ONCELOG_AUTH_SUPERUSERS, value: {{ concat (list .Values.auth.serviceRole .Values.auth.adminRole) .Values.auth.superusers | uniq | join "," | quote }}}
+{{- end }}
+{{- end }}
+
+{{- define "oncelog.secretMounts" -}}
+{{- if .Values.tls.enabled }}
+- {name: tls, mountPath: /etc/oncelog/tls, readOnly: true}
+{{- end }}
+{{- if .Values.auth.enabled }}
+- {name: auth, mountPath: /etc/oncelog/auth, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{/* keys: of the Secret for tokens, those that the pod needs; the key of the certificate stays with the services. */}}
+{{- define "oncelog.secretVolumes" -}}
+{{- if .root.Values.tls.enabled }}
+- name: tls
+  secret:
+    secretName: {{ include "oncelog.tlsSecret" .root }}
+    defaultMode: 0440
+    {{- with .tlsKeys }}
+    items:
+      {{- range . }}
+      - {key: {{ . }}, path: {{ . }}}
+      {{- end }}
+    {{- end }}
+{{- end }}
+{{- if .root.Values.auth.enabled }}
+- name: auth
+  secret:
+    secretName: {{ include "oncelog.authSecret" .root }}
+    defaultMode: 0440
+    items:
+      {{- range .keys }}
+      - {key: {{ . }}, path: {{ . }}}
+      {{- end }}
+{{- end }}
+{{- end }}

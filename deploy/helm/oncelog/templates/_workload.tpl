@@ -1,0 +1,180 @@
+{{/* What all pods have in common. Arguments are dicts of root (the top scope), component (its name) and values (its part of the values). */}}
+{{/* No version of chart or product among the labels: an upgrade starts anew only the pods that it changes. */}}
+{{- define "oncelog.podMetadata" -}}
+labels:
+  {{- include "oncelog.selector" . | nindent 2 }}
+  {{- with .root.Values.commonLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- with .values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- if or .checksum .values.podAnnotations }}
+annotations:
+  {{- with .checksum }}
+  checksum/config: {{ . }}
+  {{- end }}
+  {{- with .values.podAnnotations }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "oncelog.podSpec" -}}
+serviceAccountName: {{ include "oncelog.serviceAccountName" .root }}
+automountServiceAccountToken: false
+enableServiceLinks: false
+terminationGracePeriodSeconds: {{ .values.terminationGracePeriodSeconds }}
+{{- with .root.Values.global.imagePullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- with .values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+securityContext:
+  {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
+{{- with .values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- $selector := include "oncelog.selector" . }}
+{{- with .root.Values.spread }}
+{{- if eq .nodes "hard" }}
+affinity:
+  podAntiAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      - topologyKey: kubernetes.io/hostname
+        labelSelector:
+          matchLabels:
+            {{- $selector | nindent 12 }}
+{{- else if eq .nodes "soft" }}
+affinity:
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector:
+            matchLabels:
+              {{- $selector | nindent 14 }}
+{{- end }}
+{{- if ne .zones "none" }}
+topologySpreadConstraints:
+  - topologyKey: topology.kubernetes.io/zone
+    maxSkew: 1
+    whenUnsatisfiable: {{ ternary "DoNotSchedule" "ScheduleAnyway" (eq .zones "hard") }}
+    labelSelector:
+      matchLabels:
+        {{- $selector | nindent 8 }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "oncelog.containerSecurity" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  privileged: false
+  capabilities:
+    drop: [ALL]
+{{- end }}
+
+{{/* The sleep is the kubelet's own from 1.30 on: then an image needs no such program. */}}
+{{- define "oncelog.preStop" -}}
+{{- with .values.preStopSleepSeconds }}
+lifecycle:
+  preStop:
+    {{- if semverCompare ">=1.30.0-0" $.root.Capabilities.KubeVersion.Version }}
+    sleep:
+      seconds: {{ . }}
+    {{- else }}
+    exec:
+      command: [sleep, {{ . | quote }}]
+    {{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "oncelog.httpProbes" -}}
+{{- with .root.Values.probes }}
+startupProbe:
+  httpGet: {path: /livez, port: health}
+  periodSeconds: 1
+  timeoutSeconds: {{ .timeoutSeconds }}
+  failureThreshold: {{ .startupTimeoutSeconds }}
+livenessProbe:
+  httpGet: {path: /livez, port: health}
+  periodSeconds: {{ .livenessPeriodSeconds }}
+  timeoutSeconds: {{ .timeoutSeconds }}
+  failureThreshold: {{ .livenessFailureThreshold }}
+readinessProbe:
+  httpGet: {path: /readyz, port: health}
+  periodSeconds: {{ .readinessPeriodSeconds }}
+  timeoutSeconds: {{ .timeoutSeconds }}
+{{- end }}
+{{- end }}
+
+{{/* The same three by a program in the container; commands: live and ready, lists. */}}
+{{- define "oncelog.execProbes" -}}
+{{- $probes := .root.Values.probes }}
+startupProbe:
+  exec: {command: {{ toJson .live }}}
+  periodSeconds: 1
+  timeoutSeconds: {{ $probes.timeoutSeconds }}
+  failureThreshold: {{ $probes.startupTimeoutSeconds }}
+livenessProbe:
+  exec: {command: {{ toJson .live }}}
+  periodSeconds: {{ $probes.livenessPeriodSeconds }}
+  timeoutSeconds: {{ $probes.timeoutSeconds }}
+  failureThreshold: {{ $probes.livenessFailureThreshold }}
+readinessProbe:
+  exec: {command: {{ toJson .ready }}}
+  periodSeconds: {{ $probes.readinessPeriodSeconds }}
+  timeoutSeconds: {{ $probes.timeoutSeconds }}
+{{- end }}
+
+{{- define "oncelog.claimPolicy" -}}
+{{- with .values.persistence }}
+{{- if .enabled }}
+persistentVolumeClaimRetentionPolicy:
+  whenDeleted: {{ .whenDeleted }}
+  whenScaled: {{ .whenScaled }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The claim named data: immutable, so it has the selector's labels alone. */}}
+{{- define "oncelog.claim" -}}
+{{- if .values.persistence.enabled }}
+volumeClaimTemplates:
+  - apiVersion: v1
+    kind: PersistentVolumeClaim
+    metadata:
+      name: data
+      labels:
+        {{- include "oncelog.selector" . | nindent 8 }}
+    spec:
+      accessModes: [ReadWriteOnce]
+      {{- with .values.persistence.storageClassName }}
+      storageClassName: {{ . }}
+      {{- end }}
+      resources:
+        requests:
+          storage: {{ .values.persistence.size }}
+{{- end }}
+{{- end }}
+
+{{- define "oncelog.scratchVolumes" -}}
+- name: tmp
+  emptyDir: {}
+{{- if and .values.persistence (not .values.persistence.enabled) }}
+- name: data
+  emptyDir: {}
+{{- end }}
+{{- end }}
