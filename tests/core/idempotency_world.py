@@ -19,7 +19,6 @@ from oncelog.core.idempotency import (
     Event,
     Fenced,
     FenceProducer,
-    FoundKey,
     GiveBack,
     HolderTold,
     KeyedPublish,
@@ -36,10 +35,9 @@ from oncelog.core.idempotency import (
     StepFailed,
     WriteAnswer,
     WriteClaim,
-    decode_key_record,
-    encode_key_record,
 )
 from oncelog.core.ids import NO_SEQUENCE, SequenceId
+from oncelog.core.key_record import FoundKey, decode_key_record, encode_key_record
 from oncelog.core.lane import Claim, Lane
 from oncelog.core.store_status import WriteStatus
 

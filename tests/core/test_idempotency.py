@@ -20,12 +20,10 @@ from oncelog.core.idempotency import (
     ClaimWritten,
     Effect,
     FenceProducer,
-    FoundKey,
     GiveBack,
     HolderTold,
     KeyedPublish,
     KeyRead,
-    KeyRecord,
     PlaceReserved,
     Publish,
     Published,
@@ -37,10 +35,9 @@ from oncelog.core.idempotency import (
     State,
     WriteAnswer,
     WriteClaim,
-    decode_key_record,
-    encode_key_record,
 )
 from oncelog.core.ids import SequenceId
+from oncelog.core.key_record import FoundKey, KeyRecord, decode_key_record, encode_key_record
 from oncelog.core.lane import Claim, Lane
 from oncelog.core.store_status import WriteStatus
 from tests.core.idempotency_world import Run, World, repeat_until_answered, unavailable

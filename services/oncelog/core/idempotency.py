@@ -27,13 +27,11 @@ Rules (hazard 22)
 - A claim is one batch and so one entry: it is stored whole or not at all.
 """
 
-import json
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import assert_never
 
 from oncelog.core.errors import (
-    CorruptEntry,
     IdempotencyKeyReused,
     IdempotencyUnavailable,
     InvalidArgument,
@@ -42,55 +40,12 @@ from oncelog.core.errors import (
     PublishInProgress,
 )
 from oncelog.core.ids import SequenceId
+from oncelog.core.key_record import FoundKey, KeyRecord, encode_key_record
 from oncelog.core.lane import Claim
 from oncelog.core.store_status import WriteStatus
 
 #: So often the same request begins again because somebody fenced it; then its sender is asked to come back.
 ROUNDS_MAX = 4
-_FORMAT = 1
-
-
-@dataclass(frozen=True, slots=True)
-class KeyRecord:
-    """What a key stands for. fingerprint: of the messages; answer: None while pending, else as it was given."""
-
-    fingerprint: str
-    claim: Claim
-    answer: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FoundKey:
-    """A record as the store has it; stored: its very bytes, which the next write names."""
-
-    record: KeyRecord
-    stored: bytes
-
-
-def encode_key_record(record: KeyRecord) -> bytes:
-    """Bytes that `decode_key_record` reads back."""
-    claim = record.claim
-    fields = {
-        "format": _FORMAT,
-        "fingerprint": record.fingerprint,
-        "producer_name": claim.producer_name,
-        "first": claim.first,
-        "count": claim.count,
-        "answer": record.answer,
-    }
-    return json.dumps(fields, separators=(",", ":")).encode()
-
-
-def decode_key_record(data: bytes) -> KeyRecord:
-    """Raises CorruptEntry for what is no such record of this format."""
-    try:
-        fields = json.loads(data)
-        if fields["format"] != _FORMAT:
-            raise CorruptEntry(f"the record of a key is of format {fields['format']}: this version reads {_FORMAT}")
-        claim = Claim(str(fields["producer_name"]), SequenceId(int(fields["first"])), int(fields["count"]))
-        return KeyRecord(str(fields["fingerprint"]), claim, fields["answer"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptEntry(f"the record of a key cannot be read: {error!r}") from error
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
