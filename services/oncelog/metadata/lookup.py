@@ -3,8 +3,8 @@
 import asyncio
 from dataclasses import replace
 from typing import NamedTuple
-from oncelog.core.access import Caller, Right
 
+from oncelog.core.access import Caller, Right
 from oncelog.core.errors import InvalidName, ServiceUnavailable, TopicNotFound
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.core.names import TopicName
@@ -68,8 +68,6 @@ class Lookup:
         except TimeoutError as error:
             raise ServiceUnavailable(f"no topic owner could take {name}: start one", topic=str(name)) from error
 
-    async def _found(self, name: TopicName, *, create: bool) -> NameRecord:
-        found = await self._topics.find(name)
     async def locate_for(
         self, caller: Caller, name: TopicName, *, create: bool, owner_epoch_seen: OwnerEpoch = OwnerEpoch(0)
     ) -> Located:
@@ -87,6 +85,8 @@ class Lookup:
         await self._policies.require(caller, namespace, Right.PRODUCE)
         return await self.locate(name, create=True, owner_epoch_seen=owner_epoch_seen)
 
+    async def _found(self, name: TopicName, *, create: bool) -> NameRecord:
+        found = await self._topics.find(name)
         if found is not None and not found.value.deleted:
             return found.value
         if not create:

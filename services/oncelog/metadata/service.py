@@ -22,8 +22,8 @@ from oncelog.rpc import metadata_codec
 from oncelog.rpc.server import Server
 from oncelog.runtime.health import Health
 from oncelog.runtime.process import Shutdown
-from oncelog.runtime.settings import MetadataSettings
 from oncelog.runtime.security import Security
+from oncelog.runtime.settings import MetadataSettings
 from oncelog.runtime.telemetry import Reading, Telemetry
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.ledger_store import LedgerStore
@@ -93,12 +93,12 @@ class MetadataService:
     async def run(self, shutdown: Shutdown) -> None:
         """Start, say so on standard output, serve until `shutdown`, stop taking calls, end those that run."""
         settings = self.settings
+        security = Security.of(settings)
         async with AsyncExitStack() as stack:
             session = await ZooKeeperSession.connect(
                 settings.zookeeper_hosts, session_timeout_ms=settings.session_timeout_ms
             )
             stack.push_async_callback(session.close)
-        security = Security.of(settings)
             cluster = await ClusterStore(session).establish()
             start = await stack.enter_async_context(running_tasks())
             parts = MetadataParts.over(session, cluster.cluster_id, start)
