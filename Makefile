@@ -9,7 +9,7 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto lint format test sim sim-long demo bench lock clean
+.PHONY: help setup proto lint format test sim sim-long demo bench lock clean redis-server
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -38,8 +38,11 @@ format: $(STAMP) ## rewrite the source in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: lint ## lint and every default test
+test: redis-server lint ## lint and every default test
 	$(BIN)/pytest $(SUITE)
+
+redis-server:
+	@command -v redis-server >/dev/null || { echo "redis-server is missing, which the tests start: apt-get install redis-server" >&2; exit 1; }
 
 sim: $(STAMP) ## the cluster of cores under 2000 seeds of faults
 	$(BIN)/python -m tests.simulation --seeds 2000

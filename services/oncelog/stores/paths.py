@@ -14,6 +14,7 @@
     /topics/<topic_id>                       the topic record
     /topics/<topic_id>/cursors/<name>        cursor records; the folder is made with the record and goes with it
     /ledgers/<id>                            ledger metadata
+    /idempotency                             which data in Redis counts, once a key was used
 
 Tenants, namespaces and topics are valid path elements by their own rules (core.names); names that are not (of cursors:
 subscriptions are named freely) are percent-quoted.
@@ -37,6 +38,7 @@ TOPIC_POLICIES = "/policies/topics"
 NAMES = "/names"
 TOPICS = "/topics"
 LEDGERS = "/ledgers"
+KEY_DATASET = "/idempotency"
 
 #: Folders of a new cluster, parents first.
 FOLDERS = (

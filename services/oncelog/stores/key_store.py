@@ -1,0 +1,138 @@
+"""Idempotency keys as their users see them: read, written by compare-and-set, and refused while Redis is in doubt.
+
+Every call is guarded by what was found when Redis and the cluster's record were last looked at together; when a script
+says that the guard does not hold, both are looked at again, and the call is made anew, for nothing was done.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from uuid import uuid4
+
+from oncelog.core.errors import IdempotencyUnavailable
+from oncelog.core.id_claim import ABSENT_VERSION
+from oncelog.core.key_dataset import InstallMarker, NoteDataset, RefuseKeys, judge_dataset
+from oncelog.core.key_record import FoundKey, KeyRecord, decode_key_record, encode_key_record
+from oncelog.core.store_status import WriteStatus
+from oncelog.stores.dataset_store import DatasetStore
+from oncelog.stores.idempotency_store import Guard, KeyReply, KeyServer, Lease
+
+logger = logging.getLogger(__name__)
+
+#: Looks in a row before a call gives up: each settles one thing, and other processes may settle it first.
+_LOOKS_MAX = 10
+#: For so long the last refusal is repeated without another look.
+_REFUSAL_S = 1.0
+
+
+class KeyStore:
+    """window_ms: how long a key is kept after each write. now_ms: the wall clock, as all processes have it."""
+
+    def __init__(self, server: KeyServer, datasets: DatasetStore, *, window_ms: int, now_ms: Callable[[], int]) -> None:
+        self._server = server
+        self._datasets = datasets
+        self._window_ms = window_ms
+        self._now_ms = now_ms
+        self._guard: Guard | None = None
+        self._looking = asyncio.Lock()
+        #: (loop time up to which it is repeated, the refusal)
+        self._refusal: tuple[float, IdempotencyUnavailable] | None = None
+
+    async def check(self) -> None:
+        """Look at Redis now. Raises IdempotencyUnavailable, StoreUnavailable: why keys are refused."""
+        await self._believed()
+
+    async def read(self, key: str) -> FoundKey | None:
+        """None: the key was not used within its window. Raises IdempotencyUnavailable, StoreUnavailable."""
+        reply = await self._guarded(lambda guard: self._server.read(guard, key))
+        return _found(reply.value)
+
+    async def write(
+        self, key: str, record: KeyRecord, *, replaces: bytes | None, lease: Lease | None = None
+    ) -> tuple[WriteStatus, FoundKey | None]:
+        """Write where there is no record, or in place of those bytes; with CONFLICT comes what is there.
+
+        lease: taken with the write. Raises IdempotencyUnavailable, StoreUnavailable: nothing was written.
+        """
+        value = encode_key_record(record)
+        reply = await self._guarded(
+            lambda guard: self._server.write(
+                guard, key, value, replaces=replaces, window_ms=self._window_ms, lease=lease
+            )
+        )
+        return reply.status, _found(reply.value)
+
+    async def renew(self, lease: Lease) -> None:
+        await self._server.renew(lease)
+
+    async def drop(self, name: str) -> None:
+        await self._server.drop(name)
+
+    async def holds(self, name: str) -> bool:
+        return await self._server.holds(name)
+
+    async def close(self) -> None:
+        await self._server.close()
+
+    async def _guarded(self, call: Callable[[Guard], Awaitable[KeyReply]]) -> KeyReply:
+        for _ in range(_LOOKS_MAX):
+            guard = await self._believed()
+            reply = await call(guard)
+            if reply.holds:
+                if self._guard is not None and self._guard.marker == guard.marker:
+                    self._guard = self._guard._replace(writes=max(self._guard.writes, reply.writes))
+                return reply
+            if self._guard is not None and self._guard[:2] == guard[:2]:
+                self._guard = self._guard._replace(run="")  # looked at again, knowing what was seen
+        raise IdempotencyUnavailable("Redis changes faster than it can be looked at: repeat with the same key")
+
+    async def _believed(self) -> Guard:
+        """What the next call is guarded by."""
+        async with self._looking:
+            if self._guard is not None and self._guard.run:
+                return self._guard
+            if self._refusal is not None and asyncio.get_running_loop().time() < self._refusal[0]:
+                raise self._refusal[1]
+            try:
+                self._guard = await self._look()
+            except IdempotencyUnavailable as error:
+                self._refusal = (asyncio.get_running_loop().time() + _REFUSAL_S, error)
+                raise
+            self._refusal = None
+            return self._guard
+
+    async def _look(self) -> Guard:
+        await self._server.check_settings()
+        for _ in range(_LOOKS_MAX):
+            stored = await self._datasets.read()
+            found = await self._server.look()
+            record = None if stored is None else stored.value
+            before = self._guard
+            seen = before.writes if before is not None and record is not None and before.marker == record.marker else 0
+            verdict = judge_dataset(record, found, writes_seen=seen, now_ms=self._now_ms(), window_ms=self._window_ms)
+            match verdict:
+                case InstallMarker(replaces):
+                    await self._server.install(uuid4().hex, replaces=replaces)
+                case NoteDataset(noted, lost):
+                    if lost:
+                        logger.error(
+                            "Redis has lost idempotency keys: publishing with keys is refused for one window",
+                            extra={"fields": {"window_ms": self._window_ms}},
+                        )
+                    await self._datasets.write(noted, version=ABSENT_VERSION if stored is None else stored.version)
+                case RefuseKeys(for_ms):
+                    left_s = math.ceil(for_ms / 1000)
+                    message = (
+                        f"Redis has lost idempotency keys; publishing with keys is refused for {left_s} s more, until "
+                        "none of them is promised any longer: name a producer with sequence ids, or wait"
+                    )
+                    raise IdempotencyUnavailable(message, retry_after_s=left_s)
+                case _:
+                    assert record is not None, "served only with a record"
+                    return Guard(record.marker, found.run, max(seen, found.writes), record.replicated)
+        raise IdempotencyUnavailable("Redis changes faster than it can be looked at: repeat with the same key")
+
+
+def _found(value: bytes | None) -> FoundKey | None:
+    return None if value is None else FoundKey(decode_key_record(value), value)

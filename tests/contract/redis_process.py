@@ -1,0 +1,75 @@
+"""A real redis-server for tests: synced writes, nothing evicted; killed, restarted, emptied and replicated by them."""
+
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from oncelog.runtime.orphan_guard import guarded
+from tests.cluster.until import until_sync
+
+START_S = 15.0
+
+
+class RedisProcess:
+    """Keeps its port over restarts."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        program = shutil.which("redis-server")
+        assert program is not None, "redis-server is missing: install the package redis-server"
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self.port = _free_port()
+        self._command = [program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(directory)]
+        self._command += ["--save", "", "--appendonly", "yes", "--appendfsync", "always"]
+        self._command += ["--maxmemory-policy", "noeviction", *options]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    @contextmanager
+    def running(cls, directory: Path, *options: str) -> Iterator["RedisProcess"]:
+        server = cls(directory, *options)
+        try:
+            server.start()
+            yield server
+        finally:
+            server.kill()
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> None:
+        """Return once it answers."""
+        with (self.directory / "redis.log").open("ab") as log:
+            self._process = subprocess.Popen(guarded(self._command), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        until_sync(self._answers, START_S, waiting_for="redis-server")
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def lose_everything(self) -> None:
+        """Only of one that was killed: its files are gone, as with another disk."""
+        shutil.rmtree(self.directory / "appendonlydir")
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, (self.directory / "redis.log").read_text()[-2000:]
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+                connection.sendall(b"PING\r\n")
+                return connection.recv(100).startswith((b"+PONG", b"-NOAUTH"))
+        except OSError:
+            return False
+
+
+def _free_port() -> int:
+    with socket.socket() as claim:
+        claim.bind(("127.0.0.1", 0))
+        return int(claim.getsockname()[1])
