@@ -2,6 +2,10 @@
 PYTHON ?= python3
 SEEDS ?= 20000
 OUT ?= services
+SEED ?= 1
+NAMESPACE ?= default
+RELEASE ?= oncelog
+CHAOS ?=
 BIN := .venv/bin
 STAMP := .venv/.stamp
 SUITE := tests/core tests/simulation tests/contract tests/cluster tests/tidy
@@ -9,7 +13,7 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto lint format test sim sim-long demo bench lock clean redis-server
+.PHONY: help setup proto lint format test sim sim-long demo chaos bench lock clean redis-server
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -52,6 +56,9 @@ sim-long: $(STAMP) ## the same with SEEDS=n
 
 demo: $(STAMP) ## a file published effectively once, through seven kills
 	$(BIN)/oncelog demo
+
+chaos: $(STAMP) ## 20 minutes of faults on the cluster of the current kube context (NAMESPACE=, RELEASE=, SEED=, CHAOS=more options)
+	$(BIN)/oncelog chaos run --seconds 1200 --seed $(SEED) --namespace $(NAMESPACE) --release $(RELEASE) $(CHAOS)
 
 bench: $(STAMP) ## figures of this machine, as ratios to its limits
 	$(BIN)/oncelog bench all

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from oncelog.bench.commands import app as bench
+from oncelog.chaos.commands import app as chaos
 from oncelog.cli.admin.app import admin
 from oncelog.cli.demo.command import demo
 from oncelog.cli.failures import EXIT_CODES
@@ -50,3 +51,4 @@ app.command()(read)
 app.command()(demo)
 app.add_typer(admin, name="admin")
 app.add_typer(bench, name="bench")
+app.add_typer(chaos, name="chaos")

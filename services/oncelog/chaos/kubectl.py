@@ -1,0 +1,79 @@
+"""kubectl as a child process: the current context's cluster, with errors that people can read."""
+
+import asyncio
+import json
+import shlex
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Mapping
+from typing import Any
+
+from oncelog.chaos.target import ChaosFailed
+
+_TIMEOUT_S = 60.0
+#: A list of pods is one line.
+_LINE_BYTES_MAX = 8 * 1024 * 1024
+
+
+class CommandFailed(ChaosFailed):
+    """A command ended with an error; the message quotes what it said."""
+
+
+async def run_command(*words: str, given: str | None = None, timeout_s: float = _TIMEOUT_S) -> str:
+    """Standard output of a command. Raises CommandFailed: it is missing, fails, or takes too long."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *words, stdin=DEVNULL if given is None else PIPE, stdout=PIPE, stderr=PIPE, limit=_LINE_BYTES_MAX
+        )
+    except FileNotFoundError as error:
+        raise CommandFailed(f"{words[0]} is not on the PATH: install it") from error
+    try:
+        async with asyncio.timeout(timeout_s):
+            out, errors = await process.communicate(None if given is None else given.encode())
+    except TimeoutError as error:
+        raise CommandFailed(f"`{shlex.join(words)}` did not end within {timeout_s:.0f} s") from error
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode:
+        said = errors.decode(errors="replace").strip() or out.decode(errors="replace").strip()
+        raise CommandFailed(f"`{shlex.join(words)}` failed: {said[-500:] or f'exit code {process.returncode}'}")
+    return out.decode(errors="replace")
+
+
+class Kubectl:
+    """One namespace of the current context."""
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+
+    async def run(self, *words: str, given: str | None = None, timeout_s: float = _TIMEOUT_S) -> str:
+        """Raises CommandFailed."""
+        return await run_command(*self.words(*words), given=given, timeout_s=timeout_s)
+
+    def words(self, *words: str) -> tuple[str, ...]:
+        """The command line."""
+        return ("kubectl", "--namespace", self.namespace, *words)
+
+    async def items(self, kind: str, selector: str | None = None) -> list[dict[str, Any]]:
+        """Objects of a kind. Raises CommandFailed."""
+        chosen = () if selector is None else ("--selector", selector)
+        found = json.loads(await self.run("get", kind, *chosen, "--output", "json", "--request-timeout", "20s"))
+        return list(found["items"])
+
+    async def create(self, manifest: Mapping[str, object]) -> None:
+        await self.run("create", "--filename", "-", given=json.dumps(manifest))
+
+    async def delete_pod(self, name: str, *, forced: bool, timeout_s: float = _TIMEOUT_S) -> None:
+        """forced: at once, without waiting for anybody; else return when it is gone."""
+        how = ("--grace-period", "0", "--force", "--wait=false") if forced else ("--ignore-not-found",)
+        await self.run("delete", "pod", name, *how, timeout_s=timeout_s)
+
+    async def may(self, verb: str, resource: str) -> bool:
+        """Whether whoever runs this has the right. Raises CommandFailed: the cluster is not reached."""
+        try:
+            return (await self.run("auth", "can-i", verb, resource, "--request-timeout", "20s")).strip() == "yes"
+        except CommandFailed as error:
+            if error.message.rstrip().endswith("no"):
+                return False
+            raise

@@ -1,0 +1,263 @@
+"""A release in Kubernetes as a target: its pods are killed and paused, its nodes drained and cut, with kubectl."""
+
+import asyncio
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from oncelog.chaos.container_pause import STOPPED
+from oncelog.chaos.kubectl import CommandFailed, Kubectl, run_command
+from oncelog.chaos.release import (
+    Pod,
+    count_parts,
+    nodes_within_budget,
+    pause_manifest,
+    pods_of,
+    unwell_nodes,
+)
+from oncelog.chaos.schedule import ALONE, NODE_KINDS, VICTIM_PART, Fault, Kind, Part
+from oncelog.chaos.target import ChaosFailed, FaultMissed, Scene, Struck
+
+_KILLS = (Kind.OWNER_KILL, Kind.STORAGE_KILL, Kind.METADATA_KILL, Kind.ZOOKEEPER_KILL, Kind.REDIS_KILL)
+_PAUSES = (Kind.OWNER_PAUSE, Kind.STORAGE_PAUSE)
+_FELT_DEADLINE_S = 60.0
+_DRAIN_TIMEOUT_S = 180.0
+_NODE_COMMAND_TIMEOUT_S = 180.0
+_LOOK_EVERY_S = 0.3
+#: Only a volume that can be filled in a moment is filled: what is larger is a disk that others share.
+_FILL_BYTES_MAX = 4 << 30
+_FREE = "import os; s = os.statvfs('/data'); print(s.f_bavail * s.f_frsize)"
+_FILL = (
+    "import os; s = os.statvfs('/data'); n = s.f_bavail * s.f_frsize; "
+    f"assert n <= {_FILL_BYTES_MAX}, n; "
+    "f = os.open('/data/chaos-filler', os.O_CREAT | os.O_WRONLY, 0o600); os.posix_fallocate(f, 0, max(n, 1)); print(n)"
+)
+_EMPTY = "import os, contextlib\nwith contextlib.suppress(FileNotFoundError):\n    os.remove('/data/chaos-filler')"
+_ASK_ZOOKEEPER = 'exec 3<>/dev/tcp/127.0.0.1/2181 && printf srvr >&3 && while IFS= read -r l <&3; do echo "$l"; done'
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCommands:
+    """Command lines with {node}; None: there is none."""
+
+    cut: str | None = None
+    mend: str | None = None
+    kill: str | None = None
+    start: str | None = None
+
+    def of(self, kind: Kind) -> tuple[str, str] | None:
+        """(strike, mend); None unless both are given."""
+        strike, mend = (self.cut, self.mend) if kind is Kind.NODE_CUT else (self.kill, self.start)
+        return None if strike is None or mend is None else (strike, mend)
+
+
+class KubernetesTarget:
+    """workload_node: tells where the workload's pod runs; that node is spared."""
+
+    def __init__(
+        self, kubectl: Kubectl, release: str, commands: NodeCommands, workload_node: Callable[[], str]
+    ) -> None:
+        self._kubectl = kubectl
+        self._selector = f"app.kubernetes.io/instance={release}"
+        self._commands = commands
+        self._workload_node = workload_node
+        self._left_out: dict[Kind, str] = {}
+        #: as they were at the beginning
+        self._whole: dict[Part, int] = {}
+        self._unwell_before: list[str] = []
+        self._pauses = 0
+
+    # --- what is there ------------------------------------------------------------------------------------------------
+
+    async def counts(self) -> Mapping[Part, int]:
+        pods = await self.pods()
+        if not pods:
+            raise ChaosFailed(
+                f"namespace {self._kubectl.namespace} has no pod with {self._selector}: name them with --namespace and "
+                "--release, as `helm list --all-namespaces` shows them"
+            )
+        unready = [pod.name for pod in pods if not pod.ready]
+        if unready:
+            raise ChaosFailed(f"not ready before anything was struck: {', '.join(unready)}")
+        for verb, resource in (("delete", "pods"), ("create", "pods"), ("create", "pods/exec"), ("get", "pods/log")):
+            if not await self._kubectl.may(verb, resource):
+                raise ChaosFailed(f"you may not {verb} {resource} in namespace {self._kubectl.namespace}: ask for it")
+        self._whole = count_parts(pods)
+        await self._find_means(pods)
+        return self._whole
+
+    async def _find_means(self, pods: list[Pod]) -> None:
+        for kind in (Kind.NODE_CUT, Kind.NODE_POWER_LOSS):
+            if self._commands.of(kind) is None:
+                names = "cut and --node-mend" if kind is Kind.NODE_CUT else "kill and --node-start"
+                self._left_out[kind] = f"needs --node-{names}-command"
+        if not await self._kubectl.may("patch", "nodes"):
+            self._left_out[Kind.NODE_DRAIN] = "you may not patch nodes"
+        if await self._kubectl.may("list", "nodes"):
+            self._unwell_before = unwell_nodes(await self._kubectl.items("nodes"))
+        if len({pod.node for pod in pods}) < 2:
+            self._left_out |= dict.fromkeys(NODE_KINDS, "all pods are on one node")
+        storage = [pod for pod in pods if pod.part is Part.STORAGE]
+        if storage:
+            free = int(await self._kubectl.run("exec", storage[0].name, "--", "python3", "-c", _FREE))
+            if free > _FILL_BYTES_MAX:
+                self._left_out[Kind.VOLUME_FULL] = f"the volumes have {free >> 30} GiB free, too much to fill"
+
+    def left_out(self) -> Mapping[Kind, str]:
+        return self._left_out
+
+    async def pods(self) -> list[Pod]:
+        """The release's members. Raises CommandFailed."""
+        return pods_of(await self._kubectl.items("pods", self._selector))
+
+    async def ailing(self) -> str | None:
+        try:
+            ready = count_parts(pod for pod in await self.pods() if pod.ready)
+            unwell = unwell_nodes(await self._kubectl.items("nodes")) if self._whole else []
+        except CommandFailed as error:
+            return str(error)
+        missing = [
+            f"{count - ready.get(part, 0)} {part} not ready"
+            for part, count in self._whole.items()
+            if ready.get(part, 0) < count
+        ]
+        missing += [f"node {name} is not as it was" for name in unwell if name not in self._unwell_before]
+        return ", ".join(missing) or None
+
+    # --- striking -----------------------------------------------------------------------------------------------------
+
+    async def strike(self, fault: Fault, scene: Scene) -> Struck:
+        try:
+            if fault.kind in NODE_KINDS:
+                return await self._strike_node(fault)
+            if fault.kind is Kind.ROLLOUT:
+                return await self._roll(fault)
+            victim = await self._victim(fault, scene)
+            if fault.kind in _KILLS:
+                return await self._kill(fault, victim)
+            if fault.kind in _PAUSES:
+                return await self._pause(fault, victim)
+            at_s = time.time()
+            await self._kubectl.run("exec", victim.name, "--", "python3", "-c", _FILL)
+            return Struck(fault, victim.name, at_s, {"pod": victim.name})
+        except CommandFailed as error:
+            raise FaultMissed(str(error)) from error
+
+    async def _victim(self, fault: Fault, scene: Scene) -> Pod:
+        part = VICTIM_PART[fault.kind]
+        there = {pod.name: pod for pod in await self.pods() if pod.part is part and pod.ready}
+        if part is Part.OWNER:
+            serving = {address.partition(".")[0] for address in scene.owner_addresses}
+            there = {name: pod for name, pod in there.items() if name in serving} or there
+        if part is Part.ZOOKEEPER:
+            leaders = [name for name in sorted(there) if await self._leads(name)]
+            there = {name: there[name] for name in leaders} or there
+        if not there:
+            raise FaultMissed(f"no {part} is ready")
+        return there[fault.choose(list(there))]
+
+    async def _leads(self, zookeeper: str) -> bool:
+        """Whether this member says that it leads; one that cannot be asked does not."""
+        try:
+            said = await self._kubectl.run("exec", zookeeper, "--", "bash", "-c", _ASK_ZOOKEEPER, timeout_s=10)
+        except CommandFailed:
+            return False
+        return "Mode: leader" in said
+
+    async def _kill(self, fault: Fault, victim: Pod) -> Struck:
+        at_s = time.time()
+        await self._kubectl.delete_pod(victim.name, forced=True)
+        await self._felt(lambda pods: victim.uid not in {pod.uid for pod in pods}, f"{victim.name} is still there")
+        return Struck(fault, victim.name, at_s)
+
+    async def _pause(self, fault: Fault, victim: Pod) -> Struck:
+        self._pauses += 1
+        name = f"chaos-pause-{int(time.time()):x}-{self._pauses}"
+        container = await self._container_of(victim.name)
+        manifest = pause_manifest(name, victim, container, fault.hold_s + _FELT_DEADLINE_S)
+        await self._kubectl.create(manifest)
+        said = ""
+        ends_at = time.monotonic() + _FELT_DEADLINE_S
+        while time.monotonic() < ends_at:
+            try:
+                said = await self._kubectl.run("logs", name)
+            except CommandFailed as error:
+                said = str(error)  # it has not started yet
+            if said.startswith(STOPPED):
+                return Struck(fault, victim.name, time.time(), {"pause": name})
+            await asyncio.sleep(_LOOK_EVERY_S)
+        await self._kubectl.delete_pod(name, forced=True)
+        raise FaultMissed(f"{victim.name} was not stopped: {said.strip()[-300:]}")
+
+    async def _container_of(self, pod: str) -> dict[str, Any]:
+        for item in await self._kubectl.items("pods", self._selector):
+            if item["metadata"]["name"] == pod:
+                container: dict[str, Any] = item["spec"]["containers"][0]
+                return container
+        raise FaultMissed(f"{pod} is gone")
+
+    async def _strike_node(self, fault: Fault) -> Struck:
+        nodes = nodes_within_budget(await self.pods(), without=self._workload_node())
+        if not nodes:
+            raise FaultMissed("every node carries more than may be lost at once, or the workload")
+        node = fault.choose(nodes)
+        at_s = time.time()
+        if fault.kind is Kind.NODE_DRAIN:
+            selector = ("--pod-selector", self._selector, "--ignore-daemonsets", "--delete-emptydir-data")
+            try:
+                words = ("drain", node, *selector, "--timeout", f"{_DRAIN_TIMEOUT_S:.0f}s")
+                await self._kubectl.run(*words, timeout_s=_DRAIN_TIMEOUT_S + 20)
+            except CommandFailed:
+                await self._kubectl.run("uncordon", node)
+                raise
+        else:
+            commands = self._commands.of(fault.kind)
+            assert commands is not None, "left out otherwise"
+            await _run_for(node, commands[0])
+        return Struck(fault, node, at_s, {"node": node})
+
+    async def _roll(self, fault: Fault) -> Struck:
+        """Restart every pod of one part in turn, as an upgrade does."""
+        kinds = {Part.OWNER: "statefulset", Part.STORAGE: "statefulset", Part.METADATA: "deployment"}
+        part = Part(fault.choose([str(each) for each in kinds if self._whole.get(each, 0) > 1]))
+        selector = f"{self._selector},app.kubernetes.io/component={part}"
+        at_s = time.time()
+        before = {pod.uid for pod in await self.pods() if pod.part is part}
+        await self._kubectl.run("rollout", "restart", kinds[part], "--selector", selector)
+        await self._felt(
+            lambda pods: not before & {pod.uid for pod in pods},
+            f"{part} is not all new",
+            deadline_s=2 * _DRAIN_TIMEOUT_S,
+        )
+        return Struck(fault, f"all of {part}", at_s)
+
+    async def _felt(
+        self, condition: Callable[[list[Pod]], bool], failure: str, deadline_s: float = _FELT_DEADLINE_S
+    ) -> None:
+        ends_at = time.monotonic() + deadline_s
+        while not condition(await self.pods()):
+            if time.monotonic() > ends_at:
+                raise FaultMissed(failure)
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    # --- mending ------------------------------------------------------------------------------------------------------
+
+    async def mend(self, struck: Struck) -> None:
+        kind, detail = struck.fault.kind, struck.detail
+        if kind in _PAUSES:
+            await self._kubectl.delete_pod(detail["pause"], forced=False)
+        elif kind is Kind.VOLUME_FULL:
+            await self._kubectl.run("exec", detail["pod"], "--", "python3", "-c", _EMPTY)
+        elif kind is Kind.NODE_DRAIN:
+            await self._kubectl.run("uncordon", detail["node"])
+        elif kind in ALONE and kind is not Kind.ROLLOUT:
+            commands = self._commands.of(kind)
+            assert commands is not None, "it struck"
+            await _run_for(detail["node"], commands[1])
+
+
+async def _run_for(node: str, command: str) -> None:
+    words = [word.replace("{node}", node) for word in shlex.split(command)]
+    await run_command(*words, timeout_s=_NODE_COMMAND_TIMEOUT_S)

@@ -1,0 +1,159 @@
+"""A release in Kubernetes as `kubectl get` shows it: pure readings of pods, nodes and services."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from oncelog.chaos.schedule import Part, spare
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """container: id of its first container as the node knows it, empty before it runs."""
+
+    name: str
+    uid: str
+    part: Part
+    node: str
+    ready: bool
+    container: str
+
+
+def pods_of(items: Iterable[Object]) -> list[Pod]:
+    """The pods that are members of a part; those that are ending are not."""
+    known = {str(part) for part in Part}
+    found = []
+    for item in items:
+        metadata, status = item["metadata"], item.get("status", {})
+        component = metadata.get("labels", {}).get("app.kubernetes.io/component")
+        if (
+            component not in known
+            or metadata.get("deletionTimestamp")
+            or status.get("phase") in {"Succeeded", "Failed"}
+        ):
+            continue
+        conditions = {each["type"]: each["status"] for each in status.get("conditions", [])}
+        containers = status.get("containerStatuses") or [{}]
+        found.append(
+            Pod(
+                metadata["name"],
+                metadata["uid"],
+                Part(component),
+                item["spec"].get("nodeName", ""),
+                conditions.get("Ready") == "True",
+                str(containers[0].get("containerID", "")).rpartition("/")[2],
+            )
+        )
+    return found
+
+
+def count_parts(pods: Iterable[Pod]) -> dict[Part, int]:
+    counted = Counter(pod.part for pod in pods)
+    return {part: counted[part] for part in Part if counted[part]}
+
+
+def nodes_within_budget(pods: Sequence[Pod], *, without: str) -> list[str]:
+    """Nodes whose loss every quorum survives, and that carry something. without: where the workload runs."""
+    left = spare(count_parts(pods))
+    found = []
+    for node in sorted({pod.node for pod in pods if pod.node and pod.node != without}):
+        there = count_parts(pod for pod in pods if pod.node == node)
+        if all(count <= left[part] for part, count in there.items()):
+            found.append(node)
+    return found
+
+
+def unwell_nodes(items: Iterable[Object]) -> list[str]:
+    """Nodes that are not ready, or take no pods."""
+    found = []
+    for item in items:
+        conditions = {each["type"]: each["status"] for each in item["status"].get("conditions", [])}
+        if conditions.get("Ready") != "True" or item["spec"].get("unschedulable"):
+            found.append(str(item["metadata"]["name"]))
+    return sorted(found)
+
+
+def workload_manifest(
+    name: str, metadata_pod: Object, service: str, namespace: str, arguments: Sequence[str]
+) -> Object:
+    """A pod with the release's own image and Secrets that runs the workload; no Service sends anything to it."""
+    container = metadata_pod["spec"]["containers"][0]
+    variables = {each["name"] for each in container.get("env", [])}
+    tls, auth = "ONCELOG_TLS_CA_FILE" in variables, "ONCELOG_AUTH_KEY_FILE" in variables
+    host = f"{service}.{namespace}.svc"
+    env = {
+        "ONCELOG_URL": f"oncelog{'+tls' if tls else ''}://{host}:6650",
+        "ONCELOG_ADMIN_URL": f"http{'s' if tls else ''}://{host}:8080",
+    }
+    volumes: list[Object] = [{"name": "tmp", "emptyDir": {}}]
+    mounts: list[Object] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - in the pod
+    known = metadata_pod["spec"].get("volumes", [])
+    secrets = {each["name"]: each["secret"]["secretName"] for each in known if "secret" in each}
+    for wanted, volume, key, variable in (
+        (tls, "tls", "ca.crt", "ONCELOG_TLS_CA_FILE"),
+        (auth, "auth", "admin-token", "ONCELOG_TOKEN_FILE"),
+    ):
+        if wanted:
+            secret = {"secretName": secrets[volume], "defaultMode": 0o440, "items": [{"key": key, "path": key}]}
+            volumes.append({"name": volume, "secret": secret})
+            mounts.append({"name": volume, "mountPath": f"/etc/oncelog/{volume}", "readOnly": True})
+            env[variable] = f"/etc/oncelog/{volume}/{key}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/component": "chaos"}},
+        "spec": {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "securityContext": metadata_pod["spec"].get("securityContext", {}),
+            "tolerations": metadata_pod["spec"].get("tolerations", []),
+            "imagePullSecrets": metadata_pod["spec"].get("imagePullSecrets", []),
+            "volumes": volumes,
+            "containers": [
+                {
+                    "name": "workload",
+                    "image": container["image"],
+                    "imagePullPolicy": container.get("imagePullPolicy", "IfNotPresent"),
+                    "command": ["python3", "-m", "oncelog.cli", "chaos", "workload", *arguments],
+                    "env": [{"name": key, "value": value} for key, value in env.items()],
+                    "securityContext": container.get("securityContext", {}),
+                    "volumeMounts": mounts,
+                }
+            ],
+        },
+    }
+
+
+def pause_manifest(name: str, victim: Pod, image: Object, seconds: float) -> Object:
+    """A pod beside the victim that sees its node's processes and may send them signals, and nothing else."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/component": "chaos"}},
+        "spec": {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "hostPID": True,
+            "nodeName": victim.node,
+            "tolerations": [{"operator": "Exists"}],
+            "terminationGracePeriodSeconds": 10,
+            "containers": [
+                {
+                    "name": "pause",
+                    "image": image["image"],
+                    "imagePullPolicy": image.get("imagePullPolicy", "IfNotPresent"),
+                    "command": ["python3", "-m", "oncelog.cli", "chaos", "stop-container"],
+                    "args": ["--container", victim.container, "--seconds", str(seconds)],
+                    "securityContext": {
+                        "runAsUser": 0,
+                        "allowPrivilegeEscalation": False,
+                        "readOnlyRootFilesystem": True,
+                        "capabilities": {"drop": ["ALL"], "add": ["KILL"]},
+                    },
+                }
+            ],
+        },
+    }

@@ -1,0 +1,86 @@
+"""What the workload says while it runs, JSON objects one a line on standard output, and what it keeps for the verdict.
+
+    ready      the topics are there and the clients begin                 topics, clients, left_out {what: why}
+    beat       twice a second                                             acked, clients {name: {gap_ms, idle_ms}}
+    route      a topic has another owner                                  topic, address, owner_epoch
+    takeover   a takeover as its owner tells it                           topic, owner_epoch, ms, marks_ms, …
+    trouble    a client met an error that it does not retry by itself     client, error
+    checking   the clients have ended, everything is being read back      acked
+    verdict    the last line                                              acked, stored, lost, duplicated, …, stories
+
+Each has `event` and `at_s`, the workload's clock in seconds. gap_ms is the longest pause between two acknowledgements
+that ended since the last beat, idle_ms how long ago the last acknowledgement came.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+from oncelog.chaos.checker import Fate, Promises
+
+_NAMES = {Fate.INFO: "info", Fate.FAILED: "fail", Fate.STORED: "ok"}
+
+Say = Callable[..., None]
+
+
+def say(event: str, **facts: object) -> None:
+    """Print one line at once."""
+    print(json.dumps({"event": event, "at_s": round(time.time(), 6), **facts}), flush=True)
+
+
+class Pulse:
+    """When each client last had an acknowledgement, and its longest pause since it was last asked."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last_s: dict[str, float] = {}
+        self._gap_s: dict[str, float] = {}
+
+    def acked(self, client: str) -> None:
+        now_s = self._clock()
+        last_s = self._last_s.get(client)
+        self._last_s[client] = now_s
+        if last_s is not None:
+            self._gap_s[client] = max(self._gap_s.get(client, 0.0), now_s - last_s)
+
+    def begins(self, client: str) -> None:
+        """Its pause from here on counts; what was before was of its own making."""
+        self._last_s[client] = self._clock()
+
+    def take(self) -> dict[str, dict[str, float]]:
+        now_s = self._clock()
+        gaps, self._gap_s = self._gap_s, {}
+        return {
+            client: {"gap_ms": round(1000 * gaps.get(client, 0.0), 1), "idle_ms": round(1000 * (now_s - last_s), 1)}
+            for client, last_s in self._last_s.items()
+        }
+
+
+class Record:
+    """The history: each message handed over, and what was answered. path: where it is also written, as JSON lines."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.promises = Promises()
+        self.pulse = Pulse()
+        self._file: IO[str] | None = None if path is None else path.open("w")
+
+    def invoke(self, client: str, first: int, count: int) -> None:
+        """Handed over: from here on it may be stored."""
+        self.promises.note(client, first, count, Fate.INFO)
+        self._write("invoke", client, first, count)
+
+    def answer(self, client: str, first: int, count: int, fate: Fate) -> None:
+        """What became of it; INFO: it is not known."""
+        self.promises.note(client, first, count, fate)
+        self._write(_NAMES[fate], client, first, count)
+
+    def _write(self, kind: str, client: str, first: int, count: int) -> None:
+        if self._file is not None:
+            facts = {"at_s": round(time.time(), 4), "type": kind, "client": client, "first": first, "count": count}
+            self._file.write(json.dumps(facts) + "\n")
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()

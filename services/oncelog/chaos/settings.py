@@ -1,0 +1,56 @@
+"""What a run needs in each of the two places where it can happen: the target, and how its workload is started."""
+
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from oncelog.chaos.kubectl import Kubectl
+from oncelog.chaos.kubernetes_target import KubernetesTarget, NodeCommands
+from oncelog.chaos.local_cluster import standalone_cluster
+from oncelog.chaos.local_workload import LocalWorkload
+from oncelog.chaos.pod_workload import PodWorkload
+from oncelog.chaos.session import StartWorkload
+from oncelog.chaos.standalone_target import StandaloneTarget
+from oncelog.chaos.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesSettings:
+    """Which release, and the commands for its nodes."""
+
+    namespace: str
+    release: str
+    seed: int
+    node_cut_command: str | None = None
+    node_mend_command: str | None = None
+    node_kill_command: str | None = None
+    node_start_command: str | None = None
+
+
+@asynccontextmanager
+async def standalone_run(data: Path | None, seed: int) -> AsyncIterator[tuple[Target, StartWorkload]]:
+    """A cluster of processes of this machine, ended with the run. data: where; None: a temporary directory."""
+    with tempfile.TemporaryDirectory(prefix="oncelog-chaos-") as folder:
+        directory = (data or Path(folder)) / "cluster"
+        directory.mkdir(parents=True, exist_ok=True)
+        async with standalone_cluster(directory) as access:
+            arguments = ("--url", access.url, "--admin-url", access.admin_url, "--seed", str(seed))
+            yield StandaloneTarget(directory), lambda link: LocalWorkload.running(arguments, link)
+
+
+@asynccontextmanager
+async def kubernetes_run(settings: KubernetesSettings) -> AsyncIterator[tuple[Target, StartWorkload]]:
+    """A release of the current kube context."""
+    kubectl = Kubectl(settings.namespace)
+    place: list[str] = []
+    commands = NodeCommands(
+        settings.node_cut_command,
+        settings.node_mend_command,
+        settings.node_kill_command,
+        settings.node_start_command,
+    )
+    target = KubernetesTarget(kubectl, settings.release, commands, lambda: place[-1] if place else "")
+    arguments = ("--seed", str(settings.seed))
+    yield target, lambda link: PodWorkload.running(kubectl, settings.release, arguments, link, place)
