@@ -107,6 +107,8 @@ TOPIC = "/admin/v2/persistent/public/default/new"
         ("brokers list", ("GET", "/admin/v2/brokers", None)),
         ("brokers health", ("GET", "/admin/v2/brokers/health", None)),
         ("storage-nodes list", ("GET", "/admin/v2/storage-nodes", None)),
+        ("storage-nodes set-read-only 0a1b", ("PUT", "/admin/v2/storage-nodes/0a1b/read-only", None)),
+        ("storage-nodes clear-read-only 0a1b", ("DELETE", "/admin/v2/storage-nodes/0a1b/read-only", None)),
     ],
 )
 def test_command_asks_what_it_says(rest: RecordingServer, words: str, asked: Asked) -> None:

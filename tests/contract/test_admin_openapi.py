@@ -29,6 +29,7 @@ GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/internalStats
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/stats
 PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/unload
 GET /admin/v2/storage-nodes
+DELETE PUT /admin/v2/storage-nodes/{incarnation}/read-only
 GET /admin/v2/tenants
 PUT /admin/v2/tenants/{tenant}
 GET /lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}

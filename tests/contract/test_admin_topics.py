@@ -170,9 +170,35 @@ async def test_storage_nodes_are_listed_live_and_absent() -> None:
         node = {"incarnation": here, "address": "10.0.0.1:6660", "live": True, "retired": False}
         absent = {"incarnation": gone, "address": "10.0.0.2:6660", "live": False, "retired": True}
         assert await admin.get("/admin/v2/storage-nodes") == [
-            {**node, "free_bytes": 99, "read_only": False},
-            {**absent, "free_bytes": None, "read_only": False},
+            {**node, "free_bytes": 99, "read_only": False, "read_only_set": False},
+            {**absent, "free_bytes": None, "read_only": False, "read_only_set": False},
         ]
+
+
+async def test_storage_node_is_set_read_only_and_cleared_live_or_not() -> None:
+    """The mark is in its cookie: it waits for a node that is away, and outlives one that starts anew."""
+    async with serving() as admin:
+        registry = Registry(admin.replica.session)
+        node = Incarnation("1" * 32)
+        await registry.write_cookie(StorageCookie(node, "10.0.0.1", 6660), version=-1)
+        path = f"/admin/v2/storage-nodes/{node}/read-only"
+        for _ in range(2):
+            await admin.change("PUT", path)
+            [shown] = await admin.get("/admin/v2/storage-nodes")
+            assert (shown["read_only"], shown["read_only_set"], shown["live"]) == (True, True, False)
+        assert (await registry.cookies())[node].read_only
+        await admin.change("DELETE", path)
+        await registry.register_storage_node(LiveStorageNode(node, "10.0.0.1", 6660, 99, read_only=True)).establish()
+        [shown] = await admin.get("/admin/v2/storage-nodes")
+        assert (shown["read_only"], shown["read_only_set"], shown["live"]) == (True, False, True)
+
+
+async def test_read_only_needs_a_node_that_joined() -> None:
+    """Nothing is written for a name that was mistyped."""
+    async with serving() as admin:
+        for method in ("PUT", "DELETE"):
+            await admin.refused(method, f"/admin/v2/storage-nodes/{'2' * 32}/read-only", 404, "not_found")
+            await admin.refused(method, "/admin/v2/storage-nodes/nobody/read-only", 422, "invalid_argument")
 
 
 async def test_cluster_is_told_by_its_id() -> None:

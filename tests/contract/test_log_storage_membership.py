@@ -1,6 +1,7 @@
 """A storage node's records: kept through sessions, and a wiped directory retires the one that it replaces."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -87,3 +88,44 @@ async def test_free_space_is_told_when_it_has_changed_much(backend: Backend) -> 
         await membership.tell(free_bytes=free_bytes, read_only=read_only)
         node = (await registry.storage_nodes.live())[A]
         assert (node.free_bytes, node.read_only) == (shown, read_only)
+
+
+async def order(registry: Registry, incarnation: Incarnation, *, read_only: bool) -> None:
+    stored = await registry.read_cookie(incarnation)
+    assert stored is not None
+    await registry.write_cookie(replace(stored.value, read_only=read_only), version=stored.version)
+
+
+async def test_order_to_be_read_only_is_passed_on_and_outlives_the_node(backend: Backend) -> None:
+    """By its cookie: the next life of the node tells it from its first word on, and so does the life after a move."""
+    registry = Registry(await new_cluster(backend))
+    membership = Membership(registry, live(A), address_is_chosen=True)
+    await membership.join()
+    following = asyncio.create_task(membership.follow_order())
+
+    async def shown() -> bool:
+        return (await registry.storage_nodes.live())[A].read_only
+
+    await order(registry, A, read_only=True)
+    await until(shown, DEADLINE_S)
+    following.cancel()
+    await asyncio.wait([following])
+    await membership.leave()
+
+    again = Membership(registry, live(A, 7001), address_is_chosen=True)
+    await again.join()
+    assert await shown()
+    assert (await registry.cookies())[A].read_only
+    following = asyncio.create_task(again.follow_order())
+    await again.tell(free_bytes=8 * GIB, read_only=True)
+    await order(registry, A, read_only=False)
+    await again.tell(free_bytes=8 * GIB, read_only=True)
+    assert await shown(), "there is no room, whatever is ordered"
+    await again.tell(free_bytes=8 * GIB, read_only=False)
+
+    async def cleared() -> bool:
+        return not await shown()
+
+    await until(cleared, DEADLINE_S)
+    following.cancel()
+    await asyncio.wait([following])

@@ -133,7 +133,8 @@ async def test_an_outage_between_two_reads_does_not_end_the_owner() -> None:
     topics = TopicRegistry(lambda *_: pytest.fail("no topic is assigned"))
     links = StorageLinks(lambda *_: None, lambda *_: None)
     session = MemorySession(MemoryTree())
-    following = asyncio.create_task(StorageView(session, cast("Registry", registry), links, topics).follow())
+    view = StorageView(session, cast("Registry", registry), links, topics, quorums=(1, 1))
+    following = asyncio.create_task(view.follow())
     try:
         await until(lambda: registry.failures < 0, DEADLINE_S)
         assert not following.done()
@@ -141,6 +142,80 @@ async def test_an_outage_between_two_reads_does_not_end_the_owner() -> None:
         following.cancel()
         await asyncio.wait([following])
         await links.close()
+
+
+class SeeingTopics:
+    """Keeps what its topics would see."""
+
+    def __init__(self, seen: list[StorageNodesSeen]) -> None:
+        self.see = seen.append
+
+
+async def storage_view(
+    session: MemorySession, seen: list[StorageNodesSeen], nodes: list[LiveStorageNode], *cookies: StorageCookie
+) -> StorageView:
+    """An owner of three copies, two of them durable, that has looked once."""
+    registry = Registry(session)
+    for node in nodes:
+        await registry.register_storage_node(node).establish()
+    for cookie in cookies:
+        await registry.write_cookie(cookie, version=-1)
+    links = StorageLinks(lambda *_: None, lambda *_: None)
+    view = StorageView(session, registry, links, cast("TopicRegistry", SeeingTopics(seen)), quorums=(3, 2))
+    await view.first()
+    return view
+
+
+def node_of(incarnation: Incarnation, port: int = 1, *, read_only: bool = False) -> LiveStorageNode:
+    return LiveStorageNode(incarnation, "127.0.0.1", port, 1, read_only)
+
+
+@pytest.mark.asyncio
+async def test_storage_nodes_to_get_nothing_new_are_told_apart() -> None:
+    """Full, or set so by an operator: live, and of no use for a new ledger but to fill its list. Not so a retired one,
+    and one that is not live is absent, whatever was ordered."""
+    seen: list[StorageNodesSeen] = []
+    session = await session_with_a_cluster()
+    d = Incarnation("d" * 32)
+    await storage_view(
+        session, seen, [node_of(A), node_of(B, read_only=True), node_of(C, 3)],
+        StorageCookie(A, "127.0.0.1", 1), StorageCookie(B, "127.0.0.1", 1),
+        StorageCookie(C, "127.0.0.1", 3, read_only=True), StorageCookie(d, "127.0.0.1", 4, read_only=True),
+    )  # fmt: skip
+    assert seen[-1] == StorageNodesSeen((A,), (d,), (), store_reachable=True, read_only=(B, C))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("nodes", "cookies", "words"),
+    [
+        ([node_of(A)], [], "1 storage nodes are known, and each entry gets 3 copies"),
+        ([node_of(A), node_of(B)], [], "lower ONCELOG_WRITE_QUORUM"),
+        ([node_of(A), node_of(B, read_only=True), node_of(C, read_only=True)], [], "clear their read-only mark"),
+        ([node_of(A), node_of(B)], [StorageCookie(C, "127.0.0.1", 3)], None),
+        ([node_of(A), node_of(B), node_of(C, read_only=True)], [], None),
+    ],
+)
+async def test_owner_without_storage_nodes_enough_says_what_to_do(
+    nodes: list[LiveStorageNode], cookies: list[StorageCookie], words: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A quorum that cannot be had, by mistake or for want of nodes: in the log, and why the owner is not ready."""
+    view = await storage_view(await session_with_a_cluster(), [], nodes, *cookies)
+    assert (view.shortage is None) is (words is None)
+    assert not words or (words in str(view.shortage) and words in caplog.text)
+
+
+@pytest.mark.asyncio
+async def test_storage_nodes_that_go_later_leave_an_owner_ready(caplog: pytest.LogCaptureFixture) -> None:
+    """It is not the owner that fails: its topics go on waiting, and its log says for what."""
+    session = await session_with_a_cluster()
+    view = await storage_view(session, [], [node_of(A), node_of(B), node_of(C)])
+    assert view.shortage is None
+    for gone in (A, B):
+        await session.delete(f"{paths.STORAGE}/{gone}", version=0)
+    await view.first()
+    assert view.shortage is None
+    assert "no ledger can be opened" in caplog.text
 
 
 @pytest.mark.asyncio

@@ -128,6 +128,19 @@ def test_absent_filler_gets_nothing() -> None:
     assert core.handle(answered(B, 0)) == [Confirmed(LOG, LedgerId(5), EntryId(0))]
 
 
+def test_read_only_nodes_fill_a_list_and_get_nothing() -> None:
+    """A cluster of three goes on with one that has no room; with one more, that one is not even named."""
+    core = chain(A, B)
+    core.see(StorageNodesSeen((A, B), read_only=(C,)))
+    assert set(created(core).members) == {A, B, C}
+    core.handle(LedgerCreated(LOG, LedgerId(5), OK))
+    core.linked()
+    assert set(append(core).members) == {A, B}
+    other = chain(A, B)
+    other.see(StorageNodesSeen((A, B, D), read_only=(C,)))
+    assert set(created(other).members) == {A, B, D}
+
+
 def test_members_gone_before_the_link_fail_it_at_once() -> None:
     """Open with too few members, it would wait for ever: nobody is left whose stream could break."""
     core = chain()

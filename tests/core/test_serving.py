@@ -92,6 +92,24 @@ def test_ledger_with_an_absent_member_rolls_onto_a_fuller_set() -> None:
     assert set(world.ledgers[LedgerId(2)][0].members) == {B, C, D}
 
 
+def test_open_ledger_leaves_a_member_that_is_read_only_for_one_that_is_not() -> None:
+    """In good order: what is added meanwhile is added there too, and no session ends."""
+    world, owner = serving()
+    granted = owner.open()
+    owner.handle(StorageNodesSeen((B, C), read_only=(A,)))
+    owner.tick(10_000).run()
+    assert len(ledgers(world)) == 1, "nobody could take its place: the ledger finishes as it is"
+    owner.send(granted.session, received(1, [0]))
+    owner.run()
+    assert len(world.nodes[A]) == len(world.nodes[B])
+    world.nodes[D] = {}
+    owner.handle(StorageNodesSeen((B, C, D), read_only=(A,)))
+    owner.tick(0).run()
+    assert len(ledgers(world)) == 2
+    assert set(world.ledgers[LedgerId(2)][0].members) == {B, C, D}
+    assert owner.news(EndSession) == []
+
+
 def test_superseded_member_leaves_at_once() -> None:
     """It never comes back: the next ledger is on others."""
     world, owner = serving()

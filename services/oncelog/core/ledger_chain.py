@@ -80,15 +80,22 @@ class MemberLost:
 
 @dataclass(frozen=True, slots=True)
 class StorageNodesSeen:
-    """Which storage nodes are there. absent: known, not live. superseded: gone for good.
+    """Which storage nodes are there. live: and take new ledgers. absent: known, not live. superseded: gone for good.
 
     store_reachable: whether records can be written; while not, nothing planned begins that could not be finished.
+    read_only: live, and to get no new ledger; like absent ones they only fill a ledger's list, and get none of it.
     """
 
     live: tuple[Incarnation, ...]
     absent: tuple[Incarnation, ...] = ()
     superseded: tuple[Incarnation, ...] = ()
     store_reachable: bool = True
+    read_only: tuple[Incarnation, ...] = ()
+
+    @property
+    def fillers(self) -> tuple[Incarnation, ...]:
+        """Those that fill a ledger's list where there are not enough others."""
+        return self.absent + self.read_only
 
 
 # --- effects ----------------------------------------------------------------------------------------------------------
@@ -266,7 +273,7 @@ class LedgerChain:
         assert self._claimed is not None
         s = self.settings
         members = pick_members(
-            self._claimed, self.nodes.live, self.nodes.absent, self.nodes.superseded, s.write_quorum, s.ack_quorum
+            self._claimed, self.nodes.live, self.nodes.fillers, self.nodes.superseded, s.write_quorum, s.ack_quorum
         )
         if members is None:
             self.state = ChainState.WAITING

@@ -236,8 +236,8 @@ class Serving:
         return age >= s.rejoin_after_ms and self._fuller_set(writer.metadata.members, writer.present)
 
     def _fuller_set(self, members: Sequence[Incarnation], present: Sequence[Incarnation]) -> bool:
-        """A member is absent and a live node could take its place in the next ledger."""
-        absent = [m for m in members if m not in present]
+        """A member is absent, or to get nothing new, and a live node could take its place in the next ledger."""
+        absent = [m for m in members if m not in present or m in self.log.chain.nodes.read_only]
         return bool(absent) and any(n not in present for n in self.log.chain.nodes.live)
 
     # --- news between the machines ------------------------------------------------------------------------------------

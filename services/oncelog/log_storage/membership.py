@@ -3,6 +3,8 @@
 Rules
 - The live record says whom to ask, and nothing safe rests on it. How much is free is told when it has changed much, for
   each change wakes every owner.
+- That an operator wants it read-only is said by its cookie, which outlives everything; the live record repeats it, so
+  that every owner wakes. The node goes on taking what is added to its ledgers: it is the owners that roll away.
 - A directory that joins for the first time, at an address that another one had, has replaced it: the disk was wiped.
   The other's cookie is retired, so that no new ledger waits for it (hazard 8). An address given by chance proves
   nothing.
@@ -30,12 +32,16 @@ class Membership:
         self._registry = registry
         self._node = node
         self._address_is_chosen = address_is_chosen
+        #: why it is read-only: no room, an operator's wish
+        self._no_room = node.read_only
+        self._ordered = False
         self._registration = registry.register_storage_node(node)
 
     async def join(self) -> None:
         """Return once the cookie and the live record are there. Raises StoreUnavailable."""
         while not await self._has_cookie():
             pass  # each turn asks the store, and waits for it
+        await self._update(self._node.free_bytes)
         await self._registration.establish()
 
     async def keep(self) -> None:
@@ -44,15 +50,33 @@ class Membership:
 
     async def tell(self, *, free_bytes: int, read_only: bool) -> None:
         """Tell what has changed, if it is worth telling."""
-        told = self._node
-        changed = abs(free_bytes - told.free_bytes) > told.free_bytes * FREE_CHANGE
-        if read_only == told.read_only and not changed:
+        self._no_room = read_only
+        changed = abs(free_bytes - self._node.free_bytes) > self._node.free_bytes * FREE_CHANGE
+        await self._update(free_bytes if changed or self._told_otherwise else self._node.free_bytes)
+
+    async def follow_order(self) -> None:
+        """Never return: pass on whether an operator wants this node read-only, whenever that changes."""
+        async for cookie in self._registry.watch_cookie(self._node.incarnation):
+            if cookie.read_only != self._ordered:
+                fields = {"incarnation": self._node.incarnation, "read_only": cookie.read_only}
+                logger.warning("an operator has changed where new ledgers go", extra={"fields": fields})
+            self._ordered = cookie.read_only
+            await self._update(self._node.free_bytes)
+
+    @property
+    def _told_otherwise(self) -> bool:
+        """Whether the live record says another thing about being read-only."""
+        return self._node.read_only != (self._no_room or self._ordered)
+
+    async def _update(self, free_bytes: int) -> None:
+        node = replace(self._node, free_bytes=free_bytes, read_only=self._no_room or self._ordered)
+        if node == self._node:
             return
-        self._node = replace(told, free_bytes=free_bytes, read_only=read_only)
+        self._node = node
         try:
-            await self._registration.update(self._node)
+            await self._registration.update(node)
         except StoreUnavailable as error:
-            logger.warning("free space is told later", extra={"fields": {"reason": error.message}})
+            logger.warning("the node's state is told later", extra={"fields": {"reason": error.message}})
 
     async def leave(self) -> None:
         """Take the live record away; without an answer it goes with the session."""
@@ -69,6 +93,7 @@ class Membership:
             await self._registry.write_cookie(cookie, version=ABSENT_VERSION)
             return False
         cookie = stored.value
+        self._ordered = cookie.read_only
         if cookie.retired:
             logger.warning(
                 "this directory was replaced or removed: it serves what it holds, and gets no new ledger",

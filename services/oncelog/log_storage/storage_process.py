@@ -1,6 +1,6 @@
 """One storage node process: its parts, started in order and stopped in the reverse.
 
-health -> ZooKeeper -> whose directory is it -> replay -> serve -> register -> say so
+health -> ZooKeeper, the cluster's record -> whose directory is it -> replay -> serve -> register -> say so
 SIGTERM: deregister -> end the calls -> sync, vouch, close
 the journal fails: end at once, for nothing can be known durable after it
 """
@@ -25,11 +25,10 @@ from oncelog.runtime.health import Health
 from oncelog.runtime.process import ExitCode, Shutdown, end_now
 from oncelog.runtime.settings import LogStorageSettings
 from oncelog.runtime.telemetry import Telemetry
-from oncelog.stores.cluster_store import ClusterStore
+from oncelog.stores.joining import join_cluster
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.registry import LiveStorageNode, Registry
 from oncelog.stores.store_session import StoreSession
-from oncelog.stores.zookeeper import ZooKeeperSession
 from oncelog.wire import storage_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -59,11 +58,12 @@ class StorageProcess:
             health.ready_when("state", lambda: self._unready)
             health_port = await health.start(host=settings.listen_host, port=settings.health_port)
             stack.push_async_callback(health.stop)
-            session = await ZooKeeperSession.connect(
-                settings.zookeeper_hosts, session_timeout_ms=settings.session_timeout_ms
-            )
+            joined = await join_cluster(settings, shutdown)
+            if joined is None:
+                return
+            session = joined.session
             stack.push_async_callback(session.close)
-            directory = await self._open_directory(session, stack)
+            directory = await self._open_directory(joined.cluster.cluster_id, stack)
             runner = await NodeRunner.open(directory, _ledger_reader(session), on_failed=_end)
             stack.push_async_callback(runner.close)
             space = FreeSpace(directory.free_bytes, runner, free_bytes_min=settings.free_bytes_min)
@@ -76,7 +76,8 @@ class StorageProcess:
             membership = Membership(Registry(session), live, address_is_chosen=bool(settings.grpc_port))
             await membership.join()
             async with asyncio.TaskGroup() as tasks:
-                lasting = (tasks.create_task(membership.keep()), tasks.create_task(space.watch(membership.tell)))
+                works = (membership.keep(), membership.follow_order(), space.watch(membership.tell))
+                lasting = [tasks.create_task(work) for work in works]
                 self._unready = None
                 _say_serving(address, settings.address(health_port), runner.incarnation)
                 await shutdown.wait()
@@ -85,14 +86,13 @@ class StorageProcess:
                     task.cancel()
             await membership.leave()
 
-    async def _open_directory(self, session: StoreSession, stack: AsyncExitStack) -> StorageDirectory:
-        """Raises StorageDirectoryRefused, DamagedSegment; NotFound without a cluster."""
+    async def _open_directory(self, cluster_id: str, stack: AsyncExitStack) -> StorageDirectory:
+        """Raises StorageDirectoryRefused, DamagedSegment."""
         settings = self._settings
-        cluster = await ClusterStore(session).require()
         path = settings.data_directory
         try:
             directory = await asyncio.to_thread(
-                StorageDirectory.open, path, cluster.cluster_id, segment_bytes=settings.segment_bytes
+                StorageDirectory.open, path, cluster_id, segment_bytes=settings.segment_bytes
             )
         except OSError as error:
             raise StorageDirectoryRefused(f"{path}: {error}; check the path, its rights and the disk") from error

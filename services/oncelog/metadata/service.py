@@ -25,14 +25,13 @@ from oncelog.runtime.process import Shutdown
 from oncelog.runtime.security import Security
 from oncelog.runtime.settings import MetadataSettings
 from oncelog.runtime.telemetry import Reading, Telemetry
-from oncelog.stores.cluster_store import ClusterStore
+from oncelog.stores.joining import join_cluster
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.namespace_store import NamespaceStore
 from oncelog.stores.policy_store import PolicyStore
 from oncelog.stores.registry import LiveMetadata, Registry
 from oncelog.stores.store_session import SessionState, StoreSession
 from oncelog.stores.topic_store import TopicStore
-from oncelog.stores.zookeeper import ZooKeeperSession
 
 logger = logging.getLogger(__name__)
 
@@ -88,18 +87,24 @@ class MetadataService:
     def __init__(self, settings: MetadataSettings) -> None:
         self.settings = settings
         self.telemetry = Telemetry.from_environment("metadata", uuid4().hex)
-        self._stopping = False
+        #: why this replica gets no calls; None once it serves
+        self._unready: str | None = "starting"
 
     async def run(self, shutdown: Shutdown) -> None:
         """Start, say so on standard output, serve until `shutdown`, stop taking calls, end those that run."""
         settings = self.settings
         security = Security.of(settings)
         async with AsyncExitStack() as stack:
-            session = await ZooKeeperSession.connect(
-                settings.zookeeper_hosts, session_timeout_ms=settings.session_timeout_ms
-            )
+            health = Health(self.telemetry.metrics_text)
+            health.ready_when("state", lambda: self._unready)
+            health_port = await health.start(host=settings.listen_host, port=settings.health_port)
+            stack.push_async_callback(health.stop)
+            joined = await join_cluster(settings, shutdown, establish=True)
+            if joined is None:
+                return
+            session, cluster = joined
             stack.push_async_callback(session.close)
-            cluster = await ClusterStore(session).establish()
+            health.ready_when("zookeeper", lambda: _why_not_connected(session))
             start = await stack.enter_async_context(running_tasks())
             parts = MetadataParts.over(session, cluster.cluster_id, start)
             stack.push_async_callback(parts.close)
@@ -115,30 +120,21 @@ class MetadataService:
             rest = RestServer(new_app(parts.admin, security), stop_timeout_s=REST_STOP_S)
             rest_port = rest.start(host=settings.listen_host, port=settings.rest_port)
             serving_rest = start(rest.run())
-            health = self._health(session)
-            health_port = await health.start(host=settings.listen_host, port=settings.health_port)
-            stack.push_async_callback(health.stop)
-
             host = settings.address(port).rpartition(":")[0]
             me = LiveMetadata(host, {"grpc": port, "http": rest_port, "health": health_port})
             registration = parts.admin.registry.register_metadata(me)
             await registration.establish()
             keeping = start(registration.keep())
+            self._unready = None
             self._say_serving(cluster.cluster_id, port, rest_port, health_port)
             await shutdown.wait()
-            self._stopping = True
+            self._unready = "draining"
             parts.admin.owners.listener = None
             keeping.cancel()
             await asyncio.wait([keeping])
             await registration.leave()
             rest.stop()
             await serving_rest
-
-    def _health(self, session: StoreSession) -> Health:
-        health = Health(self.telemetry.metrics_text)
-        health.ready_when("zookeeper", lambda: None if session.state is SessionState.CONNECTED else session.state.value)
-        health.ready_when("draining", lambda: "draining" if self._stopping else None)
-        return health
 
     def _observe(self, parts: MetadataParts) -> None:
         counts, owners = parts.admin.placements.counts, parts.admin.owners
@@ -168,6 +164,10 @@ class MetadataService:
         sys.stdout.write(json.dumps({"serving": serving}) + "\n")
         sys.stdout.flush()
         logger.info("serving", extra={"fields": serving})
+
+
+def _why_not_connected(session: StoreSession) -> str | None:
+    return None if session.state is SessionState.CONNECTED else session.state.value
 
 
 @contextlib.asynccontextmanager

@@ -34,6 +34,8 @@ class ProcessSettings:
     #: after so long without a word from a process the others take its place
     session_timeout_ms: int = 6_000
     drain_timeout_ms: int = 20_000
+    #: how long a start waits for ZooKeeper and for the cluster's record
+    start_timeout_ms: int = 300_000
     frame_bytes_max: int = 16 * 1024 * 1024
     log_level: str = "info"
     #: paths of PEM files, all three or none: with them everything but health speaks TLS

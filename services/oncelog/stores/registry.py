@@ -4,7 +4,7 @@ A live record is a hint whom to ask (`ephemerals` has the rules). A storage cook
 never come back as another, and one that is superseded or removed is never chosen for a new ledger (hazard 8).
 """
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 
 from oncelog.core.ids import Incarnation
@@ -13,6 +13,7 @@ from oncelog.stores import paths
 from oncelog.stores.ephemerals import EphemeralFolder, Registration
 from oncelog.stores.json_record import decode_record, encode_record
 from oncelog.stores.store_session import Stored, StoreSession, Written, create_or_write
+from oncelog.stores.watch import PathsWatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +45,16 @@ class LiveMetadata:
 
 @dataclass(frozen=True, slots=True)
 class StorageCookie:
-    """host, port: where the directory was served first. retired: superseded or removed, for ever."""
+    """host, port: where the directory was served first. retired: superseded or removed, for ever.
+
+    read_only: an operator wants no new ledger there; it stays so, whoever starts anew, until it is cleared.
+    """
 
     incarnation: Incarnation
     host: str
     port: int
     retired: bool = False
+    read_only: bool = False
 
 
 class Registry:
@@ -82,9 +87,17 @@ class Registry:
             "host": cookie.host,
             "port": cookie.port,
             "retired": cookie.retired,
+            "read_only": cookie.read_only,
         }
         path = f"{paths.STORAGE_COOKIES}/{cookie.incarnation}"
         return await create_or_write(self._session, path, encode_record(fields), version=version)
+
+    async def watch_cookie(self, incarnation: Incarnation) -> AsyncGenerator[StorageCookie, None]:
+        """The cookie now, and again whenever it may have changed; never without one."""
+        path = f"{paths.STORAGE_COOKIES}/{incarnation}"
+        async for nodes in PathsWatch(self._session, (path,)):
+            if path in nodes:
+                yield _decode_cookie(nodes[path].data)
 
     async def remove_cookie(self, incarnation: Incarnation, *, version: int) -> WriteStatus:
         return await self._session.delete(f"{paths.STORAGE_COOKIES}/{incarnation}", version=version)
@@ -132,5 +145,7 @@ def _decode_cookie(data: bytes) -> StorageCookie:
     return decode_record(
         data,
         "a storage cookie",
-        lambda f: StorageCookie(Incarnation(f["incarnation"]), f["host"], f["port"], f["retired"]),
+        lambda f: StorageCookie(
+            Incarnation(f["incarnation"]), f["host"], f["port"], f["retired"], f.get("read_only", False)
+        ),
     )

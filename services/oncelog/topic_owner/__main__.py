@@ -16,6 +16,7 @@ def main() -> int:
     parser.add_argument("--host", dest="listen_host", help="address to listen on")
     parser.add_argument("--port", dest="grpc_port", type=int, help="gRPC port, 0: a free one")
     parser.add_argument("--health-port", type=int, help="port of /livez, /readyz and /metrics, 0: a free one")
+    parser.add_argument("--advertised-host", help="the name under which others reach this owner")
     parser.add_argument("--write-quorum", type=int, help="copies of each entry")
     parser.add_argument("--ack-quorum", type=int, help="durable copies before an acknowledgement")
     settings = load(TopicOwnerSettings, os.environ, **vars(parser.parse_args()))

@@ -24,15 +24,14 @@ from oncelog.runtime.health import Health
 from oncelog.runtime.process import Shutdown
 from oncelog.runtime.settings import TopicOwnerSettings
 from oncelog.runtime.telemetry import Telemetry
-from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.counter_store import Counter, CounterStore
 from oncelog.stores.cursor_store import CursorStore
+from oncelog.stores.joining import join_cluster
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.policy_store import PolicyStore
 from oncelog.stores.registry import LiveOwner, Registry
-from oncelog.stores.store_session import SessionState
+from oncelog.stores.store_session import SessionState, StoreSession
 from oncelog.stores.topic_store import TopicStore
-from oncelog.stores.zookeeper import ZooKeeperSession
 from oncelog.topic_owner.admin_service import AdminService
 from oncelog.topic_owner.asks import OwnerParts
 from oncelog.topic_owner.id_source import IdSource
@@ -81,6 +80,8 @@ class Owner:
         observe(self.metrics, self.topics)
         self._parts: OwnerParts | None = None
         self._topic_settings = topic_settings(settings)
+        #: why this owner gets no new work; None once it serves
+        self._unready: str | None = "starting"
 
     def _new_runner(
         self, topic_id: TopicId, nodes: StorageNodesSeen, first_session: SessionNumber, finished: Finished
@@ -103,26 +104,31 @@ class Owner:
         settings = self.settings
         async with AsyncExitStack() as stack:
             stack.callback(self.metrics.telemetry.shut_down)
-            session = await ZooKeeperSession.connect(
-                settings.zookeeper_hosts, session_timeout_ms=settings.session_timeout_ms
-            )
+            health = Health(self.metrics.telemetry.metrics_text)
+            health.ready_when("state", lambda: self._unready)
+            health_port = await health.start(host=settings.listen_host, port=settings.health_port)
+            stack.push_async_callback(health.stop)
+            joined = await join_cluster(settings, shutdown)
+            if joined is None:
+                return
+            session, cluster = joined
             stack.push_async_callback(session.close)
-            cluster = await ClusterStore(session).require()
+            health.ready_when("zookeeper", lambda: _why_not_connected(session))
             registry = Registry(session)
             self._parts = self._connect(session, stack)
             self._follow_session(session)
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
-            view = StorageView(session, registry, self._parts.links, self.topics)
+            view = StorageView(
+                session, registry, self._parts.links, self.topics, quorums=(settings.write_quorum, settings.ack_quorum)
+            )
             await view.first()
+            health.ready_when("storage", lambda: view.shortage)
             running = [tasks.create_task(view.follow())]
 
             server = Server(frame_bytes_max=settings.frame_bytes_max)
             self._serve(server)
             port = await server.start(host=settings.listen_host, port=settings.grpc_port)
             stack.push_async_callback(lambda: server.stop(grace_ms=STOP_GRACE_MS))
-            health = self._health(session)
-            health_port = await health.start(host=settings.listen_host, port=settings.health_port)
-            stack.push_async_callback(health.stop)
 
             address = settings.address(port)
             host = address.rpartition(":")[0]
@@ -139,8 +145,10 @@ class Owner:
                 address=address,
             )
             running.append(tasks.create_task(links.run()))
+            self._unready = None
             self._say_serving(address, settings.address(health_port))
             await shutdown.wait()
+            self._unready = "draining"
             self.topics.draining = True
             await links.say_draining()
             await self.topics.drain(deadline_ms=settings.drain_timeout_ms // 2)
@@ -149,7 +157,7 @@ class Owner:
             await asyncio.wait(running)
             await registration.leave()
 
-    def _follow_session(self, session: ZooKeeperSession) -> None:
+    def _follow_session(self, session: StoreSession) -> None:
         """After the end of a session every topic may be another's, and one that is only read would never learn it."""
         known = session.session_id
 
@@ -162,7 +170,7 @@ class Owner:
 
         session.add_listener(changed)
 
-    def _connect(self, session: ZooKeeperSession, stack: AsyncExitStack) -> OwnerParts:
+    def _connect(self, session: StoreSession, stack: AsyncExitStack) -> OwnerParts:
         routes = LedgerRoutes()
         links = StorageLinks(on_answer=routes.answered, on_lost=routes.lost)
         stack.push_async_callback(links.close)
@@ -199,13 +207,11 @@ class Owner:
         server.unary(owner_codec.ASSIGN, admin.assign)
         server.unary(owner_codec.UNLOAD, admin.unload)
 
-    def _health(self, session: ZooKeeperSession) -> Health:
-        health = Health(self.metrics.telemetry.metrics_text)
-        health.ready_when("zookeeper", lambda: None if session.state is SessionState.CONNECTED else session.state.value)
-        health.ready_when("draining", lambda: "draining" if self.topics.draining else None)
-        return health
-
     def _say_serving(self, address: str, health: str) -> None:
         serving = {"address": address, "health": health, "incarnation": self.incarnation}
         print(json.dumps({"serving": serving}), file=sys.stdout, flush=True)
         logger.info("serving", extra={"fields": serving})
+
+
+def _why_not_connected(session: StoreSession) -> str | None:
+    return None if session.state is SessionState.CONNECTED else session.state.value

@@ -8,6 +8,7 @@ from oncelog.core.ids import Incarnation
 from oncelog.core.ledger_chain import StorageNodesSeen
 from oncelog.ledgers.backoff import Backoff
 from oncelog.ledgers.storage_links import StorageLinks
+from oncelog.runtime.settings import variable
 from oncelog.stores.registry import LiveStorageNode, Registry
 from oncelog.stores.store_session import SessionState, StoreSession
 from oncelog.topic_owner.topic_registry import TopicRegistry
@@ -18,7 +19,20 @@ logger = logging.getLogger(__name__)
 class StorageView:
     """Passes each newer view on to the links (addresses) and to all topics."""
 
-    def __init__(self, session: StoreSession, registry: Registry, links: StorageLinks, topics: TopicRegistry) -> None:
+    def __init__(
+        self,
+        session: StoreSession,
+        registry: Registry,
+        links: StorageLinks,
+        topics: TopicRegistry,
+        *,
+        quorums: tuple[int, int],
+    ) -> None:
+        """quorums: (write quorum, ack quorum) of every new ledger."""
+        self._quorums = quorums
+        #: what keeps a ledger from being opened, since the start; None once one could be. Later only the log tells.
+        self.shortage: str | None = "the storage nodes were not looked at yet"
+        self._short = False
         self._session = session
         self._registry = registry
         self._nodes = StorageNodesSeen(())
@@ -49,13 +63,44 @@ class StorageView:
     async def _take(self, live: dict[str, LiveStorageNode]) -> None:
         cookies = await self._registry.cookies()
         superseded = tuple(sorted(incarnation for incarnation, cookie in cookies.items() if cookie.retired))
-        writable = tuple(sorted(node.incarnation for node in live.values() if not node.read_only))
+        full = {node.incarnation for node in live.values() if node.read_only}
+        full |= {incarnation for incarnation, cookie in cookies.items() if cookie.read_only and incarnation in live}
+        writable = tuple(sorted(node.incarnation for node in live.values() if node.incarnation not in full))
+        read_only = tuple(sorted(i for i in full if i not in superseded))
         absent = tuple(sorted(i for i in cookies if i not in live and i not in superseded))
         self._links.see({Incarnation(name): f"{node.host}:{node.port}" for name, node in live.items()})
-        self._nodes = StorageNodesSeen(writable, absent, superseded, self._session.state is SessionState.CONNECTED)
+        connected = self._session.state is SessionState.CONNECTED
+        self._nodes = StorageNodesSeen(writable, absent, superseded, connected, read_only)
+        self._tell_shortage(_shortage(self._nodes, *self._quorums))
         self._topics.see(self._nodes)
+
+    def _tell_shortage(self, shortage: str | None) -> None:
+        """Say when no ledger can be opened, and when one can again."""
+        self.shortage = self.shortage and shortage
+        if shortage is not None and not self._short:
+            logger.error("no ledger can be opened: %s", shortage)
+        elif shortage is None and self._short:
+            logger.info("there are storage nodes enough again")
+        self._short = shortage is not None
 
     def _store_changed(self, state: SessionState) -> None:
         """While ZooKeeper is away no topic begins a roll or a snapshot that it could not finish."""
         self._nodes = replace(self._nodes, store_reachable=state is SessionState.CONNECTED)
         self._topics.see(self._nodes)
+
+
+def _shortage(nodes: StorageNodesSeen, write_quorum: int, ack_quorum: int) -> str | None:
+    """Why no ledger can be opened, and what to do; None: one can be."""
+    live = sum(1 for node in nodes.live if node not in nodes.superseded)
+    known = live + len(nodes.absent) + len(nodes.read_only)
+    if known < write_quorum:
+        return (
+            f"{known} storage nodes are known, and each entry gets {write_quorum} copies: start more storage nodes, or "
+            f"lower {variable('write_quorum')}"
+        )
+    if live < ack_quorum:
+        return (
+            f"{live} of {known} storage nodes are live and writable, and {ack_quorum} copies are needed: start the "
+            "others, clear their read-only mark, or give them room"
+        )
+    return None

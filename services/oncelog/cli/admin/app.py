@@ -5,7 +5,15 @@ from typing import Annotated
 import typer
 
 from oncelog.cli.admin.commands import admin_command
-from oncelog.cli.admin.places import ROOT, lookup_path, namespace_path, tenant_path, topic_path, topics_path
+from oncelog.cli.admin.places import (
+    ROOT,
+    lookup_path,
+    namespace_path,
+    read_only_path,
+    tenant_path,
+    topic_path,
+    topics_path,
+)
 from oncelog.cli.admin.rest import AdminApi, Answer
 from oncelog.cli.admin.switches import add_cluster_switch, add_switch
 from oncelog.cli.failures import EXIT_CODES
@@ -29,6 +37,7 @@ public/default.
 Namespace = Annotated[str, typer.Argument(metavar="NAMESPACE", help="tenant/namespace.")]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="A name, or tenant/namespace/name.")]
 Tenant = Annotated[str, typer.Argument(metavar="TENANT", help="A tenant.")]
+Incarnation = Annotated[str, typer.Argument(metavar="INCARNATION", help="Of a storage node, as the list shows it.")]
 
 admin = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
 tenants = typer.Typer(help="Tenants: what namespaces belong to.", no_args_is_help=True)
@@ -164,6 +173,20 @@ def show_health(api: AdminApi) -> Answer:
 def list_storage_nodes(api: AdminApi) -> Answer:
     """List the storage nodes: the live ones, and those whose directories once joined."""
     return api.get(f"{ROOT}/storage-nodes")
+
+
+@admin_command(storage_nodes, "set-read-only")
+def set_read_only(api: AdminApi, incarnation: Incarnation) -> Answer:
+    """Give a storage node no new ledgers; what it holds is still read. It stays so until it is cleared."""
+    api.put(read_only_path(incarnation))
+    return f"storage node {incarnation} gets no new ledgers"
+
+
+@admin_command(storage_nodes, "clear-read-only")
+def clear_read_only(api: AdminApi, incarnation: Incarnation) -> Answer:
+    """Give a storage node new ledgers again."""
+    api.delete(read_only_path(incarnation))
+    return f"storage node {incarnation} gets new ledgers"
 
 
 def _only(answer: Answer) -> Answer:

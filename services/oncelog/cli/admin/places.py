@@ -1,5 +1,7 @@
 """Paths of the REST interface, from names as people type them."""
 
+from urllib.parse import quote
+
 from oncelog.core.names import TopicName, check_part, parse_namespace, parse_topic
 
 ROOT = "/admin/v2"
@@ -28,6 +30,11 @@ def topics_path(namespace: str) -> str:
 def lookup_path(topic: str) -> str:
     """Raises InvalidName."""
     return f"/lookup/v2/topic/persistent/{_full(parse_topic(topic))}"
+
+
+def read_only_path(incarnation: str) -> str:
+    """The mark of a storage node."""
+    return f"{ROOT}/storage-nodes/{quote(incarnation, safe='')}/read-only"
 
 
 def _full(topic: TopicName) -> str:

@@ -1,13 +1,20 @@
 """The cluster and its processes."""
 
-from fastapi import APIRouter
+import re
+from dataclasses import replace
+from typing import Annotated
 
-from oncelog.core.errors import ServiceUnavailable
+from fastapi import APIRouter, Path
+
+from oncelog.core.errors import InvalidArgument, NotFound, ServiceUnavailable
 from oncelog.core.ids import Incarnation
 from oncelog.metadata.admin.access import anybody
 from oncelog.metadata.admin.values import AdminParts, BrokersHealth, OwnerView, StorageNodeView
 from oncelog.metadata.owners import address_of
 from oncelog.stores.registry import LiveOwner, LiveStorageNode, StorageCookie
+
+_INCARNATION = re.compile(r"[0-9a-f]{32}")
+IncarnationPath = Annotated[str, Path(description="The node's incarnation, as the list shows it")]
 
 
 def routes(parts: AdminParts) -> APIRouter:
@@ -46,7 +53,40 @@ def routes(parts: AdminParts) -> APIRouter:
         cookies = await parts.registry.cookies()
         return [_node(one, live.get(one), cookies.get(one)) for one in sorted(live.keys() | cookies.keys())]
 
+    _add_read_only(router, parts)
     return router
+
+
+def _add_read_only(router: APIRouter, parts: AdminParts) -> None:
+    path = "/storage-nodes/{incarnation}/read-only"
+
+    @router.put(path, status_code=204, summary="Give it no new ledgers", operation_id="set_storage_node_read_only")
+    async def set_read_only(incarnation: IncarnationPath) -> None:
+        """New ledgers avoid the node, open ones leave it as far as others can take its place; what it holds is read.
+
+        It stays so until it is cleared, also when the node is started anew, or is not live now.
+        """
+        await _mark(parts, incarnation, read_only=True)
+
+    @router.delete(path, status_code=204, summary="Give it new ledgers", operation_id="clear_storage_node_read_only")
+    async def clear_read_only(incarnation: IncarnationPath) -> None:
+        """New ledgers use the node again, unless it has no room."""
+        await _mark(parts, incarnation, read_only=False)
+
+
+async def _mark(parts: AdminParts, incarnation: str, *, read_only: bool) -> None:
+    """In the node's cookie, which outlives it. Raises InvalidArgument, NotFound."""
+    if _INCARNATION.fullmatch(incarnation) is None:
+        raise InvalidArgument("an incarnation has 32 hexadecimal digits: list the storage nodes", field="incarnation")
+    while True:
+        stored = await parts.registry.read_cookie(Incarnation(incarnation))
+        if stored is None:
+            raise NotFound(f"there is no storage node {incarnation}: list them", incarnation=incarnation)
+        if stored.value.read_only == read_only:
+            return
+        marked = replace(stored.value, read_only=read_only)
+        # Whatever is answered, the next turn reads what became of it.
+        await parts.registry.write_cookie(marked, version=stored.version)
 
 
 def _owner(parts: AdminParts, owner: LiveOwner) -> OwnerView:
@@ -73,5 +113,6 @@ def _node(incarnation: Incarnation, live: LiveStorageNode | None, cookie: Storag
         live=live is not None,
         retired=cookie is not None and cookie.retired,
         free_bytes=live.free_bytes if live else None,
-        read_only=live is not None and live.read_only,
+        read_only=(live is not None and live.read_only) or (cookie is not None and cookie.read_only),
+        read_only_set=cookie is not None and cookie.read_only,
     )

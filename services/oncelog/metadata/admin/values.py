@@ -150,4 +150,5 @@ class StorageNodeView(BaseModel):
     live: bool
     retired: bool = Field(description="Superseded or removed: never chosen again")
     free_bytes: int | None = Field(description="null: not live")
-    read_only: bool
+    read_only: bool = Field(description="It gets no new ledger: for want of room, or because it was set so")
+    read_only_set: bool = Field(description="An operator has set it so")

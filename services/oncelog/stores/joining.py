@@ -1,0 +1,133 @@
+"""The start of a process in a cluster that comes up in any order: ZooKeeper or the cluster's record may come later.
+
+Rules: it waits, says in the log for what and for how much longer, and gives up at a deadline with what to do about it.
+What waiting cannot mend (wrong credentials, another format) ends the start at once. A wish that the process end is
+heard meanwhile.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from oncelog.core.errors import NotFound, OncelogError, StoreUnavailable
+from oncelog.runtime.process import Shutdown
+from oncelog.runtime.settings import ProcessSettings, variable
+from oncelog.stores.cluster_store import ClusterRecord, ClusterStore
+from oncelog.stores.store_session import StoreSession
+from oncelog.stores.zookeeper import ZooKeeperSession
+
+logger = logging.getLogger(__name__)
+
+#: One attempt to reach ZooKeeper; also the pace of the log while it is away.
+ATTEMPT_TIMEOUT_MS = 5_000
+#: Between two looks for the cluster's record, and between two lines of the log about it.
+LOOK_PAUSE_MS = 250
+TELL_PAUSE_MS = 10_000
+
+Connect = Callable[[int], Awaitable[StoreSession]]
+
+
+class Joined(NamedTuple):
+    """Whoever joined closes the session."""
+
+    session: StoreSession
+    cluster: ClusterRecord
+
+
+async def join_cluster(
+    settings: ProcessSettings, shutdown: Shutdown, *, establish: bool = False, connect: Connect | None = None
+) -> Joined | None:
+    """Connect to ZooKeeper and read the cluster's record, waiting for both; None: the process is to end.
+
+    establish: make the cluster if there is none. connect(timeout_ms): opens a session, ZooKeeper's unless given.
+    Raises StoreUnavailable or NotFound at the deadline, and at once Unauthenticated, PermissionDenied, WrongCluster.
+    """
+    joining = asyncio.ensure_future(_Start(settings, connect).join(establish=establish))
+    stopping = asyncio.ensure_future(shutdown.wait())
+    try:
+        await asyncio.wait((joining, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if joining.done():
+            return joining.result()
+        logger.info("the start is given up", extra={"fields": {"reason": shutdown.reason}})
+        return None
+    finally:
+        joining.cancel()
+        stopping.cancel()
+        await asyncio.wait((joining, stopping))
+
+
+class _Start:
+    """One start and its deadline."""
+
+    def __init__(self, settings: ProcessSettings, connect: Connect | None) -> None:
+        self._hosts = settings.zookeeper_hosts
+        self._session_timeout_ms = settings.session_timeout_ms
+        self._timeout_ms = settings.start_timeout_ms
+        self._deadline_s = _now_s() + settings.start_timeout_ms / 1000
+        self._connect = connect or self._connect_to_zookeeper
+
+    async def join(self, *, establish: bool) -> Joined:
+        session = await self._session()
+        try:
+            return Joined(session, await self._cluster(ClusterStore(session), establish=establish))
+        except BaseException:
+            await session.close()
+            raise
+
+    async def _connect_to_zookeeper(self, timeout_ms: int) -> StoreSession:
+        return await ZooKeeperSession.connect(
+            self._hosts, session_timeout_ms=self._session_timeout_ms, connect_timeout_ms=timeout_ms
+        )
+
+    async def _session(self) -> StoreSession:
+        while True:
+            try:
+                return await self._connect(max(1, min(ATTEMPT_TIMEOUT_MS, self._left_ms)))
+            except StoreUnavailable as error:
+                if self._left_ms <= 0:
+                    raise StoreUnavailable(
+                        f"no ZooKeeper answered at {self._hosts} within {self._timeout_ms / 1000:g} s: start it, or "
+                        f"correct {variable('zookeeper_hosts')}",
+                        hosts=self._hosts,
+                    ) from error
+                self._tell("ZooKeeper", error)
+                await asyncio.sleep(LOOK_PAUSE_MS / 1000)
+
+    async def _cluster(self, store: ClusterStore, *, establish: bool) -> ClusterRecord:
+        told_s: float | None = None
+        while True:
+            try:
+                return await (store.establish() if establish else store.require())
+            except (StoreUnavailable, NotFound) as error:
+                if self._left_ms <= 0:
+                    raise _too_late(error, self._hosts, self._timeout_ms) from error
+                if told_s is None or _now_s() - told_s >= TELL_PAUSE_MS / 1000:
+                    told_s = _now_s()
+                    self._tell("the cluster's record", error)
+                await asyncio.sleep(LOOK_PAUSE_MS / 1000)
+
+    def _tell(self, awaited: str, error: OncelogError) -> None:
+        fields = {"reason": error.message, "zookeeper": self._hosts, "left_s": max(0, self._left_ms) // 1000}
+        logger.warning("waiting for %s", awaited, extra={"fields": fields})
+
+    @property
+    def _left_ms(self) -> int:
+        return int((self._deadline_s - _now_s()) * 1000)
+
+
+def _too_late(error: OncelogError, hosts: str, timeout_ms: int) -> OncelogError:
+    if isinstance(error, NotFound):
+        return NotFound(
+            f"there was no cluster in the ZooKeeper at {hosts} within {timeout_ms / 1000:g} s: start a metadata "
+            f"service, which makes it, or correct {variable('zookeeper_hosts')}",
+            hosts=hosts,
+        )
+    return StoreUnavailable(
+        f"the cluster's record could not be read at {hosts} within {timeout_ms / 1000:g} s: look at ZooKeeper",
+        hosts=hosts,
+    )
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,118 @@
+"""A process starts before the rest of its cluster: it waits and says for what, and ends with what to do about it."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from oncelog.core.errors import NotFound, OncelogError, StoreUnavailable, Unauthenticated, WrongCluster
+from oncelog.runtime.process import Shutdown
+from oncelog.runtime.settings import ProcessSettings
+from oncelog.stores import paths
+from oncelog.stores.cluster_store import ClusterStore
+from oncelog.stores.joining import Joined, join_cluster
+from oncelog.stores.memory import MemorySession, MemoryTree
+from oncelog.stores.store_session import StoreSession
+from tests.cluster.until import until
+
+pytestmark = pytest.mark.asyncio
+
+DEADLINE_S = 10.0
+PATIENT = ProcessSettings(zookeeper_hosts="zookeeper:2181", start_timeout_ms=60_000)
+HASTY = ProcessSettings(zookeeper_hosts="zookeeper:2181", start_timeout_ms=1)
+
+
+class Store:
+    """Refuses so many connections, and keeps every session that it gave."""
+
+    def __init__(self, *refusals: OncelogError) -> None:
+        self.tree = MemoryTree()
+        self.refusals = list(refusals)
+        self.sessions: list[MemorySession] = []
+        self.asked = 0
+
+    async def connect(self, timeout_ms: int) -> StoreSession:
+        assert timeout_ms >= 1
+        self.asked += 1
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self.sessions.append(MemorySession(self.tree, root="/oncelog"))
+        await self.sessions[-1].ensure_path("")
+        return self.sessions[-1]
+
+    async def make_cluster(self) -> str:
+        session = MemorySession(self.tree, root="/oncelog")
+        return (await ClusterStore(session).establish()).cluster_id
+
+
+def away(times: int) -> list[OncelogError]:
+    return [StoreUnavailable("no ZooKeeper answers")] * times
+
+
+async def waiting(join: "asyncio.Task[Joined | None]", said: Callable[[], bool]) -> None:
+    await until(said, DEADLINE_S)
+    assert not join.done()
+
+
+async def test_start_waits_for_zookeeper_and_then_for_the_record(caplog: pytest.LogCaptureFixture) -> None:
+    """In any order: each wait has a line of the log, and the end of both is the start."""
+    caplog.set_level(logging.INFO)
+    store = Store(*away(2))
+    join = asyncio.create_task(join_cluster(PATIENT, Shutdown(), connect=store.connect))
+    await waiting(join, lambda: "waiting for ZooKeeper" in caplog.messages)
+    await waiting(join, lambda: "waiting for the cluster's record" in caplog.messages)
+    cluster_id = await store.make_cluster()
+    joined = await join
+    assert joined is not None
+    assert joined.cluster.cluster_id == cluster_id
+    assert joined.session is store.sessions[0]
+    assert (store.asked, joined.session.closed) == (3, False)
+    await joined.session.close()
+
+
+async def test_who_may_make_the_cluster_waits_for_zookeeper_alone() -> None:
+    """The first metadata service."""
+    store = Store(*away(1))
+    joined = await join_cluster(PATIENT, Shutdown(), establish=True, connect=store.connect)
+    assert joined is not None
+    assert joined.cluster == await ClusterStore(joined.session).require()
+    await joined.session.close()
+
+
+async def test_deadline_without_zookeeper_names_the_address_and_its_setting() -> None:
+    """What to do stands in the last line of the log."""
+    store = Store(*away(100))
+    with pytest.raises(StoreUnavailable, match=r"zookeeper:2181 .*start it, or correct ONCELOG_ZOOKEEPER_HOSTS"):
+        await join_cluster(HASTY, Shutdown(), connect=store.connect)
+
+
+async def test_deadline_without_a_cluster_says_who_makes_it() -> None:
+    """The wrong ZooKeeper, or no metadata service; the session does not stay behind."""
+    store = Store()
+    with pytest.raises(NotFound, match="start a metadata service, which makes it, or correct ONCELOG_ZOOKEEPER_HOSTS"):
+        await join_cluster(HASTY, Shutdown(), connect=store.connect)
+    assert store.sessions[0].closed
+
+
+async def test_what_waiting_cannot_mend_ends_the_start_at_once() -> None:
+    """Wrong credentials, and a cluster of another format."""
+    with pytest.raises(Unauthenticated):
+        await join_cluster(PATIENT, Shutdown(), connect=Store(Unauthenticated("correct them")).connect)
+    store = Store()
+    session = MemorySession(store.tree, root="/oncelog")
+    await session.ensure_path("")
+    await session.create(paths.CLUSTER, b'{"cluster_id": "c", "format": 99}')
+    with pytest.raises(WrongCluster, match="format 99"):
+        await join_cluster(PATIENT, Shutdown(), connect=store.connect)
+    assert store.sessions[0].closed
+
+
+async def test_wish_to_end_is_heard_while_a_start_waits() -> None:
+    """A rollout that is given up must not wait for the deadline of a pod that cannot start."""
+    store, shutdown = Store(), Shutdown()
+    join = asyncio.create_task(join_cluster(PATIENT, shutdown, connect=store.connect))
+    await waiting(join, lambda: bool(store.sessions))
+    shutdown.request("SIGTERM")
+    assert await join is None
+    assert store.sessions[0].closed
