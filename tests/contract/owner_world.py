@@ -28,6 +28,7 @@ from oncelog.rpc import owner_codec, reader_codec
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import PUBLISH, OpenGranted, OpenRequest, PublishFrame, ReceivedAnswers
 from oncelog.rpc.server import Server
+from oncelog.runtime.security import OPEN, Security
 from oncelog.runtime.telemetry import Telemetry
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.counter_store import Counter, CounterStore
@@ -154,7 +155,9 @@ class OwnerWorld:
 
 
 @asynccontextmanager
-async def owner_world(tmp_path: Path, limits: OwnerLimits | None = None) -> AsyncIterator[tuple[OwnerWorld, Channel]]:
+async def owner_world(
+    tmp_path: Path, limits: OwnerLimits | None = None, security: Security = OPEN
+) -> AsyncIterator[tuple[OwnerWorld, Channel]]:
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(asyncio.timeout(30))
         session = MemorySession(MemoryTree(), root="/oncelog")
@@ -166,15 +169,15 @@ async def owner_world(tmp_path: Path, limits: OwnerLimits | None = None) -> Asyn
         stack.push_async_callback(world.parts.links.close)
         stack.callback(_end, world)
         world.see_the_node()
-        server = Server()
-        server.stream(owner_codec.PUBLISH, world.publish.publish)
-        server.stream(reader_codec.READ, ReadService(world.topics).read)
+        server = Server(security)
+        server.client_stream(owner_codec.PUBLISH, world.publish.publish)
+        server.client_stream(reader_codec.READ, ReadService(world.topics).read)
         admin = AdminService(world.topics, ME)
         server.unary(owner_codec.TOPIC_STATES, admin.states)
-        server.unary(owner_codec.LAST_MESSAGE, admin.last_message)
+        server.client_unary(owner_codec.LAST_MESSAGE, admin.last_message)
         port = await server.start()
         stack.push_async_callback(lambda: server.stop(grace_ms=0))
-        yield world, await stack.enter_async_context(Channel(f"127.0.0.1:{port}"))
+        yield world, await stack.enter_async_context(Channel(f"127.0.0.1:{port}", credentials=security.peers))
 
 
 def _end(world: OwnerWorld) -> None:

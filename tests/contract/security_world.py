@@ -1,7 +1,9 @@
 """Keys, tokens and certificates for tests, and what services make of them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from oncelog.runtime.certificates import KeyPair, new_ca, new_certificate
 from oncelog.runtime.security import Security
 from oncelog.runtime.settings import MetadataSettings, load
 from oncelog.runtime.tokens import TokenKey
@@ -29,6 +31,30 @@ def auth_environment(directory: Path) -> dict[str, str]:
         "ONCELOG_AUTH_TOKEN_FILE": str(directory / "root.token"),
         "ONCELOG_AUTH_SUPERUSERS": f"{ROOT}, operator",
     }
+
+
+def tls_environment(directory: Path, *, names: Sequence[str] = ()) -> dict[str, str]:
+    """The variables that turn TLS on, with a new CA; the files are in `directory`."""
+    ca = new_ca()
+    (directory / "ca.crt").write_bytes(ca.certificate)
+    renew(directory, ca, names=names)
+    return {
+        "ONCELOG_TLS_CERTIFICATE_FILE": str(directory / "tls.crt"),
+        "ONCELOG_TLS_KEY_FILE": str(directory / "tls.key"),
+        "ONCELOG_TLS_CA_FILE": str(directory / "ca.crt"),
+    }
+
+
+def renew(directory: Path, ca: KeyPair, *, names: Sequence[str] = ()) -> None:
+    """A new certificate of this CA in place of the one that is there."""
+    pair = new_certificate(ca, names, days=1)
+    (directory / "tls.key").write_bytes(pair.key)
+    (directory / "tls.crt").write_bytes(pair.certificate)
+
+
+def with_tls(directory: Path, *, names: Sequence[str] = ()) -> Security:
+    """A service that speaks TLS and asks nobody who he is."""
+    return Security.of(load(MetadataSettings, tls_environment(directory, names=names)))
 
 
 def secured(directory: Path, **more: str) -> Security:

@@ -17,7 +17,7 @@ from oncelog.core.errors import InvalidArgument, InvalidName, Unauthenticated
 from oncelog.runtime.tokens import TokenKey
 from tests.contract.security_world import KEY, ROOT, SECRET, secured, token
 
-CLAIMS = {"sub": "importer", "aud": "oncelog"}
+CLAIMS: dict[str, object] = {"sub": "importer", "aud": "oncelog"}
 PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 
 

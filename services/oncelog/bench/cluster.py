@@ -28,6 +28,7 @@ from oncelog.client.lookup import Lookup, Route
 from oncelog.core.names import parse_topic
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import TOPIC_STATES
+from oncelog.runtime.credentials import PLAIN
 from oncelog.wire.owner_pb2 import TopicStatesRequest
 
 START_DEADLINE_S = 120.0
@@ -73,7 +74,7 @@ class Cluster:
 
     async def route(self, topic: str) -> Route:
         """Who serves a topic now, by a look-up that remembers nothing."""
-        lookup = Lookup(parse_url(self.url), None)
+        lookup = Lookup(parse_url(self.url), PLAIN)
         try:
             return await lookup.find(parse_topic(topic))
         finally:

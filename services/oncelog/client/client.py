@@ -1,12 +1,11 @@
 """The asyncio client: one for a process is enough; it holds the connections that its producers and readers share."""
 
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
-import grpc
-
-from oncelog.client.addresses import parse_url
+from oncelog.client.addresses import parse_url, speaks_tls
 from oncelog.client.network import Network
 from oncelog.client.producer import AsyncProducer
 from oncelog.client.reader import AsyncReader, last_message_id
@@ -19,6 +18,7 @@ from oncelog.core.names import check_producer_name, parse_topic
 from oncelog.core.opening import OnConflict
 from oncelog.core.producer_numbers import check_initial
 from oncelog.core.session_opening import MESSAGE_BYTES_MAX, ProducerSettings
+from oncelog.runtime.credentials import Credentials, Token
 
 BATCH_BYTES_MAX = 262_144
 PENDING_BYTES_MAX = 67_108_864
@@ -41,10 +41,21 @@ class AsyncClient:
         self,
         url: str,
         *,
-        credentials: grpc.ChannelCredentials | None = None,
+        token: Token | None = None,
+        tls_ca_file: Path | str | None = None,
+        allow_plaintext_token: bool = False,
         operation_timeout: float | None = OPERATION_TIMEOUT_S,
     ) -> None:
-        self._network = Network(parse_url(url), credentials)
+        addresses = parse_url(url)
+        credentials = Credentials.of(
+            tls=speaks_tls(url),
+            token=token,
+            tls_ca_file=tls_ca_file,
+            plaintext_token_allowed=allow_plaintext_token,
+        )
+        for address in addresses:
+            credentials.check_address(address)
+        self._network = Network(addresses, credentials)
         self._timeout_ms = None if operation_timeout is None else int(operation_timeout * 1000)
         self._producers: list[AsyncProducer] = []
         self._readers: list[AsyncReader] = []
@@ -136,14 +147,29 @@ class AsyncClient:
 async def connect(
     url: str,
     *,
-    credentials: grpc.ChannelCredentials | None = None,
+    token: Token | None = None,
+    tls_ca_file: Path | str | None = None,
+    allow_plaintext_token: bool = False,
     operation_timeout: float | None = OPERATION_TIMEOUT_S,
 ) -> AsyncClient:
     """A client of the cluster whose metadata services are at `oncelog://host:port[,host:port]`.
 
+    url: `oncelog+tls://…` for a cluster that speaks TLS.
+
+    token: who calls: the token, a pathlib.Path of the file that holds it (read again when it changes), or a function
+    that returns it, called for each call and stream. tls_ca_file: PEM of the cluster's own CA; None: the system's CAs.
+    allow_plaintext_token: send the token without TLS to other machines, too.
+
     Nothing is asked yet: a cluster that is not there shows when a producer or reader is opened.
+    Raises InvalidArgument: a bad URL, a file that cannot be read, a token that would go out in plain text.
     """
-    return AsyncClient(url, credentials=credentials, operation_timeout=operation_timeout)
+    return AsyncClient(
+        url,
+        token=token,
+        tls_ca_file=tls_ca_file,
+        allow_plaintext_token=allow_plaintext_token,
+        operation_timeout=operation_timeout,
+    )
 
 
 def _choice(field: str, choices: dict[KeyT, ChoiceT], given: KeyT) -> ChoiceT:

@@ -2,13 +2,12 @@
 
 from typing import NamedTuple
 
-import grpc
-
 from oncelog.core.errors import InvalidArgument, OncelogError, ServiceUnavailable, WrongCluster
 from oncelog.core.ids import OwnerEpoch, TopicId
 from oncelog.core.names import TopicName
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.metadata_codec import LOOKUP
+from oncelog.runtime.credentials import Credentials
 from oncelog.wire.metadata_pb2 import LookupAnswer, LookupRequest
 
 LOOK_UP_TIMEOUT_MS = 3_000
@@ -25,7 +24,7 @@ class Route(NamedTuple):
 class Lookup:
     """Asks one metadata service after the other, beginning with the one that answered last."""
 
-    def __init__(self, addresses: tuple[str, ...], credentials: grpc.ChannelCredentials | None) -> None:
+    def __init__(self, addresses: tuple[str, ...], credentials: Credentials) -> None:
         self._addresses = list(addresses)
         self._credentials = credentials
         self._channels: dict[str, Channel] = {}

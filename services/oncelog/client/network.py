@@ -2,8 +2,6 @@
 
 import asyncio
 
-import grpc
-
 from oncelog.client.background import Background
 from oncelog.client.lookup import Lookup, Route
 from oncelog.client.owner_connection import OwnerConnection
@@ -11,12 +9,13 @@ from oncelog.core.errors import ClientClosed
 from oncelog.core.ids import OwnerEpoch
 from oncelog.core.names import TopicName
 from oncelog.rpc.channel import Channel
+from oncelog.runtime.credentials import Credentials
 
 
 class Network:
     """Remembers the route of each topic until somebody finds it stale."""
 
-    def __init__(self, addresses: tuple[str, ...], credentials: grpc.ChannelCredentials | None) -> None:
+    def __init__(self, addresses: tuple[str, ...], credentials: Credentials) -> None:
         self.background = Background()
         self.closed = False
         self._credentials = credentials

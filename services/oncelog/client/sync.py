@@ -8,10 +8,9 @@ import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from functools import wraps
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
-
-import grpc
 
 from oncelog.client.client import OPERATION_TIMEOUT_S, AsyncClient, connect
 from oncelog.client.messages import Message, MessageBatch
@@ -20,6 +19,7 @@ from oncelog.client.producer import AsyncProducer
 from oncelog.client.reader import AsyncReader
 from oncelog.client.results import SendResult
 from oncelog.core.errors import DeadlineExceeded, OncelogError, ReaderClosed
+from oncelog.runtime.credentials import Token
 
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
@@ -176,7 +176,7 @@ class Reader(_Face[AsyncReader]):
 
 
 class Client(_Face[AsyncClient]):
-    """A client of the cluster whose metadata services are at `oncelog://host:port[,host:port]`. See AsyncClient."""
+    """A client of the cluster at a URL; its options are those of `connect`. See AsyncClient."""
 
     create_producer = _opening(AsyncClient.create_producer, Producer)
     create_reader = _opening(AsyncClient.create_reader, Reader)
@@ -186,12 +186,22 @@ class Client(_Face[AsyncClient]):
         self,
         url: str,
         *,
-        credentials: grpc.ChannelCredentials | None = None,
+        token: Token | None = None,
+        tls_ca_file: Path | str | None = None,
+        allow_plaintext_token: bool = False,
         operation_timeout: float | None = OPERATION_TIMEOUT_S,
     ) -> None:
         portal = Portal()
         try:
-            inner = portal.run(connect(url, credentials=credentials, operation_timeout=operation_timeout))
+            inner = portal.run(
+                connect(
+                    url,
+                    token=token,
+                    tls_ca_file=tls_ca_file,
+                    allow_plaintext_token=allow_plaintext_token,
+                    operation_timeout=operation_timeout,
+                )
+            )
         except BaseException:
             portal.stop()
             raise

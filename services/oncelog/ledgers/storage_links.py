@@ -17,8 +17,6 @@ Rules
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 
-import grpc
-
 from oncelog.core.errors import ServiceUnavailable
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger_chain import SendAdds
@@ -27,6 +25,7 @@ from oncelog.ledgers import recovery_asks
 from oncelog.ledgers.append_stream import AppendStream, OnAnswer
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.storage_codec import READ, ReadRequest, ReceivedRead
+from oncelog.runtime.credentials import PLAIN, Credentials
 
 UNANSWERED_BYTES_MAX = 64 * 1024 * 1024
 #: Lost ledgers remembered for each member. A writer that was told sends no more, so this is a margin, not a need.
@@ -44,7 +43,7 @@ class StorageLinks:
         on_lost: OnLost,
         *,
         unanswered_bytes_max: int = UNANSWERED_BYTES_MAX,
-        credentials: grpc.ChannelCredentials | None = None,
+        credentials: Credentials = PLAIN,
     ) -> None:
         """on_answer(member, ledger_id, entry_ids, status), on_lost(member, ledger_ids): called on the loop, and
         on_lost possibly inside `send`."""

@@ -23,6 +23,7 @@ from oncelog.log_storage.space import FreeSpace
 from oncelog.rpc.server import Server
 from oncelog.runtime.health import Health
 from oncelog.runtime.process import ExitCode, Shutdown, end_now
+from oncelog.runtime.security import Security
 from oncelog.runtime.settings import LogStorageSettings
 from oncelog.runtime.telemetry import Telemetry
 from oncelog.stores.joining import join_cluster
@@ -50,6 +51,7 @@ class StorageProcess:
 
     async def run(self, shutdown: Shutdown) -> None:
         settings = self._settings
+        security = Security.of(settings, calls_others=False)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         async with AsyncExitStack() as stack:
             telemetry = Telemetry.from_environment("log_storage", str(settings.data_directory))
@@ -68,7 +70,7 @@ class StorageProcess:
             stack.push_async_callback(runner.close)
             space = FreeSpace(directory.free_bytes, runner, free_bytes_min=settings.free_bytes_min)
             observe(telemetry, runner, space)
-            port = await self._serve(directory, runner, space, stack)
+            port = await self._serve(directory, runner, space, security, stack)
 
             address = settings.address(port)
             host = address.rpartition(":")[0]
@@ -100,7 +102,12 @@ class StorageProcess:
         return directory
 
     async def _serve(
-        self, directory: StorageDirectory, runner: NodeRunner, space: FreeSpace, stack: AsyncExitStack
+        self,
+        directory: StorageDirectory,
+        runner: NodeRunner,
+        space: FreeSpace,
+        security: Security,
+        stack: AsyncExitStack,
     ) -> int:
         """Returns the port."""
         settings = self._settings
@@ -118,7 +125,7 @@ class StorageProcess:
 
         service = StorageService(runner, describe, queue_bytes_max=settings.queue_bytes_max)
         stack.callback(service.close)
-        server = Server(frame_bytes_max=settings.frame_bytes_max)
+        server = Server(security, frame_bytes_max=settings.frame_bytes_max)
         service.add_to(server)
         port = await server.start(host=settings.listen_host, port=settings.grpc_port)
         stack.push_async_callback(lambda: server.stop(grace_ms=STOP_GRACE_MS))

@@ -3,6 +3,7 @@
 import asyncio
 import re
 
+from oncelog.core.access import Caller
 from oncelog.core.errors import InvalidArgument, TopicNotFound, WrongCluster
 from oncelog.core.ids import Incarnation, OwnerEpoch
 from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
@@ -42,10 +43,11 @@ class LookupService:
         self._ledgers = ledgers
         self._registry = registry
 
-    async def look_up(self, request: pb.LookupRequest) -> pb.LookupAnswer:
+    async def look_up(self, request: pb.LookupRequest, caller: Caller) -> pb.LookupAnswer:
         if request.cluster_id not in ("", self._cluster_id):
             raise WrongCluster(f"this is cluster {self._cluster_id}, not {request.cluster_id}")
-        located = await self._lookup.locate(
+        located = await self._lookup.locate_for(
+            caller,
             parse_topic(request.topic),
             create=request.create_if_missing,
             owner_epoch_seen=OwnerEpoch(request.owner_epoch_seen),

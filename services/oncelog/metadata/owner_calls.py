@@ -6,6 +6,7 @@ from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.metadata.owners import address_of
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import ASSIGN, TOPIC_STATES, UNLOAD
+from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.stores.registry import LiveOwner
 from oncelog.wire import owner_pb2 as pb
 
@@ -18,7 +19,8 @@ UNLOAD_TIMEOUT_MS = 15_000
 class OwnerCalls:
     """One channel for each owner, as long as it has a session."""
 
-    def __init__(self) -> None:
+    def __init__(self, credentials: Credentials = PLAIN) -> None:
+        self._credentials = credentials
         self._channels: dict[Incarnation, Channel] = {}
 
     async def assign(self, owner: LiveOwner, topic_id: TopicId, owner_epoch: OwnerEpoch) -> None:
@@ -40,7 +42,7 @@ class OwnerCalls:
     def _channel(self, owner: LiveOwner) -> Channel:
         channel = self._channels.get(owner.incarnation)
         if channel is None:
-            channel = self._channels[owner.incarnation] = Channel(address_of(owner))
+            channel = self._channels[owner.incarnation] = Channel(address_of(owner), credentials=self._credentials)
         return channel
 
     async def forget_all_but(self, live: list[LiveOwner]) -> None:

@@ -20,6 +20,7 @@ from oncelog.metadata.owners import Owners, Probe, Start, probe
 from oncelog.metadata.placements import Placements
 from oncelog.rpc import metadata_codec
 from oncelog.rpc.server import Server
+from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.runtime.health import Health
 from oncelog.runtime.process import Shutdown
 from oncelog.runtime.security import Security
@@ -47,10 +48,12 @@ class MetadataParts:
     ledgers: LedgerStore
 
     @classmethod
-    def over(cls, session: StoreSession, cluster_id: str, start: Start, *, reach: Probe = probe) -> "MetadataParts":
+    def over(
+        cls, session: StoreSession, cluster_id: str, start: Start, *, reach: Probe = probe, peers: Credentials = PLAIN
+    ) -> "MetadataParts":
         """All parts over one session with the store; `start` runs their tasks."""
         registry, topics, policies = Registry(session), TopicStore(session), PolicyStore(session)
-        owners, calls = Owners(registry, start, probe=reach), OwnerCalls()
+        owners, calls = Owners(registry, start, probe=reach), OwnerCalls(peers)
         placements = Placements(topics, owners, calls, start)
         lookup = Lookup(topics, policies, owners, placements)
         owners.listener = placements
@@ -63,7 +66,7 @@ class MetadataParts:
         """Add the gRPC methods."""
         admin = self.admin
         lookups = LookupService(admin.cluster_id, admin.lookup, admin.topics, self.ledgers, admin.registry)
-        server.unary(metadata_codec.LOOKUP, lookups.look_up)
+        server.client_unary(metadata_codec.LOOKUP, lookups.look_up)
         server.unary(metadata_codec.LEDGERS, lookups.ledgers)
         server.stream(metadata_codec.OWNER_STREAM, OwnerStreams(admin.cluster_id, admin.owners).serve)
 
@@ -106,18 +109,20 @@ class MetadataService:
             stack.push_async_callback(session.close)
             health.ready_when("zookeeper", lambda: _why_not_connected(session))
             start = await stack.enter_async_context(running_tasks())
-            parts = MetadataParts.over(session, cluster.cluster_id, start)
+            parts = MetadataParts.over(session, cluster.cluster_id, start, peers=security.peers)
             stack.push_async_callback(parts.close)
             await parts.admin.owners.refresh()
             start(parts.admin.owners.follow())
             start(parts.forget_gone_owners())
             self._observe(parts)
 
-            server = Server(frame_bytes_max=settings.frame_bytes_max)
+            server = Server(security, frame_bytes_max=settings.frame_bytes_max)
             parts.serve(server)
             port = await server.start(host=settings.listen_host, port=settings.grpc_port)
             stack.push_async_callback(lambda: server.stop(grace_ms=STOP_GRACE_MS))
-            rest = RestServer(new_app(parts.admin, security), stop_timeout_s=REST_STOP_S)
+            rest = RestServer(
+                new_app(parts.admin, security), stop_timeout_s=REST_STOP_S, certificate=security.certificate
+            )
             rest_port = rest.start(host=settings.listen_host, port=settings.rest_port)
             serving_rest = start(rest.run())
             host = settings.address(port).rpartition(":")[0]

@@ -7,7 +7,8 @@
         async for answers in stream: ...
 
 Rules: a channel never repeats a call; whoever called decides. Nor does a stream reconnect. A call without an answer in
-time raises DeadlineExceeded: its outcome is unknown.
+time raises DeadlineExceeded: its outcome is unknown. Credentials are the channel's: each call and each stream shows the
+token as it is when it begins.
 """
 
 import asyncio
@@ -27,8 +28,9 @@ from oncelog.rpc.methods import (
     StreamMethod,
     UnaryMethod,
 )
-from oncelog.rpc.options import FRAME_BYTES_MAX, channel_options
+from oncelog.rpc.options import AUTHORIZATION, FRAME_BYTES_MAX, channel_options
 from oncelog.rpc.status import error_from_call
+from oncelog.runtime.credentials import PLAIN, Credentials
 
 RequestOutT_contra = TypeVar("RequestOutT_contra", contravariant=True)
 AnswerInT_co = TypeVar("AnswerInT_co", covariant=True)
@@ -122,21 +124,32 @@ async def _meaning(call: grpc.aio.StreamStreamCall[bytes, bytes], failure: BaseE
 
 
 class Channel:
-    """address: "host:port". credentials None: plain text."""
+    """address: "host:port"."""
 
     def __init__(
         self,
         address: str,
         *,
-        credentials: grpc.ChannelCredentials | None = None,
+        credentials: Credentials = PLAIN,
         frame_bytes_max: int = FRAME_BYTES_MAX,
     ) -> None:
+        """Raises InvalidArgument where a token would go out in plain text."""
+        credentials.check_address(address)
         self.address = address
-        options = channel_options(frame_bytes_max)
-        if credentials is None:
+        self._credentials = credentials
+        options: list[tuple[str, int | str]] = [*channel_options(frame_bytes_max)]
+        if credentials.expected_name is not None:
+            options.append(("grpc.ssl_target_name_override", credentials.expected_name))
+        secure = credentials.channel_credentials()
+        if secure is None:
             self._channel = grpc.aio.insecure_channel(address, options=options)
         else:
-            self._channel = grpc.aio.secure_channel(address, credentials, options=options)
+            self._channel = grpc.aio.secure_channel(address, secure, options=options)
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        """What goes with each call. Raises InvalidArgument when the caller's own token is none."""
+        authorization = self._credentials.authorization
+        return () if authorization is None else ((AUTHORIZATION, authorization),)
 
     async def call(
         self,
@@ -147,9 +160,10 @@ class Channel:
     ) -> ReceivedAnswerT:
         """One request, one answer. Raises the server's core error, DeadlineExceeded or ServiceUnavailable."""
         callee: Any = self._channel.unary_unary(method.path)
+        metadata = self._metadata()
         call: Any = None
         try:
-            call = callee(method.encode_request(request), timeout=timeout_ms / 1000)
+            call = callee(method.encode_request(request), timeout=timeout_ms / 1000, metadata=metadata)
             data: Any = await call
         except (*_FAILURES, asyncio.CancelledError) as failure:
             raise self._failed(call, failure) from failure
@@ -164,9 +178,10 @@ class Channel:
     ) -> AsyncGenerator[ReceivedAnswerT, None]:
         """One request, many answers, all of them within `timeout_ms`. Raises as `call` does."""
         callee: Any = self._channel.unary_stream(method.path)
+        metadata = self._metadata()
         answers: Any = None
         try:
-            answers = callee(method.encode_request(request), timeout=timeout_ms / 1000)
+            answers = callee(method.encode_request(request), timeout=timeout_ms / 1000, metadata=metadata)
             async for data in answers:
                 yield method.decode_answer(data)
         except (*_FAILURES, asyncio.CancelledError) as failure:
@@ -187,7 +202,7 @@ class Channel:
         self, method: StreamMethod[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT]
     ) -> Stream[RequestT, ReceivedAnswerT]:
         """Open a stream. Returns at once: a peer that is not there shows at the first write or read."""
-        call: Any = self._channel.stream_stream(method.path)()
+        call: Any = self._channel.stream_stream(method.path)(metadata=self._metadata())
         return Stream(call, self.address, method.encode_request, method.decode_answer)
 
     async def close(self) -> None:

@@ -9,6 +9,9 @@ FRAME_BYTES_MAX = 16 * 1024 * 1024
 #: two thirds of the processor that frames of 256 KiB need, and twice that size gains nothing more.
 FRAME_BYTES_TARGET = 1024 * 1024
 
+#: Key of the metadata that carries the token.
+AUTHORIZATION = "authorization"
+
 Options = list[tuple[str, int]]
 
 #: A host that vanishes is noticed within the time of both together, below the session timeout of 6 s.

@@ -1,14 +1,19 @@
 """A gRPC server whose handlers see plain values and raise core errors.
 
-    server = Server()
-    server.unary(storage_codec.FENCE, fence)          # async def fence(request) -> answer
-    server.read(storage_codec.READ, read)             # async def read(request) -> AsyncIterator of answers
-    server.stream(storage_codec.APPEND, append)       # async def append(stream: ServerStream) -> None
+    server = Server(security)
+    server.unary(storage_codec.FENCE, fence)              # async def fence(request) -> answer
+    server.read(storage_codec.READ, read)                 # async def read(request) -> AsyncIterator of answers
+    server.stream(storage_codec.APPEND, append)           # async def append(stream: ServerStream) -> None
+    server.client_unary(metadata_codec.LOOKUP, look_up)   # async def look_up(request, caller) -> answer
+    server.client_stream(owner_codec.PUBLISH, publish)    # async def publish(stream), with stream.caller
     port = await server.start(host="127.0.0.1", port=0)
 
 Rules: errors are translated here and nowhere else. A core error ends its call with its code. Anything else is a bug: it
 is logged with a request id, which is all that the caller learns. InvariantViolated also goes to the event loop's
 exception handler, which ends the process (runtime.process).
+Where authentication is on, every call is authenticated before its handler sees it, once for a whole stream; also one of
+a method that is not there. What is added by `unary`, `read` and `stream` is for superusers, as the services are to each
+other; only a handler of `client_unary` and `client_stream` gets other callers, and has to decide what each may do.
 A handler is cancelled when its caller goes away: work that must not be lost belongs to a task of its own.
 """
 
@@ -20,10 +25,10 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import grpc
 
-from oncelog.core.errors import InvalidArgument, InvariantViolated, OncelogError, ServiceUnavailable
+from oncelog.core.access import UNCHECKED, Caller, require_superuser
+from oncelog.core.errors import InvalidArgument, InvariantViolated, OncelogError, ServiceUnavailable, Unauthenticated
 from oncelog.rpc.methods import (
     AnswerT,
-    Method,
     ReadMethod,
     ReceivedAnswerT,
     ReceivedRequestT,
@@ -31,8 +36,9 @@ from oncelog.rpc.methods import (
     StreamMethod,
     UnaryMethod,
 )
-from oncelog.rpc.options import FRAME_BYTES_MAX, server_options
+from oncelog.rpc.options import AUTHORIZATION, FRAME_BYTES_MAX, server_options
 from oncelog.rpc.status import code_of, trailing_of
+from oncelog.runtime.security import OPEN, Security
 
 logger = logging.getLogger(__name__)
 
@@ -60,12 +66,15 @@ class ServerStream(Generic[RequestInT_co, AnswerOutT_contra]):
         context: _Context,
         decode: Callable[[bytes], RequestInT_co],
         encode: Callable[[AnswerOutT_contra], bytes],
+        caller: Caller,
     ) -> None:
         self._context = context
         self._decode = decode
         self._encode = encode
         #: Address of the client, as gRPC names it.
         self.peer = context.peer()
+        #: Who calls; as it was when the stream began.
+        self.caller = caller
         #: The handler has ended, and with it the call.
         self.over = False
 
@@ -99,10 +108,8 @@ class ServerStream(Generic[RequestInT_co, AnswerOutT_contra]):
 class Server:
     """Handlers are added first, then the server starts, once."""
 
-    def __init__(
-        self, *, credentials: grpc.ServerCredentials | None = None, frame_bytes_max: int = FRAME_BYTES_MAX
-    ) -> None:
-        self._credentials = credentials
+    def __init__(self, security: Security = OPEN, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._security = security
         self._frame_bytes_max = frame_bytes_max
         self._handlers: dict[str, _Handler] = {}
         self._server: grpc.aio.Server | None = None
@@ -113,11 +120,25 @@ class Server:
         method: UnaryMethod[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT],
         handler: Callable[[ReceivedRequestT], Awaitable[AnswerT]],
     ) -> None:
+        def handle(request: ReceivedRequestT, caller: Caller) -> Awaitable[AnswerT]:
+            require_superuser(caller)
+            return handler(request)
+
+        self.client_unary(method, handle)
+
+    def client_unary(
+        self,
+        method: UnaryMethod[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT],
+        handler: Callable[[ReceivedRequestT, Caller], Awaitable[AnswerT]],
+    ) -> None:
+        """For every caller with a valid token: the handler decides what this one may do."""
+
         async def serve(data: bytes, context: _Context) -> bytes:
             try:
-                return method.encode_answer(await handler(method.decode_request(data)))
+                caller = self._caller(context)
+                return method.encode_answer(await handler(method.decode_request(data), caller))
             except Exception as error:  # noqa: BLE001  # every path ends in abort, which raises
-                await _refuse(context, method, error)
+                await _refuse(context, method.path, error)
 
         self._handlers[method.path] = grpc.unary_unary_rpc_method_handler(serve)
 
@@ -128,10 +149,11 @@ class Server:
     ) -> None:
         async def serve(data: bytes, context: _Context) -> None:
             try:
+                require_superuser(self._caller(context))
                 async for answer in handler(method.decode_request(data)):
                     await context.write(method.encode_answer(answer))
             except Exception as error:  # noqa: BLE001  # every path ends in abort, which raises
-                await _refuse(context, method, error)
+                await _refuse(context, method.path, error)
 
         self._handlers[method.path] = grpc.unary_stream_rpc_method_handler(serve)
 
@@ -140,27 +162,59 @@ class Server:
         method: StreamMethod[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT],
         handler: Callable[[ServerStream[ReceivedRequestT, AnswerT]], Awaitable[None]],
     ) -> None:
+        async def handle(stream: ServerStream[ReceivedRequestT, AnswerT]) -> None:
+            require_superuser(stream.caller)
+            await handler(stream)
+
+        self.client_stream(method, handle)
+
+    def client_stream(
+        self,
+        method: StreamMethod[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT],
+        handler: Callable[[ServerStream[ReceivedRequestT, AnswerT]], Awaitable[None]],
+    ) -> None:
+        """For every caller with a valid token: the handler decides what `stream.caller` may do."""
+
         async def serve(_requests: object, context: _Context) -> None:
-            stream = ServerStream(context, method.decode_request, method.encode_answer)
+            stream = None
             try:
+                caller = self._caller(context)
+                stream = ServerStream(context, method.decode_request, method.encode_answer, caller)
                 await handler(stream)
             except Exception as error:  # noqa: BLE001  # every path ends in abort, which raises
-                await _refuse(context, method, error)
+                await _refuse(context, method.path, error)
             finally:
-                stream.over = True
+                if stream is not None:
+                    stream.over = True
 
         self._handlers[method.path] = grpc.stream_stream_rpc_method_handler(serve)
+
+    def _caller(self, context: _Context) -> Caller:
+        """Raises Unauthenticated."""
+        if self._security.authenticator is None:
+            return UNCHECKED
+        found = next((value for key, value in context.invocation_metadata() or () if key == AUTHORIZATION), None)
+        return self._security.caller(found if isinstance(found, str) else None)
+
+    async def _serve_unknown(self, _requests: object, context: _Context) -> None:
+        """A method that is not there: who may not call learns nothing, not even that."""
+        try:
+            self._caller(context)
+        except Unauthenticated as error:
+            await _refuse(context, "", error)
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this service has no such method")
 
     async def start(self, *, host: str = "127.0.0.1", port: int = 0) -> int:
         """Listen; port 0 takes a free one. Returns the port. Raises InvalidArgument when the address cannot be had."""
         server = grpc.aio.server(options=server_options(self._frame_bytes_max))
-        server.add_generic_rpc_handlers((_Handlers(self._handlers),))
+        unknown: _Handler = grpc.stream_stream_rpc_method_handler(self._serve_unknown)
+        server.add_generic_rpc_handlers((_Handlers(self._handlers, unknown),))
         address = f"{host}:{port}"
         try:
-            if self._credentials is None:
+            if self._security.certificate is None:
                 bound = server.add_insecure_port(address)
             else:
-                bound = server.add_secure_port(address, self._credentials)
+                bound = server.add_secure_port(address, self._security.certificate.grpc_credentials())
         except RuntimeError as error:
             raise InvalidArgument(f"cannot listen on {address}; is the port in use?", field="port") from error
         await server.start()
@@ -184,11 +238,12 @@ class Server:
 class _Handlers(grpc.GenericRpcHandler):
     """All methods of the server, by path; messages stay raw bytes."""
 
-    def __init__(self, handlers: dict[str, "_Handler"]) -> None:
+    def __init__(self, handlers: dict[str, "_Handler"], unknown: "_Handler") -> None:
         self._handlers = handlers
+        self._unknown = unknown
 
-    def service(self, details: grpc.HandlerCallDetails) -> "_Handler | None":
-        return self._handlers.get(details.method)
+    def service(self, details: grpc.HandlerCallDetails) -> "_Handler":
+        return self._handlers.get(details.method, self._unknown)
 
 
 def _meaning(error: BaseException) -> OncelogError | None:
@@ -203,14 +258,14 @@ def _meaning(error: BaseException) -> OncelogError | None:
     return None
 
 
-async def _refuse(context: _Context, method: Method[Any, Any, Any, Any], error: Exception) -> NoReturn:
+async def _refuse(context: _Context, path: str, error: Exception) -> NoReturn:
     """End the call with what `error` means."""
     if isinstance(error, grpc.aio.AbortError):
         raise error
     meaning = _meaning(error)
     if meaning is None or isinstance(meaning, InvariantViolated):
         request_id = secrets.token_hex(8)
-        fields = {"method": method.path, "request_id": request_id}
+        fields = {"method": path, "request_id": request_id}
         logger.error("a handler failed", extra={"fields": fields}, exc_info=error)
         if meaning is not None:
             asyncio.get_running_loop().call_exception_handler({"message": str(meaning), "exception": meaning})

@@ -1,11 +1,13 @@
-"""Unary calls of metadata and operators: states, the last message, assignments, unloading."""
+"""Unary calls: the last message, for readers; states, assignments and unloading, for metadata."""
 
 import json
 import re
 
+from oncelog.core.access import Caller, Right
 from oncelog.core.errors import InvalidArgument, NotOwner
 from oncelog.core.ids import Incarnation, TopicId
 from oncelog.topic_owner import topic_states
+from oncelog.topic_owner.authorization import authorize
 from oncelog.topic_owner.log_view import LogView
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
@@ -27,8 +29,9 @@ class AdminService:
         runners = [runner for runner in self._topics if not wanted or runner.topic_id in wanted]
         return pb.TopicStatesAnswer(states=[_state(runner, internal=request.internal) for runner in runners])
 
-    async def last_message(self, request: pb.LastMessageRequest) -> pb.LastMessageAnswer:
+    async def last_message(self, request: pb.LastMessageRequest, caller: Caller) -> pb.LastMessageAnswer:
         runner = self._topics.runner(TopicId(request.topic_id), request.topic)
+        await authorize(runner, caller, Right.CONSUME)
         await runner.progress.until_serving()
         last = await LogView(runner).last_message()
         serving = runner.core.serving

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import TypeVar
 
+from oncelog.core.access import Grants
 from oncelog.core.errors import CorruptEntry, InvalidArgument, LogHole, NotFound, StoreUnavailable, UnreadableEntry
 from oncelog.core.id_claim import ABSENT_VERSION
 from oncelog.core.ids import LedgerId, ProducerId, TopicId
@@ -104,6 +105,8 @@ class Asks:
         self._post = post
         self._tasks: set[asyncio.Task[None]] = set()
         self._of_members: set[asyncio.Task[None]] = set()
+        #: what the topic's namespace grants to roles; None: not known yet
+        self.grants: Grants | None = None
 
     def perform(self, ask: Ask) -> None:
         """Start it; its answer is posted."""
@@ -148,12 +151,15 @@ class Asks:
                 await self._write(ask)
 
     async def follow_policies(self, name: str) -> None:
-        """Tell the topic whether it is deduplicated, now and at each change, until cancelled or the session is closed:
-        then this process ends, with topics that its drain could not close."""
+        """Tell the topic whether it is deduplicated, and keep its grants, now and at each change.
+
+        Until cancelled, or the session is closed: then this process ends, with topics that its drain could not close.
+        """
         namespace = parse_topic(name).namespace_name
         while True:
             try:
                 async for policies in self.parts.policies.watch(namespace, self.topic_id):
+                    self.grants = policies.grants
                     self._post(JudgingSwitched(policies.deduplication.value))
             except StoreUnavailable:
                 return

@@ -6,6 +6,7 @@ import logging
 import sys
 import time
 from contextlib import AsyncExitStack
+from functools import partial
 from uuid import uuid4
 
 from crc32c import crc32c
@@ -22,6 +23,7 @@ from oncelog.rpc.channel import Channel
 from oncelog.rpc.server import Server
 from oncelog.runtime.health import Health
 from oncelog.runtime.process import Shutdown
+from oncelog.runtime.security import OPEN, Security
 from oncelog.runtime.settings import TopicOwnerSettings
 from oncelog.runtime.telemetry import Telemetry
 from oncelog.stores.counter_store import Counter, CounterStore
@@ -75,6 +77,7 @@ class Owner:
         #: a new one at each start: what an earlier life of this process owned, it does not own
         self.incarnation = Incarnation(uuid4().hex)
         self.checksum: Checksum = crc32c
+        self.security = OPEN
         self.topics = TopicRegistry(self._new_runner)
         self.metrics = OwnerMetrics(Telemetry.from_environment("topic_owner", self.incarnation))
         observe(self.metrics, self.topics)
@@ -102,6 +105,7 @@ class Owner:
     async def run(self, shutdown: Shutdown) -> None:
         """Start, say so on standard output, serve until `shutdown`, drain, stop."""
         settings = self.settings
+        self.security = Security.of(settings)
         async with AsyncExitStack() as stack:
             stack.callback(self.metrics.telemetry.shut_down)
             health = Health(self.metrics.telemetry.metrics_text)
@@ -125,7 +129,7 @@ class Owner:
             health.ready_when("storage", lambda: view.shortage)
             running = [tasks.create_task(view.follow())]
 
-            server = Server(frame_bytes_max=settings.frame_bytes_max)
+            server = Server(self.security, frame_bytes_max=settings.frame_bytes_max)
             self._serve(server)
             port = await server.start(host=settings.listen_host, port=settings.grpc_port)
             stack.push_async_callback(lambda: server.stop(grace_ms=STOP_GRACE_MS))
@@ -139,7 +143,7 @@ class Owner:
             links = MetadataLinks(
                 registry,
                 self.topics,
-                Channel,
+                partial(Channel, credentials=self.security.peers),
                 cluster_id=cluster.cluster_id,
                 incarnation=self.incarnation,
                 address=address,
@@ -172,7 +176,7 @@ class Owner:
 
     def _connect(self, session: StoreSession, stack: AsyncExitStack) -> OwnerParts:
         routes = LedgerRoutes()
-        links = StorageLinks(on_answer=routes.answered, on_lost=routes.lost)
+        links = StorageLinks(on_answer=routes.answered, on_lost=routes.lost, credentials=self.security.peers)
         stack.push_async_callback(links.close)
         ledger_ids = IdSource(IdClaim(self.incarnation, block=1), CounterStore(session, Counter.LEDGER))
         claim = IdClaim(self.incarnation, block=self.settings.producer_id_block, prefetch_below=PREFETCH_BELOW)
@@ -200,9 +204,9 @@ class Owner:
             unanswered_bytes_max=UNANSWERED_BYTES_MAX,
         )
         admin = AdminService(self.topics, self.incarnation)
-        server.stream(owner_codec.PUBLISH, publish.publish)
-        server.stream(reader_codec.READ, ReadService(self.topics).read)
-        server.unary(owner_codec.LAST_MESSAGE, admin.last_message)
+        server.client_stream(owner_codec.PUBLISH, publish.publish)
+        server.client_stream(reader_codec.READ, ReadService(self.topics).read)
+        server.client_unary(owner_codec.LAST_MESSAGE, admin.last_message)
         server.unary(owner_codec.TOPIC_STATES, admin.states)
         server.unary(owner_codec.ASSIGN, admin.assign)
         server.unary(owner_codec.UNLOAD, admin.unload)

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from itertools import count, groupby
 from typing import TypeVar
 
+from oncelog.core.access import Right
 from oncelog.core.batch import HEADER_BYTES, BatchHeader, Buffer, Checksum, decode_batch
-from oncelog.core.errors import InvalidBatch, MessageTooLarge, OncelogError
+from oncelog.core.errors import InvalidBatch, InvariantViolated, MessageTooLarge, OncelogError
 from oncelog.core.ids import OwnerEpoch, SessionNumber
 from oncelog.core.names import check_producer_name
 from oncelog.core.opening import Granted, ProducerOpening
@@ -29,6 +30,7 @@ from oncelog.rpc.owner_codec import (
     ReceivedPublish,
 )
 from oncelog.rpc.server import ServerStream
+from oncelog.topic_owner.authorization import Checks, authorize, is_known_to_have
 from oncelog.topic_owner.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
@@ -68,16 +70,15 @@ class PublishService:
 
     async def publish(self, stream: ServerStream[ReceivedPublish, PublishAnswers]) -> None:
         """The handler of one stream: returns when the client is done or gone."""
-        client = PublishStream(self, stream)
-        self.streams.add(client)
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(client.send())
+        async with asyncio.TaskGroup() as tasks:
+            client = PublishStream(self, stream, Checks(tasks))
+            self.streams.add(client)
+            tasks.create_task(client.send())
+            try:
                 await client.receive()
+            finally:
                 client.close()
-        finally:
-            client.close()
-            self.streams.discard(client)
+                self.streams.discard(client)
 
 
 @dataclass(slots=True)
@@ -123,7 +124,10 @@ class _Session:
 class PublishStream:
     """One client's stream; takes the answers of all its sessions (the topics' SessionSink)."""
 
-    def __init__(self, service: PublishService, stream: ServerStream[ReceivedPublish, PublishAnswers]) -> None:
+    def __init__(
+        self, service: PublishService, stream: ServerStream[ReceivedPublish, PublishAnswers], checks: Checks
+    ) -> None:
+        self._checks = checks
         self._service = service
         self._stream = stream
         self._sessions: dict[SessionNumber, _Session] = {}
@@ -169,7 +173,21 @@ class PublishStream:
             request.present,
             request.owner_epoch_seen,
         )
-        runner.open(opening, self)
+        if is_known_to_have(runner, self._stream.caller, Right.PRODUCE):
+            runner.open(opening, self)
+        else:
+            self._checks.start(self._open_checked(runner, opening))
+
+    async def _open_checked(self, runner: TopicRunner, opening: ProducerOpening) -> None:
+        """Beside the stream, whose other topics do not wait for this one."""
+        try:
+            await authorize(runner, self._stream.caller, Right.PRODUCE)
+        except InvariantViolated:
+            raise
+        except OncelogError as error:
+            self._deny(opening.call, error, runner.owner_epoch)
+        else:
+            runner.open(opening, self)
 
     def _close_session(self, number: SessionNumber) -> None:
         session = self._forget(number)
@@ -331,6 +349,7 @@ class PublishStream:
         What is answered already is still sent where that is possible.
         """
         self._finished = True
+        self._checks.cancel()
         self._wake.set()
         for number, session in list(self._sessions.items()):
             self._forget(number)

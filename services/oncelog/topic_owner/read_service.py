@@ -7,6 +7,7 @@ while any permit is left, so that the largest entry fits through the smallest pe
 import asyncio
 from collections.abc import AsyncIterator
 
+from oncelog.core.access import Right
 from oncelog.core.batch import Buffer
 from oncelog.core.entry import EntryKind, body_of, peek_header
 from oncelog.core.errors import InvalidArgument, InvariantViolated, NotOwner, OncelogError, TopicLoading
@@ -16,12 +17,10 @@ from oncelog.ledgers.reader import read_entries
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.reader_codec import ReadControl, ReaderFrame, ReaderStart
 from oncelog.rpc.server import ServerStream
+from oncelog.topic_owner.authorization import LOADING_DEADLINE_MS, authorize
 from oncelog.topic_owner.log_view import LogView, Stretch
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
-
-#: How long a reader waits for a takeover to finish before it is told to come back.
-LOADING_DEADLINE_MS = 10_000
 
 
 class ReadService:
@@ -38,6 +37,7 @@ class ReadService:
         if control.start is None:
             raise InvalidArgument("the first message of a read stream says where to start", field="start")
         runner = self.topics.runner(control.start.topic_id, control.start.topic)
+        await authorize(runner, stream.caller, Right.CONSUME)
         reading = _Reading(runner, stream, control.permit_bytes)
         async with asyncio.TaskGroup() as tasks:
             permits = tasks.create_task(reading.take_permits())

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from oncelog.core.access import Grants
 from oncelog.core.batch import Checksum, decode_ids, deltas_of, peek_batch
 from oncelog.core.dedup_cursor import SnapshotTaken
 from oncelog.core.entry import body_of
@@ -106,6 +107,11 @@ class TopicRunner:
     @property
     def parts(self) -> OwnerParts:
         return self._asks.parts
+
+    @property
+    def grants(self) -> Grants | None:
+        """What the topic's namespace grants to roles; None: not known yet."""
+        return self._asks.grants
 
     def open(self, opening: ProducerOpening, sink: SessionSink) -> None:
         """Answered by sink.opened, at once or when the topic serves."""

@@ -9,6 +9,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from oncelog.core.errors import InvalidArgument
+from oncelog.runtime.security import ServerCertificate
 
 CONNECTIONS_MAX = 1_000
 KEEP_ALIVE_S = 30
@@ -22,9 +23,9 @@ class _Server(uvicorn.Server):
 
 
 class RestServer:
-    """`start`, then `run` as a task; `stop` makes it return."""
+    """`start`, then `run` as a task; `stop` makes it return. certificate None: plain text."""
 
-    def __init__(self, app: FastAPI, *, stop_timeout_s: int) -> None:
+    def __init__(self, app: FastAPI, *, stop_timeout_s: int, certificate: ServerCertificate | None = None) -> None:
         config = uvicorn.Config(
             app,
             lifespan="off",
@@ -34,6 +35,7 @@ class RestServer:
             limit_concurrency=CONNECTIONS_MAX,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=stop_timeout_s,
+            ssl_context_factory=None if certificate is None else lambda _config, _default: certificate.ssl_context(),
         )
         self._server = _Server(config)
         self._socket: socket.socket | None = None

@@ -1,0 +1,258 @@
+"""Servers and channels with TLS and tokens, over real sockets: each side knows the other, or nothing is said."""
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from oncelog.core.access import Caller
+from oncelog.core.errors import InvalidArgument, OncelogError, PermissionDenied, ServiceUnavailable, Unauthenticated
+from oncelog.core.storage_answers import ReadStatus
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.server import Server
+from oncelog.rpc.storage_codec import APPEND, FENCE, READ, FenceAnswer, FenceRequest, ReadFrame, ReadRequest
+from oncelog.runtime.certificates import new_ca
+from oncelog.runtime.credentials import PLAIN, Credentials
+from oncelog.runtime.security import OPEN, Security
+from oncelog.runtime.settings import MetadataSettings, load
+from tests.contract.rpc_serving import LEDGER, NODE, REQUEST, TIMEOUT_MS, echo, frame_of
+from tests.contract.security_world import ROOT, renew, secured, tls_environment, token, with_tls
+
+pytestmark = pytest.mark.asyncio
+
+
+@asynccontextmanager
+async def serving(security: Security, *, for_clients: bool = False) -> AsyncIterator[tuple[str, list[Caller]]]:
+    """(address, who called) of a server with one method of each kind."""
+    callers: list[Caller] = []
+    server = Server(security)
+
+    async def fence(_request: FenceRequest, caller: Caller) -> FenceAnswer:
+        callers.append(caller)
+        return FenceAnswer(ReadStatus.OK)
+
+    async def read(_request: ReadRequest) -> AsyncIterator[ReadFrame]:
+        yield ReadFrame(ReadStatus.OK)
+
+    if for_clients:
+        server.client_unary(FENCE, fence)
+        server.client_stream(APPEND, echo)
+    else:
+        server.unary(FENCE, lambda request: fence(request, Caller("the cluster")))
+        server.stream(APPEND, echo)
+        server.read(READ, read)
+    port = await server.start()
+    try:
+        yield f"127.0.0.1:{port}", callers
+    finally:
+        await server.stop(grace_ms=0)
+
+
+async def fence(address: str, credentials: Credentials) -> None:
+    async with Channel(address, credentials=credentials) as channel:
+        await channel.call(FENCE, REQUEST, timeout_ms=TIMEOUT_MS)
+
+
+async def stream_and_read(address: str, credentials: Credentials) -> list[type[OncelogError]]:
+    """How a stream and a read end."""
+    found: list[type[OncelogError]] = []
+    async with Channel(address, credentials=credentials) as channel:
+        stream = channel.stream(APPEND)
+        try:
+            await stream.write(frame_of(1))
+            await anext(aiter(stream))
+        except OncelogError as error:
+            found.append(type(error))
+        try:
+            async for _ in channel.read(READ, ReadRequest(NODE, LEDGER, 0, 1), timeout_ms=TIMEOUT_MS):  # type: ignore[arg-type]
+                pass
+        except OncelogError as error:
+            found.append(type(error))
+    return found
+
+
+async def code_of(
+    address: str, path: str, request: bytes, metadata: tuple[tuple[str, str], ...] = ()
+) -> grpc.StatusCode:
+    """How a call of any other program ends."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        callee: Any = channel.unary_unary(path)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await callee(request, timeout=10, metadata=metadata)
+    return caught.value.code()
+
+
+def shown(role: str) -> Credentials:
+    return Credentials.of(tls=False, token=token(role))
+
+
+async def test_every_kind_of_call_needs_a_token(tmp_path: Path) -> None:
+    """Refused before the handler, with the same error everywhere; gRPC's own code is UNAUTHENTICATED."""
+    async with serving(secured(tmp_path)) as (address, callers):
+        with pytest.raises(Unauthenticated):
+            await fence(address, PLAIN)
+        assert await stream_and_read(address, PLAIN) == [Unauthenticated, Unauthenticated]
+        assert callers == []
+        assert await code_of(address, FENCE.path, FENCE.encode_request(REQUEST)) is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_what_services_say_to_each_other_is_for_superusers(tmp_path: Path) -> None:
+    """A client's token, however valid, fences no ledger."""
+    async with serving(secured(tmp_path)) as (address, callers):
+        with pytest.raises(PermissionDenied):
+            await fence(address, shown("importer"))
+        assert await stream_and_read(address, shown("importer")) == [PermissionDenied, PermissionDenied]
+        await fence(address, secured(tmp_path).peers)
+        assert len(callers) == 1
+
+
+async def test_a_handler_for_clients_is_told_who_calls(tmp_path: Path) -> None:
+    """It is the one to decide."""
+    async with serving(secured(tmp_path), for_clients=True) as (address, callers):
+        await fence(address, shown("importer"))
+        await fence(address, shown(ROOT))
+        assert callers == [Caller("importer"), Caller(ROOT, superuser=True)]
+        with pytest.raises(Unauthenticated):
+            await fence(address, PLAIN)
+
+
+async def test_a_method_that_is_not_there_is_refused_first(tmp_path: Path) -> None:
+    """Without a token nobody learns what a service can do; with one it is UNIMPLEMENTED."""
+    async with serving(secured(tmp_path)) as (address, _):
+        assert await code_of(address, "/nobody/Knows", b"") is grpc.StatusCode.UNAUTHENTICATED
+        metadata = (("authorization", f"Bearer {token('importer')}"),)
+        assert await code_of(address, "/nobody/Knows", b"", metadata) is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_authentication_that_is_off_asks_nobody() -> None:
+    """And a token that is shown all the same does no harm."""
+    async with serving(OPEN) as (address, callers):
+        await fence(address, PLAIN)
+        await fence(address, shown("importer"))
+        assert len(callers) == 2
+
+
+# --- TLS --------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_cluster_is_known_by_its_own_name_and_ca(tmp_path: Path) -> None:
+    """Whatever the address: a pod's is not in its certificate."""
+    security = with_tls(tmp_path)
+    async with serving(security) as (address, callers):
+        await fence(address, security.peers)
+        assert len(callers) == 1
+
+
+async def test_a_server_of_another_ca_is_not_spoken_to(tmp_path: Path) -> None:
+    """Nothing is sent to it, a token least of all."""
+    (tmp_path / "other").mkdir()
+    stranger = with_tls(tmp_path / "other")
+    async with serving(with_tls(tmp_path)) as (address, callers):
+        with pytest.raises(ServiceUnavailable):
+            await fence(address, stranger.peers)
+        assert callers == []
+
+
+async def test_a_certificate_of_the_ca_without_the_name_is_not_taken(tmp_path: Path) -> None:
+    """Without a CA of its own the host's name counts, and the system's CAs, which did not sign this one."""
+    async with serving(with_tls(tmp_path)) as (address, callers):
+        with pytest.raises(ServiceUnavailable):
+            await fence(address, Credentials.of(tls=True))
+        assert callers == []
+
+
+async def test_plain_text_and_tls_do_not_meet(tmp_path: Path) -> None:
+    """In either direction: there is no fallback."""
+    security = with_tls(tmp_path)
+    async with serving(security) as (address, callers):
+        with pytest.raises(ServiceUnavailable):
+            await fence(address, PLAIN)
+        assert callers == []
+    async with serving(OPEN) as (address, callers):
+        with pytest.raises(ServiceUnavailable):
+            await fence(address, security.peers)
+        assert callers == []
+
+
+async def test_a_renewed_certificate_is_used_from_the_next_connection_on(tmp_path: Path) -> None:
+    """Certificates that live for weeks are renewed under processes that live for months."""
+    security = with_tls(tmp_path)
+    async with serving(security) as (address, callers):
+        await fence(address, security.peers)
+        other = new_ca()
+        renew(tmp_path, other)
+        (tmp_path / "other.crt").write_bytes(other.certificate)
+        await fence(address, Credentials.of(tls=True, tls_ca_file=tmp_path / "other.crt"))
+        assert len(callers) == 2
+
+
+async def test_half_of_a_renewal_is_not_used(tmp_path: Path) -> None:
+    """Between the two writes the files are no pair; the certificate in use goes on."""
+    security = with_tls(tmp_path)
+    async with serving(security) as (address, callers):
+        (tmp_path / "other").mkdir()
+        with_tls(tmp_path / "other")
+        (tmp_path / "tls.key").write_bytes((tmp_path / "other" / "tls.key").read_bytes())
+        await fence(address, security.peers)
+        assert len(callers) == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "complaint"),
+    [
+        ("tls.crt", None, "ONCELOG_TLS_CERTIFICATE_FILE: .* cannot be read"),
+        ("tls.key", None, "ONCELOG_TLS_KEY_FILE: .* cannot be read"),
+        ("ca.crt", None, "ONCELOG_TLS_CA_FILE: .* cannot be read"),
+        ("ca.crt", b"x", "ONCELOG_TLS_CA_FILE: .* holds no certificate"),
+        ("tls.key", b"x", "ONCELOG_TLS_CERTIFICATE_FILE and ONCELOG_TLS_KEY_FILE: .* are no pair"),
+    ],
+)
+async def test_files_that_cannot_be_used_are_named(
+    tmp_path: Path, file: str, content: bytes | None, complaint: str
+) -> None:
+    """At the start: a Secret that is missing or mixed up."""
+    environment = tls_environment(tmp_path)
+    if content is None:
+        (tmp_path / file).unlink()
+    else:
+        (tmp_path / file).write_bytes(content)
+    with pytest.raises(InvalidArgument, match=complaint):
+        Security.of(load(MetadataSettings, environment))
+
+
+# --- tokens and plain text --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1:6650", "oncelog-metadata:6650", "[2001:db8::1]:6650", "127.0.0.1.x:1"])
+async def test_a_token_leaves_in_plain_text_only_where_that_was_allowed(address: str) -> None:
+    """Whoever listens could use it from then on."""
+    with pytest.raises(InvalidArgument, match="plain text"):
+        Channel(address, credentials=shown("importer"))
+    allowed = Credentials.of(tls=False, token="x", plaintext_token_allowed=True)
+    await Channel(address, credentials=allowed).close()
+    await Channel(address, credentials=PLAIN).close()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "localhost:1", "[::1]:1", "127.9.9.9:1"])
+async def test_this_machine_may_be_told_a_token(address: str) -> None:
+    """There is no network in between."""
+    await Channel(address, credentials=shown("importer")).close()
+
+
+async def test_a_server_that_speaks_no_tls_is_never_shown_the_token(tmp_path: Path) -> None:
+    """An address that somebody else took over gets a handshake and no more."""
+    with_tls(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        credentials = Credentials.of(tls=True, token=token("importer"), tls_ca_file=tmp_path / "ca.crt")
+        async with Channel(f"127.0.0.1:{port}", credentials=credentials) as channel:
+            with pytest.raises(OncelogError):
+                await channel.call(FENCE, REQUEST, timeout_ms=300)
+        connection, _ = listener.accept()
+        with connection:
+            connection.setblocking(False)
+            assert token("importer").encode()[:20] not in connection.recv(1 << 16)

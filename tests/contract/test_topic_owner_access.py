@@ -1,0 +1,148 @@
+"""An owner lets in whom the topic's namespace lets in, by the topic's true name, whatever the client calls it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from oncelog.core.errors import OncelogError, PermissionDenied, Unauthenticated
+from oncelog.core.ledger_chain import StorageNodesSeen
+from oncelog.core.names import parse_namespace
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.owner_codec import LAST_MESSAGE, PUBLISH, TOPIC_STATES, OpenRequest, PublishFrame, ReceivedAnswers
+from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, StartEdge
+from oncelog.runtime.credentials import Credentials
+from oncelog.stores.namespace_store import NamespaceStore
+from oncelog.stores.policy_store import Policies
+from oncelog.topic_owner.topic_runner import TopicRunner
+from oncelog.wire.owner_pb2 import LastMessageRequest, TopicStatesRequest
+from tests.cluster.until import until
+from tests.contract.owner_world import DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world
+from tests.contract.security_world import secured, token
+
+pytestmark = pytest.mark.asyncio
+
+DEFAULT = parse_namespace("public/default")
+GRANTS: dict[str, tuple[str, ...]] = {"importer": ("produce",), "auditor": ("consume",), "keeper": ("admin",)}
+TIMEOUT_MS = 10_000
+
+
+@asynccontextmanager
+async def owner(tmp_path: Path) -> AsyncIterator[tuple[OwnerWorld, TopicRunner, str]]:
+    """An owner with authentication on that serves one topic, and its address."""
+    async with owner_world(tmp_path, security=secured(tmp_path)) as (world, channel):
+        await grant(world, GRANTS)
+        yield world, await world.serve("flights"), channel.address
+
+
+async def grant(world: OwnerWorld, grants: dict[str, tuple[str, ...]]) -> None:
+    await world.parts.policies.change(DEFAULT, lambda _: Policies(permissions=grants))
+
+
+def channel_of(role: str, address: str) -> Channel:
+    return Channel(address, credentials=Credentials.of(tls=False, token=token(role)))
+
+
+async def opened(role: str, address: str, runner: TopicRunner, topic: str = "") -> ReceivedAnswers:
+    """What an opening of a producer is answered with."""
+    async with channel_of(role, address) as channel:
+        stream = channel.stream(PUBLISH)
+        await stream.write(PublishFrame(opens=[OpenRequest(1, topic or runner.name, runner.topic_id, "p")]))
+        return await anext(aiter(stream))
+
+
+async def read(role: str, address: str, runner: TopicRunner) -> None:
+    """Returns with the first frame that says where the end is."""
+    async with channel_of(role, address) as channel:
+        stream = channel.stream(READ)
+        await stream.write(ReadControl(ReaderStart(runner.name, runner.topic_id, StartEdge.EARLIEST, 0), 1 << 20))  # type: ignore[arg-type]
+        await anext(aiter(stream))
+
+
+async def last_message(role: str, address: str, runner: TopicRunner) -> None:
+    async with channel_of(role, address) as channel:
+        request = LastMessageRequest(topic=runner.name, topic_id=runner.topic_id)
+        await channel.call(LAST_MESSAGE, request, timeout_ms=TIMEOUT_MS)
+
+
+async def test_a_producer_needs_the_right_to_produce(tmp_path: Path) -> None:
+    """And what it opened works."""
+    async with owner(tmp_path) as (_, runner, address):
+        for role in ("auditor", "keeper", "stranger"):
+            [denied] = (await opened(role, address, runner)).denied
+            assert isinstance(denied.error, PermissionDenied), role
+        assert (await opened("root", address, runner)).granted
+        async with channel_of("importer", address) as channel:
+            client = PublishClient(channel)
+            granted = await client.open(runner, "p")
+            assert len(await client.stored(granted, batch_of(granted, [1]))) == 1
+
+
+async def test_a_reader_needs_the_right_to_consume(tmp_path: Path) -> None:
+    """Also to learn how long the log is."""
+    async with owner(tmp_path) as (_, runner, address):
+        for ask in (read, last_message):
+            for role in ("importer", "keeper", "stranger"):
+                with pytest.raises(PermissionDenied):
+                    await ask(role, address, runner)
+            await ask("auditor", address, runner)
+            await ask("root", address, runner)
+
+
+async def test_calls_between_services_are_not_for_clients(tmp_path: Path) -> None:
+    """Statistics of all topics, assignments, unloading."""
+    async with owner(tmp_path) as (_, _runner, address):
+        for role, error in (("importer", PermissionDenied), ("keeper", PermissionDenied)):
+            async with channel_of(role, address) as channel:
+                with pytest.raises(error):
+                    await channel.call(TOPIC_STATES, TopicStatesRequest(), timeout_ms=TIMEOUT_MS)
+        async with Channel(address) as channel:
+            with pytest.raises(Unauthenticated):
+                await channel.call(TOPIC_STATES, TopicStatesRequest(), timeout_ms=TIMEOUT_MS)
+
+
+async def test_the_rights_are_those_of_the_topics_own_namespace(tmp_path: Path) -> None:
+    """A name that the caller gives proves nothing: neither another topic's, nor one in a namespace of its own."""
+    async with owner(tmp_path) as (world, runner, address):
+        namespaces, theirs = NamespaceStore(world.session), parse_namespace("public/theirs")
+        await namespaces.create_namespace(theirs, Policies(permissions={"stranger": ("produce", "consume")}))
+        for topic in ("public/theirs/flights", runner.name):
+            [denied] = (await opened("stranger", address, runner, topic)).denied
+            assert isinstance(denied.error, OncelogError)
+            assert not denied.error.retriable
+
+
+async def test_what_is_granted_now_holds_at_once(tmp_path: Path) -> None:
+    """A refusal reads the record: whoever was just told to try again is let in."""
+    async with owner(tmp_path) as (world, runner, address):
+        assert (await opened("newcomer", address, runner)).denied
+        await grant(world, GRANTS | {"newcomer": ("produce",)})
+        assert (await opened("newcomer", address, runner)).granted
+
+
+async def test_a_right_that_is_taken_away_opens_nothing_more(tmp_path: Path) -> None:
+    """What is open goes on until its stream ends, as documented."""
+    async with owner(tmp_path) as (world, runner, address), channel_of("importer", address) as channel:
+        client = PublishClient(channel)
+        granted = await client.open(runner, "p")
+        await grant(world, {})
+        await until(lambda: runner.grants == {}, DEADLINE_S, waiting_for="the owner to see it")
+        assert (await opened("importer", address, runner)).denied
+        assert len(await client.stored(granted, batch_of(granted, [1]))) == 1
+
+
+async def test_a_check_that_waits_ends_with_its_stream(tmp_path: Path) -> None:
+    """A client that goes away during a takeover leaves nothing behind."""
+    async with owner_world(tmp_path, security=secured(tmp_path)) as (world, channel):
+        world.topics.see(StorageNodesSeen(()))  # so that no takeover ends
+        topic_id = await world.new_topic("slow")
+        world.topics.assign(topic_id)
+        runner = world.topics.find(topic_id)
+        assert runner is not None
+        async with channel_of("importer", channel.address) as own:
+            stream = own.stream(PUBLISH)
+            await stream.write(PublishFrame(opens=[OpenRequest(1, "public/default/slow", topic_id, "p")]))
+            await until(lambda: runner.progress.waiting_count == 1, DEADLINE_S, waiting_for="the check")
+        await until(lambda: not world.publish.streams, DEADLINE_S, waiting_for="the end of the stream")
+        await until(lambda: runner.progress.waiting_count == 0, DEADLINE_S, waiting_for="the end of the check")
