@@ -122,6 +122,12 @@ def run(
 def workload(
     url: Annotated[str, typer.Option("--url", envvar="ONCELOG_URL", help="Metadata services.")],
     admin_url: Annotated[str, typer.Option("--admin-url", envvar="ONCELOG_ADMIN_URL", help="REST.")],
+    token_file: Annotated[
+        Path | None, typer.Option(envvar="ONCELOG_TOKEN_FILE", exists=True, help="File with the token to show.")
+    ] = None,
+    tls_ca_file: Annotated[
+        Path | None, typer.Option(envvar="ONCELOG_TLS_CA_FILE", exists=True, help="The cluster's own CA, PEM.")
+    ] = None,
     seed: Seed = 1,
     run_name: Annotated[str | None, typer.Option("--run", help="Begins the names of its topics.")] = None,
     topics: Annotated[int, typer.Option(min=1, max=100, help="How many topics.")] = 2,
@@ -134,7 +140,7 @@ def workload(
     from oncelog.chaos.workload import Workload, WorkloadSettings
 
     name = run_name or f"chaos-{int(time.time()):x}"
-    access = Access(url, admin_url)
+    access = Access(url, admin_url, token_file, tls_ca_file)
     settings = WorkloadSettings(access, name, seed, topic_namespace, topics, history)
 
     async def main() -> bool:

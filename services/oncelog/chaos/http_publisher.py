@@ -21,11 +21,11 @@ _UNDECIDED = frozenset({NOT_REACHED, 408, 409, 425, 429, 500, 502, 503, 504})
 
 def publish_path(topic: str) -> str:
     """Where messages of a topic, tenant/namespace/name, are posted."""
-    return f"/admin/v2/persistent/{quote(topic)}/messages"
+    return f"/topics/persistent/{quote(topic)}"
 
 
 def publish_body(value: bytes) -> dict[str, object]:
-    return {"payload": value.decode()}
+    return {"messages": [{"value": value.decode()}]}
 
 
 async def why_no_http(rest: Rest, topic: str, key: str, value: bytes) -> str | None:
