@@ -7,6 +7,7 @@ import typer
 from oncelog.bench.commands import app as bench
 from oncelog.chaos.commands import app as chaos
 from oncelog.cli.admin.app import admin
+from oncelog.cli.check.command import check
 from oncelog.cli.demo.command import demo
 from oncelog.cli.failures import EXIT_CODES
 from oncelog.cli.produce.command import produce
@@ -48,6 +49,7 @@ def root(
 app.command()(standalone)
 app.command()(produce)
 app.command()(read)
+app.command()(check)
 app.command()(demo)
 app.add_typer(admin, name="admin")
 app.add_typer(bench, name="bench")

@@ -1,0 +1,1 @@
+"""`oncelog check`: whether a cluster keeps its promise, in five seconds."""

@@ -1,0 +1,96 @@
+"""`oncelog check`: one message published twice, and read back once.
+
+It is what an installation is tried with: every part takes its turn (lookup, placement, an owner, storage nodes, the way
+back), and what the product is for is seen to hold. Each run has a producer name of its own, so that none depends on an
+earlier one, and waits for a cluster that is still coming up.
+"""
+
+import json
+import time
+from typing import TYPE_CHECKING, Annotated
+from uuid import uuid4
+
+import typer
+from rich.console import Console
+
+from oncelog.cli.failures import EXIT_CODES, Exit
+from oncelog.cli.options import DEFAULT_URL, Output, OutputOption, TimeoutOption, UrlOption
+from oncelog.cli.running import run_command
+
+if TYPE_CHECKING:
+    from oncelog.client.client import AsyncClient
+
+#: Any number will do; not the first one, so that a producer that counts for itself is noticed.
+SEQUENCE_ID = 7
+
+_HELP = f"""Publish one message twice under the same producer name and sequence id, and read it back once.
+
+The topic is created if need be, and keeps one small message of each check.
+
+    oncelog check --url oncelog://127.0.0.1:6650
+
+-o json prints: topic, producer_name, message_id, duplicate (the second was refused as such), copies (of the message in
+the log), seconds, ok.
+
+{EXIT_CODES}"""
+
+
+def check(
+    topic: Annotated[str, typer.Option(help="The topic that is used.")] = "public/default/oncelog-check",
+    url: UrlOption = DEFAULT_URL,
+    timeout: TimeoutOption = 30.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    errors = Console(stderr=True, highlight=False)
+
+    async def run() -> Exit:
+        from oncelog.client.client import connect
+
+        async with await connect(url, operation_timeout=timeout) as client:
+            return tell(await publish_twice(client, topic, timeout), output)
+
+    raise typer.Exit(run_command(lambda _interrupt: run(), errors))
+
+
+check.__doc__ = _HELP
+
+
+async def publish_twice(client: "AsyncClient", topic: str, timeout_s: float) -> dict[str, object]:
+    """What was seen, by the names that `-o json` prints. timeout_s: for each step. Raises OncelogError."""
+    from oncelog.cli.read.whole import batches_up_to_now
+
+    began_s = time.monotonic()
+    name = f"check-{uuid4().hex}"
+    value = name.encode()
+    producer = await client.create_producer(topic, producer_name=name, send_timeout=timeout_s)
+    first = await producer.send(value, sequence_id=SEQUENCE_ID)
+    second = await producer.send(value, sequence_id=SEQUENCE_ID)
+    copies = 0
+    assert first.message_id is not None, "what is stored now has a place"
+    reader = await client.create_reader(topic, start=first.message_id, inclusive=True)
+    async for batch in batches_up_to_now(client, reader, timeout_s=timeout_s):
+        copies += sum(message.value == value for message in batch if message.producer_name == name)
+    duplicate = second.duplicate and second.message_id == first.message_id
+    return {
+        "topic": topic,
+        "producer_name": name,
+        "message_id": str(first.message_id),
+        "duplicate": duplicate,
+        "copies": copies,
+        "seconds": round(time.monotonic() - began_s, 3),
+        "ok": duplicate and copies == 1 and not first.duplicate,
+    }
+
+
+def tell(seen: dict[str, object], output: Output) -> Exit:
+    """Print what was seen, and the verdict, which is the exit code too."""
+    if output is Output.JSON:
+        print(json.dumps(seen))
+    else:
+        second = "a duplicate, as it should be" if seen["duplicate"] else "NOT refused as a duplicate"
+        print(f"published  {seen['topic']}: producer {seen['producer_name']}, sequence id {SEQUENCE_ID}")
+        print(f"stored     at {seen['message_id']}")
+        print(f"again      {second}")
+        print(f"read back  {seen['copies']} of 1 copies, {seen['seconds']} s in all")
+        print("ok: the message took effect once" if seen["ok"] else "FAILED: is deduplication on for this topic?")
+    return Exit.OK if seen["ok"] else Exit.FAILED

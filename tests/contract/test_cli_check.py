@@ -1,0 +1,45 @@
+"""`oncelog check`: what it says of a cluster that keeps the promise, and of one that does not."""
+
+import asyncio
+import json
+import sys
+
+import pytest
+
+from oncelog.cli.check.command import publish_twice, tell
+from oncelog.cli.failures import Exit
+from oncelog.cli.options import Output
+from oncelog.client.client import AsyncClient
+from tests.contract.fake_cluster import FakeCluster
+
+pytest_plugins = ["tests.contract.client_fixtures"]
+DEADLINE_S = 30
+
+
+@pytest.mark.asyncio
+async def test_check_stores_its_message_once_on_each_run(cluster: FakeCluster, client: AsyncClient) -> None:
+    """A second check is a new message: it must not pass because of the first one, nor fail for it."""
+    for count in (1, 2):
+        seen = await publish_twice(client, "checked", 20)
+        assert (seen["ok"], seen["duplicate"], seen["copies"]) == (True, True, 1)
+        assert len(cluster.topic("checked").values()) == count
+
+
+@pytest.mark.asyncio
+async def test_check_is_a_command(cluster: FakeCluster) -> None:
+    """As the chart's test runs it: its answer on standard output, its verdict the exit code."""
+    words = (sys.executable, "-m", "oncelog.cli", "check", "--url", cluster.url, "-o", "json")
+    process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(DEADLINE_S):
+        output, _ = await process.communicate()
+    assert process.returncode == Exit.OK
+    assert json.loads(output)["ok"] is True
+
+
+@pytest.mark.parametrize("output", list(Output))
+def test_check_fails_when_the_message_took_effect_twice(output: Output, capsys: pytest.CaptureFixture[str]) -> None:
+    """The control: a log without deduplication is not passed over."""
+    seen: dict[str, object] = {"topic": "t", "producer_name": "p", "message_id": "1:1:0", "duplicate": False,
+                               "copies": 2, "seconds": 0.1, "ok": False}  # fmt: skip
+    assert tell(seen, output) is Exit.FAILED
+    assert ("FAILED" if output is Output.TABLE else '"ok": false') in capsys.readouterr().out
