@@ -110,3 +110,24 @@ decides, by their variable; ports: {name: number} beside grpc and health. */}}
       {{- end }}
 {{- end }}
 {{- end }}
+
+{{/* What the command line needs in a pod of this release; the same files as the services mount, of which it needs the CA and the administrator's token. */}}
+{{- define "oncelog.clientEnvironment" -}}
+- {name: ONCELOG_URL, value: {{ include "oncelog.url" . | quote }}}
+- {name: ONCELOG_ADMIN_URL, value: {{ include "oncelog.adminUrl" . | quote }}}
+{{- if .Values.tls.enabled }}
+- {name: ONCELOG_TLS_CA_FILE, value: /etc/oncelog/tls/ca.crt}
+{{- end }}
+{{- if .Values.auth.enabled }}
+- {name: ONCELOG_TOKEN_FILE, value: /etc/oncelog/auth/admin-token}
+{{- end }}
+{{- end }}
+
+{{/* The same for a person in a metadata pod, `kubectl exec … -- oncelog …`; whoever may do that can read its token anyway. */}}
+{{- define "oncelog.consoleEnvironment" -}}
+- {name: ONCELOG_URL, value: {{ include "oncelog.url" . | quote }}}
+- {name: ONCELOG_ADMIN_URL, value: {{ include "oncelog.adminUrl" . | quote }}}
+{{- if .Values.auth.enabled }}
+- {name: ONCELOG_TOKEN_FILE, value: /etc/oncelog/auth/service-token}
+{{- end }}
+{{- end }}

@@ -1,0 +1,1 @@
+"""The chart: what needs no cluster here, and what runs on one."""

@@ -1,0 +1,345 @@
+"""What the chart renders: valid for each Kubernetes, secure, true to the code it starts."""
+
+import base64
+import importlib.util
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from typing import Any
+
+import jwt
+import kubernetes_validate  # type: ignore[import-untyped]
+import pytest
+import yaml
+from cryptography import x509
+
+from oncelog.runtime.health import Health
+from oncelog.runtime.settings import load
+from tests.kubernetes.chart import (
+    CHART,
+    FILES,
+    NAMESPACE,
+    RELEASE,
+    ROOT,
+    SETTINGS,
+    Manifest,
+    component,
+    containers,
+    environment,
+    helm,
+    of_kind,
+    one,
+    pod_templates,
+    rendered,
+    template,
+    values_of,
+    workloads,
+)
+
+#: What the chart promises (kubeVersion) and what the newest schema in the package is.
+VERSIONS = ("1.29", "1.30", "1.31", "1.32", "1.33", kubernetes_validate.latest_version())
+#: Resources of operators, which Kubernetes' own schemas do not know.
+FOREIGN = {"ServiceMonitor", "PrometheusRule", "Certificate"}
+#: Together they use every branch of the templates; the presets differ from the default in numbers.
+VARIED = ("plain", "external", "certmanager", "everything")
+GOLDEN = ROOT / "tests/kubernetes/immutable.yaml"
+
+each_file = pytest.mark.parametrize("name", FILES)
+
+
+def samples(name: str) -> list[Manifest]:
+    """Every workload, and one of each other kind that Kubernetes itself knows: the others differ in names alone."""
+    kinds = {manifest["kind"]: manifest for manifest in rendered(name) if manifest["kind"] not in FOREIGN}
+    return workloads(name) + [manifest for kind, manifest in kinds.items() if kind not in {"StatefulSet", "Deployment"}]
+
+
+def test_manifests_are_valid_in_the_newest_kubernetes() -> None:
+    """Strictly: a misspelt field is an error, not a field that is ignored. What two files share is looked at once."""
+    distinct = {json.dumps(manifest): manifest for name in VARIED for manifest in samples(name)}
+    for manifest in distinct.values():
+        kubernetes_validate.validate(manifest, VERSIONS[-1], strict=True)
+
+
+@pytest.mark.parametrize("version", VERSIONS[:-1])
+def test_manifests_are_valid_in_every_kubernetes(version: str) -> None:
+    """The file that uses most."""
+    for manifest in samples("everything"):
+        kubernetes_validate.validate(manifest, version, strict=True)
+
+
+def test_misspelt_field_is_found() -> None:
+    """The control."""
+    wrong = {**one("default", "Service", "oncelog-metadata"), "specs": {}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, VERSIONS[-1], strict=True)
+
+
+@pytest.mark.parametrize("name", ["dev", "production"])
+def test_lint_has_nothing_to_say(name: str) -> None:
+    """Warnings count."""
+    done = helm("lint", "--strict", str(CHART), "--values", str(FILES[name]))
+    assert done.returncode == 0, done.stdout
+
+
+def test_sleep_of_the_end_is_a_program_where_kubernetes_has_none() -> None:
+    """The kubelet's own sleep is from 1.30 on; before, its field would be dropped and the pod refused."""
+    plain = ("--values", str(FILES["plain"]), "--set", "metadata.preStopSleepSeconds=3")
+    old = template(*plain, "--kube-version", "1.29.0", "--show-only", "templates/metadata.yaml")
+    new = template(*plain, "--kube-version", "1.30.0", "--show-only", "templates/metadata.yaml")
+    assert ('command: [sleep, "3"]' in old.stdout, "seconds: 3" in old.stdout) == (True, False)
+    assert ('command: [sleep, "3"]' in new.stdout, "seconds: 3" in new.stdout) == (False, True)
+
+
+def test_versions_are_those_of_the_product() -> None:
+    """The chart's default image is the version in pyproject.toml, as docker/build.sh tags it."""
+    about = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    product = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert about["appVersion"] == product
+    images = {container["image"] for part, container in containers("default") if part in SETTINGS}
+    assert images == {f"oncelog:{product}"}
+
+
+# --- what cannot be changed later -------------------------------------------------------------------------------------
+
+
+def immutable(name: str) -> dict[str, Any]:
+    """The fields that Kubernetes never lets an upgrade change, by workload."""
+    return {
+        f"{manifest['kind']} {manifest['metadata']['name']}": {
+            field: manifest["spec"][field]
+            for field in ("serviceName", "podManagementPolicy", "selector", "volumeClaimTemplates")
+            if field in manifest["spec"]
+        }
+        for manifest in workloads(name)
+    }
+
+
+def test_immutable_fields_are_frozen() -> None:
+    """Whoever changes them breaks `helm upgrade` of every release there is. Never edit the golden file."""
+    assert immutable("default") == yaml.safe_load(GOLDEN.read_text())
+
+
+@each_file
+def test_immutable_fields_hang_on_no_value_but_the_volumes(name: str) -> None:
+    """A value that is changed later must not make an upgrade impossible; size and class of volumes are documented."""
+    frozen = immutable("default")
+    for workload, seen in immutable(name).items():
+        for claim in seen.get("volumeClaimTemplates", []):
+            claim["spec"] = frozen[workload]["volumeClaimTemplates"][0]["spec"]
+        expected = {field: value for field, value in frozen[workload].items() if field in seen}
+        assert seen == expected
+
+
+@each_file
+def test_selectors_find_the_pods_of_their_own_part_alone(name: str) -> None:
+    """Services, budgets and policies alike; a selector that finds nothing protects nothing."""
+    pods = {part: pod["metadata"]["labels"] for part, pod in pod_templates(name)}
+    for manifest in of_kind(name, "Service", "PodDisruptionBudget", "NetworkPolicy", "StatefulSet", "Deployment"):
+        spec = manifest["spec"]
+        selector = spec.get("podSelector") or spec["selector"]
+        wanted = selector.get("matchLabels", selector)
+        found = [part for part, labels in pods.items() if wanted.items() <= labels.items()]
+        assert found == [component(manifest)], manifest["metadata"]["name"]
+
+
+# --- what is started, and with what -----------------------------------------------------------------------------------
+
+
+def services(name: str) -> Iterator[tuple[str, Manifest]]:
+    return ((part, container) for part, container in containers(name) if part in SETTINGS)
+
+
+@each_file
+def test_each_service_accepts_its_environment(name: str) -> None:
+    """Loaded by the code itself: an unknown variable or a value that is none ends a pod at its start."""
+    for part, container in services(name):
+        settings = load(SETTINGS[part], environment(container))
+        given = values_of(name)[part]["settings"] | {
+            key: value
+            for key, value in values_of(name)["settings"].items()
+            if key not in values_of(name)[part]["settings"]
+        }
+        for key, value in given.items():
+            assert getattr(settings, re.sub(r"([A-Z])", r"_\1", key).lower()) == value
+        assert settings.listen_host == values_of(name)["listenHost"]
+
+
+@each_file
+def test_ports_and_probes_are_served(name: str) -> None:
+    """Each port by the setting that opens it, each path by the health server; liveness never asks for readiness."""
+    health = Health(lambda: b"")
+    for part, container in services(name):
+        settings = load(SETTINGS[part], environment(container))
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        opened = {f"{key}": getattr(settings, f"{key}_port") for key in ports}
+        assert ports == opened
+        for probe, path in (("startupProbe", "/livez"), ("livenessProbe", "/livez"), ("readinessProbe", "/readyz")):
+            get = container[probe]["httpGet"]
+            assert get == {"path": path, "port": "health"}
+            assert health._answer(b"GET", path.encode()).status == 200
+    for manifest in of_kind(name, "ServiceMonitor"):
+        for endpoint in manifest["spec"]["endpoints"]:
+            assert health._answer(b"GET", endpoint["path"].encode()).status == 200
+
+
+@each_file
+def test_programs_exist(name: str) -> None:
+    """The first argument is what the image's entry point runs with `python -m`."""
+    for part, container in containers(name):
+        if part in {*SETTINGS, "check"}:
+            assert importlib.util.find_spec(f"{container['args'][0]}.__main__") is not None
+            assert "command" not in container
+    entry = (ROOT / "docker/Dockerfile").read_text()
+    assert re.search(r'^ENTRYPOINT \[".*python", "-m"\]', entry, re.MULTILINE)
+
+
+@each_file
+def test_services_have_the_names_that_pods_are_told(name: str) -> None:
+    """Whatever host a setting names, a Service of this release makes it resolve, on a port that it has."""
+    known = {manifest["metadata"]["name"]: manifest for manifest in of_kind(name, "Service")}
+    for _, container in containers(name):
+        for variable, value in environment(container).items():
+            for host in re.findall(rf"([\w-]+)\.{NAMESPACE}\.svc", value):
+                assert host in known, f"{variable}={value}"
+    for manifest in of_kind(name, "StatefulSet"):
+        headless = known[manifest["spec"]["serviceName"]]["spec"]
+        assert (headless["clusterIP"], headless["publishNotReadyAddresses"]) == ("None", True)
+
+
+@each_file
+def test_drain_fits_into_the_grace_period(name: str) -> None:
+    """A pod that is killed in the middle of its drain makes its clients wait for a takeover."""
+    for part, pod in pod_templates(name):
+        if part in SETTINGS:
+            (container,) = pod["spec"]["containers"]
+            settings = load(SETTINGS[part], environment(container))
+            sleep_s = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
+            assert pod["spec"]["terminationGracePeriodSeconds"] > sleep_s + settings.drain_timeout_ms / 1000
+
+
+def test_wanted_falsy_values_are_kept() -> None:
+    """False and 0 are values, not the want of one."""
+    kinds = {manifest["kind"] for manifest in rendered("plain")}
+    assert kinds == {"ConfigMap", "Service", "Deployment", "StatefulSet", "Pod"}
+    assert one("plain", "StatefulSet", "oncelog-storage")["spec"]["minReadySeconds"] == 0
+    assert all("lifecycle" not in container for _, container in containers("plain"))
+    assert all("volumeClaimTemplates" not in manifest["spec"] for manifest in workloads("plain"))
+    assert not [
+        variable
+        for _, each in containers("plain")
+        for variable in environment(each)
+        if "TLS" in variable or "AUTH" in variable
+    ]
+
+
+# --- security ---------------------------------------------------------------------------------------------------------
+
+
+@each_file
+def test_pods_keep_to_the_restricted_standard(name: str) -> None:
+    """Kubernetes' strictest profile, and a root file system that cannot be written."""
+    for part, pod in pod_templates(name):
+        spec, context = pod["spec"], pod["spec"]["securityContext"]
+        assert (spec["automountServiceAccountToken"], spec["enableServiceLinks"]) == (False, False), part
+        assert (context["runAsNonRoot"], context["seccompProfile"]) == (True, {"type": "RuntimeDefault"})
+        assert context["runAsUser"] == context["fsGroup"] == values_of(name)["podSecurityContext"]["runAsUser"]
+        assert not any(spec.get(field) for field in ("hostNetwork", "hostPID", "hostIPC"))
+        assert {kind for volume in spec["volumes"] for kind in volume if kind != "name"} <= {
+            "emptyDir", "secret", "configMap", "projected",
+        }  # fmt: skip
+    for _, container in containers(name):
+        security = container["securityContext"]
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert (security["readOnlyRootFilesystem"], security["allowPrivilegeEscalation"]) == (True, False)
+
+
+@each_file
+def test_mounts_and_volumes_are_of_each_other(name: str) -> None:
+    """And every Secret is one of the release or one that the values name."""
+    made = {manifest["metadata"]["name"] for manifest in of_kind(name, "Secret", "Certificate")}
+    values = values_of(name)
+    given = {
+        values["auth"]["existingSecret"],
+        values["tls"]["existingSecret"],
+        values["redis"]["external"]["urlSecret"],
+    }
+    for manifest in workloads(name):
+        pod = manifest["spec"]["template"]["spec"]
+        volumes = {volume["name"] for volume in pod["volumes"]}
+        volumes |= {claim["metadata"]["name"] for claim in manifest["spec"].get("volumeClaimTemplates", [])}
+        assert {mount["name"] for each in pod["containers"] for mount in each["volumeMounts"]} == volumes
+        secrets = {volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
+        assert secrets <= made | given
+
+
+def secret(name: str, manifest_name: str) -> dict[str, bytes]:
+    return {key: base64.b64decode(value) for key, value in one(name, "Secret", manifest_name)["data"].items()}
+
+
+def test_tokens_are_signed_by_the_key() -> None:
+    """The chart computes them by itself: a library must find them right, and the services their roles superusers."""
+    made = secret("default", f"{RELEASE}-auth")
+    roles = {
+        each: jwt.decode(made[each], made["key"], algorithms=["HS256"], audience="oncelog")["sub"]
+        for each in ("service-token", "admin-token")
+    }
+    assert roles == {"service-token": "oncelog-service", "admin-token": "oncelog-admin"}
+    for _, container in services("default"):
+        superusers = environment(container)["ONCELOG_AUTH_SUPERUSERS"].split(",")
+        assert set(roles.values()) <= set(superusers)
+    assert made["key"] != secret("production", f"{RELEASE}-auth")["key"]
+
+
+def test_certificate_is_good_for_every_name_that_is_used() -> None:
+    """`oncelog`, by which services and clients know the cluster, and the names of REST, owners and storage nodes."""
+    made = secret("default", f"{RELEASE}-tls")
+    certificate, ca = (x509.load_pem_x509_certificate(made[key]) for key in ("tls.crt", "ca.crt"))
+    certificate.verify_directly_issued_by(ca)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert {
+        "oncelog",
+        "localhost",
+        f"oncelog-metadata.{NAMESPACE}.svc",
+        f"*.oncelog-owner-headless.{NAMESPACE}.svc",
+    } <= set(names.get_values_for_type(x509.DNSName))
+    assert set(made) == {"tls.crt", "tls.key", "ca.crt"}, "the key of the CA is kept nowhere"
+
+
+def test_certificate_of_cert_manager_has_the_same_names_and_those_of_outside() -> None:
+    """One Secret of one shape, whoever makes it."""
+    spec = one("certmanager", "Certificate", f"{RELEASE}-tls")["spec"]
+    assert {"oncelog", "localhost", "log.example.com"} <= set(spec["dnsNames"])
+    assert spec["ipAddresses"] == ["127.0.0.1", "192.0.2.7"]
+    assert spec["secretName"] == f"{RELEASE}-tls"
+    assert not [m for m in of_kind("certmanager", "Secret") if m["metadata"]["name"] == f"{RELEASE}-tls"]
+
+
+def test_policies_let_in_who_has_business_there() -> None:
+    """ZooKeeper, Redis and storage nodes are the cluster's own; clients are those that the values name."""
+
+    def sources(name: str, part: str) -> dict[int, Any]:
+        rules = one(name, "NetworkPolicy", f"{RELEASE}-{part}")["spec"]["ingress"]
+        return {port["port"]: rule.get("from") for rule in rules for port in rule["ports"]}
+
+    def parts(peers: Any) -> list[str]:
+        return [peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in peers]
+
+    assert parts(sources("default", "zookeeper")[2181]) == ["metadata", "owner", "storage"]
+    assert parts(sources("default", "zookeeper")[3888]) == ["zookeeper"]
+    assert parts(sources("default", "redis")[6379]) == ["metadata"]
+    assert parts(sources("default", "storage")[6650]) == ["metadata", "owner", "storage"]
+    assert (sources("default", "metadata")[8080], sources("default", "owner")[8081]) == (None, None)
+    limited = sources("certmanager", "owner")
+    assert limited[6650][-1] == {"namespaceSelector": {"matchLabels": {"team": "orders"}}}
+    assert len(limited[8081]) == 1
+
+
+def test_two_releases_share_a_namespace() -> None:
+    """Names and selectors of one never meet those of the other."""
+    done = helm("template", "second", str(CHART), "--namespace", NAMESPACE, "--values", str(FILES["plain"]))
+    second = [each for each in yaml.safe_load_all(done.stdout) if each]
+    assert second
+    assert not {(m["kind"], m["metadata"]["name"]) for m in second} & {
+        (m["kind"], m["metadata"]["name"]) for m in rendered("plain")
+    }

@@ -1,0 +1,141 @@
+"""Alerts and dashboard: every series that they ask for is one that the services emit."""
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+
+from oncelog.runtime.telemetry import Reading, Telemetry
+from tests.kubernetes.chart import CHART, Manifest, of_kind, one
+from tests.tidy.source import repository
+
+_NAME = re.compile(r"\boncelog_\w+")
+_MATCHERS = re.compile(r"\{([^}]*)\}")
+#: Labels that Prometheus adds, by the ServiceMonitor or by itself.
+_ADDED = {"namespace", "pod", "app_kubernetes_io_instance", "app_kubernetes_io_component", "le"}
+
+
+@cache
+def emitted() -> frozenset[str]:
+    """Names at /metrics: each instrument that the code makes, made here, and what Prometheus' text then says."""
+    telemetry = Telemetry("test", "1")
+    for source in repository():
+        if source.is_python and source.inside("services/oncelog"):
+            for node in ast.walk(source.tree):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+                    _make(telemetry, node.func.attr, node.args[0])
+    text = telemetry.metrics_text().decode()
+    telemetry.shut_down()
+    return frozenset(re.findall(r"^(\w+)[{ ]", text, re.MULTILINE))
+
+
+def _make(telemetry: Telemetry, method: str, name: ast.expr) -> None:
+    if not isinstance(name, ast.Constant) or not isinstance(name.value, str):
+        return
+    match method:
+        case "observe_count":
+            telemetry.observe_count(name.value, "", lambda: [Reading(1)])
+        case "observe_level":
+            telemetry.observe_level(name.value, "", lambda: [Reading(1)])
+        case "latency":
+            telemetry.latency(name.value, "").record(1)
+
+
+def rules() -> list[Manifest]:
+    (manifest,) = of_kind("everything", "PrometheusRule")
+    return [rule for group in manifest["spec"]["groups"] for rule in group["rules"]]
+
+
+def panels() -> list[Manifest]:
+    found: list[Manifest] = json.loads((CHART / "dashboards/oncelog.json").read_text())["panels"]
+    return found
+
+
+def expressions() -> Iterator[str]:
+    yield from (rule["expr"] for rule in rules())
+    for panel in panels():
+        yield from (target["expr"] for target in panel.get("targets", []))
+
+
+def test_each_series_is_emitted() -> None:
+    """An alert on a name that nobody emits never fires, and nobody notices."""
+    asked = {name for expression in expressions() for name in _NAME.findall(expression)}
+    assert len(asked) > 25
+    assert asked - emitted() == set()
+
+
+def test_each_series_is_shown() -> None:
+    """The other way: what the services count, the dashboard shows, apart from parts of a histogram."""
+    shown = {
+        name for panel in panels() for target in panel.get("targets", []) for name in _NAME.findall(target["expr"])
+    }
+    plain = {name for name in emitted() if name.startswith("oncelog_") and not name.endswith(("_sum", "_count"))}
+    assert plain - shown == set()
+
+
+def test_each_label_is_given_by_the_code() -> None:
+    """Its key and its value stand somewhere in the services, as words of their own."""
+    code = "\n".join(source.text for source in repository() if source.is_python and source.inside("services/oncelog"))
+    for expression in expressions():
+        for matchers in _MATCHERS.findall(expression):
+            for key, value in re.findall(r'(\w+)!?=~?"([^"]*)"', matchers):
+                if key not in _ADDED:
+                    assert f'"{key}"' in code, expression
+                    assert f'"{value}"' in code, expression
+
+
+def test_each_expression_is_of_this_release_alone() -> None:
+    """Two clusters watched by one Prometheus must not count for each other."""
+    for expression in expressions():
+        for series in re.findall(r"oncelog_\w+(.?)", expression):
+            assert series == "{", expression
+        for matchers in _MATCHERS.findall(expression):
+            assert "namespace=" in matchers, expression
+            assert "app_kubernetes_io_instance=" in matchers, expression
+
+
+def test_alerts_say_what_is_wrong_and_what_to_do() -> None:
+    """For whoever is woken up."""
+    names = [rule["alert"] for rule in rules()]
+    assert len(names) == len(set(names)) >= 8
+    for rule in rules():
+        assert rule["labels"]["severity"] in {"warning", "critical"}
+        assert rule["annotations"]["summary"].endswith(".")
+        assert rule["annotations"]["description"].endswith(".")
+
+
+def test_dashboard_arrives_whole() -> None:
+    """In a ConfigMap, under the label by which Grafana finds it; panels neither overlap nor share an id."""
+    manifest = one("everything", "ConfigMap", "oncelog-dashboard")
+    assert json.loads(manifest["data"]["oncelog.json"])["panels"] == panels()
+    assert manifest["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert len({panel["id"] for panel in panels()}) == len(panels())
+    taken: set[tuple[int, int]] = set()
+    for panel in panels():
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        assert max(x for x, _ in cells) < 24
+        taken |= cells
+
+
+def test_prometheus_finds_the_health_port_of_each_part() -> None:
+    """By the labels of the Services, on a port that they have."""
+    (monitor,) = of_kind("everything", "ServiceMonitor")
+    spec = monitor["spec"]
+    (expression,) = spec["selector"]["matchExpressions"]
+    found = set()
+    for service in of_kind("everything", "Service"):
+        labels = service["metadata"]["labels"]
+        if (
+            spec["selector"]["matchLabels"].items() <= labels.items()
+            and labels[expression["key"]] in expression["values"]
+        ):
+            assert "health" in {port["name"] for port in service["spec"]["ports"]}
+            found.add(labels[expression["key"]])
+    assert found == {"metadata", "owner", "storage"}

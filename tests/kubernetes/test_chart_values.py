@@ -1,0 +1,243 @@
+"""Values: what is refused, with which words; and that schema, defaults, code and README speak of the same ones."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from oncelog.runtime.settings import LogStorageSettings, MetadataSettings, ProcessSettings, TopicOwnerSettings, variable
+from tests.kubernetes.chart import (
+    CHART,
+    FILES,
+    Manifest,
+    containers,
+    environment,
+    rendered,
+    schema,
+    template,
+    values_of,
+)
+
+#: Without certificates, which take longer to make than all the rest.
+QUICK = ("--set", "tls.enabled=false,auth.enabled=false,redis.enabled=false")
+SETTINGS_OF: dict[str, type[ProcessSettings]] = {
+    "": ProcessSettings,
+    "metadata": MetadataSettings,
+    "owner": TopicOwnerSettings,
+    "storage": LogStorageSettings,
+}
+
+#: (what is set, what the answer must say)
+REFUSED_BY_CHECKS = [
+    ("owner.ackQuorum=4", "owner.ackQuorum is 4 and owner.writeQuorum is 3"),
+    ("owner.writeQuorum=4", "owner.writeQuorum is 4 and storage.replicaCount is 3"),
+    ("storage.replicaCount=2", "Raise storage.replicaCount or lower writeQuorum"),
+    ("storage.podDisruptionBudget.maxUnavailable=2", "at most 1 storage nodes may be away"),
+    ("zookeeper.replicaCount=4", "Choose 1, 3 or 5"),
+    ("zookeeper.podDisruptionBudget.maxUnavailable=2", "of 3 servers at most 1 may be away"),
+    ("zookeeper.enabled=false", "name the host:port of your ensemble's servers"),
+    ("zookeeper.externalHosts={zk:2181}", "Set zookeeper.enabled=false to use the external ensemble"),
+    ("redis.enabled=true,redis.external.urlSecret=ours", "Set redis.enabled=false to use the external Redis"),
+    ("tls.existingSecret=ours,tls.certManager.enabled=true", "choose one"),
+    ("tls.certManager.enabled=true", "name the Issuer that is to sign"),
+    ("auth.enabled=true,auth.adminRole=oncelog-service", "the services need a role of their own"),
+    ("owner.terminationGracePeriodSeconds=20", "Raise it, or lower drainTimeoutMs"),
+    ("storage.settings.drainTimeoutMs=120000", "storage.terminationGracePeriodSeconds is 120"),
+    ("settings.drainTimeoutMs=58000", "metadata.terminationGracePeriodSeconds is 60"),
+]
+#: (where, the value, the field that the answer must name)
+REFUSED_BY_SCHEMA: list[tuple[str, Any, str]] = [
+    ("onwer", {}, "onwer"),
+    ("owner.replicas", 3, "replicas"),
+    ("owner.replicaCount", 0, "replicaCount"),
+    ("owner.replicaCount", "3", "replicaCount"),
+    ("owner.settings.ledgerBytes", 1, "ledgerBytes"),
+    ("owner.settings.ledgerBytesMax", "1Gi", "ledgerBytesMax"),
+    ("owner.settings.grpcPort", 1, "grpcPort"),
+    ("settings.logLevel", "loud", "logLevel"),
+    ("storage.persistence.size", "20 GB", "size"),
+    ("storage.persistence.whenDeleted", "Keep", "whenDeleted"),
+    ("image.digest", "abc", "digest"),
+    ("tls.enabled", "yes", "enabled"),
+    ("spread.nodes", "strict", "nodes"),
+    ("zookeeper.externalHosts", ["zk"], "externalHosts"),
+    ("zookeeper.chroot", "teams", "chroot"),
+    ("auth.superusers", ["a,b"], "superusers"),
+    ("networkPolicy.clients", [{"podselector": {}}], "podselector"),
+    ("owner.extraEnv", [{"value": "x"}], "extraEnv"),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), REFUSED_BY_CHECKS)
+def test_values_that_do_not_fit_each_other_are_refused(given: str, words: str) -> None:
+    """With what to change, in the answer of helm itself."""
+    done = template(*QUICK, "--set", given)
+    assert done.returncode != 0
+    assert words in done.stderr
+
+
+def nested(path: str, value: Any) -> Manifest:
+    for name in reversed(path.split(".")):
+        value = {name: value}
+    found: Manifest = value
+    return found
+
+
+@pytest.mark.parametrize(("path", "value", "field"), REFUSED_BY_SCHEMA)
+def test_values_of_the_wrong_name_or_kind_are_refused(path: str, value: Any, field: str) -> None:
+    """A misspelt value must not look as if it were in force."""
+    with pytest.raises(jsonschema.ValidationError) as refused:
+        jsonschema.Draft7Validator(schema()).validate(nested(path, value))
+    assert field in f"{refused.value.json_path} {refused.value.message}"
+
+
+def test_helm_says_which_value_the_schema_refuses() -> None:
+    """The way users meet it."""
+    done = template(*QUICK, "--set", "owner.replicas=3,storage.persistence.whenDeleted=Keep")
+    assert done.returncode != 0
+    assert "owner: Additional property replicas is not allowed" in done.stderr
+    assert "storage.persistence.whenDeleted" in done.stderr
+
+
+def objects(node: Any, path: str = "") -> Iterator[tuple[str, Manifest]]:
+    """Every part of the schema that speaks of an object."""
+    if isinstance(node, dict):
+        if node.get("type") == "object":
+            yield path, node
+        for name, inner in node.items():
+            yield from objects(inner, f"{path}.{name}")
+    elif isinstance(node, list):
+        for number, inner in enumerate(node):
+            yield from objects(inner, f"{path}[{number}]")
+
+
+def test_schema_lets_nothing_through_that_it_does_not_know() -> None:
+    """Maps of free names, labels for one, say of what their values are."""
+    jsonschema.Draft7Validator.check_schema(schema())
+    found = list(objects(schema()))
+    assert len(found) > 40
+    open_ones = [path for path, node in found if node.get("additionalProperties") not in (False, {"type": "string"})]
+    assert open_ones == []
+
+
+def resolved(node: Manifest) -> Manifest:
+    reference = node.get("$ref")
+    found: Manifest = schema()["definitions"][reference.rpartition("/")[2]] if reference else node
+    return found
+
+
+def keys_of(values: Manifest, path: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        yield f"{path}{name}"
+        if isinstance(value, dict):
+            yield from keys_of(value, f"{path}{name}.")
+
+
+def keys_of_schema(node: Manifest, path: str = "") -> Iterator[str]:
+    for name, inner in resolved(node).get("properties", {}).items():
+        yield f"{path}{name}"
+        yield from keys_of_schema(inner, f"{path}{name}.")
+
+
+#: Parts whose inside is Kubernetes' own, or a setting each: empty by default.
+_FREE = re.compile(
+    r"(.*\.)?(settings|resources|nodeSelector|commonLabels|labels|annotations|pod\w+s|image|podSecurityContext)\..*"
+)
+
+
+def test_defaults_and_schema_have_the_same_values() -> None:
+    """One that has no default is found by nobody; one that the schema does not know is refused."""
+    default = {key for key in keys_of(values_of("default")) if not _FREE.fullmatch(key)}
+    known = {key for key in keys_of_schema(schema()) if not _FREE.fullmatch(key)}
+    assert default == known
+
+
+def snake(name: str) -> str:
+    return re.sub(r"([A-Z])", r"_\1", name).lower()
+
+
+@pytest.mark.parametrize("part", SETTINGS_OF)
+def test_schema_has_each_setting_of_the_code(part: str) -> None:
+    """Those that the chart gives itself are not the user's; all others are, under their own names."""
+    properties = schema()["properties"]
+    node = properties[part]["properties"]["settings"] if part else properties["settings"]
+    given = {name for _, container in containers("default") for name in environment(container)}
+    all_fields = {field.name for field in dataclasses.fields(SETTINGS_OF[part])}
+    expected = {name for name in all_fields if variable(name) not in given}
+    assert {snake(name) for name in node["properties"]} == expected
+
+
+def test_numbers_of_any_size_stay_whole() -> None:
+    """Helm reads numbers as floats: 1073741824 would become 1.073741824e+09, which no service accepts."""
+    seen = {
+        name: value
+        for part, each in containers("everything")
+        for name, value in environment(each).items()
+        if part == "owner"
+    }
+    assert seen["ONCELOG_LEDGER_BYTES_MAX"] == "2147483648"
+    assert seen["ONCELOG_LOG_LEVEL"] == "info", "a part's own setting goes before that of all"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_presets_render(name: str) -> None:
+    """Also where nothing else looks at them."""
+    assert rendered(name)
+
+
+# --- README -----------------------------------------------------------------------------------------------------------
+
+
+def described() -> Iterator[tuple[str, str, str]]:
+    """(value, default, meaning) of each line `# -- meaning` in values.yaml, which belongs to the value below it."""
+    path: list[tuple[int, str]] = []
+    meaning = ""
+    for line in (CHART / "values.yaml").read_text().splitlines():
+        if found := re.fullmatch(r" *# -- (.*)", line):
+            meaning = found.group(1)
+        elif found := re.match(r"( *)(\w+):", line):
+            indent = len(found.group(1))
+            path = [*((i, name) for i, name in path if i < indent), (indent, found.group(2))]
+            if meaning:
+                names = [name for _, name in path]
+                value: Any = values_of("default")
+                for name in names:
+                    value = value[name]
+                yield ".".join(names), json.dumps(value, ensure_ascii=False), meaning
+                meaning = ""
+
+
+def test_each_value_is_described() -> None:
+    """By itself, or by the one that it is inside of."""
+    told = {value for value, _, _ in described()}
+    untold = [
+        key
+        for key in keys_of(values_of("default"))
+        if not any(key == value or key.startswith(f"{value}.") or value.startswith(f"{key}.") for value in told)
+    ]
+    assert untold == []
+
+
+def test_readme_has_the_table_of_values() -> None:
+    """As values.yaml describes them."""
+    right = "\n".join(f"| `{value}` | `{default}` | {meaning} |" for value, default, meaning in described())
+    text = (CHART / "README.md").read_text()
+    assert right in text, f"the table must be:\n| value | default | meaning |\n|---|---|---|\n{right}"
+
+
+def test_readme_examples_use_values_that_exist() -> None:
+    """Each `--set` and each block of YAML."""
+    text = (CHART / "README.md").read_text()
+    known = set(keys_of_schema(schema()))
+    named = {name for words in re.findall(r"--set ([\w.=,-]+)", text) for name in re.findall(r"([\w.]+)=", words)}
+    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
+    assert named
+    assert blocks
+    assert named - known == set()
+    for block in blocks:
+        jsonschema.Draft7Validator(schema()).validate(block)
