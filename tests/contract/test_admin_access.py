@@ -26,6 +26,9 @@ RULES = {
     "PUT /admin/v2/namespaces/public/new": "",
     f"DELETE {NAMESPACE}": "",
     f"GET {NAMESPACE}/deduplication": "a",
+    f"GET {NAMESPACE}/permissions": "a",
+    f"POST {NAMESPACE}/permissions/somebody": "a",
+    f"DELETE {NAMESPACE}/permissions/somebody": "a",
     f"GET {FLIGHTS}/deduplicationEnabled": "a",
     "GET /admin/v2/clusters/x/deduplication": "",
     "GET /admin/v2/persistent/public/default": "apc",
@@ -82,7 +85,7 @@ async def test_every_route_was_thought_of(admin: Admin) -> None:
 
     async def status(call: str) -> int:
         method, path = call.split()
-        for name, value in {"tenant": "public", "namespace": "default", "topic": "flights"}.items():
+        for name, value in {"tenant": "public", "namespace": "default", "topic": "flights", "role": "somebody"}.items():
             path = path.replace(f"{{{name}}}", value)
         return (await admin.http.request(method, path, headers=bearer("stranger"))).status_code
 
@@ -103,3 +106,30 @@ async def test_a_look_up_creates_a_topic_for_publishers_alone(admin: Admin) -> N
     await admin.refused("GET", path, 403, "permission_denied", headers=bearer("auditor"))
     assert (await admin.get(path, headers=bearer("importer")))["owner_address"]
     assert (await admin.get(path, headers=bearer("auditor")))["owner_address"]
+
+
+async def test_rights_are_granted_replaced_and_taken_away(admin: Admin) -> None:
+    """By who administers the namespace; the next request sees it."""
+    keeper, newcomer = bearer("keeper"), bearer("newcomer")
+    path = f"{NAMESPACE}/permissions"
+    await admin.refused("GET", FLIGHTS, 403, "permission_denied", headers=newcomer)
+    await admin.change("POST", f"{path}/newcomer", json=["consume", "produce", "consume"], headers=keeper)
+    assert (await admin.get(path, headers=keeper))["newcomer"] == ["consume", "produce"]
+    assert await admin.get(FLIGHTS, headers=newcomer)
+    await admin.change("POST", f"{path}/newcomer", json=["admin"], headers=keeper)
+    assert (await admin.get(path, headers=newcomer))["newcomer"] == ["admin"]
+    for _ in range(2):
+        await admin.change("DELETE", f"{path}/newcomer", headers=keeper)
+    assert "newcomer" not in await admin.get(path, headers=keeper)
+    await admin.refused("GET", path, 403, "permission_denied", headers=newcomer)
+
+
+@pytest.mark.parametrize("body", [[], ["read"], "produce", {"produce": True}])
+async def test_rights_that_do_not_exist_are_refused(admin: Admin, body: object) -> None:
+    """Nothing would hold them."""
+    await admin.refused(
+        "POST", f"{NAMESPACE}/permissions/x", 422, "invalid_argument", json=body, headers=bearer("keeper")
+    )
+    await admin.refused(
+        "POST", f"{NAMESPACE}/permissions/a b", 412, "invalid_name", json=["produce"], headers=bearer("keeper")
+    )

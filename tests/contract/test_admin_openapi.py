@@ -22,6 +22,8 @@ GET /admin/v2/namespaces/{tenant}
 DELETE GET PUT /admin/v2/namespaces/{tenant}/{namespace}
 DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/autoTopicCreation
 DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/deduplication
+GET /admin/v2/namespaces/{tenant}/{namespace}/permissions
+DELETE POST /admin/v2/namespaces/{tenant}/{namespace}/permissions/{role}
 GET /admin/v2/persistent/{tenant}/{namespace}
 GET PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}
 DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/deduplicationEnabled

@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import Depends, FastAPI
 
-from oncelog.metadata.admin import cluster, namespaces, problems, switches, topics
+from oncelog.metadata.admin import cluster, namespaces, permissions, problems, switches, topics
 from oncelog.metadata.admin.access import Authentication, default_rule
 from oncelog.metadata.admin.body_limit import BODY_BYTES_MAX, BodyLimit
 from oncelog.metadata.admin.values import AdminParts
@@ -38,7 +38,7 @@ def new_app(parts: AdminParts, security: Security = OPEN) -> FastAPI:
         dependencies=[Depends(default_rule)],
     )
     app.state.policies = lambda: parts.policies
-    for part in (namespaces, topics, switches, cluster):
+    for part in (namespaces, permissions, topics, switches, cluster):
         app.include_router(part.routes(parts))
     problems.install(app)
     app.add_middleware(BodyLimit)
