@@ -124,7 +124,9 @@ async def test_a_violated_invariant_reaches_the_event_loops_handler() -> None:
     async with serving(raising(InvariantViolated("two owners"))) as (_, channel):
         with pytest.raises(ServiceUnavailable):
             await channel.call(FENCE, REQUEST, timeout_ms=TIMEOUT_MS)
-    assert [type(context["exception"]) for context in seen] == [InvariantViolated]
+    # gRPC's poller may report beside it what is left of another test's loop.
+    reported = [context for context in seen if "PollerCompletionQueue" not in str(context.get("message"))]
+    assert [type(context["exception"]) for context in reported] == [InvariantViolated], seen
 
 
 @pytest.mark.asyncio
