@@ -84,6 +84,11 @@ class Placements:
         if stored.value.owner is not None:
             await self._unload(topic_id, stored.value.owner)
 
+    async def move(self, topic_id: TopicId, owner: Incarnation) -> None:
+        """As `unload` does, if `owner` still has the topic. Raises TopicNotFound, CorruptEntry."""
+        self.counts["topics_moved"] += 1
+        await self._unload(topic_id, owner)
+
     def owner_lost(self, owner: Incarnation) -> None:
         """Place its topics anew."""
         self.counts["owners_lost"] += 1

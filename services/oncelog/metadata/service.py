@@ -13,6 +13,7 @@ from uuid import uuid4
 from oncelog.metadata.admin.app import new_app
 from oncelog.metadata.admin.server import RestServer
 from oncelog.metadata.admin.values import AdminParts
+from oncelog.metadata.balancer import Balancer
 from oncelog.metadata.lookup import Lookup
 from oncelog.metadata.metadata_service import LookupService, OwnerStreams
 from oncelog.metadata.owner_calls import OwnerCalls
@@ -26,6 +27,7 @@ from oncelog.runtime.process import Shutdown
 from oncelog.runtime.security import Security
 from oncelog.runtime.settings import MetadataSettings
 from oncelog.runtime.telemetry import Reading, Telemetry
+from oncelog.stores.ephemerals import Registration
 from oncelog.stores.joining import join_cluster
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.namespace_store import NamespaceStore
@@ -130,6 +132,8 @@ class MetadataService:
             registration = parts.admin.registry.register_metadata(me)
             await registration.establish()
             keeping = start(registration.keep())
+            if settings.balance:
+                self._balance(parts.admin, registration, start)
             self._unready = None
             self._say_serving(cluster.cluster_id, port, rest_port, health_port)
             await shutdown.wait()
@@ -141,10 +145,28 @@ class MetadataService:
             rest.stop()
             await serving_rest
 
+    def _balance(self, admin: AdminParts, registration: Registration[LiveMetadata], start: Start) -> None:
+        balancer = Balancer(
+            admin.registry,
+            admin.topics,
+            admin.owners,
+            admin.placements,
+            own_name=lambda: registration.name,
+            interval_ms=self.settings.balance_interval_ms,
+        )
+        self.telemetry.observe_level(
+            "metadata_elected", "1 at the replica that balances", lambda: [Reading(int(balancer.elected))]
+        )
+        start(balancer.follow())
+        start(balancer.run())
+
     def _observe(self, parts: MetadataParts) -> None:
         counts, owners = parts.admin.placements.counts, parts.admin.owners
         self.telemetry.observe_count(
             "metadata_topics_placed", "Topics placed on an owner", lambda: [Reading(counts["topics_placed"])]
+        )
+        self.telemetry.observe_count(
+            "metadata_topics_moved", "Topics moved for balance", lambda: [Reading(counts["topics_moved"])]
         )
         self.telemetry.observe_count(
             "metadata_owners_lost",

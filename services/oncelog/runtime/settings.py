@@ -108,6 +108,9 @@ class MetadataSettings(ProcessSettings):
 
     grpc_port: int = 6650
     rest_port: int = 8080
+    #: whether topics move to owners that have fewer, and how often the elected replica looks
+    balance: bool = True
+    balance_interval_ms: int = 5_000
 
 
 SettingsT = TypeVar("SettingsT", bound=ProcessSettings)

@@ -1,0 +1,150 @@
+"""Balancing: topics go to owners that have fewer, to where they belong, a few at a time, and never back."""
+
+import random
+
+import pytest
+
+from oncelog.core.balance import MOVES_MIN, Balance, MoveTopic, OwnersCounted, ReadTopics, TopicsRead
+from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
+from oncelog.core.placement import pick_owner
+
+A, B, C = Incarnation("a" * 32), Incarnation("b" * 32), Incarnation("c" * 32)
+SETTLE_MS, REST_MS = 10_000, 60_000
+
+
+class World:
+    """Topics on owners, and a clock."""
+
+    def __init__(self, count: int, *owners: Incarnation) -> None:
+        self.core = Balance(settle_ms=SETTLE_MS, rest_ms=REST_MS)
+        self.owners = list(owners)
+        self.now_ms = 1_000
+        self.topics = {TopicId(f"{n:032x}"): owners[0] for n in range(count)}
+        self.epochs = dict.fromkeys(self.topics, 1)
+        self.place()
+
+    def place(self) -> None:
+        for topic_id in self.topics:
+            self.topics[topic_id] = pick_owner(topic_id, self.owners) or self.owners[0]
+
+    def move(self, topic_id: TopicId, owner: Incarnation) -> None:
+        self.topics[topic_id] = owner
+        self.epochs[topic_id] += 1
+
+    def counts(self) -> dict[Incarnation, int]:
+        return {one: sum(1 for owner in self.topics.values() if owner == one) for one in self.owners}
+
+    def round(self, after_ms: int = SETTLE_MS // 2) -> list[MoveTopic]:
+        """Moves are done at once, as the record's writer would do them."""
+        self.now_ms += after_ms
+        effects = self.core.handle(OwnersCounted(self.counts(), self.now_ms))
+        if effects != [ReadTopics()]:
+            assert effects == []
+            return []
+        read = {t: (owner, OwnerEpoch(self.epochs[t])) for t, owner in self.topics.items()}
+        moves = [effect for effect in self.core.handle(TopicsRead(read, self.now_ms)) if isinstance(effect, MoveTopic)]
+        for move in moves:
+            assert self.topics[move.topic_id] == move.owner
+            home = pick_owner(move.topic_id, [owner for owner in self.owners if owner != move.owner])
+            assert home == pick_owner(move.topic_id, self.owners), "where it belongs among all"
+            assert home is not None
+            self.move(move.topic_id, home)
+        return moves
+
+    def until_quiet(self) -> list[MoveTopic]:
+        moves: list[MoveTopic] = []
+        for _ in range(2_000):
+            moves += self.round()
+        assert not any(self.round() for _ in range(50))
+        return moves
+
+
+def test_topics_follow_a_new_owner() -> None:
+    """Its share comes to it, nothing else moves, and then there is rest."""
+    world = World(300, A, B)
+    world.owners.append(C)
+    before = dict(world.topics)
+    moves = world.until_quiet()
+    counts = world.counts()
+    assert len(moves) == counts[C] == sum(before[t] != owner for t, owner in world.topics.items())
+    assert counts[C] >= 80
+    assert len({move.topic_id for move in moves}) == len(moves), "none twice"
+
+
+def test_nothing_moves_before_the_owners_have_settled() -> None:
+    """An owner that restarts, again and again, gets its topics back once it stays."""
+    world = World(40, A, B)
+    for _ in range(20):
+        world.owners = [A, B, C] if C not in world.owners else [A, B]
+        assert world.round(SETTLE_MS - 1) == []
+    world.owners = [A, B, C]
+    assert world.round(SETTLE_MS) == []
+    assert world.round(SETTLE_MS)
+
+
+def test_a_few_at_a_time() -> None:
+    """Each move is a pause for its producers: not all at once."""
+    world = World(40, A)
+    world.owners.append(B)
+    world.round()
+    assert [len(world.round(SETTLE_MS)), len(world.round(1))] == [MOVES_MIN, MOVES_MIN]
+
+
+def test_two_topics_on_one_of_two_owners_are_one_each() -> None:
+    """If one of them belongs there; a single one stays where it is."""
+    world = World(2, A)
+    world.owners.append(B)
+    belongs = [t for t in world.topics if pick_owner(t, [A, B]) == B]
+    assert len(world.until_quiet()) == min(1, len(belongs))
+    assert World(1, A).until_quiet() == []
+
+
+def test_a_topic_that_was_moved_by_somebody_is_left_in_peace() -> None:
+    """An operator's unload is not undone at once; later, if it is still uneven, it is."""
+    world = World(40, A, B)
+    world.until_quiet()
+    world.owners.append(C)
+    world.until_quiet()
+    moved = [t for t, owner in world.topics.items() if owner == C][:6]
+    for topic_id in moved:
+        world.move(topic_id, A)
+    ends_ms = world.now_ms + REST_MS
+    while world.now_ms < ends_ms - SETTLE_MS:
+        assert not {move.topic_id for move in world.round()} & set(moved)
+    assert {move.topic_id for move in world.until_quiet()} & set(moved)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_topic_goes_back_and_forth(seed: int) -> None:
+    """From any placement, with any owners: moves come to an end, each made the counts more even."""
+    own = random.Random(seed)
+    owners = [Incarnation(f"{own.getrandbits(128):032x}") for _ in range(own.randint(1, 6))]
+    world = World(own.randint(0, 60), *owners)
+    for topic_id in world.topics:
+        world.topics[topic_id] = own.choice(owners)
+    spread = sum(count * count for count in world.counts().values())
+    moves = world.until_quiet()
+    assert len({move.topic_id for move in moves}) == len(moves)
+    assert sum(count * count for count in world.counts().values()) <= spread - 2 * len(moves)
+
+
+def test_counts_without_a_move_are_not_read_again_and_again() -> None:
+    """Hashing is never quite even: all records would be read at every look, for nothing."""
+    world = World(0, A, B)
+    world.topics = {TopicId(f"{n:032x}"): A for n in range(40) if pick_owner(TopicId(f"{n:032x}"), [A, B]) == A}
+    world.epochs = dict.fromkeys(world.topics, 1)
+    world.round()
+    counted = OwnersCounted(world.counts(), world.now_ms + SETTLE_MS)
+    assert world.core.handle(counted) == [ReadTopics()]
+    read = {t: (owner, OwnerEpoch(1)) for t, owner in world.topics.items()}
+    assert world.core.handle(TopicsRead(read, counted.now_ms)) == []
+    assert world.core.handle(OwnersCounted(world.counts(), counted.now_ms + SETTLE_MS)) == []
+    fewer = {A: world.counts()[A] - 1, B: 0}
+    assert world.core.handle(OwnersCounted(fewer, counted.now_ms + SETTLE_MS)) == [ReadTopics()]
+
+
+def test_topics_of_owners_that_take_none_are_not_moved() -> None:
+    """One that drains or is lost has its own way out."""
+    world = World(40, A, B)
+    world.owners.remove(A)
+    assert world.until_quiet() == []
