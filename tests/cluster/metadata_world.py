@@ -73,6 +73,8 @@ class FakeOwner:
     called: list[tuple[str, int]] = field(default_factory=list)
     unloaded: list[str] = field(default_factory=list)
     states: list[owner_pb2.TopicState] = field(default_factory=list)
+    #: whether it forgets a topic that it is told of, as one that finds no record does
+    lets_go: bool = False
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
     #: what it says of itself with each answer to a beat; None: it answers none
     topic_count: int | None = 0
@@ -113,6 +115,8 @@ class FakeOwner:
     async def assign(self, request: owner_pb2.AssignRequest) -> owner_pb2.AssignAnswer:
         assert request.target == self.incarnation
         self.called.append((request.topic_id, request.owner_epoch))
+        if self.lets_go:
+            self.states = [state for state in self.states if state.topic_id != request.topic_id]
         return owner_pb2.AssignAnswer()
 
     async def unload(self, request: owner_pb2.UnloadRequest) -> owner_pb2.UnloadAnswer:

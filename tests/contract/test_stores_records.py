@@ -188,54 +188,18 @@ async def test_topic_record_of_a_paused_owner_cannot_be_written(backend: Backend
     assert await topics.read(topic_id) == (theirs, 2)
 
 
-async def test_topic_deleted_and_created_anew_is_another(backend: Backend) -> None:
-    """The tombstone keeps the versions of the name ascending, and nothing of the old is left (hazard 3)."""
-    session = await new_cluster(backend)
-    topics, cursors = TopicStore(session), CursorStore(session)
-    old = (await topics.create(TOPIC)).name
-    old_id = old.value.topic_id
-    await cursors.write(old_id, DEDUP_CURSOR, CursorRecord(OwnerEpoch(1)), version=ABSENT_VERSION)
-    await PolicyStore(session).change(old_id, lambda policies: replace(policies, deduplication=False))
-    buried = await topics.write_tombstone(TOPIC, version=old.version)
-    assert buried.status is OK
-    assert (await topics.write_tombstone(TOPIC, version=old.version)).status is CONFLICT
-    assert await topics.find(TOPIC) == (NameRecord(old_id, 0, deleted=True), buried.version)
-    await topics.remove(old_id)
-    await topics.remove(old_id)
-    assert await topics.read(old_id) is None
-    assert (await PolicyStore(session).read(old_id)).version == ABSENT_VERSION
-    new = await topics.create(TOPIC)
-    assert new.created
-    assert new.name.value.topic_id != old_id
-    assert new.name.version > buried.version
-    assert (await topics.write_tombstone(TOPIC, version=old.version)).status is CONFLICT
-    with pytest.raises(TopicNotFound):
-        await cursors.write(old_id, DEDUP_CURSOR, CursorRecord(OwnerEpoch(1)), version=ABSENT_VERSION)
-
-
-async def test_topics_of_a_namespace_are_listed_without_tombstones(backend: Backend) -> None:
-    """Tombstones are told only to who asks for them."""
-    topics = TopicStore(await new_cluster(backend))
-    names = [f"t{number:03d}" for number in range(70)]
-    await asyncio.gather(*(topics.create(parse_topic(name)) for name in names))
-    first = await topics.find(parse_topic(names[0]))
-    assert first is not None
-    await topics.write_tombstone(parse_topic(names[0]), version=first.version)
-    assert list(await topics.topics(DEFAULT)) == names[1:]
-    assert list(await topics.topics(DEFAULT, deleted=True)) == names
-
-
 async def test_partitioned_topic_is_a_name_and_its_parts_are_topics(backend: Backend) -> None:
-    """The parts have owners and logs, the whole has none."""
-    session = await new_cluster(backend)
-    topics = TopicStore(session)
+    """The parts have owners and logs, the whole has none; a part that it does not have is not made."""
+    topics = TopicStore(await new_cluster(backend))
+    with pytest.raises(TopicNotFound, match="no part 1"):
+        await topics.create(replace(TOPIC, partition=1))
     whole = await topics.create(TOPIC, partitions=2)
     assert whole.name.value.partitions == 2
-    assert await topics.read(whole.name.value.topic_id) is None
     part = await topics.create(replace(TOPIC, partition=1))
     assert await topics.read(part.name.value.topic_id) is not None
-    assert (await topics.write_partitions(TOPIC, 4, version=0)).status is OK
-    assert list((await topics.topics(DEFAULT)).values()) == [NameRecord(whole.name.value.topic_id, 4), part.name.value]
+    with pytest.raises(TopicNotFound, match="no part 2"):
+        await topics.create(replace(TOPIC, partition=2))
+    assert list((await topics.topics(DEFAULT)).values()) == [NameRecord(whole.name.value.topic_id, 2), part.name.value]
 
 
 async def test_cursor_is_made_changed_and_listed_by_any_name(backend: Backend) -> None:

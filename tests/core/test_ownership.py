@@ -1,5 +1,6 @@
 """The topic record as its owner holds it: nothing is believed that the record does not say."""
 
+from oncelog.core.errors import NotOwner, TopicNotFound
 from oncelog.core.ids import LedgerId, OwnerEpoch
 from oncelog.core.ownership import (
     Deposed,
@@ -99,6 +100,7 @@ def test_deposed_is_for_good() -> None:
     assert ownership.record_written(ok(8)) == []
     assert (ownership.read(), ownership.suspect()) == ([], [])
     assert ownership.hold is Hold.DEPOSED
+    assert isinstance(ownership.lost("another has it"), NotOwner)
 
 
 def test_removed_topic_ends_its_owner() -> None:
@@ -107,6 +109,9 @@ def test_removed_topic_ends_its_owner() -> None:
     ownership.read()
     (news,) = ownership.record_read(TopicRecordRead(None, -1))
     assert isinstance(news, Deposed)
+    assert ownership.hold is Hold.DELETED
+    assert isinstance(ownership.lost(news.reason), TopicNotFound)
+    assert (ownership.read(), ownership.suspect(), ownership.record_written(ok(8))) == ([], [], [])
 
 
 def test_confirmation_is_a_read_that_names_me() -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from oncelog.core.batch import Checksum, decode_batch
 from oncelog.core.columns import encode_values
 from oncelog.core.entry import SequenceMode
-from oncelog.core.errors import OncelogError, ProducerFenced, ServiceUnavailable, StaleSequence
+from oncelog.core.errors import OncelogError, ProducerFenced, ServiceUnavailable, StaleSequence, TopicNotFound
 from oncelog.core.ids import Incarnation, OwnerEpoch, SequenceId, SessionNumber, TopicId
 from oncelog.core.opening import Granted, ProducerOpening
 from oncelog.core.openings import AnswerOpen
@@ -210,9 +210,12 @@ class ProducerClient(Process):
             self.source.complete = True
 
     def _failed(self, error: OncelogError) -> None:
-        """Fenced: another instance has the name; it may be taken back, not for ever."""
+        """Fenced: another instance has the name; it may be taken back, not for ever. A deleted topic is gone."""
         self.world.count(f"producer failed: {error.code}")
         self.app.retired = True
+        store = self.parts.metadata[0].parts.store
+        if isinstance(error, TopicNotFound) and store.get(f"topics/{self.topic_id}")[0] is None:
+            return
         if not isinstance(error, ProducerFenced):
             raise AssertionError(f"a producer failed with {error.code}: {error}")
         self.app.fenced += 1

@@ -106,7 +106,8 @@ class ReadStream:
     async def _read_stream(self) -> None:
         """One stream from its look-up to its end."""
         state = self._state
-        route = await self._network.route(self._topic, fresh=True, owner_epoch=state.owner_epoch)
+        # What is read was there when the reader was opened: a topic deleted since is not made anew for it.
+        route = await self._network.route(self._topic, fresh=True, owner_epoch=state.owner_epoch, create=False)
         state.believe(route.owner_epoch)
         if self.place.topic_id not in ("", route.topic_id):
             raise TopicNotFound(f"{self._topic} was deleted and created anew: what this reader read of is gone")

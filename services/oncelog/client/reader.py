@@ -82,8 +82,9 @@ class AsyncReader:
     async def _check_topic(self, start: MessageId | datetime) -> None:
         """The topic exists; a place in another one, or in an earlier one of its name, means nothing (hazard 3)."""
         partition = NO_PARTITION if self._topic.partition is None else self._topic.partition
+        place_given = isinstance(start, MessageId) and bool(start.topic_id)
         route = await persist(
-            lambda again: self._network.route(self._topic, fresh=again),
+            lambda again: self._network.route(self._topic, fresh=again or place_given),
             timeout_ms=self._timeout_ms,
             what=f"the owner of {self._topic}",
         )

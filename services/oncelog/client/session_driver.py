@@ -10,7 +10,7 @@ from crc32c import crc32c
 from oncelog.client.network import Network
 from oncelog.client.owner_connection import OwnerConnection
 from oncelog.client.results import TopicPlace
-from oncelog.core.errors import OncelogError
+from oncelog.core.errors import OncelogError, TopicNotFound
 from oncelog.core.ids import TopicId
 from oncelog.core.message_id import NO_PARTITION
 from oncelog.core.names import TopicName
@@ -110,8 +110,15 @@ class SessionDriver:
                 loop.call_later(effect.after_ms * share / 1000, self.feed, TimerFired(effect.key))
 
     async def _look_up(self, effect: LookUp) -> None:
+        # Once a session was granted the topic is that one: its name made anew is another log, with ids of its own.
+        bound = self.core.opening.instance is not None
         try:
-            route = await self._network.route(self._topic, fresh=effect.fresh, owner_epoch=effect.owner_epoch)
+            route = await self._network.route(
+                self._topic, fresh=effect.fresh, owner_epoch=effect.owner_epoch, create=not bound
+            )
+            another = self.place.topic_id not in ("", route.topic_id)
+            if bound and another:
+                raise TopicNotFound(f"{self._topic} was deleted and created anew: what this producer wrote is gone")
             connection = self._network.connection(route.address)
         except OncelogError as error:
             self.trouble = error
@@ -121,7 +128,7 @@ class SessionDriver:
             del self._routes[attempt]
         self._routes[effect.attempt] = connection
         self.place = self.place._replace(topic_id=route.topic_id)
-        self.feed(OwnerFound(effect.attempt, route.owner_epoch))
+        self.feed(OwnerFound(effect.attempt, route.owner_epoch, another_topic=another))
 
     def _open(self, effect: OpenProducer) -> None:
         request = OpenRequest(

@@ -3,6 +3,7 @@
     UNREAD --record names me--> OWNED --a write not plainly OK, or anything suspicious--> SUSPECT
     SUSPECT --names me, same epoch--> OWNED
     UNREAD | OWNED | SUSPECT --names another, or another epoch--> DEPOSED, for good
+    UNREAD | OWNED | SUSPECT --there is no record any more--> DELETED, for good
 
 Rules: one read and one write are in flight at most, so that no answer can be taken for another's; what was read before
 the suspicion, or before the answer to a write, is read again. Every write is a compare-and-set on the version read when
@@ -14,6 +15,7 @@ refusal is a read that shows my epoch.
 from dataclasses import dataclass
 from enum import Enum
 
+from oncelog.core.errors import NotOwner, TopicNotFound
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.store_status import WriteStatus
 from oncelog.core.topic_record import LedgerLink, TopicRecord
@@ -93,6 +95,11 @@ class Hold(Enum):
     OWNED = "owned"
     SUSPECT = "suspect"
     DEPOSED = "deposed"
+    DELETED = "deleted"
+
+
+#: The ends: nothing is read or written any more.
+_LOST = (Hold.DEPOSED, Hold.DELETED)
 
 
 class Ownership:
@@ -119,7 +126,7 @@ class Ownership:
 
     def read(self) -> _Out:
         """Read the record, once at a time."""
-        if self._reading or self.hold is Hold.DEPOSED:
+        if self._reading or self.hold in _LOST:
             return []
         self._reading = True
         return [ReadTopicRecord(self.topic_id)]
@@ -155,11 +162,11 @@ class Ownership:
     def record_read(self, event: TopicRecordRead) -> _Out:
         """Decide from what the record says."""
         self._reading = False
-        if self.hold is Hold.DEPOSED:
+        if self.hold in _LOST:
             return []
         record = event.record
         if record is None:
-            return self._depose("the topic record is gone")
+            return self._depose("it was deleted", Hold.DELETED)
         if record.owner != self.me or (self.hold is not Hold.UNREAD and record.owner_epoch != self.epoch):
             return self._depose(f"owner_epoch {record.owner_epoch} belongs to {record.owner}")
         if self.hold is Hold.OWNED:
@@ -177,7 +184,7 @@ class Ownership:
     def record_written(self, event: TopicRecordWritten) -> _Out:
         """Take the answer to the one write in flight."""
         written, self._writing = self._writing, None
-        if written is None or self.hold is Hold.DEPOSED:
+        if written is None or self.hold in _LOST:
             return []
         if self.hold is Hold.SUSPECT:
             self._read_again = self._reading
@@ -195,6 +202,12 @@ class Ownership:
             self._trim_count -= trimmed
         return news + self._write_next()
 
-    def _depose(self, reason: str) -> _Out:
-        self.hold = Hold.DEPOSED
+    def lost(self, reason: str) -> NotOwner | TopicNotFound:
+        """What whoever used the topic here is told: to look it up again, or that there is nothing to be found."""
+        if self.hold is Hold.DELETED:
+            return TopicNotFound(f"topic {self.record.name or self.topic_id} was deleted", topic_id=self.topic_id)
+        return NotOwner(f"this process does not own the topic any more: {reason}")
+
+    def _depose(self, reason: str, hold: Hold = Hold.DEPOSED) -> _Out:
+        self.hold = hold
         return [Deposed(reason)]

@@ -79,10 +79,14 @@ class TimerKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OwnerFound:
-    """The answer to LookUp: the shell has a stream to the owner."""
+    """The answer to LookUp: the shell has a stream to the owner.
+
+    another_topic: the name is another topic's than at the attempt before, whose epochs say nothing of this one's.
+    """
 
     attempt: int
     owner_epoch: OwnerEpoch
+    another_topic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +234,9 @@ class SessionOpening:
     def owner_found(self, event: OwnerFound) -> list[Effect]:
         if not self.looks_up(event.attempt):
             return []
+        if event.another_topic:
+            assert self.instance is None, "a living instance is of one topic"
+            self.owner_epoch = OwnerEpoch(0)
         if not self.believes(event.owner_epoch):
             return self.again()
         self.phase = Phase.ASKING

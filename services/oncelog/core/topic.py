@@ -18,7 +18,7 @@ from enum import Enum
 from typing import cast
 
 from oncelog.core.batch import BatchHeader, Buffer, Checksum
-from oncelog.core.errors import NotOwner, SessionEnded
+from oncelog.core.errors import NotOwner, SessionEnded, TopicNotFound
 from oncelog.core.ids import Incarnation, Position, ProducerId, SessionNumber, TopicId
 from oncelog.core.ledger_chain import ChainEvent, StorageNodesSeen
 from oncelog.core.opening import ProducerOpening
@@ -341,7 +341,7 @@ class Topic:
             out += self.handle(opening, now_ms=now_ms)
         return out
 
-    def _leave(self, error: NotOwner | SessionEnded) -> _Out:
+    def _leave(self, error: NotOwner | TopicNotFound | SessionEnded) -> _Out:
         """End what was served here; session numbers go on upwards."""
         if self.serving is None:
             return []
@@ -352,7 +352,7 @@ class Topic:
     def _end(self, phase: Phase, reason: str) -> _Out:
         self.phase = phase
         self.takeover = None
-        error = NotOwner(f"this process does not own the topic any more: {reason}")
+        error = self.ownership.lost(reason)
         out = self._leave(error)
         early, self.early = self.early, []
         out += [AnswerOpen(opening.call, error) for opening in early]
@@ -360,7 +360,7 @@ class Topic:
 
     def _refuse(self, event: TopicEvent) -> _Out:
         if isinstance(event, ProducerOpening):
-            return [AnswerOpen(event.call, NotOwner("this process does not own the topic: look it up again"))]
+            return [AnswerOpen(event.call, self.ownership.lost("look it up again"))]
         return []
 
     def _drain(self, now_ms: int) -> _Out:

@@ -1,7 +1,6 @@
 """Finding topics: from a name to its topic id, creating it if that is allowed, and to the owner that serves it."""
 
 import asyncio
-from dataclasses import replace
 from typing import NamedTuple
 
 from oncelog.core.access import Caller, Right
@@ -45,14 +44,17 @@ class Lookup:
             raise TopicNotFound(f"there is no topic {name}: create it", topic=str(name))
         return found.value
 
-    async def create(self, name: TopicName) -> bool:
-        """True: created; False: it was there. Raises NamespaceNotFound, and InvalidName for the part of a topic."""
+    async def create(self, name: TopicName, *, partitions: int = 0) -> bool:
+        """True: created; False: it was there. partitions: above 0: a name for so many parts, made when they are used.
+
+        Raises NamespaceNotFound, and InvalidName for the part of a topic.
+        """
         if name.partition is not None:
             raise InvalidName(
                 f"{name} would be part {name.partition} of {name.local}: parts are created with their topic",
                 field="topic",
             )
-        return (await self._topics.create(name)).created
+        return (await self._topics.create(name, partitions=partitions)).created
 
     async def locate(self, name: TopicName, *, create: bool, owner_epoch_seen: OwnerEpoch = OwnerEpoch(0)) -> Located:
         """Where the topic is served, once an owner is there.
@@ -98,15 +100,7 @@ class Lookup:
                 "are created by being used: create it",
                 topic=str(name),
             )
-        if name.partition is not None:
-            await self._require_part(name, name.partition)
         return (await self._topics.create(name)).name.value
-
-    async def _require_part(self, name: TopicName, partition: int) -> None:
-        """A part comes to be when it is first used, if its topic has so many."""
-        whole = await self._topics.find(replace(name, partition=None))
-        if whole is None or whole.value.deleted or partition >= whole.value.partitions:
-            raise TopicNotFound(f"there is no part {partition} of {name.local}", topic=str(name))
 
     async def _located(self, topic_id: TopicId, owner_epoch_seen: OwnerEpoch) -> Located:
         while True:

@@ -14,6 +14,7 @@ from oncelog.metadata.admin.app import new_app
 from oncelog.metadata.admin.server import RestServer
 from oncelog.metadata.admin.values import AdminParts
 from oncelog.metadata.balancer import Balancer
+from oncelog.metadata.deletions import DeletionParts, TopicDeletions
 from oncelog.metadata.lookup import Lookup
 from oncelog.metadata.metadata_service import LookupService, OwnerStreams
 from oncelog.metadata.owner_calls import OwnerCalls
@@ -27,6 +28,7 @@ from oncelog.runtime.process import Shutdown
 from oncelog.runtime.security import Security
 from oncelog.runtime.settings import MetadataSettings
 from oncelog.runtime.telemetry import Reading, Telemetry
+from oncelog.stores.deletion_store import DeletionStore
 from oncelog.stores.ephemerals import Registration
 from oncelog.stores.joining import join_cluster
 from oncelog.stores.ledger_store import LedgerStore
@@ -59,10 +61,21 @@ class MetadataParts:
         placements = Placements(topics, owners, calls, start)
         lookup = Lookup(topics, policies, owners, placements)
         owners.listener = placements
+        ledgers = LedgerStore(session)
+        deletions = TopicDeletions(DeletionParts(topics, DeletionStore(session), ledgers, owners, calls), start)
         admin = AdminParts(
-            cluster_id, NamespaceStore(session), policies, topics, registry, owners, calls, lookup, placements
+            cluster_id,
+            NamespaceStore(session),
+            policies,
+            topics,
+            registry,
+            owners,
+            calls,
+            lookup,
+            placements,
+            deletions,
         )
-        return cls(admin, LedgerStore(session))
+        return cls(admin, ledgers)
 
     def serve(self, server: Server) -> None:
         """Add the gRPC methods."""
@@ -116,6 +129,7 @@ class MetadataService:
             await parts.admin.owners.refresh()
             start(parts.admin.owners.follow())
             start(parts.forget_gone_owners())
+            start(parts.admin.deletions.run())
             self._observe(parts)
 
             server = Server(security, frame_bytes_max=settings.frame_bytes_max)

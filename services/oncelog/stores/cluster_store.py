@@ -41,7 +41,10 @@ class ClusterStore:
         while True:
             record = await self.read()
             if record is not None:
-                return _checked(record, cluster_id)
+                _checked(record, cluster_id)
+                # A cluster that was made before topics could be deleted has no such folder.
+                await self._session.ensure_path(paths.DELETIONS)
+                return record
             await self._session.transact(_creation(ClusterRecord(cluster_id or uuid4().hex)))
 
     async def read(self) -> ClusterRecord | None:

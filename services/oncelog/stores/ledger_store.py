@@ -26,6 +26,15 @@ class LedgerStore:
     async def write(self, metadata: LedgerMetadata, *, version: int) -> Written:
         return await self._session.write(paths.ledger(metadata.ledger_id), encode_ledger(metadata), version=version)
 
+    async def ids(self) -> list[LedgerId]:
+        """Every ledger that has a record, after a sync. Raises StoreUnavailable."""
+        return [LedgerId(int(name)) for name in await self._session.children(paths.LEDGERS)]
+
+    async def remove(self, ledger_id: LedgerId) -> None:
+        """Delete the record whatever it says; tried until it is gone. Raises StoreUnavailable."""
+        while (node := await self._session.read(paths.ledger(ledger_id))) is not None:
+            await self._session.delete(paths.ledger(ledger_id), version=node.version)
+
     async def delete(self, ledger_id: LedgerId, *, version: int) -> WriteStatus:
         return await self._session.delete(paths.ledger(ledger_id), version=version)
 

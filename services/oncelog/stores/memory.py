@@ -13,6 +13,7 @@ from typing import assert_never
 from oncelog.core.errors import NotFound, StoreUnavailable
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores.store_session import (
+    CheckStep,
     CreateStep,
     DeleteStep,
     Fired,
@@ -66,6 +67,8 @@ class MemoryTree:
                 del self.nodes[step.path]
                 self._fire(self.children_watches, step.path)
                 self._fire(self.children_watches, _parent(step.path))
+            case CheckStep():
+                return WriteStatus.CONFLICT if node is None or node.version != step.version else WriteStatus.OK
             case _:
                 assert_never(step)
         self._fire(self.node_watches, step.path)

@@ -15,6 +15,7 @@
     /topics/<topic_id>/cursors/<name>        cursor records; the folder is made with the record and goes with it
     /ledgers/<id>                            ledger metadata
     /idempotency                             which data in Redis counts, once a key was used
+    /deletions/<topic_id>                    what is left to do for a deleted topic
 
 Tenants, namespaces and topics are valid path elements by their own rules (core.names); names that are not (of cursors:
 subscriptions are named freely) are percent-quoted.
@@ -39,6 +40,7 @@ NAMES = "/names"
 TOPICS = "/topics"
 LEDGERS = "/ledgers"
 KEY_DATASET = "/idempotency"
+DELETIONS = "/deletions"
 
 #: Folders of a new cluster, parents first.
 FOLDERS = (
@@ -53,6 +55,7 @@ FOLDERS = (
     NAMES,
     TOPICS,
     LEDGERS,
+    DELETIONS,
 )
 
 
@@ -94,6 +97,10 @@ def cursor(topic_id: TopicId, name: str) -> str:
 
 def ledger(ledger_id: LedgerId) -> str:
     return f"{LEDGERS}/{ledger_id}"
+
+
+def deletion(topic_id: TopicId) -> str:
+    return f"{DELETIONS}/{topic_id}"
 
 
 def quoted(name: str) -> str:

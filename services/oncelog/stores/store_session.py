@@ -70,7 +70,15 @@ class DeleteStep:
     version: int
 
 
-Step = CreateStep | WriteStep | DeleteStep
+@dataclass(frozen=True, slots=True)
+class CheckStep:
+    """Changes nothing: the node is there in this version, or nothing of the transaction is done."""
+
+    path: str
+    version: int
+
+
+Step = CreateStep | WriteStep | DeleteStep | CheckStep
 Fired = Callable[[], None]
 StateListener = Callable[[SessionState], None]
 

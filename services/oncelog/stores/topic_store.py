@@ -5,9 +5,11 @@ Rules
   that lost the race leaves nothing behind.
 - Each attempt to create has a topic id of its own. After a lost reply the name itself tells who won, and an attempt
   that is applied late can never bring back an id that was removed meanwhile.
-- A deleted topic leaves a tombstone, which keeps the version of the name's node ascending; creating it anew replaces
-  the tombstone by compare-and-set, under another id. Delete: take over, fence, close, `write_tombstone`, `remove`.
-- A partitioned topic is a name only, with its number of parts; each part (`TopicName.partition`) is a topic of its own.
+- A deletion (`deletion_store`) takes the name and the record it points to away in one transaction. The id never comes
+  back, so a request of that transaction that arrives late finds no record and does nothing to a topic created anew.
+- A partitioned topic is a name with its number of parts, and a record that nobody owns; each of its parts
+  (`TopicName.partition`) is a topic of its own, made when it is first used. While they are being deleted its name is
+  a tombstone, under which no part and no topic is made.
 """
 
 import asyncio
@@ -15,14 +17,13 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
-from oncelog.core.errors import CorruptEntry, NamespaceNotFound, NotFound
+from oncelog.core.errors import CorruptEntry, NamespaceNotFound, NotFound, ServiceUnavailable, TopicNotFound
 from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, TopicName
-from oncelog.core.store_status import WriteStatus
 from oncelog.core.topic_record import TopicRecord, decode_topic, encode_topic
 from oncelog.stores import paths
 from oncelog.stores.json_record import decode_record, encode_record
-from oncelog.stores.store_session import CreateStep, DeleteStep, Step, Stored, StoreSession, WriteStep, Written
+from oncelog.stores.store_session import CheckStep, CreateStep, Step, Stored, StoreSession, Written
 
 #: Names read at a time when a namespace is listed.
 LISTING_READS_MAX = 64
@@ -30,7 +31,7 @@ LISTING_READS_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class NameRecord:
-    """partitions: 0 for a topic, else the number of its parts. deleted: a tombstone; topic_id is the last one's."""
+    """partitions: 0 for a topic, else the number of its parts. deleted: a tombstone, until the last part is gone."""
 
     topic_id: TopicId
     partitions: int = 0
@@ -62,39 +63,36 @@ class TopicStore:
     async def create(self, name: TopicName, *, partitions: int = 0) -> TopicCreation:
         """Create the topic unless it exists, and return what the name points to then; tried until that is known.
 
-        Raises NamespaceNotFound, and StoreUnavailable when ZooKeeper does not answer: it may then exist or not.
+        Raises NamespaceNotFound; TopicNotFound for a part that its topic does not have; ServiceUnavailable while the
+        parts of a deleted topic of that name are going; and StoreUnavailable when ZooKeeper does not answer: it may
+        then exist or not.
         """
         ours: set[TopicId] = set()
         while True:
             found = await self.find(name)
-            if found is not None and not found.value.deleted:
+            if found is not None and found.value.deleted:
+                raise ServiceUnavailable(f"{name} is being deleted: try again in a moment", topic=str(name))
+            if found is not None:
                 return TopicCreation(found, created=found.value.topic_id in ours)
+            steps = await self._require_part(name)
             topic_id = self._new_topic_id()
             ours.add(topic_id)
-            steps = _creation(name, topic_id, partitions, tombstone=found)
+            steps += _creation(name, topic_id, partitions)
             try:
                 await self._session.transact(steps)
             except NotFound as error:
                 namespace = str(name.namespace_name)
                 raise NamespaceNotFound(f"there is no namespace {namespace}: create it", namespace=namespace) from error
 
-    async def write_tombstone(self, name: TopicName, *, version: int) -> Written:
-        """From now on the name points to nothing; `version` as read by `find`. Its record and cursors are left."""
-        path = paths.topic_name(name)
-        node = await self._session.read(path)
-        if node is None or node.version != version:
-            return Written(WriteStatus.CONFLICT)
-        tombstone = replace(_decode_name(node.data), deleted=True)
-        return await self._session.write(path, _encode_name(tombstone), version=version)
-
-    async def write_partitions(self, name: TopicName, partitions: int, *, version: int) -> Written:
-        """Change the number of parts; `version` as read by `find`."""
-        path = paths.topic_name(name)
-        node = await self._session.read(path)
-        if node is None or node.version != version:
-            return Written(WriteStatus.CONFLICT)
-        changed = replace(_decode_name(node.data), partitions=partitions)
-        return await self._session.write(path, _encode_name(changed), version=version)
+    async def _require_part(self, name: TopicName) -> list[Step]:
+        """What must still hold when a part is made: its topic is as it is, and has so many. Raises TopicNotFound."""
+        if name.partition is None:
+            return []
+        whole = replace(name, partition=None)
+        found = await self.find(whole)
+        if found is None or found.value.deleted or name.partition >= found.value.partitions:
+            raise TopicNotFound(f"there is no part {name.partition} of {name.local}", topic=str(name))
+        return [CheckStep(paths.topic_name(whole), found.version)]
 
     async def read(self, topic_id: TopicId, *, timeout_ms: int | None = None) -> Stored[TopicRecord] | None:
         """The topic record after a sync; None: removed, or never made. Raises StoreUnavailable, CorruptEntry."""
@@ -104,17 +102,6 @@ class TopicStore:
     async def write(self, record: TopicRecord, *, version: int) -> Written:
         """One compare-and-set. CONFLICT also when the topic was removed."""
         return await self._session.write(paths.topic(record.topic_id), encode_topic(record), version=version)
-
-    async def remove(self, topic_id: TopicId) -> None:
-        """Remove record, cursors and policies of a topic whose name is a tombstone; tried until they are gone."""
-        while (record := await self._session.read(paths.topic(topic_id))) is not None:
-            steps: list[Step] = []
-            for cursor in await self._cursors(topic_id):
-                steps += await self._deletion(f"{paths.cursors(topic_id)}/{cursor}")
-            steps += await self._deletion(paths.cursors(topic_id))
-            steps += await self._deletion(paths.topic_policies(topic_id))
-            steps.append(DeleteStep(paths.topic(topic_id), record.version))
-            await self._session.transact(steps)
 
     async def each(self) -> AsyncGenerator[TopicRecord | CorruptEntry, None]:
         """The record of every topic, none older than this call, or why it cannot be read. Raises StoreUnavailable."""
@@ -148,29 +135,14 @@ class TopicStore:
             listed |= {name: record for name, record in records.items() if deleted or not record.deleted}
         return listed
 
-    async def _cursors(self, topic_id: TopicId) -> list[str]:
-        try:
-            return await self._session.children(paths.cursors(topic_id))
-        except NotFound:
-            return []  # another removal came first
 
-    async def _deletion(self, path: str) -> list[Step]:
-        node = await self._session.read(path)
-        return [] if node is None else [DeleteStep(path, node.version)]
-
-
-def _creation(
-    name: TopicName, topic_id: TopicId, partitions: int, *, tombstone: Stored[NameRecord] | None
-) -> list[Step]:
-    path, data = paths.topic_name(name), _encode_name(NameRecord(topic_id, partitions))
-    pointer = CreateStep(path, data) if tombstone is None else WriteStep(path, data, tombstone.version)
-    if partitions:
-        return [pointer]
+def _creation(name: TopicName, topic_id: TopicId, partitions: int) -> list[Step]:
     record = encode_topic(TopicRecord(topic_id, str(name)))
+    pointer = CreateStep(paths.topic_name(name), encode_name(NameRecord(topic_id, partitions)))
     return [CreateStep(paths.topic(topic_id), record), CreateStep(paths.cursors(topic_id)), pointer]
 
 
-def _encode_name(record: NameRecord) -> bytes:
+def encode_name(record: NameRecord) -> bytes:
     return encode_record({"topic_id": record.topic_id, "partitions": record.partitions, "deleted": record.deleted})
 
 

@@ -26,6 +26,7 @@ from kazoo.exceptions import (
 from oncelog.core.errors import InvalidArgument, NotFound, StoreUnavailable
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores.store_session import (
+    CheckStep,
     CreateStep,
     DeleteStep,
     Fired,
@@ -259,6 +260,8 @@ def _transaction(client: KazooClient, root: str, steps: Sequence[Step]) -> Any:
                 transaction.set_data(full, _fitting(step.data), step.version)
             case DeleteStep():
                 transaction.delete(full, step.version)
+            case CheckStep():
+                transaction.check(full, step.version)
             case _:
                 assert_never(step)
     return transaction

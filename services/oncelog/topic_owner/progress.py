@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from oncelog.core.errors import NotOwner, TopicLoading
+from oncelog.core.errors import TopicLoading
 from oncelog.core.ids import BEFORE_ALL, Position
 from oncelog.core.topic import Phase, Topic
 
@@ -45,13 +45,13 @@ class TopicProgress:
                 waiter.set_result(None)
 
     async def until_serving(self) -> None:
-        """Raises NotOwner once this process has lost the topic."""
+        """Raises NotOwner once this process has lost the topic, TopicNotFound once it was deleted."""
         while self._core.phase is not Phase.SERVING:
             self._require_owned()
             await self._change()
 
     async def until_after(self, position: Position) -> None:
-        """Wait until something behind `position` is confirmed. Raises NotOwner."""
+        """Wait until something behind `position` is confirmed. Raises as `until_serving`."""
         while self.confirmed <= position or self._core.phase is not Phase.SERVING:
             self._require_owned()
             await self._change()
@@ -62,14 +62,14 @@ class TopicProgress:
             await self._change()
 
     def require_serving(self) -> None:
-        """Raises TopicLoading or NotOwner unless the topic is served here now."""
+        """Raises TopicLoading, NotOwner or TopicNotFound unless the topic is served here now."""
         self._require_owned()
         if self._core.phase is not Phase.SERVING:
             raise TopicLoading(f"the topic is being taken over ({self._core.phase.value}): try again")
 
     def _require_owned(self) -> None:
         if self.ended:
-            raise NotOwner("this process does not own the topic any more: look it up again")
+            raise self._core.ownership.lost("look it up again")
 
     async def _change(self) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -7,6 +7,7 @@ from fastapi import Depends, Path
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from oncelog.core.names import NamespaceName, TopicName, check_part, parse_topic
+from oncelog.metadata.deletions import TopicDeletions
 from oncelog.metadata.lookup import Lookup
 from oncelog.metadata.owner_calls import OwnerCalls
 from oncelog.metadata.owners import Owners
@@ -30,6 +31,7 @@ class AdminParts:
     calls: OwnerCalls
     lookup: Lookup
     placements: Placements
+    deletions: TopicDeletions
 
 
 _Tenant = Annotated[str, Path(description="A tenant: 1 to 255 of A-Z a-z 0-9 _ - = : .")]

@@ -1,0 +1,147 @@
+"""Deletions of topics: the name goes first, in one transaction; what is left to do is in a record until it is done.
+
+    name -> topic record, cursors, policies      begin: one transaction, or nothing
+    /deletions/<topic_id>: owner, ledgers        the owner lets go, the ledgers' records are removed, the parts deleted
+    nothing                                      end
+
+Rules
+- `begin` takes the name, the topic record, its cursors and its policies away, and writes the deletion's record, all in
+  one transaction on the versions that it has read. So from then on no compare-and-set of an owner can hit, whatever it
+  believes, no replica can place the topic, and a crash at any moment leaves a topic, or a record of what is left to do.
+- Each transaction names a node of that topic id (its record, or the record of its deletion). An id never comes back, so
+  a request that arrives late does nothing to a topic created anew under the name (hazard 3).
+- The name of a partitioned topic becomes a tombstone, so that none of its parts is made again; `end` removes it. Until
+  then nothing can be created under that name: a new topic's parts would be the old ones.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from oncelog.core.errors import CorruptEntry, NotFound, TopicNotFound
+from oncelog.core.ids import Incarnation, LedgerId, TopicId
+from oncelog.core.names import TopicName
+from oncelog.core.store_status import WriteStatus
+from oncelog.core.topic_record import TopicRecord, decode_cursor, decode_topic
+from oncelog.stores import paths
+from oncelog.stores.json_record import decode_record, encode_record
+from oncelog.stores.store_session import CreateStep, DeleteStep, Step, Stored, StoreSession, WriteStep, Znode
+from oncelog.stores.topic_store import NameRecord, TopicStore, encode_name
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """What is left to do. owner: who may still serve it, None: nobody ever did. ledgers: of its log and its cursors.
+
+    partitions: above 0: its parts, to be deleted too; there is then neither an owner nor a ledger.
+    """
+
+    topic_id: TopicId
+    name: str
+    partitions: int = 0
+    owner: Incarnation | None = None
+    ledgers: tuple[LedgerId, ...] = ()
+
+
+class DeletionStore:
+    def __init__(self, session: StoreSession) -> None:
+        self._session = session
+        self._topics = TopicStore(session)
+
+    async def begin(self, name: TopicName) -> Deletion:
+        """From now on the name points to nothing; tried until that is known, whoever did it in the end.
+
+        Raises TopicNotFound when there is none, CorruptEntry for a record that cannot be read, StoreUnavailable: it
+        may then be done or not.
+        """
+        begun: Deletion | None = None
+        while True:
+            found = await self._topics.find(name)
+            if found is None or found.value.deleted or (begun and begun.topic_id != found.value.topic_id):
+                if begun is None:
+                    raise TopicNotFound(f"there is no topic {name}", topic=str(name))
+                return begun
+            planned = await self._plan(name, found)
+            if planned is None:
+                if begun is None and await self._topics.find(name) == found:
+                    raise CorruptEntry(f"the name {name} points to {found.value.topic_id}, which has no record")
+                continue  # another deletion came in between
+            begun, steps = planned
+            if await self._session.transact(steps) is WriteStatus.OK:
+                return begun
+
+    async def pending(self) -> list[TopicId]:
+        """Topics whose deletion is not at its end. Raises StoreUnavailable."""
+        return [TopicId(name) for name in await self._session.children(paths.DELETIONS)]
+
+    async def read(self, topic_id: TopicId) -> Deletion | None:
+        """None: it is at its end. Raises StoreUnavailable, CorruptEntry."""
+        node = await self._session.read(paths.deletion(topic_id))
+        return None if node is None else _decode(topic_id, node.data)
+
+    async def end(self, deletion: Deletion, name: TopicName) -> None:
+        """Everything is done; tried until the record is gone. Raises StoreUnavailable."""
+        path = paths.deletion(deletion.topic_id)
+        while (node := await self._session.read(path)) is not None:
+            steps: list[Step] = [DeleteStep(path, node.version)]
+            tombstone = await self._topics.find(name)
+            if deletion.partitions and tombstone is not None and tombstone.value.topic_id == deletion.topic_id:
+                steps.append(DeleteStep(paths.topic_name(name), tombstone.version))
+            await self._session.transact(steps)
+
+    async def _plan(self, name: TopicName, found: Stored[NameRecord]) -> tuple[Deletion, list[Step]] | None:
+        """What is left to do afterwards, and the transaction; None: there is no topic record any more."""
+        topic_id, partitions = found.value.topic_id, found.value.partitions
+        node = await self._session.read(paths.topic(topic_id))
+        folder = await self._session.read(paths.cursors(topic_id))
+        if node is None or folder is None:
+            return None
+        record = decode_topic(node.data)
+        cursors = await self._cursors(topic_id)
+        policies = await self._session.read(paths.topic_policies(topic_id))
+        deletion = Deletion(topic_id, str(name), partitions, record.owner, _ledgers(record, cursors))
+        steps: list[Step] = [DeleteStep(path, cursor.version) for path, cursor in cursors.items()]
+        steps += [DeleteStep(paths.cursors(topic_id), folder.version), DeleteStep(paths.topic(topic_id), node.version)]
+        if policies is not None:
+            steps.append(DeleteStep(paths.topic_policies(topic_id), policies.version))
+        if partitions:
+            tombstone = encode_name(replace(found.value, deleted=True))
+            steps.append(WriteStep(paths.topic_name(name), tombstone, found.version))
+        else:
+            steps.append(DeleteStep(paths.topic_name(name), found.version))
+        steps.append(CreateStep(paths.deletion(topic_id), _encode(deletion)))
+        return deletion, steps
+
+    async def _cursors(self, topic_id: TopicId) -> dict[str, Znode]:
+        """{path: cursor's node}; one that comes or goes meanwhile makes the transaction fail."""
+        try:
+            names = await self._session.children(paths.cursors(topic_id))
+        except NotFound:
+            return {}
+        every = [f"{paths.cursors(topic_id)}/{name}" for name in names]
+        nodes = {path: await self._session.read(path) for path in every}
+        return {path: node for path, node in nodes.items() if node is not None}
+
+
+def _ledgers(record: TopicRecord, cursors: dict[str, Znode]) -> tuple[LedgerId, ...]:
+    ledgers = [link.ledger_id for link in record.ledgers]
+    for node in cursors.values():
+        ledgers += [link.ledger_id for link in decode_cursor(node.data).ledgers]
+    return tuple(ledgers)
+
+
+def _encode(deletion: Deletion) -> bytes:
+    fields: dict[str, Any] = {
+        "name": deletion.name,
+        "partitions": deletion.partitions,
+        "owner": deletion.owner,
+        "ledgers": list(deletion.ledgers),
+    }
+    return encode_record(fields)
+
+
+def _decode(topic_id: TopicId, data: bytes) -> Deletion:
+    return decode_record(
+        data,
+        "the record of a deletion",
+        lambda f: Deletion(topic_id, f["name"], f["partitions"], f["owner"], tuple(f["ledgers"])),
+    )

@@ -1,0 +1,209 @@
+"""Deletions of topics by metadata replicas: finished whoever began them, however often they are interrupted."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from oncelog.core.errors import CorruptEntry, StoreUnavailable
+from oncelog.core.id_claim import ABSENT_VERSION
+from oncelog.core.ids import LedgerId, OwnerEpoch, TopicId
+from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.core.names import TopicName, parse_namespace, parse_topic
+from oncelog.core.topic_record import DEDUP_CURSOR, CursorLink, CursorRecord, LedgerLink
+from oncelog.metadata.deletions import TopicDeletions
+from oncelog.metadata.service import MetadataParts
+from oncelog.stores import paths
+from oncelog.stores.cursor_store import CursorStore
+from oncelog.stores.deletion_store import DeletionStore
+from oncelog.stores.ledger_store import LedgerStore
+from oncelog.stores.memory import MemorySession
+from oncelog.stores.topic_store import TopicStore
+from oncelog.wire import owner_pb2
+from tests.cluster.metadata_world import DEADLINE_S, FakeOwner, Replica, World
+from tests.cluster.until import until
+
+FLIGHTS, SPLIT = parse_topic("flights"), parse_topic("split")
+PARTS = [parse_topic(f"split-partition-{number}") for number in range(3)]
+DEFAULT = parse_namespace("default")
+
+pytestmark = pytest.mark.asyncio
+
+
+class DyingSession(MemorySession):
+    """The process dies when it has changed the store so often: from then on no call returns an answer."""
+
+    changes_left = 0
+
+    async def delete(self, path: str, **options: Any) -> Any:
+        self._live()
+        return await super().delete(path, **options)
+
+    async def transact(self, steps: Any, **options: Any) -> Any:
+        self._live()
+        return await super().transact(steps, **options)
+
+    def _live(self) -> None:
+        if self.changes_left == 0:
+            raise StoreUnavailable("the process is dead")
+        self.changes_left -= 1
+
+
+async def used(
+    session: MemorySession, name: TopicName, first_ledger: int, *, owner: FakeOwner | None = None
+) -> TopicId:
+    """A topic with two ledgers in its log and one in its cursor; `owner` holds it."""
+    topics, ledgers = TopicStore(session), LedgerStore(session)
+    topic_id = (await topics.create(name)).name.value.topic_id
+    stored = await topics.read(topic_id)
+    assert stored is not None
+    record = stored.value
+    if owner is not None:
+        record = record.placed_on(owner.incarnation)
+        owner.states.append(owner_pb2.TopicState(topic=str(name), topic_id=topic_id, phase="serving"))
+    for ledger_id in (first_ledger, first_ledger + 1):
+        record = record.with_ledger(LedgerLink(LedgerId(ledger_id), 0))
+    await topics.write(record, version=stored.version)
+    cursor = CursorRecord(OwnerEpoch(1), (CursorLink(LedgerId(first_ledger + 2), None),))
+    await CursorStore(session).write(topic_id, DEDUP_CURSOR, cursor, version=ABSENT_VERSION)
+    for ledger_id in range(first_ledger, first_ledger + 3):
+        await ledgers.create(LedgerMetadata(LedgerId(ledger_id), topic_id, (), 1))
+    return topic_id
+
+
+def deletions_of(replica: Replica) -> TopicDeletions:
+    return replica.parts.admin.deletions
+
+
+async def nothing_is_left(session: MemorySession) -> bool:
+    folders = (paths.TOPICS, paths.LEDGERS, paths.DELETIONS, paths.TOPIC_POLICIES, paths.namespace_names(DEFAULT))
+    return not any([await session.children(folder) for folder in folders])
+
+
+async def test_deleted_topic_leaves_nothing() -> None:
+    """Its owner has let go when the call returns, and not before the records of its ledgers are gone, a hole to it."""
+    async with World.running() as world:
+        replica = await world.replica()
+        owner = await world.owner(replica)
+        await replica.sees(owner)
+        topic_id = await used(replica.session, FLIGHTS, 1, owner=owner)
+        other = await used(replica.session, parse_topic("kept"), 11)
+        owner.lets_go = True
+        await deletions_of(replica).delete(FLIGHTS)
+        assert owner.states == []
+        assert {called for called, _ in owner.called} == {topic_id}
+        assert await LedgerStore(replica.session).ids() == [LedgerId(number) for number in (11, 12, 13)]
+        assert await replica.session.children(paths.TOPICS) == [other]
+        assert await DeletionStore(replica.session).pending() == []
+
+
+@pytest.mark.parametrize("name", [FLIGHTS, SPLIT])
+async def test_deletion_interrupted_after_any_step_is_finished_by_another_replica(name: TopicName) -> None:
+    """Whatever the dead one had done, in the end there is nothing, and the name is free."""
+    interrupted = 0
+    for changes in range(30):
+        async with World.running() as world:
+            session = await world.session()
+            if name == SPLIT:
+                await TopicStore(session).create(SPLIT, partitions=len(PARTS))
+                for number, part in enumerate(PARTS[1:]):
+                    await used(session, part, 1 + number * 10)
+            else:
+                await used(session, FLIGHTS, 1)
+            dying = DyingSession(world.tree, root="/oncelog")
+            dying.changes_left = changes
+            tasks: list[asyncio.Task[None]] = []
+            try:
+                await delete_by(dying, name, tasks)
+            except StoreUnavailable:
+                assert changes == 0
+                assert await TopicStore(session).find(name) is not None
+                await delete_by_another(world, name)
+            await asyncio.gather(*tasks)
+            interrupted += bool(await session.children(paths.DELETIONS))
+            await deletions_of(await world.replica()).resume()
+            assert await nothing_is_left(session)
+            assert (await TopicStore(session).create(name)).created
+            await dying.close()
+            if dying.changes_left:
+                break
+    assert interrupted >= 3
+    assert changes < 29, "it never came to its end"
+
+
+async def delete_by(session: MemorySession, name: TopicName, tasks: list["asyncio.Task[None]"]) -> None:
+    """By a replica without a process around it; `tasks` gets what it goes on with."""
+
+    def start(work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
+        tasks.append(asyncio.ensure_future(work))
+        return tasks[-1]
+
+    deletions = MetadataParts.over(session, "c", start).admin.deletions
+    await (deletions.delete_partitioned if name == SPLIT else deletions.delete)(name)
+
+
+async def delete_by_another(world: World, name: TopicName) -> None:
+    deletions = deletions_of(await world.replica())
+    await (deletions.delete_partitioned if name == SPLIT else deletions.delete)(name)
+
+
+async def test_ledgers_stay_while_the_owner_holds_the_topic() -> None:
+    """It would find a hole, and say so loudly. The name is free meanwhile; the end of the session lets the rest go."""
+    async with World.running() as world:
+        replica = await world.replica()
+        owner = await world.owner(replica)
+        await replica.sees(owner)
+        topic_id = await used(replica.session, FLIGHTS, 1, owner=owner)
+        deleting = asyncio.ensure_future(deletions_of(replica).delete(FLIGHTS))
+
+        async def told() -> bool:
+            return (topic_id, 0) in owner.called
+
+        await until(told, DEADLINE_S, waiting_for="the owner to be told")
+        assert await DeletionStore(replica.session).pending() == [topic_id]
+        assert len(await LedgerStore(replica.session).ids()) == 3
+        assert (await TopicStore(replica.session).create(FLIGHTS)).name.value.topic_id != topic_id
+        owner.lets_go = True
+        await deleting
+        assert await LedgerStore(replica.session).ids() == []
+
+
+async def test_topic_of_an_owner_without_a_session_is_deleted_at_once() -> None:
+    """It looks at its records before it goes on under another session."""
+    async with World.running() as world:
+        replica = await world.replica()
+        owner = await world.owner()
+        await replica.sees(owner)
+        await used(replica.session, FLIGHTS, 1, owner=owner)
+        owner.session.faults.expire()
+        await deletions_of(replica).delete(FLIGHTS)
+        assert owner.called == []
+        assert await nothing_is_left(replica.session)
+
+
+async def test_two_deletions_at_once_are_one() -> None:
+    """Of one name by two replicas, and what both find left over."""
+    async with World.running() as world:
+        replicas = [await world.replica(), await world.replica()]
+        await used(replicas[0].session, FLIGHTS, 1)
+        await asyncio.gather(*(deletions_of(replica).delete(FLIGHTS) for replica in replicas), return_exceptions=True)
+        assert await nothing_is_left(replicas[0].session)
+        await used(replicas[0].session, FLIGHTS, 1)
+        await DeletionStore(replicas[0].session).begin(FLIGHTS)
+        await asyncio.gather(*(deletions_of(replica).resume() for replica in replicas for _ in range(2)))
+        assert await nothing_is_left(replicas[0].session)
+
+
+async def test_damaged_record_of_a_deletion_holds_up_no_other() -> None:
+    """It is said loudly, and left as it is."""
+    async with World.running() as world:
+        replica = await world.replica()
+        await replica.session.create(f"{paths.DELETIONS}/{'0' * 32}", b"{")
+        await used(replica.session, FLIGHTS, 1)
+        begun = await DeletionStore(replica.session).begin(FLIGHTS)
+        await deletions_of(replica).resume()
+        assert await DeletionStore(replica.session).pending() == ["0" * 32]
+        assert await DeletionStore(replica.session).read(begun.topic_id) is None
+        with pytest.raises(CorruptEntry):
+            await deletions_of(replica).finish(TopicId("0" * 32))
