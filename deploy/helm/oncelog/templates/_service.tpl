@@ -26,6 +26,9 @@ decides, by their variable; ports: {name: number} beside grpc and health. */}}
     - {name: data, mountPath: /data}
     {{- end }}
     {{- include "oncelog.secretMounts" .root | nindent 4 }}
+    {{- with .mounts }}
+    {{- . | nindent 4 }}
+    {{- end }}
 {{- end }}
 
 {{- define "oncelog.serviceEnvironment" -}}
@@ -129,5 +132,16 @@ decides, by their variable; ports: {name: number} beside grpc and health. */}}
 - {name: ONCELOG_ADMIN_URL, value: {{ include "oncelog.adminUrl" . | quote }}}
 {{- if .Values.auth.enabled }}
 - {name: ONCELOG_TOKEN_FILE, value: /etc/oncelog/auth/service-token}
+{{- end }}
+{{- end }}
+
+{{/* Redis is for keys of HTTP publishers, which the metadata services serve. An external one's URL may hold its password; ours is in a file. */}}
+{{- define "oncelog.redisEnvironment" -}}
+{{- if .Values.redis.enabled }}
+- {name: ONCELOG_REDIS_URL, value: "redis://{{ include "oncelog.fullname" . }}-redis.{{ .Release.Namespace }}.svc:6379/0"}
+- {name: ONCELOG_REDIS_PASSWORD_FILE, value: /etc/oncelog/redis/password}
+{{- else if .Values.redis.external.urlSecret }}
+- name: ONCELOG_REDIS_URL
+  valueFrom: {secretKeyRef: {name: {{ .Values.redis.external.urlSecret }}, key: url}}
 {{- end }}
 {{- end }}
