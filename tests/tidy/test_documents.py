@@ -200,7 +200,7 @@ def test_settings_are_listed_with_their_defaults() -> None:
     expected: dict[str, str] = {}
     for process in (*settings.ALL, settings.ProcessSettings):  # the last one's defaults are those that are told
         for field in dataclasses.fields(process):
-            expected[settings.variable(field.name)] = str(field.default) or "empty"
+            expected[settings.variable(field.name)] = settings.shown(field.default) or "empty"
     assert listed == expected
     assert [name for name in settings.CLIENT_VARIABLES if f"`{name}`" not in section(9)] == []
 

@@ -20,6 +20,7 @@ from oncelog.metadata.metadata_service import LookupService, OwnerStreams
 from oncelog.metadata.owner_calls import OwnerCalls
 from oncelog.metadata.owners import Owners, Probe, Start, probe
 from oncelog.metadata.placements import Placements
+from oncelog.metadata.publish.publisher import Publisher, Reaching, key_server, new_publisher, own_client
 from oncelog.rpc import metadata_codec
 from oncelog.rpc.server import Server
 from oncelog.runtime.credentials import PLAIN, Credentials
@@ -28,6 +29,7 @@ from oncelog.runtime.process import Shutdown
 from oncelog.runtime.security import Security
 from oncelog.runtime.settings import MetadataSettings
 from oncelog.runtime.telemetry import Reading, Telemetry
+from oncelog.stores.dataset_store import DatasetStore
 from oncelog.stores.deletion_store import DeletionStore
 from oncelog.stores.ephemerals import Registration
 from oncelog.stores.joining import join_cluster
@@ -121,6 +123,7 @@ class MetadataService:
             if joined is None:
                 return
             session, cluster = joined
+            keys = key_server(settings, cluster.cluster_id)
             stack.push_async_callback(session.close)
             health.ready_when("zookeeper", lambda: _why_not_connected(session))
             start = await stack.enter_async_context(running_tasks())
@@ -136,9 +139,14 @@ class MetadataService:
             parts.serve(server)
             port = await server.start(host=settings.listen_host, port=settings.grpc_port)
             stack.push_async_callback(lambda: server.stop(grace_ms=STOP_GRACE_MS))
-            rest = RestServer(
-                new_app(parts.admin, security), stop_timeout_s=REST_STOP_S, certificate=security.certificate
-            )
+            client = await stack.enter_async_context(await own_client(settings, port))
+            reaching = Reaching(client, parts.admin.lookup, parts.admin.policies)
+            publisher = new_publisher(settings, reaching, keys, DatasetStore(session))
+            stack.push_async_callback(publisher.close)
+            start(publisher.run())
+            self._observe_publishing(publisher)
+            app = new_app(parts.admin, security, publisher)
+            rest = RestServer(app, stop_timeout_s=REST_STOP_S, certificate=security.certificate)
             rest_port = rest.start(host=settings.listen_host, port=settings.rest_port)
             serving_rest = start(rest.run())
             host = settings.address(port).rpartition(":")[0]
@@ -173,6 +181,19 @@ class MetadataService:
         )
         start(balancer.follow())
         start(balancer.run())
+
+    def _observe_publishing(self, publisher: Publisher) -> None:
+        counts = publisher.counts
+        self.telemetry.observe_count(
+            "metadata_published_messages",
+            "Messages published over HTTP",
+            lambda: [Reading(counts[by], {"by": by}) for by in ("named", "keyed")],
+        )
+        self.telemetry.observe_count(
+            "metadata_idempotency_keys",
+            "Requests with a key that were answered from it, settled for another process, or refused",
+            lambda: [Reading(counts[what], {"outcome": what}) for what in ("replayed", "settled", "refused")],
+        )
 
     def _observe(self, parts: MetadataParts) -> None:
         counts, owners = parts.admin.placements.counts, parts.admin.owners

@@ -16,6 +16,8 @@ from oncelog.core.errors import InvalidArgument
 from oncelog.runtime.logs import LEVELS
 
 PREFIX = "ONCELOG_"
+#: What the SDK packs into one batch in any case.
+PUBLISH_MESSAGES_MAX = 4_096
 _TLS_FILES = ("tls_certificate_file", "tls_key_file", "tls_ca_file")
 
 
@@ -111,6 +113,28 @@ class MetadataSettings(ProcessSettings):
     #: whether topics move to owners that have fewer, and how often the elected replica looks
     balance: bool = True
     balance_interval_ms: int = 5_000
+    #: publishing over HTTP: bounds of a request, of a value, of the messages in one request
+    publish_body_bytes_max: int = 8 * 1024 * 1024
+    publish_message_bytes_max: int = 5 * 1024 * 1024
+    publish_messages_max: int = 1_000
+    #: a request that takes longer is answered without its outcome
+    publish_timeout_ms: int = 30_000
+    #: producers kept open, and topics with keys at once
+    publish_producers_max: int = 1_000
+    #: redis://[:password@]host:port/number; empty: no publishing with idempotency keys
+    redis_url: str = ""
+    redis_password_file: str = ""
+    #: False: Redis is managed and forbids CONFIG; whoever says so answers for its settings
+    redis_config_check: bool = True
+    #: how long an idempotency key is remembered, and how long keys are refused after Redis has lost some
+    idempotency_window_s: int = 86_400
+
+    def __post_init__(self) -> None:
+        ProcessSettings.__post_init__(self)
+        if self.publish_messages_max > PUBLISH_MESSAGES_MAX:
+            # One request is one batch, which is what makes it stored whole or not at all.
+            message = f"{variable('publish_messages_max')} must be at most {PUBLISH_MESSAGES_MAX}"
+            raise InvalidArgument(message, field="publish_messages_max", limit=PUBLISH_MESSAGES_MAX)
 
 
 SettingsT = TypeVar("SettingsT", bound=ProcessSettings)
@@ -152,10 +176,11 @@ def load(cls: type[SettingsT], environment: Mapping[str, str], **arguments: obje
 
 def to_environment(settings: ProcessSettings) -> dict[str, str]:
     """The variables that make another process read these settings."""
-    return {variable(field.name): _text(getattr(settings, field.name)) for field in dataclasses.fields(settings)}
+    return {variable(field.name): shown(getattr(settings, field.name)) for field in dataclasses.fields(settings)}
 
 
-def _text(value: object) -> str:
+def shown(value: object) -> str:
+    """A value as its variable spells it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

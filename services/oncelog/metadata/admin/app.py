@@ -8,6 +8,8 @@ from oncelog.metadata.admin import cluster, namespaces, permissions, problems, s
 from oncelog.metadata.admin.access import Authentication, default_rule
 from oncelog.metadata.admin.body_limit import BODY_BYTES_MAX, BodyLimit
 from oncelog.metadata.admin.values import AdminParts
+from oncelog.metadata.publish import routes as publish_routes
+from oncelog.metadata.publish.publisher import Publisher
 from oncelog.runtime.security import OPEN, Security
 
 _DESCRIPTION = f"""Administration of one Oncelog cluster.
@@ -22,10 +24,11 @@ _TAGS = [
     {"name": "topics", "description": "Topics and their state."},
     {"name": "policies", "description": "Switches at the levels cluster, namespace and topic; the nearest wins."},
     {"name": "cluster", "description": "The cluster and its processes."},
+    {"name": "publish", "description": "Messages, stored once each."},
 ]
 
 
-def new_app(parts: AdminParts, security: Security = OPEN) -> FastAPI:
+def new_app(parts: AdminParts, security: Security = OPEN, publisher: Publisher | None = None) -> FastAPI:
     """The ASGI application. Routes say in their rules who may call them (`admin.access`)."""
     app = FastAPI(
         title="Oncelog admin",
@@ -40,8 +43,10 @@ def new_app(parts: AdminParts, security: Security = OPEN) -> FastAPI:
     app.state.policies = lambda: parts.policies
     for part in (namespaces, permissions, topics, switches, cluster):
         app.include_router(part.routes(parts))
+    app.include_router(publish_routes.routes(publisher))
     problems.install(app)
-    app.add_middleware(BodyLimit)
+    publish_bytes_max = BODY_BYTES_MAX if publisher is None else publisher.limits.body_bytes_max
+    app.add_middleware(BodyLimit, others={publish_routes.PREFIX: publish_bytes_max})
     app.add_middleware(Authentication, security=security)  # the last one added comes first
     generate = app.openapi
 

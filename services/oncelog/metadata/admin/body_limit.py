@@ -1,6 +1,8 @@
 """A bound on request bodies, whether or not anybody reads them: in bytes, and in the time they may take to come."""
 
 import asyncio
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -15,9 +17,18 @@ BODY_TIMEOUT_S = 10.0
 class BodyLimit:
     """Reads the body first; the application then gets it in one piece."""
 
-    def __init__(self, app: ASGIApp, *, bytes_max: int = BODY_BYTES_MAX, timeout_s: float = BODY_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        bytes_max: int = BODY_BYTES_MAX,
+        others: Mapping[str, int] = MappingProxyType({}),
+        timeout_s: float = BODY_TIMEOUT_S,
+    ) -> None:
+        """others: {beginning of a path: the bound below it}."""
         self._app = app
         self._bytes_max = bytes_max
+        self._others = others
         self._timeout_s = timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -26,7 +37,7 @@ class BodyLimit:
             return
         try:
             async with asyncio.timeout(self._timeout_s):
-                body = await self._read(receive)
+                body = await self._read(receive, self._bytes_max_of(scope["path"]))
         except MessageTooLarge as error:
             await problem(error)(scope, receive, send)
             return
@@ -43,7 +54,10 @@ class BodyLimit:
 
         await self._app(scope, replay, send)
 
-    async def _read(self, receive: Receive) -> bytes:
+    def _bytes_max_of(self, path: str) -> int:
+        return next((most for start, most in self._others.items() if path.startswith(start)), self._bytes_max)
+
+    async def _read(self, receive: Receive, bytes_max: int) -> bytes:
         pieces: list[bytes] = []
         size = 0
         while True:
@@ -52,10 +66,8 @@ class BodyLimit:
                 raise ClientDisconnect
             piece = message.get("body", b"")
             size += len(piece)
-            if size > self._bytes_max:
-                raise MessageTooLarge(
-                    f"the body has more than {self._bytes_max} bytes", field="body", limit=self._bytes_max
-                )
+            if size > bytes_max:
+                raise MessageTooLarge(f"the body has more than {bytes_max} bytes", field="body", limit=bytes_max)
             pieces.append(piece)
             if not message.get("more_body", False):
                 return b"".join(pieces)

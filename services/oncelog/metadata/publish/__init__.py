@@ -1,0 +1,1 @@
+"""Publishing over HTTP: under producer names, and with idempotency keys. `routes` says what, `core.idempotency` how."""

@@ -1,0 +1,138 @@
+"""Publishing under producer names over HTTP: the ids are the sender's, the log decides, producers are kept open.
+
+Rules
+- A producer is opened as any newer instance is: it fences the one before, be it another replica's or an application's.
+- Replicas behind one address serve a name in turns. Whoever finds its instance fenced opens the name again and sends
+  the same ids again, which the log judges: at most `ATTEMPTS`, then the sender is told that another has the name. A
+  turn costs an entry in the log, so a sender does best to keep its connection.
+- A contiguous producer that was fenced unawares would see a gap in what is none: a gap is said only after opening anew.
+- At most `producers_max` are open; the one idle for longest makes room, and nobody idle for IDLE_S stays.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from oncelog.client.client import AsyncClient
+from oncelog.client.producer import AsyncProducer
+from oncelog.client.results import BatchResult
+from oncelog.core.errors import ProducerClosed, ProducerFenced, SequenceGap, TooManyRequests
+from oncelog.core.names import TopicName
+from oncelog.core.session_opening import MESSAGE_BYTES_MAX
+from oncelog.metadata.publish.body import Messages
+
+ATTEMPTS = 4
+IDLE_S = 60.0
+SWEEP_S = 10.0
+Mode = Literal["monotonic", "contiguous"]
+
+
+class ProducerPlace(NamedTuple):
+    topic: TopicName
+    name: str
+    mode: Mode
+
+
+@dataclass(slots=True)
+class _Slot:
+    """One producer, being opened or open. users: requests that hold it; used_at: loop time of the last one's end."""
+
+    users: int = 0
+    used_at: float = 0.0
+    producer: AsyncProducer | None = None
+    opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class NamedProducers:
+    """`run` closes what is idle; the client closes the rest."""
+
+    def __init__(self, client: AsyncClient, *, producers_max: int) -> None:
+        self._client = client
+        self._producers_max = producers_max
+        self._slots: dict[ProducerPlace, _Slot] = {}
+
+    @property
+    def open_count(self) -> int:
+        return len(self._slots)
+
+    async def publish(self, place: ProducerPlace, ids: Sequence[int], messages: Messages) -> BatchResult:
+        """Return when all are stored. Raises what `AsyncProducer.send_many` and `create_producer` raise."""
+        attempts = gaps = 0
+        while True:
+            attempts += 1
+            slot = await self._take(place)
+            try:
+                producer = await self._opened(place, slot)
+                return await send(producer, ids, messages)
+            except (ProducerFenced, ProducerClosed, SequenceGap) as error:
+                self._forget(place, slot)
+                gaps += isinstance(error, SequenceGap)
+                if attempts == ATTEMPTS or gaps == 2:
+                    raise
+            finally:
+                slot.users -= 1
+                slot.used_at = asyncio.get_running_loop().time()
+                await self._close_unused(place, slot)
+
+    async def _take(self, place: ProducerPlace) -> _Slot:
+        slot = self._slots.get(place)
+        if slot is None:
+            if len(self._slots) >= self._producers_max:
+                await self._make_room()
+            slot = self._slots.setdefault(place, _Slot())
+        slot.users += 1
+        return slot
+
+    async def _opened(self, place: ProducerPlace, slot: _Slot) -> AsyncProducer:
+        async with slot.opening:
+            if slot.producer is not None and slot.producer.failure is not None:
+                slot.producer = None
+            if slot.producer is None:
+                slot.producer = await self._client.create_producer(
+                    str(place.topic),
+                    producer_name=place.name,
+                    sequence_mode=place.mode,
+                    batch_bytes_max=MESSAGE_BYTES_MAX,
+                )
+            return slot.producer
+
+    async def _make_room(self) -> None:
+        idle = [(slot.used_at, place) for place, slot in self._slots.items() if not slot.users]
+        if not idle:
+            message = f"{self._producers_max} producers are at work here: repeat in a moment"
+            raise TooManyRequests(message, field="producer_name", limit=self._producers_max)
+        _, place = min(idle)
+        slot = self._slots[place]
+        self._forget(place, slot)
+        await self._close_unused(place, slot)
+
+    def _forget(self, place: ProducerPlace, slot: _Slot) -> None:
+        """The next request opens anew; those that still wait for this producer's answers get them."""
+        if self._slots.get(place) is slot:
+            del self._slots[place]
+
+    async def _close_unused(self, place: ProducerPlace, slot: _Slot) -> None:
+        if slot.producer is not None and not slot.users and self._slots.get(place) is not slot:
+            await slot.producer.close(flush=False)
+
+    async def run(self) -> None:
+        """Close what nobody uses; never returns."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            now = asyncio.get_running_loop().time()
+            for place, slot in list(self._slots.items()):
+                if not slot.users and now - slot.used_at > IDLE_S:
+                    self._forget(place, slot)
+                    await self._close_unused(place, slot)
+
+
+async def send(producer: AsyncProducer, ids: Sequence[int], messages: Messages) -> BatchResult:
+    """All messages as one batch; columns that nobody uses are left out."""
+    return await producer.send_many(
+        messages.values,
+        sequence_ids=ids,
+        keys=messages.keys if any(key is not None for key in messages.keys) else None,
+        event_times_ms=messages.event_times_ms if any(t is not None for t in messages.event_times_ms) else None,
+        properties=messages.properties if any(messages.properties) else None,
+    )
