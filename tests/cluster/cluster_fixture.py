@@ -43,13 +43,18 @@ class Cluster:
         self._command = [sys.executable, "-m", "oncelog.cli", "standalone", "--data", str(data), *arguments]
         self._environment = environment
         self._supervisor: subprocess.Popen[bytes] | None = None
+        #: further options of httpx for each request to REST: headers, verify
+        self.rest: dict[str, Any] = {}
 
     @classmethod
     @contextmanager
     def running(
-        cls, directory: Path, *, storage_nodes: int = 3, owners: int = 2, metadata: int = 1, **settings: int
+        cls, directory: Path, *, storage_nodes: int = 3, owners: int = 2, metadata: int = 1, **settings: int | str
     ) -> Iterator[Self]:
-        """Serve inside the block. settings: of the services, by the names of their fields."""
+        """Serve inside the block. settings: of the services, by the names of their fields.
+
+        With TLS or authentication the requests of this class need more: `rest`.
+        """
         counts = {"--storage-nodes": storage_nodes, "--owners": owners, "--metadata": metadata}
         ports = {"--port": 0, "--http-port": 0}
         arguments = [f"{name}={value}" for name, value in (counts | ports).items()]
@@ -177,8 +182,9 @@ class Cluster:
     # --- REST ---------------------------------------------------------------------------------------------------------
 
     async def request(self, method: str, path: str, *, replica: str = "metadata-1", **kwargs: Any) -> httpx.Response:
-        async with httpx.AsyncClient(timeout=REQUEST_S, trust_env=False) as client:
-            return await client.request(method, f"http://{self.serving(replica, 'http')}{path}", **kwargs)
+        scheme = str(self._status()["admin_url"]).partition(":")[0]
+        async with httpx.AsyncClient(timeout=REQUEST_S, trust_env=False, **self.rest) as client:
+            return await client.request(method, f"{scheme}://{self.serving(replica, 'http')}{path}", **kwargs)
 
     async def get(self, path: str, **kwargs: Any) -> Any:
         answer = await self.request("GET", path, **kwargs)

@@ -36,6 +36,8 @@ _ADVICE: dict[type[errors.OncelogError], str] = {
     errors.ModeMismatch: "this name was first used with the other sequence mode: use another --producer-name",
     errors.StaleSequence: "the file is not the one that this producer has published: use another --producer-name",
     errors.MessageTooLarge: "one line is longer than a message may be: split it, or allow it in the owners' settings",
+    errors.Unauthenticated: "give the token of a role: --token-file FILE, or ONCELOG_TOKEN_FILE",
+    errors.PermissionDenied: "an administrator grants it: oncelog admin namespaces grant NAMESPACE ROLE RIGHT",
     errors.ServiceUnavailable: "is the cluster running, and is --url right? oncelog standalone starts one",
     errors.DeadlineExceeded: "is the cluster running, and is --url right? --timeout waits longer",
 }

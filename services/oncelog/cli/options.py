@@ -1,6 +1,7 @@
-"""Options that several commands share: where the cluster is, and how to print."""
+"""Options that several commands share: where the cluster is, who asks, and how to print."""
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,7 +18,7 @@ class Output(StrEnum):
 
 
 UrlOption = Annotated[
-    str, typer.Option("--url", envvar="ONCELOG_URL", help="Metadata services, oncelog://host:port[,host:port…].")
+    str, typer.Option("--url", envvar="ONCELOG_URL", help="Metadata services, oncelog[+tls]://host:port[,host:port…].")
 ]
 AdminUrlOption = Annotated[
     str, typer.Option("--admin-url", envvar="ONCELOG_ADMIN_URL", help="REST of a metadata service.")
@@ -25,4 +26,23 @@ AdminUrlOption = Annotated[
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="table: for people, json: for programs.")]
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", min=0.1, help="Seconds to wait for the cluster before giving up.")
+]
+TokenFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file", envvar="ONCELOG_TOKEN_FILE", exists=True, dir_okay=False, help="File of the token to show."
+    ),
+]
+TlsCaFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls-ca-file",
+        envvar="ONCELOG_TLS_CA_FILE",
+        exists=True,
+        dir_okay=False,
+        help="PEM of the cluster's own CA, with oncelog+tls:// or https://; by default the system's CAs.",
+    ),
+]
+PlaintextTokenOption = Annotated[
+    bool, typer.Option("--allow-plaintext-token", help="Show the token without TLS, to other machines, too.")
 ]

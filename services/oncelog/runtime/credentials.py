@@ -8,6 +8,7 @@ Rules
 """
 
 import ipaddress
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +70,19 @@ class Credentials:
         if not self.tls:
             return None
         return grpc.ssl_channel_credentials(None if self.ca is None else self.ca.get())
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """For connections that are not gRPC's; None: plain text, or TLS with the system's CAs."""
+        if self.ca is None:
+            return None
+        context = ssl.create_default_context()
+        try:
+            context.load_verify_locations(cadata=self.ca.get().decode("ascii"))
+        except (ssl.SSLError, UnicodeDecodeError) as error:
+            raise InvalidArgument(
+                f"{self.ca.path} holds no certificate that can be read", field="tls_ca_file"
+            ) from error
+        return context
 
     @property
     def expected_name(self) -> str | None:

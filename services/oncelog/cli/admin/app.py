@@ -5,10 +5,12 @@ from typing import Annotated
 import typer
 
 from oncelog.cli.admin.commands import admin_command
+from oncelog.cli.admin.credentials import certificates, tokens
 from oncelog.cli.admin.places import (
     ROOT,
     lookup_path,
     namespace_path,
+    permissions_path,
     read_only_path,
     tenant_path,
     topic_path,
@@ -17,6 +19,7 @@ from oncelog.cli.admin.places import (
 from oncelog.cli.admin.rest import AdminApi, Answer
 from oncelog.cli.admin.switches import add_cluster_switch, add_switch
 from oncelog.cli.failures import EXIT_CODES
+from oncelog.core.access import Right
 from oncelog.core.names import DEFAULT_TENANT
 
 _HELP = f"""Administer a cluster over the REST interface of a metadata service.
@@ -28,6 +31,8 @@ public/default.
 
     oncelog admin namespaces set-deduplication public/orders --enable
 
+    oncelog admin namespaces grant public/orders importer produce consume
+
     oncelog admin topics stats public/orders/new -o json
 
     oncelog admin topics unload public/orders/new
@@ -36,6 +41,8 @@ public/default.
 
 Namespace = Annotated[str, typer.Argument(metavar="NAMESPACE", help="tenant/namespace.")]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="A name, or tenant/namespace/name.")]
+Role = Annotated[str, typer.Argument(metavar="ROLE", help="The role that a token was made for.")]
+Rights = Annotated[list[Right], typer.Argument(metavar="RIGHT…", help="admin, produce, consume.")]
 Tenant = Annotated[str, typer.Argument(metavar="TENANT", help="A tenant.")]
 Incarnation = Annotated[str, typer.Argument(metavar="INCARNATION", help="Of a storage node, as the list shows it.")]
 
@@ -54,6 +61,8 @@ for _name, _group in (
     ("cluster", cluster),
     ("brokers", brokers),
     ("storage-nodes", storage_nodes),
+    ("tokens", tokens),
+    ("certificates", certificates),
 ):
     admin.add_typer(_group, name=_name)
 
@@ -101,6 +110,26 @@ def delete_namespace(api: AdminApi, namespace: Namespace) -> Answer:
     """Delete a namespace that holds no topic."""
     api.delete(namespace_path(namespace))
     return f"namespace {namespace} is deleted"
+
+
+@admin_command(namespaces, "permissions")
+def show_permissions(api: AdminApi, namespace: Namespace) -> Answer:
+    """Show the rights of each role in a namespace; superusers need none."""
+    return api.get(permissions_path(namespace))
+
+
+@admin_command(namespaces, "grant")
+def grant_permissions(api: AdminApi, namespace: Namespace, role: Role, rights: Rights) -> Answer:
+    """Give a role these rights in a namespace, in place of those that it has."""
+    api.post(permissions_path(namespace, role), [right.value for right in rights])
+    return f"role {role} may {', '.join(rights)} in {namespace}"
+
+
+@admin_command(namespaces, "revoke")
+def revoke_permissions(api: AdminApi, namespace: Namespace, role: Role) -> Answer:
+    """Take all rights in a namespace from a role: it opens nothing any more."""
+    api.delete(permissions_path(namespace, role))
+    return f"role {role} has no rights in {namespace}"
 
 
 @admin_command(topics, "list")

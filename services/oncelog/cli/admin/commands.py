@@ -4,6 +4,7 @@ import functools
 import inspect
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import typer
@@ -12,8 +13,18 @@ from rich.console import Console
 from oncelog.cli.admin.rest import AdminApi, Answer
 from oncelog.cli.admin.tables import show
 from oncelog.cli.failures import explain
-from oncelog.cli.options import DEFAULT_ADMIN_URL, AdminUrlOption, Output, OutputOption, TimeoutOption
+from oncelog.cli.options import (
+    DEFAULT_ADMIN_URL,
+    AdminUrlOption,
+    Output,
+    OutputOption,
+    PlaintextTokenOption,
+    TimeoutOption,
+    TlsCaFileOption,
+    TokenFileOption,
+)
 from oncelog.core.errors import OncelogError
+from oncelog.runtime.credentials import Credentials
 
 Command = Callable[..., Answer]
 _TIMEOUT_S = 30.0
@@ -27,13 +38,28 @@ def admin_command(app: typer.Typer, name: str) -> Callable[[Command], Command]:
 
     def add(command: Command) -> Command:
         @functools.wraps(command)
-        def run(*, admin_url: str, output: Output, timeout: float, **arguments: object) -> None:
-            with AdminApi(admin_url, timeout_s=timeout) as api:
-                try:
+        def run(
+            *,
+            admin_url: str,
+            token_file: Path | None,
+            tls_ca_file: Path | None,
+            allow_plaintext_token: bool,
+            output: Output,
+            timeout: float,
+            **arguments: object,
+        ) -> None:
+            try:
+                credentials = Credentials.of(
+                    tls=admin_url.startswith("https://"),
+                    token=token_file,
+                    tls_ca_file=tls_ca_file,
+                    plaintext_token_allowed=allow_plaintext_token,
+                )
+                with AdminApi(admin_url, timeout_s=timeout, credentials=credentials) as api:
                     answer = command(api, **arguments)
-                except OncelogError as error:
-                    code = explain(error, Console(stderr=True, highlight=False))
-                    raise typer.Exit(code) from error
+            except OncelogError as error:
+                code = explain(error, Console(stderr=True, highlight=False))
+                raise typer.Exit(code) from error
             _print(answer, output)
 
         run.__signature__ = _signature(command)  # type: ignore[attr-defined]
@@ -61,6 +87,9 @@ def _signature(command: Command) -> inspect.Signature:
     ]
     shared: list[tuple[str, Any, object]] = [
         ("admin_url", AdminUrlOption, DEFAULT_ADMIN_URL),
+        ("token_file", TokenFileOption, None),
+        ("tls_ca_file", TlsCaFileOption, None),
+        ("allow_plaintext_token", PlaintextTokenOption, False),
         ("output", OutputOption, Output.TABLE),
         ("timeout", TimeoutOption, _TIMEOUT_S),
     ]

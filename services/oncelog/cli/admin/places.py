@@ -17,6 +17,12 @@ def namespace_path(namespace: str) -> str:
     return f"{ROOT}/namespaces/{parse_namespace(namespace)}"
 
 
+def permissions_path(namespace: str, role: str | None = None) -> str:
+    """Of all roles, or of one. Raises InvalidName."""
+    path = f"{namespace_path(namespace)}/permissions"
+    return path if role is None else f"{path}/{check_part(role, field='role')}"
+
+
 def topic_path(topic: str) -> str:
     """Raises InvalidName."""
     return f"{ROOT}/persistent/{_full(parse_topic(topic))}"

@@ -2,8 +2,10 @@
 
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
 
 from oncelog.core.errors import BY_CODE, DeadlineExceeded, Fatal, OncelogError, Retriable, ServiceUnavailable
+from oncelog.runtime.credentials import PLAIN, Credentials
 
 if TYPE_CHECKING:
     import httpx
@@ -13,15 +15,20 @@ Answer = dict[str, object] | list[object] | str | int | float | bool | None
 
 
 class AdminApi:
-    """One metadata service at `url`, http://host:port. timeout_s bounds each call."""
+    """One metadata service at `url`, http[s]://host:port. timeout_s bounds each call."""
 
-    def __init__(self, url: str, *, timeout_s: float) -> None:
+    def __init__(self, url: str, *, timeout_s: float, credentials: Credentials = PLAIN) -> None:
+        """Raises InvalidArgument where a token would go out in plain text."""
         import httpx  # half of what a command's start would cost, and most commands need none
 
         self._url = url.rstrip("/")
         self._timeout_s = timeout_s
         # Settings of proxies are for the way out, not for a cluster next door.
-        self._client = httpx.Client(timeout=timeout_s, trust_env=False)
+        if credentials.token is not None:
+            place = urlsplit(self._url)
+            credentials.check_address(f"{place.hostname}:{place.port}")
+        self._credentials = credentials
+        self._client = httpx.Client(timeout=timeout_s, trust_env=False, verify=credentials.ssl_context() or True)
 
     def get(self, path: str, **query: bool) -> Answer:
         """path: from the root of the server. query: parameters of the address. Raises OncelogError."""
@@ -39,8 +46,16 @@ class AdminApi:
     def _call(self, method: str, path: str, body: Answer = None, query: dict[str, str] | None = None) -> Answer:
         import httpx
 
+        authorization, expected = self._credentials.authorization, self._credentials.expected_name
         try:
-            response = self._client.request(method, self._url + path, json=body, params=query or None)
+            response = self._client.request(
+                method,
+                self._url + path,
+                json=body,
+                params=query or None,
+                headers={"Authorization": authorization} if authorization else None,
+                extensions={"sni_hostname": expected} if expected else None,
+            )
         except httpx.TimeoutException as error:
             raise DeadlineExceeded(f"no answer from {self._url} within {self._timeout_s:g} s") from error
         except (httpx.TransportError, httpx.InvalidURL) as error:

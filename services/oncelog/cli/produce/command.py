@@ -14,7 +14,16 @@ import typer
 from rich.console import Console
 
 from oncelog.cli.failures import EXIT_CODES, Exit
-from oncelog.cli.options import DEFAULT_URL, Output, OutputOption, TimeoutOption, UrlOption
+from oncelog.cli.options import (
+    DEFAULT_URL,
+    Output,
+    OutputOption,
+    PlaintextTokenOption,
+    TimeoutOption,
+    TlsCaFileOption,
+    TokenFileOption,
+    UrlOption,
+)
 from oncelog.cli.produce.progress import ProgressKind, watcher_of
 from oncelog.cli.running import Interrupt, run_command
 
@@ -39,6 +48,9 @@ class Job:
     replay_lines: int | None
     on_conflict: Conflict
     url: str
+    token_file: Path | None
+    tls_ca_file: Path | None
+    allow_plaintext_token: bool
     timeout_s: float
     progress: ProgressKind
     output: Output
@@ -91,6 +103,9 @@ def produce(
         ProgressKind, typer.Option(help="auto: a bar on a terminal; json: one line for each list acknowledged.")
     ] = ProgressKind.AUTO,
     url: UrlOption = DEFAULT_URL,
+    token_file: TokenFileOption = None,
+    tls_ca_file: TlsCaFileOption = None,
+    allow_plaintext_token: PlaintextTokenOption = False,
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -108,6 +123,9 @@ def produce(
         None if from_start else replay,
         on_conflict,
         url,
+        token_file,
+        tls_ca_file,
+        allow_plaintext_token,
         timeout,
         progress,
         output,
@@ -129,7 +147,13 @@ async def _produce(job: Job, interrupt: Interrupt, errors: Console) -> Exit:
         file = None if job.path is None else stack.enter_context(LineFile(job.path))
         watcher = watcher_of(job.progress, None if file is None else file.size_bytes, errors)
         stack.callback(watcher.ended)
-        async with await connect(job.url, operation_timeout=job.timeout_s) as client:
+        async with await connect(
+            job.url,
+            token=job.token_file,
+            tls_ca_file=job.tls_ca_file,
+            allow_plaintext_token=job.allow_plaintext_token,
+            operation_timeout=job.timeout_s,
+        ) as client:
             producer = await client.create_producer(
                 job.topic, producer_name=job.producer_name, on_conflict=job.on_conflict.value
             )

@@ -10,7 +10,14 @@ import typer
 from rich.console import Console
 
 from oncelog.cli.failures import EXIT_CODES, Exit
-from oncelog.cli.options import DEFAULT_URL, TimeoutOption, UrlOption
+from oncelog.cli.options import (
+    DEFAULT_URL,
+    PlaintextTokenOption,
+    TimeoutOption,
+    TlsCaFileOption,
+    TokenFileOption,
+    UrlOption,
+)
 from oncelog.cli.running import run_command
 
 if TYPE_CHECKING:
@@ -53,6 +60,9 @@ def read(
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many messages.")] = None,
     form: Annotated[Form, typer.Option("-o", "--output", help="raw: values; json: all that is known.")] = Form.RAW,
     url: UrlOption = DEFAULT_URL,
+    token_file: TokenFileOption = None,
+    tls_ca_file: TlsCaFileOption = None,
+    allow_plaintext_token: PlaintextTokenOption = False,
     timeout: TimeoutOption = 30.0,
 ) -> None:
     errors = Console(stderr=True, highlight=False)
@@ -62,7 +72,13 @@ def read(
         from oncelog.client.client import connect
 
         begin = parse_start(start)
-        async with await connect(url, operation_timeout=timeout) as client:
+        async with await connect(
+            url,
+            token=token_file,
+            tls_ca_file=tls_ca_file,
+            allow_plaintext_token=allow_plaintext_token,
+            operation_timeout=timeout,
+        ) as client:
             if not follow:
                 await client.last_message_id(topic)  # a read of what is stored refuses a topic that is not there
             reader = await client.create_reader(topic, start=begin, inclusive=inclusive)

@@ -26,22 +26,25 @@ class ProcessStatus:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """The cluster. pid: of the supervisor; ready: all processes have served."""
+    """The cluster. pid: of the supervisor; ready: all processes have served; tls: its services speak TLS."""
 
     pid: int
     data: str
     ready: bool
     processes: Sequence[ProcessStatus]
+    tls: bool = False
 
     @property
     def url(self) -> str:
         """What clients connect to."""
-        return "oncelog://" + ",".join(self._addresses(Role.METADATA, "address"))
+        scheme = "oncelog+tls" if self.tls else "oncelog"
+        return f"{scheme}://" + ",".join(self._addresses(Role.METADATA, "address"))
 
     @property
     def admin_url(self) -> str:
         """Of the first metadata service's REST."""
-        return next((f"http://{address}" for address in self._addresses(Role.METADATA, "http")), "")
+        scheme = "https" if self.tls else "http"
+        return next((f"{scheme}://{address}" for address in self._addresses(Role.METADATA, "http")), "")
 
     @property
     def zookeeper(self) -> str:

@@ -17,6 +17,7 @@ from oncelog.cli.standalone.plan import ChildPlan, Plan, Role
 from oncelog.cli.standalone.status import ClusterStatus, ProcessStatus, write_status
 from oncelog.cli.standalone.zookeeper_child import ZooKeeperChild
 from oncelog.core.errors import Fatal
+from oncelog.runtime.settings import variable
 
 START_DEADLINE_S = 90.0
 #: A process that dies so often before it has ever served will not serve.
@@ -78,7 +79,8 @@ class Supervisor:
                 for child in self._children
             ),
         ]
-        return ClusterStatus(os.getpid(), str(self.plan.data), self._ready, processes)
+        tls = bool(self._environment.get(variable("tls_certificate_file")))
+        return ClusterStatus(os.getpid(), str(self.plan.data), self._ready, processes, tls)
 
     async def _start(self, wanted: Sequence[ChildPlan], tasks: asyncio.TaskGroup) -> None:
         """Start the children and return when all of them serve."""

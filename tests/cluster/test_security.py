@@ -1,0 +1,104 @@
+"""A whole cluster with TLS and tokens, of real processes: they find each other, and let in only whom they should."""
+
+import json
+import os
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import oncelog
+from oncelog.core.errors import OncelogError, PermissionDenied, Unauthenticated
+from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
+from tests.contract.security_world import auth_environment, bearer, tls_environment, token
+
+TOPIC = "public/default/flights"
+PERMISSIONS = "/admin/v2/namespaces/public/default/permissions"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("security")
+
+
+@pytest.fixture(scope="module")
+def cluster(files: Path) -> Iterator[Cluster]:
+    """With one process of each kind."""
+    variables = tls_environment(files, names=["127.0.0.1"]) | auth_environment(files)
+    settings = {name.removeprefix("ONCELOG_").lower(): value for name, value in variables.items()}
+    shape = {"storage_nodes": 1, "owners": 1, "metadata": 1}
+    with Cluster.running(files, **shape, **settings) as own:  # type: ignore[arg-type]
+        own.rest = {"headers": bearer("root"), "verify": ssl.create_default_context(cafile=str(files / "ca.crt"))}
+        yield own
+
+
+def client_of(cluster: Cluster, files: Path, role: str | None) -> oncelog.AsyncClient:
+    return oncelog.AsyncClient(
+        cluster.url, token=None if role is None else token(role), tls_ca_file=files / "ca.crt", operation_timeout=20
+    )
+
+
+@pytest.mark.asyncio
+async def test_messages_go_the_whole_way_for_who_may_and_for_nobody_else(cluster: Cluster, files: Path) -> None:
+    """Publish, read, statistics: through metadata, an owner and a storage node, each of which asks for a token."""
+    assert cluster.url.startswith("oncelog+tls://")
+    await cluster.change("POST", f"{PERMISSIONS}/importer", json=["produce"])
+    await cluster.change("POST", f"{PERMISSIONS}/auditor", json=["consume"])
+    async with client_of(cluster, files, "importer") as client:
+        async with await client.create_producer(TOPIC, producer_name="importer") as producer:
+            assert not (await producer.send(b"one", sequence_id=1)).duplicate
+            assert (await producer.send(b"one", sequence_id=1)).duplicate
+        reader = await client.create_reader(TOPIC)
+        with pytest.raises(PermissionDenied):
+            await reader.read_next(timeout=20)
+    async with client_of(cluster, files, "auditor") as client:
+        reader = await client.create_reader(TOPIC)
+        assert (await reader.read_next(timeout=20)).value == b"one"
+        with pytest.raises(PermissionDenied):
+            await client.create_producer(TOPIC, producer_name="importer")
+    for role, error in ((None, Unauthenticated), ("stranger", PermissionDenied)):
+        async with client_of(cluster, files, role) as client:
+            with pytest.raises(error):
+                await client.create_reader(TOPIC)
+    assert (await cluster.stats(TOPIC))["message_count"] == 1
+
+
+@pytest.mark.asyncio
+async def test_a_client_that_speaks_no_tls_is_not_answered(cluster: Cluster) -> None:
+    """Its token would be readable on the way."""
+    plain = cluster.url.replace("oncelog+tls://", "oncelog://")
+    async with oncelog.AsyncClient(plain, token=token("root"), operation_timeout=1) as client:
+        with pytest.raises(OncelogError):
+            await client.create_reader(TOPIC)
+
+
+def test_commands_show_the_token_of_a_file(cluster: Cluster, files: Path) -> None:
+    """As people use it: variables for the cluster, the CA and the token."""
+    variables = {
+        "ONCELOG_ADMIN_URL": f"https://{cluster.serving('metadata-1', 'http')}",
+        "ONCELOG_TLS_CA_FILE": str(files / "ca.crt"),
+        "ONCELOG_TOKEN_FILE": str(files / "root.token"),
+    }
+
+    def run(*words: str, **more: str) -> "subprocess.CompletedProcess[str]":
+        own = {name: value for name, value in os.environ.items() if not name.startswith("ONCELOG_")}
+        return subprocess.run(
+            [sys.executable, "-m", "oncelog.cli", *words],
+            env=own | variables | more,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+
+    granted = run("admin", "namespaces", "grant", "public/default", "clerk", "admin", "consume")
+    assert granted.returncode == 0, granted.stderr
+    shown = run("admin", "namespaces", "permissions", "public/default", "-o", "json")
+    assert json.loads(shown.stdout)["clerk"] == ["admin", "consume"]
+    (files / "clerk.token").write_text(token("clerk"))
+    refused = run("admin", "tenants", "create", "t", ONCELOG_TOKEN_FILE=str(files / "clerk.token"))
+    assert refused.returncode == 1
+    assert "permission_denied" in refused.stderr
