@@ -82,6 +82,8 @@ async def test_what_never_heals_ends_the_striking_and_not_the_check() -> None:
     assert report.misses
     assert not report.perfect
     assert report.verdict["acked"] == 10
+    alone = await chaos(FakeCluster(never_heals=(Kind.OWNER_KILL,)), kinds=(Kind.OWNER_KILL,), heal_deadline_s=0.1)
+    assert (alone.misses, alone.perfect) == ((), False)
 
 
 @pytest.mark.asyncio
@@ -130,6 +132,9 @@ def test_link_tells_all_times_in_one_clock() -> None:
     assert link.silent(50.2) == "no acknowledgement yet: named-2"
     assert link.silent(50.7) == "no acknowledgement yet: named-1, named-2"
     assert link.silent(51.0) == "no beat of the workload since"
+    now_s[0] = 60.0  # held up on its way: what it tells of is not later for that
+    link.take(line("beat", 152.0, acked=4, clients=clients))
+    assert link.beat.at_s == 52.0
 
 
 def test_link_drops_what_a_repeated_stream_tells_again() -> None:
