@@ -204,7 +204,7 @@ choose_base() {
     if [[ $BASE == bootstrap ]]; then
         bootstrapped=yes
         BASE=oncelog-base:$TAG
-        bootstrap base "$BASE" python3 python3-venv
+        bootstrap base "$BASE" libstdc++6 python3 python3-venv
     elif ! image_id "$BASE" >/dev/null; then
         timeout "$PULL_TIMEOUT_S" "$BUILDER" pull "$BASE" >/dev/null ||
             fail "the base $BASE is not on this machine and cannot be pulled; --base bootstrap makes one from Debian packages"
