@@ -14,7 +14,16 @@ import typer
 from rich.console import Console
 
 from oncelog.cli.failures import EXIT_CODES, Exit
-from oncelog.cli.options import DEFAULT_URL, Output, OutputOption, TimeoutOption, UrlOption
+from oncelog.cli.options import (
+    DEFAULT_URL,
+    Output,
+    OutputOption,
+    PlaintextTokenOption,
+    TimeoutOption,
+    TlsCaFileOption,
+    TokenFileOption,
+    UrlOption,
+)
 from oncelog.cli.running import run_command
 
 if TYPE_CHECKING:
@@ -38,6 +47,9 @@ the log), seconds, ok.
 def check(
     topic: Annotated[str, typer.Option(help="The topic that is used.")] = "public/default/oncelog-check",
     url: UrlOption = DEFAULT_URL,
+    token_file: TokenFileOption = None,
+    tls_ca_file: TlsCaFileOption = None,
+    allow_plaintext_token: PlaintextTokenOption = False,
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -46,7 +58,13 @@ def check(
     async def run() -> Exit:
         from oncelog.client.client import connect
 
-        async with await connect(url, operation_timeout=timeout) as client:
+        async with await connect(
+            url,
+            token=token_file,
+            tls_ca_file=tls_ca_file,
+            allow_plaintext_token=allow_plaintext_token,
+            operation_timeout=timeout,
+        ) as client:
             return tell(await publish_twice(client, topic, timeout), output)
 
     raise typer.Exit(run_command(lambda _interrupt: run(), errors))
