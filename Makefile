@@ -48,7 +48,9 @@ test: redis-server lint ## lint and every default test
 	$(BIN)/pytest $(SUITE)
 
 redis-server:
-	@command -v redis-server >/dev/null || { echo "redis-server is missing, which the tests start: apt-get install redis-server" >&2; exit 1; }
+	@command -v redis-server >/dev/null || \
+		{ [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends redis-server; } || \
+		{ echo "redis-server is missing, which the tests start: apt-get install redis-server" >&2; exit 1; }
 
 sim: $(STAMP) ## the cluster of cores under 2000 seeds of faults
 	$(BIN)/python -m tests.simulation --seeds 2000
