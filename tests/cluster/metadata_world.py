@@ -79,6 +79,9 @@ class FakeOwner:
     #: what it says of itself with each answer to a beat; None: it answers none
     topic_count: int | None = 0
     beats_answered: int = 0
+    #: topics that it was asked to unload; it does so once the event is set, if there is one
+    unloading: list[str] = field(default_factory=list)
+    hold_unloads: asyncio.Event | None = None
 
     @property
     def address(self) -> str:
@@ -121,6 +124,9 @@ class FakeOwner:
 
     async def unload(self, request: owner_pb2.UnloadRequest) -> owner_pb2.UnloadAnswer:
         assert request.target == self.incarnation
+        self.unloading.append(request.topic_id)
+        if self.hold_unloads is not None:
+            await self.hold_unloads.wait()
         self.unloaded.append(request.topic_id)
         return owner_pb2.UnloadAnswer()
 

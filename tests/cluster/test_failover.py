@@ -123,6 +123,23 @@ async def test_open_topics_need_no_metadata_service(cluster: Cluster, client: on
     others.check(await read_all(client, "by-the-other-replica"))
 
 
+async def test_metadata_services_restarted_one_by_one_move_no_topic(
+    cluster: Cluster, client: oncelog.AsyncClient
+) -> None:
+    """A rolling restart: open topics go on at the epoch that they had, and look-ups are answered by the other one."""
+    topic = "metadata-rolls"
+    async with one_producer(client, topic) as loads:
+        epoch = (await cluster.stats(topic))["owner_epoch"]
+        for name in ("metadata-1", "metadata-2"):
+            pid = cluster.signal(name, signal.SIGTERM)
+            await (await client.create_producer(f"{topic}-{name}", producer_name="importer")).send(b"x", sequence_id=0)
+            await loads.answered_more()
+            await until(lambda name=name, pid=pid: cluster.processes[name]["pid"] != pid, DEADLINE_S)  # type: ignore[misc]
+            await cluster.healed()
+        assert (await cluster.stats(topic))["owner_epoch"] == epoch
+    loads.check(await read_all(client, topic))
+
+
 async def test_owner_killed_while_a_metadata_service_is_dead(cluster: Cluster, client: oncelog.AsyncClient) -> None:
     """The other replica alone sees the death and places the topic."""
     topic = "one-replica"

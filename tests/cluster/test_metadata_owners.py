@@ -9,6 +9,7 @@ from oncelog.core.errors import ServiceUnavailable
 from oncelog.core.ids import TopicId
 from oncelog.core.names import parse_topic
 from oncelog.core.placement import BACKOFF_MS
+from oncelog.metadata.placements import HAND_OVERS_MAX
 from oncelog.rpc.reachability import Reachability, reach
 from tests.cluster.metadata_world import DEADLINE_S, FakeOwner, Replica, World
 from tests.cluster.until import until
@@ -285,6 +286,31 @@ async def test_draining_owner_hands_its_topics_over_one_by_one() -> None:
         assert leaving.unloaded == [record.topic_id]
         answers = await asyncio.gather(*(replica.look_up(f"new{number}") for number in range(10)))
         assert {answer.owner_incarnation for answer in answers} == {heir.incarnation}
+
+
+async def test_draining_owner_closes_few_topics_at_a_time_and_first_those_that_are_waited_for() -> None:
+    """Each pauses for its own hand-over alone; a client whose session has ended there does not queue for it."""
+    async with World.running() as world:
+        replica = await world.replica()
+        leaving = await world.owner(replica)
+        await replica.sees(leaving)
+        names = [f"t{number}" for number in range(12)]
+        for name in names:
+            await replica.look_up(name)
+        heir = await world.owner(replica)
+        await replica.sees(leaving, heir)
+        leaving.hold_unloads = asyncio.Event()
+        await leaving.streams[replica].write(leaving.hello(draining=True))
+        await until(lambda: len(leaving.unloading) == HAND_OVERS_MAX, DEADLINE_S)
+        records = {name: (await world.record(name)).topic_id for name in names}
+        last = next(name for name, topic_id in records.items() if topic_id not in leaving.unloading)
+        waited_for = asyncio.create_task(replica.look_up(last, epoch=1))
+        await until(lambda: len(leaving.unloading) == HAND_OVERS_MAX + 1, DEADLINE_S)
+        assert leaving.unloading[-1] == records[last]
+        leaving.hold_unloads.set()
+        assert (await waited_for).owner_incarnation == heir.incarnation
+        for name in names:
+            await world.moved_to(heir, name)
 
 
 async def test_draining_owner_without_an_heir_keeps_its_topics() -> None:

@@ -144,6 +144,29 @@ async def test_a_drain_closes_every_topic_and_takes_no_other(tmp_path: Path) -> 
 
 
 @pytest.mark.asyncio
+async def test_a_drain_leaves_topics_to_be_handed_over_one_by_one(tmp_path: Path) -> None:
+    """Closed all at once they would all pause until the last of them is served elsewhere; the others go on."""
+    async with owner_world(tmp_path) as (world, _):
+        runners = [await world.serve(f"public/default/{number}") for number in range(3)]
+        draining = asyncio.create_task(world.topics.drain(deadline_ms=60_000, handed_over=True))
+        await world.topics.unload(runners[0].topic_id)
+        await world.topics.unload(runners[1].topic_id)
+        assert runners[2].core.phase is Phase.SERVING
+        assert not draining.done()
+        await world.topics.unload(runners[2].topic_id)
+        assert await draining == 0
+
+
+@pytest.mark.asyncio
+async def test_a_drain_closes_what_nobody_asks_for(tmp_path: Path) -> None:
+    """The metadata services were told, and went; or there is no other owner."""
+    async with owner_world(tmp_path) as (world, _):
+        runner = await world.serve(TOPIC)
+        assert await world.topics.drain(deadline_ms=60_000, handed_over=True) == 0
+        assert await ledger_states(world, runner.topic_id) == [LedgerState.CLOSED]
+
+
+@pytest.mark.asyncio
 async def test_a_drain_ends_at_its_deadline_and_says_how_many_were_late(tmp_path: Path) -> None:
     """A storage node that does not answer holds no process back: the next owner recovers."""
     async with owner_world(tmp_path) as (world, channel):

@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 
 #: Topics of a lost owner that are placed anew at the same time.
 MOVES_MAX = 64
+#: Topics that an owner which drains closes for one replica at the same time: the pause of each is its own hand-over
+#: alone, and the others go on meanwhile.
+HAND_OVERS_MAX = 4
 #: Between two tries to move a topic that the back-off holds.
 MOVE_RETRY_MS = 100
 SCAN_RETRY_MS = 200
@@ -56,6 +59,7 @@ class Placements:
         self._placers: dict[TopicId, TopicPlacer] = {}
         self._known: dict[TopicId, Known] = {}
         self._moving = asyncio.Semaphore(MOVES_MAX)
+        self._handing_over = asyncio.Semaphore(HAND_OVERS_MAX)
         #: what happened since the start, by name
         self.counts: Counter[str] = Counter()
 
@@ -68,6 +72,10 @@ class Placements:
         placed = await self._placer(topic_id).ask(PlacementWanted(topic_id))
         if placed is not None and placed.owner_epoch < owner_epoch_seen:
             # It joined a round whose read is older than the question.
+            placed = await self._placer(topic_id).ask(PlacementWanted(topic_id))
+        if placed is not None and owner_epoch_seen >= placed.owner_epoch and self._drains(placed.owner):
+            # Closed there already, or about to be: whoever waits for it goes before the rest.
+            await self._move_off(topic_id, placed.owner, self._moving)
             placed = await self._placer(topic_id).ask(PlacementWanted(topic_id))
         if placed is not None:
             self._tell_if_due(placed, again=owner_epoch_seen >= placed.owner_epoch)
@@ -95,7 +103,7 @@ class Placements:
         self._start(self._move_all(owner))
 
     def owner_drains(self, owner: Incarnation) -> None:
-        """Move its topics to others one by one, each after it was closed; with no other there is nothing to move to."""
+        """Move its topics to others a few at a time, each after it was closed; with no other they stay."""
         self._start(self._drain_all(owner))
 
     # --- what placers report ------------------------------------------------------------------------------------------
@@ -167,11 +175,17 @@ class Placements:
             await asyncio.sleep(MOVE_RETRY_MS / 1000)
 
     async def _drain_all(self, owner: Incarnation) -> None:
-        topic_ids = dict.fromkeys([*self._topics_of(owner), *await self._scan(owner)])
-        await asyncio.gather(*(self._move_off(topic_id, owner) for topic_id in topic_ids))
+        known = self._topics_of(owner)
+        await asyncio.gather(*(self._move_off(topic_id, owner, self._handing_over) for topic_id in known))
+        topic_ids = await self._scan(owner)
+        await asyncio.gather(*(self._move_off(topic_id, owner, self._handing_over) for topic_id in topic_ids))
 
-    async def _move_off(self, topic_id: TopicId, owner: Incarnation) -> None:
-        async with self._moving:
+    def _drains(self, owner: Incarnation) -> bool:
+        live = self._owners.find(owner)
+        return live is not None and self._owners.drains(live)
+
+    async def _move_off(self, topic_id: TopicId, owner: Incarnation, at_once: asyncio.Semaphore) -> None:
+        async with at_once:
             if not any(other.incarnation != owner for other in self._owners.usable):
                 return
             try:

@@ -98,13 +98,16 @@ class MetadataLinks:
             await asyncio.sleep(pause_ms * random.uniform(0.5, 1) / 1000)
             pause_ms = min(pause_ms * 2, RETRY_MS_MAX)
 
-    async def say_draining(self) -> None:
-        """Tell every replica that this owner is about to stop, so that each topic moves as soon as it is closed."""
+    async def say_draining(self) -> int:
+        """Tell every replica that this owner is about to stop, so that they move its topics. Returns how many heard."""
+        heard = 0
         for link in list(self._streams.values()):
             try:
                 await link.say(self._hello())
+                heard += 1
             except OncelogError as error:
                 logger.info("a metadata service does not hear that this owner drains: %s", error.message)
+        return heard
 
     def _hello(self, beat: int = 0) -> pb.OwnerHello:
         return pb.OwnerHello(

@@ -13,6 +13,7 @@ from crc32c import crc32c
 
 from oncelog.core.batch import Checksum
 from oncelog.core.dedup_cursor import SnapshotSettings
+from oncelog.core.errors import OncelogError
 from oncelog.core.id_claim import IdClaim
 from oncelog.core.ids import Incarnation, SessionNumber, TopicId
 from oncelog.core.ledger_chain import StorageNodesSeen
@@ -154,8 +155,8 @@ class Owner:
             await shutdown.wait()
             self._unready = "draining"
             self.topics.draining = True
-            await links.say_draining()
-            await self.topics.drain(deadline_ms=settings.drain_timeout_ms // 2)
+            handed_over = await links.say_draining() > 0 and await _others_live(registry)
+            await self.topics.drain(deadline_ms=settings.drain_timeout_ms // 2, handed_over=handed_over)
             for task in running:
                 task.cancel()
             await asyncio.wait(running)
@@ -215,6 +216,15 @@ class Owner:
         serving = {"address": address, "health": health, "incarnation": self.incarnation}
         print(json.dumps({"serving": serving}), file=sys.stdout, flush=True)
         logger.info("serving", extra={"fields": serving})
+
+
+async def _others_live(registry: Registry) -> bool:
+    """Whether another owner could take the topics of this one."""
+    try:
+        return len(await registry.owners.live()) > 1
+    except OncelogError as error:
+        logger.warning("the other owners cannot be seen: %s", error.message)
+        return False
 
 
 def _why_not_connected(session: StoreSession) -> str | None:

@@ -17,6 +17,8 @@ logger = logging.getLogger(__name__)
 #: one.
 SESSIONS_PER_SLOT_BITS = 40
 SLOTS_MAX = 1 << 23
+#: A drain waits no longer for metadata services that do not ask for the next topic.
+HAND_OVER_IDLE_MS = 2_000
 
 Finished = Callable[[TopicRunner], None]
 NewRunner = Callable[[TopicId, StorageNodesSeen, SessionNumber, Finished], TopicRunner]
@@ -31,6 +33,7 @@ class TopicRegistry:
         self._runners: dict[TopicId, TopicRunner] = {}
         self._nodes = StorageNodesSeen(())
         self._slots = count(1)
+        self._one_left = asyncio.Event()
         self.draining = False
 
     def __iter__(self) -> Iterator[TopicRunner]:
@@ -68,6 +71,7 @@ class TopicRegistry:
     def _left(self, runner: TopicRunner) -> None:
         if self._runners.get(runner.topic_id) is runner:
             del self._runners[runner.topic_id]
+            self._one_left.set()
 
     def see(self, nodes: StorageNodesSeen) -> None:
         """A newer view of the storage nodes."""
@@ -88,10 +92,16 @@ class TopicRegistry:
         runner.post(DrainWanted())
         await runner.progress.until_ended()
 
-    async def drain(self, *, deadline_ms: int) -> int:
+    async def drain(self, *, deadline_ms: int, handed_over: bool = False) -> int:
         """Close every topic cleanly; returns how many were not closed by the deadline: their next owner recovers
-        them."""
+        them.
+
+        handed_over: metadata services were told, and unload the topics one after the other, so that each pauses for its
+        own hand-over alone. What they leave is closed all at once.
+        """
         self.draining = True
+        if handed_over:
+            await self._until_handed_over(deadline_ms // 2)
         runners = list(self._runners.values())
         for runner in runners:
             runner.post(DrainWanted())
@@ -104,6 +114,17 @@ class TopicRegistry:
         if late:
             logger.warning("%d topics were not closed in %d ms; their next owner recovers them", len(late), deadline_ms)
         return len(late)
+
+    async def _until_handed_over(self, patience_ms: int) -> None:
+        """Until no topic is left, none has left for a while, or patience ends."""
+        try:
+            async with asyncio.timeout(patience_ms / 1000):
+                while self._runners:
+                    self._one_left.clear()
+                    async with asyncio.timeout(HAND_OVER_IDLE_MS / 1000):
+                        await self._one_left.wait()
+        except TimeoutError:
+            logger.info("%d topics are closed without being asked for", len(self._runners))
 
     @property
     def serving_count(self) -> int:
