@@ -23,6 +23,8 @@ _RECONNECT_MS_MAX = 1_000
 #: A connection takes milliseconds, or for ever where the peer is stopped: whoever waits for that one asks too late
 #: where the topic has gone meanwhile.
 _CONNECT_TIMEOUT_MS = 800
+#: A pod that comes back has its name and another address. gRPC asks for a name again after 30 s at the soonest.
+_RESOLVE_AGAIN_MS = 500
 
 
 def _shared(frame_bytes_max: int) -> Options:
@@ -55,6 +57,7 @@ def channel_options(frame_bytes_max: int) -> Options:
         ("grpc.initial_reconnect_backoff_ms", _RECONNECT_MS_MIN),
         ("grpc.max_reconnect_backoff_ms", _RECONNECT_MS_MAX),
         ("grpc.min_reconnect_backoff_ms", _CONNECT_TIMEOUT_MS),
+        ("grpc.dns_min_time_between_resolutions_ms", _RESOLVE_AGAIN_MS),
         # A new channel begins with a new connection, not with the pause of one that failed before.
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.enable_http_proxy", 0),
