@@ -7,6 +7,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from oncelog.core import errors
 from oncelog.core.errors import BY_CODE, InvalidArgument, InvariantViolated
 from oncelog.metadata.admin import problems
 from oncelog.metadata.admin.body_limit import BODY_BYTES_MAX, BodyLimit
@@ -150,6 +151,15 @@ async def test_every_error_has_a_status_and_its_own_code(code: str) -> None:
     assert (response.status_code in {429, 503, 504}) is (error.retriable and response.status_code != 409)
     assert ("retry-after" in response.headers) is error.retriable
     assert f'"code":"{code}"'.encode() in bytes(response.body)
+
+
+async def test_no_error_is_a_failure_without_a_word() -> None:
+    """One that falls through to the root would be "the request failed": each says what it is, and has its status."""
+    tree = [error for error in BY_CODE.values() if error.__module__ == errors.__name__]
+    roots = {errors.Fatal, errors.OncelogError}
+    unnamed = [error.__name__ for error in tree if error not in roots and problems.told_as(error) in roots]
+    assert len(tree) > 40
+    assert unnamed == []
 
 
 async def test_address_in_use_is_told() -> None:

@@ -25,15 +25,18 @@ DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/deduplication
 GET /admin/v2/namespaces/{tenant}/{namespace}/permissions
 DELETE POST /admin/v2/namespaces/{tenant}/{namespace}/permissions/{role}
 GET /admin/v2/persistent/{tenant}/{namespace}
-GET PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}
+GET /admin/v2/persistent/{tenant}/{namespace}/partitioned
+DELETE GET PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}
 DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/deduplicationEnabled
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/internalStats
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/stats
+DELETE GET PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/partitions
 PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/unload
 GET /admin/v2/storage-nodes
+GET /admin/v2/storage-nodes/{incarnation}
 DELETE PUT /admin/v2/storage-nodes/{incarnation}/read-only
 GET /admin/v2/tenants
-PUT /admin/v2/tenants/{tenant}
+DELETE GET PUT /admin/v2/tenants/{tenant}
 GET /lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}
 POST /topics/persistent/{tenant}/{namespace}/{topic}
 """
@@ -100,6 +103,8 @@ async def test_document_is_valid() -> None:
     tags = {tag["name"] for tag in document["tags"]}
     assert {tag for _, operation in operations(document) for tag in operation["tags"]} == tags
     for schema in schemas.values():
+        if "enum" in schema:
+            continue
         assert schema["type"] == "object"
         assert set(schema.get("required", [])) <= set(schema["properties"])
 

@@ -150,7 +150,11 @@ async def test_owners_are_listed_with_their_state() -> None:
         owner = await admin.owner()
         expected = {"incarnation": owner.incarnation, "address": owner.address, "since_ms": 0}
         assert await admin.get("/admin/v2/brokers") == [{**expected, "state": "live", "connected": True}]
-        assert await admin.get("/admin/v2/brokers/health") == {"status": "ok", "usable_owners": 1}
+        await admin.refused("GET", "/admin/v2/brokers/health", 503, "service_unavailable")
+        node = LiveStorageNode(Incarnation("1" * 32), "10.0.0.1", 6660, 99)
+        await Registry(admin.replica.session).register_storage_node(node).establish()
+        healthy = {"status": "ok", "usable_owners": 1, "writable_storage_nodes": 1}
+        assert await admin.get("/admin/v2/brokers/health") == healthy
         await owner.streams[admin.replica].write(owner.hello(draining=True))
         await until(lambda: not admin.replica.parts.admin.owners.usable, DEADLINE_S)
         assert (await admin.get("/admin/v2/brokers"))[0]["state"] == "draining"

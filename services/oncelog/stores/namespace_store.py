@@ -5,7 +5,7 @@ so that a topic can be created exactly where the namespace exists.
 """
 
 from oncelog.core.errors import Conflict, NamespaceNotFound, NotFound
-from oncelog.core.names import NamespaceName
+from oncelog.core.names import DEFAULT_TENANT, NamespaceName
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
 from oncelog.stores.policy_store import Policies, encode_policies
@@ -20,6 +20,32 @@ class NamespaceStore:
         """True: created. False: it was there (or the reply to our own creation was lost)."""
         return await self._create(paths.tenant_policies(tenant), tenant_steps(tenant))
 
+    async def delete_tenant(self, tenant: str) -> None:
+        """Delete a tenant without namespaces, whoever does it in the end.
+
+        Raises NotFound when there was none at first, Conflict while it has namespaces, and for the one that is always
+        there.
+        """
+        if tenant == DEFAULT_TENANT:
+            raise Conflict(f"tenant {tenant} is always there: short names of topics stand for it", field="tenant")
+        await self.namespaces(tenant)
+        while (node := await self._session.read(paths.tenant_policies(tenant))) is not None:
+            folder = await self._session.read(paths.tenant_names(tenant))
+            if folder is None:
+                continue  # another deletion came in between
+            steps: list[Step] = [
+                DeleteStep(paths.tenant_names(tenant), folder.version),
+                DeleteStep(paths.tenant_policies(tenant), node.version),
+            ]
+            if await self._session.transact(steps) is not WriteStatus.OK and await self._holds_namespaces(tenant):
+                raise Conflict(f"tenant {tenant} is not empty: delete its namespaces first", field="tenant")
+
+    async def _holds_namespaces(self, tenant: str) -> bool:
+        try:
+            return bool(await self._session.children(paths.tenant_policies(tenant)))
+        except NotFound:
+            return False
+
     async def create_namespace(self, name: NamespaceName, policies: Policies | None = None) -> bool:
         """True: created. False: it was there, with policies of its own. Raises NotFound when the tenant is missing."""
         try:
@@ -33,7 +59,8 @@ class NamespaceStore:
     async def delete_namespace(self, name: NamespaceName) -> None:
         """Delete an empty namespace, whoever does it in the end.
 
-        Raises NamespaceNotFound when there was none at first, Conflict while it holds topics or traces of deleted ones.
+        Raises NamespaceNotFound when there was none at first, Conflict while it holds topics or parts that are being
+        deleted.
         """
         await self.require(name)
         while (node := await self._session.read(paths.namespace_policies(name))) is not None:

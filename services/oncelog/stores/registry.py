@@ -18,12 +18,16 @@ from oncelog.stores.watch import PathsWatch
 
 @dataclass(frozen=True, slots=True)
 class LiveOwner:
-    """ports: {what is spoken there: port}, e.g. {"grpc": 6651}. since_ms: wall clock at its start, to be shown."""
+    """ports: {what is spoken there: port}, e.g. {"grpc": 6651}. since_ms: wall clock at its start, to be shown.
+
+    ack_quorum: storage nodes that it needs to serve a topic.
+    """
 
     incarnation: Incarnation
     host: str
     ports: Mapping[str, int]
     since_ms: int
+    ack_quorum: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +114,15 @@ class Registry:
 
 
 def _encode_owner(owner: LiveOwner) -> bytes:
-    return encode_record({"host": owner.host, "ports": dict(owner.ports), "since_ms": owner.since_ms})
+    fields = {"host": owner.host, "ports": dict(owner.ports), "since_ms": owner.since_ms}
+    return encode_record({**fields, "ack_quorum": owner.ack_quorum})
 
 
 def _decode_owner(name: str, data: bytes) -> LiveOwner:
     return decode_record(
-        data, "an owner's record", lambda f: LiveOwner(Incarnation(name), f["host"], f["ports"], f["since_ms"])
+        data,
+        "an owner's record",
+        lambda f: LiveOwner(Incarnation(name), f["host"], f["ports"], f["since_ms"], f.get("ack_quorum", 1)),
     )
 
 

@@ -137,7 +137,8 @@ class Owner:
 
             address = settings.address(port)
             host = address.rpartition(":")[0]
-            me = LiveOwner(self.incarnation, host, {"grpc": port, "health": health_port}, time.time_ns() // 1_000_000)
+            ports, since_ms = {"grpc": port, "health": health_port}, time.time_ns() // 1_000_000
+            me = LiveOwner(self.incarnation, host, ports, since_ms, settings.ack_quorum)
             registration = registry.register_owner(me)
             await registration.establish()
             running.append(tasks.create_task(registration.keep()))

@@ -6,6 +6,7 @@ import typer
 
 from oncelog.cli.admin.commands import admin_command
 from oncelog.cli.admin.credentials import certificates, tokens
+from oncelog.cli.admin.partitions import add_partitions
 from oncelog.cli.admin.places import (
     ROOT,
     lookup_path,
@@ -20,7 +21,7 @@ from oncelog.cli.admin.rest import AdminApi, Answer
 from oncelog.cli.admin.switches import add_cluster_switch, add_switch
 from oncelog.cli.failures import EXIT_CODES
 from oncelog.core.access import Right
-from oncelog.core.names import DEFAULT_TENANT
+from oncelog.core.names import DEFAULT_TENANT, check_part
 
 _HELP = f"""Administer a cluster over the REST interface of a metadata service.
 
@@ -78,6 +79,19 @@ def create_tenant(api: AdminApi, tenant: Tenant) -> Answer:
     """Create a tenant."""
     api.put(tenant_path(tenant))
     return f"tenant {tenant} is created"
+
+
+@admin_command(tenants, "show")
+def show_tenant(api: AdminApi, tenant: Tenant) -> Answer:
+    """Show a tenant with its namespaces."""
+    return api.get(tenant_path(tenant))
+
+
+@admin_command(tenants, "delete")
+def delete_tenant(api: AdminApi, tenant: Tenant) -> Answer:
+    """Delete a tenant that has no namespace."""
+    api.delete(tenant_path(tenant))
+    return f"tenant {tenant} is deleted"
 
 
 @admin_command(namespaces, "list")
@@ -145,6 +159,13 @@ def create_topic(api: AdminApi, topic: Topic) -> Answer:
     return f"topic {topic} is created"
 
 
+@admin_command(topics, "delete")
+def delete_topic(api: AdminApi, topic: Topic) -> Answer:
+    """Delete a topic with all its messages, for good: its producers and readers end with an error."""
+    api.delete(topic_path(topic))
+    return f"topic {topic} is deleted"
+
+
 @admin_command(topics, "show")
 def show_topic(api: AdminApi, topic: Topic) -> Answer:
     """Show a topic's record: id, owner, epoch, ledgers."""
@@ -174,6 +195,14 @@ def unload_topic(api: AdminApi, topic: Topic) -> Answer:
     """Have the owner close the topic and another one take it over."""
     api.put(f"{topic_path(topic)}/unload")
     return f"topic {topic} is unloaded and placed anew"
+
+
+@admin_command(storage_nodes, "show")
+def show_storage_node(
+    api: AdminApi, incarnation: Annotated[str, typer.Argument(metavar="INCARNATION", help="As the list tells it.")]
+) -> Answer:
+    """Show one storage node."""
+    return api.get(f"{ROOT}/storage-nodes/{check_part(incarnation, field='incarnation')}")
 
 
 @admin_command(cluster, "show")
@@ -216,6 +245,9 @@ def clear_read_only(api: AdminApi, incarnation: Incarnation) -> Answer:
     """Give a storage node new ledgers again."""
     api.delete(read_only_path(incarnation))
     return f"storage node {incarnation} gets new ledgers"
+
+
+add_partitions(topics)
 
 
 def _only(answer: Answer) -> Answer:

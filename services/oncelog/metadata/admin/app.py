@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import Depends, FastAPI
 
-from oncelog.metadata.admin import cluster, namespaces, permissions, problems, switches, topics
+from oncelog.metadata.admin import cluster, namespaces, partitions, permissions, problems, switches, topics
 from oncelog.metadata.admin.access import Authentication, default_rule
 from oncelog.metadata.admin.body_limit import BODY_BYTES_MAX, BodyLimit
 from oncelog.metadata.admin.values import AdminParts
@@ -41,7 +41,7 @@ def new_app(parts: AdminParts, security: Security = OPEN, publisher: Publisher |
         dependencies=[Depends(default_rule)],
     )
     app.state.policies = lambda: parts.policies
-    for part in (namespaces, permissions, topics, switches, cluster):
+    for part in (namespaces, permissions, partitions, topics, switches, cluster):
         app.include_router(part.routes(parts))
     app.include_router(publish_routes.routes(publisher))
     problems.install(app)

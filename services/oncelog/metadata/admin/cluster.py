@@ -39,19 +39,34 @@ def routes(parts: AdminParts) -> APIRouter:
         dependencies=[anybody],
     )
     async def get_brokers_health() -> BrokersHealth:
-        """`service_unavailable` when no topic owner could take a topic now."""
+        """Nothing is published or read for it. `service_unavailable` when no topic owner could take a topic now, or
+        too few storage nodes could keep its messages.
+        """
         await parts.owners.refresh()
-        usable = len(parts.owners.usable)
+        usable = parts.owners.usable
         if not usable:
             raise ServiceUnavailable("no topic owner can take a topic: start one")
-        return BrokersHealth(status="ok", usable_owners=usable)
+        nodes = await _storage_nodes(parts)
+        writable, needed = sum(node.live and not node.read_only for node in nodes), max(o.ack_quorum for o in usable)
+        if writable < needed:
+            raise ServiceUnavailable(
+                f"{writable} storage nodes take new messages, {needed} are needed: start more, or give them room"
+            )
+        return BrokersHealth(status="ok", usable_owners=len(usable), writable_storage_nodes=writable)
 
     @router.get("/storage-nodes", summary="List the storage nodes", operation_id="list_storage_nodes")
     async def list_storage_nodes() -> list[StorageNodeView]:
         """Those that are live, and those whose directories once joined."""
-        live = {node.incarnation: node for node in (await parts.registry.storage_nodes.live()).values()}
-        cookies = await parts.registry.cookies()
-        return [_node(one, live.get(one), cookies.get(one)) for one in sorted(live.keys() | cookies.keys())]
+        return await _storage_nodes(parts)
+
+    @router.get("/storage-nodes/{incarnation}", summary="Show a storage node", operation_id="get_storage_node")
+    async def get_storage_node(incarnation: IncarnationPath) -> StorageNodeView:
+        """`not_found` for one whose directory never joined."""
+        _check(incarnation)
+        found = [node for node in await _storage_nodes(parts) if node.incarnation == incarnation]
+        if not found:
+            raise NotFound(f"there is no storage node {incarnation}: list them", incarnation=incarnation)
+        return found[0]
 
     _add_read_only(router, parts)
     return router
@@ -76,8 +91,7 @@ def _add_read_only(router: APIRouter, parts: AdminParts) -> None:
 
 async def _mark(parts: AdminParts, incarnation: str, *, read_only: bool) -> None:
     """In the node's cookie, which outlives it. Raises InvalidArgument, NotFound."""
-    if _INCARNATION.fullmatch(incarnation) is None:
-        raise InvalidArgument("an incarnation has 32 hexadecimal digits: list the storage nodes", field="incarnation")
+    _check(incarnation)
     while True:
         stored = await parts.registry.read_cookie(Incarnation(incarnation))
         if stored is None:
@@ -87,6 +101,18 @@ async def _mark(parts: AdminParts, incarnation: str, *, read_only: bool) -> None
         marked = replace(stored.value, read_only=read_only)
         # Whatever is answered, the next turn reads what became of it.
         await parts.registry.write_cookie(marked, version=stored.version)
+
+
+async def _storage_nodes(parts: AdminParts) -> list[StorageNodeView]:
+    live = {node.incarnation: node for node in (await parts.registry.storage_nodes.live()).values()}
+    cookies = await parts.registry.cookies()
+    return [_node(one, live.get(one), cookies.get(one)) for one in sorted(live.keys() | cookies.keys())]
+
+
+def _check(incarnation: str) -> None:
+    """Raises InvalidArgument."""
+    if _INCARNATION.fullmatch(incarnation) is None:
+        raise InvalidArgument("an incarnation has 32 hexadecimal digits: list the storage nodes", field="incarnation")
 
 
 def _owner(parts: AdminParts, owner: LiveOwner) -> OwnerView:

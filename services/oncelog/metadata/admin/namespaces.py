@@ -7,12 +7,19 @@ from fastapi import APIRouter, Body
 from oncelog.core.access import Right
 from oncelog.core.errors import Conflict
 from oncelog.metadata.admin.access import requires
-from oncelog.metadata.admin.values import AdminParts, NamespacePath, NamespaceView, NewNamespace, TenantPath
+from oncelog.metadata.admin.values import (
+    AdminParts,
+    NamespacePath,
+    NamespaceView,
+    NewNamespace,
+    TenantPath,
+    TenantView,
+)
 from oncelog.stores.policy_store import Policies
 
 
 def routes(parts: AdminParts) -> APIRouter:
-    """List and create tenants; list, create, show and delete namespaces."""
+    """List, create, show and delete tenants and namespaces."""
     router = APIRouter(prefix="/admin/v2", tags=["namespaces"])
 
     @router.get("/tenants", summary="List the tenants", operation_id="list_tenants")
@@ -25,6 +32,16 @@ def routes(parts: AdminParts) -> APIRouter:
         """`conflict` when it exists."""
         if not await parts.namespaces.create_tenant(tenant):
             raise Conflict(f"tenant {tenant} exists", field="tenant")
+
+    @router.get("/tenants/{tenant}", summary="Show a tenant", operation_id="get_tenant")
+    async def get_tenant(tenant: TenantPath) -> TenantView:
+        """With its namespaces."""
+        return TenantView(tenant=tenant, namespaces=[str(name) for name in await parts.namespaces.namespaces(tenant)])
+
+    @router.delete("/tenants/{tenant}", summary="Delete an empty tenant", operation_id="delete_tenant", status_code=204)
+    async def delete_tenant(tenant: TenantPath) -> None:
+        """`conflict` while it has namespaces, and for `public`, which is always there."""
+        await parts.namespaces.delete_tenant(tenant)
 
     @router.get("/namespaces/{tenant}", summary="List the namespaces of a tenant", operation_id="list_namespaces")
     async def list_namespaces(tenant: TenantPath) -> list[str]:
@@ -69,7 +86,7 @@ def routes(parts: AdminParts) -> APIRouter:
         status_code=204,
     )
     async def delete_namespace(namespace: NamespacePath) -> None:
-        """`conflict` while it holds a topic or the trace of a deleted one."""
+        """`conflict` while it holds a topic, or parts of one that is being deleted."""
         await parts.namespaces.delete_namespace(namespace)
 
     return router

@@ -40,12 +40,25 @@ _STATUSES: dict[type[OncelogError], tuple[int, str]] = {
     errors.IdempotencyKeyRequired: (400, "No key and no producer"),
     errors.StaleSequence: (409, "A sequence id came too late"),
     errors.ProducerFenced: (409, "Another instance has the producer"),
+    errors.ProducerExpired: (410, "The producer's state is gone"),
+    errors.ProducerClosed: (409, "The producer was closed"),
+    errors.ReaderClosed: (409, "The reader was closed"),
+    errors.ClientClosed: (409, "The client was closed"),
     errors.ModeMismatch: (409, "Another sequence mode"),
     errors.NotFound: (404, "Not found"),
     errors.Conflict: (409, "Conflict"),
     errors.WrongCluster: (409, "Another cluster"),
     errors.Unauthenticated: (401, "Not authenticated"),
     errors.PermissionDenied: (403, "Not allowed"),
+    errors.LedgerFenced: (409, "Another owner came"),
+    # The server's own trouble, that no other request cures: each has its code, and people look at it.
+    errors.StorageDirectoryRefused: (500, "A storage directory is refused"),
+    errors.DamagedSegment: (500, "A segment is damaged"),
+    errors.JournalFailed: (500, "A journal has failed"),
+    errors.CorruptEntry: (500, "A record or an entry is damaged"),
+    errors.UnreadableEntry: (500, "An entry cannot be read"),
+    errors.LogHole: (500, "Something that must exist is missing"),
+    errors.InvariantViolated: (500, "A bug of the server"),
 }
 #: {status: (code, title)} of what the HTTP layer itself refuses.
 _HTTP = {
@@ -70,7 +83,7 @@ class Problem(BaseModel):
 
 def problem(error: OncelogError) -> JSONResponse:
     """The answer that tells of `error`."""
-    status, title = next(_STATUSES[cls] for cls in type(error).__mro__ if cls in _STATUSES)
+    status, title = _STATUSES[told_as(type(error))]
     field, limit, request_id = (error.details.get(name) for name in ("field", "limit", "request_id"))
     headers = {"Retry-After": str(error.details.get("retry_after_s") or RETRY_AFTER_S)} if error.retriable else {}
     if status == 401:
@@ -88,6 +101,11 @@ def problem(error: OncelogError) -> JSONResponse:
         ),
         headers,
     )
+
+
+def told_as(kind: type[OncelogError]) -> type[OncelogError]:
+    """The nearest class above, or itself, that has a status of its own."""
+    return next(cls for cls in kind.__mro__ if cls in _STATUSES)
 
 
 def http_problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> JSONResponse:

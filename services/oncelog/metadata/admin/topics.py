@@ -57,6 +57,7 @@ def routes(parts: AdminParts) -> APIRouter:
             ledger_count=len(record.ledgers) if record else 0,
         )
 
+    _add_deletion(router, parts)
     _add_reports(router, parts)
     _add_lookup(router, parts)
 
@@ -99,6 +100,24 @@ def _add_lookup(router: APIRouter, parts: AdminParts) -> None:
             owner_incarnation=located.owner,
             owner_epoch=located.owner_epoch,
         )
+
+
+def _add_deletion(router: APIRouter, parts: AdminParts) -> None:
+    @router.delete(
+        _TOPIC,
+        summary="Delete a topic",
+        operation_id="delete_topic",
+        status_code=204,
+        dependencies=[requires(Right.ADMIN)],
+    )
+    async def delete_topic(topic: TopicPath) -> None:
+        """With all its messages, producers, cursors and policies, for good. Created anew, it is another topic.
+
+        Producers and readers on it end with `topic_not_found`. The name is free once this is answered; an owner that
+        does not answer lets go when it does, or when its session ends. `conflict` for a partitioned topic, and for a
+        part of one.
+        """
+        await parts.deletions.delete(topic)
 
 
 def _add_reports(router: APIRouter, parts: AdminParts) -> None:

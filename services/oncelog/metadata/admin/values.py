@@ -73,6 +73,19 @@ class NewNamespace(BaseModel):
     auto_create_topics: StrictBool | None = None
 
 
+class TenantView(BaseModel):
+    """A tenant and its namespaces, as `tenant/namespace`, sorted."""
+
+    tenant: str
+    namespaces: list[str]
+
+
+class Partitions(BaseModel):
+    """How many parts a topic has."""
+
+    partitions: int = Field(description="0: it is not partitioned")
+
+
 class NamespaceView(BaseModel):
     """A namespace and the policies that are set on it; null: not set."""
 
@@ -142,6 +155,7 @@ class BrokersHealth(BaseModel):
 
     status: str
     usable_owners: int
+    writable_storage_nodes: int = Field(description="Those that are live and take new messages")
 
 
 class StorageNodeView(BaseModel):
