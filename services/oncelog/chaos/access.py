@@ -1,16 +1,15 @@
 """How the workload reaches the cluster: the SDK's address, and REST, whose failures are answers here."""
 
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import httpx
 
 from oncelog.client.client import AsyncClient, connect
-from oncelog.core.errors import InvalidArgument
-from oncelog.runtime.credentials import CLUSTER_NAME
+from oncelog.runtime.credentials import Credentials
 
 CALL_TIMEOUT_S = 5.0
 #: What an address that does not answer is answered with here.
@@ -47,42 +46,33 @@ class Access:
         return await connect(self.url, token=self.token_file, tls_ca_file=self.ca_file)
 
     def rest(self) -> "Rest":
-        """Raises InvalidArgument: a file that cannot be read."""
-        return Rest(self)
-
-    def headers(self) -> dict[str, str]:
-        """Of each call to REST; the token is read anew, for it may have been replaced."""
-        return {} if self.token_file is None else {"Authorization": f"Bearer {self.token_file.read_text().strip()}"}
-
-    def verification(self) -> ssl.SSLContext | bool:
-        """Whom REST's certificate must come from. Raises InvalidArgument."""
-        if self.ca_file is None:
-            return True
-        try:
-            return ssl.create_default_context(cafile=self.ca_file)
-        except OSError as error:  # of ssl, too
-            raise InvalidArgument(f"{self.ca_file} is no CA: {error}", field="tls_ca_file") from error
+        """Raises InvalidArgument: a file that cannot be read, a token that would go out in plain text."""
+        tls = self.admin_url.startswith("https://")
+        credentials = Credentials.of(tls=tls, token=self.token_file, tls_ca_file=self.ca_file if tls else None)
+        return Rest(self.admin_url, credentials)
 
 
 class Rest:
     """Calls of one metadata service or of the Service in front of them."""
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
-        self._url = access.admin_url.rstrip("/")
-        self._http = httpx.AsyncClient(timeout=CALL_TIMEOUT_S, trust_env=False, verify=access.verification())
-        # A cluster with a CA of its own is one identity, whatever the address.
-        self._extensions = {} if access.ca_file is None else {"sni_hostname": CLUSTER_NAME}
+    def __init__(self, admin_url: str, credentials: Credentials) -> None:
+        self._url = admin_url.rstrip("/")
+        if credentials.token is not None:
+            place = urlsplit(self._url)
+            credentials.check_address(f"{place.hostname}:{place.port}")
+        self._credentials = credentials
+        verify = credentials.ssl_context() or True
+        self._http = httpx.AsyncClient(timeout=CALL_TIMEOUT_S, trust_env=False, verify=verify)
 
     async def call(
         self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
     ) -> RestAnswer:
         """One call. Raises nothing of the network's: not reached is an answer."""
-        shown = self._access.headers() | dict(headers or {})
+        authorization, expected = self._credentials.authorization, self._credentials.expected_name
+        shown = dict(headers or {}) | ({"Authorization": authorization} if authorization else {})
+        names = {"sni_hostname": expected} if expected else None
         try:
-            response = await self._http.request(
-                method, self._url + path, json=body, headers=shown, extensions=self._extensions
-            )
+            response = await self._http.request(method, self._url + path, json=body, headers=shown, extensions=names)
         except (httpx.TransportError, httpx.InvalidURL) as error:
             return RestAnswer(NOT_REACHED, f"{self._url} is not reached: {error!r}")
         try:

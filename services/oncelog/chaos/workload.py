@@ -93,6 +93,7 @@ class Workload:
 
     async def _until_done(self, rest: Rest, method: str, path: str, body: object = None) -> None:
         ends_at = time.monotonic() + _BEGIN_DEADLINE_S
+        said = None
         while True:
             answer = await rest.call(method, path, body)
             if answer.ok or answer.status == 409:  # it is there already
@@ -100,6 +101,9 @@ class Workload:
             retriable = answer.status in {0, 408, 429} or answer.status >= 500
             if not retriable or time.monotonic() > ends_at:
                 raise DeadlineExceeded(f"{method} {path} answers {answer.status}: {answer.detail}")
+            if answer.detail != said:
+                said = answer.detail
+                self._say("trouble", client="REST", error=said)
             await asyncio.sleep(_AGAIN_S)
 
     async def _make_clients(self, rest: Rest) -> dict[str, str]:
