@@ -21,7 +21,8 @@ Options, each with the variable that says the same
   --builder NAME       BUILDER       docker, podman or buildah (default: the first that answers)
   --repository NAME    REPOSITORY    what names begin with, for example registry.example/team/ (default: nothing)
   --tag TAG            TAG           default: the version in pyproject.toml
-  --archive DIRECTORY  ARCHIVE       also write each image there as a docker archive, for a cluster without a registry
+  --archive DIRECTORY  ARCHIVE       also write each image there as a docker archive, for a cluster without a registry,
+                                     and values.yaml, which names the images to the chart (helm install --values)
   --certificates FILE  CERTIFICATES  authorities to trust while downloading, PEM (default: $PIP_CERT, $SSL_CERT_FILE, or
                                      those of this machine)
   --pip-config FILE    PIP_CONFIG    a pip configuration for the build, for example with a mirror
@@ -222,6 +223,10 @@ finish() {
         file=$ARCHIVE/$name.tar
         archive "$image" "$file"
     fi
+    case $name in
+    oncelog) values+=("image: {repository: ${image%:*}, tag: \"$TAG\"}") ;;
+    oncelog-zookeeper | oncelog-redis) values+=("${name#oncelog-}: {image: {repository: ${image%:*}, tag: \"$TAG\"}}") ;;
+    esac
     summary+=("$(printf '%-42s %10s  %s' "$image" "$(image_size "$image")" "$file")")
 }
 
@@ -241,6 +246,7 @@ build_python_image() {
 started=$SECONDS
 bootstrapped=
 summary=()
+values=()
 export BUILDAH_ISOLATION=${BUILDAH_ISOLATION:-chroot}
 choose_builder
 say "building with $BUILDER"
@@ -267,5 +273,6 @@ if wants redis; then
     bootstrap redis "${REPOSITORY}oncelog-redis:$TAG" redis-server
     finish oncelog-redis "${REPOSITORY}oncelog-redis:$TAG"
 fi
+if [[ $ARCHIVE ]] && ((${#values[@]})); then printf '%s\n' "${values[@]}" >"$ARCHIVE/values.yaml"; fi
 say "done in $((SECONDS - started)) s"
 printf '%s\n' "${summary[@]}"
