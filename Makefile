@@ -15,7 +15,7 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto lint format test sim sim-long demo chaos bench images lock clean redis-server
+.PHONY: help setup proto lint format test sim sim-long demo smoke chaos bench images lock clean redis-server
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -60,6 +60,9 @@ sim-long: $(STAMP) ## the same with SEEDS=n
 
 demo: $(STAMP) ## a file published effectively once, through seven kills
 	$(BIN)/oncelog demo
+
+smoke: $(STAMP) ## the release in the current kube context: install, kills and an upgrade under load, uninstall
+	$(BIN)/pytest -s tests/smoke
 
 chaos: $(STAMP) ## 20 minutes of faults on the cluster of the current kube context (NAMESPACE=, RELEASE=, SEED=, CHAOS=more options)
 	$(BIN)/oncelog chaos run --seconds 1200 --seed $(SEED) --namespace $(NAMESPACE) --release $(RELEASE) $(CHAOS)

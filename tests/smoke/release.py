@@ -1,0 +1,73 @@
+"""One release of the chart in the current kube context, in a namespace of its own.
+
+IMAGE_REPOSITORY names the images where they are (`make images` builds them; a cluster without a registry needs them
+loaded into its nodes), IMAGE_TAG their tag.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.kubernetes.chart import CHART, HELM
+
+RELEASE = "oncelog"
+VALUES = Path(__file__).parent / "values.yaml"
+REPOSITORY = os.environ.get("IMAGE_REPOSITORY", "localhost/oncelog")
+CALL_TIMEOUT_S = 300.0
+
+
+def run(command: Sequence[str], *, timeout_s: float = CALL_TIMEOUT_S, stdin: bytes = b"") -> str:
+    """Run it, show what it says, and return its standard output. Raises AssertionError when it fails."""
+    print("$", *command, flush=True)
+    done = subprocess.run(command, capture_output=True, timeout=timeout_s, check=False, input=stdin)
+    output, errors = done.stdout.decode(), done.stderr.decode()
+    sys.stdout.write(output[-4000:] + errors[-4000:])
+    assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}: {(errors or output)[-2000:]}"
+    return output
+
+
+class Release:
+    """What the tests ask of it."""
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+
+    def helm(self, *words: str) -> str:
+        return run([str(HELM), *words, "--namespace", self.namespace])
+
+    def kubectl(self, *words: str, stdin: bytes = b"") -> str:
+        assert shutil.which("kubectl"), "kubectl is missing: install it, and choose a context"
+        return run(["kubectl", "--namespace", self.namespace, *words], stdin=stdin)
+
+    def values(self) -> list[str]:
+        """The words for helm that name the values."""
+        images = [f"image.repository={REPOSITORY}"]
+        images += [f"{part}.image.repository={REPOSITORY}-{part}" for part in ("zookeeper", "redis")]
+        if tag := os.environ.get("IMAGE_TAG", "0.1.0"):
+            images += ["image.tag=" + tag, "zookeeper.image.tag=" + tag, "redis.image.tag=" + tag]
+        return ["--values", str(VALUES), *(word for image in images for word in ("--set-string", image))]
+
+    def install(self) -> None:
+        self.helm("install", RELEASE, str(CHART), "--create-namespace", "--wait", "--timeout", "180s", *self.values())
+
+    def oncelog(self, *words: str, stdin: bytes = b"") -> str:
+        """The product's own command, in a pod of the release: through its Services, with its token and CA."""
+        return self.kubectl("exec", "-i", f"deploy/{RELEASE}-metadata", "--", "oncelog", *words, stdin=stdin)
+
+    def pods(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self.kubectl("get", "pods", "-o", "json"))["items"]
+        return found
+
+    def kinds_left(self) -> set[str]:
+        """Kinds of objects that carry the release's label."""
+        listed = self.kubectl("api-resources", "--namespaced", "--verbs=list", "-o", "name").split()
+        names = ",".join(name for name in listed if "metrics.k8s.io" not in name and not name.startswith("events"))
+        found = json.loads(
+            self.kubectl("get", names, "-o", "json", "--selector", f"app.kubernetes.io/instance={RELEASE}")
+        )
+        return {item["kind"] for item in found["items"]}

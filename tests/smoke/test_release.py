@@ -1,0 +1,76 @@
+"""An installation as users meet it: install, try, administer, kill under load, upgrade under load, uninstall.
+
+Six minutes on the current kube context (`make smoke`), in a namespace of its own; no part of the default tests. The
+tests are steps of one story and run in this order.
+"""
+
+import json
+import secrets
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kubernetes.chart import CHART
+from tests.smoke.release import RELEASE, Release, run
+
+KINDS = "owner-kill,storage-kill,metadata-kill,zookeeper-leader-kill,redis-kill"
+
+
+@pytest.fixture(scope="module")
+def release() -> Iterator[Release]:
+    """A namespace that is gone at the end, volumes too."""
+    own = Release(f"oncelog-smoke-{secrets.token_hex(3)}")
+    try:
+        yield own
+    finally:
+        run(["kubectl", "delete", "namespace", own.namespace, "--wait=false", "--ignore-not-found"])
+
+
+def test_an_install_is_ready_within_a_minute(release: Release) -> None:
+    """With images loaded; no part restarts on the way, whatever the order in which they come up."""
+    began = time.monotonic()
+    release.install()
+    took_s = time.monotonic() - began
+    statuses = [status for pod in release.pods() for status in pod["status"]["containerStatuses"]]
+    print(f"ready after {took_s:.1f} s: {len(statuses)} containers")
+    assert all(status["ready"] for status in statuses)
+    assert {status["name"]: status["restartCount"] for status in statuses if status["restartCount"]} == {}
+
+
+def test_helm_test_passes(release: Release) -> None:
+    """The same producer and sequence id twice, read once."""
+    assert "Succeeded" in release.helm("test", RELEASE, "--timeout", "90s")
+
+
+def test_notes_and_administration_work_as_they_are_printed(release: Release) -> None:
+    """Every user's first minutes."""
+    release.oncelog("produce", "greetings", "--stdin", stdin=b"hello\n")
+    (message,) = [json.loads(line) for line in release.oncelog("read", "greetings", "-o", "json").splitlines()]
+    assert message["value"] == "hello"
+    release.oncelog("admin", "namespaces", "create", "public/orders")
+    release.oncelog("admin", "namespaces", "set-deduplication", "public/orders", "--disable")
+    stats = json.loads(release.oncelog("admin", "topics", "stats", "public/default/greetings", "-o", "json"))
+    assert stats["phase"] == "serving"
+
+
+def test_kills_of_every_kind_cost_no_message(release: Release) -> None:
+    """And an upgrade that rolls every part, under the same load."""
+    for kinds, seconds in ((KINDS, "100"), ("rollout", "60")):
+        words = ("chaos", "run", "--kinds", kinds, "--seconds", seconds, "--seed", "7", "-o", "json")
+        verdict = json.loads(_chaos(release, *words).splitlines()[-1])
+        assert (verdict["lost"], verdict["duplicated"], verdict["out_of_order"]) == (0, 0, 0), verdict
+        assert verdict["acked"] > 0
+        assert {fault["kind"] for fault in verdict["faults"]} == set(kinds.split(",")), verdict
+
+
+def _chaos(release: Release, *words: str) -> str:
+    """It runs here, with this machine's kubectl."""
+    oncelog = str(CHART.parents[2] / ".venv/bin/oncelog")
+    return run([oncelog, *words, "--namespace", release.namespace, "--release", RELEASE], timeout_s=600.0)
+
+
+def test_an_uninstall_leaves_nothing_but_the_volumes(release: Release) -> None:
+    """They hold the data; installed again under the same name, everything is there."""
+    release.helm("uninstall", RELEASE, "--cascade", "foreground", "--wait", "--timeout", "120s")
+    assert release.kinds_left() <= {"PersistentVolumeClaim"}
