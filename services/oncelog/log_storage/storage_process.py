@@ -9,11 +9,13 @@ import asyncio
 import json
 import logging
 import sys
+from collections.abc import Collection
 from contextlib import AsyncExitStack
 
 from oncelog.core.errors import JournalFailed, StorageDirectoryRefused
 from oncelog.core.ids import LedgerId
 from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.log_storage.collector import Collector, ListLedgers
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.membership import Membership
 from oncelog.log_storage.node_metrics import observe
@@ -26,6 +28,7 @@ from oncelog.runtime.process import ExitCode, Shutdown, end_now
 from oncelog.runtime.security import Security
 from oncelog.runtime.settings import LogStorageSettings
 from oncelog.runtime.telemetry import Telemetry
+from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.joining import join_cluster
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.registry import LiveStorageNode, Registry
@@ -78,7 +81,9 @@ class StorageProcess:
             membership = Membership(Registry(session), live, address_is_chosen=bool(settings.grpc_port))
             await membership.join()
             async with asyncio.TaskGroup() as tasks:
-                works = (membership.keep(), membership.follow_order(), space.watch(membership.tell))
+                listed = _ledger_lister(session, directory.identity.cluster_id)
+                collector = Collector(runner, listed, interval_ms=settings.collect_interval_ms)
+                works = (membership.keep(), membership.follow_order(), space.watch(membership.tell), collector.watch())
                 lasting = [tasks.create_task(work) for work in works]
                 self._unready = None
                 _say_serving(address, settings.address(health_port), runner.incarnation)
@@ -140,6 +145,14 @@ def _ledger_reader(session: StoreSession) -> ReadLedger:
         return None if stored is None else stored.value
 
     return read_ledger
+
+
+def _ledger_lister(session: StoreSession, cluster_id: str) -> ListLedgers:
+    async def list_ledgers() -> Collection[LedgerId]:
+        await ClusterStore(session).require(cluster_id)
+        return await LedgerStore(session).ids()
+
+    return list_ledgers
 
 
 def _end(error: JournalFailed) -> None:

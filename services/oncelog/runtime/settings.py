@@ -102,6 +102,8 @@ class LogStorageSettings(ProcessSettings):
     free_bytes_min: int = 1 << 30
     #: bytes received and not yet synced
     queue_bytes_max: int = 64 * 1024 * 1024
+    #: how often ledgers without a record are looked for; they go at the second look
+    collect_interval_ms: int = 60_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,105 @@
+"""Ledgers whose records are gone are dropped from a storage node, and no others."""
+
+from pathlib import Path
+
+import pytest
+
+from oncelog.core.errors import WrongCluster
+from oncelog.core.ids import LedgerId
+from oncelog.core.names import parse_topic
+from oncelog.log_storage.collector import Collector
+from oncelog.stores.cluster_store import ClusterStore
+from oncelog.stores.deletion_store import DeletionStore
+from oncelog.stores.ledger_store import LedgerStore
+from tests.cluster.until import until
+from tests.contract.owner_world import DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world
+
+pytestmark = pytest.mark.asyncio
+
+
+def held(world: OwnerWorld) -> set[int]:
+    return set(world.node.runner.index.entries.ledgers())
+
+
+def collector(world: OwnerWorld, cluster_id: str = "test-cluster") -> Collector:
+    ledgers = LedgerStore(world.session)
+
+    async def list_ledgers() -> list[LedgerId]:
+        await ClusterStore(world.session).require(cluster_id)
+        return await ledgers.ids()
+
+    return Collector(world.node.runner, list_ledgers, interval_ms=60_000)
+
+
+async def test_entries_of_a_deleted_topic_are_dropped_at_the_second_look(tmp_path: Path) -> None:
+    """What is still used is not touched; and what was dropped is not there after a start either."""
+    async with owner_world(tmp_path) as (world, channel):
+        for name in ("kept", "gone"):
+            runner = await world.serve(name)
+            client = PublishClient(channel)
+            granted = await client.open(runner, "importer")
+            await client.stored(granted, batch_of(granted, [1]))
+            if name == "kept":
+                kept = held(world)
+        looking = collector(world)
+        for _ in range(3):
+            await looking.look()
+        every = held(world)
+        assert kept < every
+        begun = await DeletionStore(world.session).begin(parse_topic("gone"))
+        world.topics.assign(begun.topic_id)
+        await until(lambda: world.topics.find(begun.topic_id) is None, DEADLINE_S)
+        assert set(begun.ledgers) >= every - kept
+        for ledger_id in begun.ledgers:
+            await LedgerStore(world.session).remove(ledger_id)
+        await looking.look()
+        assert held(world) == every
+        await looking.look()
+        await until(lambda: held(world) == kept, DEADLINE_S, waiting_for="the entries to be dropped")
+        await world.node.stop()
+        await world.node.start()
+        assert held(world) == kept
+
+
+async def test_store_that_is_not_the_clusters_proves_nothing(tmp_path: Path) -> None:
+    """An empty ZooKeeper, or another cluster's, must not empty the node; neither look counts then."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("kept")
+        client = PublishClient(channel)
+        granted = await client.open(runner, "importer")
+        await client.stored(granted, batch_of(granted, [1]))
+        before = held(world)
+        foreign = collector(world, cluster_id="another")
+        with pytest.raises(WrongCluster):
+            await foreign._list_ledgers()
+        for ledger_id in before:
+            await LedgerStore(world.session).remove(LedgerId(ledger_id))
+        for _ in range(3):
+            await foreign.look()
+        assert held(world) == before
+
+
+async def test_ledger_missed_once_is_kept_when_it_is_seen_again(tmp_path: Path) -> None:
+    """A server that lags, or a leader that was cut off, has not seen the newest yet."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("kept")
+        client = PublishClient(channel)
+        granted = await client.open(runner, "importer")
+        await client.stored(granted, batch_of(granted, [1]))
+        before = held(world)
+        answers = [[], [LedgerId(ledger_id) for ledger_id in before], [], [], []]
+
+        async def list_ledgers() -> list[LedgerId]:
+            return answers.pop(0)
+
+        checked = world.node.runner.counts.checks
+        looking = Collector(world.node.runner, list_ledgers, interval_ms=60_000)
+        for _ in range(3):
+            await looking.look()
+        assert held(world) == before
+        # Even twice in a row the core reads the record itself before it believes it.
+        for _ in range(2):
+            await looking.look()
+        await until(lambda: world.node.runner.counts.checks > checked, DEADLINE_S)
+        await client.stored(granted, batch_of(granted, [2]))
+        assert held(world) == before
