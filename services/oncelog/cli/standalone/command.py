@@ -49,6 +49,9 @@ def standalone(
     metadata: Annotated[int, typer.Option(min=1, help="Metadata services.")] = 1,
     port: Annotated[int, typer.Option(min=0, max=65535, help="gRPC port for clients, 0: a free one.")] = 6650,
     http_port: Annotated[int, typer.Option(min=0, max=65535, help="REST port, 0: a free one.")] = 8080,
+    redis: Annotated[
+        str, typer.Option(help="Address of a running Redis, redis://host:port/number, for idempotency keys over HTTP.")
+    ] = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Run a whole cluster on this machine: real ZooKeeper, storage nodes, topic owners and metadata.
@@ -63,7 +66,7 @@ def standalone(
     """
     set_up_logs("warning")
     with _directory(data) as directory:
-        plan = Plan(directory, storage_nodes, owners, metadata, port, http_port)
+        plan = Plan(directory, storage_nodes, owners, metadata, port, http_port, redis)
         code = _run(plan, output, temporary=data is None)
     raise typer.Exit(code)
 

@@ -29,7 +29,10 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A cluster as asked for. port, http_port: those of the first metadata service, 0: free ones."""
+    """A cluster as asked for. port, http_port: those of the first metadata service, 0: free ones.
+
+    redis_url: a Redis that runs already, for idempotency keys; empty: what the environment says.
+    """
 
     data: Path
     storage_node_count: int = 3
@@ -37,6 +40,7 @@ class Plan:
     metadata_count: int = 1
     port: int = 6650
     http_port: int = 8080
+    redis_url: str = ""
 
     @property
     def zookeeper_data(self) -> Path:
@@ -102,13 +106,14 @@ def owner_children(plan: Plan, zookeeper: str) -> list[ChildPlan]:
     ]
 
 
-def child_environment(own: Mapping[str, str]) -> dict[str, str]:
+def child_environment(own: Mapping[str, str], *, redis_url: str = "") -> dict[str, str]:
     """The environment of the services, from that of this process.
 
     Their drain is bounded below the supervisor's own patience, so that each ends by itself.
     """
     shared = {name: value for name, value in own.items() if name not in CLIENT_VARIABLES}
-    return {"ONCELOG_DRAIN_TIMEOUT_MS": str(DRAIN_TIMEOUT_MS)} | shared
+    given = {"ONCELOG_REDIS_URL": redis_url} if redis_url else {}
+    return {"ONCELOG_DRAIN_TIMEOUT_MS": str(DRAIN_TIMEOUT_MS)} | shared | given
 
 
 def pinned(command: tuple[str, ...], serving: Mapping[str, object]) -> tuple[str, ...]:

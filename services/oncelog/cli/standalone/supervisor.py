@@ -42,7 +42,7 @@ class Supervisor:
         self._children: list[Child] = []
         self._zookeeper = ZooKeeperChild(plan.zookeeper_data, self._zookeeper_changed)
         self._ready = False
-        self._environment = plans.child_environment(os.environ)
+        self._environment = plans.child_environment(os.environ, redis_url=plan.redis_url)
 
     @contextlib.asynccontextmanager
     async def running(

@@ -1,0 +1,315 @@
+"""Publishing over HTTP as its senders see it: every message once, and every refusal with what to do."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from oncelog.core.errors import CorruptEntry, OncelogError
+from oncelog.metadata.publish.routes import REPLAYED
+from oncelog.rpc.owner_codec import OpenRequest
+from tests.cluster.until import until
+from tests.contract.publish_world import ORDERS, PublishWorld, Replica
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest_asyncio.fixture
+async def world() -> AsyncIterator[PublishWorld]:
+    async with PublishWorld.running() as running:
+        yield running
+
+
+async def answered(replica: Replica, *values: str, key: str) -> list[dict[str, Any]]:
+    """As a sender does: repeat until it is answered."""
+
+    async def tried() -> list[dict[str, Any]]:
+        response = await replica.post(*values, key=key)
+        assert response.status_code in {200, 409, 503}, response.text
+        found: list[dict[str, Any]] = response.json()["messages"] if response.status_code == 200 else []
+        return found
+
+    return await until(tried, 15)
+
+
+# --- under producer names ---------------------------------------------------------------------------------------------
+
+
+async def test_batch_is_stored_and_its_repeat_is_a_duplicate(world: PublishWorld) -> None:
+    """With the place of the first copy."""
+    replica = await world.replica()
+    first = await replica.stored("a", "b", producer_name="shop", sequence_ids=[5, 9])
+    assert [(each["sequence_id"], each["duplicate"], each["verified"]) for each in first] == [
+        (5, False, True),
+        (9, False, True),
+    ]
+    again = await replica.stored("a", "b", producer_name="shop", sequence_ids=[5, 9])
+    assert [each["message_id"] for each in again] == [each["message_id"] for each in first]
+    assert all(each["duplicate"] for each in again)
+    assert world.values() == ["a", "b"]
+
+
+async def test_bytes_keys_times_and_properties_are_stored(world: PublishWorld) -> None:
+    """The value in base64; what few messages have beside those that have it not."""
+    replica = await world.replica()
+    full = {"value_base64": base64.b64encode(b"\x00\xff").decode(), "key": "k", "event_time_ms": 7}
+    messages = [full | {"properties": {"a": "b"}}, {"value": "plain"}]
+    body = {"producer_name": "shop", "sequence_id": 0, "messages": messages}
+    assert (await replica.http.post(ORDERS, json=body)).status_code == 200
+    reader = await replica.client.create_reader("orders")
+    first, second = await reader.read_next(), await reader.read_next()
+    assert (bytes(first.value), first.key, first.event_time_ms, dict(first.properties)) == (
+        b"\x00\xff", b"k", 7, {"a": "b"},
+    )  # fmt: skip
+    assert (bytes(second.value), second.key, second.event_time_ms) == (b"plain", None, None)
+
+
+async def test_replicas_serve_one_name_in_turns(world: PublishWorld) -> None:
+    """Each turn fences the other replica's producer, and each message is there once, in order."""
+    replicas = [await world.replica(), await world.replica()]
+    for number in range(8):
+        for replica in (replicas[number % 2], replicas[(number + 1) % 2]):
+            (message,) = await replica.stored(str(number), producer_name="shop", sequence_id=number)
+            assert message["sequence_id"] == number
+    assert world.values() == [str(number) for number in range(8)]
+
+
+async def test_contiguous_name_in_turns_sees_gaps_only_where_they_are(world: PublishWorld) -> None:
+    """A replica that was fenced unawares opens anew before it says so."""
+    one, other = await world.replica(), await world.replica()
+    options = {"producer_name": "shop", "sequence_mode": "contiguous"}
+    await one.stored("0", sequence_id=0, **options)
+    await other.stored("1", sequence_id=1, **options)
+    await one.stored("2", sequence_id=2, **options)
+    await one.refused(409, "sequence_gap", "4", sequence_id=4, **options)
+    await one.stored("3", sequence_id=3, **options)
+    assert world.values() == ["0", "1", "2", "3"]
+
+
+async def test_instance_that_is_fenced_again_and_again_is_told(world: PublishWorld) -> None:
+    """Nobody goes round for ever."""
+    replica = await world.replica()
+    stealing = False
+
+    def steal(request: OpenRequest) -> OncelogError | None:
+        """Somebody else opens the name as soon as it is granted."""
+        if stealing:
+            topic, number = world.cluster.topic("orders"), world.cluster.next_producer_id()
+            asyncio.get_running_loop().call_soon(topic.grant, request, number)
+        return None
+
+    world.cluster.knobs.refuse_open = steal
+    stealing = True
+    await replica.refused(409, "producer_fenced", "0", producer_name="shop", sequence_id=0)
+    stealing = False
+    await replica.stored("0", producer_name="shop", sequence_id=0)
+
+
+async def test_producers_are_bounded_and_the_idle_one_makes_room(world: PublishWorld) -> None:
+    """Memory does not grow with the names that pass by."""
+    replica = await world.replica(publish_producers_max=2)
+    for number in range(5):
+        await replica.stored("x", producer_name=f"shop-{number}", sequence_id=0)
+    assert replica.publisher._named.open_count == 2
+    world.cluster.knobs.gate.clear()
+    waiting = [asyncio.ensure_future(replica.post("y", producer_name=f"busy-{n}", sequence_id=0)) for n in range(2)]
+    await until(lambda: all(slot.users for slot in replica.publisher._named._slots.values()), 10)
+    await replica.refused(429, "too_many_requests", "z", producer_name="one-more", sequence_id=0)
+    world.cluster.knobs.gate.set()
+    assert {(await one).status_code for one in waiting} == {200}
+
+
+# --- with idempotency keys --------------------------------------------------------------------------------------------
+
+
+async def test_repeat_of_a_key_is_answered_as_the_first_time_by_every_replica(world: PublishWorld) -> None:
+    """And says that it is a repeat; the key may be written with quotes."""
+    one, other = await world.replica(), await world.replica()
+    first = await one.post("a", "b", key="order-17")
+    assert REPLAYED not in first.headers
+    for replica, key in ((one, "order-17"), (other, "order-17"), (other, '"order-17"')):
+        again = await replica.post("a", "b", key=key)
+        assert (again.json(), again.headers[REPLAYED]) == (first.json(), "true")
+    assert world.values() == ["a", "b"]
+
+
+async def test_other_messages_under_a_key_are_refused(world: PublishWorld) -> None:
+    """However the JSON is written, the messages count."""
+    replica = await world.replica()
+    await replica.stored("a", key="key")
+    await replica.refused(422, "idempotency_key_reused", "b", key="key")
+    await replica.refused(422, "idempotency_key_reused", "a", "a", key="key")
+    assert (await replica.http.post(
+        ORDERS, content=b'{ "messages" : [ { "value_base64": "YQ==" } ] }',
+        headers={"Idempotency-Key": "key", "Content-Type": "application/json"},
+    )).status_code == 200  # fmt: skip
+
+
+async def test_key_under_way_is_a_conflict_at_every_replica(world: PublishWorld) -> None:
+    """Nobody is fenced whose process lives; then the repeat is answered."""
+    one, other = await world.replica(), await world.replica()
+    await one.stored("first", key="first")
+    await other.stored("second", key="second")
+    world.cluster.knobs.gate.clear()
+    waiting = asyncio.ensure_future(one.post("a", key="key"))
+    await until(lambda: len(world.keys.values) == 3, 10)
+    for replica in (one, other):
+        problem = await replica.post("a", key="key")
+        assert (problem.status_code, problem.json()["code"]) == (409, "publish_in_progress")
+        assert problem.headers["Retry-After"]
+    world.cluster.knobs.gate.set()
+    assert (await waiting).status_code == 200
+    assert (await other.post("a", key="key")).headers[REPLAYED] == "true"
+    assert world.values() == ["first", "second", "a"]
+
+
+async def test_many_keys_at_once_are_stored_once_each(world: PublishWorld) -> None:
+    """By two replicas, each key at both."""
+    replicas = [await world.replica(), await world.replica()]
+    keys = [f"key-{number}" for number in range(40)]
+    await asyncio.gather(*(answered(replica, key, key=key) for key in keys for replica in replicas))
+    assert sorted(world.values()) == sorted(keys)
+
+
+async def test_key_of_a_dead_process_is_settled_by_the_log(world: PublishWorld) -> None:
+    """Claimed and never sent, or sent and never recorded: either way it is there once, with its place."""
+    dead, other = await world.replica(), await world.replica()
+    await dead.stored("first", key="first")
+    world.cluster.knobs.gate.clear()
+    waiting = asyncio.ensure_future(dead.post("a", key="never sent"))
+    await until(lambda: len(world.keys.values) == 2, 10)
+    await dead.vanish()
+    waiting.cancel()
+    world.keys.leases.clear()
+    world.cluster.knobs.gate.set()
+    (message,) = await answered(other, "a", key="never sent")
+    assert message["message_id"] is not None
+    assert world.values() == ["first", "a"]
+
+
+async def test_stored_message_whose_answer_was_not_recorded_is_found_by_the_log(world: PublishWorld) -> None:
+    """Redis goes away between the two: the sender is answered, and so is the repeat, with the same place."""
+    replica, other = await world.replica(), await world.replica()
+    await replica.stored("first", key="first")
+    world.cluster.knobs.gate.clear()
+    waiting = asyncio.ensure_future(replica.post("a", key="key"))
+    await until(lambda: len(world.keys.values) == 2, 10)
+    world.keys.down = True
+    world.cluster.knobs.gate.set()
+    first = await waiting
+    assert first.status_code == 200
+    world.keys.down = False
+    world.keys.leases.clear()
+    for each in (other, replica):
+        assert (await answered(each, "a", key="key")) == first.json()["messages"]
+    assert world.values() == ["first", "a"]
+
+
+async def test_lost_reply_of_a_claim_publishes_nothing_and_the_repeat_publishes_once(world: PublishWorld) -> None:
+    """The claim is there, its id never will be: the key is mapped anew."""
+    replica = await world.replica()
+    await replica.stored("first", key="first")
+    world.keys.lose_replies = 1
+    await replica.refused(503, "idempotency_unavailable", "a", key="key")
+    assert world.values() == ["first"]
+    world.keys.leases.clear()
+    await answered(replica, "a", key="key")
+    await answered(replica, "a", key="key")
+    assert world.values() == ["first", "a"]
+
+
+async def test_without_redis_keys_are_refused_and_names_served(world: PublishWorld) -> None:
+    """Down, or not configured: with a word that says which, and nothing is stored."""
+    without, replica = await world.replica(keys=False), await world.replica()
+    problem = await without.refused(503, "idempotency_unavailable", "a", key="key")
+    assert "ONCELOG_REDIS_URL" in problem["detail"]
+    world.keys.down = True
+    await replica.refused(503, "idempotency_unavailable", "a", key="key")
+    await replica.stored("named", producer_name="shop", sequence_id=0)
+    assert world.values() == ["named"]
+
+
+async def test_after_a_loss_keys_are_refused_with_the_time_that_is_left(world: PublishWorld) -> None:
+    """One window; then keys are served again."""
+    replica = await world.replica()
+    await replica.stored("a", key="key")
+    world.keys.lose_everything()
+    refused = await replica.post("a", key="key")
+    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "60")
+    world.now_ms += 60_000
+    later = await world.replica()
+    await later.stored("b", key="another")
+    assert world.values() == ["a", "b"]
+
+
+async def test_topic_made_anew_knows_none_of_the_old_keys(world: PublishWorld) -> None:
+    """Keys belong to the topic's id, not to its name."""
+    replica = await world.replica()
+    await replica.stored("a", key="key")
+    old = world.cluster.topics.pop("public/default/orders")
+    del world.cluster.by_id[old.topic_id]
+    await world.cluster.take_over()
+    fresh = await world.replica()
+    await fresh.stored("a", key="key")
+    assert world.values() == ["a"]
+
+
+# --- bad input --------------------------------------------------------------------------------------------------------
+
+
+BAD_INPUT: list[tuple[dict[str, Any], str | None, int, str, str]] = [
+    ({"messages": [{"value": "a"}]}, None, 400, "idempotency_key_required", "Idempotency-Key"),
+    ({"messages": [{"value": "a"}]}, "", 422, "invalid_argument", "Idempotency-Key"),
+    ({"messages": [{"value": "a"}]}, "k" * 256, 422, "invalid_argument", "Idempotency-Key"),
+    ({"messages": [{"value": "a"}], "producer_name": "p"}, "key", 422, "invalid_argument", "producer_name"),
+    ({"messages": [{"value": "a"}], "sequence_id": 1}, "key", 422, "invalid_argument", "sequence_id"),
+    ({"messages": [{"value": "a"}], "producer_name": "p"}, None, 422, "sequence_id_required", "sequence_id"),
+    ({"messages": [{"value": "a"}], "producer_name": ""}, None, 412, "invalid_name", "producer_name"),
+    ({"messages": []}, "key", 422, "invalid_argument", "messages"),
+    ({"messages": [{"value": "a"}], "colour": 1}, "key", 422, "invalid_argument", "colour"),
+    ({"messages": [{"value": "a", "colour": 1}]}, "key", 422, "invalid_argument", "messages.0.colour"),
+    ({"messages": [{}]}, "key", 422, "invalid_argument", "messages.0.value"),
+    ({"messages": [{"value": "a", "value_base64": "YQ=="}]}, "key", 422, "invalid_argument", "messages.0.value"),
+    ({"messages": [{"value_base64": "%"}]}, "key", 422, "invalid_argument", "messages.0.value_base64"),
+    ({"messages": [{"value": "a" * 101}]}, "key", 413, "message_too_large", "messages.0.value"),
+    ({"messages": [{"value": "a"}] * 4}, "key", 413, "message_too_large", "messages"),
+    ({"messages": [{"value": "a" * 3_000}]}, "key", 413, "message_too_large", "body"),
+    ({"messages": [{"value": "a"}], "producer_name": "p", "sequence_id": -1}, None, 422, "invalid_sequence_id",
+     "sequence_id"),
+    ({"messages": [{"value": "a"}], "producer_name": "p", "sequence_ids": [1, 2]}, None, 422, "invalid_argument",
+     "sequence_ids"),
+]  # fmt: skip
+
+
+async def test_bad_input_is_refused_by_field_and_limit(world: PublishWorld) -> None:
+    """Before anything is claimed or stored."""
+    replica = await world.replica(publish_message_bytes_max=100, publish_messages_max=3, publish_body_bytes_max=2_000)
+    for body, key, status, code, field in BAD_INPUT:
+        response = await replica.http.post(ORDERS, json=body, headers={} if key is None else {"Idempotency-Key": key})
+        problem = response.json()
+        assert (response.status_code, problem["code"], problem["field"]) == (status, code, field), problem
+        assert status != 413 or problem["limit"] in {3, 100, 2_000}
+    assert world.keys.values == {}
+
+
+async def test_request_that_takes_too_long_goes_on(world: PublishWorld) -> None:
+    """Its sender hears that it is under way, and gets the answer by repeating."""
+    replica = await world.replica(publish_timeout_ms=50)
+    world.cluster.knobs.gate.clear()
+    await replica.refused(504, "deadline_exceeded", "a", producer_name="shop", sequence_id=0)
+    world.cluster.knobs.gate.set()
+    await until(lambda: not replica.publisher._requests, 10)
+    assert world.values() == ["a"]
+
+
+async def test_unreadable_record_of_a_key_is_an_error_and_not_a_new_key(world: PublishWorld) -> None:
+    """Taken for none, it would be published again."""
+    replica = await world.replica()
+    await replica.stored("a", key="key")
+    (name,) = world.keys.values
+    world.keys.values[name] = b"{}"
+    await replica.refused(500, CorruptEntry.code, "a", key="key")
+    assert world.values() == ["a"]
