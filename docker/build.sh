@@ -151,8 +151,8 @@ archive() {
     rm -f "$2" "$2.id" "$2.part"
     case $BUILDER in
     docker) docker save -o "$2.part" "$1" ;;
-    podman) podman save --quiet --format docker-archive -o "$2.part" "$1" ;;
-    buildah) buildah push --quiet "$1" "docker-archive:$2.part:$1" ;;
+    # Not `podman save`: it would write the name as localhost/…, which no pod asks for.
+    podman | buildah) "$BUILDER" push --quiet "$1" "docker-archive:$2.part:$1" ;;
     esac || fail "$BUILDER could not write $2"
     mv "$2.part" "$2"
     echo "$id" >"$2.id"
