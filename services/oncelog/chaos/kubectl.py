@@ -10,6 +10,7 @@ from typing import Any
 from oncelog.chaos.target import ChaosFailed
 
 _TIMEOUT_S = 60.0
+_WORD_SHOWN_MAX = 60
 #: A list of pods is one line.
 _LINE_BYTES_MAX = 8 * 1024 * 1024
 
@@ -20,6 +21,7 @@ class CommandFailed(ChaosFailed):
 
 async def run_command(*words: str, given: str | None = None, timeout_s: float = _TIMEOUT_S) -> str:
     """Standard output of a command. Raises CommandFailed: it is missing, fails, or takes too long."""
+    told = shlex.join(word if len(word) <= _WORD_SHOWN_MAX else f"{word[:_WORD_SHOWN_MAX]}…" for word in words)
     try:
         process = await asyncio.create_subprocess_exec(
             *words, stdin=DEVNULL if given is None else PIPE, stdout=PIPE, stderr=PIPE, limit=_LINE_BYTES_MAX
@@ -30,14 +32,14 @@ async def run_command(*words: str, given: str | None = None, timeout_s: float = 
         async with asyncio.timeout(timeout_s):
             out, errors = await process.communicate(None if given is None else given.encode())
     except TimeoutError as error:
-        raise CommandFailed(f"`{shlex.join(words)}` did not end within {timeout_s:.0f} s") from error
+        raise CommandFailed(f"`{told}` did not end within {timeout_s:.0f} s") from error
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     if process.returncode:
         said = errors.decode(errors="replace").strip() or out.decode(errors="replace").strip()
-        raise CommandFailed(f"`{shlex.join(words)}` failed: {said[-500:] or f'exit code {process.returncode}'}")
+        raise CommandFailed(f"`{told}` failed: {said[-500:] or f'exit code {process.returncode}'}")
     return out.decode(errors="replace")
 
 

@@ -29,11 +29,22 @@ _LOOK_EVERY_S = 0.3
 #: Only a volume that can be filled in a moment is filled: what is larger is a disk that others share.
 _FILL_BYTES_MAX = 4 << 30
 _FREE = "import os; s = os.statvfs('/data'); print(s.f_bavail * s.f_frsize)"
-_FILL = (
-    "import os; s = os.statvfs('/data'); n = s.f_bavail * s.f_frsize; "
-    f"assert n <= {_FILL_BYTES_MAX}, n; "
-    "f = os.open('/data/chaos-filler', os.O_CREAT | os.O_WRONLY, 0o600); os.posix_fallocate(f, 0, max(n, 1)); print(n)"
-)
+#: The last bytes that a file system calls free are its own: what it refuses is asked for by halves.
+_FILL = f"""
+import errno, os
+s = os.statvfs('/data')
+assert s.f_bavail * s.f_frsize <= {_FILL_BYTES_MAX}, 'the volume is too large to fill'
+f, at, step = os.open('/data/chaos-filler', os.O_CREAT | os.O_WRONLY, 0o600), 0, 1 << 28
+while step >= 4096:
+    try:
+        os.posix_fallocate(f, at, step)
+        at += step
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        step //= 2
+assert at, 'nothing was left to fill'
+"""
 _EMPTY = "import os, contextlib\nwith contextlib.suppress(FileNotFoundError):\n    os.remove('/data/chaos-filler')"
 _ASK_ZOOKEEPER = 'exec 3<>/dev/tcp/127.0.0.1/2181 && printf srvr >&3 && while IFS= read -r l <&3; do echo "$l"; done'
 
@@ -139,9 +150,7 @@ class KubernetesTarget:
                 return await self._kill(fault, victim)
             if fault.kind in _PAUSES:
                 return await self._pause(fault, victim)
-            at_s = time.time()
-            await self._kubectl.run("exec", victim.name, "--", "python3", "-c", _FILL)
-            return Struck(fault, victim.name, at_s, {"pod": victim.name})
+            return await self._fill(fault, victim)
         except CommandFailed as error:
             raise FaultMissed(str(error)) from error
 
@@ -171,6 +180,15 @@ class KubernetesTarget:
         await self._kubectl.delete_pod(victim.name, forced=True)
         await self._felt(lambda pods: victim.uid not in {pod.uid for pod in pods}, f"{victim.name} is still there")
         return Struck(fault, victim.name, at_s)
+
+    async def _fill(self, fault: Fault, victim: Pod) -> Struck:
+        at_s = time.time()
+        try:
+            await self._kubectl.run("exec", victim.name, "--", "python3", "-c", _FILL)
+        except CommandFailed:
+            await self._kubectl.run("exec", victim.name, "--", "python3", "-c", _EMPTY)
+            raise
+        return Struck(fault, victim.name, at_s, {"pod": victim.name})
 
     async def _pause(self, fault: Fault, victim: Pod) -> Struck:
         self._pauses += 1
