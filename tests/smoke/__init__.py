@@ -1,1 +1,1 @@
-"""The chart as users meet it, on the cluster of the current kube context: `make smoke`. No part of the default tests."""
+"""The chart as users meet it, on the cluster of the current kube context: `make smoke`, not the default tests."""
