@@ -111,8 +111,8 @@ class Owner:
             stack.callback(self.metrics.telemetry.shut_down)
             health = Health(self.metrics.telemetry.metrics_text)
             health.ready_when("state", lambda: self._unready)
-            health_port = await health.start(host=settings.listen_host, port=settings.health_port)
             stack.push_async_callback(health.stop)
+            health_port = await health.start(host=settings.listen_host, port=settings.health_port)
             joined = await join_cluster(settings, shutdown)
             if joined is None:
                 return
