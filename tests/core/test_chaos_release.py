@@ -100,6 +100,7 @@ def test_workload_pod_uses_what_the_release_uses() -> None:
     assert variables(made) == {
         "ONCELOG_URL": "oncelog+tls://oncelog-metadata.logs.svc:6650",
         "ONCELOG_ADMIN_URL": "https://oncelog-metadata.logs.svc:8080",
+        "GRPC_VERBOSITY": "NONE",
         "ONCELOG_TLS_CA_FILE": "/etc/oncelog/tls/ca.crt",
         "ONCELOG_TOKEN_FILE": "/etc/oncelog/auth/admin-token",
     }

@@ -1,6 +1,7 @@
 """The workload as a process of this machine, for a cluster that is reached from here."""
 
 import asyncio
+import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import AsyncIterator, Sequence
@@ -38,7 +39,13 @@ class LocalWorkload:
         """Start `oncelog chaos workload`; its lines go to the link. It is killed at the end of the block."""
         command = [sys.executable, "-m", "oncelog.cli", "chaos", "workload", *arguments]
         process = await asyncio.create_subprocess_exec(
-            *guarded(command), stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, limit=_LINE_BYTES_MAX, start_new_session=True
+            *guarded(command),
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=STDOUT,
+            limit=_LINE_BYTES_MAX,
+            env={**os.environ, "GRPC_VERBOSITY": "NONE"},  # it would tell of every connection that ends
+            start_new_session=True,
         )
         assert process.stdout is not None
         listening = asyncio.ensure_future(link.listen(process.stdout))

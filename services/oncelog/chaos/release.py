@@ -87,6 +87,7 @@ def workload_manifest(
     env = {
         "ONCELOG_URL": f"oncelog{'+tls' if tls else ''}://{host}:6650",
         "ONCELOG_ADMIN_URL": f"http{'s' if tls else ''}://{host}:8080",
+        "GRPC_VERBOSITY": "NONE",  # it would tell of every connection that ends, and here they are meant to
     }
     volumes: list[Object] = [{"name": "tmp", "emptyDir": {}}]
     mounts: list[Object] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - in the pod

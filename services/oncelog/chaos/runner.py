@@ -69,15 +69,9 @@ class Runner:
         return faults
 
     async def _step(self, step: Step, faults: Faults, pace: float) -> None:
-        struck: list[Struck] = []
-        for fault in step.faults:
-            try:
-                struck.append(await self._target.strike(fault, self._link.scene))
-            except FaultMissed as miss:
-                faults.misses.append(Miss(step.number, fault, str(miss)))
-                self._tell(f"{fault.kind} missed: {miss}")
-                continue
-            self._tell(f"{fault.kind}: {struck[-1].victim}" + (f", for {fault.hold_s:g} s" if fault.hold_s else ""))
+        async with asyncio.TaskGroup() as tasks:  # at once: to find a victim takes a while
+            striking = [tasks.create_task(self._strike(step, fault, faults)) for fault in step.faults]
+        struck = [one for task in striking if (one := task.result()) is not None]
         if not struck:
             return
         async with asyncio.TaskGroup() as tasks:
@@ -92,6 +86,16 @@ class Runner:
             self._tell(faults.unhealed)
         else:
             self._tell(f"healed {time.time() - min(one.at_s for one in struck):.1f} s after step {step.number} struck")
+
+    async def _strike(self, step: Step, fault: Fault, faults: Faults) -> Struck | None:
+        try:
+            struck = await self._target.strike(fault, self._link.scene)
+        except FaultMissed as miss:
+            faults.misses.append(Miss(step.number, fault, str(miss)))
+            self._tell(f"{fault.kind} missed: {miss}")
+            return None
+        self._tell(f"{fault.kind}: {struck.victim}" + (f", for {fault.hold_s:g} s" if fault.hold_s else ""))
+        return struck
 
     async def _hold(self, struck: Struck, pace: float) -> None:
         """Let it last, then mend it: also when the run is interrupted."""
