@@ -21,6 +21,9 @@ VALUES = Path(__file__).parent / "values"
 RELEASE, NAMESPACE = "oncelog", "logs"
 TIMEOUT_S = 60
 
+#: The one in C is ten times as fast, where it is.
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 Manifest = dict[str, Any]
 #: Values files by the name that tests are shown under; "default" is the chart as it is.
 FILES: Mapping[str, Path] = {
@@ -53,7 +56,7 @@ def rendered(name: str) -> tuple[Manifest, ...]:
     """Everything that an install with this values file would create, hooks included."""
     done = template("--values", str(FILES[name]))
     assert done.returncode == 0, done.stderr
-    return tuple(each for each in yaml.safe_load_all(done.stdout) if each)
+    return tuple(each for each in yaml.load_all(done.stdout, Loader=LOADER) if each)
 
 
 @cache
