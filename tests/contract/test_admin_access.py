@@ -38,6 +38,7 @@ RULES = {
     f"PUT {FLIGHTS}/unload": "a",
     "PUT /admin/v2/persistent/public/default/new": "ap",
     "GET /lookup/v2/topic/persistent/public/default/flights": "pc",
+    "POST /topics/persistent/public/default/flights": "p",
     "GET /admin/v2/clusters": "*",
     "GET /admin/v2/brokers/health": "*",
     "GET /admin/v2/brokers": "",
