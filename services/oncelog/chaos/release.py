@@ -119,6 +119,7 @@ def workload_manifest(
                     "image": container["image"],
                     "imagePullPolicy": container.get("imagePullPolicy", "IfNotPresent"),
                     "command": ["python3", "-m", "oncelog.cli", "chaos", "workload", *arguments],
+                    "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}},
                     "env": [{"name": key, "value": value} for key, value in env.items()],
                     "securityContext": container.get("securityContext", {}),
                     "volumeMounts": mounts,
@@ -148,6 +149,8 @@ def pause_manifest(name: str, victim: Pod, image: Object, seconds: float) -> Obj
                     "imagePullPolicy": image.get("imagePullPolicy", "IfNotPresent"),
                     "command": ["python3", "-m", "oncelog.cli", "chaos", "stop-container"],
                     "args": ["--container", victim.container, "--seconds", str(seconds)],
+                    # Without, a busy node would let it start a minute too late.
+                    "resources": {"requests": {"cpu": "250m", "memory": "64Mi"}},
                     "securityContext": {
                         "runAsUser": 0,
                         "allowPrivilegeEscalation": False,
