@@ -1,17 +1,24 @@
 """REST with authentication on: refused by default, and open to exactly the rights that each route names."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
+import httpx
 import pytest
 import pytest_asyncio
 
 from oncelog.core.access import Right
 from oncelog.core.names import parse_namespace
+from oncelog.metadata.admin.app import new_app
+from oncelog.metadata.admin.server import RestServer
+from oncelog.metadata.admin.values import AdminParts
+from oncelog.runtime.certificates import new_ca
 from oncelog.stores.policy_store import Policies
 from tests.contract.admin_world import FLIGHTS, Admin, serving
-from tests.contract.security_world import ROOT, bearer, secured
+from tests.contract.security_world import ROOT, bearer, renew, secured, with_tls
 
 pytestmark = pytest.mark.asyncio
 
@@ -134,3 +141,32 @@ async def test_rights_that_do_not_exist_are_refused(admin: Admin, body: object) 
     await admin.refused(
         "POST", f"{NAMESPACE}/permissions/a b", 412, "invalid_name", json=["produce"], headers=bearer("keeper")
     )
+
+
+async def test_rest_speaks_tls_with_the_certificate_that_is_on_disk(tmp_path: Path) -> None:
+    """Renewed like those of gRPC, under a server that goes on; plain text is not answered."""
+    security = with_tls(tmp_path, names=["127.0.0.1"])
+    server = RestServer(new_app(cast("AdminParts", None)), stop_timeout_s=1, certificate=security.certificate)
+    async with asyncio.TaskGroup() as tasks:
+        port = server.start(host="127.0.0.1", port=0)
+        tasks.create_task(server.run())
+        try:
+            assert await status_of(port, tmp_path / "ca.crt") == 200
+            other = new_ca()
+            renew(tmp_path, other, names=["127.0.0.1"])
+            (tmp_path / "other.crt").write_bytes(other.certificate)
+            assert await status_of(port, tmp_path / "other.crt") == 200
+            with pytest.raises(httpx.TransportError):
+                await status_of(port, tmp_path / "ca.crt")
+            with pytest.raises(httpx.TransportError):
+                await status_of(port, None)
+        finally:
+            server.stop()
+
+
+async def status_of(port: int, ca: Path | None) -> int:
+    """Of the description of REST. ca None: plain text."""
+    context = True if ca is None else ssl.create_default_context(cafile=str(ca))
+    scheme = "http" if ca is None else "https"
+    async with httpx.AsyncClient(verify=context, trust_env=False) as client:
+        return (await client.get(f"{scheme}://127.0.0.1:{port}/openapi.json")).status_code

@@ -1,7 +1,8 @@
 """Servers and channels with TLS and tokens, over real sockets: each side knows the other, or nothing is said."""
 
 import socket
-from collections.abc import AsyncIterator
+import ssl
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ from oncelog.core.storage_answers import ReadStatus
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.server import Server
 from oncelog.rpc.storage_codec import APPEND, FENCE, READ, FenceAnswer, FenceRequest, ReadFrame, ReadRequest
-from oncelog.runtime.certificates import new_ca
+from oncelog.runtime.certificates import new_ca, new_certificate
 from oncelog.runtime.credentials import PLAIN, Credentials
-from oncelog.runtime.security import OPEN, Security
+from oncelog.runtime.security import OPEN, Security, ServerCertificate
 from oncelog.runtime.settings import MetadataSettings, load
 from tests.contract.rpc_serving import LEDGER, NODE, REQUEST, TIMEOUT_MS, echo, frame_of
 from tests.contract.security_world import ROOT, renew, secured, tls_environment, token, with_tls
@@ -199,6 +200,33 @@ async def test_half_of_a_renewal_is_not_used(tmp_path: Path) -> None:
         (tmp_path / "tls.key").write_bytes((tmp_path / "other" / "tls.key").read_bytes())
         await fence(address, security.peers)
         assert len(callers) == 1
+
+
+class _RenewedMeanwhile(ServerCertificate):
+    """A certificate whose key reaches the disk between the read of the files and their check."""
+
+    def __init__(self, directory: Path) -> None:
+        self.meanwhile: Callable[[], object] = lambda: None
+        super().__init__(directory / "tls.crt", directory / "tls.key")
+
+    def _checked(self) -> ssl.SSLContext:
+        self.meanwhile()
+        return super()._checked()
+
+
+async def test_the_pair_that_was_checked_is_the_pair_that_is_used(tmp_path: Path) -> None:
+    """Or the new certificate would be served with the old key, until the next renewal."""
+    security = with_tls(tmp_path)
+    certificate = _RenewedMeanwhile(tmp_path)
+    async with serving(Security(certificate)) as (address, callers):
+        other = new_ca()
+        pair = new_certificate(other, (), days=1)
+        (tmp_path / "other.crt").write_bytes(other.certificate)
+        (tmp_path / "tls.crt").write_bytes(pair.certificate)
+        certificate.meanwhile = lambda: (tmp_path / "tls.key").write_bytes(pair.key)
+        await fence(address, security.peers)
+        await fence(address, Credentials.of(tls=True, tls_ca_file=tmp_path / "other.crt"))
+        assert len(callers) == 2
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,8 @@ async def test_what_is_granted_now_holds_at_once(tmp_path: Path) -> None:
     async with owner(tmp_path) as (world, runner, address):
         assert (await opened("newcomer", address, runner)).denied
         await grant(world, GRANTS | {"newcomer": ("produce",)})
+        await until(lambda: "newcomer" in (runner.grants or {}), DEADLINE_S, waiting_for="the owner to see it")
+        runner._asks.grants = GRANTS  # as before its watch has told it
         assert (await opened("newcomer", address, runner)).granted
 
 
@@ -132,8 +134,9 @@ async def test_a_right_that_is_taken_away_opens_nothing_more(tmp_path: Path) -> 
         assert len(await client.stored(granted, batch_of(granted, [1]))) == 1
 
 
-async def test_a_check_that_waits_ends_with_its_stream(tmp_path: Path) -> None:
-    """A client that goes away during a takeover leaves nothing behind."""
+@pytest.mark.parametrize("goes", ["away", "silent"])
+async def test_a_check_that_waits_ends_with_its_stream(tmp_path: Path, goes: str) -> None:
+    """A client that leaves during a takeover, or says that it is done, leaves nothing behind."""
     async with owner_world(tmp_path, security=secured(tmp_path)) as (world, channel):
         world.topics.see(StorageNodesSeen(()))  # so that no takeover ends
         topic_id = await world.new_topic("slow")
@@ -144,5 +147,8 @@ async def test_a_check_that_waits_ends_with_its_stream(tmp_path: Path) -> None:
             stream = own.stream(PUBLISH)
             await stream.write(PublishFrame(opens=[OpenRequest(1, "public/default/slow", topic_id, "p")]))
             await until(lambda: runner.progress.waiting_count == 1, DEADLINE_S, waiting_for="the check")
+            if goes == "silent":
+                await stream.finish()
+                assert [frame async for frame in stream] == []
         await until(lambda: not world.publish.streams, DEADLINE_S, waiting_for="the end of the stream")
         await until(lambda: runner.progress.waiting_count == 0, DEADLINE_S, waiting_for="the end of the check")

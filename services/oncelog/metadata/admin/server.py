@@ -46,6 +46,9 @@ class RestServer:
         listener = socket.socket(family, socket.SOCK_STREAM)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Inherited by each connection: an answer's head and body are two writes, and the second one would wait for
+            # the other side's delayed acknowledgement, 40 ms. (uvloop does so by itself, Python's own loop does not here.)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             listener.bind((host, port))
             listener.listen(1024)
         except OSError as error:
