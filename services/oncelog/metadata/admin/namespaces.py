@@ -22,26 +22,7 @@ def routes(parts: AdminParts) -> APIRouter:
     """List, create, show and delete tenants and namespaces."""
     router = APIRouter(prefix="/admin/v2", tags=["namespaces"])
 
-    @router.get("/tenants", summary="List the tenants", operation_id="list_tenants")
-    async def list_tenants() -> list[str]:
-        """Names, sorted."""
-        return await parts.namespaces.tenants()
-
-    @router.put("/tenants/{tenant}", summary="Create a tenant", operation_id="create_tenant", status_code=204)
-    async def create_tenant(tenant: TenantPath) -> None:
-        """`conflict` when it exists."""
-        if not await parts.namespaces.create_tenant(tenant):
-            raise Conflict(f"tenant {tenant} exists", field="tenant")
-
-    @router.get("/tenants/{tenant}", summary="Show a tenant", operation_id="get_tenant")
-    async def get_tenant(tenant: TenantPath) -> TenantView:
-        """With its namespaces."""
-        return TenantView(tenant=tenant, namespaces=[str(name) for name in await parts.namespaces.namespaces(tenant)])
-
-    @router.delete("/tenants/{tenant}", summary="Delete an empty tenant", operation_id="delete_tenant", status_code=204)
-    async def delete_tenant(tenant: TenantPath) -> None:
-        """`conflict` while it has namespaces, and for `public`, which is always there."""
-        await parts.namespaces.delete_tenant(tenant)
+    _add_tenants(router, parts)
 
     @router.get("/namespaces/{tenant}", summary="List the namespaces of a tenant", operation_id="list_namespaces")
     async def list_namespaces(tenant: TenantPath) -> list[str]:
@@ -90,3 +71,26 @@ def routes(parts: AdminParts) -> APIRouter:
         await parts.namespaces.delete_namespace(namespace)
 
     return router
+
+
+def _add_tenants(router: APIRouter, parts: AdminParts) -> None:
+    @router.get("/tenants", summary="List the tenants", operation_id="list_tenants")
+    async def list_tenants() -> list[str]:
+        """Names, sorted."""
+        return await parts.namespaces.tenants()
+
+    @router.put("/tenants/{tenant}", summary="Create a tenant", operation_id="create_tenant", status_code=204)
+    async def create_tenant(tenant: TenantPath) -> None:
+        """`conflict` when it exists."""
+        if not await parts.namespaces.create_tenant(tenant):
+            raise Conflict(f"tenant {tenant} exists", field="tenant")
+
+    @router.get("/tenants/{tenant}", summary="Show a tenant", operation_id="get_tenant")
+    async def get_tenant(tenant: TenantPath) -> TenantView:
+        """With its namespaces."""
+        return TenantView(tenant=tenant, namespaces=[str(name) for name in await parts.namespaces.namespaces(tenant)])
+
+    @router.delete("/tenants/{tenant}", summary="Delete an empty tenant", operation_id="delete_tenant", status_code=204)
+    async def delete_tenant(tenant: TenantPath) -> None:
+        """`conflict` while it has namespaces, and for `public`, which is always there."""
+        await parts.namespaces.delete_tenant(tenant)

@@ -1,0 +1,82 @@
+"""Deleting topics of a running cluster: real processes, from the request to the entries on the storage node."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+import oncelog
+from oncelog.core.errors import InvalidArgument, TopicNotFound
+from tests.cluster.cluster_fixture import DEADLINE_S, Cluster, rest_path
+from tests.cluster.until import until
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    directory = tmp_path_factory.mktemp("cluster")
+    with Cluster.running(directory, storage_nodes=1, owners=1, collect_interval_ms=300) as own:
+        yield own
+
+
+async def ledgers_on_the_node(cluster: Cluster) -> int:
+    async with httpx.AsyncClient(trust_env=False, timeout=10) as http:
+        text = (await http.get(f"http://{cluster.serving('storage-1', 'health')}/metrics")).text
+    found = re.search(r"^oncelog_storage_ledgers(?:{.*})? (\S+)$", text, re.MULTILINE)
+    assert found, text
+    return int(float(found[1]))
+
+
+async def test_deleted_topic_ends_everywhere_and_begins_empty_when_created_anew(cluster: Cluster) -> None:
+    """Producers and readers get an error that says why; ids, numbers and messages of the old do not come back."""
+    flights = rest_path("flights")
+    async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:
+        producer = await client.create_producer("flights", producer_name="importer")
+        for number in range(3):
+            await producer.send(b"old %d" % number)
+        reader = await client.create_reader("flights", start=oncelog.EARLIEST)
+        first = await reader.read_next(timeout=DEADLINE_S)
+        for _ in range(2):
+            await reader.read_next(timeout=DEADLINE_S)
+        old = await cluster.get(flights)
+        assert await ledgers_on_the_node(cluster) > 0
+
+        waiting = asyncio.ensure_future(reader.read_next(timeout=DEADLINE_S))
+        await cluster.change("DELETE", flights)
+        for ended in (producer.send(b"late"), waiting):
+            with pytest.raises(TopicNotFound, match=r"deleted|no topic"):
+                await ended
+        assert (await cluster.request("GET", flights)).status_code == 404
+
+        async def dropped() -> bool:
+            return await ledgers_on_the_node(cluster) == 0
+
+        await until(dropped, DEADLINE_S, waiting_for="the storage node to drop the entries")
+
+        again = await client.create_producer("flights", producer_name="importer")
+        assert again.last_sequence_id == -1
+        assert (await again.send(b"new")).sequence_id == 0
+        new = await cluster.get(flights)
+        assert new["topic_id"] != old["topic_id"]
+        anew = await client.create_reader("flights", start=oncelog.EARLIEST)
+        message = await anew.read_next(timeout=DEADLINE_S)
+        assert (message.value, message.index, message.sequence_id) == (b"new", 0, 0)
+        with pytest.raises(InvalidArgument, match="another topic"):
+            await client.create_reader("flights", start=first.message_id)
+
+
+async def test_partitioned_topic_goes_with_its_parts(cluster: Cluster) -> None:
+    """Those that were used; the producer on one learns of it."""
+    split = rest_path("split")
+    await cluster.change("PUT", f"{split}/partitions", json=2)
+    async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:
+        producer = await client.create_producer("split-partition-1", producer_name="importer")
+        await producer.send(b"one")
+        await cluster.change("DELETE", f"{split}/partitions")
+        with pytest.raises(TopicNotFound):
+            await producer.send(b"late")
+    assert (await cluster.request("GET", f"{split}-partition-1")).status_code == 404
+    assert (await cluster.request("GET", "/admin/v2/namespaces/public/default")).status_code == 200
