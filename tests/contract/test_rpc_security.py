@@ -224,7 +224,9 @@ async def test_the_pair_that_was_checked_is_the_pair_that_is_used(tmp_path: Path
         (tmp_path / "other.crt").write_bytes(other.certificate)
         (tmp_path / "tls.crt").write_bytes(pair.certificate)
         certificate.meanwhile = lambda: (tmp_path / "tls.key").write_bytes(pair.key)
+        before = certificate._pair
         await fence(address, security.peers)
+        assert certificate._pair == before
         await fence(address, Credentials.of(tls=True, tls_ca_file=tmp_path / "other.crt"))
         assert len(callers) == 2
 

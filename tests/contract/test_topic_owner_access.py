@@ -1,5 +1,6 @@
 """An owner lets in whom the topic's namespace lets in, by the topic's true name, whatever the client calls it."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, StartEdge
 from oncelog.runtime.credentials import Credentials
 from oncelog.stores.namespace_store import NamespaceStore
 from oncelog.stores.policy_store import Policies
+from oncelog.topic_owner.authorization import LOADING_DEADLINE_MS
 from oncelog.topic_owner.topic_runner import TopicRunner
 from oncelog.wire.owner_pb2 import LastMessageRequest, TopicStatesRequest
 from tests.cluster.until import until
@@ -149,6 +151,9 @@ async def test_a_check_that_waits_ends_with_its_stream(tmp_path: Path, goes: str
             await until(lambda: runner.progress.waiting_count == 1, DEADLINE_S, waiting_for="the check")
             if goes == "silent":
                 await stream.finish()
-                assert [frame async for frame in stream] == []
+                async with asyncio.timeout(
+                    LOADING_DEADLINE_MS / 2_000
+                ):  # long before the check would give up by itself
+                    assert [frame async for frame in stream] == []
         await until(lambda: not world.publish.streams, DEADLINE_S, waiting_for="the end of the stream")
         await until(lambda: runner.progress.waiting_count == 0, DEADLINE_S, waiting_for="the end of the check")

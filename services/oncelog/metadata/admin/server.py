@@ -47,7 +47,7 @@ class RestServer:
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             # Inherited by each connection: an answer's head and body are two writes, and the second one would wait for
-            # the other side's delayed acknowledgement, 40 ms. (uvloop does so by itself, Python's own loop does not here.)
+            # the other side's delayed acknowledgement, 40 ms. uvloop does so by itself, Python's own loop does not.
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             listener.bind((host, port))
             listener.listen(1024)
