@@ -61,8 +61,8 @@ sim-long: $(STAMP) ## the same with SEEDS=n
 demo: $(STAMP) ## a file published effectively once, through seven kills
 	$(BIN)/oncelog demo
 
-smoke: $(STAMP) ## the release in the current kube context: install, kills and an upgrade under load, uninstall
-	$(BIN)/pytest -s tests/smoke
+smoke: $(STAMP) ## the release in the current kube context: install, kills and an upgrade under load, uninstall (IMAGES=values file)
+	IMAGES=$(IMAGES) $(BIN)/pytest -s tests/smoke
 
 chaos: $(STAMP) ## 20 minutes of faults on the cluster of the current kube context (NAMESPACE=, RELEASE=, SEED=, CHAOS=more options)
 	$(BIN)/oncelog chaos run --seconds 1200 --seed $(SEED) --namespace $(NAMESPACE) --release $(RELEASE) $(CHAOS)

@@ -1,7 +1,7 @@
 """One release of the chart in the current kube context, in a namespace of its own.
 
-IMAGE_REPOSITORY names the images where they are (`make images` builds them; a cluster without a registry needs them
-loaded into its nodes), IMAGE_TAG their tag.
+IMAGES names a values file with the images' names: `make images ARCHIVE=DIR` writes one beside the archives, which a
+cluster without a registry has to load first. Without it the chart's own names hold.
 """
 
 import json
@@ -17,7 +17,6 @@ from tests.kubernetes.chart import CHART, HELM
 
 RELEASE = "oncelog"
 VALUES = Path(__file__).parent / "values.yaml"
-REPOSITORY = os.environ.get("IMAGE_REPOSITORY", "localhost/oncelog")
 CALL_TIMEOUT_S = 300.0
 
 
@@ -45,12 +44,9 @@ class Release:
         return run(["kubectl", "--namespace", self.namespace, *words], stdin=stdin)
 
     def values(self) -> list[str]:
-        """The words for helm that name the values."""
-        images = [f"image.repository={REPOSITORY}"]
-        images += [f"{part}.image.repository={REPOSITORY}-{part}" for part in ("zookeeper", "redis")]
-        if tag := os.environ.get("IMAGE_TAG", "0.1.0"):
-            images += ["image.tag=" + tag, "zookeeper.image.tag=" + tag, "redis.image.tag=" + tag]
-        return ["--values", str(VALUES), *(word for image in images for word in ("--set-string", image))]
+        """The words for helm that name the values files."""
+        files = [str(VALUES), *filter(None, [os.environ.get("IMAGES")])]
+        return [word for file in files for word in ("--values", file)]
 
     def install(self) -> None:
         self.helm("install", RELEASE, str(CHART), "--create-namespace", "--wait", "--timeout", "180s", *self.values())
