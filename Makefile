@@ -77,7 +77,7 @@ lock: $(STAMP) ## requirements.lock anew from pyproject.toml, and from it the pi
 	$(COMPILE) pyproject.toml --all-extras --output-file requirements.lock
 	$(COMPILE) pyproject.toml --constraint requirements.lock --output-file docker/requirements.txt
 	printf '%s\n' hatchling setuptools | $(COMPILE) - --constraint requirements.lock --output-file docker/requirements-build.txt
-	printf '%s\n' pyspark | $(COMPILE) - --constraint requirements.lock --output-file docker/requirements-pipeline.txt
+	printf '%s\n' pyspark pyarrow pandas | $(COMPILE) - --constraint requirements.lock --output-file docker/requirements-pipeline.txt
 
 clean: ## forget everything built, downloaded and cached here
 	rm -rf .venv .cache build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
