@@ -1,0 +1,123 @@
+"""Options that reading and writing share: where the cluster is and who asks; and how options are checked.
+
+Spark gives options as texts, under names whose case does not count. An unknown name is an error, for an option that is
+silently ignored promises what does not hold.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from oncelog.client.addresses import parse_url, speaks_tls
+from oncelog.core.errors import InvalidArgument
+from oncelog.runtime.credentials import Credentials
+
+SERVICE_URL = "serviceUrl"
+TOKEN_FILE = "tokenFile"  # noqa: S105  # the name of an option
+TLS_CA_FILE = "tlsCaFile"
+ALLOW_PLAINTEXT_TOKEN = "allowPlaintextToken"  # noqa: S105  # the name of an option
+NAMES = (SERVICE_URL, TOKEN_FILE, TLS_CA_FILE, ALLOW_PLAINTEXT_TOKEN)
+#: {option: the variable that it is taken from where it is not given}
+VARIABLES = {SERVICE_URL: "ONCELOG_URL", TOKEN_FILE: "ONCELOG_TOKEN_FILE", TLS_CA_FILE: "ONCELOG_TLS_CA_FILE"}
+DEFAULT_URL = "oncelog://127.0.0.1:6650"
+
+_SWITCHES = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Where the cluster is and who asks. Plain values: it travels to executors, which read the files themselves."""
+
+    url: str
+    token_file: str | None = None
+    tls_ca_file: str | None = None
+    plaintext_token_allowed: bool = False
+
+    @property
+    def token(self) -> Path | None:
+        """As the SDK takes it."""
+        return None if self.token_file is None else Path(self.token_file)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """host:port of the metadata services."""
+        return parse_url(self.url)
+
+    def credentials(self) -> Credentials:
+        """Raises InvalidArgument: a file that cannot be read, a token that would go out in plain text."""
+        found = Credentials.of(
+            tls=speaks_tls(self.url),
+            token=self.token,
+            tls_ca_file=self.tls_ca_file,
+            plaintext_token_allowed=self.plaintext_token_allowed,
+        )
+        for address in self.addresses:
+            found.check_address(address)
+        return found
+
+
+class Options:
+    """Options as Spark gives them, by names whose case does not count. Raises InvalidArgument on an unknown one."""
+
+    def __init__(self, given: Mapping[str, str], known: Iterable[str]) -> None:
+        names = {name.lower(): name for name in known}
+        self._given: dict[str, str] = {}
+        for name, value in given.items():
+            if name.lower() not in names:
+                near = difflib.get_close_matches(name.lower(), sorted(names), n=1, cutoff=0.0)[0]
+                raise InvalidArgument(f"unknown option {name}; the nearest known one is {names[near]}", field=name)
+            self._given[names[name.lower()]] = value
+
+    def text(self, name: str) -> str | None:
+        """None: not given. Raises InvalidArgument on an empty one."""
+        value = self._given.get(name)
+        if value is not None and not value.strip():
+            raise InvalidArgument(f"option {name} is empty", field=name)
+        return value
+
+    def integer(self, name: str, *, least: int, most: int) -> int | None:
+        """None: not given. Raises InvalidArgument."""
+        value = self.text(name)
+        if value is None:
+            return None
+        digits = value.strip()
+        number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 19 else -1
+        if not least <= number <= most:
+            raise InvalidArgument(f"option {name} is {least} to {most}, not {value!r}", field=name, limit=most)
+        return number
+
+    def switch(self, name: str, *, default: bool) -> bool:
+        """Raises InvalidArgument on anything but true and false."""
+        value = self.text(name)
+        if value is None:
+            return default
+        if value.strip().lower() not in _SWITCHES:
+            raise InvalidArgument(f"option {name} is true or false, not {value!r}", field=name)
+        return _SWITCHES[value.strip().lower()]
+
+    def choice(self, name: str, choices: Iterable[str], *, default: str) -> str:
+        """Raises InvalidArgument on anything else."""
+        value = self.text(name)
+        known = tuple(choices)
+        if value is None:
+            return default
+        if value.strip().lower() not in known:
+            raise InvalidArgument(f"option {name} is one of {', '.join(known)}, not {value!r}", field=name)
+        return value.strip().lower()
+
+
+def connection_of(options: Options, environment: Mapping[str, str]) -> Connection:
+    """Options go before variables. Raises InvalidArgument."""
+
+    def found(name: str) -> str | None:
+        return options.text(name) or environment.get(VARIABLES[name]) or None
+
+    connection = Connection(
+        url=found(SERVICE_URL) or DEFAULT_URL,
+        token_file=found(TOKEN_FILE),
+        tls_ca_file=found(TLS_CA_FILE),
+        plaintext_token_allowed=options.switch(ALLOW_PLAINTEXT_TOKEN, default=False),
+    )
+    connection.credentials()
+    return connection

@@ -1,0 +1,64 @@
+"""A Spark session that knows the format "oncelog".
+
+PYSPARK_PYTHON must name this very interpreter: by default Spark starts whatever `python3` is, which may lack this
+package, and then says only that a worker failed to connect back.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from oncelog.core.errors import InvalidArgument
+from oncelog.pipeline.data_source import OncelogDataSource
+
+JAVA_VERSION_MIN = 17
+_JAVA_TIMEOUT_S = 30
+
+
+def new_session(name: str, *, master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """A session named `name`, or the one that this process has. master None: as spark-submit says, else local[*].
+
+    Raises InvalidArgument where there is no Java that Spark can use.
+    """
+    check_java()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.Builder().appName(name)
+    if master is not None:
+        builder = builder.master(master)
+    for key, value in (settings or {}).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.dataSource.register(OncelogDataSource)
+    return session
+
+
+def check_java() -> None:
+    """Raises InvalidArgument, with what to do."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        raise InvalidArgument(_need(f"there is none at {java}" if java else "there is none here"), field="JAVA_HOME")
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_JAVA_TIMEOUT_S, check=False)
+    version = java_version(answer.stderr)
+    if version is None or version < JAVA_VERSION_MIN:
+        said = (answer.stderr.strip() or "nothing").splitlines()[0][:200]
+        raise InvalidArgument(_need(f"{java} says: {said}"), field="JAVA_HOME")
+
+
+def java_version(said: str) -> int | None:
+    """The major version that `java -version` told: 17 of `openjdk version "17.0.15"`, 8 of "1.8.0_292"."""
+    _, _, rest = said.partition('version "')
+    parts = rest.partition('"')[0].replace("_", ".").replace("-", ".").split(".")
+    if parts[0] == "1" and len(parts) > 1:
+        parts = parts[1:]
+    return int(parts[0]) if parts[0].isdigit() else None
+
+
+def _need(found: str) -> str:
+    return f"Spark needs a Java of version {JAVA_VERSION_MIN} or later, in JAVA_HOME or on the PATH: {found}"

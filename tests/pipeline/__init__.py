@@ -1,0 +1,1 @@
+"""The pipeline: its decisions alone, then PySpark against a real cluster."""
