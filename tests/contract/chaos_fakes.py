@@ -25,6 +25,9 @@ PERFECT: Mapping[str, Any] = {
     "stories": [],
 }
 
+#: What the clients of the workload meet.
+_SEEN = {"steady-1": {"gap_ms": 420.0, "idle_ms": 0.0}, "named-1": {"gap_ms": 900.0, "idle_ms": 0.0}}
+
 
 class FakeCluster:
     """misses: kinds that find nothing to strike. never_heals: kinds after which something ails for ever."""
@@ -81,7 +84,7 @@ class FakeWorkload:
         self._link.take(json.dumps({"event": event, "at_s": time.time(), **facts}))
 
     def begin(self) -> None:
-        self.say("ready", topics=["t"], clients=["named-1"], left_out={"HTTP publishers": "there is no route"})
+        self.say("ready", topics=["t"], clients=sorted(_SEEN), left_out={"HTTP publishers": "there is no route"})
         self.say("route", topic="t", address="owner-1.x:6650", owner_epoch=1)
         marks = {"A": 0.0, "B": 1.0, "C": 2.0, "D": 3.0, "E": 4.0}
         self.say("takeover", topic="t", owner_epoch=1, ms=4.0, replayed_entries=7, marks_ms=marks)
@@ -89,7 +92,7 @@ class FakeWorkload:
 
     def _beat(self) -> None:
         if not self._over:
-            self.say("beat", acked=5, clients={"named-1": {"gap_ms": 420.0, "idle_ms": 0.0}})
+            self.say("beat", acked=5, steady_gap_ms_p999=9.0, clients=_SEEN)
             asyncio.get_running_loop().call_later(0.01, self._beat)
 
     async def end(self) -> None:

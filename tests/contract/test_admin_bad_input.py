@@ -48,13 +48,18 @@ async def test_unknown_path_is_a_problem() -> None:
 
 
 async def test_unknown_method_is_a_problem() -> None:
-    """With the methods that are known."""
+    """With all methods that are known at this path, whatever routes they are spread over."""
     topic = "persistent/a/b/c"
-    calls = (("DELETE", "tenants"), ("POST", "brokers"), ("PATCH", topic), ("GET", f"{topic}/unload"))
+    calls = (
+        ("DELETE", "tenants", "GET"),
+        ("POST", "brokers", "GET"),
+        ("PATCH", topic, "DELETE, GET, PUT"),
+        ("GET", f"{topic}/unload", "PUT"),
+    )
     async with serving() as admin:
-        for method, path in calls:
+        for method, path, allowed in calls:
             await admin.refused(method, f"/admin/v2/{path}", 405, "method_not_allowed")
-            assert (await admin.http.request(method, f"/admin/v2/{path}")).headers["allow"]
+            assert (await admin.http.request(method, f"/admin/v2/{path}")).headers["allow"] == allowed
 
 
 async def test_malformed_json_is_told_as_such() -> None:

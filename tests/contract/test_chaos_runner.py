@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from oncelog.chaos.report import Report
+from oncelog.chaos.report_lines import Pulse
 from oncelog.chaos.schedule import Kind, make_schedule
 from oncelog.chaos.session import RunSettings, Timeline, run_chaos
 from oncelog.chaos.target import ChaosFailed
@@ -59,6 +60,21 @@ async def test_report_gives_the_figures_of_each_kind() -> None:
     for fault in faults:
         assert fault["count"] == fault["planned"] > 0
         assert fault["client_gap_ms_p50"] == fault["client_gap_ms_max"] == 420.0
+        assert fault["opening_gap_ms_max"] == 900.0
+    assert shown["quiet_gap_ms_p999"] == 9.0
+
+
+def test_pauses_of_clients_that_stay_open_have_a_percentile() -> None:
+    """Of two thousand pauses the second longest; those of who comes and goes do not count."""
+    now_s = [0.0]
+    pulse = Pulse(lambda: now_s[0])
+    assert pulse.steady_gap_ms_p999 is None
+    for name, pauses_s in (("steady-1", [0.02] * 1998 + [0.3, 0.5]), ("named-1", [5.0])):
+        pulse.begins(name)
+        for pause_s in pauses_s:
+            now_s[0] += pause_s
+            pulse.acked(name)
+    assert pulse.steady_gap_ms_p999 == pytest.approx(300.0)
 
 
 @pytest.mark.asyncio
@@ -126,15 +142,15 @@ def test_link_tells_all_times_in_one_clock() -> None:
     link.take(line("ready", 148.0, topics=[], clients=[], left_out={}))
     now_s[0] = 51.0
     clients = {"named-1": {"gap_ms": 300.0, "idle_ms": 500.0}, "named-2": {"gap_ms": 0.0, "idle_ms": 9000.0}}
-    link.take(line("beat", 151.0, acked=3, clients=clients))
+    link.take(line("beat", 151.0, acked=3, steady_gap_ms_p999=None, clients=clients))
     assert link.pauses == [Pause("named-1", 300.0, 50.5)]
     assert link.beat.at_s == 51.0
     assert link.silent(50.2) == "no acknowledgement yet: named-2"
     assert link.silent(50.7) == "no acknowledgement yet: named-1, named-2"
     assert link.silent(51.0) == "no beat of the workload since"
     now_s[0] = 60.0  # held up on its way: what it tells of is not later for that
-    link.take(line("beat", 152.0, acked=4, clients=clients))
-    assert link.beat.at_s == 52.0
+    link.take(line("beat", 152.0, acked=4, steady_gap_ms_p999=7.5, clients=clients))
+    assert (link.beat.at_s, link.beat.steady_gap_ms_p999) == (52.0, 7.5)
 
 
 def test_link_drops_what_a_repeated_stream_tells_again() -> None:

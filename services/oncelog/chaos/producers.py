@@ -6,6 +6,7 @@ could be known.
 """
 
 import asyncio
+import math
 import random
 from bisect import bisect_right
 from collections.abc import Awaitable
@@ -156,6 +157,15 @@ class NamedProducer(Publisher):
         self.record.invoke(self.name, first, count)
         sending = producer.send_many([value for _, value in lines], sequence_ids=[offset for offset, _ in lines])
         await self.fate(self.name, first, count, sending)
+
+
+class SteadyProducer(NamedProducer):
+    """Stays open from beginning to end: its pauses are those of a topic that is open, and nothing else's."""
+
+    async def live(self, client: AsyncClient) -> None:
+        producer = await client.create_producer(self.topic, producer_name=f"chaos-{self.name}")
+        self._next = self._file.after(producer.last_sequence_id)
+        await self.publish(producer, math.inf, killed=False)
 
 
 class AutomaticProducer(Publisher):

@@ -1,8 +1,9 @@
 """The outcome: the pause that clients saw at each fault, a table for people, one JSON object for programs.
 
 The figure of a fault is the longest pause of a publisher between two acknowledgements that overlaps the time from the
-strike to the healing; of two faults at once each gets the same. Publishers over HTTP count for Redis alone: what they
-wait for at other faults is shown in the timeline.
+strike to the healing; of two faults at once each gets the same. The gap is that of publishers which stay open; those
+that come and go have to open their topic meanwhile, and have a figure of their own. Publishers over HTTP count for
+Redis alone: what they wait for at other faults is shown in the timeline.
 """
 
 import statistics
@@ -13,11 +14,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from oncelog.chaos.report_lines import STEADY
 from oncelog.chaos.runner import Faults, Hit
 from oncelog.chaos.schedule import Kind, Step
 from oncelog.chaos.workload_link import Pause
 
-_SDK_CLIENTS = ("named-", "automatic-")
+_STEADY_CLIENTS = (STEADY,)
+_OPENING_CLIENTS = ("named-", "automatic-")
 _HTTP_CLIENTS = ("http-",)
 _COUNTS = ("acked", "stored", "lost", "duplicated", "out_of_order", "ghosts", "holes", "disagreements")
 #: Shorter ones are the pace of the workload itself.
@@ -26,12 +29,16 @@ _TOLD_MS_MIN = 250.0
 
 @dataclass(frozen=True, slots=True)
 class KindFigures:
-    """Of one kind of fault. gaps_ms: ascending; empty where publishing was not observed."""
+    """Of one kind of fault. gaps_ms: ascending; empty where publishing was not observed.
+
+    opening_gap_ms_max: of those that opened their topic anew meanwhile.
+    """
 
     kind: Kind
     planned: int
     gaps_ms: tuple[float, ...]
     count: int
+    opening_gap_ms_max: float | None
 
     def to_json(self) -> dict[str, object]:
         gaps = self.gaps_ms
@@ -41,12 +48,16 @@ class KindFigures:
             "planned": self.planned,
             "client_gap_ms_p50": round(statistics.median(gaps), 1) if gaps else None,
             "client_gap_ms_max": round(gaps[-1], 1) if gaps else None,
+            "opening_gap_ms_max": self.opening_gap_ms_max,
         }
 
 
 def gap_ms(hit: Hit, pauses: Sequence[Pause]) -> float | None:
-    """The longest pause of those who publish, around one fault; None where nobody's is known."""
-    clients = _HTTP_CLIENTS if hit.struck.fault.kind is Kind.REDIS_KILL else _SDK_CLIENTS
+    """The longest pause of those who publish and stay open, around one fault; None where nobody's is known."""
+    return _longest_ms(hit, pauses, _HTTP_CLIENTS if hit.struck.fault.kind is Kind.REDIS_KILL else _STEADY_CLIENTS)
+
+
+def _longest_ms(hit: Hit, pauses: Sequence[Pause], clients: tuple[str, ...]) -> float | None:
     return max((pause.ms for pause in pauses_around(hit, pauses) if pause.client.startswith(clients)), default=None)
 
 
@@ -67,13 +78,14 @@ def told_pauses(hit: Hit, pauses: Sequence[Pause]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """verdict: as the workload gave it."""
+    """verdict: as the workload gave it. quiet_gap_ms_p999: of the pauses of those who stay open, before any fault."""
 
     seed: int
     verdict: dict[str, Any]
     figures: tuple[KindFigures, ...]
     misses: tuple[str, ...]
     unhealed: str | None
+    quiet_gap_ms_p999: float | None = None
 
     @property
     def perfect(self) -> bool:
@@ -86,6 +98,7 @@ class Report:
             "seed": self.seed,
             "ok": self.perfect,
             **{name: self.verdict[name] for name in _COUNTS},
+            "quiet_gap_ms_p999": self.quiet_gap_ms_p999,
             "faults": [figures.to_json() for figures in self.figures],
             "missed": list(self.misses),
             "unhealed": self.unhealed,
@@ -94,7 +107,12 @@ class Report:
 
 
 def make_report(
-    seed: int, steps: Sequence[Step], faults: Faults, pauses: Sequence[Pause], verdict: dict[str, Any]
+    seed: int,
+    steps: Sequence[Step],
+    faults: Faults,
+    pauses: Sequence[Pause],
+    verdict: dict[str, Any],
+    quiet_gap_ms_p999: float | None = None,
 ) -> Report:
     """Put together what the runner did and what the workload found."""
     figures = []
@@ -102,9 +120,11 @@ def make_report(
     for kind in (kind for kind in Kind if kind in planned):
         hits = [hit for hit in faults.hits if hit.struck.fault.kind is kind]
         gaps = sorted(gap for hit in hits if (gap := gap_ms(hit, pauses)) is not None)
-        figures.append(KindFigures(kind, planned.count(kind), tuple(gaps), len(hits)))
+        opening = [longest for hit in hits if (longest := _longest_ms(hit, pauses, _OPENING_CLIENTS)) is not None]
+        opening_max = round(max(opening), 1) if opening else None
+        figures.append(KindFigures(kind, planned.count(kind), tuple(gaps), len(hits), opening_max))
     misses = tuple(f"step {miss.step}, {miss.fault.kind}: {miss.reason}" for miss in faults.misses)
-    return Report(seed, verdict, tuple(figures), misses, faults.unhealed)
+    return Report(seed, verdict, tuple(figures), misses, faults.unhealed, quiet_gap_ms_p999)
 
 
 def show_schedule(steps: Sequence[Step], console: Console) -> None:
@@ -143,13 +163,16 @@ def show(report: Report, console: Console) -> None:
     """The table for each kind of fault, and the verdict."""
     table = Table(title="Faults", title_justify="left")
     table.add_column("kind")
-    for column in ("struck", "planned", "client gap p50, ms", "max, ms"):
+    for column in ("struck", "planned", "client gap p50, ms", "max, ms", "with opening, max, ms"):
         table.add_column(column, justify="right")
     for figures in report.figures:
         shown = figures.to_json()
         p50, worst = shown["client_gap_ms_p50"], shown["client_gap_ms_max"]
-        table.add_row(str(figures.kind), str(figures.count), str(figures.planned), _number(p50), _number(worst))
+        gaps = (_number(p50), _number(worst), _number(figures.opening_gap_ms_max))
+        table.add_row(str(figures.kind), str(figures.count), str(figures.planned), *gaps)
     console.print(table)
+    if report.quiet_gap_ms_p999 is not None:
+        console.print(f"without a fault: client gap p99.9 {report.quiet_gap_ms_p999:,.0f} ms", highlight=False)
     counts = ", ".join(f"{report.verdict[name]:,} {name.replace('_', ' ')}" for name in _COUNTS)
     console.print(f"seed {report.seed}: {counts}", markup=False, highlight=False, soft_wrap=True)
     for story in (*report.verdict["stories"], *report.misses, *filter(None, (report.unhealed,))):

@@ -1,7 +1,8 @@
 """What the workload says while it runs, JSON objects one a line on standard output, and what it keeps for the verdict.
 
     ready      the topics are there and the clients begin                 topics, clients, left_out {what: why}
-    beat       twice a second                                             acked, clients {name: {gap_ms, idle_ms}}
+    beat       twice a second                                             acked, steady_gap_ms_p999,
+                                                                          clients {name: {gap_ms, idle_ms}}
     route      a topic has another owner                                  topic, address, owner_epoch
     takeover   a takeover as its owner tells it                           topic, owner_epoch, ms, marks_ms, …
     trouble    a client met an error that it does not retry by itself     client, error
@@ -9,11 +10,13 @@
     verdict    the last line                                              acked, stored, lost, duplicated, …, stories
 
 Each has `event` and `at_s`, the workload's clock in seconds. gap_ms is the longest pause between two acknowledgements
-that ended since the last beat, idle_ms how long ago the last acknowledgement came.
+that ended since the last beat, idle_ms how long ago the last acknowledgement came; steady_gap_ms_p999 is over all
+pauses since the beginning of the clients that stay open, whose names begin with STEADY.
 """
 
 import json
 import time
+from bisect import insort
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
@@ -21,6 +24,9 @@ from typing import IO
 from oncelog.chaos.checker import Fate, Promises
 
 _NAMES = {Fate.INFO: "info", Fate.FAILED: "fail", Fate.STORED: "ok"}
+
+#: How the name begins of a client that opens its topic once and keeps it.
+STEADY = "steady-"
 
 Say = Callable[..., None]
 
@@ -37,6 +43,7 @@ class Pulse:
         self._clock = clock
         self._last_s: dict[str, float] = {}
         self._gap_s: dict[str, float] = {}
+        self._steady_gaps_s: list[float] = []
 
     def acked(self, client: str) -> None:
         now_s = self._clock()
@@ -44,6 +51,14 @@ class Pulse:
         self._last_s[client] = now_s
         if last_s is not None:
             self._gap_s[client] = max(self._gap_s.get(client, 0.0), now_s - last_s)
+            if client.startswith(STEADY):
+                insort(self._steady_gaps_s, now_s - last_s)
+
+    @property
+    def steady_gap_ms_p999(self) -> float | None:
+        """Of all pauses so far of the clients that stay open; None before the first."""
+        gaps_s = self._steady_gaps_s
+        return round(1000 * gaps_s[len(gaps_s) * 999 // 1000], 1) if gaps_s else None
 
     def begins(self, client: str) -> None:
         """Its pause from here on counts; what was before was of its own making."""

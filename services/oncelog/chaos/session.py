@@ -15,8 +15,8 @@ from oncelog.chaos.workload_link import WorkloadLink
 
 _BEGIN_DEADLINE_S = 180.0
 _VERDICT_DEADLINE_S = 600.0
-#: How long the clients run in peace before the schedule begins.
-_QUIET_S = 2.0
+#: How long the clients run in peace before the schedule begins: what they see then is the measure of the rest.
+_QUIET_S = 15.0
 
 StartWorkload = Callable[[WorkloadLink], AbstractAsyncContextManager[RunningWorkload]]
 
@@ -97,6 +97,7 @@ async def run_chaos(settings: RunSettings, target: Target, start: StartWorkload,
         await link.until(lambda: workload.ended() or not link.silent(from_s), _BEGIN_DEADLINE_S, quiet)
         if workload.ended():
             raise ChaosFailed("the workload has ended before it began; what it said is above")
+        quiet_gap_ms_p999 = link.beat.steady_gap_ms_p999
         runner = Runner(target, link, timeline.tell, heal_deadline_s=settings.heal_deadline_s)
         faults = await runner.run(steps, pace=settings.pace)
         await workload.end()
@@ -104,7 +105,7 @@ async def run_chaos(settings: RunSettings, target: Target, start: StartWorkload,
     if link.verdict is None:
         raise ChaosFailed("the workload has ended without a verdict; what it said is above")
     _tell_pauses(faults, link, timeline)
-    return make_report(settings.seed, steps, faults, link.pauses, link.verdict)
+    return make_report(settings.seed, steps, faults, link.pauses, link.verdict, quiet_gap_ms_p999)
 
 
 def _tell_pauses(faults: Faults, link: WorkloadLink, timeline: Timeline) -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 from oncelog.chaos.access import Access, Rest
 from oncelog.chaos.checker import Checker, Fate, ReaderTrail, Verdict, message_value
 from oncelog.chaos.http_publisher import HttpPublisher, why_no_http
-from oncelog.chaos.producers import AutomaticProducer, NamedProducer, Publisher
+from oncelog.chaos.producers import AutomaticProducer, NamedProducer, Publisher, SteadyProducer
 from oncelog.chaos.readers import FollowingReader, read_back
-from oncelog.chaos.report_lines import Record, Say, say
+from oncelog.chaos.report_lines import STEADY, Record, Say, say
 from oncelog.chaos.topic_watch import watch_topic
 from oncelog.core.errors import DeadlineExceeded
 
@@ -110,6 +110,7 @@ class Workload:
         settings = self._settings
         for number, topic in enumerate(settings.topics, start=1):
             common = (topic, settings.access, self._record, self._say, settings.seed)
+            self._publishers.append(SteadyProducer(f"{STEADY}{number}", *common))
             self._publishers.append(NamedProducer(f"named-{number}", *common))
             self._publishers.append(AutomaticProducer(f"automatic-{number}", *common))
             for name, from_start in ((f"from-start-{number}", True), (f"from-end-{number}", False)):
@@ -128,7 +129,9 @@ class Workload:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(_BEAT_S)
-            self._say("beat", acked=self._record.promises.stored_count, clients=self._record.pulse.take())
+            pulse = self._record.pulse
+            acked = self._record.promises.stored_count
+            self._say("beat", acked=acked, steady_gap_ms_p999=pulse.steady_gap_ms_p999, clients=pulse.take())
 
     async def _check(self, topics: Sequence[str]) -> Verdict:
         """Read everything back, let the readers catch up with it, and judge."""

@@ -37,6 +37,8 @@ class Heartbeat:
 
     at_s: float = 0.0
     acked: int = 0
+    #: over all pauses so far of the clients that stay open
+    steady_gap_ms_p999: float | None = None
     #: {client: ms since its last acknowledgement}
     idle_ms: dict[str, float] = field(default_factory=dict)
 
@@ -95,7 +97,8 @@ class WorkloadLink:
     def _take_beat(self, said: dict[str, Any]) -> None:
         at_s = float(said["at_s"])
         clients: dict[str, dict[str, float]] = said["clients"]
-        self.beat = Heartbeat(at_s, int(said["acked"]), {name: each["idle_ms"] for name, each in clients.items()})
+        idle_ms = {name: each["idle_ms"] for name, each in clients.items()}
+        self.beat = Heartbeat(at_s, int(said["acked"]), said["steady_gap_ms_p999"], idle_ms)
         for name, each in clients.items():
             if each["gap_ms"]:
                 self.pauses.append(Pause(name, each["gap_ms"], at_s - each["idle_ms"] / 1000))

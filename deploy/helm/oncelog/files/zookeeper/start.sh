@@ -12,8 +12,9 @@ if [ -z "${jars:-}" ]; then
 fi
 mkdir -p /data/state
 echo $((${HOSTNAME##*-} + 1)) >/data/state/myid
+# Who was chosen may listen a moment later than the others look for it; after five tries they would choose again.
 exec java -Xmx"${HEAP_MEGABYTES}m" -XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData \
-    -Djava.security.properties=/etc/oncelog-zookeeper/java.security -Dzookeeper.jmx.log4j.disable=true \
+    -Djava.security.properties=/etc/oncelog-zookeeper/java.security -Dzookeeper.jmx.log4j.disable=true -Dzookeeper.leaderConnectDelayDuringRetryMs=400 \
     -Dlogback.configurationFile=/etc/oncelog-zookeeper/logback.xml -Dlog4j2.configurationFile=/etc/oncelog-zookeeper/log4j2.properties \
     -Dlog4j.configuration=file:/etc/oncelog-zookeeper/log4j.properties \
     -cp "/etc/oncelog-zookeeper:$jars/*" org.apache.zookeeper.server.quorum.QuorumPeerMain /etc/oncelog-zookeeper/zoo.cfg
