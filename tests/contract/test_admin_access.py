@@ -134,10 +134,11 @@ async def test_rights_are_granted_replaced_and_taken_away(admin: Admin) -> None:
 
 @pytest.mark.parametrize("body", [[], ["read"], "produce", {"produce": True}])
 async def test_rights_that_do_not_exist_are_refused(admin: Admin, body: object) -> None:
-    """Nothing would hold them."""
-    await admin.refused(
+    """Nothing would hold them. The field says where, also where that is an element without a name."""
+    problem = await admin.refused(
         "POST", f"{NAMESPACE}/permissions/x", 422, "invalid_argument", json=body, headers=bearer("keeper")
     )
+    assert problem["field"] == ("body.0" if body == ["read"] else "body")
     await admin.refused(
         "POST", f"{NAMESPACE}/permissions/a b", 412, "invalid_name", json=["produce"], headers=bearer("keeper")
     )

@@ -84,7 +84,8 @@ async def test_contiguous_name_in_turns_sees_gaps_only_where_they_are(world: Pub
     await one.stored("0", sequence_id=0, **options)
     await other.stored("1", sequence_id=1, **options)
     await one.stored("2", sequence_id=2, **options)
-    await one.refused(409, "sequence_gap", "4", sequence_id=4, **options)
+    problem = await one.refused(409, "sequence_gap", "4", sequence_id=4, **options)
+    assert problem["expected"] == 3
     await one.stored("3", sequence_id=3, **options)
     assert world.values() == ["0", "1", "2", "3"]
 

@@ -14,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+from starlette.routing import compile_path
 
 from oncelog.core import errors
 from oncelog.core.errors import InvalidArgument, InvariantViolated, OncelogError
@@ -78,13 +79,16 @@ class Problem(BaseModel):
     code: str = Field(description="The error's stable name, the same as in gRPC, the SDK and metrics.")
     field: str | None = Field(default=None, description="The part of the request that is wrong.")
     limit: int | None = Field(default=None, description="The bound that the request exceeds.")
+    expected: int | None = Field(default=None, description="Of `sequence_gap`: the id to resend from.")
+    high_water: int | None = Field(default=None, description="Of `stale_sequence`: the producer's highest stored id.")
     request_id: str | None = Field(default=None, description="To be found in the server's log, for failures of ours.")
 
 
 def problem(error: OncelogError) -> JSONResponse:
     """The answer that tells of `error`."""
     status, title = _STATUSES[told_as(type(error))]
-    field, limit, request_id = (error.details.get(name) for name in ("field", "limit", "request_id"))
+    field, request_id = (error.details.get(name) for name in ("field", "request_id"))
+    numbers = {name: error.details.get(name) for name in ("limit", "expected", "high_water")}
     headers = {"Retry-After": str(error.details.get("retry_after_s") or RETRY_AFTER_S)} if error.retriable else {}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
@@ -96,8 +100,8 @@ def problem(error: OncelogError) -> JSONResponse:
             detail=error.message[:_DETAIL_CHARACTERS_MAX],
             code=error.code,
             field=str(field) if field is not None else None,
-            limit=limit if isinstance(limit, int) else None,
             request_id=str(request_id) if request_id is not None else None,
+            **{name: number for name, number in numbers.items() if isinstance(number, int)},
         ),
         headers,
     )
@@ -140,8 +144,8 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     content_type = request.headers.get("content-type", "")
     if where[0] == "body" and "json" not in content_type and await request.body():
         return problem(InvalidArgument("send the body as JSON, with Content-Type: application/json", field="body"))
-    # The name of the field, without where it was looked for unless that is all there is.
-    field = ".".join(where[1:]) or where[0]
+    # The name of the field, without where it was looked for unless that is all there is; an element of a list has none.
+    field = ".".join(where if where[1:] and where[1].isdecimal() else where[1:]) or where[0]
     return problem(InvalidArgument(f"{field}: {_said(first)}", field=field))
 
 
@@ -156,7 +160,17 @@ async def _http_error(request: Request, error: Exception) -> JSONResponse:
         return problem(_NOT_JSON)
     path = request.url.path[:200]
     details = {404: f"there is nothing at {path}", 405: f"{path} does not know {request.method}"}
-    return http_problem(error.status_code, details.get(error.status_code, str(error.detail)), error.headers)
+    headers = dict(error.headers or {})
+    if error.status_code == 405 and (methods := _methods_at(request)):
+        headers["Allow"] = ", ".join(methods)
+    return http_problem(error.status_code, details.get(error.status_code, str(error.detail)), headers)
+
+
+def _methods_at(request: Request) -> list[str]:
+    """Of every route at the path, sorted: the framework names those of the first one alone."""
+    paths: Mapping[str, Mapping[str, Any]] = request.app.openapi()["paths"]
+    found = [operations for path, operations in paths.items() if compile_path(path)[0].match(request.url.path)]
+    return sorted({method.upper() for operations in found for method in operations})
 
 
 async def _bug(request: Request, error: Exception) -> JSONResponse:
