@@ -1,7 +1,9 @@
 """Look-ups over real gRPC: topics are created, placed and told to their owners; what cannot be is refused by name."""
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from oncelog.core.errors import (
     InvalidArgument,
     InvalidName,
     NamespaceNotFound,
+    PermissionDenied,
     TopicNotFound,
     WrongCluster,
 )
@@ -18,15 +21,19 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger_metadata import LedgerMetadata
 from oncelog.core.names import parse_namespace, parse_topic
 from oncelog.core.topic_record import LedgerLink
-from oncelog.rpc.metadata_codec import LEDGERS, LOOKUP, OWNER_STREAM
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.metadata_codec import LEDGERS, LOOKUP, OWNER_STREAM, TOPICS
+from oncelog.rpc.server import Server
+from oncelog.runtime.credentials import Credentials
 from oncelog.stores import paths
 from oncelog.stores.ledger_store import LedgerStore
-from oncelog.stores.policy_store import PolicyStore
+from oncelog.stores.policy_store import Policies, PolicyStore
 from oncelog.stores.registry import LiveStorageNode, Registry
 from oncelog.stores.store_session import WriteStep
 from oncelog.wire import metadata_pb2 as pb
 from tests.cluster.metadata_world import CLUSTER_ID, DEADLINE_S, TIMEOUT_MS, World
 from tests.cluster.until import until
+from tests.contract.security_world import secured, token
 
 pytestmark = pytest.mark.asyncio
 
@@ -158,6 +165,21 @@ async def test_partitioned_topic_is_told_by_its_parts() -> None:
         assert (await replica.look_up("split-partition-2")).owner_incarnation == owner.incarnation
 
 
+async def test_parts_of_a_topic_that_somebody_created_are_made_also_where_use_makes_no_topics() -> None:
+    """Nobody can create a part by itself, so otherwise the whole topic would be there for nothing."""
+    async with World.running() as world:
+        replica = await world.replica()
+        owner = await world.owner(replica)
+        await replica.sees(owner)
+        default = parse_namespace("default")
+        await PolicyStore(replica.session).change(default, lambda p: replace(p, auto_create_topics=False))
+        await world.topics.create(parse_topic("split"), partitions=3)
+        assert (await replica.look_up("split-partition-2")).owner_incarnation == owner.incarnation
+        for name in ("split-partition-3", "other-partition-0", "other"):
+            with pytest.raises(TopicNotFound):
+                await replica.look_up(name)
+
+
 async def test_damaged_record_stops_its_own_topic_alone() -> None:
     """Nothing can be decided about it, and that is said."""
     async with World.running() as world:
@@ -244,3 +266,53 @@ async def test_ledgers_are_told_in_order_with_their_members() -> None:
         ]
         with pytest.raises(TopicNotFound):
             await replica.channel.call(LEDGERS, pb.LedgersRequest(topic="none"), timeout_ms=TIMEOUT_MS)
+
+
+async def test_topics_of_a_namespace_are_listed_without_their_parts() -> None:
+    """Who chooses topics by a pattern asks for the parts of each by its name."""
+    async with World.running() as world:
+        replica = await world.replica()
+        for name, partitions in (("flights", 0), ("parts", 2)):
+            await world.topics.create(parse_topic(name), partitions=partitions)
+        await world.topics.create(parse_topic("parts-partition-1"))
+        answer = await replica.channel.call(TOPICS, pb.TopicsRequest(namespace="public/default"), timeout_ms=TIMEOUT_MS)
+        listed = [(one.topic, one.partitions) for one in answer.topics]
+        assert listed == [("public/default/flights", 0), ("public/default/parts", 2)]
+        with pytest.raises(NamespaceNotFound):
+            await replica.channel.call(TOPICS, pb.TopicsRequest(namespace="public/none"), timeout_ms=TIMEOUT_MS)
+
+
+async def test_ledgers_need_the_right_to_consume_and_topics_any_right(tmp_path: Path) -> None:
+    """The ledgers say where the messages are; the names alone are for everybody who has to do with the namespace."""
+    async with World.running() as world:
+        replica = await world.replica()
+        await world.topics.create(parse_topic("flights"))
+        grants: dict[str, tuple[str, ...]] = {"importer": ("produce",), "auditor": ("consume",)}
+        await PolicyStore(replica.session).change(parse_namespace("default"), lambda _: Policies(permissions=grants))
+        server = Server(secured(tmp_path))
+        replica.parts.serve(server)
+        port = await server.start()
+        ledgers, topics = pb.LedgersRequest(topic="flights"), pb.TopicsRequest(namespace="public/default")
+        try:
+            for role, reads, lists in (
+                ("auditor", True, True),
+                ("importer", False, True),
+                ("stranger", False, False),
+                ("root", True, True),
+            ):
+                credentials = Credentials.of(tls=False, token=token(role))
+                async with Channel(f"127.0.0.1:{port}", credentials=credentials) as channel:
+                    reading = channel.call(LEDGERS, ledgers, timeout_ms=TIMEOUT_MS)
+                    assert await allowed(reading) is reads, role
+                    listing = channel.call(TOPICS, topics, timeout_ms=TIMEOUT_MS)
+                    assert await allowed(listing) is lists, role
+        finally:
+            await server.stop(grace_ms=0)
+
+
+async def allowed(call: Awaitable[object]) -> bool:
+    try:
+        await call
+    except PermissionDenied:
+        return False
+    return True

@@ -94,7 +94,8 @@ class Lookup:
         if not create:
             raise TopicNotFound(f"there is no topic {name}: create it", topic=str(name))
         policies = await self._policies.effective(name.namespace_name)
-        if not policies.auto_create_topics.value:
+        # A part was asked for by whoever created its topic, and without that it is not made.
+        if name.partition is None and not policies.auto_create_topics.value:
             raise TopicNotFound(
                 f"there is no topic {name}, and its {policies.auto_create_topics.source.value} forbids that topics "
                 "are created by being used: create it",
