@@ -25,7 +25,7 @@ from oncelog.core.errors import (
 )
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, SessionNumber, TopicId
 from oncelog.rpc import owner_codec, reader_codec, storage_codec
-from oncelog.rpc.metadata_codec import LEDGERS, LOOKUP, OWNER_STREAM
+from oncelog.rpc.metadata_codec import LEDGERS, LOOKUP, OWNER_STREAM, TOPICS
 from oncelog.rpc.methods import Method, StreamMethod
 from oncelog.rpc.owner_codec import OpenRequest, PublishFrame
 from oncelog.rpc.reader_codec import ReadControl, ReaderStart, StartEdge
@@ -306,6 +306,7 @@ def requests_of(cluster: Cluster, topic_id: str) -> dict[str, list[tuple[Method,
             (owner_codec.PUBLISH, publish),
             (reader_codec.READ, control),
             (owner_codec.LAST_MESSAGE, owner_pb2.LastMessageRequest(topic=topic, topic_id=topic_id)),
+            (owner_codec.PRODUCER_NAMES, owner_pb2.ProducerNamesRequest(topic=topic, topic_id=topic_id)),
             (owner_codec.TOPIC_STATES, owner_pb2.TopicStatesRequest(topic_ids=[topic_id], internal=True)),
             (owner_codec.ASSIGN, owner_pb2.AssignRequest(target=me, topic_id="nothing", owner_epoch=1)),
             (owner_codec.UNLOAD, owner_pb2.UnloadRequest(target=me, topic_id="nothing")),
@@ -319,6 +320,7 @@ def requests_of(cluster: Cluster, topic_id: str) -> dict[str, list[tuple[Method,
         "metadata-1": [
             (LOOKUP, metadata_pb2.LookupRequest(topic="garbage")),
             (LEDGERS, metadata_pb2.LedgersRequest(topic="garbage")),
+            (TOPICS, metadata_pb2.TopicsRequest(namespace="public/default")),
             (OWNER_STREAM, hello),
         ],
     }

@@ -28,7 +28,7 @@ from oncelog.core.outcome import Outcome, Part, PartKind
 from oncelog.rpc.owner_codec import (
     OpenRequest,
 )
-from oncelog.rpc.reader_codec import StartAt, StartEdge, StartMessage, StartTime
+from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime
 
 LEDGER = LedgerId(3)
 
@@ -112,3 +112,8 @@ def start_of(topic: FakeTopic, at: StartAt) -> tuple[int, int]:
         case StartTime(time_ms):
             late = [i for i, (header, _) in enumerate(topic.entries) if header.append_time_ms >= time_ms]
             return (late or [len(topic.entries)])[0], 0
+        case StartIndex(number):
+            for i, (header, _) in enumerate(topic.entries):
+                if header.next_index > number:
+                    return i, header.skip_first + number - header.base_index
+            return len(topic.entries), 0

@@ -175,6 +175,7 @@ async def owner_world(
         admin = AdminService(world.topics, ME)
         server.unary(owner_codec.TOPIC_STATES, admin.states)
         server.client_unary(owner_codec.LAST_MESSAGE, admin.last_message)
+        server.client_unary(owner_codec.PRODUCER_NAMES, admin.producer_names)
         port = await server.start()
         stack.push_async_callback(lambda: server.stop(grace_ms=0))
         yield world, await stack.enter_async_context(Channel(f"127.0.0.1:{port}", credentials=security.peers))

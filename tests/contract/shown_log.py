@@ -8,7 +8,7 @@ from typing import cast
 from crc32c import crc32c
 
 from oncelog.core.batch import encode_batch
-from oncelog.core.entry import EntryHeader, EntryKind, encode_header
+from oncelog.core.entry import EntryHeader, EntryKind, encode_header, peek_header
 from oncelog.core.errors import LogHole
 from oncelog.core.ids import (
     NOT_DEDUPLICATED,
@@ -95,6 +95,12 @@ class ShownLog:
     async def record_shows_higher_epoch(self) -> bool:
         return self.newer_recorded
 
+    @property
+    def next_index(self) -> int:
+        """Number of the next message."""
+        last = next(reversed(self.entries.values()), None)
+        return 0 if last is None else peek_header(last).next_index
+
     # --- writing
 
     def open_ledger(self, number: int) -> None:
@@ -105,18 +111,20 @@ class ShownLog:
                 self.records[known] = metadata.closed(end=EntryId(last), length=1)
         ledger_id = LedgerId(number)
         self.records[ledger_id] = LedgerMetadata(ledger_id, TOPIC_ID, (NODE,), 1)
-        self.core.ownership.record = self.core.ownership.record.with_ledger(LedgerLink(ledger_id, 0))
+        self.core.ownership.record = self.core.ownership.record.with_ledger(LedgerLink(ledger_id, self.next_index))
 
-    def add(self, *counts: int, time_ms: int = 0, size: int = 100, cached: bool = False) -> Position:
-        """Add entries of so many messages to the open ledger, 0: a control entry, and confirm them."""
+    def add(
+        self, *counts: int, time_ms: int = 0, size: int = 100, cached: bool = False, skip_first: int = 0
+    ) -> Position:
+        """Add entries of so many new messages to the open ledger, 0: a control entry, and confirm them."""
         ledger_id = self.core.ownership.record.ledgers[-1].ledger_id
         position = Position(ledger_id, EntryId(-1))
         for count in counts:
             position = Position(ledger_id, self._next(ledger_id))
-            body = _body(count, size)
+            body = _body(count and skip_first + count, size)
             header = EntryHeader(
                 EntryKind.MESSAGES if count else EntryKind.PRODUCER_OPENED, ledger_id, position.entry_id, EntryId(-1),
-                0, OwnerEpoch(3), time_ms, 0, 0, count, len(body), TOPIC_ID,
+                0, OwnerEpoch(3), time_ms, self.next_index, skip_first, count, len(body), TOPIC_ID,
             )  # fmt: skip
             head = encode_header(header, body, crc32c)
             self.entries[position] = head + body

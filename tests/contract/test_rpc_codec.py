@@ -33,7 +33,16 @@ from oncelog.rpc.owner_codec import (
     PublishFrame,
     ReceivedAnswers,
 )
-from oncelog.rpc.reader_codec import ReadControl, ReaderFrame, ReaderStart, StartAt, StartEdge, StartMessage, StartTime
+from oncelog.rpc.reader_codec import (
+    ReadControl,
+    ReaderFrame,
+    ReaderStart,
+    StartAt,
+    StartEdge,
+    StartIndex,
+    StartMessage,
+    StartTime,
+)
 from oncelog.rpc.storage_codec import AppendAnswer, AppendFrame, FenceAnswer, FenceRequest, ReadFrame, ReadRequest
 from oncelog.wire import metadata_pb2, owner_pb2, storage_pb2
 
@@ -232,6 +241,8 @@ def test_columns_of_unequal_length_are_refused() -> None:
         StartMessage(Position(LedgerId(0), EntryId(0)), 0, inclusive=True),
         StartMessage(Position(LedgerId(3), EntryId(4)), 5, inclusive=False),
         StartTime(0),
+        StartIndex(0),
+        StartIndex(2**40),
     ],
 )
 def test_each_start_of_a_reader_crosses(at: StartAt) -> None:

@@ -11,14 +11,22 @@ from oncelog.core.errors import OncelogError, PermissionDenied, Unauthenticated
 from oncelog.core.ledger_chain import StorageNodesSeen
 from oncelog.core.names import parse_namespace
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.owner_codec import LAST_MESSAGE, PUBLISH, TOPIC_STATES, OpenRequest, PublishFrame, ReceivedAnswers
+from oncelog.rpc.owner_codec import (
+    LAST_MESSAGE,
+    PRODUCER_NAMES,
+    PUBLISH,
+    TOPIC_STATES,
+    OpenRequest,
+    PublishFrame,
+    ReceivedAnswers,
+)
 from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, StartEdge
 from oncelog.runtime.credentials import Credentials
 from oncelog.stores.namespace_store import NamespaceStore
 from oncelog.stores.policy_store import Policies
 from oncelog.topic_owner.authorization import LOADING_DEADLINE_MS
 from oncelog.topic_owner.topic_runner import TopicRunner
-from oncelog.wire.owner_pb2 import LastMessageRequest, TopicStatesRequest
+from oncelog.wire.owner_pb2 import LastMessageRequest, ProducerNamesRequest, TopicStatesRequest
 from tests.cluster.until import until
 from tests.contract.owner_world import DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world
 from tests.contract.security_world import secured, token
@@ -68,6 +76,12 @@ async def last_message(role: str, address: str, runner: TopicRunner) -> None:
         await channel.call(LAST_MESSAGE, request, timeout_ms=TIMEOUT_MS)
 
 
+async def producer_names(role: str, address: str, runner: TopicRunner) -> None:
+    async with channel_of(role, address) as channel:
+        request = ProducerNamesRequest(topic=runner.name, topic_id=runner.topic_id, producer_ids=[1])
+        await channel.call(PRODUCER_NAMES, request, timeout_ms=TIMEOUT_MS)
+
+
 async def test_a_producer_needs_the_right_to_produce(tmp_path: Path) -> None:
     """And what it opened works."""
     async with owner(tmp_path) as (_, runner, address):
@@ -82,9 +96,9 @@ async def test_a_producer_needs_the_right_to_produce(tmp_path: Path) -> None:
 
 
 async def test_a_reader_needs_the_right_to_consume(tmp_path: Path) -> None:
-    """Also to learn how long the log is."""
+    """Also to learn how long the log is, and who has published."""
     async with owner(tmp_path) as (_, runner, address):
-        for ask in (read, last_message):
+        for ask in (read, last_message, producer_names):
             for role in ("importer", "keeper", "stranger"):
                 with pytest.raises(PermissionDenied):
                     await ask(role, address, runner)

@@ -5,7 +5,7 @@ import pytest
 from oncelog.core.errors import LogHole
 from oncelog.core.ids import BEFORE_ALL, Position
 from oncelog.core.topic import Phase
-from oncelog.rpc.reader_codec import StartAt, StartEdge, StartMessage, StartTime
+from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime
 from tests.contract.shown_log import NODE, ShownLog, at
 
 
@@ -49,6 +49,12 @@ async def walk(log: ShownLog, start: StartAt) -> list[tuple[int, int, int]]:
         (StartTime(2001), [(4, 0, 1)]),
         (StartTime(4000), [(4, 1, 1)]),
         (StartTime(4001), []),
+        (StartIndex(0), [(1, 1, 2), (4, 0, 1)]),
+        (StartIndex(3), [(1, 2, 2), (4, 0, 1)]),
+        (StartIndex(4), [(4, 0, 1)]),
+        (StartIndex(7), [(4, 1, 1)]),
+        (StartIndex(8), []),
+        (StartIndex(2**64 - 1), []),
     ],
 )
 async def test_a_reader_begins_where_it_says_and_walks_on(
@@ -66,7 +72,30 @@ async def test_a_message_id_begins_inside_its_entry(inclusive: bool, first: int)
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("start", [StartEdge.LATEST, StartTime(9_000)])
+@pytest.mark.parametrize(("number", "position", "first"), [(3, at(1, 2), 1), (4, at(4, 0), 2), (5, at(4, 0), 3)])
+async def test_a_number_begins_inside_its_entry(number: int, position: Position, first: int) -> None:
+    """Messages that an entry repeats have no number: they are passed over."""
+    log = ShownLog()
+    log.open_ledger(1)
+    log.add(0, 2, 2)
+    log.open_ledger(4)
+    log.add(2, skip_first=2)
+    assert await log.view.start_of(StartIndex(number)) == (position, first)
+
+
+@pytest.mark.asyncio
+async def test_a_number_in_a_trimmed_ledger_goes_on_with_what_is_kept() -> None:
+    """Also one that is trimmed while it is looked for."""
+    log = log_of_two()
+    log.trim(1)
+    assert await walk(log, StartIndex(1)) == [(4, 0, 1)]
+    other = log_of_two()
+    other.trimmed_on_read = 1
+    assert await walk(other, StartIndex(1)) == [(4, 0, 1)]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("start", [StartEdge.LATEST, StartTime(9_000), StartIndex(8), StartIndex(9)])
 async def test_what_comes_after_a_start_at_the_end_is_read(start: StartAt) -> None:
     """Also when the next message is the first of another ledger."""
     log = log_of_two()
@@ -89,15 +118,17 @@ async def test_entries_that_are_not_confirmed_are_not_there_yet() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_time_is_found_in_few_reads() -> None:
+async def test_a_time_and_a_number_are_found_in_few_reads() -> None:
     """A search, not a walk: a ledger has tens of thousands of entries."""
     log = ShownLog()
     log.open_ledger(1)
     for number in range(1000):
         log.add(1, time_ms=number)
-    following, _ = await log.view.start_of(StartTime(777))
-    assert following == at(1, 777)
-    assert len(log.reads) <= 12
+    for start in (StartTime(777), StartIndex(777)):
+        log.reads.clear()
+        following, _ = await log.view.start_of(start)
+        assert following == at(1, 777)
+        assert len(log.reads) <= 12
     assert all(read.heads_only for read in log.reads)
 
 

@@ -1,13 +1,13 @@
-"""The gRPC face: look-ups, the ledgers of a topic, and the streams of the owners."""
+"""The gRPC face: look-ups, the topics of a namespace, the ledgers of a topic, and the streams of the owners."""
 
 import asyncio
 import re
 
-from oncelog.core.access import Caller
+from oncelog.core.access import Caller, Right
 from oncelog.core.errors import InvalidArgument, TopicNotFound, WrongCluster
 from oncelog.core.ids import Incarnation, OwnerEpoch
 from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
-from oncelog.core.names import parse_topic
+from oncelog.core.names import parse_namespace, parse_topic
 from oncelog.core.topic_record import LedgerLink
 from oncelog.metadata.lookup import Lookup
 from oncelog.metadata.owners import OwnerLink, Owners
@@ -15,6 +15,7 @@ from oncelog.metadata.placer import now_ms
 from oncelog.rpc.reachability import resolve
 from oncelog.rpc.server import ServerStream
 from oncelog.stores.ledger_store import LedgerStore
+from oncelog.stores.policy_store import PolicyStore
 from oncelog.stores.registry import Registry
 from oncelog.stores.topic_store import TopicStore
 from oncelog.wire import metadata_pb2 as pb
@@ -35,13 +36,20 @@ class LookupService:
     """Look-ups of clients, and ledgers for readers of closed ones."""
 
     def __init__(
-        self, cluster_id: str, lookup: Lookup, topics: TopicStore, ledgers: LedgerStore, registry: Registry
+        self,
+        cluster_id: str,
+        lookup: Lookup,
+        topics: TopicStore,
+        ledgers: LedgerStore,
+        registry: Registry,
+        policies: PolicyStore,
     ) -> None:
         self._cluster_id = cluster_id
         self._lookup = lookup
         self._topics = topics
         self._ledgers = ledgers
         self._registry = registry
+        self._policies = policies
 
     async def look_up(self, request: pb.LookupRequest, caller: Caller) -> pb.LookupAnswer:
         if request.cluster_id not in ("", self._cluster_id):
@@ -61,8 +69,19 @@ class LookupService:
             owner_epoch=located.owner_epoch,
         )
 
-    async def ledgers(self, request: pb.LedgersRequest) -> pb.LedgersAnswer:
+    async def topics(self, request: pb.TopicsRequest, caller: Caller) -> pb.TopicsAnswer:
+        namespace = parse_namespace(request.namespace)
+        await self._policies.require(caller, namespace, *Right)
+        answer = pb.TopicsAnswer()
+        for local, record in (await self._topics.topics(namespace)).items():
+            name = parse_topic(f"{namespace}/{local}")
+            if name.partition is None:
+                answer.topics.add(topic=str(name), partitions=record.partitions)
+        return answer
+
+    async def ledgers(self, request: pb.LedgersRequest, caller: Caller) -> pb.LedgersAnswer:
         name = parse_topic(request.topic)
+        await self._policies.require(caller, name.namespace_name, Right.CONSUME)
         record = await self._lookup.find(name)
         if record.partitions:
             raise InvalidArgument(f"{name} has {record.partitions} parts: name one, {name}-partition-N", field="topic")

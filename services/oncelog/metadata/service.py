@@ -82,9 +82,12 @@ class MetadataParts:
     def serve(self, server: Server) -> None:
         """Add the gRPC methods."""
         admin = self.admin
-        lookups = LookupService(admin.cluster_id, admin.lookup, admin.topics, self.ledgers, admin.registry)
+        lookups = LookupService(
+            admin.cluster_id, admin.lookup, admin.topics, self.ledgers, admin.registry, admin.policies
+        )
         server.client_unary(metadata_codec.LOOKUP, lookups.look_up)
-        server.unary(metadata_codec.LEDGERS, lookups.ledgers)
+        server.client_unary(metadata_codec.LEDGERS, lookups.ledgers)
+        server.client_unary(metadata_codec.TOPICS, lookups.topics)
         server.stream(metadata_codec.OWNER_STREAM, OwnerStreams(admin.cluster_id, admin.owners).serve)
 
     async def forget_gone_owners(self) -> None:

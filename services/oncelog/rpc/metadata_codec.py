@@ -7,3 +7,4 @@ _SERVICE = "/oncelog.wire.v1.Metadata"
 LOOKUP = unary_of(f"{_SERVICE}/Lookup", pb.LookupRequest, pb.LookupAnswer)
 OWNER_STREAM = stream_of(f"{_SERVICE}/OwnerStream", pb.OwnerHello, pb.OwnerCommand)
 LEDGERS = unary_of(f"{_SERVICE}/Ledgers", pb.LedgersRequest, pb.LedgersAnswer)
+TOPICS = unary_of(f"{_SERVICE}/Topics", pb.TopicsRequest, pb.TopicsAnswer)

@@ -311,6 +311,7 @@ PUBLISH = StreamMethod(
     f"{_SERVICE}/Publish", encode_publish, decode_publish, encode_publish_answers, decode_publish_answers
 )
 LAST_MESSAGE = unary_of(f"{_SERVICE}/LastMessage", pb.LastMessageRequest, pb.LastMessageAnswer)
+PRODUCER_NAMES = unary_of(f"{_SERVICE}/ProducerNames", pb.ProducerNamesRequest, pb.ProducerNamesAnswer)
 TOPIC_STATES = unary_of(f"{_SERVICE}/TopicStates", pb.TopicStatesRequest, pb.TopicStatesAnswer)
 ASSIGN = unary_of(f"{_SERVICE}/Assign", pb.AssignRequest, pb.AssignAnswer)
 UNLOAD = unary_of(f"{_SERVICE}/Unload", pb.UnloadRequest, pb.UnloadAnswer)

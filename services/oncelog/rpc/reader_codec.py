@@ -33,7 +33,13 @@ class StartTime(NamedTuple):
     time_ms: int
 
 
-StartAt = StartEdge | StartMessage | StartTime
+class StartIndex(NamedTuple):
+    """The message of this number in the topic; the first that is kept where that one was trimmed away."""
+
+    number: int
+
+
+StartAt = StartEdge | StartMessage | StartTime | StartIndex
 
 
 class ReaderStart(NamedTuple):
@@ -93,6 +99,8 @@ def encode_read_control(control: ReadControl) -> bytes:
                 start.message_id.batch_index, start.message_id.inclusive = batch_index, inclusive
             case StartTime(time_ms):
                 start.time_ms = time_ms
+            case StartIndex(number):
+                start.index = number
     return out.SerializeToString()
 
 
@@ -113,6 +121,8 @@ def _start_from_wire(start: pb.ReaderStart) -> ReaderStart:
             at = StartMessage(Position(LedgerId(m.ledger_id), EntryId(m.entry_id)), m.batch_index, m.inclusive)
         case "time_ms":
             at = StartTime(start.time_ms)
+        case "index":
+            at = StartIndex(start.index)
         case _:
             raise InvalidArgument("a reader must say where to start", field="start")
     return ReaderStart(start.topic, TopicId(start.topic_id), at, OwnerEpoch(start.owner_epoch_seen))

@@ -1,11 +1,11 @@
-"""Unary calls: the last message, for readers; states, assignments and unloading, for metadata."""
+"""Unary calls: the last message and producers' names, for readers; states, assignments and unloading, for metadata."""
 
 import json
 import re
 
 from oncelog.core.access import Caller, Right
 from oncelog.core.errors import InvalidArgument, NotOwner
-from oncelog.core.ids import Incarnation, TopicId
+from oncelog.core.ids import Incarnation, ProducerId, TopicId
 from oncelog.topic_owner import topic_states
 from oncelog.topic_owner.authorization import authorize
 from oncelog.topic_owner.log_view import LogView
@@ -47,6 +47,19 @@ class AdminService:
             next_index=next_index,
             owner_epoch=runner.owner_epoch,
         )
+
+    async def producer_names(self, request: pb.ProducerNamesRequest, caller: Caller) -> pb.ProducerNamesAnswer:
+        runner = self._topics.runner(TopicId(request.topic_id), request.topic)
+        await authorize(runner, caller, Right.CONSUME)
+        await runner.progress.until_serving()
+        answer = pb.ProducerNamesAnswer()
+        serving = runner.core.serving
+        known = serving.log.table.state.producers if serving is not None else {}
+        for producer_id in dict.fromkeys(request.producer_ids):
+            producer = known.get(ProducerId(producer_id))
+            if producer is not None:
+                answer.names.add(producer_id=producer_id, name=producer.name)
+        return answer
 
     async def assign(self, request: pb.AssignRequest) -> pb.AssignAnswer:
         self._require(request.target)

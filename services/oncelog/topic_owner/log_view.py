@@ -12,7 +12,7 @@ from oncelog.core.errors import LogHole
 from oncelog.core.ids import EntryId, LedgerId, Position
 from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
 from oncelog.ledgers.reader import read_entry
-from oncelog.rpc.reader_codec import StartAt, StartEdge, StartMessage, StartTime
+from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime
 from oncelog.topic_owner.topic_runner import TopicRunner
 
 
@@ -87,6 +87,8 @@ class LogView:
                 return position, batch_index + (0 if inclusive else 1)
             case StartTime(time_ms):
                 return await self._first_at(time_ms), 0
+            case StartIndex(number):
+                return await self._holding(number)
 
     async def _first_at(self, time_ms: int) -> Position:
         """The first entry appended at or after a time: append times of one log hardly ever go back."""
@@ -110,6 +112,32 @@ class LogView:
             else:
                 high = middle
         return Position(found.metadata.ledger_id, low)
+
+    async def _holding(self, number: int) -> tuple[Position, int]:
+        """The entry of the message with this number, and its place there; the end where the log is not so long."""
+        while True:
+            links = [link for link in self._runner.core.ownership.record.ledgers if link.base_index <= number]
+            if not links:
+                return Position(LedgerId(-1), EntryId(0)), 0
+            ledger_id = links[-1].ledger_id
+            try:
+                metadata, last = await self._last(ledger_id)
+            except LogHole:
+                if ledger_id in self._ids():
+                    raise
+                continue  # trimmed meanwhile: it left the list before its record was removed
+            low, high = EntryId(0), EntryId(last + 1)
+            while low < high:
+                middle = EntryId((low + high) // 2)
+                if (await self._header(metadata, middle)).next_index <= number:
+                    low = EntryId(middle + 1)
+                else:
+                    high = middle
+            at = Position(ledger_id, low)
+            if low > last:
+                return at, 0
+            header = await self._header(metadata, low)
+            return at, header.skip_first + number - header.base_index
 
     async def _header(self, metadata: LedgerMetadata, entry_id: EntryId) -> EntryHeader:
         return peek_header(await self.entry(metadata, entry_id, heads_only=True))

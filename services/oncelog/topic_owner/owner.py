@@ -209,6 +209,7 @@ class Owner:
         server.client_stream(owner_codec.PUBLISH, publish.publish)
         server.client_stream(reader_codec.READ, ReadService(self.topics).read)
         server.client_unary(owner_codec.LAST_MESSAGE, admin.last_message)
+        server.client_unary(owner_codec.PRODUCER_NAMES, admin.producer_names)
         server.unary(owner_codec.TOPIC_STATES, admin.states)
         server.unary(owner_codec.ASSIGN, admin.assign)
         server.unary(owner_codec.UNLOAD, admin.unload)

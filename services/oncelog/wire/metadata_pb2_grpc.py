@@ -49,6 +49,11 @@ class MetadataStub:
                 request_serializer=oncelog_dot_wire_dot_metadata__pb2.LedgersRequest.SerializeToString,
                 response_deserializer=oncelog_dot_wire_dot_metadata__pb2.LedgersAnswer.FromString,
                 _registered_method=True)
+        self.Topics = channel.unary_unary(
+                '/oncelog.wire.v1.Metadata/Topics',
+                request_serializer=oncelog_dot_wire_dot_metadata__pb2.TopicsRequest.SerializeToString,
+                response_deserializer=oncelog_dot_wire_dot_metadata__pb2.TopicsAnswer.FromString,
+                _registered_method=True)
 
 
 class MetadataServicer:
@@ -76,6 +81,13 @@ class MetadataServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Topics(self, request, context):
+        """The topics of a namespace, for readers that choose them by a pattern.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MetadataServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -93,6 +105,11 @@ def add_MetadataServicer_to_server(servicer, server):
                     servicer.Ledgers,
                     request_deserializer=oncelog_dot_wire_dot_metadata__pb2.LedgersRequest.FromString,
                     response_serializer=oncelog_dot_wire_dot_metadata__pb2.LedgersAnswer.SerializeToString,
+            ),
+            'Topics': grpc.unary_unary_rpc_method_handler(
+                    servicer.Topics,
+                    request_deserializer=oncelog_dot_wire_dot_metadata__pb2.TopicsRequest.FromString,
+                    response_serializer=oncelog_dot_wire_dot_metadata__pb2.TopicsAnswer.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -176,6 +193,33 @@ class Metadata:
             '/oncelog.wire.v1.Metadata/Ledgers',
             oncelog_dot_wire_dot_metadata__pb2.LedgersRequest.SerializeToString,
             oncelog_dot_wire_dot_metadata__pb2.LedgersAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Topics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/oncelog.wire.v1.Metadata/Topics',
+            oncelog_dot_wire_dot_metadata__pb2.TopicsRequest.SerializeToString,
+            oncelog_dot_wire_dot_metadata__pb2.TopicsAnswer.FromString,
             options,
             channel_credentials,
             insecure,

@@ -22,6 +22,8 @@ class MetadataStub:
     """
     Ledgers: _aio.UnaryUnaryMultiCallable[_metadata_pb2.LedgersRequest, _metadata_pb2.LedgersAnswer]
     """The ledgers of a topic and the nodes that hold them, for readers of closed ledgers."""
+    Topics: _aio.UnaryUnaryMultiCallable[_metadata_pb2.TopicsRequest, _metadata_pb2.TopicsAnswer]
+    """The topics of a namespace, for readers that choose them by a pattern."""
 
 class MetadataServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -49,5 +51,13 @@ class MetadataServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_metadata_pb2.LedgersRequest, _abc.Awaitable[_metadata_pb2.LedgersAnswer]],
     ) -> _abc.Awaitable[_metadata_pb2.LedgersAnswer]:
         """The ledgers of a topic and the nodes that hold them, for readers of closed ledgers."""
+
+    @_abc_1.abstractmethod
+    def Topics(
+        self,
+        request: _metadata_pb2.TopicsRequest,
+        context: _aio.ServicerContext[_metadata_pb2.TopicsRequest, _abc.Awaitable[_metadata_pb2.TopicsAnswer]],
+    ) -> _abc.Awaitable[_metadata_pb2.TopicsAnswer]:
+        """The topics of a namespace, for readers that choose them by a pattern."""
 
 def add_MetadataServicer_to_server(servicer: MetadataServicer, server: _aio.Server) -> None: ...

@@ -25,19 +25,19 @@ _sym_db = _symbol_database.Default()
 from oncelog.wire import error_pb2 as oncelog_dot_wire_dot_error__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18oncelog/wire/owner.proto\x12\x0foncelog.wire.v1\x1a\x18oncelog/wire/error.proto\"\x81\x01\n\x0cPublishFrame\x12,\n\x05opens\x18\x01 \x03(\x0b\x32\x1d.oncelog.wire.v1.OpenProducer\x12\x0e\n\x06\x63loses\x18\x02 \x03(\x04\x12\x10\n\x08sessions\x18\x03 \x03(\x04\x12\x10\n\x08requests\x18\x04 \x03(\x04\x12\x0f\n\x07\x62\x61tches\x18\x0f \x03(\x0c\";\n\x10ProducerInstance\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x04\x12\x12\n\ngeneration\x18\x02 \x01(\r\"\xb7\x02\n\x0cOpenProducer\x12\x0f\n\x07open_id\x18\x01 \x01(\x04\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08topic_id\x18\x03 \x01(\t\x12\x15\n\rproducer_name\x18\x04 \x01(\t\x12+\n\x04mode\x18\x05 \x01(\x0e\x32\x1d.oncelog.wire.v1.SequenceMode\x12\x30\n\x0bon_conflict\x18\x06 \x01(\x0e\x32\x1b.oncelog.wire.v1.OnConflict\x12\x31\n\x06resume\x18\x07 \x01(\x0b\x32!.oncelog.wire.v1.ProducerInstance\x12\x32\n\x07present\x18\x08 \x01(\x0b\x32!.oncelog.wire.v1.ProducerInstance\x12\x18\n\x10owner_epoch_seen\x18\t \x01(\x04\"\xcd\x02\n\x0ePublishAnswers\x12\x31\n\x07granted\x18\x01 \x03(\x0b\x32 .oncelog.wire.v1.ProducerGranted\x12-\n\x07refused\x18\x02 \x03(\x0b\x32\x1c.oncelog.wire.v1.OpenRefused\x12\x17\n\x0fstored_sessions\x18\x03 \x03(\x04\x12\x17\n\x0fstored_requests\x18\x04 \x03(\x04\x12\x19\n\x11stored_ledger_ids\x18\x05 \x03(\x04\x12\x18\n\x10stored_entry_ids\x18\x06 \x03(\x04\x12\x15\n\rstored_counts\x18\x07 \x03(\r\x12-\n\x07\x61nswers\x18\x08 \x03(\x0b\x32\x1c.oncelog.wire.v1.BatchAnswer\x12,\n\x05\x65nded\x18\t \x03(\x0b\x32\x1d.oncelog.wire.v1.SessionEnded\"\xde\x01\n\x0fProducerGranted\x12\x0f\n\x07open_id\x18\x01 \x01(\x04\x12\x0f\n\x07session\x18\x02 \x01(\x04\x12\x15\n\rproducer_name\x18\x03 \x01(\t\x12\x13\n\x0bproducer_id\x18\x04 \x01(\x04\x12\x12\n\ngeneration\x18\x05 \x01(\r\x12\x18\n\x10last_sequence_id\x18\x06 \x01(\x03\x12\r\n\x05\x66inal\x18\x07 \x01(\x08\x12\x13\n\x0bowner_epoch\x18\x08 \x01(\x04\x12\x10\n\x08topic_id\x18\t \x01(\t\x12\x19\n\x11message_bytes_max\x18\n \x01(\x04\"Z\n\x0bOpenRefused\x12\x0f\n\x07open_id\x18\x01 \x01(\x04\x12%\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x16.oncelog.wire.v1.Error\x12\x13\n\x0bowner_epoch\x18\x03 \x01(\x04\"\x98\x01\n\x04Part\x12\'\n\x04kind\x18\x01 \x01(\x0e\x32\x19.oncelog.wire.v1.PartKind\x12\r\n\x05\x63ount\x18\x02 \x01(\r\x12\x16\n\tledger_id\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\x08\x65ntry_id\x18\x04 \x01(\x04H\x01\x88\x01\x01\x12\x0e\n\x06offset\x18\x05 \x01(\rB\x0c\n\n_ledger_idB\x0b\n\t_entry_id\"|\n\x0b\x42\x61tchAnswer\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\x0f\n\x07request\x18\x02 \x01(\x04\x12$\n\x05parts\x18\x03 \x03(\x0b\x32\x15.oncelog.wire.v1.Part\x12%\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x16.oncelog.wire.v1.Error\"[\n\x0cSessionEnded\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12%\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x16.oncelog.wire.v1.Error\x12\x13\n\x0bowner_epoch\x18\x03 \x01(\x04\"P\n\x0bReadControl\x12+\n\x05start\x18\x01 \x01(\x0b\x32\x1c.oncelog.wire.v1.ReaderStart\x12\x14\n\x0cpermit_bytes\x18\x02 \x01(\x04\"\xf6\x01\n\x0bReaderStart\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x18\n\x10owner_epoch_seen\x18\x03 \x01(\x04\x12-\n\x08\x65\x61rliest\x18\x04 \x01(\x0b\x32\x19.oncelog.wire.v1.EarliestH\x00\x12)\n\x06latest\x18\x05 \x01(\x0b\x32\x17.oncelog.wire.v1.LatestH\x00\x12\x36\n\nmessage_id\x18\x06 \x01(\x0b\x32 .oncelog.wire.v1.MessagePositionH\x00\x12\x11\n\x07time_ms\x18\x07 \x01(\x03H\x00\x42\x07\n\x05start\"\n\n\x08\x45\x61rliest\"\x08\n\x06Latest\"^\n\x0fMessagePosition\x12\x11\n\tledger_id\x18\x01 \x01(\x04\x12\x10\n\x08\x65ntry_id\x18\x02 \x01(\x04\x12\x13\n\x0b\x62\x61tch_index\x18\x03 \x01(\r\x12\x11\n\tinclusive\x18\x04 \x01(\x08\"\xec\x01\n\x0bReaderFrame\x12\x13\n\x0bowner_epoch\x18\x01 \x01(\x04\x12\x1b\n\x13\x63onfirmed_ledger_id\x18\x02 \x01(\x03\x12\x1a\n\x12\x63onfirmed_entry_id\x18\x03 \x01(\x03\x12\x0e\n\x06\x61t_end\x18\x04 \x01(\x08\x12\x19\n\x11\x66irst_batch_index\x18\x05 \x01(\r\x12,\n\x05names\x18\x06 \x03(\x0b\x32\x1d.oncelog.wire.v1.ProducerName\x12%\n\x05\x65rror\x18\x07 \x01(\x0b\x32\x16.oncelog.wire.v1.Error\x12\x0f\n\x07\x65ntries\x18\x0f \x03(\x0c\"1\n\x0cProducerName\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\"5\n\x12LastMessageRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\"\x87\x01\n\x11LastMessageAnswer\x12\x0f\n\x07present\x18\x01 \x01(\x08\x12\x11\n\tledger_id\x18\x02 \x01(\x04\x12\x10\n\x08\x65ntry_id\x18\x03 \x01(\x04\x12\x13\n\x0b\x62\x61tch_index\x18\x04 \x01(\r\x12\x12\n\nnext_index\x18\x05 \x01(\x04\x12\x13\n\x0bowner_epoch\x18\x06 \x01(\x04\"9\n\x12TopicStatesRequest\x12\x11\n\ttopic_ids\x18\x01 \x03(\t\x12\x10\n\x08internal\x18\x02 \x01(\x08\"@\n\x11TopicStatesAnswer\x12+\n\x06states\x18\x01 \x03(\x0b\x32\x1b.oncelog.wire.v1.TopicState\"\x82\x01\n\nTopicState\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x13\n\x0bowner_epoch\x18\x03 \x01(\x04\x12\r\n\x05phase\x18\x04 \x01(\t\x12\x12\n\nstats_json\x18\x05 \x01(\t\x12\x1b\n\x13internal_stats_json\x18\x06 \x01(\t\"F\n\rAssignRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x13\n\x0bowner_epoch\x18\x03 \x01(\x04\"\x0e\n\x0c\x41ssignAnswer\"1\n\rUnloadRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\"\x0e\n\x0cUnloadAnswer*h\n\x0cSequenceMode\x12\x1d\n\x19SEQUENCE_MODE_UNSPECIFIED\x10\x00\x12\x1b\n\x17SEQUENCE_MODE_MONOTONIC\x10\x01\x12\x1c\n\x18SEQUENCE_MODE_CONTIGUOUS\x10\x02*X\n\nOnConflict\x12\x1b\n\x17ON_CONFLICT_UNSPECIFIED\x10\x00\x12\x15\n\x11ON_CONFLICT_FENCE\x10\x01\x12\x16\n\x12ON_CONFLICT_REFUSE\x10\x02*n\n\x08PartKind\x12\x19\n\x15PART_KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10PART_KIND_STORED\x10\x01\x12\x17\n\x13PART_KIND_DUPLICATE\x10\x02\x12\x18\n\x14PART_KIND_BELOW_MARK\x10\x03\x32\xe5\x03\n\nTopicOwner\x12M\n\x07Publish\x12\x1d.oncelog.wire.v1.PublishFrame\x1a\x1f.oncelog.wire.v1.PublishAnswers(\x01\x30\x01\x12\x46\n\x04Read\x12\x1c.oncelog.wire.v1.ReadControl\x1a\x1c.oncelog.wire.v1.ReaderFrame(\x01\x30\x01\x12V\n\x0bLastMessage\x12#.oncelog.wire.v1.LastMessageRequest\x1a\".oncelog.wire.v1.LastMessageAnswer\x12V\n\x0bTopicStates\x12#.oncelog.wire.v1.TopicStatesRequest\x1a\".oncelog.wire.v1.TopicStatesAnswer\x12G\n\x06\x41ssign\x12\x1e.oncelog.wire.v1.AssignRequest\x1a\x1d.oncelog.wire.v1.AssignAnswer\x12G\n\x06Unload\x12\x1e.oncelog.wire.v1.UnloadRequest\x1a\x1d.oncelog.wire.v1.UnloadAnswerb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18oncelog/wire/owner.proto\x12\x0foncelog.wire.v1\x1a\x18oncelog/wire/error.proto\"\x81\x01\n\x0cPublishFrame\x12,\n\x05opens\x18\x01 \x03(\x0b\x32\x1d.oncelog.wire.v1.OpenProducer\x12\x0e\n\x06\x63loses\x18\x02 \x03(\x04\x12\x10\n\x08sessions\x18\x03 \x03(\x04\x12\x10\n\x08requests\x18\x04 \x03(\x04\x12\x0f\n\x07\x62\x61tches\x18\x0f \x03(\x0c\";\n\x10ProducerInstance\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x04\x12\x12\n\ngeneration\x18\x02 \x01(\r\"\xb7\x02\n\x0cOpenProducer\x12\x0f\n\x07open_id\x18\x01 \x01(\x04\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08topic_id\x18\x03 \x01(\t\x12\x15\n\rproducer_name\x18\x04 \x01(\t\x12+\n\x04mode\x18\x05 \x01(\x0e\x32\x1d.oncelog.wire.v1.SequenceMode\x12\x30\n\x0bon_conflict\x18\x06 \x01(\x0e\x32\x1b.oncelog.wire.v1.OnConflict\x12\x31\n\x06resume\x18\x07 \x01(\x0b\x32!.oncelog.wire.v1.ProducerInstance\x12\x32\n\x07present\x18\x08 \x01(\x0b\x32!.oncelog.wire.v1.ProducerInstance\x12\x18\n\x10owner_epoch_seen\x18\t \x01(\x04\"\xcd\x02\n\x0ePublishAnswers\x12\x31\n\x07granted\x18\x01 \x03(\x0b\x32 .oncelog.wire.v1.ProducerGranted\x12-\n\x07refused\x18\x02 \x03(\x0b\x32\x1c.oncelog.wire.v1.OpenRefused\x12\x17\n\x0fstored_sessions\x18\x03 \x03(\x04\x12\x17\n\x0fstored_requests\x18\x04 \x03(\x04\x12\x19\n\x11stored_ledger_ids\x18\x05 \x03(\x04\x12\x18\n\x10stored_entry_ids\x18\x06 \x03(\x04\x12\x15\n\rstored_counts\x18\x07 \x03(\r\x12-\n\x07\x61nswers\x18\x08 \x03(\x0b\x32\x1c.oncelog.wire.v1.BatchAnswer\x12,\n\x05\x65nded\x18\t \x03(\x0b\x32\x1d.oncelog.wire.v1.SessionEnded\"\xde\x01\n\x0fProducerGranted\x12\x0f\n\x07open_id\x18\x01 \x01(\x04\x12\x0f\n\x07session\x18\x02 \x01(\x04\x12\x15\n\rproducer_name\x18\x03 \x01(\t\x12\x13\n\x0bproducer_id\x18\x04 \x01(\x04\x12\x12\n\ngeneration\x18\x05 \x01(\r\x12\x18\n\x10last_sequence_id\x18\x06 \x01(\x03\x12\r\n\x05\x66inal\x18\x07 \x01(\x08\x12\x13\n\x0bowner_epoch\x18\x08 \x01(\x04\x12\x10\n\x08topic_id\x18\t \x01(\t\x12\x19\n\x11message_bytes_max\x18\n \x01(\x04\"Z\n\x0bOpenRefused\x12\x0f\n\x07open_id\x18\x01 \x01(\x04\x12%\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x16.oncelog.wire.v1.Error\x12\x13\n\x0bowner_epoch\x18\x03 \x01(\x04\"\x98\x01\n\x04Part\x12\'\n\x04kind\x18\x01 \x01(\x0e\x32\x19.oncelog.wire.v1.PartKind\x12\r\n\x05\x63ount\x18\x02 \x01(\r\x12\x16\n\tledger_id\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\x08\x65ntry_id\x18\x04 \x01(\x04H\x01\x88\x01\x01\x12\x0e\n\x06offset\x18\x05 \x01(\rB\x0c\n\n_ledger_idB\x0b\n\t_entry_id\"|\n\x0b\x42\x61tchAnswer\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12\x0f\n\x07request\x18\x02 \x01(\x04\x12$\n\x05parts\x18\x03 \x03(\x0b\x32\x15.oncelog.wire.v1.Part\x12%\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x16.oncelog.wire.v1.Error\"[\n\x0cSessionEnded\x12\x0f\n\x07session\x18\x01 \x01(\x04\x12%\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x16.oncelog.wire.v1.Error\x12\x13\n\x0bowner_epoch\x18\x03 \x01(\x04\"P\n\x0bReadControl\x12+\n\x05start\x18\x01 \x01(\x0b\x32\x1c.oncelog.wire.v1.ReaderStart\x12\x14\n\x0cpermit_bytes\x18\x02 \x01(\x04\"\x87\x02\n\x0bReaderStart\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x18\n\x10owner_epoch_seen\x18\x03 \x01(\x04\x12-\n\x08\x65\x61rliest\x18\x04 \x01(\x0b\x32\x19.oncelog.wire.v1.EarliestH\x00\x12)\n\x06latest\x18\x05 \x01(\x0b\x32\x17.oncelog.wire.v1.LatestH\x00\x12\x36\n\nmessage_id\x18\x06 \x01(\x0b\x32 .oncelog.wire.v1.MessagePositionH\x00\x12\x11\n\x07time_ms\x18\x07 \x01(\x03H\x00\x12\x0f\n\x05index\x18\x08 \x01(\x04H\x00\x42\x07\n\x05start\"\n\n\x08\x45\x61rliest\"\x08\n\x06Latest\"^\n\x0fMessagePosition\x12\x11\n\tledger_id\x18\x01 \x01(\x04\x12\x10\n\x08\x65ntry_id\x18\x02 \x01(\x04\x12\x13\n\x0b\x62\x61tch_index\x18\x03 \x01(\r\x12\x11\n\tinclusive\x18\x04 \x01(\x08\"\xec\x01\n\x0bReaderFrame\x12\x13\n\x0bowner_epoch\x18\x01 \x01(\x04\x12\x1b\n\x13\x63onfirmed_ledger_id\x18\x02 \x01(\x03\x12\x1a\n\x12\x63onfirmed_entry_id\x18\x03 \x01(\x03\x12\x0e\n\x06\x61t_end\x18\x04 \x01(\x08\x12\x19\n\x11\x66irst_batch_index\x18\x05 \x01(\r\x12,\n\x05names\x18\x06 \x03(\x0b\x32\x1d.oncelog.wire.v1.ProducerName\x12%\n\x05\x65rror\x18\x07 \x01(\x0b\x32\x16.oncelog.wire.v1.Error\x12\x0f\n\x07\x65ntries\x18\x0f \x03(\x0c\"1\n\x0cProducerName\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x04\x12\x0c\n\x04name\x18\x02 \x01(\t\"5\n\x12LastMessageRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\"\x87\x01\n\x11LastMessageAnswer\x12\x0f\n\x07present\x18\x01 \x01(\x08\x12\x11\n\tledger_id\x18\x02 \x01(\x04\x12\x10\n\x08\x65ntry_id\x18\x03 \x01(\x04\x12\x13\n\x0b\x62\x61tch_index\x18\x04 \x01(\r\x12\x12\n\nnext_index\x18\x05 \x01(\x04\x12\x13\n\x0bowner_epoch\x18\x06 \x01(\x04\"M\n\x14ProducerNamesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x14\n\x0cproducer_ids\x18\x03 \x03(\x04\"C\n\x13ProducerNamesAnswer\x12,\n\x05names\x18\x01 \x03(\x0b\x32\x1d.oncelog.wire.v1.ProducerName\"9\n\x12TopicStatesRequest\x12\x11\n\ttopic_ids\x18\x01 \x03(\t\x12\x10\n\x08internal\x18\x02 \x01(\x08\"@\n\x11TopicStatesAnswer\x12+\n\x06states\x18\x01 \x03(\x0b\x32\x1b.oncelog.wire.v1.TopicState\"\x82\x01\n\nTopicState\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x13\n\x0bowner_epoch\x18\x03 \x01(\x04\x12\r\n\x05phase\x18\x04 \x01(\t\x12\x12\n\nstats_json\x18\x05 \x01(\t\x12\x1b\n\x13internal_stats_json\x18\x06 \x01(\t\"F\n\rAssignRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x13\n\x0bowner_epoch\x18\x03 \x01(\x04\"\x0e\n\x0c\x41ssignAnswer\"1\n\rUnloadRequest\x12\x0e\n\x06target\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\"\x0e\n\x0cUnloadAnswer*h\n\x0cSequenceMode\x12\x1d\n\x19SEQUENCE_MODE_UNSPECIFIED\x10\x00\x12\x1b\n\x17SEQUENCE_MODE_MONOTONIC\x10\x01\x12\x1c\n\x18SEQUENCE_MODE_CONTIGUOUS\x10\x02*X\n\nOnConflict\x12\x1b\n\x17ON_CONFLICT_UNSPECIFIED\x10\x00\x12\x15\n\x11ON_CONFLICT_FENCE\x10\x01\x12\x16\n\x12ON_CONFLICT_REFUSE\x10\x02*n\n\x08PartKind\x12\x19\n\x15PART_KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10PART_KIND_STORED\x10\x01\x12\x17\n\x13PART_KIND_DUPLICATE\x10\x02\x12\x18\n\x14PART_KIND_BELOW_MARK\x10\x03\x32\xc3\x04\n\nTopicOwner\x12M\n\x07Publish\x12\x1d.oncelog.wire.v1.PublishFrame\x1a\x1f.oncelog.wire.v1.PublishAnswers(\x01\x30\x01\x12\x46\n\x04Read\x12\x1c.oncelog.wire.v1.ReadControl\x1a\x1c.oncelog.wire.v1.ReaderFrame(\x01\x30\x01\x12V\n\x0bLastMessage\x12#.oncelog.wire.v1.LastMessageRequest\x1a\".oncelog.wire.v1.LastMessageAnswer\x12\\\n\rProducerNames\x12%.oncelog.wire.v1.ProducerNamesRequest\x1a$.oncelog.wire.v1.ProducerNamesAnswer\x12V\n\x0bTopicStates\x12#.oncelog.wire.v1.TopicStatesRequest\x1a\".oncelog.wire.v1.TopicStatesAnswer\x12G\n\x06\x41ssign\x12\x1e.oncelog.wire.v1.AssignRequest\x1a\x1d.oncelog.wire.v1.AssignAnswer\x12G\n\x06Unload\x12\x1e.oncelog.wire.v1.UnloadRequest\x1a\x1d.oncelog.wire.v1.UnloadAnswerb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'oncelog.wire.owner_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SEQUENCEMODE']._serialized_start=2950
-  _globals['_SEQUENCEMODE']._serialized_end=3054
-  _globals['_ONCONFLICT']._serialized_start=3056
-  _globals['_ONCONFLICT']._serialized_end=3144
-  _globals['_PARTKIND']._serialized_start=3146
-  _globals['_PARTKIND']._serialized_end=3256
+  _globals['_SEQUENCEMODE']._serialized_start=3115
+  _globals['_SEQUENCEMODE']._serialized_end=3219
+  _globals['_ONCONFLICT']._serialized_start=3221
+  _globals['_ONCONFLICT']._serialized_end=3309
+  _globals['_PARTKIND']._serialized_start=3311
+  _globals['_PARTKIND']._serialized_end=3421
   _globals['_PUBLISHFRAME']._serialized_start=72
   _globals['_PUBLISHFRAME']._serialized_end=201
   _globals['_PRODUCERINSTANCE']._serialized_start=203
@@ -59,35 +59,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_READCONTROL']._serialized_start=1605
   _globals['_READCONTROL']._serialized_end=1685
   _globals['_READERSTART']._serialized_start=1688
-  _globals['_READERSTART']._serialized_end=1934
-  _globals['_EARLIEST']._serialized_start=1936
-  _globals['_EARLIEST']._serialized_end=1946
-  _globals['_LATEST']._serialized_start=1948
-  _globals['_LATEST']._serialized_end=1956
-  _globals['_MESSAGEPOSITION']._serialized_start=1958
-  _globals['_MESSAGEPOSITION']._serialized_end=2052
-  _globals['_READERFRAME']._serialized_start=2055
-  _globals['_READERFRAME']._serialized_end=2291
-  _globals['_PRODUCERNAME']._serialized_start=2293
-  _globals['_PRODUCERNAME']._serialized_end=2342
-  _globals['_LASTMESSAGEREQUEST']._serialized_start=2344
-  _globals['_LASTMESSAGEREQUEST']._serialized_end=2397
-  _globals['_LASTMESSAGEANSWER']._serialized_start=2400
-  _globals['_LASTMESSAGEANSWER']._serialized_end=2535
-  _globals['_TOPICSTATESREQUEST']._serialized_start=2537
-  _globals['_TOPICSTATESREQUEST']._serialized_end=2594
-  _globals['_TOPICSTATESANSWER']._serialized_start=2596
-  _globals['_TOPICSTATESANSWER']._serialized_end=2660
-  _globals['_TOPICSTATE']._serialized_start=2663
-  _globals['_TOPICSTATE']._serialized_end=2793
-  _globals['_ASSIGNREQUEST']._serialized_start=2795
-  _globals['_ASSIGNREQUEST']._serialized_end=2865
-  _globals['_ASSIGNANSWER']._serialized_start=2867
-  _globals['_ASSIGNANSWER']._serialized_end=2881
-  _globals['_UNLOADREQUEST']._serialized_start=2883
-  _globals['_UNLOADREQUEST']._serialized_end=2932
-  _globals['_UNLOADANSWER']._serialized_start=2934
-  _globals['_UNLOADANSWER']._serialized_end=2948
-  _globals['_TOPICOWNER']._serialized_start=3259
-  _globals['_TOPICOWNER']._serialized_end=3744
+  _globals['_READERSTART']._serialized_end=1951
+  _globals['_EARLIEST']._serialized_start=1953
+  _globals['_EARLIEST']._serialized_end=1963
+  _globals['_LATEST']._serialized_start=1965
+  _globals['_LATEST']._serialized_end=1973
+  _globals['_MESSAGEPOSITION']._serialized_start=1975
+  _globals['_MESSAGEPOSITION']._serialized_end=2069
+  _globals['_READERFRAME']._serialized_start=2072
+  _globals['_READERFRAME']._serialized_end=2308
+  _globals['_PRODUCERNAME']._serialized_start=2310
+  _globals['_PRODUCERNAME']._serialized_end=2359
+  _globals['_LASTMESSAGEREQUEST']._serialized_start=2361
+  _globals['_LASTMESSAGEREQUEST']._serialized_end=2414
+  _globals['_LASTMESSAGEANSWER']._serialized_start=2417
+  _globals['_LASTMESSAGEANSWER']._serialized_end=2552
+  _globals['_PRODUCERNAMESREQUEST']._serialized_start=2554
+  _globals['_PRODUCERNAMESREQUEST']._serialized_end=2631
+  _globals['_PRODUCERNAMESANSWER']._serialized_start=2633
+  _globals['_PRODUCERNAMESANSWER']._serialized_end=2700
+  _globals['_TOPICSTATESREQUEST']._serialized_start=2702
+  _globals['_TOPICSTATESREQUEST']._serialized_end=2759
+  _globals['_TOPICSTATESANSWER']._serialized_start=2761
+  _globals['_TOPICSTATESANSWER']._serialized_end=2825
+  _globals['_TOPICSTATE']._serialized_start=2828
+  _globals['_TOPICSTATE']._serialized_end=2958
+  _globals['_ASSIGNREQUEST']._serialized_start=2960
+  _globals['_ASSIGNREQUEST']._serialized_end=3030
+  _globals['_ASSIGNANSWER']._serialized_start=3032
+  _globals['_ASSIGNANSWER']._serialized_end=3046
+  _globals['_UNLOADREQUEST']._serialized_start=3048
+  _globals['_UNLOADREQUEST']._serialized_end=3097
+  _globals['_UNLOADANSWER']._serialized_start=3099
+  _globals['_UNLOADANSWER']._serialized_end=3113
+  _globals['_TOPICOWNER']._serialized_start=3424
+  _globals['_TOPICOWNER']._serialized_end=4003
 # @@protoc_insertion_point(module_scope)

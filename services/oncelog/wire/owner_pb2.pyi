@@ -478,11 +478,14 @@ class ReaderStart(_message.Message):
     LATEST_FIELD_NUMBER: _builtins.int
     MESSAGE_ID_FIELD_NUMBER: _builtins.int
     TIME_MS_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     topic_id: _builtins.str
     owner_epoch_seen: _builtins.int
     time_ms: _builtins.int
     """The first entry appended at or after this time, ms since 1970."""
+    index: _builtins.int
+    """The message of this number in the topic; the first that is kept where that one was trimmed away."""
     @_builtins.property
     def earliest(self) -> Global___Earliest:
         """The first message that is kept."""
@@ -503,12 +506,13 @@ class ReaderStart(_message.Message):
         latest: Global___Latest | None = ...,
         message_id: Global___MessagePosition | None = ...,
         time_ms: _builtins.int = ...,
+        index: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["earliest", b"earliest", "latest", b"latest", "message_id", b"message_id", "start", b"start", "time_ms", b"time_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["earliest", b"earliest", "index", b"index", "latest", b"latest", "message_id", b"message_id", "start", b"start", "time_ms", b"time_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["earliest", b"earliest", "latest", b"latest", "message_id", b"message_id", "owner_epoch_seen", b"owner_epoch_seen", "start", b"start", "time_ms", b"time_ms", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["earliest", b"earliest", "index", b"index", "latest", b"latest", "message_id", b"message_id", "owner_epoch_seen", b"owner_epoch_seen", "start", b"start", "time_ms", b"time_ms", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_start: _TypeAlias = _typing.Literal["earliest", "latest", "message_id", "time_ms"]  # noqa: Y015
+    _WhichOneofReturnType_start: _TypeAlias = _typing.Literal["earliest", "latest", "message_id", "time_ms", "index"]  # noqa: Y015
     _WhichOneofArgType_start: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_start) -> _WhichOneofReturnType_start | None: ...
 
@@ -704,6 +708,54 @@ class LastMessageAnswer(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LastMessageAnswer: _TypeAlias = LastMessageAnswer  # noqa: Y015
+
+@_typing.final
+class ProducerNamesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_IDS_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    topic_id: _builtins.str
+    @_builtins.property
+    def producer_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        topic_id: _builtins.str = ...,
+        producer_ids: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["producer_ids", b"producer_ids", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProducerNamesRequest: _TypeAlias = ProducerNamesRequest  # noqa: Y015
+
+@_typing.final
+class ProducerNamesAnswer(_message.Message):
+    """Of those that are known; in no order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProducerName]: ...
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[Global___ProducerName] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProducerNamesAnswer: _TypeAlias = ProducerNamesAnswer  # noqa: Y015
 
 @_typing.final
 class TopicStatesRequest(_message.Message):

@@ -49,6 +49,11 @@ class TopicOwnerStub:
                 request_serializer=oncelog_dot_wire_dot_owner__pb2.LastMessageRequest.SerializeToString,
                 response_deserializer=oncelog_dot_wire_dot_owner__pb2.LastMessageAnswer.FromString,
                 _registered_method=True)
+        self.ProducerNames = channel.unary_unary(
+                '/oncelog.wire.v1.TopicOwner/ProducerNames',
+                request_serializer=oncelog_dot_wire_dot_owner__pb2.ProducerNamesRequest.SerializeToString,
+                response_deserializer=oncelog_dot_wire_dot_owner__pb2.ProducerNamesAnswer.FromString,
+                _registered_method=True)
         self.TopicStates = channel.unary_unary(
                 '/oncelog.wire.v1.TopicOwner/TopicStates',
                 request_serializer=oncelog_dot_wire_dot_owner__pb2.TopicStatesRequest.SerializeToString,
@@ -86,6 +91,13 @@ class TopicOwnerServicer:
 
     def LastMessage(self, request, context):
         """The position of the last message of a topic.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ProducerNames(self, request, context):
+        """The names behind producer ids, for readers of closed ledgers: entries carry the ids alone.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -129,6 +141,11 @@ def add_TopicOwnerServicer_to_server(servicer, server):
                     servicer.LastMessage,
                     request_deserializer=oncelog_dot_wire_dot_owner__pb2.LastMessageRequest.FromString,
                     response_serializer=oncelog_dot_wire_dot_owner__pb2.LastMessageAnswer.SerializeToString,
+            ),
+            'ProducerNames': grpc.unary_unary_rpc_method_handler(
+                    servicer.ProducerNames,
+                    request_deserializer=oncelog_dot_wire_dot_owner__pb2.ProducerNamesRequest.FromString,
+                    response_serializer=oncelog_dot_wire_dot_owner__pb2.ProducerNamesAnswer.SerializeToString,
             ),
             'TopicStates': grpc.unary_unary_rpc_method_handler(
                     servicer.TopicStates,
@@ -227,6 +244,33 @@ class TopicOwner:
             '/oncelog.wire.v1.TopicOwner/LastMessage',
             oncelog_dot_wire_dot_owner__pb2.LastMessageRequest.SerializeToString,
             oncelog_dot_wire_dot_owner__pb2.LastMessageAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ProducerNames(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/oncelog.wire.v1.TopicOwner/ProducerNames',
+            oncelog_dot_wire_dot_owner__pb2.ProducerNamesRequest.SerializeToString,
+            oncelog_dot_wire_dot_owner__pb2.ProducerNamesAnswer.FromString,
             options,
             channel_credentials,
             insecure,

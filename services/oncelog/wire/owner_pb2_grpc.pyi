@@ -24,6 +24,8 @@ class TopicOwnerStub:
     """One stream for each reader. The client's first message is `start`, later ones grant permits."""
     LastMessage: _aio.UnaryUnaryMultiCallable[_owner_pb2.LastMessageRequest, _owner_pb2.LastMessageAnswer]
     """The position of the last message of a topic."""
+    ProducerNames: _aio.UnaryUnaryMultiCallable[_owner_pb2.ProducerNamesRequest, _owner_pb2.ProducerNamesAnswer]
+    """The names behind producer ids, for readers of closed ledgers: entries carry the ids alone."""
     TopicStates: _aio.UnaryUnaryMultiCallable[_owner_pb2.TopicStatesRequest, _owner_pb2.TopicStatesAnswer]
     """What the owner knows about its topics, for operators."""
     Assign: _aio.UnaryUnaryMultiCallable[_owner_pb2.AssignRequest, _owner_pb2.AssignAnswer]
@@ -57,6 +59,14 @@ class TopicOwnerServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_owner_pb2.LastMessageRequest, _abc.Awaitable[_owner_pb2.LastMessageAnswer]],
     ) -> _abc.Awaitable[_owner_pb2.LastMessageAnswer]:
         """The position of the last message of a topic."""
+
+    @_abc_1.abstractmethod
+    def ProducerNames(
+        self,
+        request: _owner_pb2.ProducerNamesRequest,
+        context: _aio.ServicerContext[_owner_pb2.ProducerNamesRequest, _abc.Awaitable[_owner_pb2.ProducerNamesAnswer]],
+    ) -> _abc.Awaitable[_owner_pb2.ProducerNamesAnswer]:
+        """The names behind producer ids, for readers of closed ledgers: entries carry the ids alone."""
 
     @_abc_1.abstractmethod
     def TopicStates(
