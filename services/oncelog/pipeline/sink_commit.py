@@ -1,0 +1,237 @@
+"""The driver's half of mode batch: from staged attempts to rows in the target, each once, over every crash.
+
+    Begin ──> OPENING_JOURNAL ──> OPENING_TARGET ──┬── its record is stored ──────────────> COPYING ──> Finish
+                                                   ├── it is next ──> APPENDING ──────────────^
+                                                   ├── the one before is not whole ──> SETTLING ──> APPENDING
+                                                   └── not this run's turn ──> Refuse
+    any step: Interrupted (fenced, or the outcome is unknown) ──> OPENING_JOURNAL, at most ROUNDS_MAX times
+
+Rules
+- The record of the winners is stored before the first row of the batch is copied, and the first record stored for a
+  batch counts for ever. So it does not matter how a replay cuts the batch into partitions: its attempts are ignored.
+- A row's sequence id is base + its place in the record's order. The target's contiguous producer takes each id once, so
+  that a copy resumed anywhere, or by two drivers at once, gives the same log.
+- base is the target's mark + 1, read when the batch before is whole there: no id is left out, none is given twice.
+- Fencing is for peace, not for safety: a driver that is fenced looks again, and finds what the other one has done.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import assert_never
+
+from oncelog.core.errors import Conflict, InvariantViolated, LogHole, OncelogError
+from oncelog.pipeline.sink_records import Attempt, RunBatch, WinnersRecord
+from oncelog.pipeline.sink_succession import Turn, former_after, turn_after
+
+#: So often one commit begins again because another driver, or a fault, came between.
+ROUNDS_MAX = 5
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The first event."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalOpened:
+    """The answer to OpenJournal: every older driver is fenced there. number: of the last record, -1: none."""
+
+    number: int
+    last: WinnersRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetOpened:
+    """The answer to OpenTarget. mark: the last sequence id stored there, -1: none."""
+
+    mark: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordAppended:
+    """The answer to AppendRecord: it is stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowsCopied:
+    """The answer to CopyRows: the target holds every row of the record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The other answer to any effect: another driver has fenced this one, or what became of the step is unknown."""
+
+    reason: OncelogError
+
+
+Event = Begin | JournalOpened | TargetOpened | RecordAppended | RowsCopied | Interrupted
+
+
+# --- effects ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OpenJournal:
+    """JournalOpened or Interrupted."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTarget:
+    """TargetOpened or Interrupted."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRecord:
+    """RecordAppended or Interrupted."""
+
+    number: int
+    record: WinnersRecord
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRows:
+    """Copy the record's rows but for the first `done`: RowsCopied or Interrupted."""
+
+    record: WinnersRecord
+    done: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The end: the batch is published. record None: it has no rows."""
+
+    record: WinnersRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The end: nothing of this batch was published by this commit."""
+
+    error: OncelogError
+
+
+Effect = OpenJournal | OpenTarget | AppendRecord | CopyRows | Finish | Refuse
+
+
+class State(Enum):
+    NEW = "new"
+    OPENING_JOURNAL = "opening the journal"
+    OPENING_TARGET = "opening the target"
+    SETTLING = "copying the rest of the batch before"
+    APPENDING = "storing the record of the winners"
+    COPYING = "copying"
+    OVER = "over"
+
+
+class BatchCommit:
+    """One commit of one batch. Each list of effects has at most one effect, which is answered by one event.
+
+    attempts: of the tasks that count for this driver, by partition. continues: a new run may follow another one.
+    """
+
+    def __init__(self, batch: RunBatch, attempts: tuple[Attempt, ...], *, continues: bool) -> None:
+        partitions = [attempt.partition for attempt in attempts]
+        if len(set(partitions)) != len(partitions):
+            raise InvariantViolated(f"{batch} has two attempts of one partition: {partitions}")
+        self.batch = batch
+        self.state = State.NEW
+        self._attempts = tuple(sorted(attempts, key=lambda attempt: attempt.partition))
+        self._continues = continues
+        self._number = -1
+        #: the last record that is stored, as far as this commit knows
+        self._last: WinnersRecord | None = None
+        self._rounds = 0
+
+    def handle(self, event: Event) -> list[Effect]:
+        match event:
+            case Begin():
+                self._expect(State.NEW)
+                return self._open()
+            case JournalOpened():
+                self._expect(State.OPENING_JOURNAL)
+                self._number, self._last, self.state = event.number, event.last, State.OPENING_TARGET
+                return [OpenTarget()]
+            case TargetOpened():
+                self._expect(State.OPENING_TARGET)
+                return self._judge(event.mark)
+            case RecordAppended():
+                self._expect(State.APPENDING)
+                return self._copy(0)
+            case RowsCopied():
+                return self._copied()
+            case Interrupted():
+                return self._interrupted(event.reason)
+            case _:
+                assert_never(event)
+
+    def _open(self) -> list[Effect]:
+        self.state = State.OPENING_JOURNAL
+        return [OpenJournal()]
+
+    def _judge(self, mark: int) -> list[Effect]:
+        turn = turn_after(self._last, self.batch, mark=mark, continues=self._continues)
+        if isinstance(turn, OncelogError):
+            return self._refuse(turn)
+        last = self._last
+        if last is None:
+            return self._append(mark + 1)
+        if not last.base - 1 <= mark < last.end:
+            return self._refuse(_contradiction(last, mark))
+        if turn is Turn.SAME:
+            return self._copy(mark + 1 - last.base)
+        if mark == last.end - 1:
+            return self._append(last.end)
+        self.state = State.SETTLING
+        return [CopyRows(last, mark + 1 - last.base)]
+
+    def _append(self, base: int) -> list[Effect]:
+        record = WinnersRecord(self.batch, base, self._attempts, former_after(self._last, self.batch))
+        if not record.count:
+            return self._finish(None)
+        self.state, self._last, self._number = State.APPENDING, record, self._number + 1
+        return [AppendRecord(self._number, record)]
+
+    def _copy(self, done: int) -> list[Effect]:
+        assert self._last is not None, "what is copied is recorded"
+        self.state = State.COPYING
+        return [CopyRows(self._last, done)] if done < self._last.count else self._finish(self._last)
+
+    def _copied(self) -> list[Effect]:
+        if self.state is State.SETTLING and self._last is not None:
+            return self._append(self._last.end)
+        self._expect(State.COPYING)
+        return self._finish(self._last)
+
+    def _interrupted(self, reason: OncelogError) -> list[Effect]:
+        self._rounds += 1
+        if self._rounds >= ROUNDS_MAX:
+            message = f"{self.batch} was interrupted {self._rounds} times, last by: {reason}"
+            return self._refuse(Conflict(f"{message}. Is another driver of this query alive? Then stop it"))
+        return self._open()
+
+    def _finish(self, record: WinnersRecord | None) -> list[Effect]:
+        self.state = State.OVER
+        return [Finish(record)]
+
+    def _refuse(self, error: OncelogError) -> list[Effect]:
+        self.state = State.OVER
+        return [Refuse(error)]
+
+    def _expect(self, state: State) -> None:
+        if self.state is not state:
+            raise InvariantViolated(f"an answer for {state.value} came while {self.state.value}")
+
+
+def _contradiction(last: WinnersRecord, mark: int) -> OncelogError:
+    if mark < last.base - 1:
+        return LogHole(
+            f"{last.batch} begins at sequence id {last.base}, but the target ends at {mark}: was the target deleted "
+            "and made anew? Use another producerPrefix"
+        )
+    return LogHole(
+        f"{last.batch} ends before sequence id {last.end}, but the target holds {mark}: somebody else publishes under "
+        "this name, or the journal was deleted. Use another producerPrefix"
+    )

@@ -1,0 +1,147 @@
+"""What the sink writes down in its journals: one record for a batch, before anything of the batch is in the target.
+
+A journal is a hidden topic of one producer of the target. Its record n is the message with sequence id n of its one,
+contiguous producer. A record says which run (query or job) and batch it is of, and which runs wrote before it. Pure:
+bytes in, values out.
+
+- WinnersRecord (mode batch): which attempts count, in the order in which they are copied, and which sequence ids their
+  rows get: base, base + 1 … Their order and number never change once the record is stored.
+- ClaimRecord (mode position): the next ids of the batch that its task is about to publish. All claims of a batch, one
+  behind the other, are what may be in the target of it. A task that has other ids has another share of the batch.
+"""
+
+import json
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Self
+
+from oncelog.core.errors import CorruptEntry
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RunBatch:
+    """A batch of a run. run_id: of the query, or of the job, whose one batch has number 0."""
+
+    run_id: str
+    batch_id: int
+
+    def __str__(self) -> str:
+        return f"batch {self.batch_id} of {self.run_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Rows that one task staged. name: its producer on the staging topic, used by no other attempt ever.
+
+    start: the message id of its first row, in hex; its rows are the first `count` ones under its name from there on.
+    """
+
+    partition: int
+    attempt: int
+    topic: str
+    name: str
+    start: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class WinnersRecord:
+    """former: runs that wrote under this name before; none of them may go on."""
+
+    batch: RunBatch
+    base: int
+    attempts: tuple[Attempt, ...]
+    former: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> int:
+        return sum(attempt.count for attempt in self.attempts)
+
+    @property
+    def end(self) -> int:
+        """The sequence id behind its last row."""
+        return self.base + self.count
+
+
+@dataclass(frozen=True, slots=True)
+class IdPiece:
+    """Consecutive ids of a task: `count` of them, from first to last."""
+
+    first: int
+    last: int
+    count: int
+    checksum: int
+
+    @classmethod
+    def of(cls, ids: Sequence[int]) -> Self:
+        """Of a non-empty, ascending sequence."""
+        return cls(ids[0], ids[-1], len(ids), zlib.crc32(struct.pack(f"<{len(ids)}q", *ids)))
+
+    def __str__(self) -> str:
+        return f"{self.count} ids from {self.first} to {self.last}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRecord:
+    """start: the message id, in hex, of the batch's first claim, empty in that one. former: see WinnersRecord."""
+
+    batch: RunBatch
+    ids: IdPiece
+    start: str = ""
+    former: tuple[str, ...] = ()
+
+
+def encode_record(record: WinnersRecord | ClaimRecord) -> bytes:
+    """JSON with a format field."""
+    fields = asdict(record) | {"format": FORMAT, "kind": type(record).__name__}
+    return json.dumps(fields, separators=(",", ":"), sort_keys=True).encode()
+
+
+def decode_winners(data: bytes) -> WinnersRecord:
+    """Raises CorruptEntry when the bytes are no such record."""
+    fields = _fields(data, WinnersRecord.__name__)
+    try:
+        attempts = tuple(Attempt(**each) for each in fields["attempts"])  # type: ignore[attr-defined]
+        return WinnersRecord(_batch(fields), int(str(fields["base"])), attempts, _former(fields))
+    except (KeyError, TypeError, ValueError) as error:
+        raise _corrupt(f"{type(error).__name__}: {error}") from error
+
+
+def decode_claim(data: bytes) -> ClaimRecord:
+    """Raises CorruptEntry when the bytes are no such record."""
+    fields = _fields(data, ClaimRecord.__name__)
+    try:
+        return ClaimRecord(
+            _batch(fields),
+            IdPiece(**fields["ids"]),  # type: ignore[arg-type]
+            str(fields["start"]),
+            _former(fields),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise _corrupt(f"{type(error).__name__}: {error}") from error
+
+
+def _fields(data: bytes, kind: str) -> dict[str, object]:
+    try:
+        fields = json.loads(data)
+    except ValueError as error:
+        raise _corrupt(f"no JSON: {error}") from error
+    if not isinstance(fields, dict) or (fields.get("format"), fields.get("kind")) != (FORMAT, kind):
+        raise _corrupt(f"not a {kind} of format {FORMAT}")
+    return fields
+
+
+def _batch(fields: dict[str, object]) -> RunBatch:
+    return RunBatch(**fields["batch"])  # type: ignore[arg-type]
+
+
+def _former(fields: dict[str, object]) -> tuple[str, ...]:
+    return tuple(map(str, fields["former"]))  # type: ignore[call-overload]
+
+
+def _corrupt(reason: str) -> CorruptEntry:
+    return CorruptEntry(f"a journal of the sink holds what the sink did not write: {reason}")

@@ -1,0 +1,247 @@
+"""The claims of mode position: no row of a name is left out because another task of the batch came first."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oncelog.core.errors import Conflict, InvariantViolated, LogHole, OncelogError, ProducerFenced
+from oncelog.pipeline import sink_claim as claim
+from oncelog.pipeline.sink_records import ClaimRecord, RunBatch, decode_claim, encode_record
+
+NAME = "job/public/default/flights"
+#: The ids of each batch, with holes: a filter left some out.
+BATCHES = [[0, 1, 4, 5, 9], [12, 13, 17, 18, 19]]
+STEPS = 13
+#: Rows that are claimed and published at once.
+PIECE = 2
+
+
+@dataclass
+class World:
+    """A journal and a target whose producer takes whatever is above its mark, and calls the rest duplicates."""
+
+    journal: list[bytes] = field(default_factory=list)
+    journal_generation: int = 0
+    target: list[int] = field(default_factory=list)
+    target_generation: int = 0
+
+    @property
+    def mark(self) -> int:
+        return self.target[-1] if self.target else -1
+
+    def publish(self, generation: int, sequence_id: int) -> None:
+        if generation != self.target_generation:
+            raise ProducerFenced("a newer instance opened the name")
+        if sequence_id > self.mark:
+            self.target.append(sequence_id)
+
+
+class Task:
+    """One attempt of one task: its claim, then its rows one by one. `step` does what a crash may follow."""
+
+    def __init__(
+        self, world: World, batch: RunBatch, ids: list[int], *, continues: bool = False, claims: bool = True
+    ) -> None:
+        self.world = world
+        self.ids = ids
+        self.failure: OncelogError | None = None
+        self.done = False
+        self._core = claim.PositionClaims(NAME, batch, continues=continues)
+        self._pieces = [ids[at : at + PIECE] for at in range(0, len(ids), PIECE)]
+        self._steps = self._run() if claims else self._publish(ids, self._open_target())
+
+    def step(self) -> bool:
+        return next(self._steps, None) is not None
+
+    def run(self) -> bool:
+        """Whether it ended well."""
+        while self.step():
+            pass
+        return self.done
+
+    def _open_target(self) -> int:
+        self.world.target_generation += 1
+        return self.world.target_generation
+
+    def _run(self) -> Iterator[str]:
+        event: claim.Event = claim.Begin()
+        journal = target = 0
+        given: list[int] = []
+        while True:
+            (effect,) = self._core.handle(event)
+            match effect:
+                case claim.OpenJournal():
+                    self.world.journal_generation += 1
+                    journal = self.world.journal_generation
+                    event = self._read_journal()
+                case claim.OpenTarget():
+                    target = self._open_target()
+                    event = claim.TargetOpened(self.world.mark)
+                case claim.AppendClaim(number, record):
+                    event = self._append(journal, number, record)
+                case claim.TakeRows() | claim.Publish():
+                    yield from self._publish(given, target)
+                    if self.failure is not None:
+                        return
+                    given = self._pieces.pop(0) if self._pieces else []
+                    event = claim.RowsGiven(given) if given else claim.RowsEnded()
+                case claim.Refuse(error):
+                    self.failure = error
+                    return
+                case claim.Finish():
+                    self.done = True
+                    return
+            yield type(effect).__name__
+
+    def _read_journal(self) -> claim.Event:
+        """The claims of the last record's batch; their message ids are their numbers."""
+        records = [decode_claim(data) for data in self.world.journal]
+        first = int(records[-1].start or len(records) - 1) if records else 0
+        return claim.JournalOpened(len(records) - 1, tuple(records[first:]), str(first) if records else "")
+
+    def _append(self, generation: int, number: int, record: ClaimRecord) -> claim.Event:
+        if generation != self.world.journal_generation:
+            return claim.Interrupted(ProducerFenced("a newer instance opened the name"))
+        assert number == len(self.world.journal), "a gap was asked for"
+        self.world.journal.append(encode_record(record))
+        return claim.ClaimAppended(str(number))
+
+    def _publish(self, ids: list[int], generation: int) -> Iterator[str]:
+        for each in ids:
+            try:
+                self.world.publish(generation, each)
+            except ProducerFenced as error:
+                self.failure = error
+                return
+            yield "row published"
+
+
+def task(world: World, number: int, ids: list[int] | None = None, run_id: str = "q") -> Task:
+    return Task(world, RunBatch(run_id, number), BATCHES[number] if ids is None else ids)
+
+
+def test_attempt_that_dies_anywhere_is_made_good_by_the_next() -> None:
+    """Twice in a row, at any step."""
+    for crashes in product(range(STEPS), range(STEPS)):
+        world = World()
+        for steps in crashes:
+            dying = task(world, 0)
+            for _ in range(steps):
+                dying.step()
+        assert task(world, 0).run()
+        assert task(world, 1).run()
+        assert world.target == BATCHES[0] + BATCHES[1]
+
+
+def test_zombie_attempt_never_interleaves() -> None:
+    """Two attempts of a task, step by step in every order: at most one of them ends well, and a retry makes it good."""
+    for schedule in range(0, 1 << STEPS, 3):
+        world = World()
+        tasks = (task(world, 0), task(world, 0))
+        for bit in range(STEPS):
+            tasks[schedule >> bit & 1].step()
+        for each in tasks:
+            each.run()
+        assert task(world, 0).run()
+        assert world.target == BATCHES[0]
+
+
+@settings(max_examples=100)
+@given(data=st.data())
+def test_a_batch_that_is_shared_by_tasks_never_ends_well(data: st.DataObject) -> None:
+    """A repartition: each row is in one of two tasks. One of them fails however often it is tried, and a replay in one
+    task ends well only when every row is there.
+    """
+    world = World()
+    first = sorted(data.draw(st.sets(st.sampled_from(BATCHES[0]), min_size=1, max_size=len(BATCHES[0]) - 1)))
+    shares = (first, [each for each in BATCHES[0] if each not in first])
+    done = [False, False]
+    for _ in range(data.draw(st.integers(2, 6))):
+        share = data.draw(st.integers(0, 1))
+        done[share] |= task(world, 0, shares[share]).run()
+    assert done != [True, True]
+    if task(world, 0).run():
+        assert world.target == BATCHES[0]
+
+
+def test_shared_batch_loses_rows_without_claims() -> None:
+    """The control: the upper half is published first, and the lower one is taken for duplicates."""
+    world = World()
+    batch = RunBatch("q", 0)
+    for share in (BATCHES[0][3:], BATCHES[0][:3]):
+        Task(world, batch, share, claims=False).run()
+    assert world.target == BATCHES[0][3:]
+
+
+def test_refusal_names_both_ranges_and_what_to_do() -> None:
+    """Who repartitioned by accident learns it from the message."""
+    world = World()
+    task(world, 0, [4, 5, 9]).run()
+    second = task(world, 0, [0, 1])
+    assert not second.run()
+    assert isinstance(second.failure, Conflict)
+    for part in (NAME, "from 4 to 5", "from 0 to 1", "repartition", "mode=batch"):
+        assert part in second.failure.message
+    assert world.target == [4, 5, 9]
+
+
+def test_lost_checkpoint_is_told_and_may_be_accepted() -> None:
+    """Positions are the same ones in every run, so what is read again is refused row by row."""
+    world = World()
+    task(world, 0).run()
+    lost = task(world, 0, run_id="new")
+    assert not lost.run()
+    assert isinstance(lost.failure, Conflict)
+    assert "onNewCheckpoint=continue" in lost.failure.message
+    assert Task(world, RunBatch("new", 0), BATCHES[0] + BATCHES[1], continues=True).run()
+    assert world.target == BATCHES[0] + BATCHES[1]
+    assert not Task(world, RunBatch("q", 1), BATCHES[1], continues=True).run()
+
+
+def test_older_batch_is_refused() -> None:
+    """A zombie of an older batch."""
+    world = World()
+    task(world, 0).run()
+    task(world, 1).run()
+    late = task(world, 0)
+    assert not late.run()
+    assert isinstance(late.failure, Conflict)
+
+
+def test_target_without_its_journal_is_told() -> None:
+    """Also when the task before it died after it looked: it claimed nothing."""
+    world = World()
+    task(world, 0).run()
+    world.journal.clear()
+    for _ in range(2):
+        lost = task(world, 1)
+        assert not lost.run()
+        assert isinstance(lost.failure, LogHole)
+
+
+def test_replay_of_fewer_rows_is_told() -> None:
+    """What was published of the batch is not in this task: so it is not the same batch."""
+    world = World()
+    task(world, 0).run()
+    less = task(world, 0, BATCHES[0][:2])
+    assert not less.run()
+    assert isinstance(less.failure, Conflict)
+
+
+def test_task_that_has_the_claimed_rows_and_more_goes_on() -> None:
+    """The first of two ranges was published, then the source was told to read each part in one task."""
+    world = World()
+    task(world, 0, BATCHES[0][:3]).run()
+    assert task(world, 0).run()
+    assert world.target == BATCHES[0]
+
+
+def test_answer_out_of_turn_is_a_bug() -> None:
+    """A shell that answers what was not asked."""
+    core = claim.PositionClaims(NAME, RunBatch("q", 0), continues=False)
+    with pytest.raises(InvariantViolated):
+        core.handle(claim.ClaimAppended(""))

@@ -1,0 +1,54 @@
+"""The records of the sink's journals survive their bytes, and nothing else passes for one."""
+
+import pytest
+
+from oncelog.core.errors import CorruptEntry
+from oncelog.pipeline.sink_records import (
+    Attempt,
+    ClaimRecord,
+    IdPiece,
+    RunBatch,
+    WinnersRecord,
+    decode_claim,
+    decode_winners,
+    encode_record,
+)
+
+WINNERS = WinnersRecord(
+    RunBatch("q", 7), 40, (Attempt(0, 1, "stage", "n1", "ab", 3), Attempt(2, 0, "stage", "n2", "cd", 2)), ("p",)
+)
+CLAIM = ClaimRecord(RunBatch("q", 7), IdPiece.of([3, 5, 6]), "ab", ("p",))
+
+
+def test_winners_survive_their_bytes() -> None:
+    """They are read by another driver, after a crash."""
+    assert decode_winners(encode_record(WINNERS)) == WINNERS
+    assert (WINNERS.count, WINNERS.end) == (5, 45)
+
+
+def test_claim_survives_its_bytes() -> None:
+    """It is read by another attempt."""
+    assert decode_claim(encode_record(CLAIM)) == CLAIM
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"{}", b"hello", encode_record(CLAIM)[:-1], encode_record(CLAIM).replace(b'"ids"', b'"idz"')]
+)
+def test_foreign_bytes_are_no_record(data: bytes) -> None:
+    """Somebody published on the journal: nothing is guessed from that."""
+    for decode in (decode_winners, decode_claim):
+        with pytest.raises(CorruptEntry):
+            decode(data)
+
+
+def test_records_of_the_other_mode_are_told_apart() -> None:
+    """The mode was changed under a used name."""
+    with pytest.raises(CorruptEntry):
+        decode_winners(encode_record(CLAIM))
+    with pytest.raises(CorruptEntry):
+        decode_claim(encode_record(WINNERS))
+
+
+def test_other_ids_between_the_same_ends_differ() -> None:
+    """Same first and last, same number: the ids between count, too."""
+    assert IdPiece.of([1, 2, 9]) != IdPiece.of([1, 3, 9])
