@@ -13,6 +13,8 @@ import pytest
 import oncelog
 from oncelog.core.errors import OncelogError, PermissionDenied, Unauthenticated
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
+from tests.contract.redis_process import RedisProcess
+from tests.contract.rest_story import ADMIN, CHECKOUT, Httpx, page, run_story, write_options
 from tests.contract.security_world import auth_environment, bearer, tls_environment, token
 
 TOPIC = "public/default/flights"
@@ -26,11 +28,14 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster(files: Path) -> Iterator[Cluster]:
-    """With one process of each kind."""
+    """With one process of each kind, and a Redis."""
     variables = tls_environment(files, names=["127.0.0.1"]) | auth_environment(files)
     settings = {name.removeprefix("ONCELOG_").lower(): value for name, value in variables.items()}
     shape = {"storage_nodes": 1, "owners": 1, "metadata": 1}
-    with Cluster.running(files, **shape, **settings) as own:  # type: ignore[arg-type]
+    with (
+        RedisProcess.running(files / "redis") as redis,
+        Cluster.running(files, **shape, redis_url=redis.url, **settings) as own,  # type: ignore[arg-type]
+    ):
         own.rest = {"headers": bearer("root"), "verify": ssl.create_default_context(cafile=str(files / "ca.crt"))}
         yield own
 
@@ -102,3 +107,13 @@ def test_commands_show_the_token_of_a_file(cluster: Cluster, files: Path) -> Non
     refused = run("admin", "tenants", "create", "t", ONCELOG_TOKEN_FILE=str(files / "clerk.token"))
     assert refused.returncode == 1
     assert "permission_denied" in refused.stderr
+
+
+def test_every_example_of_the_rest_guide_is_answered_as_it_is_written(cluster: Cluster, tmp_path: Path) -> None:
+    """What people try first, in the order in which they read it."""
+    files = cluster.data.parent
+    write_options(tmp_path, {ADMIN: token("root"), CHECKOUT: token(CHECKOUT)}, f'cacert = "{files / "ca.crt"}"')
+    addresses = {"REST": f"https://{cluster.serving('metadata-1', 'http')}",
+                 "HEALTH": f"http://{cluster.serving('metadata-1', 'health')}"}  # fmt: skip
+    with Httpx(tmp_path) as send:
+        assert run_story(send, addresses) == len(page()) > 80

@@ -25,7 +25,7 @@ from tests.simulation.mutants import MUTANTS
 from tests.tidy.source import ROOT, repository
 
 PACKAGE = ROOT / "services/oncelog"
-DOCUMENTS = ("ARCHITECTURE.md", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+DOCUMENTS = ("ARCHITECTURE.md", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "REST.md", "SECURITY.md")
 HAZARDS = (*range(1, 21), 22)
 each_document = pytest.mark.parametrize("name", DOCUMENTS)
 

@@ -1,0 +1,130 @@
+"""REST.md has an example of every call there is, and the reader of its examples sees what is wrong with an answer."""
+
+import re
+from functools import cache
+from typing import cast
+
+import pytest
+from starlette.routing import compile_path
+
+from oncelog.metadata.admin.app import new_app
+from oncelog.metadata.admin.values import AdminParts
+from tests.contract.rest_guide import Answer, Example, call_of, differences, examples, read_json
+from tests.contract.rest_story import PAGE, page
+
+NAMES = dict.fromkeys(["CLUSTER", "NODE"], "x") | {"REST": "http://rest", "HEALTH": "http://health"}
+HEALTH = ("/livez", "/readyz", "/metrics")
+
+
+@cache
+def described() -> dict[str, set[str]]:
+    """{path: its methods} of the application."""
+    paths = new_app(cast("AdminParts", None)).openapi()["paths"]
+    return {path: {method.upper() for method in methods} for path, methods in paths.items()}
+
+
+def calls_there_are() -> set[tuple[str, str]]:
+    of_app = {(method, path) for path, methods in described().items() for method in methods}
+    return of_app | {("GET", path) for path in (*HEALTH, "/openapi.json")}
+
+
+def calls_answered(told: list[Example]) -> set[tuple[str, str]]:
+    """(method, path as it is described) of every example that is no problem."""
+    found = set()
+    for example in told:
+        call = call_of(example.command, NAMES)
+        path = "/" + call.url.removeprefix("http://").partition("/")[2].partition("?")[0]
+        matching = (one for one, ms in described().items() if call.method in ms and compile_path(one)[0].match(path))
+        if example.status < 300:
+            found.add((call.method, next(matching, path)))
+    return found
+
+
+def test_every_call_has_an_example() -> None:
+    """One that is answered well, and no others than those that exist."""
+    assert calls_answered(page()) == calls_there_are()
+
+
+def test_call_without_an_example_is_found() -> None:
+    """The control."""
+    left = [example for example in page() if "/unload" not in example.command]
+    unload = ("PUT", "/admin/v2/persistent/{tenant}/{namespace}/{topic}/unload")
+    assert calls_there_are() - calls_answered(left) == {unload}
+
+
+def test_problems_of_the_table_are_seen_on_the_page() -> None:
+    """Those that every interface has are shown below it."""
+    shown = {read_json(example.body)["code"] for example in page() if example.status >= 400}
+    rows = PAGE.read_text().partition("## Problems")[2].partition("\n\n")[2].partition("\n\n")[0].splitlines()[2:]
+    listed = {code for row in rows for code in re.findall(r"`(\w+)`", row.split("|")[2])}
+    assert len(listed) > 10
+    assert shown - listed == {"invalid_name", "method_not_allowed"}
+    assert listed - shown == set()
+
+
+# --- the reader -------------------------------------------------------------------------------------------------------
+
+WRITTEN = '{"id": "$ID", "at": …, "name": "a…z", "all": ["$ID", …], "more": {"x": 1, …}}'
+
+
+def verdict(written: str, said: str, variables: dict[str, str] | None = None, *, status: int = 200) -> list[str]:
+    """What is wrong with an answer of JSON."""
+    example = Example(1, "", 200, {}, written)
+    answer = Answer(status, {"content-type": "application/json"}, said)
+    return differences(example, answer, {} if variables is None else variables)
+
+
+def test_answer_as_it_is_written_is_taken() -> None:
+    """Whatever stands where the page leaves something out; names are kept."""
+    variables: dict[str, str] = {}
+    said = '{"id": "7", "at": [3], "name": "a to z", "all": ["7", "8", "9"], "more": {"x": 1, "y": 2}}'
+    assert verdict(WRITTEN, said, variables) == []
+    assert variables == {"ID": "7"}
+    assert verdict('["public", …]', '["public"]') == []
+    assert verdict("[…]", "[]") == verdict("{…}", "{}") == verdict("null", "null") == verdict("…", "3") == []
+
+
+@pytest.mark.parametrize(
+    ("written", "said", "wrong"),
+    [
+        (WRITTEN, '{"id": "7", "at": 1, "name": "a", "all": ["7"], "more": {"x": 1}}', "body.name is 'a'"),
+        (WRITTEN, '{"id": "7", "at": 1, "name": "az", "all": ["8"], "more": {"x": 1}}', "body.all[0] is '8'"),
+        (WRITTEN, '{"id": "7", "at": 1, "name": "az", "all": ["7"], "more": {"y": 1}}', "body.more has no x"),
+        (WRITTEN, '{"id": "7", "at": 1, "name": "az", "all": ["7"], "more": {"x": 1}, "new": 1}', "new is not written"),
+        ('["public"]', '["public", "shop"]', "body has 2 elements"),
+        ('[{"a": 1}, …]', '[{"a": 1}, {"b": 1}]', "body[1] has no a"),
+        ("[]", "{}", "body is {}"),
+        ("true", "1", "body is 1"),
+        ('{"a": null}', '{"a": 0}', "body.a is 0"),
+        ("", "{}", "a body that the page does not show"),
+    ],
+)
+def test_answer_that_differs_is_told(written: str, said: str, wrong: str) -> None:
+    """Where, and how."""
+    assert wrong in verdict(written, said)[0]
+
+
+def test_status_headers_and_text_are_compared() -> None:
+    """Lines of text come in order; without an ellipsis there are no others."""
+    assert verdict("{}", "{}", status=201) == ["status 201, written is 200"]
+    example = Example(1, "", 200, {"retry-after": "1"}, "…\none …\n…\nthree")
+    assert differences(example, Answer(200, {"retry-after": "1"}, "zero\none 1\ntwo\nthree"), {}) == []
+    assert differences(example, Answer(200, {"retry-after": "2"}, "one 1\nthree"), {}) != []
+    assert differences(example, Answer(200, {"retry-after": "1"}, "three\none 1"), {}) == ["no line is 'three'"]
+    assert differences(Example(1, "", 204, {}, ""), Answer(204, {}, "x"), {}) != []
+
+
+def test_commands_are_read_as_curl_reads_them() -> None:
+    """Names in double quotes only, lines that go on, a body that makes it a POST."""
+    command = """curl -K a.curl -H "X: $REST" "$REST/x?y=1" \\\n  --json '{"a": "$REST"}'"""
+    (example,) = examples(f"text\n```console\n$ {command}\nHTTP/1.1 200 OK\nx-y: 1\n[\n  1\n]\n```\n")
+    assert (example.line, example.status, example.headers, example.body) == (3, 200, {"x-y": "1"}, "[\n  1\n]")
+    call = call_of(example.command, {"REST": "http://r"})
+    assert (call.method, call.url, call.config, call.body) == ("POST", "http://r/x?y=1", "a.curl", '{"a": "$REST"}')
+    assert call.headers["X"] == "http://r"
+    assert call.headers["Content-Type"] == "application/json"
+    for wrong in ("wget x", "curl --fail x", "curl", "curl a b", "curl -X STEAL a"):
+        with pytest.raises(ValueError):
+            call_of(wrong, {})
+    with pytest.raises(ValueError, match="line 2"):
+        examples("```console\n$ curl x\n```\n")
