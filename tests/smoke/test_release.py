@@ -8,11 +8,13 @@ import json
 import secrets
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.kubernetes.chart import CHART
 from tests.smoke.release import RELEASE, Release, run
+from tests.smoke.rest_examples import run_examples
 
 KINDS = "owner-kill,storage-kill,metadata-kill,zookeeper-leader-kill,redis-kill"
 
@@ -52,6 +54,11 @@ def test_notes_and_administration_work_as_they_are_printed(release: Release) -> 
     release.oncelog("admin", "namespaces", "set-deduplication", "public/orders", "--disable")
     stats = json.loads(release.oncelog("admin", "topics", "stats", "public/default/greetings", "-o", "json"))
     assert stats["phase"] == "serving"
+
+
+def test_every_example_of_the_rest_guide_is_answered_as_it_is_written(release: Release, tmp_path: Path) -> None:
+    """Through the Service, with TLS and the tokens of this release."""
+    assert run_examples(release, tmp_path) > 80
 
 
 def test_kills_of_every_kind_cost_no_message(release: Release) -> None:
