@@ -4,7 +4,16 @@ import random
 
 import pytest
 
-from oncelog.core.balance import MOVES_MIN, Balance, MoveTopic, OwnersCounted, ReadTopics, TopicsRead
+from oncelog.core.balance import (
+    LOOK_AGAIN_SETTLES,
+    MOVES_MIN,
+    MOVES_OF_ALL,
+    Balance,
+    MoveTopic,
+    OwnersCounted,
+    ReadTopics,
+    TopicsRead,
+)
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.core.placement import pick_owner
 
@@ -90,6 +99,36 @@ def test_a_few_at_a_time() -> None:
     assert [len(world.round(SETTLE_MS)), len(world.round(1))] == [MOVES_MIN, MOVES_MIN]
 
 
+def test_of_very_many_topics_a_part_moves_at_a_time() -> None:
+    """Two of ten thousand at each look would take hours."""
+    world = World(10 * MOVES_OF_ALL, A)
+    world.owners.append(B)
+    world.round()
+    assert len(world.round(SETTLE_MS)) == 10
+
+
+def belonging_to(home: Incarnation, count: int, *owners: Incarnation, first: int = 0) -> list[TopicId]:
+    """Topics that hashing puts there, in their order."""
+    numbered = (TopicId(f"{number:032x}") for number in range(first, first + 1_000))
+    return [topic_id for topic_id in numbered if pick_owner(topic_id, owners) == home][:count]
+
+
+def settled(*owners: Incarnation) -> Balance:
+    """One that has seen the owners for long."""
+    core = Balance(settle_ms=SETTLE_MS, rest_ms=REST_MS)
+    core.handle(OwnersCounted(dict.fromkeys(owners, 0), 0))
+    return core
+
+
+def test_the_fullest_owner_gives_first() -> None:
+    """Few move at a time: they should be those whose move helps most, not those whose ids come first."""
+    first, last = belonging_to(C, 4, A, B, C), belonging_to(C, 8, A, B, C, first=1_000)
+    topics = dict.fromkeys(first, (A, OwnerEpoch(1))) | dict.fromkeys(last, (B, OwnerEpoch(1)))
+    assert settled(A, B, C).handle(TopicsRead(topics, SETTLE_MS)) == [
+        MoveTopic(topic_id, B) for topic_id in last[:MOVES_MIN]
+    ]
+
+
 def test_two_topics_on_one_of_two_owners_are_one_each() -> None:
     """If one of them belongs there; a single one stays where it is."""
     world = World(2, A)
@@ -143,8 +182,34 @@ def test_counts_without_a_move_are_not_read_again_and_again() -> None:
     assert world.core.handle(OwnersCounted(fewer, counted.now_ms + SETTLE_MS)) == [ReadTopics()]
 
 
+def test_counts_without_a_move_are_read_again_after_a_long_while() -> None:
+    """What an owner says is not all: records may have changed without changing how many topics each has."""
+    core, uneven = settled(A, B), {A: 9, B: 0}
+    assert core.handle(OwnersCounted(uneven, SETTLE_MS)) == [ReadTopics()]
+    assert core.handle(TopicsRead({}, SETTLE_MS)) == []
+    again_ms = SETTLE_MS + SETTLE_MS * LOOK_AGAIN_SETTLES
+    assert core.handle(OwnersCounted(uneven, again_ms - 1)) == []
+    assert core.handle(OwnersCounted(uneven, again_ms)) == [ReadTopics()]
+
+
+def test_topics_that_rest_are_looked_at_again_at_the_next_look() -> None:
+    """They are to move as soon as their time is over, not when the counts change."""
+    core, uneven = settled(A, B), {A: 4, B: 0}
+    topics = belonging_to(B, 4, A, B)
+    for epoch in (1, 2):
+        now_ms = SETTLE_MS + epoch
+        assert core.handle(OwnersCounted(uneven, now_ms)) == [ReadTopics()]
+        moves = core.handle(TopicsRead(dict.fromkeys(topics, (A, OwnerEpoch(epoch))), now_ms))
+        assert bool(moves) is (epoch == 1), "whoever has them now has just got them"
+    assert core.handle(OwnersCounted(uneven, SETTLE_MS + 3)) == [ReadTopics()]
+
+
 def test_topics_of_owners_that_take_none_are_not_moved() -> None:
     """One that drains or is lost has its own way out."""
     world = World(40, A, B)
     world.owners.remove(A)
     assert world.until_quiet() == []
+    joined = World(40, A, B)
+    joined.owners = [B, C]
+    moves = joined.until_quiet()
+    assert {move.owner for move in moves} == {B}, "to the one that joined, and not from the one that takes none"
