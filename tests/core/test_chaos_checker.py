@@ -36,8 +36,11 @@ def judge(values: Values, noted: Promises | None = None) -> Verdict:
 
 
 def wrong(verdict: Verdict) -> dict[str, int]:
+    """{what is wrong: how often}; each of them alone makes the verdict a bad one."""
     names = ("lost", "duplicated", "out_of_order", "ghosts", "holes", "disagreements")
-    return {name: getattr(verdict, name) for name in names if getattr(verdict, name)}
+    found = {name: getattr(verdict, name) for name in names if getattr(verdict, name)}
+    assert verdict.perfect is (not found)
+    return found
 
 
 def test_right_log_is_perfect() -> None:
@@ -48,8 +51,9 @@ def test_right_log_is_perfect() -> None:
 
 
 def test_messages_in_doubt_may_be_there_or_not() -> None:
-    """Nobody was promised anything."""
-    assert judge(right_log(), promises(Fate.INFO)).perfect
+    """Nobody was promised anything, and nothing counts as acknowledged."""
+    verdict = judge(right_log(), promises(Fate.INFO))
+    assert (verdict.perfect, verdict.acked, verdict.stored) == (True, 0, 2 * COUNT)
     assert judge([], promises(Fate.INFO)).perfect
 
 
@@ -94,8 +98,22 @@ def test_planted_error_is_found(plant: Callable[[Values], None], found: dict[str
     plant(values)
     verdict = judge(values)
     assert wrong(verdict) == found
-    assert not verdict.perfect
     assert verdict.stories
+
+
+def test_each_message_that_comes_too_late_counts() -> None:
+    """All that stand behind a later one, not only the first of them."""
+    early = [message_value("named-1", number, SEED) for number in (0, 5, 1, 2, 3, 4)]
+    noted = Promises()
+    noted.note("named-1", 0, 6, Fate.STORED)
+    assert wrong(judge(early, noted)) == {"out_of_order": 4}
+
+
+def test_few_stories_are_told_of_much_that_is_wrong() -> None:
+    """The verdict is one line, and a lost log is a million stories."""
+    verdict = judge([])
+    assert wrong(verdict) == {"lost": 2 * COUNT}
+    assert 0 < len(verdict.stories) < COUNT
 
 
 def test_lost_at_the_end_is_found() -> None:
@@ -175,6 +193,8 @@ def test_reader_notices_what_is_left_out_or_repeated() -> None:
         seen.add(ReadEntry(TOPIC, 0, values[:5]))
         with pytest.raises(Violation, match="one log"):
             seen.add(ReadEntry(TOPIC, index, values[5:7]))
+    with pytest.raises(Violation, match="one log"):
+        ReaderTrail("reader", TOPIC, from_start=True).add(ReadEntry(TOPIC, 1, values[1:]))
 
 
 def test_value_tells_whose_it_is() -> None:
