@@ -1,0 +1,50 @@
+"""A name that comes back under another address, as a pod does: a channel finds it there."""
+
+import pytest
+
+from oncelog.core.errors import ServiceUnavailable
+from oncelog.core.ids import EntryId
+from oncelog.core.storage_answers import ReadStatus
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.server import Server
+from oncelog.rpc.storage_codec import FENCE, FenceAnswer, FenceRequest
+from tests.cluster.until import until
+from tests.contract.name_server import NameServer
+from tests.contract.rpc_serving import REQUEST, TIMEOUT_MS
+
+#: Far above the half second after which a name is asked for again, far below gRPC's own 30 s.
+DEADLINE_S = 12.0
+BEFORE, AFTER = "127.0.0.1", "127.0.0.2"
+
+
+async def serve(host: str, port: int = 0) -> tuple[Server, int]:
+    """A server that says by its answer where it is."""
+
+    async def fence(_request: FenceRequest) -> FenceAnswer:
+        return FenceAnswer(ReadStatus.OK, EntryId(int(host[-1])))
+
+    server = Server()
+    server.unary(FENCE, fence)
+    return server, await server.start(host=host, port=port)
+
+
+@pytest.mark.asyncio
+async def test_a_name_is_asked_for_again_soon_after_its_address_is_gone() -> None:
+    """Metadata services are found by name: with gRPC's own patience a client is deaf for half a minute after a roll."""
+    async with NameServer.running(BEFORE) as names:
+        server, port = await serve(BEFORE)
+        async with Channel(f"dns://127.0.0.1:{names.port}/pod.cluster.test:{port}") as channel:
+
+            async def told() -> EntryId:
+                try:
+                    return (await channel.call(FENCE, REQUEST, timeout_ms=TIMEOUT_MS)).last_entry
+                except ServiceUnavailable:
+                    return EntryId(0)
+
+            assert await told() == int(BEFORE[-1])
+            await server.stop(grace_ms=0)
+            assert await told() == 0
+            successor, _ = await serve(AFTER, port)
+            names.address = AFTER
+            assert await until(told, DEADLINE_S) == int(AFTER[-1])
+        await successor.stop(grace_ms=0)
