@@ -251,7 +251,7 @@ class StorageDirectory:
         except OSError:
             successor.close()
             raise
-        full.close()
+        full.close(disk)
         return successor
 
     def _make_segment(self, disk: DiskCalls, *, previous_end: int, group_bytes: int) -> SegmentWriter:

@@ -91,7 +91,7 @@ class _GroupWriter(threading.Thread):
         else:
             self._report(None)
         finally:
-            self._segment.close()
+            self._segment.close(self._disk)
 
     def _vouch(self) -> None:
         if self._unvouched:

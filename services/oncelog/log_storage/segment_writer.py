@@ -37,10 +37,17 @@ CACHE_STEP_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class DiskCalls:
-    """The two calls whose failure ends the journal; a value, so that a test can make them fail, wait or fall short."""
+    """The calls of the journal; a value, so that a test can make them fail, wait or fall short.
+
+    A failure of the first two ends the journal. advise(fd, offset, length, what) is a hint.
+    """
 
     write: Callable[[int, Sequence[Body], int], int] = os.pwritev
     sync: Callable[[int], None] = os.fdatasync
+    advise: Callable[[int, int, int, int], None] = os.posix_fadvise
+
+
+_SYSTEM = DiskCalls()
 
 
 def write_all(disk: DiskCalls, fd: int, parts: Sequence[Body], offset: int) -> None:
@@ -103,12 +110,12 @@ class SegmentWriter:
     def sync(self, disk: DiskCalls) -> None:
         """Raises OSError: nothing may be concluded after it, the kernel may have dropped the pages and says so once."""
         disk.sync(self._fd)
-        self._drop_pages(self.offset - CACHED_BYTES)
+        self._drop_pages(self.offset - CACHED_BYTES, disk)
 
-    def _drop_pages(self, until: int) -> None:
+    def _drop_pages(self, until: int, disk: DiskCalls) -> None:
         """A hint: whatever becomes of it, nothing is lost by it."""
         if until - self._dropped_until >= CACHE_STEP_BYTES:
-            os.posix_fadvise(self._fd, self._dropped_until, until - self._dropped_until, os.POSIX_FADV_DONTNEED)
+            disk.advise(self._fd, self._dropped_until, until - self._dropped_until, os.POSIX_FADV_DONTNEED)
             self._dropped_until = until
 
     def write_watermark(self, disk: DiskCalls) -> None:
@@ -121,6 +128,7 @@ class SegmentWriter:
         self.write_group([Record(SEAL, 0, 0)], disk)
         self.sync(disk)
 
-    def close(self) -> None:
-        self._drop_pages(self.offset)
+    def close(self, disk: DiskCalls = _SYSTEM) -> None:
+        """Nothing more is written here, so none of it stays in the page cache."""
+        self._drop_pages(self.offset, disk)
         os.close(self._fd)

@@ -1,0 +1,103 @@
+"""The page cache behind the write position: what was synced a while ago leaves it, and nothing else does."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from oncelog.log_storage.directory import StorageDirectory
+from oncelog.log_storage.segment_writer import CACHE_STEP_BYTES, CACHED_BYTES, DiskCalls, SegmentWriter
+from oncelog.log_storage.segments import FIRST_GROUP, Body, SegmentHeader
+from tests.contract.small_log import CLUSTER, add
+
+MIB = 1 << 20
+FILE_BYTES = CACHED_BYTES + 8 * CACHE_STEP_BYTES
+
+
+class Disk:
+    """Takes everything and stores nothing; keeps what was said of pages, and up to where all was synced then."""
+
+    def __init__(self) -> None:
+        self.written_until = 0
+        self.synced_until = 0
+        #: (from, until, advice, synced until)
+        self.advised: list[tuple[int, int, int, int]] = []
+        self.calls = DiskCalls(self._write, self._sync, self._advise)
+
+    def _write(self, _fd: int, parts: Sequence[Body], offset: int) -> int:
+        written = sum(map(len, parts))
+        self.written_until = offset + written
+        return written
+
+    def _sync(self, _fd: int) -> None:
+        self.synced_until = self.written_until
+
+    def _advise(self, _fd: int, offset: int, length: int, what: int) -> None:
+        self.advised.append((offset, offset + length, what, self.synced_until))
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[SegmentWriter]:
+    """At the beginning of a segment that has room for what is cached, and some steps more."""
+    path = tmp_path / "segment"
+    header = SegmentHeader(bytes(16), bytes(16), 1, previous_end=0, file_bytes=FILE_BYTES)
+    writer = SegmentWriter(os.open(path, os.O_RDWR | os.O_CREAT), header, path, offset=FIRST_GROUP)
+    yield writer
+    writer.close()
+
+
+def write(writer: SegmentWriter, until: int, disk: Disk) -> None:
+    """Groups of a megabyte, each synced, up to there."""
+    while writer.offset < until:
+        writer.write_group([add(1, 0, size=MIB)], disk.calls)
+        writer.sync(disk.calls)
+
+
+def test_nothing_leaves_while_the_log_fits_into_what_is_kept(writer: SegmentWriter, disk: Disk) -> None:
+    """Recoveries and readers close to the end read it from memory."""
+    write(writer, CACHED_BYTES + CACHE_STEP_BYTES - 2 * MIB, disk)
+    assert disk.advised == []
+
+
+def test_what_is_far_behind_leaves_in_steps_and_once(writer: SegmentWriter, disk: Disk) -> None:
+    """From the beginning without a hole, never what is to be kept, and not page by page, which would cost a call."""
+    write(writer, FILE_BYTES - 4 * MIB, disk)
+    assert len(disk.advised) >= 6
+    behind = 0
+    for begins, ends, what, synced_until in disk.advised:
+        assert (begins, what) == (behind, os.POSIX_FADV_DONTNEED)
+        assert ends - begins >= CACHE_STEP_BYTES
+        assert ends <= synced_until - CACHED_BYTES
+        behind = ends
+    assert writer.offset - behind < CACHED_BYTES + CACHE_STEP_BYTES + 2 * MIB, "the rest follows in time"
+
+
+def test_a_segment_that_is_full_leaves_whole(tmp_path: Path, disk: Disk) -> None:
+    """Nobody writes to it any more: what is read of it is read from the disk."""
+    path = tmp_path / "segment"
+    header = SegmentHeader(bytes(16), bytes(16), 1, previous_end=0, file_bytes=FILE_BYTES)
+    writer = SegmentWriter(os.open(path, os.O_RDWR | os.O_CREAT), header, path, offset=FIRST_GROUP)
+    write(writer, 8 * MIB, disk)
+    writer.close(disk.calls)
+    assert [(begins, ends) for begins, ends, _, _ in disk.advised] == [(0, writer.offset)]
+
+
+def test_a_roll_lets_go_of_the_full_segment(tmp_path: Path) -> None:
+    """With real files: else each of them would stay until others push it out."""
+    disk = Disk()
+    calls = DiskCalls(advise=disk.calls.advise)
+    directory = StorageDirectory.open(tmp_path / "node", CLUSTER, segment_bytes=8 * MIB)
+    assert list(directory.scan()) == []
+    full = directory.settle(calls)
+    for entry in range(5):
+        full.write_group([add(1, entry, size=MIB)], calls)
+        full.sync(calls)
+    directory.roll(full, calls, group_bytes=MIB).close()
+    directory.close()
+    assert [(begins, ends) for begins, ends, _, _ in disk.advised] == [(0, full.offset)]
