@@ -181,8 +181,11 @@ def encode_properties(properties: Sequence[Mapping[str, str] | None]) -> bytes:
     return _column(Column.PROPERTIES, [_packed(array("I", map(len, sections))), *sections])
 
 
-def decode_columns(payload: Buffer, count: int) -> Columns:
-    """Read an uncompressed payload of `count` messages. Raises InvalidBatch with the reason; nothing else."""
+def split_columns(payload: Buffer, count: int) -> dict[int, memoryview]:
+    """{column id: its content} of an uncompressed payload of `count` messages, unread. VALUES is always there.
+
+    Raises InvalidBatch with the reason; nothing else.
+    """
     data = memoryview(payload).toreadonly()
     found: dict[int, memoryview] = {}
     at = 0
@@ -203,12 +206,18 @@ def decode_columns(payload: Buffer, count: int) -> Columns:
         at += content_bytes
     if Column.VALUES not in found or count < 1:
         raise InvalidBatch("a payload needs values and a count of at least 1", field="payload")
+    return found
+
+
+def decode_columns(payload: Buffer, count: int) -> Columns:
+    """Read an uncompressed payload of `count` messages. Raises InvalidBatch with the reason; nothing else."""
+    found = split_columns(payload, count)
     keys, times, properties = (found.get(c) for c in (Column.KEYS, Column.EVENT_TIMES, Column.PROPERTIES))
     return Columns(
         _decode_values(found[Column.VALUES], count),
         None if keys is None else _decode_keys(keys, count),
         None if times is None else _decode_times(times, count),
-        None if properties is None else _decode_properties(properties, count),
+        None if properties is None else decode_properties(properties, count),
     )
 
 
@@ -313,7 +322,8 @@ def _decode_times(content: memoryview, count: int) -> list[int | None]:
     return [None if time == _NONE_TIME else time for time in _unpacked(content, "q")]
 
 
-def _decode_properties(content: memoryview, count: int) -> list[dict[str, str]]:
+def decode_properties(content: memoryview, count: int) -> list[dict[str, str]]:
+    """The PROPERTIES column; {} for a message without any. Raises InvalidBatch."""
     lengths, data = _split_lengths(content, count, "properties")
     decoded: list[dict[str, str]] = []
     at = 0

@@ -1,0 +1,255 @@
+"""Spark's readers of topics: thin, for what they decide is in `offsets`, `places`, `pushed_filters`, `arrow_columns`.
+
+Spark calls the planning methods in processes of its own on the driver, and `read` in forked workers on the executors.
+Each call makes the connections that it needs, on an event loop of its own, and leaves none behind.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from oncelog.core.errors import InvalidArgument
+from oncelog.core.ids import TopicId
+from oncelog.core.names import parse_topic
+from oncelog.pipeline.arrow_columns import Joiner, Origin, RecordBatch, record_batch
+from oncelog.pipeline.catalog import Catalog
+from oncelog.pipeline.cluster_links import ClusterLinks, run_with_links
+from oncelog.pipeline.offsets import (
+    Loss,
+    Mark,
+    Span,
+    TopicState,
+    admit,
+    decode_offset,
+    encode_offset,
+    kept_of,
+    ledgers_of,
+    marks_after,
+    marks_at_end,
+    not_before,
+    refuse,
+    spans_between,
+    split,
+)
+from oncelog.pipeline.places import whole_of
+from oncelog.pipeline.pushed_filters import EVERYTHING, Bounds, bounds_of
+from oncelog.pipeline.range_reader import Range, RangeReader
+from oncelog.pipeline.source_options import ENDING, STARTING, SourceOptions, source_options
+
+SCHEMA = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("ledger_id", LongType()),
+        StructField("entry_id", LongType()),
+        StructField("batch_index", IntegerType()),
+        StructField("index", LongType()),
+        StructField("publish_time", TimestampType()),
+        StructField("event_time", TimestampType()),
+        StructField("producer_name", StringType()),
+        StructField("sequence_id", LongType()),
+        StructField("properties", MapType(StringType(), StringType())),
+    ]
+)
+
+logger = logging.getLogger(__name__)
+
+
+def new_reader(given: Mapping[str, str], schema: StructType) -> DataSourceReader:
+    """Of a batch. Raises InvalidArgument."""
+    _check_schema(schema)
+    return TopicReader(source_options(given, os.environ, streaming=False))
+
+
+def new_stream_reader(given: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
+    """Raises InvalidArgument."""
+    _check_schema(schema)
+    return TopicStreamReader(source_options(given, os.environ, streaming=True))
+
+
+@dataclass
+class TopicRange(InputPartition):
+    """What one task reads."""
+
+    range_: Range
+
+
+#: Of no partitions Spark makes one without a value.
+NOTHING = TopicRange(Range(Span("", TopicId(""), 0, 0)))
+
+
+class _Pushing:
+    """`pushFilters` of a reader. Spark refuses a reader that takes filters in a session without filter push-down (it
+    compares `__func__`), for they would be lost; none is lost here, as Spark evaluates all of them in any case."""
+
+    def __init__(self, reader: "TopicReader") -> None:
+        self._reader = reader
+        self.__func__ = DataSourceReader.pushFilters
+
+    def __call__(self, filters: list[Filter]) -> list[Filter]:
+        self._reader.bounds = bounds_of(filters)
+        return filters
+
+
+class TopicReader(DataSourceReader):
+    """Reads topics once, from one place to another."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        #: what the query wants at most; the pushed filters say it
+        self.bounds = EVERYTHING
+        self.pushFilters = _Pushing(self)  # type: ignore[method-assign]
+
+    def partitions(self) -> Sequence[InputPartition]:
+        ranges = run_with_links(self._options.connection, self._plan)
+        return [TopicRange(one) for one in ranges] or [NOTHING]
+
+    async def _plan(self, links: ClusterLinks) -> list[Range]:
+        options = self._options
+        catalog = Catalog(links, options.topics)
+        states = await catalog.states()
+        starts = await catalog.numbers_at(STARTING, options.starting, states.values())
+        ends = await catalog.numbers_at(ENDING, options.ending, states.values())
+        spans = [Span(s.topic, s.topic_id, starts[s.topic], ends[s.topic]) for s in states.values()]
+        wanted = [self.bounds.cut(span) for span in spans if self.bounds.wants_topic(origin_of(span.topic))]
+        return planned([span for span in wanted if span.rows > 0], states, options, self.bounds)
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        assert isinstance(partition, TopicRange)
+        return read_range(partition.range_, self._options, self.bounds)
+
+
+class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads topics in one batch after the other; Spark keeps how far."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        #: where a query ends that reads what is there now
+        self._target: dict[str, Mark] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        return encode_offset(run_with_links(self._options.connection, self._initial))
+
+    async def _initial(self, links: ClusterLinks) -> dict[str, Mark]:
+        catalog = Catalog(links, self._options.topics)
+        states = await catalog.states()
+        starts = await catalog.numbers_at(STARTING, self._options.starting, states.values())
+        return {state.topic: Mark(state.topic_id, starts[state.topic]) for state in states.values()}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable() if self._options.rows_max is None else ReadMaxRows(self._options.rows_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = marks_at_end(self._states().values())
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        before = decode_offset(start)
+        states = self._states()
+        latest = marks_at_end(states.values()) if self._target is None else self._target
+        latest = not_before(latest, before)
+        kept, losses = kept_of(spans_between(before, latest), states)
+        tell(losses, self._options)
+        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return encode_offset(marks_after(before, latest, admit(kept, rows_max)))
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        return encode_offset(marks_at_end(self._states().values()))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        spans = spans_between(decode_offset(start), decode_offset(end))
+        return [TopicRange(one) for one in planned(spans, self._states() if spans else {}, self._options, EVERYTHING)]
+
+    def _states(self) -> dict[str, TopicState]:
+        return run_with_links(self._options.connection, lambda links: Catalog(links, self._options.topics).states())
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        assert isinstance(partition, TopicRange)
+        return read_range(partition.range_, self._options, EVERYTHING)
+
+
+def planned(
+    spans: Sequence[Span], states: Mapping[str, TopicState], options: SourceOptions, bounds: Bounds
+) -> list[Range]:
+    """One range a task. Raises NotFound where messages are gone and that is not allowed."""
+    kept, losses = kept_of(spans, states)
+    tell(losses, options)
+    ranges: list[Range] = []
+    for span in kept:
+        state = states[span.topic]
+        for wanted in bounds.cut_ledgers(span, state.closed):
+            ranges += [
+                Range(piece, ledgers_of(piece, state) if options.closed_from_storage else ())
+                for piece in split(wanted, options.rows_per_partition)
+            ]
+    return ranges
+
+
+def tell(losses: Sequence[Loss], options: SourceOptions) -> None:
+    """Raises NotFound unless losses are allowed; then they are told in the log."""
+    if options.fail_on_data_loss:
+        refuse(losses)
+    for loss in losses:
+        logger.warning("%s", loss)
+
+
+def origin_of(topic: str) -> Origin:
+    """As rows name it."""
+    partition = parse_topic(topic).partition
+    return Origin(whole_of(topic), -1 if partition is None else partition)
+
+
+def read_range(range_: Range, options: SourceOptions, bounds: Bounds) -> Iterator[RecordBatch]:
+    """The messages of one range, in order, as batches of columns."""
+    loop = asyncio.new_event_loop()
+    batches = _batches(range_, options, bounds)
+    try:
+        while True:
+            try:
+                yield loop.run_until_complete(anext(batches))
+            except StopAsyncIteration:
+                return
+    finally:
+        loop.run_until_complete(batches.aclose())
+        loop.close()
+
+
+async def _batches(range_: Range, options: SourceOptions, bounds: Bounds) -> AsyncGenerator[RecordBatch, None]:
+    span = range_.span
+    if span.rows <= 0:
+        return
+    origin, joiner = origin_of(span.topic), Joiner()
+    async with ClusterLinks(options.connection) as links:
+        reader = RangeReader(links, range_, fail_on_data_loss=options.fail_on_data_loss)
+        async with aclosing(reader.entries()) as entries:
+            async for found in entries:
+                if bounds.wants_entry(found):
+                    batch = record_batch(found, origin, first=span.first, end=span.end)
+                    for ready in () if batch is None else joiner.add(batch):
+                        yield ready
+    for rest in joiner.rest():
+        yield rest
+
+
+def _check_schema(schema: StructType) -> None:
+    if schema != SCHEMA:
+        message = f"the columns of a topic are {SCHEMA.simpleString()}: leave the schema out, and select what you need"
+        raise InvalidArgument(message, field="schema")

@@ -1,0 +1,128 @@
+"""The options of reading. Pure: what is wrong with them is said before anything is asked."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from oncelog.core.errors import InvalidArgument, OncelogError
+from oncelog.core.names import NamespaceName, parse_namespace, parse_topic
+from oncelog.pipeline import connection
+from oncelog.pipeline.connection import Connection, Options, connection_of
+from oncelog.pipeline.places import Edge, Place, parse_place
+
+TOPIC = "topic"
+TOPICS = "topics"
+TOPICS_PATTERN = "topicsPattern"
+STARTING = "startingPosition"
+ENDING = "endingPosition"
+ROWS_MAX = "maxRowsPerBatch"
+ROWS_PER_PARTITION = "rowsPerPartition"
+FAIL_ON_DATA_LOSS = "failOnDataLoss"
+CLOSED_LEDGERS = "closedLedgers"
+NAMES = (
+    *connection.NAMES,
+    TOPIC,
+    TOPICS,
+    TOPICS_PATTERN,
+    STARTING,
+    ENDING,
+    ROWS_MAX,
+    ROWS_PER_PARTITION,
+    FAIL_ON_DATA_LOSS,
+    CLOSED_LEDGERS,
+)
+#: Whom closed ledgers are read from.
+STORAGE, OWNER = "storage", "owner"
+DEFAULT_NAMESPACE = "public/default"
+ROWS_LIMIT = 2**62
+PATTERN_CHARACTERS_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Topics of one namespace whose last element matches as a whole."""
+
+    namespace: NamespaceName
+    expression: str
+
+    def matches(self, topic: str) -> bool:
+        """topic: a full name, not of a part."""
+        return re.fullmatch(self.expression, parse_topic(topic).local_full) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """topics: full names, or a pattern. rows_max: of one batch of a stream; rows_per_partition: of one task; None: no
+    limit. ending: of a batch read alone."""
+
+    connection: Connection
+    topics: tuple[str, ...] | Pattern
+    starting: Place = Edge.EARLIEST
+    ending: Place = Edge.LATEST
+    rows_max: int | None = None
+    rows_per_partition: int | None = None
+    fail_on_data_loss: bool = True
+    closed_from_storage: bool = True
+
+
+def source_options(given: Mapping[str, str], environment: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    """Read all options of a query. Raises InvalidArgument, which names the option."""
+    options = Options(given, NAMES)
+    _refuse_foreign(options, streaming=streaming)
+    topics = _topics(options)
+    starting = parse_place(STARTING, options.text(STARTING) or Edge.EARLIEST)
+    ending = parse_place(ENDING, options.text(ENDING) or Edge.LATEST)
+    if ending is Edge.EARLIEST:
+        raise InvalidArgument(f"option {ENDING} is an end: nothing is before the earliest message", field=ENDING)
+    return SourceOptions(
+        connection=connection_of(options, environment),
+        topics=topics,
+        starting=starting,
+        ending=ending,
+        rows_max=options.integer(ROWS_MAX, least=1, most=ROWS_LIMIT),
+        rows_per_partition=options.integer(ROWS_PER_PARTITION, least=1, most=ROWS_LIMIT),
+        fail_on_data_loss=options.switch(FAIL_ON_DATA_LOSS, default=True),
+        closed_from_storage=options.choice(CLOSED_LEDGERS, (STORAGE, OWNER), default=STORAGE) == STORAGE,
+    )
+
+
+def _refuse_foreign(options: Options, *, streaming: bool) -> None:
+    if streaming and options.text(ENDING) is not None:
+        raise InvalidArgument(f"option {ENDING} is for batch reads: a stream has no end", field=ENDING)
+    if not streaming and options.text(ROWS_MAX) is not None:
+        raise InvalidArgument(f"option {ROWS_MAX} is for streams: a batch read is one batch", field=ROWS_MAX)
+
+
+def _topics(options: Options) -> tuple[str, ...] | Pattern:
+    given = [name for name in (TOPIC, TOPICS, TOPICS_PATTERN) if options.text(name) is not None]
+    if len(given) != 1:
+        said = "none is given" if not given else f"{' and '.join(given)} are given"
+        raise InvalidArgument(f"one of the options {TOPIC}, {TOPICS}, {TOPICS_PATTERN} is needed: {said}", field=TOPIC)
+    text = options.text(given[0]) or ""
+    if given[0] == TOPICS_PATTERN:
+        return _pattern(text)
+    names = text.split(",") if given[0] == TOPICS else [text]
+    return tuple(sorted({_full_name(given[0], name.strip()) for name in names}))
+
+
+def _full_name(option: str, text: str) -> str:
+    try:
+        return str(parse_topic(text))
+    except OncelogError as error:
+        raise InvalidArgument(f"option {option}: {error.message}", field=option) from error
+
+
+def _pattern(text: str) -> Pattern:
+    """`tenant/namespace/expression`, or `expression` alone for public/default. An expression has no slash."""
+    if len(text) > PATTERN_CHARACTERS_MAX:
+        message = f"option {TOPICS_PATTERN} has at most {PATTERN_CHARACTERS_MAX} characters"
+        raise InvalidArgument(message, field=TOPICS_PATTERN, limit=PATTERN_CHARACTERS_MAX)
+    namespace, _, expression = text.strip().removeprefix("persistent://").rpartition("/")
+    try:
+        re.compile(expression)
+        return Pattern(parse_namespace(namespace or DEFAULT_NAMESPACE), expression)
+    except re.error as error:
+        message = f"option {TOPICS_PATTERN} is no regular expression: {error}"
+        raise InvalidArgument(message, field=TOPICS_PATTERN) from error
+    except OncelogError as error:
+        raise InvalidArgument(f"option {TOPICS_PATTERN}: {error.message}", field=TOPICS_PATTERN) from error

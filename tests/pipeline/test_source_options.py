@@ -1,0 +1,123 @@
+"""What options mean, and what each says of bad input; and the connection that reading and writing share."""
+
+from pathlib import Path
+
+import pytest
+
+from oncelog.core.errors import InvalidArgument
+from oncelog.core.names import parse_namespace
+from oncelog.pipeline.connection import NAMES, Options, connection_of
+from oncelog.pipeline.places import AtTime, ByTopic, Edge
+from oncelog.pipeline.session import java_version
+from oncelog.pipeline.source_options import Pattern, SourceOptions, source_options
+
+
+def read(streaming: bool = False, **options: str) -> SourceOptions:
+    return source_options(options, {}, streaming=streaming)
+
+
+def test_a_topic_alone_is_enough() -> None:
+    """Everything is read, whole topics by one task each, and a loss is an error."""
+    options = read(topic="flights")
+    assert options.topics == ("public/default/flights",)
+    assert (options.starting, options.ending) == (Edge.EARLIEST, Edge.LATEST)
+    assert (options.rows_max, options.rows_per_partition) == (None, None)
+    assert options.fail_on_data_loss
+    assert options.closed_from_storage
+    assert options.connection.url == "oncelog://127.0.0.1:6650"
+
+
+def test_every_option_has_its_meaning() -> None:
+    """Names are of any case, as Spark's are."""
+    options = source_options(
+        {
+            "TOPICS": " b, a ,b",
+            "startingposition": '{"a": 3, "b": "latest"}',
+            "maxRowsPerBatch": "1000",
+            "rowsPerPartition": "10",
+            "failOnDataLoss": "FALSE",
+            "closedLedgers": "owner",
+            "serviceUrl": "oncelog://10.0.0.1,10.0.0.2:7000",
+        },
+        {},
+        streaming=True,
+    )
+    assert options.topics == ("public/default/a", "public/default/b")
+    assert options.starting == ByTopic({"public/default/a": 3, "public/default/b": Edge.LATEST})
+    assert (options.rows_max, options.rows_per_partition) == (1000, 10)
+    assert not options.fail_on_data_loss
+    assert not options.closed_from_storage
+    assert options.connection.addresses == ("10.0.0.1:6650", "10.0.0.2:7000")
+    assert read(topic="a", endingPosition="5").ending == AtTime(5)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "topic, topics, topicsPattern is needed: none"),
+        ({"topic": "a", "topics": "b"}, "topic and topics are given"),
+        ({"topic": " "}, "topic is empty"),
+        ({"topic": "a,b"}, "option topic"),
+        ({"topics": "a,,b"}, "option topics"),
+        ({"topicsPattern": "("}, "no regular expression"),
+        ({"topicsPattern": "a/b/c/d"}, "topicsPattern"),
+        ({"topicsPattern": "x" * 1001}, "1000 characters"),
+        ({"topic": "a", "startPosition": "latest"}, "unknown option startPosition; .*startingPosition"),
+        ({"topic": "a", "maxRows": "5"}, "unknown option maxRows; .*maxRowsPerBatch"),
+        ({"topic": "a", "endingPosition": "earliest"}, "nothing is before"),
+        ({"topic": "a", "maxRowsPerBatch": "5"}, "is for streams"),
+        ({"topic": "a", "rowsPerPartition": "0"}, "1 to "),
+        ({"topic": "a", "rowsPerPartition": "1e3"}, "1 to "),
+        ({"topic": "a", "failOnDataLoss": "no"}, "true or false"),
+        ({"topic": "a", "closedLedgers": "both"}, "storage, owner"),
+        ({"topic": "a", "serviceUrl": "http://x"}, "service URL"),
+        ({"topic": "a", "tokenFile": "/does/not/exist"}, "exist"),
+        ({"topic": "a", "tlsCaFile": "/x"}, "TLS"),
+    ],
+)
+def test_bad_input_is_told_before_anything_is_asked(options: dict[str, str], said: str) -> None:
+    """With the name of the option; a silently ignored one would promise what does not hold."""
+    with pytest.raises(InvalidArgument, match=said):
+        source_options(options, {}, streaming=False)
+
+
+def test_a_stream_has_no_end() -> None:
+    """It would be ignored."""
+    with pytest.raises(InvalidArgument, match="batch reads"):
+        read(streaming=True, topic="a", endingPosition="latest")
+
+
+def test_a_pattern_is_of_one_namespace_and_of_whole_names() -> None:
+    """So that `a` is not `ba`, and topics of others are not read by chance."""
+    found = read(topicsPattern="flights-[0-9]+").topics
+    assert found == Pattern(parse_namespace("public/default"), "flights-[0-9]+")
+    assert [found.matches(f"public/default/{name}") for name in ("flights-7", "flights-7b", "my-flights-7")] == [
+        True, False, False,
+    ]  # fmt: skip
+    assert read(topicsPattern="a/b/.*").topics == Pattern(parse_namespace("a/b"), ".*")
+
+
+def test_variables_are_the_connections_defaults(tmp_path: Path) -> None:
+    """As of the command line; an option goes before them."""
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    environment = {"ONCELOG_URL": "oncelog://127.0.0.1:7000", "ONCELOG_TOKEN_FILE": str(token)}
+    found = connection_of(Options({}, NAMES), environment)
+    assert (found.url, found.token) == ("oncelog://127.0.0.1:7000", token)
+    assert (
+        connection_of(Options({"serviceUrl": "oncelog://localhost"}, NAMES), environment).url == "oncelog://localhost"
+    )
+    with pytest.raises(InvalidArgument, match="plain text"):
+        connection_of(Options({"serviceUrl": "oncelog://10.0.0.1"}, NAMES), environment)
+    allowed = Options({"serviceUrl": "oncelog://10.0.0.1", "allowPlaintextToken": "true"}, NAMES)
+    assert connection_of(allowed, environment).plaintext_token_allowed
+
+
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [('openjdk version "17.0.15" 2025-04-15', 17), ('java version "1.8.0_292"', 8), ('openjdk version "21"', 21),
+     ('openjdk version "24-ea" 2025', 24), ("no such thing", None)],
+)  # fmt: skip
+def test_the_version_of_java_is_read(said: str, version: int | None) -> None:
+    """Old ones count differently."""
+    assert java_version(said) == version
