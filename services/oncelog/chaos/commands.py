@@ -81,6 +81,10 @@ def run(
     node_mend_command: NodeMend = None,
     node_kill_command: NodeKill = None,
     node_start_command: NodeStart = None,
+    rollout_command: Annotated[
+        str | None,
+        typer.Option(help="Rolls the whole release, such as a helm upgrade; by default a part at a time is restarted."),
+    ] = None,
     standalone: Standalone = False,
     data: Annotated[
         Path | None, typer.Option("--data", help="Directory for the standalone cluster; a temporary one by default.")
@@ -91,6 +95,7 @@ def run(
     """Strike the cluster of the current kube context, or a standalone one, and give the verdict."""
     _check_output(output)
     _quiet_grpc()
+    from oncelog.chaos.kubernetes_target import Commands
     from oncelog.chaos.report import Report, show
     from oncelog.chaos.session import RunSettings, Timeline, run_chaos
     from oncelog.chaos.settings import KubernetesSettings, kubernetes_run, standalone_run
@@ -99,13 +104,13 @@ def run(
     errors = Console(stderr=True, highlight=False)
     told = errors if output == "json" else Console(highlight=False)
     timeline = Timeline(lambda line: told.print(line, markup=False, highlight=False, soft_wrap=True))
-    commands = (node_cut_command, node_mend_command, node_kill_command, node_start_command)
+    commands = (node_cut_command, node_mend_command, node_kill_command, node_start_command, rollout_command)
 
     async def main() -> Report:
         setting = (
             standalone_run(data, seed)
             if standalone
-            else kubernetes_run(KubernetesSettings(namespace, release, seed, *commands))
+            else kubernetes_run(KubernetesSettings(namespace, release, seed, Commands(*commands)))
         )
         async with setting as (target, start):
             return await run_chaos(settings, target, start, timeline)

@@ -25,7 +25,9 @@ _PAUSES = (Kind.OWNER_PAUSE, Kind.STORAGE_PAUSE)
 _FELT_DEADLINE_S = 60.0
 _DRAIN_TIMEOUT_S = 180.0
 _NODE_COMMAND_TIMEOUT_S = 180.0
-_LOOK_EVERY_S = 0.3
+#: Each look costs a process that asks the API server: more of them would be felt by what is measured.
+_LOOK_EVERY_S = 1.0
+_UPGRADE_TIMEOUT_S = 600.0
 #: Only a volume that can be filled in a moment is filled: what is larger is a disk that others share.
 _FILL_BYTES_MAX = 4 << 30
 _FREE = "import os; s = os.statvfs('/data'); print(s.f_bavail * s.f_frsize)"
@@ -50,13 +52,14 @@ _ASK_ZOOKEEPER = 'exec 3<>/dev/tcp/127.0.0.1/2181 && printf srvr >&3 && while IF
 
 
 @dataclass(frozen=True, slots=True)
-class NodeCommands:
-    """Command lines with {node}; None: there is none."""
+class Commands:
+    """Command lines of the user's, those for nodes with {node}; None: there is none. rollout: of the whole release."""
 
     cut: str | None = None
     mend: str | None = None
     kill: str | None = None
     start: str | None = None
+    rollout: str | None = None
 
     def of(self, kind: Kind) -> tuple[str, str] | None:
         """(strike, mend); None unless both are given."""
@@ -67,9 +70,7 @@ class NodeCommands:
 class KubernetesTarget:
     """workload_node: tells where the workload's pod runs; that node is spared."""
 
-    def __init__(
-        self, kubectl: Kubectl, release: str, commands: NodeCommands, workload_node: Callable[[], str]
-    ) -> None:
+    def __init__(self, kubectl: Kubectl, release: str, commands: Commands, workload_node: Callable[[], str]) -> None:
         self._kubectl = kubectl
         self._selector = f"app.kubernetes.io/instance={release}"
         self._commands = commands
@@ -237,7 +238,13 @@ class KubernetesTarget:
         return Struck(fault, node, at_s, {"node": node})
 
     async def _roll(self, fault: Fault) -> Struck:
-        """Restart every pod of one part in turn, as an upgrade does."""
+        """Restart every pod of one part in turn, as an upgrade does; or run the user's own upgrade, of all parts."""
+        if self._commands.rollout is not None:
+            at_s = time.time()
+            pods = {pod.uid for pod in await self.pods()}
+            await run_command(*shlex.split(self._commands.rollout), timeout_s=_UPGRADE_TIMEOUT_S)
+            await self._felt(lambda seen: not pods & {pod.uid for pod in seen}, "some pods are as old as before")
+            return Struck(fault, "all of it", at_s)
         kinds = {Part.OWNER: "statefulset", Part.STORAGE: "statefulset", Part.METADATA: "deployment"}
         part = Part(fault.choose([str(each) for each in kinds if self._whole.get(each, 0) > 1]))
         selector = f"{self._selector},app.kubernetes.io/component={part}"
@@ -255,10 +262,12 @@ class KubernetesTarget:
         self, condition: Callable[[list[Pod]], bool], failure: str, deadline_s: float = _FELT_DEADLINE_S
     ) -> None:
         ends_at = time.monotonic() + deadline_s
-        while not condition(await self.pods()):
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)  # first: what is felt most happens in this second
+            if condition(await self.pods()):
+                return
             if time.monotonic() > ends_at:
                 raise FaultMissed(failure)
-            await asyncio.sleep(_LOOK_EVERY_S)
 
     # --- mending ------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@
 
 Each has `event` and `at_s`, the workload's clock in seconds. gap_ms is the longest pause between two acknowledgements
 that ended since the last beat, idle_ms how long ago the last acknowledgement came; steady_gap_ms_p999 is over all
-pauses since the beginning of the clients that stay open, whose names begin with STEADY.
+pauses since the beginning of the clients that stay open, whose names begin with STEADY, without their opening.
 """
 
 import json
@@ -44,6 +44,7 @@ class Pulse:
         self._last_s: dict[str, float] = {}
         self._gap_s: dict[str, float] = {}
         self._steady_gaps_s: list[float] = []
+        self._opening: set[str] = set()
 
     def acked(self, client: str) -> None:
         now_s = self._clock()
@@ -51,8 +52,9 @@ class Pulse:
         self._last_s[client] = now_s
         if last_s is not None:
             self._gap_s[client] = max(self._gap_s.get(client, 0.0), now_s - last_s)
-            if client.startswith(STEADY):
+            if client.startswith(STEADY) and client not in self._opening:
                 insort(self._steady_gaps_s, now_s - last_s)
+        self._opening.discard(client)
 
     @property
     def steady_gap_ms_p999(self) -> float | None:
@@ -63,6 +65,7 @@ class Pulse:
     def begins(self, client: str) -> None:
         """Its pause from here on counts; what was before was of its own making."""
         self._last_s[client] = self._clock()
+        self._opening.add(client)
 
     def take(self) -> dict[str, dict[str, float]]:
         now_s = self._clock()

@@ -14,7 +14,8 @@ from oncelog.chaos.target import FaultMissed, Struck, Target
 from oncelog.chaos.workload_link import WorkloadLink
 
 HEAL_DEADLINE_S = 240.0
-_LOOK_EVERY_S = 0.1
+#: Rarely: on a small cluster the looking itself would be felt.
+_LOOK_EVERY_S = 1.0
 
 Tell = Callable[[str], None]
 
@@ -78,7 +79,7 @@ class Runner:
             for one in struck:
                 tasks.create_task(self._hold(one, pace))
         mended_at_s = time.time()
-        unhealed = await self._heal(mended_at_s)
+        unhealed = await self._heal(mended_at_s, pace)
         healed_at_s = None if unhealed else time.time()
         faults.hits += [Hit(step.number, one, healed_at_s) for one in struck]
         if unhealed:
@@ -106,11 +107,11 @@ class Runner:
             if struck.fault.hold_s:
                 self._tell(f"{struck.fault.kind}: {struck.victim} mended")
 
-    async def _heal(self, since_s: float) -> str | None:
+    async def _heal(self, since_s: float, pace: float) -> str | None:
         """Return None when all is well, else what is not at the deadline."""
         ends_at = time.monotonic() + self._heal_deadline_s
         while True:
             trouble = self._link.silent(since_s) or await self._target.ailing()
             if trouble is None or time.monotonic() > ends_at:
                 return trouble
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(max(_LOOK_EVERY_S * pace, 0.05))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oncelog.chaos.kubectl import Kubectl
-from oncelog.chaos.kubernetes_target import KubernetesTarget, NodeCommands
+from oncelog.chaos.kubernetes_target import Commands, KubernetesTarget
 from oncelog.chaos.local_cluster import standalone_cluster
 from oncelog.chaos.local_workload import LocalWorkload
 from oncelog.chaos.pod_workload import PodWorkload
@@ -18,15 +18,12 @@ from oncelog.chaos.target import Target
 
 @dataclass(frozen=True, slots=True)
 class KubernetesSettings:
-    """Which release, and the commands for its nodes."""
+    """Which release, and the user's commands for what kubectl cannot do."""
 
     namespace: str
     release: str
     seed: int
-    node_cut_command: str | None = None
-    node_mend_command: str | None = None
-    node_kill_command: str | None = None
-    node_start_command: str | None = None
+    commands: Commands
 
 
 @asynccontextmanager
@@ -45,12 +42,6 @@ async def kubernetes_run(settings: KubernetesSettings) -> AsyncIterator[tuple[Ta
     """A release of the current kube context."""
     kubectl = Kubectl(settings.namespace)
     place: list[str] = []
-    commands = NodeCommands(
-        settings.node_cut_command,
-        settings.node_mend_command,
-        settings.node_kill_command,
-        settings.node_start_command,
-    )
-    target = KubernetesTarget(kubectl, settings.release, commands, lambda: place[-1] if place else "")
+    target = KubernetesTarget(kubectl, settings.release, settings.commands, lambda: place[-1] if place else "")
     arguments = ("--seed", str(settings.seed))
     yield target, lambda link: PodWorkload.running(kubectl, settings.release, arguments, link, place)

@@ -71,6 +71,8 @@ class Workload:
                 verdict = await self._check(settings.topics)
                 for task in (*watching, *reading):
                     task.cancel()
+            if verdict.perfect:
+                await self._clear_away(rest)
         finally:
             await rest.close()
             self._record.close()
@@ -146,6 +148,13 @@ class Workload:
         for reader in self._readers:
             checker.compare(reader.trail, reader.failure)
         return checker.verdict()
+
+    async def _clear_away(self, rest: Rest) -> None:
+        """Delete the topics: those of a run in which something was wrong are kept, to be looked into."""
+        for topic in self._settings.topics:
+            answer = await rest.call("DELETE", f"/admin/v2/persistent/{topic}")
+            if not answer.ok:
+                self._say("trouble", client="REST", error=f"{topic} stays: {answer.status}: {answer.detail}")
 
     async def _caught_up(self, ends: dict[str, int]) -> None:
         """Return when every reader is where the log ends, or has failed, or the time for it is over."""
