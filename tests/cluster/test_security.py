@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import ssl
 import subprocess
 import sys
@@ -14,8 +15,10 @@ import oncelog
 from oncelog.core.errors import OncelogError, PermissionDenied, Unauthenticated
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.contract.redis_process import RedisProcess
+from tests.contract.rest_guide import call_of
 from tests.contract.rest_story import ADMIN, CHECKOUT, Httpx, page, run_story, write_options
 from tests.contract.security_world import auth_environment, bearer, tls_environment, token
+from tests.tidy.source import ROOT
 
 TOPIC = "public/default/flights"
 PERMISSIONS = "/admin/v2/namespaces/public/default/permissions"
@@ -117,3 +120,17 @@ def test_every_example_of_the_rest_guide_is_answered_as_it_is_written(cluster: C
                  "HEALTH": f"http://{cluster.serving('metadata-1', 'health')}"}  # fmt: skip
     with Httpx(tmp_path) as send:
         assert run_story(send, addresses) == len(page()) > 80
+
+
+@pytest.mark.asyncio
+async def test_publishing_of_the_readme_stores_nothing_twice(cluster: Cluster) -> None:
+    """Each of its commands, twice, as it says: the second answer has the message ids of the first."""
+    commands = re.findall(r"^    (curl (?:.*\\\n)*.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert len(commands) == 2
+    for call in (call_of(command, {}) for command in commands):
+        path = call.url.removeprefix("localhost:8080")
+        headers = dict(call.headers) | bearer("root")
+        answers = [await cluster.request(call.method, path, content=call.body, headers=headers) for _ in range(2)]
+        assert [answer.status_code for answer in answers] == [200, 200]
+        first, second = ([one["message_id"] for one in answer.json()["messages"]] for answer in answers)
+        assert first == second != []
