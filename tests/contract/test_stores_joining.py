@@ -11,9 +11,9 @@ from oncelog.runtime.process import Shutdown
 from oncelog.runtime.settings import ProcessSettings
 from oncelog.stores import paths
 from oncelog.stores.cluster_store import ClusterStore
-from oncelog.stores.joining import Joined, join_cluster
+from oncelog.stores.joining import ATTEMPT_TIMEOUT_MS, Joined, join_cluster
 from oncelog.stores.memory import MemorySession, MemoryTree
-from oncelog.stores.store_session import StoreSession
+from oncelog.stores.store_session import Fired, StoreSession, Znode
 from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio
@@ -23,21 +23,37 @@ PATIENT = ProcessSettings(zookeeper_hosts="zookeeper:2181", start_timeout_ms=60_
 HASTY = ProcessSettings(zookeeper_hosts="zookeeper:2181", start_timeout_ms=1)
 
 
-class Store:
-    """Refuses so many connections, and keeps every session that it gave."""
+class Session(MemorySession):
+    """Counts what is read, and refuses the first reads."""
 
-    def __init__(self, *refusals: OncelogError) -> None:
+    def __init__(self, tree: MemoryTree, refusals: list[OncelogError]) -> None:
+        super().__init__(tree, root="/oncelog")
+        self.reads = 0
+        self._refusals = refusals
+
+    async def read(self, path: str, *, fired: Fired | None = None, timeout_ms: int | None = None) -> Znode | None:
+        self.reads += 1
+        if self._refusals:
+            raise self._refusals.pop(0)
+        return await super().read(path, fired=fired, timeout_ms=timeout_ms)
+
+
+class Store:
+    """Refuses so many connections and so many reads, and keeps every session that it gave."""
+
+    def __init__(self, *refusals: OncelogError, reads: list[OncelogError] | None = None) -> None:
         self.tree = MemoryTree()
         self.refusals = list(refusals)
-        self.sessions: list[MemorySession] = []
-        self.asked = 0
+        self.reads_refused = reads or []
+        self.sessions: list[Session] = []
+        #: of each connection that was tried
+        self.timeouts_ms: list[int] = []
 
     async def connect(self, timeout_ms: int) -> StoreSession:
-        assert timeout_ms >= 1
-        self.asked += 1
+        self.timeouts_ms.append(timeout_ms)
         if self.refusals:
             raise self.refusals.pop(0)
-        self.sessions.append(MemorySession(self.tree, root="/oncelog"))
+        self.sessions.append(Session(self.tree, self.reads_refused))
         await self.sessions[-1].ensure_path("")
         return self.sessions[-1]
 
@@ -67,7 +83,28 @@ async def test_start_waits_for_zookeeper_and_then_for_the_record(caplog: pytest.
     assert joined is not None
     assert joined.cluster.cluster_id == cluster_id
     assert joined.session is store.sessions[0]
-    assert (store.asked, joined.session.closed) == (3, False)
+    assert (len(store.timeouts_ms), joined.session.closed) == (3, False)
+    await joined.session.close()
+
+
+async def test_wait_for_the_record_is_told_rarely(caplog: pytest.LogCaptureFixture) -> None:
+    """It looks often, for a start should not be slow, and a cluster that comes up late must not fill the log."""
+    store = Store()
+    join = asyncio.create_task(join_cluster(PATIENT, Shutdown(), connect=store.connect))
+    await waiting(join, lambda: bool(store.sessions) and store.sessions[0].reads >= 3)
+    await store.make_cluster()
+    assert await join is not None
+    assert caplog.messages.count("waiting for the cluster's record") == 1
+
+
+@pytest.mark.parametrize("establish", [False, True])
+async def test_zookeeper_that_goes_away_again_is_waited_for(*, establish: bool) -> None:
+    """It was reached, and lost before the record could be read: all of a cluster that comes up does so at once."""
+    store = Store(reads=away(2))
+    await store.make_cluster()
+    joined = await join_cluster(PATIENT, Shutdown(), establish=establish, connect=store.connect)
+    assert joined is not None
+    assert len(store.sessions) == 1
     await joined.session.close()
 
 
@@ -85,6 +122,12 @@ async def test_deadline_without_zookeeper_names_the_address_and_its_setting() ->
     store = Store(*away(100))
     with pytest.raises(StoreUnavailable, match=r"zookeeper:2181 .*start it, or correct ONCELOG_ZOOKEEPER_HOSTS"):
         await join_cluster(HASTY, Shutdown(), connect=store.connect)
+    assert set(store.timeouts_ms) == {1}, "an attempt is no longer than what is left"
+    store = Store(*away(1))
+    joined = await join_cluster(PATIENT, Shutdown(), establish=True, connect=store.connect)
+    assert joined is not None
+    assert set(store.timeouts_ms) == {ATTEMPT_TIMEOUT_MS}, "nor as long as all that is left: the log would be silent"
+    await joined.session.close()
 
 
 async def test_deadline_without_a_cluster_says_who_makes_it() -> None:
@@ -114,5 +157,6 @@ async def test_wish_to_end_is_heard_while_a_start_waits() -> None:
     join = asyncio.create_task(join_cluster(PATIENT, shutdown, connect=store.connect))
     await waiting(join, lambda: bool(store.sessions))
     shutdown.request("SIGTERM")
-    assert await join is None
+    async with asyncio.timeout(DEADLINE_S):
+        assert await join is None
     assert store.sessions[0].closed
