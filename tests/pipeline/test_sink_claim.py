@@ -51,7 +51,7 @@ class Task:
         self.failure: OncelogError | None = None
         self.done = False
         self._core = claim.PositionClaims(NAME, batch, continues=continues)
-        self._pieces = [ids[at : at + PIECE] for at in range(0, len(ids), PIECE)]
+        self._left = ids
         self._steps = self._run() if claims else self._publish(ids, self._open_target())
 
     def step(self) -> bool:
@@ -83,12 +83,14 @@ class Task:
                     event = claim.TargetOpened(self.world.mark)
                 case claim.AppendClaim(number, record):
                     event = self._append(journal, number, record)
-                case claim.TakeRows() | claim.Publish():
+                case claim.TakeRows(count):
+                    given, self._left = self._left[: count or PIECE], self._left[count or PIECE :]
+                    event = claim.RowsGiven(given) if given else claim.RowsEnded()
+                case claim.Publish():
                     yield from self._publish(given, target)
                     if self.failure is not None:
                         return
-                    given = self._pieces.pop(0) if self._pieces else []
-                    event = claim.RowsGiven(given) if given else claim.RowsEnded()
+                    event = claim.Published()
                 case claim.Refuse(error):
                     self.failure = error
                     return

@@ -2,8 +2,8 @@
 
     Begin ──> OPENING_JOURNAL ──> OPENING_TARGET ──┬── this batch's turn ──> READY ──── RowsEnded ──> Finish
                                                    └── not its turn ──> Refuse
-    READY ── RowsGiven ──┬── these ids were claimed ───────────────> Publish ──> READY
-                         ├── they are next ──> APPENDING, stored ──> Publish ──> READY
+    READY ── RowsGiven ──┬── these ids were claimed ───────────────> PUBLISHING ──> READY
+                         ├── they are next ──> APPENDING, stored ──> PUBLISHING ──> READY
                          └── others were claimed ──> Refuse
     any step: Interrupted ──> Refuse; the task fails, and Spark tries it again
 
@@ -57,7 +57,7 @@ class TargetOpened:
 
 @dataclass(frozen=True, slots=True)
 class RowsGiven:
-    """The next rows of the task under this name; ascending ids, above all given before."""
+    """The next rows of the task under this name, as many as were asked for, or its last ones. Their ids ascend."""
 
     ids: Sequence[int]
 
@@ -67,6 +67,11 @@ class ClaimAppended:
     """The answer to AppendClaim: it is stored, under this message id, in hex."""
 
     message_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The answer to Publish: the log has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,7 @@ class Interrupted:
     reason: OncelogError
 
 
-Event = Begin | JournalOpened | TargetOpened | RowsGiven | ClaimAppended | RowsEnded | Interrupted
+Event = Begin | JournalOpened | TargetOpened | RowsGiven | ClaimAppended | Published | RowsEnded | Interrupted
 
 
 # --- effects ----------------------------------------------------------------------------------------------------------
@@ -99,7 +104,9 @@ class OpenTarget:
 
 @dataclass(frozen=True, slots=True)
 class TakeRows:
-    """RowsGiven or RowsEnded, when there are any."""
+    """RowsGiven or RowsEnded. count: as many rows as an earlier attempt claimed at once; None: as it suits."""
+
+    count: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +119,7 @@ class AppendClaim:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Publish the rows given last; then RowsGiven, RowsEnded or Interrupted."""
+    """Publish the rows given last: Published or Interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +143,7 @@ class State(Enum):
     OPENING_TARGET = "opening the target"
     READY = "ready"
     APPENDING = "storing a claim"
+    PUBLISHING = "publishing"
     OVER = "over"
 
 
@@ -176,8 +184,10 @@ class PositionClaims:
             case ClaimAppended():
                 self._expect(State.APPENDING)
                 self._start = self._start or event.message_id
-                self.state = State.READY
-                return [Publish()]
+                return self._publish()
+            case Published():
+                self._expect(State.PUBLISHING)
+                return self._take()
             case RowsEnded():
                 self._expect(State.READY)
                 return [self._end(Refuse(self._shared(self._claims[0].ids, "no more")) if self._claims else Finish())]
@@ -194,20 +204,23 @@ class PositionClaims:
         self._former = former_after(last, self.batch)
         if turn is Turn.NEXT:
             self._claims, self._start = (), ""
+        return self._take()
+
+    def _take(self) -> list[Effect]:
         self.state = State.READY
-        return [TakeRows()]
+        return [TakeRows(self._claims[0].ids.count if self._claims else None)]
 
     def _given(self, ids: Sequence[int]) -> list[Effect]:
-        at = 0
-        while self._claims and at < len(ids):
-            claimed, mine = self._claims[0].ids, IdPiece.of(ids[at : at + self._claims[0].ids.count])
-            if claimed != mine:
-                return [self._end(Refuse(self._shared(claimed, str(mine))))]
-            self._claims, at = self._claims[1:], at + claimed.count
-        if at >= len(ids):
-            return [Publish()]
+        mine = IdPiece.of(ids)
+        if self._claims:
+            claimed, self._claims = self._claims[0].ids, self._claims[1:]
+            return self._publish() if claimed == mine else [self._end(Refuse(self._shared(claimed, str(mine))))]
         self.state, self._number = State.APPENDING, self._number + 1
-        return [AppendClaim(self._number, ClaimRecord(self.batch, IdPiece.of(ids[at:]), self._start, self._former))]
+        return [AppendClaim(self._number, ClaimRecord(self.batch, mine, self._start, self._former))]
+
+    def _publish(self) -> list[Effect]:
+        self.state = State.PUBLISHING
+        return [Publish()]
 
     def _end(self, effect: Effect) -> Effect:
         self.state = State.OVER

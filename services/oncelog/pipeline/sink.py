@@ -1,0 +1,153 @@
+"""Writing to a topic from Spark, effectively once: `df.write` and `df.writeStream` with format "oncelog".
+
+Two modes give a row an identity that every replay gives it again. `position`: its place in the source is its sequence
+id, and tasks publish it themselves. `batch`: tasks stage rows, and the driver's commit publishes the winners'.
+Spark makes a writer anew for each batch, and pickles it to tasks: a writer holds options, and nothing alive.
+
+abort undoes nothing: it is also called after a commit that failed, when rows are published already.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from oncelog.core.errors import Conflict, InvalidArgument, InvariantViolated
+from oncelog.pipeline.sink_batch import commit_batch
+from oncelog.pipeline.sink_log import SinkLog, connected
+from oncelog.pipeline.sink_names import stage_number, stage_topic
+from oncelog.pipeline.sink_options import Mode, SinkOptions, sink_options
+from oncelog.pipeline.sink_position import publish_by_position
+from oncelog.pipeline.sink_records import Attempt, RunBatch
+from oncelog.pipeline.sink_rows import check_columns, rows_of
+from oncelog.pipeline.staging import stage
+
+#: Local properties that Spark gives to the tasks of a micro-batch. Its own `foreach` reads the first; neither is
+#: documented, so a task that lacks one fails.
+BATCH_PROPERTY = "streaming.sql.batchId"
+QUERY_PROPERTY = "sql.streaming.queryId"
+_JOB_BATCH = 0
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What a task tells. attempt: what it staged, in mode batch. counts: {producer: rows}, in mode position."""
+
+    batch: RunBatch
+    partition: int
+    attempt: Attempt | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+def new_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> "OncelogWriter":
+    """Of a batch write. Raises InvalidArgument."""
+    _refuse_overwriting(overwrite, "a topic is only appended to: use mode append")
+    return OncelogWriter(_checked(given, schema, streaming=False))
+
+
+def new_stream_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> "OncelogStreamWriter":
+    """Of a stream. Raises InvalidArgument."""
+    _refuse_overwriting(overwrite, "a topic is only appended to: use outputMode append or update")
+    return OncelogStreamWriter(_checked(given, schema, streaming=True))
+
+
+class OncelogStreamWriter(DataSourceStreamArrowWriter):
+    """One micro-batch."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        """In a task. The query and the batch are known from the task's local properties."""
+        context = _task()
+        query_id, batch_id = (context.getLocalProperty(name) for name in (QUERY_PROPERTY, BATCH_PROPERTY))
+        if not query_id or batch_id is None or not batch_id.isdigit():
+            raise InvariantViolated(
+                f"this Spark tells tasks no {QUERY_PROPERTY} ({query_id!r}) or no {BATCH_PROPERTY} ({batch_id!r}): "
+                "a replay could not be told from new rows, so nothing is written"
+            )
+        return _write(self._options, RunBatch(f"query {query_id}", int(batch_id)), context, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        """At the driver, once every task has ended well."""
+        _commit(self._options, messages, batch_id)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        """Nothing is undone: what is published counts, and what is only staged is never read."""
+
+
+class OncelogWriter(DataSourceArrowWriter):
+    """One batch write, which its jobId makes known."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        """In a task."""
+        return _write(self._options, RunBatch(f"job {self._options.job_id}", _JOB_BATCH), _task(), iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """At the driver, once every task has ended well."""
+        _commit(self._options, messages, _JOB_BATCH)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Nothing is undone: see OncelogStreamWriter."""
+
+
+def _checked(given: Mapping[str, str], schema: StructType, *, streaming: bool) -> SinkOptions:
+    options = sink_options(given, os.environ, streaming=streaming)
+    check_columns({each.name: each.dataType.simpleString() for each in schema.fields}, options.mode)
+    return options
+
+
+def _refuse_overwriting(overwrite: bool, what: str) -> None:
+    if overwrite:
+        raise InvalidArgument(what, field="mode")
+
+
+def _task() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise InvariantViolated("rows are written in a task of Spark, and this is none")
+    return context
+
+
+def _write(options: SinkOptions, batch: RunBatch, context: TaskContext, iterator: Iterator[Any]) -> Written:
+    partition, attempt = context.partitionId(), context.attemptNumber()
+    with connected(options) as client:
+        log = SinkLog(client, options)
+        if options.mode is Mode.POSITION:
+            return Written(batch, partition, counts=publish_by_position(log, options, batch, iterator))
+        topic = stage_topic(options.topic, options.scope, batch.run_id, stage_number(batch.batch_id))
+        pieces = (rows_of(each) for each in iterator if each.num_rows)
+        return Written(batch, partition, attempt=stage(log, topic, partition, attempt, pieces))
+
+
+def _commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+    """Raises OncelogError; Spark then fails the batch, and a replay of it comes back here."""
+    written = [each for each in messages if isinstance(each, Written)]
+    if len(written) != len(messages):
+        raise InvariantViolated(f"{len(messages) - len(written)} of {len(messages)} tasks told nothing")
+    if not written:
+        return
+    batch = written[0].batch
+    if any(each.batch != batch for each in written) or batch.batch_id != batch_id:
+        raise InvariantViolated(
+            f"tasks tell of other batches than {batch_id}: {sorted({str(w.batch) for w in written})}"
+        )
+    if options.mode is Mode.BATCH:
+        commit_batch(options, batch, tuple(each.attempt for each in written if each.attempt is not None))
+        return
+    _refuse_shared(written)
+
+
+def _refuse_shared(written: Sequence[Written]) -> None:
+    """Claims refuse it before; this would be a bug of theirs."""
+    names = [name for each in written for name in each.counts]
+    if len(set(names)) != len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise Conflict(f"several tasks of {written[0].batch} published under {', '.join(twice)}")

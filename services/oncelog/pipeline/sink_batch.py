@@ -1,0 +1,83 @@
+"""Performs what a commit of mode batch asks for (`sink_commit`): opens, appends, copies."""
+
+from collections.abc import Callable
+
+from oncelog.client.sync import Producer
+from oncelog.core.errors import InvariantViolated, OncelogError
+from oncelog.pipeline import sink_commit as core
+from oncelog.pipeline.sink_log import Journal, SinkLog, connected, is_interruption, send_rows
+from oncelog.pipeline.sink_names import stage_number, stage_topic
+from oncelog.pipeline.sink_options import SinkOptions
+from oncelog.pipeline.sink_records import Attempt, RunBatch, WinnersRecord, decode_winners, encode_record
+from oncelog.pipeline.staging import remove_stage, staged
+
+
+def commit_batch(options: SinkOptions, batch: RunBatch, attempts: tuple[Attempt, ...]) -> WinnersRecord | None:
+    """Publish the batch, or finish publishing it; the record that counts. Raises OncelogError."""
+    with connected(options) as client:
+        record = _Commit(SinkLog(client, options), options.scope).run(
+            core.BatchCommit(batch, attempts, continues=options.continues)
+        )
+    _clean(options, batch)
+    return record
+
+
+class _Commit:
+    """One commit at one driver."""
+
+    def __init__(self, log: SinkLog, name: str) -> None:
+        self._log = log
+        self._name = name
+        self._journal: Journal = log.journal(name)
+        self._target: Producer | None = None
+
+    def run(self, machine: core.BatchCommit) -> WinnersRecord | None:
+        event: core.Event = core.Begin()
+        while True:
+            (effect,) = machine.handle(event)
+            if isinstance(effect, core.Finish):
+                return effect.record
+            if isinstance(effect, core.Refuse):
+                raise effect.error
+            try:
+                event = self._perform(effect)
+            except OncelogError as error:
+                if not is_interruption(error):
+                    raise
+                event = core.Interrupted(error)
+
+    def _perform(self, effect: core.Effect) -> core.Event:
+        match effect:
+            case core.OpenJournal():
+                number, last = self._journal.open()
+                return core.JournalOpened(number, None if last is None else decode_winners(last))
+            case core.OpenTarget():
+                self._target = self._log.producer(self._log.target, self._name, "contiguous")
+                return core.TargetOpened(self._target.last_sequence_id)
+            case core.AppendRecord(number, record):
+                self._journal.append(number, encode_record(record))
+                return core.RecordAppended()
+            case core.CopyRows(record, done):
+                self._copy(record, done)
+                return core.RowsCopied()
+            case _:
+                raise InvariantViolated(f"{effect} is no step")
+
+    def _copy(self, record: WinnersRecord, done: int) -> None:
+        if self._target is None:
+            raise InvariantViolated("the target is not open")
+        at = record.base + done
+        for rows in staged(self._log, record, done):
+            send_rows(self._target, rows, range(at, at + len(rows)))
+            at += len(rows)
+        if at != record.end:
+            raise InvariantViolated(f"{at - record.base} rows of {record.count} were copied")
+
+
+def _clean(options: SinkOptions, batch: RunBatch, remove: Callable[[SinkOptions, str], None] = remove_stage) -> None:
+    """A job's staging topic goes with its commit; a query's when the next one is begun."""
+    number = stage_number(batch.batch_id)
+    if options.job_id is not None:
+        remove(options, stage_topic(options.topic, options.scope, batch.run_id, number))
+    elif number and number != stage_number(batch.batch_id - 1):
+        remove(options, stage_topic(options.topic, options.scope, batch.run_id, number - 1))

@@ -1,0 +1,51 @@
+"""Names that the sink makes: of producers, and of its hidden topics.
+
+A producer of the target is `{producerPrefix}/{source part}` in mode position and `{producerPrefix}` in mode batch, with
+`/{jobId}` behind the prefix for a batch write. Hidden topics lie beside the target, in its namespace, and begin with
+`__sink.`; a hash of what they belong to makes them differ.
+"""
+
+import hashlib
+
+from oncelog.core.errors import InvalidArgument
+from oncelog.core.names import PRODUCER_CHARACTERS_MAX, parse_topic
+
+HIDDEN = "__sink."
+#: Batches that share a staging topic: few enough to be rid of them soon, many enough to make few topics.
+BATCHES_PER_STAGE = 64
+_SHOWN_CHARACTERS = 100
+NO_PARTITION = -1
+
+
+def source_part(topic: str, partition: int | None) -> str:
+    """The full name of the topic or part that a row was read from."""
+    return topic if partition is None or partition == NO_PARTITION else f"{topic}-partition-{partition}"
+
+
+def producer_name(scope: str, source: str) -> str:
+    """source: a topic part, or a producer's name in the rows. Raises InvalidArgument."""
+    name = f"{scope}/{source}"
+    if len(name) > PRODUCER_CHARACTERS_MAX:
+        message = f"producer name {name[:60]}… has {len(name)} characters: a shorter producerPrefix is needed"
+        raise InvalidArgument(message, field="producerPrefix", limit=PRODUCER_CHARACTERS_MAX)
+    return name
+
+
+def journal_topic(target: str, producer: str) -> str:
+    """The journal of one producer of the target."""
+    return _hidden(target, f"{target}\n{producer}", "journal")
+
+
+def stage_number(batch_id: int) -> int:
+    return batch_id // BATCHES_PER_STAGE
+
+
+def stage_topic(target: str, scope: str, run_id: str, number: int) -> str:
+    """Where tasks of a run stage rows, a topic for each 64 batches."""
+    return _hidden(target, f"{target}\n{scope}\n{run_id}", f"stage.{number}")
+
+
+def _hidden(target: str, owner: str, kind: str) -> str:
+    name = parse_topic(target)
+    digest = hashlib.sha256(owner.encode()).hexdigest()[:24]
+    return f"{name.namespace_name}/{HIDDEN}{name.local_full[:_SHOWN_CHARACTERS]}.{digest}.{kind}"

@@ -1,0 +1,123 @@
+"""The options of writing. Pure: what is wrong with them is said before anything is asked or written."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from oncelog.core.errors import InvalidArgument, OncelogError
+from oncelog.core.names import check_producer_name, parse_topic
+from oncelog.pipeline import connection
+from oncelog.pipeline.connection import Connection, Options, connection_of
+
+TOPIC = "topic"
+PRODUCER_PREFIX = "producerPrefix"
+MODE = "mode"
+JOB_ID = "jobId"
+ON_NEW_CHECKPOINT = "onNewCheckpoint"
+ADMIN_URL = "adminUrl"
+SEND_TIMEOUT = "sendTimeoutSeconds"
+ROWS_PER_CLAIM = "rowsPerClaim"
+NAMES = (
+    *connection.NAMES,
+    TOPIC,
+    PRODUCER_PREFIX,
+    MODE,
+    JOB_ID,
+    ON_NEW_CHECKPOINT,
+    ADMIN_URL,
+    SEND_TIMEOUT,
+    ROWS_PER_CLAIM,
+)
+#: Of Spark itself, which passes them on.
+SPARK_NAMES = ("checkpointLocation", "queryName")
+ADMIN_URL_VARIABLE = "ONCELOG_ADMIN_URL"
+SEND_TIMEOUT_S = 120
+SEND_TIMEOUT_S_MAX = 86_400
+ROWS_CLAIMED = 10_000
+ROWS_CLAIMED_MAX = 100_000
+#: So that a name has room for the topic part behind it.
+PREFIX_CHARACTERS_MAX = 100
+
+
+class Mode(StrEnum):
+    """How a row gets the identity that it keeps over every replay."""
+
+    POSITION = "position"
+    BATCH = "batch"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Plain values: they travel to executors. job_id: None for a stream. continues: onNewCheckpoint=continue."""
+
+    connection: Connection
+    topic: str
+    prefix: str
+    mode: Mode
+    job_id: str | None = None
+    continues: bool = False
+    admin_url: str | None = None
+    send_timeout_s: int = SEND_TIMEOUT_S
+    rows_per_claim: int = ROWS_CLAIMED
+
+    @property
+    def scope(self) -> str:
+        """What the names of producers begin with: each job has names of its own."""
+        return self.prefix if self.job_id is None else f"{self.prefix}/{self.job_id}"
+
+
+def sink_options(given: Mapping[str, str], environment: Mapping[str, str], *, streaming: bool) -> SinkOptions:
+    """Read all options of a write. Raises InvalidArgument, which names the option."""
+    own = {name: value for name, value in given.items() if name.lower() not in map(str.lower, SPARK_NAMES)}
+    options = Options(own, NAMES)
+    job_id = options.text(JOB_ID)
+    if streaming and job_id is not None:
+        raise InvalidArgument(f"option {JOB_ID} is for batch writes: a stream's checkpoint knows it", field=JOB_ID)
+    if not streaming and options.text(ON_NEW_CHECKPOINT) is not None:
+        message = f"option {ON_NEW_CHECKPOINT} is for streams: a batch write is known by its {JOB_ID}"
+        raise InvalidArgument(message, field=ON_NEW_CHECKPOINT)
+    return SinkOptions(
+        connection=connection_of(options, environment),
+        topic=_topic(_needed(options, TOPIC, "the topic to write to")),
+        prefix=_prefix(options),
+        mode=Mode(options.choice(MODE, list(Mode), default=Mode.POSITION)),
+        job_id=None if streaming else _job_id(options),
+        continues=options.choice(ON_NEW_CHECKPOINT, ("error", "continue"), default="error") == "continue",
+        admin_url=options.text(ADMIN_URL) or environment.get(ADMIN_URL_VARIABLE) or None,
+        send_timeout_s=options.integer(SEND_TIMEOUT, least=1, most=SEND_TIMEOUT_S_MAX) or SEND_TIMEOUT_S,
+        rows_per_claim=options.integer(ROWS_PER_CLAIM, least=1, most=ROWS_CLAIMED_MAX) or ROWS_CLAIMED,
+    )
+
+
+def _needed(options: Options, name: str, what: str) -> str:
+    value = options.text(name)
+    if value is None:
+        raise InvalidArgument(f"option {name} is needed: {what}", field=name)
+    return value.strip()
+
+
+def _topic(text: str) -> str:
+    try:
+        return str(parse_topic(text))
+    except OncelogError as error:
+        raise InvalidArgument(f"option {TOPIC}: {error.message}", field=TOPIC) from error
+
+
+def _prefix(options: Options) -> str:
+    what = "the name under which this query or family of jobs publishes, the same for good"
+    return _name_part(PRODUCER_PREFIX, _needed(options, PRODUCER_PREFIX, what))
+
+
+def _job_id(options: Options) -> str:
+    what = "what makes this write known when it is repeated, as a date or the id of a run"
+    return _name_part(JOB_ID, _needed(options, JOB_ID, what))
+
+
+def _name_part(option: str, text: str) -> str:
+    if len(text) > PREFIX_CHARACTERS_MAX:
+        message = f"option {option} has {len(text)} characters, at most {PREFIX_CHARACTERS_MAX} are allowed"
+        raise InvalidArgument(message, field=option, limit=PREFIX_CHARACTERS_MAX)
+    try:
+        return check_producer_name(text)
+    except OncelogError as error:
+        raise InvalidArgument(f"option {option}: {error.message}", field=option) from error

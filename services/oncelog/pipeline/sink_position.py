@@ -1,0 +1,136 @@
+"""Performs what the claims of mode position ask for (`sink_claim`): a task's rows, each under its source's name."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from oncelog.client.sync import Producer
+from oncelog.core.errors import InvariantViolated, OncelogError
+from oncelog.pipeline import sink_claim as core
+from oncelog.pipeline.sink_log import Journal, SinkLog, is_interruption, send_rows
+from oncelog.pipeline.sink_options import SinkOptions
+from oncelog.pipeline.sink_records import RunBatch, decode_claim, encode_record
+from oncelog.pipeline.sink_rows import Rows, check_ascending, cut, joined, names_and_ids, rows_of
+
+#: Rows of one producer that wait to be claimed together have at most so many bytes; one row may have more.
+_WAITING_BYTES_MAX = 16 * 1024 * 1024
+
+
+def publish_by_position(
+    log: SinkLog, options: SinkOptions, batch: RunBatch, arrow_batches: Iterator[Any]
+) -> dict[str, int]:
+    """All rows of one task; {producer: how many}. Raises OncelogError."""
+    outlets: dict[str, _Outlet] = {}
+    for arrow_batch in arrow_batches:
+        if not arrow_batch.num_rows:
+            continue
+        rows = rows_of(arrow_batch)
+        for name, start, ids in names_and_ids(arrow_batch, options.scope):
+            if name not in outlets:
+                outlets[name] = _Outlet(log, name, batch, options)
+            outlets[name].add(rows.part(start, start + len(ids)), ids)
+    for outlet in outlets.values():
+        outlet.end()
+    return {name: outlet.count for name, outlet in outlets.items()}
+
+
+class _Outlet:
+    """One producer of the target in one task."""
+
+    def __init__(self, log: SinkLog, name: str, batch: RunBatch, options: SinkOptions) -> None:
+        self.count = 0
+        self._name = name
+        self._log = log
+        self._journal: Journal = log.journal(name)
+        self._producer: Producer | None = None
+        self._machine = core.PositionClaims(name, batch, continues=options.continues)
+        self._rows_per_claim = options.rows_per_claim
+        self._last = -1
+        self._waiting: list[tuple[Rows, list[int]]] = []
+        #: what the machine asks for next; None: it was not begun
+        self._asked: core.TakeRows | None = None
+
+    def add(self, rows: Rows, ids: list[int]) -> None:
+        """Take further rows; publish what is enough for a claim."""
+        check_ascending(self._name, self._last, ids)
+        self._last = ids[-1]
+        self.count += len(ids)
+        self._waiting.append((rows, ids))
+        self._publish(at_end=False)
+
+    def end(self) -> None:
+        self._publish(at_end=True)
+        self._run(core.RowsEnded())
+
+    def _publish(self, *, at_end: bool) -> None:
+        """Hand over what is enough for a claim, as often as there is; at the end all of it."""
+        if self._asked is None:
+            self._run(core.Begin())
+        waiting = sum(len(ids) for _, ids in self._waiting)
+        waiting_bytes = sum(sum(rows.sizes) for rows, _ in self._waiting)
+        if not at_end and waiting < self._wanted() and waiting_bytes < _WAITING_BYTES_MAX:
+            return
+        rows, ids = joined(self._waiting)
+        start = 0
+        while start < len(ids):
+            count = self._wanted()
+            if self._asked is not None and self._asked.count is None:
+                count = min(count, cut(rows.sizes[start : start + count], _WAITING_BYTES_MAX))
+            if start + count > len(ids) and not at_end:
+                break
+            end = min(len(ids), start + count)
+            self._run(core.RowsGiven(ids[start:end]), rows.part(start, end))
+            start = end
+        self._waiting = [(rows.part(start, len(ids)), ids[start:])] if start < len(ids) else []
+
+    def _wanted(self) -> int:
+        """Rows of the next claim: as many as an earlier attempt claimed at once, if there was one."""
+        return self._rows_per_claim if self._asked is None or self._asked.count is None else self._asked.count
+
+    def _run(self, event: core.Event, rows: Rows | None = None) -> None:
+        """Feed the machine until it asks for rows, or ends."""
+        ids = event.ids if isinstance(event, core.RowsGiven) else ()
+        while True:
+            (effect,) = self._machine.handle(event)
+            if isinstance(effect, core.Refuse):
+                raise effect.error
+            if isinstance(effect, core.TakeRows):
+                self._asked = effect
+                return
+            if isinstance(effect, core.Finish):
+                self._close()
+                return
+            try:
+                event = self._perform(effect, rows, list(ids))
+            except OncelogError as error:
+                if not is_interruption(error):
+                    raise
+                event = core.Interrupted(error)
+
+    def _perform(self, effect: core.Effect, rows: Rows | None, ids: list[int]) -> core.Event:
+        match effect:
+            case core.OpenJournal():
+                return self._open_journal()
+            case core.OpenTarget():
+                self._producer = self._log.producer(self._log.target, self._name, "monotonic")
+                return core.TargetOpened(self._producer.last_sequence_id)
+            case core.AppendClaim(number, record):
+                return core.ClaimAppended(self._journal.append(number, encode_record(record)))
+            case core.Publish() if rows is not None and self._producer is not None:
+                send_rows(self._producer, rows, ids)
+                return core.Published()
+            case _:
+                raise InvariantViolated(f"{effect} is no step of {self._name}")
+
+    def _open_journal(self) -> core.JournalOpened:
+        number, data = self._journal.open()
+        if data is None:
+            return core.JournalOpened(number, (), "")
+        last = decode_claim(data)
+        start = last.start or self._journal.last_id
+        records = self._journal.records(start, number) if last.start else [data]
+        return core.JournalOpened(number, tuple(map(decode_claim, records)), start)
+
+    def _close(self) -> None:
+        self._journal.close()
+        if self._producer is not None:
+            self._producer.close()

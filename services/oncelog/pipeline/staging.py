@@ -1,0 +1,111 @@
+"""Staged rows of mode batch: tasks write them to a hidden topic, the driver's commit copies those that count.
+
+Each attempt stages under a name of its own, made up at random, so that rows of a zombie, of an attempt that lost, or of
+a driver's former life are never taken for others. What is staged and does not count is never read; with adminUrl given
+it goes with its topic, once the batches that share it are published.
+"""
+
+import logging
+import uuid
+from collections.abc import Iterable, Iterator
+from urllib.parse import urlsplit
+
+import httpx
+
+from oncelog.client.messages import MessageBatch
+from oncelog.core.errors import LogHole, OncelogError, UnreadableEntry
+from oncelog.core.message_id import MessageId
+from oncelog.pipeline.sink_log import SinkLog, send_rows
+from oncelog.pipeline.sink_options import SinkOptions
+from oncelog.pipeline.sink_records import Attempt, WinnersRecord
+from oncelog.pipeline.sink_rows import Rows
+
+_LOG = logging.getLogger("oncelog")
+_ADMIN_TIMEOUT_S = 10.0
+
+
+def stage(log: SinkLog, topic: str, partition: int, attempt: int, pieces: Iterable[Rows]) -> Attempt | None:
+    """Store the rows of one attempt; None: it has none. Raises OncelogError."""
+    name, count, start = f"staged/{uuid.uuid4().hex}", 0, ""
+    producer = None
+    for rows in pieces:
+        if not len(rows):
+            continue
+        producer = producer or log.producer(topic, name, "monotonic")
+        first = send_rows(producer, rows, None)
+        if not start:
+            if first is None:
+                raise UnreadableEntry(f"the log no longer knows where {name} begins on {topic}: stage it again")
+            start = first.to_bytes().hex()
+        count += len(rows)
+    if producer is None:
+        return None
+    producer.close()
+    return Attempt(partition, attempt, topic, name, start, count)
+
+
+def staged(log: SinkLog, record: WinnersRecord, done: int) -> Iterator[Rows]:
+    """The record's rows in its order, but for the first `done`. Raises LogHole when some are gone."""
+    for attempt in record.attempts:
+        if done >= attempt.count:
+            done -= attempt.count
+            continue
+        yield from _rows_of(log, attempt, done)
+        done = 0
+
+
+def _rows_of(log: SinkLog, attempt: Attempt, done: int) -> Iterator[Rows]:
+    at = 0
+    start = MessageId.from_bytes(bytes.fromhex(attempt.start))
+    try:
+        with log.client.create_reader(attempt.topic, start=start, inclusive=True) as reader:
+            while at < attempt.count:
+                batch = reader.read_batch(timeout=log.timeout_s)
+                if batch.producer_name != attempt.name:
+                    continue
+                skip = min(len(batch), max(0, done - at))
+                at += len(batch)
+                if skip < len(batch):
+                    yield _rows(batch, skip)
+    except OncelogError as error:
+        if error.retriable:
+            raise
+        message = f"staged rows of partition {attempt.partition} on {attempt.topic} cannot be read: {error.message}"
+        raise LogHole(message) from error
+    if at != attempt.count:
+        raise LogHole(f"{attempt.name} on {attempt.topic} has {at} rows, {attempt.count} were told")
+
+
+def _rows(batch: MessageBatch, skip: int) -> Rows:
+    keys, times, properties = batch.keys, batch.event_times_ms, batch.properties
+    return Rows(
+        batch.values[skip:],
+        None if keys is None else keys[skip:],
+        None if times is None else times[skip:],
+        None if properties is None else properties[skip:],
+        [0] * (len(batch) - skip),  # it was one entry, so it is one call again
+    )
+
+
+def remove_stage(options: SinkOptions, topic: str) -> None:
+    """Delete a staging topic that nobody needs any more. A failure is logged: nothing rests on it but space."""
+    if options.admin_url is None:
+        return
+    credentials = options.connection.credentials()
+    place = urlsplit(options.admin_url)
+    try:
+        credentials.check_address(f"{place.hostname}:{place.port}")
+        authorization = credentials.authorization
+        with httpx.Client(
+            timeout=_ADMIN_TIMEOUT_S, trust_env=False, verify=credentials.ssl_context() or True
+        ) as client:
+            answer = client.delete(
+                f"{options.admin_url.rstrip('/')}/admin/v2/persistent/{topic}",
+                headers={"Authorization": authorization} if authorization else None,
+                extensions={"sni_hostname": credentials.expected_name} if credentials.expected_name else None,
+            )
+    except (httpx.HTTPError, httpx.InvalidURL, OncelogError) as error:
+        _LOG.warning("staging topic %s was not deleted: %s", topic, error)
+        return
+    if answer.status_code not in {204, 404}:
+        _LOG.warning("staging topic %s was not deleted: %s %s", topic, answer.status_code, answer.text[:200])

@@ -1,0 +1,128 @@
+"""The sink with faults, as formats of Spark: a worker process that dies, a commit that fails after it has published.
+
+Each fault strikes once for each directory (option faultDir), which remembers that it did. The format "unprotected" is
+the control: it writes as one would without the sink's rules, under names that the log assigns.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark import TaskContext, cloudpickle
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+import oncelog
+from oncelog.pipeline.data_source import OncelogDataSource
+from oncelog.pipeline.sink import new_stream_writer
+from oncelog.pipeline.sink_rows import rows_of
+
+FAULT_DIR = "faultDir"
+#: Record batches that a task reads before it dies.
+BATCHES_BEFORE = 3
+
+
+class FaultyDataSource(OncelogDataSource):
+    """The sink."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "oncelog_faulty"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  # Spark's name
+        given = {name: value for name, value in self.options.items() if name.lower() != FAULT_DIR.lower()}
+        writer: DataSourceStreamWriter = FaultyWriter(
+            new_stream_writer(given, schema, overwrite=overwrite), self.options[FAULT_DIR]
+        )
+        return writer
+
+
+class FaultyWriter(DataSourceStreamArrowWriter):
+    """Passes everything on, until its fault comes."""
+
+    def __init__(self, inner: Any, fault_dir: str) -> None:
+        self._inner = inner
+        self._faults = Path(fault_dir)
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        message: WriterCommitMessage = self._inner.write(self._dying(iterator))
+        return message
+
+    def _dying(self, iterator: Iterator[Any]) -> Iterator[Any]:
+        for count, batch in enumerate(iterator):
+            if count == BATCHES_BEFORE and self._strikes("task"):
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield batch
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        self._inner.commit(messages, batch_id)
+        if self._strikes("commit"):
+            raise RuntimeError("the driver is told that the commit failed, though it did not")
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        self._inner.abort(messages, batch_id)
+
+    def _strikes(self, fault: str) -> bool:
+        """Whether it is planned, and comes now for the first time."""
+        planned = self._faults / fault
+        try:
+            planned.rename(self._faults / f"{fault}.done")
+        except FileNotFoundError:
+            return False
+        return True
+
+
+class UnprotectedDataSource(FaultyDataSource):
+    """The control."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "unprotected"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  # Spark's name
+        inner = UnprotectedWriter(self.options["serviceUrl"], self.options["topic"])
+        writer: DataSourceStreamWriter = FaultyWriter(inner, self.options[FAULT_DIR])
+        return writer
+
+
+class UnprotectedWriter:
+    """Publishes each row under a name that the log assigns to the attempt."""
+
+    def __init__(self, url: str, topic: str) -> None:
+        self._url = url
+        self._topic = topic
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        assert TaskContext.get() is not None
+        with oncelog.Client(self._url) as client, client.create_producer(self._topic) as producer:
+            for batch in iterator:
+                producer.send_many(rows_of(batch).values)
+        return WriterCommitMessage()
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        """Everything is there already."""
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        """Nothing can be taken back."""
+
+
+def register(session: Any) -> None:
+    """Make a session know the formats; this module travels to workers by value, for they cannot import tests."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+    for source in (FaultyDataSource, UnprotectedDataSource):
+        session.dataSource.register(source)
+
+
+def plan(directory: Path, *faults: str) -> str:
+    """The directory, with these faults planned: "task", "commit"."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for fault in faults:
+        (directory / fault).touch()
+    return str(directory)
+
+
+def struck(directory: Path) -> set[str]:
+    return {path.stem for path in directory.glob("*.done")}

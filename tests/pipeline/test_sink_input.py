@@ -1,0 +1,167 @@
+"""What may be given to the sink: options, columns, values. What is wrong is named, with what may be there."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+)
+
+from oncelog.core.errors import InvalidArgument, InvalidSequenceId, MessageTooLarge
+from oncelog.pipeline.sink import new_stream_writer, new_writer
+from oncelog.pipeline.sink_names import journal_topic, producer_name, source_part, stage_topic
+from oncelog.pipeline.sink_options import Mode, sink_options
+from oncelog.pipeline.sink_rows import CALL_BYTES_MAX, check_ascending, joined, names_and_ids, rows_of
+
+GIVEN = {"topic": "flights", "producerPrefix": "copy", "mode": "batch"}
+VALUE = {"value": StringType()}
+
+
+def schema(columns: dict[str, Any]) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in columns.items()])
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "said"),
+    [
+        ({"topic": None}, "topic", "option topic is needed"),
+        ({"topic": "a/b"}, "topic", "tenant/namespace/name"),
+        ({"producerPrefix": None}, "producerPrefix", "option producerPrefix is needed"),
+        ({"producerPrefix": "x" * 101}, "producerPrefix", "at most 100"),
+        ({"producerPrefix": "a\nb"}, "producerPrefix", "control"),
+        ({"mode": "batches"}, "mode", "position, batch"),
+        ({"producerPrefx": "x"}, "producerPrefx", "nearest known one is producerPrefix"),
+        ({"onNewCheckpoint": "go"}, "onNewCheckpoint", "error, continue"),
+        ({"sendTimeoutSeconds": "0"}, "sendTimeoutSeconds", "1 to 86400"),
+        ({"rowsPerClaim": "many"}, "rowsPerClaim", "1 to 100000"),
+        ({"jobId": "j"}, "jobId", "for batch writes"),
+        ({"serviceUrl": "http://x"}, "url", "oncelog"),
+    ],
+)
+def test_wrong_option_is_named(change: dict[str, str | None], field: str, said: str) -> None:
+    """Before anything is asked or written."""
+    given = {name: value for name, value in (GIVEN | change).items() if value is not None}
+    with pytest.raises(InvalidArgument, match=said):
+        sink_options(given, {}, streaming=True)
+
+
+def test_batch_write_needs_its_identity() -> None:
+    """A repeated job is known by its jobId, or not at all; onNewCheckpoint is a stream's."""
+    with pytest.raises(InvalidArgument, match="option jobId is needed"):
+        sink_options(GIVEN, {}, streaming=False)
+    with pytest.raises(InvalidArgument, match="for streams"):
+        sink_options(GIVEN | {"jobId": "j", "onNewCheckpoint": "error"}, {}, streaming=False)
+
+
+def test_options_of_spark_itself_pass() -> None:
+    """It hands its own ones on; case does not count."""
+    found = sink_options(GIVEN | {"checkpointlocation": "/x", "QUERYNAME": "q"}, {}, streaming=True)
+    assert (found.mode, found.topic, found.continues) == (Mode.BATCH, "public/default/flights", False)
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"colour": StringType()}, "unknown column colour; the nearest known one is"),
+        ({"Key": StringType()}, "unknown column Key; the nearest known one is key"),
+        ({"value": LongType()}, "column value is binary or string or varchar or char, not bigint"),
+        ({"event_time": TimestampNTZType()}, "column event_time is timestamp, not timestamp_ntz"),
+        ({"properties": MapType(StringType(), IntegerType())}, "column properties is map<string,string>, not"),
+        ({"index": StringType()}, "column index is bigint"),
+    ],
+)
+def test_wrong_column_is_named(columns: dict[str, Any], said: str) -> None:
+    """While planning, before a task runs."""
+    with pytest.raises(InvalidArgument, match=said):
+        new_stream_writer(GIVEN, schema(VALUE | columns), overwrite=False)
+
+
+def test_rows_need_a_value_and_in_mode_position_an_identity() -> None:
+    """A row whose place nobody knows cannot be told from its replay."""
+    with pytest.raises(InvalidArgument, match="a column value"):
+        new_stream_writer(GIVEN, schema({"key": StringType()}), overwrite=False)
+    position = GIVEN | {"mode": "position"}
+    for columns in (VALUE, VALUE | {"topic": StringType()}, VALUE | {"sequence_id": LongType()}):
+        with pytest.raises(InvalidArgument, match="mode=position needs the columns"):
+            new_stream_writer(position, schema(columns), overwrite=False)
+    new_stream_writer(position, schema(VALUE | {"topic": StringType(), "index": LongType()}), overwrite=False)
+
+
+def test_nothing_is_overwritten() -> None:
+    """mode overwrite, outputMode complete."""
+    with pytest.raises(InvalidArgument, match="mode append"):
+        new_writer(GIVEN | {"jobId": "j"}, schema(VALUE), overwrite=True)
+    with pytest.raises(InvalidArgument, match="append or update"):
+        new_stream_writer(GIVEN, schema(VALUE), overwrite=True)
+
+
+def test_null_and_large_values_are_named() -> None:
+    """With the limit; a key counts, and all together."""
+    with pytest.raises(InvalidArgument, match="column value is null"):
+        rows_of(pa.record_batch({"value": pa.array([b"x", None])}))
+    with pytest.raises(MessageTooLarge, match="column value has 5300000 bytes"):
+        rows_of(pa.record_batch({"value": ["x" * 5_300_000]}))
+    with pytest.raises(MessageTooLarge, match="column key has"):
+        rows_of(pa.record_batch({"value": ["x"], "key": ["x" * 5_300_000]}))
+    with pytest.raises(MessageTooLarge, match="together"):
+        rows_of(pa.record_batch({"value": ["x" * 3_000_000], "key": ["x" * 3_000_000]}))
+    empty = pa.array([[("a", None)]], pa.map_(pa.string(), pa.string()))
+    with pytest.raises(InvalidArgument, match="'a' has no value"):
+        rows_of(pa.record_batch({"value": ["x"], "properties": empty}))
+
+
+@pytest.mark.parametrize(
+    ("last", "ids", "said"),
+    [
+        (-1, [3, 2], "id 2 comes after 3"),
+        (5, [5], "id 5 comes after 5"),
+        (9, [4, 5], "id 4 comes after 9"),
+        (-1, [-7], "id -7 comes after -1"),
+    ],
+)
+def test_ids_that_do_not_ascend_are_both_named(last: int, ids: list[int], said: str) -> None:
+    """Within a record batch, and from one to the next."""
+    with pytest.raises(InvalidSequenceId, match=said):
+        check_ascending("copy/flights", last, ids)
+    check_ascending("copy/flights", 3, [4, 9])
+
+
+def test_rows_are_cut_by_their_source() -> None:
+    """By position where there is one; the index is the sequence id, so it goes on over ledgers."""
+    rows = {"topic": ["t", "t", "u"], "partition": [0, 0, -1], "index": [7, 9, 1], "value": ["a", "b", "c"]}
+    assert list(names_and_ids(pa.record_batch(rows | {"producer_name": ["p"] * 3, "sequence_id": [1] * 3}), "s")) == [
+        ("s/t-partition-0", 0, [7, 9]),
+        ("s/u", 2, [1]),
+    ]
+    own = pa.record_batch({"producer_name": ["p", "q"], "sequence_id": [4, 4]})
+    assert list(names_and_ids(own, "s")) == [("s/p", 0, [4]), ("s/q", 1, [4])]
+    with pytest.raises(InvalidArgument, match="column sequence_id is null"):
+        list(names_and_ids(pa.record_batch({"producer_name": ["p"], "sequence_id": pa.array([None], pa.int64())}), "s"))
+
+
+def test_calls_are_bounded_and_rows_are_joined_whole() -> None:
+    """Large keys count, too; a column that one piece lacks is empty there."""
+    large = rows_of(pa.record_batch({"value": ["x"] * 4, "key": ["k" * (CALL_BYTES_MAX // 3)] * 4}))
+    assert list(large.calls()) == [(0, 2), (2, 4)]
+    plain = rows_of(pa.record_batch({"value": ["y"]}))
+    rows, ids = joined([(large, [1, 2, 3, 4]), (plain, [5])])
+    assert (len(rows), ids, rows.event_times_ms) == (5, [1, 2, 3, 4, 5], None)
+    assert rows.keys is not None
+    assert rows.keys[4] is None
+
+
+def test_names_differ_where_they_must() -> None:
+    """A journal for each producer of each target; hidden topics beside the target."""
+    assert source_part("t", None) == source_part("t", -1) == "t"
+    assert journal_topic("a/b/c", "p") != journal_topic("a/b/c", "q")
+    assert journal_topic("a/b/c", "p").startswith("a/b/__sink.c.")
+    assert stage_topic("a/b/c", "p", "r", 0) != stage_topic("a/b/c", "p", "r", 1)
+    with pytest.raises(InvalidArgument, match="shorter producerPrefix"):
+        producer_name("x" * 100, "y" * 200)
