@@ -51,6 +51,11 @@ class Release:
     def install(self) -> None:
         self.helm("install", RELEASE, str(CHART), "--create-namespace", "--wait", "--timeout", "180s", *self.values())
 
+    def upgrade(self) -> list[str]:
+        """The command that upgrades it to the same chart and values, and waits."""
+        words = ["upgrade", RELEASE, str(CHART), "--namespace", self.namespace, "--wait", "--timeout", "240s"]
+        return [str(HELM), *words, *self.values()]
+
     def oncelog(self, *words: str, stdin: bytes = b"") -> str:
         """The product's own command, in a pod of the release: through its Services, with its token and CA."""
         return self.kubectl("exec", "-i", f"deploy/{RELEASE}-metadata", "--", "oncelog", *words, stdin=stdin)

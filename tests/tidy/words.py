@@ -63,7 +63,7 @@ def tests_wait_in_one_place(source: Source) -> Iterator[str]:
 def project_speaks_of_itself(source: Source) -> Iterator[str]:
     """No place of a machine, no tool of its makers, no document that is not in the repository."""
     for complaint in _lines_with(_MACHINE, source, re.IGNORECASE):
-        if turned("xhoryno") not in complaint or not source.path.startswith(_MAY_NAME_THE_LAB):
+        if turned("xhoryno") not in complaint.lower() or not source.path.startswith(_MAY_NAME_THE_LAB):
             yield complaint
 
 
