@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from oncelog.core.errors import OncelogError
+from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.ids import Incarnation, TopicId
 from oncelog.core.names import parse_topic
 from oncelog.core.topic_record import TopicRecord
@@ -82,6 +82,8 @@ class FakeOwner:
     #: topics that it was asked to unload; it does so once the event is set, if there is one
     unloading: list[str] = field(default_factory=list)
     hold_unloads: asyncio.Event | None = None
+    #: whether it refuses them for good, as one does that has a bug
+    refuses_unloads: bool = False
 
     @property
     def address(self) -> str:
@@ -125,6 +127,8 @@ class FakeOwner:
     async def unload(self, request: owner_pb2.UnloadRequest) -> owner_pb2.UnloadAnswer:
         assert request.target == self.incarnation
         self.unloading.append(request.topic_id)
+        if self.refuses_unloads:
+            raise InvalidArgument("this owner unloads nothing", field="topic_id")
         if self.hold_unloads is not None:
             await self.hold_unloads.wait()
         self.unloaded.append(request.topic_id)

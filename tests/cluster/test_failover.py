@@ -92,7 +92,8 @@ async def test_unload_under_load_moves_the_topic(cluster: Cluster, client: oncel
 
 
 async def test_terminated_owner_hands_its_topics_over(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """SIGTERM: answered, snapshot written, ledgers closed, moved; so the next owner has nothing to recover."""
+    """SIGTERM: the metadata services hear of it and move each topic: answered, snapshot written, ledgers closed; so the
+    next owner has nothing to recover, and none is closed unasked."""
     topic = "drained"
     async with one_producer(client, topic) as loads:
         owner = await cluster.owner_of(topic)
@@ -104,6 +105,8 @@ async def test_terminated_owner_hands_its_topics_over(cluster: Cluster, client: 
     assert served["takeovers"][-1]["replayed_entries"] == 0
     loads.check(await read_all(client, topic))
     log = (cluster.data / "logs" / f"{owner}.log").read_text()
+    assert '"handed_over": true' in log
+    assert "topics are closed without being asked for" not in log
     assert "topics were not closed" not in log
     await cluster.healed()
 

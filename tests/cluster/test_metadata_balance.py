@@ -2,12 +2,18 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import pytest
 
 from oncelog.core.ids import TopicId
 from oncelog.metadata.balancer import Balancer
+from oncelog.stores import paths
+from oncelog.stores.memory import MemorySession
 from oncelog.stores.registry import LiveMetadata, Registry
+from oncelog.stores.topic_store import TopicStore
 from tests.cluster.metadata_world import DEADLINE_S, FakeOwner, Replica, World
 from tests.cluster.until import until
 
@@ -77,6 +83,125 @@ async def test_topics_follow_an_owner_that_joined() -> None:
         assert first.parts.admin.placements.counts["topics_moved"] == after[1]
         for task in (following_one, following_other):
             task.cancel()
+
+
+@dataclass(slots=True)
+class Uneven:
+    """A replica that balances, an owner with all topics, and one that has just joined."""
+
+    world: World
+    replica: Replica
+    balancer: Balancer
+    old: FakeOwner
+    new: FakeOwner
+    #: what the balancer alone reads with
+    store: MemorySession
+    #: what the replica takes for its own name; the elected one's at first
+    name: str
+
+    @classmethod
+    @asynccontextmanager
+    async def running(cls, *, interval_ms: int = INTERVAL_MS) -> AsyncIterator["Uneven"]:
+        async with World.running() as world:
+            replica, store = await world.replica(), await world.session()
+            old = await world.owner(replica)
+            await replica.sees(old)
+            await asyncio.gather(*(replica.look_up(name) for name in NAMES))
+            new = await world.owner(replica)
+            await replica.sees(old, new)
+            registry, admin = Registry(replica.session), replica.parts.admin
+            registration = registry.register_metadata(LiveMetadata("127.0.0.1", {"grpc": 1}))
+            await registration.establish()
+            balancer = Balancer(
+                registry, TopicStore(store), admin.owners, admin.placements, own_name=lambda: own.name,
+                interval_ms=interval_ms,
+            )  # fmt: skip
+            own = cls(world, replica, balancer, old, new, store, registration.name or "")
+            following = asyncio.create_task(balancer.follow())
+            await until(lambda: balancer.elected, DEADLINE_S)
+            await counts(world, [old, new])
+            await until_told(replica, [old, new])
+            yield own
+            following.cancel()
+
+    async def looks(self) -> None:
+        """Some rounds, the last of them long after the owners have settled."""
+        ends_at = asyncio.get_running_loop().time() + 100 * INTERVAL_MS / 1000
+
+        async def over() -> bool:
+            await self.balancer.round()
+            return asyncio.get_running_loop().time() > ends_at
+
+        await until(over, DEADLINE_S)
+
+
+async def test_topics_move_once_the_owners_have_settled() -> None:
+    """The control of the tests below: in this world they would move."""
+    async with Uneven.running() as own:
+        await own.looks()
+        assert own.old.unloaded
+
+
+async def test_nothing_moves_before_the_owners_have_settled() -> None:
+    """For two of the intervals: an owner that restarts gets its topics back without a move."""
+    async with Uneven.running(interval_ms=60_000) as own:
+        await own.looks()
+        assert own.old.unloading == []
+
+
+async def test_replica_that_is_elected_again_begins_anew() -> None:
+    """What it saw before is old: who joined meanwhile, and which topics the other has moved."""
+    async with Uneven.running() as own:
+        elected = own.name
+        await own.balancer.round()
+        own.name = "another"
+        await own.looks()
+        own.name = elected
+        await own.balancer.round()
+        assert own.old.unloading == [], "not at the first look since"
+        await own.looks()
+        assert own.old.unloaded
+
+
+async def test_store_that_is_away_ends_no_balancing() -> None:
+    """It is a task of the process, and would end that."""
+    async with Uneven.running() as own:
+        own.store.faults.close()
+        await own.looks()
+        assert own.old.unloading == []
+
+
+async def test_record_that_is_damaged_is_left_where_it_is() -> None:
+    """It cannot say whose it is; the others move."""
+    async with Uneven.running() as own:
+        record = await own.world.record(NAMES[0])
+        path = paths.topic(TopicId(record.topic_id))
+        node = await own.store.read(path)
+        assert node is not None
+        await own.store.write(path, b"no record", version=node.version)
+        await own.looks()
+        assert own.old.unloaded
+        assert record.topic_id not in own.old.unloading
+
+
+async def test_owner_that_refuses_to_let_go_is_asked_again() -> None:
+    """A move that fails ends neither the round nor the balancing."""
+    async with Uneven.running() as own:
+        own.old.refuses_unloads = True
+        await own.looks()
+        assert len(set(own.old.unloading)) >= 2
+        own.old.refuses_unloads = False
+        await own.looks()
+        assert own.old.unloaded
+
+
+async def test_no_topic_moves_to_an_owner_that_drains() -> None:
+    """It has none left, and is about to go."""
+    async with Uneven.running() as own:
+        await own.new.streams[own.replica].write(own.new.hello(draining=True))
+        await until(lambda: len(own.replica.parts.admin.owners.usable) == 1, DEADLINE_S)
+        await own.looks()
+        assert own.old.unloading == []
 
 
 async def test_next_replica_takes_over_when_the_elected_one_goes() -> None:

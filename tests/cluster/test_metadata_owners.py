@@ -313,6 +313,27 @@ async def test_draining_owner_closes_few_topics_at_a_time_and_first_those_that_a
             await world.moved_to(heir, name)
 
 
+async def test_topics_that_another_replica_placed_are_handed_over_few_at_a_time_too() -> None:
+    """The replica that hears of the drain finds them in the records."""
+    async with World.running() as world:
+        replica, other = await world.replica(), await world.replica()
+        leaving = await world.owner(replica)
+        await asyncio.gather(replica.sees(leaving), other.sees(leaving))
+        names = [f"t{number}" for number in range(3 * HAND_OVERS_MAX)]
+        for name in names:
+            await other.look_up(name)
+        heir = await world.owner(replica)
+        await replica.sees(leaving, heir)
+        leaving.hold_unloads = asyncio.Event()
+        await leaving.streams[replica].write(leaving.hello(draining=True))
+        await until(lambda: len(leaving.unloading) >= HAND_OVERS_MAX, DEADLINE_S)
+        await replica.look_up("a-call-later")
+        assert len(leaving.unloading) == HAND_OVERS_MAX
+        leaving.hold_unloads.set()
+        for name in names:
+            await world.moved_to(heir, name)
+
+
 async def test_draining_owner_without_an_heir_keeps_its_topics() -> None:
     """There is nowhere to move them; they wait for its end."""
     async with World.running() as world:

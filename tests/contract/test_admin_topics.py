@@ -197,6 +197,20 @@ async def test_storage_node_is_set_read_only_and_cleared_live_or_not() -> None:
         assert (shown["read_only"], shown["read_only_set"], shown["live"]) == (True, False, True)
 
 
+async def test_read_only_is_set_in_spite_of_a_lost_write() -> None:
+    """An answer means that it is so: whoever empties a node for good relies on it."""
+    async with serving() as admin:
+        registry, node = Registry(admin.replica.session), Incarnation("1" * 32)
+        await registry.write_cookie(StorageCookie(node, "10.0.0.1", 6660), version=-1)
+        for method, lose in (
+            ("PUT", admin.replica.session.faults.lose_next_request),
+            ("DELETE", admin.replica.session.faults.lose_next_reply),
+        ):
+            lose()
+            await admin.change(method, f"/admin/v2/storage-nodes/{node}/read-only")
+            assert (await registry.cookies())[node].read_only is (method == "PUT")
+
+
 async def test_read_only_needs_a_node_that_joined() -> None:
     """Nothing is written for a name that was mistyped."""
     async with serving() as admin:

@@ -176,13 +176,14 @@ async def test_storage_nodes_to_get_nothing_new_are_told_apart() -> None:
     and one that is not live is absent, whatever was ordered."""
     seen: list[StorageNodesSeen] = []
     session = await session_with_a_cluster()
-    d = Incarnation("d" * 32)
+    d, e = Incarnation("d" * 32), Incarnation("e" * 32)
     await storage_view(
-        session, seen, [node_of(A), node_of(B, read_only=True), node_of(C, 3)],
+        session, seen, [node_of(A), node_of(B, read_only=True), node_of(C, 3), node_of(e, 5, read_only=True)],
         StorageCookie(A, "127.0.0.1", 1), StorageCookie(B, "127.0.0.1", 1),
         StorageCookie(C, "127.0.0.1", 3, read_only=True), StorageCookie(d, "127.0.0.1", 4, read_only=True),
+        StorageCookie(e, "127.0.0.1", 5, retired=True),
     )  # fmt: skip
-    assert seen[-1] == StorageNodesSeen((A,), (d,), (), store_reachable=True, read_only=(B, C))
+    assert seen[-1] == StorageNodesSeen((A,), (d,), (e,), store_reachable=True, read_only=(B, C))
 
 
 @pytest.mark.asyncio

@@ -157,6 +157,7 @@ class Owner:
             self._unready = "draining"
             self.topics.draining = True
             handed_over = await links.say_draining() > 0 and await _others_live(registry)
+            logger.info("draining", extra={"fields": {"topics": len(self.topics), "handed_over": handed_over}})
             await self.topics.drain(deadline_ms=settings.drain_timeout_ms // 2, handed_over=handed_over)
             for task in running:
                 task.cancel()
