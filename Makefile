@@ -8,14 +8,16 @@ RELEASE ?= oncelog
 CHAOS ?=
 BIN := .venv/bin
 STAMP := .venv/.stamp
-SUITE := tests/core tests/simulation tests/contract tests/kubernetes tests/cluster tests/tidy
+# Two halves of the default suite that run side by side: the first compute on one processor, the others mostly wait.
+COMPUTING := tests/core tests/simulation tests/kubernetes tests/tidy
+WAITING := tests/contract tests/cluster
 COMPILE = $(BIN)/uv pip compile --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
 	--no-emit-index-url --no-header --no-annotate --quiet
 PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto lint format test sim sim-long demo smoke chaos bench images lock clean redis-server
+.PHONY: help setup proto lint format test test-waiting test-computing sim sim-long demo smoke chaos bench images lock clean redis-server
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -44,8 +46,14 @@ format: $(STAMP) ## rewrite the source in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: redis-server lint ## lint and every default test
-	$(BIN)/pytest $(SUITE)
+test: redis-server $(STAMP) ## lint and every default test, side by side; each is shown when it has ended
+	@$(MAKE) --no-print-directory --output-sync=target --jobs=3 lint test-waiting test-computing
+
+test-waiting: $(STAMP)
+	$(BIN)/pytest $(WAITING)
+
+test-computing: $(STAMP)
+	$(BIN)/pytest $(COMPUTING)
 
 redis-server:
 	@command -v redis-server >/dev/null || \
