@@ -32,6 +32,7 @@ from oncelog.core.sessions import BatchAnswer
 from oncelog.rpc.metadata_codec import LOOKUP
 from oncelog.rpc.owner_codec import (
     LAST_MESSAGE,
+    PRODUCER_NAMES,
     PUBLISH,
     EndedSession,
     OpenDenied,
@@ -43,7 +44,13 @@ from oncelog.rpc.owner_codec import (
 from oncelog.rpc.reader_codec import READ, ReadControl, ReaderFrame, StartAt
 from oncelog.rpc.server import Server, ServerStream
 from oncelog.wire.metadata_pb2 import LookupAnswer, LookupRequest
-from oncelog.wire.owner_pb2 import LastMessageAnswer, LastMessageRequest
+from oncelog.wire.owner_pb2 import (
+    LastMessageAnswer,
+    LastMessageRequest,
+    ProducerName,
+    ProducerNamesAnswer,
+    ProducerNamesRequest,
+)
 from tests.contract.fake_topic import FakeTopic, start_of
 
 MESSAGE_BYTES_MAX = 5 * 1024 * 1024
@@ -80,6 +87,7 @@ class FakeOwner:
         self.server.stream(PUBLISH, self._publish)
         self.server.stream(READ, self._read)
         self.server.unary(LAST_MESSAGE, self._last_message)
+        self.server.unary(PRODUCER_NAMES, self._producer_names)
 
     async def start(self) -> None:
         self.address = f"127.0.0.1:{await self.server.start()}"
@@ -204,6 +212,12 @@ class FakeOwner:
             if at < len(topic.entries) and permits.left_bytes > 0:
                 continue  # it grew while the frame was written
             await permits.news.wait()
+
+    async def _producer_names(self, request: ProducerNamesRequest) -> ProducerNamesAnswer:
+        producers = self._cluster.by_id[TopicId(request.topic_id)].table.state.producers
+        names = [ProducerName(producer_id=number, name=producers[ProducerId(number)].name)
+                 for number in request.producer_ids if number in producers]  # fmt: skip
+        return ProducerNamesAnswer(names=names)
 
     async def _last_message(self, request: LastMessageRequest) -> LastMessageAnswer:
         topic = self._cluster.by_id.get(TopicId(request.topic_id))

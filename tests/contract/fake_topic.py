@@ -115,5 +115,5 @@ def start_of(topic: FakeTopic, at: StartAt) -> tuple[int, int]:
         case StartIndex(number):
             for i, (header, _) in enumerate(topic.entries):
                 if header.next_index > number:
-                    return i, header.skip_first + number - header.base_index
+                    return i, header.skip_first + max(0, number - header.base_index)
             return len(topic.entries), 0

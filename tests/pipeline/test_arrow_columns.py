@@ -117,6 +117,7 @@ def test_values_are_slices_of_what_was_read() -> None:
     """No byte of an uncompressed payload is copied: the buffer of the column lies in the entry."""
     stored = opened(stored_entry([b"x" * 1000] * 10))
     batch = record_batch(Found(stored, None), ORIGIN, first=0, end=ALL)
+    assert batch is not None
     data = batch.column("value").buffers()[2]
     whole = pa.py_buffer(stored.body)
     assert whole.address <= data.address < whole.address + whole.size

@@ -78,7 +78,7 @@ def test_filters_narrow_each_other() -> None:
         ]
     )
     assert bounds.index == Between(20, 49)
-    assert bounds.producer_names == {"b"}
+    assert bounds.producer_names == frozenset({"b"})
     assert bounds.cut(SPAN) == SPAN._replace(first=20, end=50)
 
 

@@ -1,4 +1,4 @@
-"""The connections of one piece of work, be it planning or reading: made, used and closed inside one event loop.
+"""The connections of one piece of work, be it planning or reading: nothing of them is left when it is done.
 
     async with ClusterLinks(connection) as links:
         answer = await links.ask_metadata(LEDGERS, request)
@@ -9,6 +9,7 @@ last reason, and Spark tries the task again. Reading creates no topic.
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -110,10 +111,23 @@ class ClusterLinks:
 
 
 def run_with_links(connection: Connection, work: Callable[[ClusterLinks], Coroutine[Any, Any, ResultT]]) -> ResultT:
-    """Do `work` on an event loop of its own, with links of its own: nothing outlives the call."""
+    """Do `work` with links of its own: no connection outlives the call."""
 
     async def run() -> ResultT:
         async with ClusterLinks(connection) as links:
             return await work(links)
 
-    return asyncio.run(run())
+    return process_loop().run_until_complete(run())
+
+
+#: {process id: its loop}; a forked child has none yet
+_LOOPS: dict[int, asyncio.AbstractEventLoop] = {}
+
+
+def process_loop() -> asyncio.AbstractEventLoop:
+    """The one loop of this process for planning and reading; it runs while somebody waits in it, and is never closed:
+    gRPC's poller goes on to wake every loop that it has served, and stumbles over closed ones."""
+    loop = _LOOPS.get(os.getpid())
+    if loop is None:
+        loop = _LOOPS[os.getpid()] = asyncio.new_event_loop()
+    return loop

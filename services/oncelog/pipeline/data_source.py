@@ -4,9 +4,6 @@ Spark pickles these objects by reference: executors need this package, too. Noth
 planning, may hold a connection: workers are forked, and a gRPC channel does not live through that.
 """
 
-from importlib import import_module
-from typing import cast
-
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -20,7 +17,10 @@ FORMAT = "oncelog"
 
 
 class OncelogDataSource(DataSource):
-    """Options: of reading in `source_options`, of writing in `sink_options`, of both in `connection`."""
+    """Options: of reading in `source_options`, of writing in `sink_options`, of both in `connection`.
+
+    What a query does not use is not imported: Spark makes a process for each step of planning.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -28,20 +28,26 @@ class OncelogDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Of what is read."""
-        return cast("StructType", import_module("oncelog.pipeline.source").SCHEMA)
+        from oncelog.pipeline.source import SCHEMA
+
+        return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        source = import_module("oncelog.pipeline.source")
-        return cast("DataSourceReader", source.new_reader(self.options, schema))
+        from oncelog.pipeline.source import new_reader
+
+        return new_reader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        source = import_module("oncelog.pipeline.source")
-        return cast("DataSourceStreamReader", source.new_stream_reader(self.options, schema))
+        from oncelog.pipeline.source import new_stream_reader
+
+        return new_stream_reader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        sink = import_module("oncelog.pipeline.sink")
-        return cast("DataSourceWriter", sink.new_writer(self.options, schema, overwrite=overwrite))
+        from oncelog.pipeline.sink import new_writer
+
+        return new_writer(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        sink = import_module("oncelog.pipeline.sink")
-        return cast("DataSourceStreamWriter", sink.new_stream_writer(self.options, schema, overwrite=overwrite))
+        from oncelog.pipeline.sink import new_stream_writer
+
+        return new_stream_writer(self.options, schema, overwrite=overwrite)

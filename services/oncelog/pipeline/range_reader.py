@@ -36,7 +36,7 @@ from oncelog.wire.storage_pb2 import DescribeRequest
 
 WINDOW_BYTES = 4 * 1024 * 1024
 #: How long storage nodes are waited for before the owner is asked instead.
-STORAGE_PATIENCE_MS = 10_000
+STORAGE_PATIENCE_MS = 3_000
 _PROBE_TIMEOUT_MS = 3_000
 
 logger = logging.getLogger(__name__)

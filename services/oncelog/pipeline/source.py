@@ -1,10 +1,9 @@
 """Spark's readers of topics: thin, for what they decide is in `offsets`, `places`, `pushed_filters`, `arrow_columns`.
 
 Spark calls the planning methods in processes of its own on the driver, and `read` in forked workers on the executors.
-Each call makes the connections that it needs, on an event loop of its own, and leaves none behind.
+Each call makes the connections that it needs, and leaves none behind.
 """
 
-import asyncio
 import logging
 import os
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
@@ -30,7 +29,7 @@ from oncelog.core.ids import TopicId
 from oncelog.core.names import parse_topic
 from oncelog.pipeline.arrow_columns import Joiner, Origin, RecordBatch, record_batch
 from oncelog.pipeline.catalog import Catalog
-from oncelog.pipeline.cluster_links import ClusterLinks, run_with_links
+from oncelog.pipeline.cluster_links import ClusterLinks, process_loop, run_with_links
 from oncelog.pipeline.offsets import (
     Loss,
     Mark,
@@ -219,7 +218,7 @@ def origin_of(topic: str) -> Origin:
 
 def read_range(range_: Range, options: SourceOptions, bounds: Bounds) -> Iterator[RecordBatch]:
     """The messages of one range, in order, as batches of columns."""
-    loop = asyncio.new_event_loop()
+    loop = process_loop()
     batches = _batches(range_, options, bounds)
     try:
         while True:
@@ -229,7 +228,6 @@ def read_range(range_: Range, options: SourceOptions, bounds: Bounds) -> Iterato
                 return
     finally:
         loop.run_until_complete(batches.aclose())
-        loop.close()
 
 
 async def _batches(range_: Range, options: SourceOptions, bounds: Bounds) -> AsyncGenerator[RecordBatch, None]:
