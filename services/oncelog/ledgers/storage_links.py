@@ -44,13 +44,16 @@ class StorageLinks:
         *,
         unanswered_bytes_max: int = UNANSWERED_BYTES_MAX,
         credentials: Credentials = PLAIN,
+        ahead: bool = False,
     ) -> None:
         """on_answer(member, ledger_id, entry_ids, status), on_lost(member, ledger_ids): called on the loop, and
-        on_lost possibly inside `send`."""
+        on_lost possibly inside `send`. ahead: connect to members when they are seen, not when they are needed: a
+        takeover has no time for it."""
         self._on_answer = on_answer
         self._on_lost = on_lost
         self._unanswered_bytes_max = unanswered_bytes_max
         self._credentials = credentials
+        self._ahead = ahead
         self._live: dict[Incarnation, str] = {}
         #: the last address of every member ever seen
         self._addresses: dict[Incarnation, str] = {}
@@ -69,6 +72,10 @@ class StorageLinks:
                 stream.end(ServiceUnavailable(f"the storage node has moved to {addresses[member]}"))
         for address in self._channels.keys() - set(self._addresses.values()):
             self._retire(self._channels.pop(address))
+        if self._ahead:
+            for member in addresses:
+                self._channel(member).connect_ahead()
+                self._stream(member)
 
     # --- adds --------------------------------------------------------------------------------------------------------
 

@@ -45,11 +45,13 @@ class OwnerCalls:
             channel = self._channels[owner.incarnation] = Channel(address_of(owner), credentials=self._credentials)
         return channel
 
-    async def forget_all_but(self, live: list[LiveOwner]) -> None:
-        """Close the channels to owners that are gone."""
+    async def see(self, live: list[LiveOwner]) -> None:
+        """Connect to those that came, before a hand-over has to wait for it; close the channels to those that went."""
+        for owner in live:
+            self._channel(owner).connect_ahead()
         present = {owner.incarnation for owner in live}
         gone = [owner for owner in self._channels if owner not in present]
         await asyncio.gather(*(self._channels.pop(owner).close() for owner in gone))
 
     async def close(self) -> None:
-        await self.forget_all_but([])
+        await self.see([])

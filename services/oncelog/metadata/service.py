@@ -90,12 +90,12 @@ class MetadataParts:
         server.client_unary(metadata_codec.TOPICS, lookups.topics)
         server.stream(metadata_codec.OWNER_STREAM, OwnerStreams(admin.cluster_id, admin.owners).serve)
 
-    async def forget_gone_owners(self) -> None:
-        """Close the channels to owners without a session, as they go; never returns."""
+    async def follow_owners(self) -> None:
+        """Keep a channel to each owner that has a session, and to no other; never returns."""
         owners = self.admin.owners
         while True:
             change = owners.change
-            await self.admin.calls.forget_all_but(owners.live)
+            await self.admin.calls.see(owners.live)
             await change.wait()
 
     async def close(self) -> None:
@@ -134,7 +134,7 @@ class MetadataService:
             stack.push_async_callback(parts.close)
             await parts.admin.owners.refresh()
             start(parts.admin.owners.follow())
-            start(parts.forget_gone_owners())
+            start(parts.follow_owners())
             start(parts.admin.deletions.run())
             self._observe(parts)
 

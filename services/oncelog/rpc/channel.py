@@ -205,6 +205,10 @@ class Channel:
         call: Any = self._channel.stream_stream(method.path)(metadata=self._metadata())
         return Stream(call, self.address, method.encode_request, method.decode_answer)
 
+    def connect_ahead(self) -> None:
+        """Begin to connect, so that the first call need not wait for names, connection and handshake."""
+        self._channel.get_state(try_to_connect=True)
+
     async def close(self) -> None:
         """End all calls and streams."""
         await self._channel.close()

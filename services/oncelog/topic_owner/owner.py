@@ -179,7 +179,7 @@ class Owner:
 
     def _connect(self, session: StoreSession, stack: AsyncExitStack) -> OwnerParts:
         routes = LedgerRoutes()
-        links = StorageLinks(on_answer=routes.answered, on_lost=routes.lost, credentials=self.security.peers)
+        links = StorageLinks(routes.answered, routes.lost, credentials=self.security.peers, ahead=True)
         stack.push_async_callback(links.close)
         ledger_ids = IdSource(IdClaim(self.incarnation, block=1), CounterStore(session, Counter.LEDGER))
         claim = IdClaim(self.incarnation, block=self.settings.producer_id_block, prefetch_below=PREFETCH_BELOW)

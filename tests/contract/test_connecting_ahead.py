@@ -1,0 +1,70 @@
+"""Connections that a takeover or a hand-over needs are there before it begins: names and handshakes cost it no time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from oncelog.core.ids import Incarnation
+from oncelog.ledgers.storage_links import StorageLinks
+from oncelog.metadata.owner_calls import OwnerCalls
+from oncelog.stores.registry import LiveOwner
+from tests.cluster.until import until
+
+A = Incarnation("a" * 32)
+DEADLINE_S = 15.0
+
+
+class Doorman:
+    """Counts who is connected at the same time, and answers nobody."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.guests: set[asyncio.StreamWriter] = set()
+
+    async def came(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.guests.add(writer)
+        while await reader.read(4096):
+            pass
+        self.guests.remove(writer)
+        writer.transport.abort()
+
+
+@asynccontextmanager
+async def doorman() -> AsyncIterator[Doorman]:
+    one = Doorman()
+    server = await asyncio.start_server(one.came, "127.0.0.1", 0)
+    one.port = server.sockets[0].getsockname()[1]
+    try:
+        yield one
+    finally:
+        server.close()
+        for guest in list(one.guests):
+            guest.transport.abort()
+        await until(lambda: not one.guests, DEADLINE_S)
+        await server.wait_closed()
+
+
+@pytest.mark.asyncio
+async def test_an_owner_connects_to_a_storage_node_when_it_sees_it() -> None:
+    """Twice at the same time: for adds, and for calls and reads."""
+    async with doorman() as storage_node:
+        links = StorageLinks(lambda *_: None, lambda *_: None, ahead=True)
+        links.see({A: f"127.0.0.1:{storage_node.port}"})
+        try:
+            await until(lambda: len(storage_node.guests) >= 2, DEADLINE_S)
+        finally:
+            await links.close()
+
+
+@pytest.mark.asyncio
+async def test_metadata_connects_to_an_owner_when_it_sees_it() -> None:
+    """In Kubernetes the name of a pod goes before the pod does: an unloading that begins then still reaches it."""
+    async with doorman() as owner:
+        calls = OwnerCalls()
+        await calls.see([LiveOwner(A, "127.0.0.1", {"grpc": owner.port}, 0)])
+        try:
+            await until(lambda: len(owner.guests) >= 1, DEADLINE_S)
+        finally:
+            await calls.close()
