@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from uuid import uuid4
 
 from oncelog.core.errors import OncelogError
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
@@ -115,9 +116,10 @@ class StorageNodeProcess:
 
 
 class StorageCluster:
-    """A ZooKeeper, and storage nodes by number."""
+    """A root in ZooKeeper, and storage nodes by number."""
 
-    def __init__(self, tmp_path: Path, zookeeper: ZooKeeperServer, session: ZooKeeperSession) -> None:
+    def __init__(self, tmp_path: Path, zookeeper: str, session: ZooKeeperSession) -> None:
+        #: where the nodes find it, root included
         self.zookeeper = zookeeper
         self.registry = Registry(session)
         self.ledgers = LedgerStore(session)
@@ -126,23 +128,23 @@ class StorageCluster:
 
     @classmethod
     @asynccontextmanager
-    async def running(cls, tmp_path: Path, count: int) -> AsyncIterator["StorageCluster"]:
-        with ZooKeeperServer.running(tmp_path / "zookeeper") as zookeeper:
-            session = await ZooKeeperSession.connect(zookeeper.address)
-            cluster = cls(tmp_path, zookeeper, session)
-            try:
-                await ClusterStore(session).establish()
-                await asyncio.gather(*(cluster.node().start() for _ in range(count)))
-                yield cluster
-            finally:
-                for node in cluster.nodes:
-                    node.kill()
-                await session.close()
+    async def running(cls, tmp_path: Path, server: ZooKeeperServer, count: int) -> AsyncIterator["StorageCluster"]:
+        zookeeper = f"{server.address}/{uuid4().hex}"
+        session = await ZooKeeperSession.connect(zookeeper)
+        cluster = cls(tmp_path, zookeeper, session)
+        try:
+            await ClusterStore(session).establish()
+            await asyncio.gather(*(cluster.node().start() for _ in range(count)))
+            yield cluster
+        finally:
+            for node in cluster.nodes:
+                node.kill()
+            await session.close()
 
     def node(self, *, port: int = 0) -> StorageNodeProcess:
         """One more, not started."""
         data = self._tmp_path / f"node-{len(self.nodes)}"
-        self.nodes.append(StorageNodeProcess(data, self.zookeeper.address, port=port))
+        self.nodes.append(StorageNodeProcess(data, self.zookeeper, port=port))
         return self.nodes[-1]
 
     @property

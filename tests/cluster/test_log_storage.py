@@ -17,6 +17,7 @@ from oncelog.ledgers.reader import read_entries
 from oncelog.ledgers.recovery_runner import recover_ledger
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.storage_codec import FENCE, READ, FenceRequest, ReadRequest
+from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from tests.cluster.storage_nodes import DEADLINE_S, SEGMENT_BYTES, StorageCluster, StorageNodeProcess, append_until_lost
 from tests.cluster.until import until
 from tests.contract.ledger_world import adds_of, linked, sending, whole, writer_of
@@ -27,14 +28,14 @@ OK = AppendStatus.OK
 
 
 @pytest_asyncio.fixture
-async def one(tmp_path: Path) -> AsyncIterator[StorageCluster]:
-    async with StorageCluster.running(tmp_path, 1) as cluster:
+async def one(tmp_path: Path, zookeeper_server: ZooKeeperServer) -> AsyncIterator[StorageCluster]:
+    async with StorageCluster.running(tmp_path, zookeeper_server, 1) as cluster:
         yield cluster
 
 
 @pytest_asyncio.fixture
-async def three(tmp_path: Path) -> AsyncIterator[StorageCluster]:
-    async with StorageCluster.running(tmp_path, 3) as cluster:
+async def three(tmp_path: Path, zookeeper_server: ZooKeeperServer) -> AsyncIterator[StorageCluster]:
+    async with StorageCluster.running(tmp_path, zookeeper_server, 3) as cluster:
         yield cluster
 
 
@@ -117,7 +118,7 @@ async def test_wiped_directory_is_another_node(one: StorageCluster) -> None:
     assert await fence(node, metadata.ledger_id) is ReadStatus.OK
     node.kill()
     node.wipe()
-    again = StorageNodeProcess(node.data, one.zookeeper.address, port=int(port))
+    again = StorageNodeProcess(node.data, one.zookeeper, port=int(port))
     one.nodes.append(again)
     await again.start()
     assert again.address == node.address
@@ -187,7 +188,7 @@ async def test_failed_write_ends_the_process_at_once_and_loses_nothing(one: Stor
 async def test_second_process_on_a_directory_is_refused(one: StorageCluster) -> None:
     """Two would write over each other; the first goes on."""
     (node,) = one.nodes
-    second = StorageNodeProcess(node.data, one.zookeeper.address)
+    second = StorageNodeProcess(node.data, one.zookeeper)
     second.log = node.data.with_suffix(".second.log")
     second._output = node.data.with_suffix(".second.out")
     one.nodes.append(second)
@@ -199,13 +200,15 @@ async def test_second_process_on_a_directory_is_refused(one: StorageCluster) -> 
     assert await append_until_lost(node, node.incarnation, adds) == {EntryId(0): OK}
 
 
-async def test_directory_of_another_cluster_is_refused(one: StorageCluster, tmp_path: Path) -> None:
+async def test_directory_of_another_cluster_is_refused(
+    one: StorageCluster, tmp_path: Path, zookeeper_server: ZooKeeperServer
+) -> None:
     """A disk that was moved by mistake keeps its promises to its own cluster."""
     (node,) = one.nodes
     node.send(signal.SIGTERM)
     assert await node.ended() == 0
-    async with StorageCluster.running(tmp_path / "other", 0) as other:
-        stray = StorageNodeProcess(node.data, other.zookeeper.address)
+    async with StorageCluster.running(tmp_path / "other", zookeeper_server, 0) as other:
+        stray = StorageNodeProcess(node.data, other.zookeeper)
         other.nodes.append(stray)
         stray.launch()
         assert await stray.ended() == 1

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,9 +35,9 @@ SESSION_TIMEOUT_MS = 4_000
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    with ZooKeeperServer.running(tmp_path_factory.mktemp("zookeeper")) as running:
-        yield running
+def zookeeper(zookeeper_server: ZooKeeperServer) -> str:
+    """Where the cluster of these tests is found, root included."""
+    return f"{zookeeper_server.address}/metadata-process"
 
 
 class Process:
@@ -107,12 +107,12 @@ class Cluster:
 
 
 @asynccontextmanager
-async def running(server: ZooKeeperServer, folder: Path) -> AsyncIterator[Cluster]:
-    """No process yet. All tests share one ZooKeeper and its cluster, each with topics of its own."""
+async def running(zookeeper: str, folder: Path) -> AsyncIterator[Cluster]:
+    """No process yet. All tests share one cluster's records, each with topics of its own."""
     async with asyncio.timeout(120), AsyncExitStack() as stack:
-        session = await ZooKeeperSession.connect(server.address)
+        session = await ZooKeeperSession.connect(zookeeper)
         stack.push_async_callback(session.close)
-        cluster = Cluster(folder, server.address, session)
+        cluster = Cluster(folder, zookeeper, session)
         stack.callback(cluster.end)
         yield cluster
 
@@ -123,9 +123,9 @@ async def look_up(address: str, topic: str = "flights") -> pb.LookupAnswer:
         return await channel.call(LOOKUP, request, timeout_ms=20_000)
 
 
-async def test_first_start_makes_the_cluster_and_the_next_joins_it(server: ZooKeeperServer, tmp_path: Path) -> None:
+async def test_first_start_makes_the_cluster_and_the_next_joins_it(zookeeper: str, tmp_path: Path) -> None:
     """Several may start at once; SIGTERM ends each in good order, and takes its record away."""
-    async with running(server, tmp_path) as cluster:
+    async with running(zookeeper, tmp_path) as cluster:
         replicas = [cluster.start_metadata() for _ in range(2)]
         serving = [await replica.serving() for replica in replicas]
         assert serving[0]["cluster_id"] == serving[1]["cluster_id"]
@@ -145,9 +145,9 @@ async def test_first_start_makes_the_cluster_and_the_next_joins_it(server: ZooKe
         assert await Registry(cluster.session).metadata.live() == {}
 
 
-async def test_killed_owner_is_replaced_before_its_session_ends(server: ZooKeeperServer, tmp_path: Path) -> None:
+async def test_killed_owner_is_replaced_before_its_session_ends(zookeeper: str, tmp_path: Path) -> None:
     """SIGKILL: nobody looks the topic up, and its record names the other owner while ZooKeeper still shows the dead."""
-    async with running(server, tmp_path) as cluster:
+    async with running(zookeeper, tmp_path) as cluster:
         metadata = await cluster.start_metadata().serving()
         owners = await cluster.owners(2)
         before = await look_up(metadata["address"], "killed")
@@ -158,9 +158,9 @@ async def test_killed_owner_is_replaced_before_its_session_ends(server: ZooKeepe
         assert (await look_up(metadata["address"], "killed")).owner_incarnation == heir
 
 
-async def test_stopped_owner_keeps_its_topics_until_its_session_ends(server: ZooKeeperServer, tmp_path: Path) -> None:
+async def test_stopped_owner_keeps_its_topics_until_its_session_ends(zookeeper: str, tmp_path: Path) -> None:
     """SIGSTOP: its port accepts and answers nothing, which proves nothing; then the session decides."""
-    async with running(server, tmp_path) as cluster:
+    async with running(zookeeper, tmp_path) as cluster:
         metadata = await cluster.start_metadata().serving()
         owners = await cluster.owners(2)
         before = await look_up(metadata["address"], "stopped")
@@ -180,9 +180,9 @@ async def test_stopped_owner_keeps_its_topics_until_its_session_ends(server: Zoo
         owners[stopped].popen.send_signal(signal.SIGCONT)
 
 
-async def test_wrong_arguments_end_the_start(server: ZooKeeperServer, tmp_path: Path) -> None:
+async def test_wrong_arguments_end_the_start(zookeeper: str, tmp_path: Path) -> None:
     """With a code and a word that say which."""
-    async with running(server, tmp_path) as cluster:
+    async with running(zookeeper, tmp_path) as cluster:
         taken = (await cluster.start_metadata().serving())["http"].rpartition(":")[2]
         in_use = cluster.start("oncelog.metadata", "--http-port", taken)
         assert await in_use.ended() == ExitCode.FAILED

@@ -1,19 +1,12 @@
-"""One ZooKeeper server for all contract tests, and the backends that the tests of the stores run against."""
+"""The backends that the tests of the stores run against."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from tests.contract.store_backends import Backend, MemoryBackend, ZooKeeperBackend
-
-
-@pytest.fixture(scope="session")
-def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
-    """Shared: a test keeps to a root of its own."""
-    with ZooKeeperServer.running(tmp_path_factory.mktemp("zookeeper")) as server:
-        yield server
 
 
 @pytest_asyncio.fixture(params=["memory", "zookeeper"])
