@@ -145,6 +145,23 @@ async def test_nodes_of_a_user_are_closed_to_others(zookeeper_server: ZooKeeperS
         await owner.close()
 
 
+async def test_clusters_share_an_ensemble_below_paths_of_any_depth(zookeeper_server: ZooKeeperServer) -> None:
+    """The first start makes every level of its path; neither cluster sees the other, nor leaves its own path."""
+    hosts = [f"{zookeeper_server.address}/shared/{path}" for path in ("teams/orders", "teams/invoices/")]
+    sessions = [await ZooKeeperSession.connect(each) for each in hosts]
+    above = await ZooKeeperSession.connect(zookeeper_server.address, root="")
+    try:
+        orders, invoices = [await ClusterStore(session).establish() for session in sessions]
+        assert orders.cluster_id != invoices.cluster_id
+        assert await ClusterStore(sessions[0]).require() == orders
+        assert await above.children("/shared") == ["teams"]
+        assert await above.children("/shared/teams") == ["invoices", "orders"]
+        assert await above.children("/shared/teams/orders") == ["oncelog"]
+    finally:
+        for session in (*sessions, above):
+            await session.close()
+
+
 async def test_record_too_large_for_the_server_is_refused_before_it_is_sent(zookeeper: ZooKeeperBackend) -> None:
     """The server answers it by breaking the connection, which looks like a lost reply, again and again."""
     session = await zookeeper.open()

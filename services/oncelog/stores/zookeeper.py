@@ -68,17 +68,21 @@ class ZooKeeperSession:
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
         operation_timeout_ms: int = OPERATION_TIMEOUT_MS,
     ) -> Self:
-        """Open a session with one of `hosts` ("host:port,host:port").
+        """Open a session with one of `hosts` ("host:port,host:port", and a path behind the last one if wanted).
 
+        root: below that path; both are made level by level where they are missing.
         Raises StoreUnavailable when none answers in time, Unauthenticated when none lets us in.
         """
+        # Not kazoo's chroot: of that it makes the last level alone.
+        servers, slash, path = hosts.partition("/")
         connection = await ZooKeeperConnection.open(
-            hosts,
+            servers,
             session_timeout_ms=session_timeout_ms,
             connect_timeout_ms=connect_timeout_ms,
             access=access or ZooKeeperAccess(),
         )
-        return cls(connection, root=root.rstrip("/"), operation_timeout_ms=operation_timeout_ms)
+        full_root = f"{slash}{path}".rstrip("/") + root.rstrip("/")
+        return cls(connection, root=full_root, operation_timeout_ms=operation_timeout_ms)
 
     async def close(self) -> None:
         await self._connection.close()
