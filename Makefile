@@ -46,8 +46,8 @@ format: $(STAMP) ## rewrite the source in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: redis-server $(STAMP) ## lint and every default test, side by side; each is shown when it has ended
-	@$(MAKE) --no-print-directory --output-sync=target --jobs=3 lint test-waiting test-computing
+test: redis-server $(STAMP) ## lint and every default test, side by side
+	@$(MAKE) --no-print-directory --output-sync=line --jobs=3 lint test-waiting test-computing
 
 test-waiting: $(STAMP)
 	$(BIN)/pytest $(WAITING)
