@@ -229,6 +229,19 @@ def test_replay_without_rows_finishes_what_was_begun() -> None:
     assert len(world.target.messages) == len(BATCHES[0])
 
 
+def test_driver_that_is_fenced_once_finishes_all_the_same() -> None:
+    """A zombie opened the logs and died for good: Spark need not fail the query for that."""
+    for steps in range(STEPS):
+        world = World()
+        live = driver(world, 0, 2)
+        for _ in range(steps):
+            live.step()
+        world.journal.open()
+        world.target.open()
+        assert isinstance(live.run(), Finish), steps
+        assert holds(world, 1)
+
+
 def test_drivers_that_fence_each_other_give_up_in_the_end() -> None:
     """Two live drivers: one says so instead of going round for ever."""
     world = World()
