@@ -22,7 +22,7 @@ from oncelog.pipeline.sink_rows import rows_of
 
 FAULT_DIR = "faultDir"
 #: Record batches that a task reads before it dies.
-BATCHES_BEFORE = 3
+BATCHES_BEFORE = 2
 
 
 class FaultyDataSource(OncelogDataSource):

@@ -15,8 +15,8 @@ from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.pipeline.faulty_sink import plan, register, struck
 
 #: Rows of each file, files of each stream.
-ROWS, FILES = 40, 3
-QUERY_S = 60
+ROWS, FILES = 30, 2
+QUERY_S = 300
 SCHEMA = "name string, id bigint, value string"
 
 
@@ -120,6 +120,26 @@ def test_shuffled_batches_survive_a_dead_worker_a_failed_commit_and_another_cut(
         assert Counter(values[piece]) == Counter(expected[piece])
     assert [message.sequence_id for message in found] == list(range(len(expected)))
     assert struck(tmp_path / "faults") == {"task", "commit"}
+
+
+def test_topic_to_topic_keeps_order_keys_and_places(session: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+    """Every column of the source may be written; a message's number in its topic is its sequence id in the other."""
+    with oncelog.Client(cluster.url) as client, client.create_producer("through-in", producer_name="in") as producer:
+        producer.send_many(
+            [str(n).encode() for n in range(ROWS)],
+            sequence_ids=range(100, 100 + ROWS),
+            keys=[f"k{n}" for n in range(ROWS)],
+            properties=[{"n": str(n)} for n in range(ROWS)],
+        )
+    given = {"serviceUrl": cluster.url, "topic": "through-in", "startingPosition": "earliest", "maxRowsPerBatch": 11}
+    frame = session.readStream.format("oncelog").options(**given).load().where("cast(string(value) as int) % 3 > 0")
+    run(frame, "oncelog", tmp_path, serviceUrl=cluster.url, topic="through-out", producerPrefix="copy")
+    expected = [n for n in range(ROWS) if n % 3]
+    found = messages(cluster, "through-out")
+    assert [int(message.value) for message in found] == [message.sequence_id for message in found] == expected
+    assert [message.key for message in found] == [f"k{n}".encode() for n in expected]
+    assert [dict(message.properties) for message in found] == [{"n": str(n)} for n in expected]
+    assert {message.producer_name for message in found} == {"copy/public/default/through-in"}
 
 
 def test_without_protection_the_same_faults_double_rows(

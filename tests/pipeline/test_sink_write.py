@@ -3,9 +3,10 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import httpx
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.cluster.cluster_fixture import Cluster
+from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.pipeline.test_sink_stream import messages, stored
 
 TIME = datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
@@ -31,15 +32,24 @@ def test_every_column_arrives_in_the_order_of_partitions(spark: SparkSession, cl
     assert [dict(each.properties) for each in found] == [row[3] or {} for row in rows]
 
 
+def hidden_topics(cluster: Cluster, target: str) -> list[str]:
+    """Last elements of the names of the sink's own topics."""
+    url = f"http://{cluster.serving('metadata-1', 'http')}/admin/v2/persistent/public/default"
+    listed = httpx.get(url, trust_env=False, timeout=DEADLINE_S).json()
+    return sorted(str(name).rpartition(".")[2] for name in listed if f"/__sink.{target}." in str(name))
+
+
 def test_job_that_is_repeated_adds_nothing(spark: SparkSession, cluster: Cluster) -> None:
-    """Cut otherwise the second time; another job writes behind it."""
+    """Cut otherwise the second time; another job writes behind it. What was staged is gone, the journals stay."""
     frame = spark.range(30).selectExpr("cast(id as string) as value")
-    write(frame.repartition(2), cluster, "repeated", mode="batch", jobId="monday")
+    options = {"mode": "batch", "adminUrl": f"http://{cluster.serving('metadata-1', 'http')}"}
+    write(frame.repartition(2), cluster, "repeated", jobId="monday", **options)
     before = stored(cluster, "repeated")
-    write(frame.repartition(3), cluster, "repeated", mode="batch", jobId="monday")
+    write(frame.coalesce(1), cluster, "repeated", jobId="monday", **options)
     assert stored(cluster, "repeated") == before
-    write(frame.coalesce(1), cluster, "repeated", mode="batch", jobId="tuesday")
+    write(frame.coalesce(1), cluster, "repeated", jobId="tuesday", **options)
     assert sorted(stored(cluster, "repeated")) == sorted(before * 2)
+    assert hidden_topics(cluster, "repeated") == ["journal", "journal"]
 
 
 def test_positions_of_a_job_are_written_once(spark: SparkSession, cluster: Cluster) -> None:

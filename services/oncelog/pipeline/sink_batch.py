@@ -1,12 +1,10 @@
 """Performs what a commit of mode batch asks for (`sink_commit`): opens, appends, copies."""
 
-from collections.abc import Callable
-
 from oncelog.client.sync import Producer
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.pipeline import sink_commit as core
 from oncelog.pipeline.sink_log import Journal, SinkLog, connected, is_interruption, send_rows
-from oncelog.pipeline.sink_names import stage_number, stage_topic
+from oncelog.pipeline.sink_names import BATCHES_PER_STAGE, stage_number, stage_topic
 from oncelog.pipeline.sink_options import SinkOptions
 from oncelog.pipeline.sink_records import Attempt, RunBatch, WinnersRecord, decode_winners, encode_record
 from oncelog.pipeline.staging import remove_stage, staged
@@ -18,7 +16,9 @@ def commit_batch(options: SinkOptions, batch: RunBatch, attempts: tuple[Attempt,
         record = _Commit(SinkLog(client, options), options.scope).run(
             core.BatchCommit(batch, attempts, continues=options.continues)
         )
-    _clean(options, batch)
+    done_with = stage_done_with(options, batch)
+    if done_with is not None:
+        remove_stage(options, done_with)
     return record
 
 
@@ -74,10 +74,10 @@ class _Commit:
             raise InvariantViolated(f"{at - record.base} rows of {record.count} were copied")
 
 
-def _clean(options: SinkOptions, batch: RunBatch, remove: Callable[[SinkOptions, str], None] = remove_stage) -> None:
-    """A job's staging topic goes with its commit; a query's when the next one is begun."""
+def stage_done_with(options: SinkOptions, batch: RunBatch) -> str | None:
+    """The staging topic that nobody needs once this batch is published: a job's own, a query's from 64 batches ago."""
     number = stage_number(batch.batch_id)
-    if options.job_id is not None:
-        remove(options, stage_topic(options.topic, options.scope, batch.run_id, number))
-    elif number and number != stage_number(batch.batch_id - 1):
-        remove(options, stage_topic(options.topic, options.scope, batch.run_id, number - 1))
+    if options.job_id is None and batch.batch_id % BATCHES_PER_STAGE:
+        return None
+    done = number if options.job_id is not None else number - 1
+    return None if done < 0 else stage_topic(options.topic, options.scope, batch.run_id, done)
