@@ -8,7 +8,6 @@ from oncelog.core.errors import InvalidArgument
 from oncelog.core.names import parse_namespace
 from oncelog.pipeline.connection import NAMES, Options, connection_of
 from oncelog.pipeline.places import AtTime, ByTopic, Edge
-from oncelog.pipeline.session import java_version
 from oncelog.pipeline.source_options import Pattern, SourceOptions, source_options
 
 
@@ -111,13 +110,3 @@ def test_variables_are_the_connections_defaults(tmp_path: Path) -> None:
         connection_of(Options({"serviceUrl": "oncelog://10.0.0.1"}, NAMES), environment)
     allowed = Options({"serviceUrl": "oncelog://10.0.0.1", "allowPlaintextToken": "true"}, NAMES)
     assert connection_of(allowed, environment).plaintext_token_allowed
-
-
-@pytest.mark.parametrize(
-    ("said", "version"),
-    [('openjdk version "17.0.15" 2025-04-15', 17), ('java version "1.8.0_292"', 8), ('openjdk version "21"', 21),
-     ('openjdk version "24-ea" 2025', 24), ("no such thing", None)],
-)  # fmt: skip
-def test_the_version_of_java_is_read(said: str, version: int | None) -> None:
-    """Old ones count differently."""
-    assert java_version(said) == version

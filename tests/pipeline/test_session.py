@@ -1,0 +1,50 @@
+"""A session needs a Java, and says so."""
+
+from pathlib import Path
+
+import pytest
+
+from oncelog.core.errors import InvalidArgument
+from oncelog.pipeline.session import check_java, java_version
+
+
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [('openjdk version "17.0.15" 2025-04-15', 17), ('java version "1.8.0_292"', 8), ('openjdk version "21"', 21),
+     ('openjdk version "24-ea" 2025', 24), ("no such thing", None)],
+)  # fmt: skip
+def test_the_version_of_java_is_read(said: str, version: int | None) -> None:
+    """Old ones count differently."""
+    assert java_version(said) == version
+
+
+def java_that_says(home: Path, said: str) -> None:
+    (home / "bin").mkdir()
+    java = home / "bin" / "java"
+    java.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
+    java.chmod(0o755)
+
+
+def test_a_missing_java_is_told_with_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark itself would say that a gateway exited."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(InvalidArgument, match=f"version 17 or later.*there is none at {tmp_path}"):
+        check_java()
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InvalidArgument, match="there is none here"):
+        check_java()
+
+
+@pytest.mark.parametrize(("said", "good"), [('openjdk version "11.0.2"', False), ("", False), ('version "17"', True)])
+def test_a_java_that_is_too_old_is_told_with_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, good: bool
+) -> None:
+    """And one that says nothing is none."""
+    java_that_says(tmp_path, said)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    if good:
+        check_java()
+        return
+    with pytest.raises(InvalidArgument, match="says: " + (said or "nothing")):
+        check_java()
