@@ -1,0 +1,19 @@
+"""NetworkPolicies where clients are limited: whom the release itself sends must get in all the same."""
+
+from tests.kubernetes.chart import RELEASE, of_kind, one
+
+
+def test_helm_test_gets_in_where_clients_are_limited() -> None:
+    """Its pod looks topics up, administers, publishes and reads; named clients must not shut it out."""
+    (check,) = of_kind("certmanager", "Pod")
+    labels = check["metadata"]["labels"]
+    for part, ports in (("metadata", {6650, 8080}), ("owner", {6650})):
+        rules = one("certmanager", "NetworkPolicy", f"{RELEASE}-{part}")["spec"]["ingress"]
+        open_ports = {
+            port["port"]
+            for rule in rules
+            for port in rule["ports"]
+            for peer in rule["from"]
+            if set(peer) == {"podSelector"} and peer["podSelector"]["matchLabels"].items() <= labels.items()
+        }
+        assert open_ports == ports, part
