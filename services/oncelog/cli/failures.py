@@ -42,10 +42,20 @@ _ADVICE: dict[type[errors.OncelogError], str] = {
     errors.DeadlineExceeded: "is the cluster running, and is --url right? --timeout waits longer",
 }
 
+#: What gRPC and OpenSSL say when TLS does not come about, and what to do: it looks like a server that is away, but
+#: waiting mends nothing.
+_TLS_ADVICE = {
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is not of this CA: give the cluster's own ca.crt, --tls-ca-file FILE "
+    "or ONCELOG_TLS_CA_FILE",
+    "not in peer certificate": "its certificate has another name: it must have the name oncelog; is --url right?",
+    "WRONG_VERSION_NUMBER": "plain text is spoken there: use oncelog:// and http://, or the port that speaks TLS",
+}
+
 
 def explain(error: BaseException, console: Console) -> Exit:
     """Print why the command failed and what to do; returns the code to exit with."""
     leaves = list(_leaves(error))
+    lasting = False
     for leaf in leaves:
         if isinstance(leaf, OSError) and leaf.filename is not None:
             console.print(f"error: {leaf.strerror}: {leaf.filename}", markup=False, soft_wrap=True)
@@ -54,11 +64,13 @@ def explain(error: BaseException, console: Console) -> Exit:
             return Exit.BUG
         else:
             console.print(f"error: {leaf} [{leaf.code}]", markup=False, soft_wrap=True)
-            advice = next((text for kind, text in _ADVICE.items() if isinstance(leaf, kind)), None)
+            tls = next((text for words, text in _TLS_ADVICE.items() if leaf.retriable and words in leaf.message), None)
+            lasting = lasting or tls is not None
+            advice = tls or next((text for kind, text in _ADVICE.items() if isinstance(leaf, kind)), None)
             if advice is not None:
                 console.print(f"  {advice}", markup=False, soft_wrap=True)
     retriable = all(isinstance(leaf, errors.OncelogError) and leaf.retriable for leaf in leaves)
-    return Exit.UNAVAILABLE if retriable else Exit.FAILED
+    return Exit.UNAVAILABLE if retriable and not lasting else Exit.FAILED
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

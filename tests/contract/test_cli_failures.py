@@ -1,0 +1,95 @@
+"""What the command line says when TLS does not come about, over real sockets: the words below are not ours."""
+
+import asyncio
+import io
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from oncelog.cli.admin.rest import AdminApi
+from oncelog.cli.failures import Exit, explain
+from oncelog.core.errors import DeadlineExceeded, OncelogError, ServiceUnavailable
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.server import Server
+from oncelog.rpc.storage_codec import FENCE
+from oncelog.runtime.credentials import Credentials
+from oncelog.runtime.security import OPEN, Security
+from tests.contract.rpc_serving import REQUEST, TIMEOUT_MS
+from tests.contract.security_world import with_tls
+
+Failure = Callable[[Security, Credentials], Awaitable[OncelogError]]
+
+
+@asynccontextmanager
+async def grpc_server(security: Security) -> AsyncIterator[str]:
+    server = Server(security)
+    port = await server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await server.stop(grace_ms=0)
+
+
+@asynccontextmanager
+async def http_server(security: Security) -> AsyncIterator[str]:
+    """It answers nothing: nobody is to come as far as to ask."""
+    context = None if security.certificate is None else security.certificate.ssl_context()
+
+    async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context) as server:
+        yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def grpc_failure(security: Security, credentials: Credentials) -> OncelogError:
+    async with grpc_server(security) as address, Channel(address, credentials=credentials) as channel:
+        with pytest.raises(OncelogError) as failed:
+            await channel.call(FENCE, REQUEST, timeout_ms=TIMEOUT_MS)
+    return failed.value
+
+
+async def http_failure(security: Security, credentials: Credentials) -> OncelogError:
+    async with http_server(security) as url:
+        api = AdminApi(url, timeout_s=TIMEOUT_MS / 1000, credentials=credentials)
+        with pytest.raises(OncelogError) as failed:
+            await asyncio.to_thread(api.get, "/")
+    return failed.value
+
+
+def explained(error: OncelogError) -> tuple[Exit, str]:
+    shown = io.StringIO()
+    return explain(error, Console(file=shown)), shown.getvalue()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("failure", [grpc_failure, http_failure])
+async def test_a_wrong_ca_is_told_as_such(failure: Failure, tmp_path: Path) -> None:
+    """Not "is the cluster running?": it is; and trying again is of no use."""
+    (tmp_path / "other").mkdir()
+    error = await failure(with_tls(tmp_path), with_tls(tmp_path / "other").peers)
+    code, shown = explained(error)
+    assert code is Exit.FAILED
+    assert "its certificate is not of this CA" in shown
+    assert "is the cluster running" not in shown
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("failure", [grpc_failure, http_failure])
+async def test_a_server_that_speaks_plain_text_is_told_as_such(failure: Failure, tmp_path: Path) -> None:
+    """A URL that says TLS, and a release without."""
+    code, shown = explained(await failure(OPEN, with_tls(tmp_path).peers))
+    assert code is Exit.FAILED
+    assert "plain text is spoken there" in shown
+
+
+@pytest.mark.parametrize("error", [ServiceUnavailable("no"), DeadlineExceeded("no")])
+def test_a_cluster_that_is_away_is_worth_trying_again(error: OncelogError) -> None:
+    """The control."""
+    code, shown = explained(error)
+    assert code is Exit.UNAVAILABLE
+    assert "is the cluster running" in shown
