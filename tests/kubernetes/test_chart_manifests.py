@@ -101,6 +101,14 @@ def test_versions_are_those_of_the_product() -> None:
     assert images == {f"oncelog:{product}"}
 
 
+def test_the_log_of_a_test_can_be_read_after_it() -> None:
+    """`helm test --logs` asks for it when Helm has already deleted what it deletes, and fails where that is the pod."""
+    (check,) = of_kind("default", "Pod")
+    annotations = check["metadata"]["annotations"]
+    assert annotations["helm.sh/hook"] == "test"
+    assert annotations["helm.sh/hook-delete-policy"] == "before-hook-creation"
+
+
 # --- what cannot be changed later -------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,69 @@
+"""As much of a Kubernetes API as Helm's `lookup` asks: the kinds of version v1, and single objects.
+
+with answering({"secrets/mine": {"data": {}}}) as kubeconfig: template("--dry-run=server", "--kubeconfig", kubeconfig)
+"""
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.kubernetes.chart import NAMESPACE
+
+#: Plural of each kind that can be asked for.
+KINDS = {"secrets": "Secret", "configmaps": "ConfigMap"}
+_RESOURCES = [
+    {"name": plural, "singularName": "", "namespaced": True, "kind": kind, "verbs": ["get", "list"]}
+    for plural, kind in KINDS.items()
+]
+_ABSENT = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
+
+
+def _answer(path: str, objects: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """path: what is asked for. objects: by `plural/name`, all in the tests' namespace."""
+    if path == "/api/v1":
+        return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "v1", "resources": _RESOURCES}
+    wanted = path.removeprefix(f"/api/v1/namespaces/{NAMESPACE}/")
+    if wanted not in objects:
+        return _ABSENT
+    plural, _, name = wanted.partition("/")
+    return {"apiVersion": "v1", "kind": KINDS[plural], "metadata": {"name": name}, **objects[wanted]}
+
+
+@contextmanager
+def answering(objects: Mapping[str, Mapping[str, Any]], directory: Path) -> Iterator[str]:
+    """The path of a kubeconfig, written to `directory`, for a server that has these objects."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer = _answer(self.path.partition("?")[0], objects)
+            body = json.dumps(answer).encode()
+            self.send_response(answer.get("code", 200))
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Not on standard error."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        cluster = {"name": "fake", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}
+        context = {"name": "fake", "context": {"cluster": "fake", "user": "fake"}}
+        users = [{"name": "fake", "user": {}}]
+        config = {"apiVersion": "v1", "kind": "Config", "clusters": [cluster], "contexts": [context], "users": users}
+        path = directory / "kubeconfig"
+        path.write_text(yaml.safe_dump({**config, "current-context": "fake"}))
+        yield str(path)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,81 @@
+"""What must be in the cluster before the release: Helm says what is missing, and how to make it; a cluster that is not
+asked refuses nothing."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.kubernetes.api_server import answering
+from tests.kubernetes.chart import template
+
+#: Without certificates, which take longer to make than all the rest.
+QUICK = ("--set", "tls.enabled=false,auth.enabled=false,redis.enabled=false")
+NAMESPACE_EXISTS: dict[str, dict[str, dict[str, str]]] = {"configmaps/kube-root-ca.crt": {"data": {}}}
+#: (what is set, the value that names a Secret, the keys that it must have)
+SECRETS = [
+    ("auth.enabled=true,auth.existingSecret=ours", "auth.existingSecret", ["key", "service-token", "admin-token"]),
+    ("tls.enabled=true,tls.existingSecret=ours", "tls.existingSecret", ["tls.crt", "tls.key", "ca.crt"]),
+    ("redis.external.urlSecret=ours", "redis.external.urlSecret", ["url"]),
+]
+#: (value, a kind that it needs, who brings it)
+KINDS = [
+    ("metrics.serviceMonitor.enabled", "monitoring.coreos.com/v1/ServiceMonitor", "the Prometheus operator"),
+    ("metrics.prometheusRule.enabled", "monitoring.coreos.com/v1/PrometheusRule", "the Prometheus operator"),
+    ("tls.certManager.enabled", "cert-manager.io/v1/Certificate", "cert-manager"),
+]
+#: As a cluster that was asked answers; `helm template` alone knows versions, and no kinds.
+ASKED = ("--api-versions", "apps/v1/StatefulSet", "--set", "tls.enabled=true,tls.certManager.issuerRef.name=ours")
+
+
+@pytest.mark.parametrize(("given", "value", "keys"), SECRETS)
+def test_a_secret_of_the_users_that_is_missing_is_told_at_the_install(
+    given: str, value: str, keys: list[str], tmp_path: Path
+) -> None:
+    """Pods would wait for it without a word; the answer has the command that makes it, with every key."""
+    with answering(NAMESPACE_EXISTS, tmp_path) as kubeconfig:
+        done = template(*QUICK, "--set", given, "--dry-run=server", "--kubeconfig", kubeconfig)
+    assert done.returncode != 0
+    files = " ".join(f"--from-file={key}" for key in keys)
+    assert f"{value} is ours: there is no such Secret in namespace logs" in done.stderr
+    assert f"kubectl create secret generic ours --namespace logs {files}" in done.stderr
+
+
+@pytest.mark.parametrize(("given", "value", "keys"), SECRETS)
+def test_a_secret_that_lacks_a_key_is_told_at_the_install(
+    given: str, value: str, keys: list[str], tmp_path: Path
+) -> None:
+    """One that is empty is as good as absent; a Secret with all of them is taken."""
+    whole = dict.fromkeys(keys, "eA==")
+    for data, complaint in ((whole, None), ({**whole, keys[-1]: ""}, keys[-1])):
+        with answering({**NAMESPACE_EXISTS, "secrets/ours": {"data": data}}, tmp_path) as kubeconfig:
+            done = template(*QUICK, "--set", given, "--dry-run=server", "--kubeconfig", kubeconfig)
+        if complaint is None:
+            assert done.returncode == 0, done.stderr
+        else:
+            words = f"{value} is ours: that Secret in namespace logs has nothing under the key {complaint}."
+            assert words in done.stderr
+
+
+def test_a_cluster_that_is_not_asked_refuses_no_secret(tmp_path: Path) -> None:
+    """Tools that render first and apply later see none of them; nor does an install that makes its namespace."""
+    given = (*QUICK, "--set", SECRETS[0][0])
+    assert template(*given).returncode == 0
+    with answering({}, tmp_path) as kubeconfig:
+        assert template(*given, "--dry-run=server", "--kubeconfig", kubeconfig).returncode == 0
+
+
+@pytest.mark.parametrize(("value", "kind", "source"), KINDS)
+def test_a_kind_that_the_cluster_does_not_know_is_told_at_the_install(value: str, kind: str, source: str) -> None:
+    """Monitoring and cert-manager are extensions, of which a cluster may have none."""
+    done = template(*QUICK, *ASKED, "--set", f"{value}=true")
+    assert done.returncode != 0
+    words = f"{value} is true, and the cluster does not know {kind}: install {source} first, or set it to false"
+    assert words in done.stderr
+
+
+def test_kinds_that_the_cluster_knows_are_used() -> None:
+    """The control."""
+    known = [word for _, kind, _ in KINDS for word in ("--api-versions", kind)]
+    wanted = [word for value, _, _ in KINDS for word in ("--set", f"{value}=true")]
+    done = template(*QUICK, *ASKED, *known, *wanted)
+    assert done.returncode == 0, done.stderr
