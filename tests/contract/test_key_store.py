@@ -14,7 +14,8 @@ from oncelog.core.key_record import KeyRecord
 from oncelog.core.lane import Claim
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores.dataset_store import DatasetStore
-from oncelog.stores.idempotency_store import KeyServer, Lease, RedisKeyServer, read_password
+from oncelog.stores.idempotency_store import RedisKeyServer, read_password
+from oncelog.stores.key_server import KeyServer, Lease
 from oncelog.stores.key_store import KeyStore
 from oncelog.stores.memory import MemorySession, MemoryTree
 from tests.cluster.until import until

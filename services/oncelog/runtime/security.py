@@ -12,15 +12,19 @@ import ssl
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
 
 from oncelog.core.access import UNCHECKED, Caller
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.runtime.credentials import PLAIN, Credentials, parse_certificates, source_of
+from oncelog.runtime.handshake import refusal
 from oncelog.runtime.settings import ProcessSettings, variable
-from oncelog.runtime.tokens import Authenticator, TokenKey
 from oncelog.runtime.watched_file import WatchedFile
+
+if TYPE_CHECKING:
+    from oncelog.runtime.tokens import Authenticator
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +109,7 @@ class Security:
     """certificate None: plain text. authenticator None: nobody is asked who he is. peers: for channels to others."""
 
     certificate: ServerCertificate | None = None
-    authenticator: Authenticator | None = None
+    authenticator: "Authenticator | None" = None
     peers: Credentials = PLAIN
 
     @classmethod
@@ -124,6 +128,8 @@ class Security:
             token = source_of(Path(settings.auth_token_file), variable("auth_token_file"))
         # Whoever runs services in plain text has decided about the network between them.
         peers = Credentials(certificate is not None, ca, token, plaintext_token_allowed=True)
+        if certificate is not None:
+            _check_own_certificate(certificate, peers, settings)
         if authenticator is not None and calls_others:
             _check_own_token(authenticator, peers)
         if authenticator is not None and certificate is None:
@@ -139,9 +145,12 @@ class Security:
 OPEN = Security()
 
 
-def _authenticator(settings: ProcessSettings) -> Authenticator | None:
+def _authenticator(settings: ProcessSettings) -> "Authenticator | None":
     superusers = frozenset(role.strip() for role in settings.auth_superusers.split(",") if role.strip())
     if settings.auth_key_file:
+        # It brings cryptography, which is much of the time that a start takes.
+        from oncelog.runtime.tokens import Authenticator, TokenKey
+
         key = WatchedFile(Path(settings.auth_key_file), variable("auth_key_file"), TokenKey.of)
         return Authenticator(key, superusers)
     if superusers:
@@ -151,7 +160,20 @@ def _authenticator(settings: ProcessSettings) -> Authenticator | None:
     return None
 
 
-def _check_own_token(authenticator: Authenticator, peers: Credentials) -> None:
+def _check_own_certificate(certificate: ServerCertificate, peers: Credentials, settings: ProcessSettings) -> None:
+    client, name = peers.ssl_context(), peers.expected_name
+    assert client is not None
+    assert name is not None, "a service that speaks TLS has a CA"
+    reason = refusal(certificate.ssl_context(), client, name)
+    if reason is not None:
+        raise InvalidArgument(
+            f"{variable('tls_certificate_file')}: the other services refuse {settings.tls_certificate_file} ({reason}): "
+            f"it must be signed by the CA in {settings.tls_ca_file}, be in force, and have the name {name}",
+            field="tls_certificate_file",
+        )
+
+
+def _check_own_token(authenticator: "Authenticator", peers: Credentials) -> None:
     name = variable("auth_token_file")
     if peers.token is None:
         message = f"{variable('auth_key_file')} needs {name}: the other services refuse a call without a token"

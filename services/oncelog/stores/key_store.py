@@ -16,7 +16,7 @@ from oncelog.core.key_dataset import InstallMarker, NoteDataset, RefuseKeys, jud
 from oncelog.core.key_record import FoundKey, KeyRecord, decode_key_record, encode_key_record
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores.dataset_store import DatasetStore
-from oncelog.stores.idempotency_store import Guard, KeyReply, KeyServer, Lease
+from oncelog.stores.key_server import Guard, KeyReply, KeyServer, Lease
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from oncelog.core.lane import Claim, Lane
 from oncelog.core.names import TopicName
 from oncelog.core.session_opening import MESSAGE_BYTES_MAX
 from oncelog.metadata.lookup import Lookup
-from oncelog.stores.idempotency_store import Lease
+from oncelog.stores.key_server import Lease
 from oncelog.stores.key_store import KeyStore
 
 #: How long a repeat waits for a process that died with the claim.

@@ -22,7 +22,7 @@ from oncelog.metadata.publish.lanes import Lanes
 from oncelog.metadata.publish.named import NamedProducers, ProducerPlace
 from oncelog.runtime.settings import MetadataSettings
 from oncelog.stores.dataset_store import DatasetStore
-from oncelog.stores.idempotency_store import RedisKeyServer, read_password
+from oncelog.stores.key_server import KeyServer
 from oncelog.stores.key_store import KeyStore
 from oncelog.stores.policy_store import PolicyStore
 
@@ -140,16 +140,19 @@ async def own_client(settings: MetadataSettings, port: int) -> AsyncClient:
     )
 
 
-def key_server(settings: MetadataSettings, cluster_id: str) -> RedisKeyServer | None:
+def key_server(settings: MetadataSettings, cluster_id: str) -> KeyServer | None:
     """None where no Redis is named. Raises InvalidArgument for a malformed address or a password that is not there."""
     if not settings.redis_url:
         return None
+    # With the cryptography that it brings it is nearly half of what a start loads.
+    from oncelog.stores.idempotency_store import RedisKeyServer, read_password
+
     password = read_password(settings.redis_password_file)
     return RedisKeyServer(settings.redis_url, cluster_id, password=password, check_config=settings.redis_config_check)
 
 
 def new_publisher(
-    settings: MetadataSettings, reaching: Reaching, server: RedisKeyServer | None, datasets: DatasetStore
+    settings: MetadataSettings, reaching: Reaching, server: KeyServer | None, datasets: DatasetStore
 ) -> Publisher:
     """server None: keys are refused."""
     window_ms = settings.idempotency_window_s * 1000
