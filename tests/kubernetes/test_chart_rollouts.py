@@ -1,0 +1,21 @@
+"""An upgrade comes to its end, with as many nodes as it takes to install."""
+
+import pytest
+
+from tests.kubernetes.chart import FILES, one, values_of
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_metadata_rolls_where_there_is_no_node_for_one_more_pod(name: str) -> None:
+    """Three pods that keep apart on three nodes: a fourth would wait for ever, and the upgrade with it.
+
+    Where they may share a node, none goes before its successor is ready.
+    """
+    strategy = one(name, "Deployment", "oncelog-metadata")["spec"]["strategy"]
+    alone = values_of(name)["spread"]["nodes"] == "hard"
+    assert strategy["rollingUpdate"] == {"maxUnavailable": 1 if alone else 0, "maxSurge": 1}
+
+
+def test_a_preset_keeps_pods_apart() -> None:
+    """The control: both ways are rendered."""
+    assert {values_of(name)["spread"]["nodes"] for name in FILES} >= {"hard", "soft"}
