@@ -1,6 +1,7 @@
 """Streams into a topic, against a real cluster: workers die, commits fail, queries restart; each row is there once."""
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tests.pipeline.faulty_sink import plan, register, struck
 #: Rows of each file, files of each stream.
 ROWS, FILES = 30, 2
 QUERY_S = 300
+OLDEST_S = 1_700_000_000
 SCHEMA = "name string, id bigint, value string"
 
 
@@ -35,7 +37,9 @@ def write_files(directory: Path) -> list[str]:
     for number in range(FILES):
         rows = [{"name": f"file-{number}", "id": 3 * row, "value": f"{number}:{row}"} for row in range(ROWS)]
         values += [str(row["value"]) for row in rows]
-        (directory / f"{number}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        path = directory / f"{number}.json"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        os.utime(path, (OLDEST_S + number, OLDEST_S + number))  # Spark reads the older one first
     return values
 
 
@@ -131,7 +135,12 @@ def test_topic_to_topic_keeps_order_keys_and_places(session: SparkSession, clust
             keys=[f"k{n}" for n in range(ROWS)],
             properties=[{"n": str(n)} for n in range(ROWS)],
         )
-    given = {"serviceUrl": cluster.url, "topic": "through-in", "startingPosition": "earliest", "maxRowsPerBatch": 11}
+    given: dict[str, Any] = {
+        "serviceUrl": cluster.url,
+        "topic": "through-in",
+        "startingPosition": "earliest",
+        "maxRowsPerBatch": 11,
+    }
     frame = session.readStream.format("oncelog").options(**given).load().where("cast(string(value) as int) % 3 > 0")
     run(frame, "oncelog", tmp_path, serviceUrl=cluster.url, topic="through-out", producerPrefix="copy")
     expected = [n for n in range(ROWS) if n % 3]
