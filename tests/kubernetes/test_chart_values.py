@@ -38,6 +38,11 @@ REFUSED_BY_CHECKS = [
     ("owner.writeQuorum=4", "owner.writeQuorum is 4 and storage.replicaCount is 3"),
     ("storage.replicaCount=2", "Raise storage.replicaCount or lower writeQuorum"),
     ("storage.podDisruptionBudget.maxUnavailable=2", "at most 1 storage nodes may be away"),
+    (
+        "owner.podDisruptionBudget.maxUnavailable=2",
+        "owner.podDisruptionBudget.maxUnavailable is 2: of 2 pods at most 1",
+    ),
+    ("metadata.replicaCount=3,metadata.podDisruptionBudget.maxUnavailable=3", "of 3 pods at most 2 may be away"),
     ("zookeeper.replicaCount=4", "Choose 1, 3 or 5"),
     ("zookeeper.podDisruptionBudget.maxUnavailable=2", "of 3 servers at most 1 may be away"),
     ("zookeeper.enabled=false", "name the host:port of your ensemble's servers"),
