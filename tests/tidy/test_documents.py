@@ -25,7 +25,8 @@ from tests.simulation.mutants import MUTANTS
 from tests.tidy.source import ROOT, repository
 
 PACKAGE = ROOT / "services/oncelog"
-DOCUMENTS = ("ARCHITECTURE.md", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "REST.md", "SECURITY.md")
+CHART_README = "deploy/helm/oncelog/README.md"
+DOCUMENTS = ("ARCHITECTURE.md", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "REST.md", "SECURITY.md", CHART_README)
 HAZARDS = (*range(1, 21), 22)
 each_document = pytest.mark.parametrize("name", DOCUMENTS)
 
@@ -108,7 +109,7 @@ def test_modules_of_the_drawings_exist() -> None:
 def test_relative_links_resolve(name: str) -> None:
     """To files that are there."""
     links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text_of(name)) if "://" not in link]
-    assert [link for link in links if not (ROOT / link.partition("#")[0]).exists()] == []
+    assert [link for link in links if not ((ROOT / name).parent / link.partition("#")[0]).exists()] == []
 
 
 @each_document
