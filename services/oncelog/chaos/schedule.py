@@ -61,16 +61,16 @@ NODE_KINDS = (Kind.NODE_DRAIN, Kind.NODE_CUT, Kind.NODE_POWER_LOSS)
 ALONE = (*NODE_KINDS, Kind.ROLLOUT)
 #: Seconds from strike to healed that the plan reckons with, and for what is held, how long: least and most.
 _NOMINAL_S: Mapping[Kind, float] = {
-    Kind.ZOOKEEPER_KILL: 15,
-    Kind.OWNER_PAUSE: 18,
-    Kind.STORAGE_PAUSE: 14,
-    Kind.NODE_DRAIN: 50,
-    Kind.NODE_CUT: 60,
-    Kind.NODE_POWER_LOSS: 70,
-    Kind.VOLUME_FULL: 20,
-    Kind.ROLLOUT: 60,
+    Kind.ZOOKEEPER_KILL: 10,
+    Kind.OWNER_PAUSE: 9,
+    Kind.STORAGE_PAUSE: 8,
+    Kind.NODE_DRAIN: 24,
+    Kind.NODE_CUT: 36,
+    Kind.NODE_POWER_LOSS: 32,
+    Kind.VOLUME_FULL: 9,
+    Kind.ROLLOUT: 20,
 }
-_NOMINAL_OTHER_S = 8.0
+_NOMINAL_OTHER_S = 6.0
 _HOLD_S: Mapping[Kind, tuple[float, float]] = {
     # A session lasts 6 s: some pauses end before it does, some after, when another owner has long taken over.
     Kind.OWNER_PAUSE: (1.0, 12.0),
