@@ -66,6 +66,7 @@ def test_an_argument_that_is_no_field_fails() -> None:
         ("DRAIN_TIMEOUT_MS", "1.5", "whole number"),
         ("LOG_LEVEL", "loud", "none of debug, info, warning, error"),
         ("ACK_QUORUM", "4", "must be 1 to ONCELOG_WRITE_QUORUM"),
+        ("MESSAGE_BYTES_MAX", "16777217", "must be at most ONCELOG_FRAME_BYTES_MAX"),
     ],
 )
 def test_a_value_out_of_range_fails_and_is_named(name: str, text: str, complaint: str) -> None:

@@ -90,6 +90,9 @@ class TopicOwnerSettings(ProcessSettings):
             raise InvalidArgument(
                 f"{variable('ack_quorum')} must be 1 to {variable('write_quorum')}", field="ack_quorum"
             )
+        if self.message_bytes_max > self.frame_bytes_max:
+            message = f"{variable('message_bytes_max')} must be at most {variable('frame_bytes_max')}"
+            raise InvalidArgument(message, field="message_bytes_max", limit=self.frame_bytes_max)
 
 
 @dataclass(frozen=True, slots=True)
