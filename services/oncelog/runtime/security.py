@@ -116,8 +116,8 @@ class Security:
     def of(cls, settings: ProcessSettings, *, calls_others: bool = True) -> "Security":
         """calls_others False: this service calls no other one, and needs no token of its own.
 
-        Raises InvalidArgument, which names the variable: a file that is missing or of no use, a key without a token, a
-        token that this very process would refuse.
+        Raises InvalidArgument, which names the variable: a file that is missing or of no use, a certificate that the
+        other services would refuse, a key without a token, a token that this very process would refuse.
         """
         certificate = ca = token = None
         if settings.tls_certificate_file:
@@ -164,11 +164,13 @@ def _check_own_certificate(certificate: ServerCertificate, peers: Credentials, s
     client, name = peers.ssl_context(), peers.expected_name
     assert client is not None
     assert name is not None, "a service that speaks TLS has a CA"
+    # Services speak gRPC, which is not as strict as newer Pythons are.
+    client.verify_flags &= ~ssl.VERIFY_X509_STRICT
     reason = refusal(certificate.ssl_context(), client, name)
     if reason is not None:
         raise InvalidArgument(
-            f"{variable('tls_certificate_file')}: the other services refuse {settings.tls_certificate_file} ({reason}): "
-            f"it must be signed by the CA in {settings.tls_ca_file}, be in force, and have the name {name}",
+            f"{variable('tls_certificate_file')}: {settings.tls_certificate_file} is refused by the other services "
+            f"({reason}): it must be signed by the CA in {settings.tls_ca_file}, be in force, and have the name {name}",
             field="tls_certificate_file",
         )
 
