@@ -1,0 +1,78 @@
+"""NOTES, which Helm prints after an install and renders for nothing else: here they are a manifest of a copy."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+
+from oncelog.cli.app import app
+from tests.kubernetes.chart import CHART, FILES, NAMESPACE, RELEASE, helm, one
+
+
+def notes(tmp_path: Path, *words: str) -> str:
+    """As an install with these words would print them."""
+    copy = tmp_path / "oncelog"
+    shutil.copytree(CHART, copy)
+    text = (copy / "templates/NOTES.txt").read_text()
+    (copy / "templates/NOTES.txt").unlink()
+    wrapped = f'{{{{- define "notes" }}}}{text}{{{{- end }}}}\nnotes: {{{{ include "notes" . | toJson }}}}\n'
+    (copy / "templates/notes.yaml").write_text(wrapped)
+    place = ("--namespace", NAMESPACE, "--show-only", "templates/notes.yaml")
+    done = helm("template", RELEASE, str(copy), *place, *words)
+    assert done.returncode == 0, done.stderr
+    return str(yaml.safe_load(done.stdout)["notes"])
+
+
+def commands(text: str) -> list[str]:
+    """The lines to be typed: those that are set in and no settings."""
+    lines = re.findall(r"^ {4}(\S.*)$", text, re.MULTILINE)
+    return [line for line in lines if not line.startswith("ONCELOG_")]
+
+
+def test_the_next_three_commands_are_told_and_can_be_typed(tmp_path: Path) -> None:
+    """They try the release, publish and read; the Deployment and each command of ours are there."""
+    first, second, third = commands(notes(tmp_path))[:3]
+    assert first == f"helm test {RELEASE} -n {NAMESPACE}"
+    known = typer.main.get_command(app)
+    for line in (second, third):
+        found = re.search(r"kubectl exec (?:-i )?-n (\S+) deploy/(\S+) -- oncelog (\w+) \w+ (.*)", line)
+        assert found is not None, line
+        space, deployment, name, options = found.groups()
+        assert (space, one("default", "Deployment", deployment)["kind"]) == (NAMESPACE, "Deployment")
+        command = known.commands[name]  # type: ignore[attr-defined]
+        understood = {option for parameter in command.params for option in parameter.opts}
+        assert set(re.findall(r"(?<!\S)--?[a-z-]+", options)) <= understood, line
+    assert "kubectl exec -i " in second, "what is piped in must arrive"
+
+
+def test_secrets_are_told_by_the_names_and_keys_that_they_have(tmp_path: Path) -> None:
+    """Whoever copies the line gets the CA, and the administrator's token."""
+    told = re.findall(r"get secret -n logs (\S+) -o jsonpath='\{\.data\.(\S+)\}'", notes(tmp_path))
+    assert [(name, key.replace("\\", "")) for name, key in told] == [
+        ("oncelog-tls", "ca.crt"), ("oncelog-auth", "admin-token"),
+    ]  # fmt: skip
+    for name, key in told:
+        assert key.replace("\\", "") in one("default", "Secret", name)["data"]
+
+
+@pytest.mark.parametrize(
+    ("words", "warned"),
+    [
+        ((), []),
+        (("--set", "tls.enabled=false"), ["tls.enabled"]),
+        (("--values", str(FILES["dev"])), ["owner.ackQuorum"]),
+        (
+            ("--values", str(FILES["plain"])),
+            ["auth.enabled", "tls.enabled", "storage.persistence.enabled", "networkPolicy.enabled"],
+        ),
+    ],
+    ids=["default", "without TLS", "dev", "plain"],
+)
+def test_what_is_not_safe_is_said(words: tuple[str, ...], warned: list[str], tmp_path: Path) -> None:
+    """By the value that makes it so; and a token goes in plain text only where one says so."""
+    text = notes(tmp_path, *words)
+    assert re.findall(r"^WARNING: ([\w.]+) is", text, re.MULTILINE) == warned
+    assert text.count("--allow-plaintext-token") == (2 if warned == ["tls.enabled"] else 0)
