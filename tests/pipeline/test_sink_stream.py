@@ -3,6 +3,7 @@
 import json
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,17 @@ from tests.pipeline.faulty_sink import plan, register, struck
 ROWS, FILES = 30, 2
 QUERY_S = 300
 OLDEST_S = 1_700_000_000
+ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 SCHEMA = "name string, id bigint, value string"
 
 
 @pytest.fixture(scope="module")
-def session(spark: SparkSession) -> SparkSession:
+def session(spark: SparkSession) -> Iterator[SparkSession]:
     """Few rows at a time, so that a task dies between two of its publishes."""
     register(spark)
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "5")
-    return spark
+    spark.conf.set(ARROW_ROWS, "5")
+    yield spark
+    spark.conf.unset(ARROW_ROWS)
 
 
 def write_files(directory: Path) -> list[str]:
