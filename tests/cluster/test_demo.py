@@ -4,6 +4,9 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
+from oncelog.cli.demo.publisher import DemoFailed, Publisher
 from tests.cluster.standalone_process import COMMAND_TIMEOUT_S, command, environment
 
 
@@ -32,3 +35,13 @@ def test_demo_proves_its_zeros(tmp_path: Path) -> None:
     assert done.stdout.count("kill -9") == 7
     for text in ("out of order", "duplicates refused", "entries replayed", "File against topic"):
         assert text in done.stdout
+
+
+@pytest.mark.asyncio
+async def test_producer_that_has_just_ended_may_be_killed(tmp_path: Path) -> None:
+    """On a busy machine it publishes its last lines while something else is restarted; that was told as a bug."""
+    publisher = Publisher(("topic", "--from-file", str(tmp_path / "missing")), tmp_path / "log")
+    await publisher.start()
+    with pytest.raises(DemoFailed, match="exit code 2"):
+        await publisher.finish(COMMAND_TIMEOUT_S)
+    await publisher.kill()

@@ -4,6 +4,7 @@ Its progress is read as JSON lines; so acknowledgements have the time at which t
 """
 
 import asyncio
+import contextlib
 import json
 import sys
 import time
@@ -54,7 +55,8 @@ class Publisher:
     async def kill(self) -> None:
         """kill -9; returns when it is gone and everything that it said is read."""
         assert self._process is not None, "killed before `start`"
-        self._process.kill()
+        with contextlib.suppress(ProcessLookupError):  # on a busy machine it may have published all and ended by now
+            self._process.kill()
         await self._gone()
 
     async def until(self, offset: int, deadline_s: float) -> None:
