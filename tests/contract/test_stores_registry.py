@@ -10,6 +10,7 @@ from oncelog.core.id_claim import ABSENT_VERSION
 from oncelog.core.ids import Incarnation
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
+from oncelog.stores.json_record import encode_record
 from oncelog.stores.registry import LiveMetadata, LiveOwner, LiveStorageNode, Registry, StorageCookie
 from tests.cluster.until import until
 from tests.contract.store_backends import DEADLINE_S, Backend, new_cluster
@@ -139,3 +140,12 @@ async def test_cookie_stays_when_its_node_goes(backend: Backend) -> None:
     assert await Registry(other).read_cookie(OWNER) == (retired, 1)
     assert await Registry(other).remove_cookie(OWNER, version=1) is OK
     assert await Registry(other).cookies() == {}
+
+
+async def test_cookie_of_an_older_version_is_not_read_only(backend: Backend) -> None:
+    """It says nothing about it: the node joined before that could be ordered."""
+    session = await new_cluster(backend)
+    node = Incarnation("b" * 32)
+    fields = {"incarnation": node, "host": "127.0.0.1", "port": 1, "retired": False}
+    await session.create(f"{paths.STORAGE_COOKIES}/{node}", encode_record(fields))
+    assert (await Registry(session).cookies())[node] == StorageCookie(node, "127.0.0.1", 1)
