@@ -44,16 +44,13 @@ class StorageLinks:
         *,
         unanswered_bytes_max: int = UNANSWERED_BYTES_MAX,
         credentials: Credentials = PLAIN,
-        ahead: bool = False,
     ) -> None:
         """on_answer(member, ledger_id, entry_ids, status), on_lost(member, ledger_ids): called on the loop, and
-        on_lost possibly inside `send`. ahead: connect to members when they are seen, not when they are needed: a
-        takeover has no time for it."""
+        on_lost possibly inside `send`."""
         self._on_answer = on_answer
         self._on_lost = on_lost
         self._unanswered_bytes_max = unanswered_bytes_max
         self._credentials = credentials
-        self._ahead = ahead
         self._live: dict[Incarnation, str] = {}
         #: the last address of every member ever seen
         self._addresses: dict[Incarnation, str] = {}
@@ -63,8 +60,11 @@ class StorageLinks:
         self._lost: dict[Incarnation, dict[LedgerId, None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    def see(self, addresses: Mapping[Incarnation, str]) -> None:
-        """Who is live, and where ("host:port"). A member that is not named any more keeps the stream that it has."""
+    def see(self, addresses: Mapping[Incarnation, str], *, ahead: bool = False) -> None:
+        """Who is live, and where ("host:port"). A member that is not named any more keeps the stream that it has.
+
+        ahead: connect to them now and not when they are needed: a takeover has no time for it.
+        """
         self._live = dict(addresses)
         self._addresses |= addresses
         for member, (channel, stream) in list(self._streams.items()):
@@ -72,7 +72,7 @@ class StorageLinks:
                 stream.end(ServiceUnavailable(f"the storage node has moved to {addresses[member]}"))
         for address in self._channels.keys() - set(self._addresses.values()):
             self._retire(self._channels.pop(address))
-        if self._ahead:
+        if ahead:
             for member in addresses:
                 self._channel(member).connect_ahead()
                 self._stream(member)

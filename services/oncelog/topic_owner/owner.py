@@ -179,7 +179,7 @@ class Owner:
 
     def _connect(self, session: StoreSession, stack: AsyncExitStack) -> OwnerParts:
         routes = LedgerRoutes()
-        links = StorageLinks(routes.answered, routes.lost, credentials=self.security.peers, ahead=True)
+        links = StorageLinks(routes.answered, routes.lost, credentials=self.security.peers)
         stack.push_async_callback(links.close)
         ledger_ids = IdSource(IdClaim(self.incarnation, block=1), CounterStore(session, Counter.LEDGER))
         claim = IdClaim(self.incarnation, block=self.settings.producer_id_block, prefetch_below=PREFETCH_BELOW)

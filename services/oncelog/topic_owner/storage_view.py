@@ -68,7 +68,7 @@ class StorageView:
         writable = tuple(sorted(node.incarnation for node in live.values() if node.incarnation not in full))
         read_only = tuple(sorted(i for i in full if i not in superseded))
         absent = tuple(sorted(i for i in cookies if i not in live and i not in superseded))
-        self._links.see({Incarnation(name): f"{node.host}:{node.port}" for name, node in live.items()})
+        self._links.see({Incarnation(name): f"{node.host}:{node.port}" for name, node in live.items()}, ahead=True)
         connected = self._session.state is SessionState.CONNECTED
         self._nodes = StorageNodesSeen(writable, absent, superseded, connected, read_only)
         self._tell_shortage(_shortage(self._nodes, *self._quorums))
