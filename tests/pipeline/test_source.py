@@ -325,7 +325,7 @@ def run_stream(start: Callable[[], StreamingQuery]) -> bool:
         try:
             return bool(start().awaitTermination(STREAM_S))
         except StreamingQueryException as error:
-            if "worker to connect back" not in str(error):
+            if "worker failed to connect back" not in str(error):
                 raise
     return False
 
