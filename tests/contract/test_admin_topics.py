@@ -151,8 +151,12 @@ async def test_owners_are_listed_with_their_state() -> None:
         expected = {"incarnation": owner.incarnation, "address": owner.address, "since_ms": 0}
         assert await admin.get("/admin/v2/brokers") == [{**expected, "state": "live", "connected": True}]
         await admin.refused("GET", "/admin/v2/brokers/health", 503, "service_unavailable")
+        registry = Registry(admin.replica.session)
+        full = LiveStorageNode(Incarnation("2" * 32), "10.0.0.2", 6660, 0, read_only=True)
+        await registry.register_storage_node(full).establish()
+        await admin.refused("GET", "/admin/v2/brokers/health", 503, "service_unavailable")
         node = LiveStorageNode(Incarnation("1" * 32), "10.0.0.1", 6660, 99)
-        await Registry(admin.replica.session).register_storage_node(node).establish()
+        await registry.register_storage_node(node).establish()
         healthy = {"status": "ok", "usable_owners": 1, "writable_storage_nodes": 1}
         assert await admin.get("/admin/v2/brokers/health") == healthy
         await owner.streams[admin.replica].write(owner.hello(draining=True))
