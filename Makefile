@@ -9,7 +9,7 @@ CHAOS ?=
 BIN := .venv/bin
 STAMP := .venv/.stamp
 # Two halves of the default suite that run side by side: the first compute on one processor, the others mostly wait.
-COMPUTING := tests/core tests/simulation tests/kubernetes tests/tidy
+COMPUTING := tests/core tests/simulation tests/kubernetes tests/tidy tests/pipeline
 WAITING := tests/contract tests/cluster
 COMPILE = $(BIN)/uv pip compile --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
 	--no-emit-index-url --no-header --no-annotate --quiet
@@ -17,7 +17,7 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto lint format test test-waiting test-computing sim sim-long demo smoke chaos bench images lock clean redis-server
+.PHONY: help setup proto lint format test test-waiting test-computing sim sim-long demo smoke chaos bench images lock clean tools
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -46,7 +46,7 @@ format: $(STAMP) ## rewrite the source in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: redis-server $(STAMP) ## lint and every default test, side by side
+test: tools $(STAMP) ## lint and every default test, side by side
 	@$(MAKE) --no-print-directory --output-sync=line --jobs=3 lint test-waiting test-computing
 
 test-waiting: $(STAMP)
@@ -55,10 +55,13 @@ test-waiting: $(STAMP)
 test-computing: $(STAMP)
 	$(BIN)/pytest $(COMPUTING)
 
-redis-server:
-	@command -v redis-server >/dev/null || \
-		{ [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends redis-server; } || \
-		{ echo "redis-server is missing, which the tests start: apt-get install redis-server" >&2; exit 1; }
+# What the tests start that no Python package brings: Redis, and a whole Java for Spark.
+tools:
+	@missing=; command -v redis-server >/dev/null || missing=redis-server; \
+	command -v java >/dev/null || missing="$$missing openjdk-17-jre-headless"; \
+	[ -z "$$missing" ] || \
+		{ [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing; } || \
+		{ echo "the tests start what is missing here: apt-get install $$missing" >&2; exit 1; }
 
 sim: $(STAMP) ## the cluster of cores under 2000 seeds of faults
 	$(BIN)/python -m tests.simulation --seeds 2000
