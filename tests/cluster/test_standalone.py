@@ -4,7 +4,10 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from tests.cluster.standalone_process import (
     COMMAND_TIMEOUT_S,
@@ -36,8 +39,11 @@ def pids(cluster: Standalone) -> list[int]:
     return [process["pid"] for process in cluster.now()["processes"]]
 
 
-def test_cluster_is_there_again_after_a_restart(tmp_path: Path) -> None:
-    """--data is the whole cluster: the same messages, under the same ports where they were given."""
+def test_cluster_is_there_again_after_a_restart_and_after_its_supervisor_was_killed(tmp_path: Path) -> None:
+    """--data is the whole cluster: the same messages, under the same ports where they were given.
+
+    kill -9 drains nobody, and what is left behind holds ports and directories: the next start waits for its end.
+    """
     with standalone(tmp_path, *SMALL) as cluster:
         published(cluster, "one", "two")
         ports = [address.rpartition(":")[2] for address in (cluster.url, cluster.admin_url)]
@@ -49,38 +55,12 @@ def test_cluster_is_there_again_after_a_restart(tmp_path: Path) -> None:
         assert again.child("metadata-1")["serving"]["cluster_id"] == cluster_id
         assert stored(again) == ["one", "two"]
         published(again, "three")
-        assert stored(again) == ["one", "two", "three"]
-
-
-def test_children_end_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
-    """kill -9 drains nobody, and what is left behind holds ports and directories: the next start waits for its end."""
-    with standalone(tmp_path, *SMALL) as cluster:
-        published(cluster, "one")
-        left = pids(cluster)
+        left = pids(again)
         assert len(left) == 4
-        cluster.process.kill()
-    with standalone(tmp_path, *SMALL) as again:
+        again.process.kill()
+    with standalone(tmp_path, *SMALL) as last:
         assert all(gone(pid) for pid in left)
-        assert stored(again) == ["one"]
-
-
-def test_dead_processes_are_replaced_and_that_is_said(tmp_path: Path) -> None:
-    """An owner, a metadata service and ZooKeeper die; the cluster goes on, clients keep their address."""
-    with standalone(tmp_path, *SMALL) as cluster:
-        published(cluster, "one")
-        for number, name in enumerate(("owner-1", "metadata-1", "zookeeper"), start=2):
-            before = cluster.child(name)
-            os.kill(before["pid"], signal.SIGKILL)
-
-            def back(name: str = name, pid: int = before["pid"]) -> bool:
-                now = cluster.child(name)
-                return now["state"] == "serving" and now["pid"] not in {None, pid} and now["restarts"] == 1
-
-            until_sync(back, _DEADLINE_S, waiting_for=f"{name} to serve again")
-            assert f"{name} serves again" in cluster.told
-            published(cluster, str(number))
-        assert stored(cluster) == ["one", "2", "3", "4"]
-        assert cluster.now()["url"] == cluster.url
+        assert stored(last) == ["one", "two", "three"]
 
 
 def test_temporary_cluster_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -100,29 +80,52 @@ def test_temporary_cluster_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_directory_has_one_cluster_at_a_time(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    """For the tests below, in their order: the last one kills what it consists of."""
+    with standalone(tmp_path_factory.mktemp("standalone"), *SMALL) as own:
+        yield own
+
+
+def test_directory_has_one_cluster_at_a_time(cluster: Standalone) -> None:
     """Two supervisors would restart each other's processes: the second one is refused at once."""
-    with standalone(tmp_path, *SMALL) as cluster:
-        words = ("standalone", *SMALL, "--port", "0", "--http-port", "0", "--data", str(cluster.status["data"]))
-        done = subprocess.run(
-            command(*words), capture_output=True, env=environment(), timeout=COMMAND_TIMEOUT_S, check=False, text=True
-        )
-        assert done.returncode == 1
-        assert "a cluster is running on" in done.stderr
-        assert cluster.now()["pid"] == cluster.process.pid
+    words = ("standalone", *SMALL, "--port", "0", "--http-port", "0", "--data", str(cluster.status["data"]))
+    done = subprocess.run(
+        command(*words), capture_output=True, env=environment(), timeout=COMMAND_TIMEOUT_S, check=False, text=True
+    )
+    assert done.returncode == 1
+    assert "a cluster is running on" in done.stderr
+    assert cluster.now()["pid"] == cluster.process.pid
 
 
-def test_start_that_cannot_succeed_says_why(tmp_path: Path) -> None:
+def test_start_that_cannot_succeed_says_why(cluster: Standalone, tmp_path: Path) -> None:
     """A port in use: the error names the process and quotes it, and nothing is left running."""
-    with standalone(tmp_path, *SMALL) as cluster:
-        taken = cluster.url.rpartition(":")[2]
-        other = tmp_path / "other"
-        words = ("standalone", *SMALL, "--port", taken, "--http-port", "0", "--data", str(other))
-        done = subprocess.run(
-            command(*words), capture_output=True, env=environment(), timeout=COMMAND_TIMEOUT_S, check=False, text=True
-        )
-        assert done.returncode == 1
-        assert "metadata-1 does not start" in done.stderr
-        assert taken in done.stderr
-        left = json.loads((other / "standalone.json").read_text())
-        assert all(process["pid"] is None or gone(process["pid"]) for process in left["processes"])
+    taken = cluster.url.rpartition(":")[2]
+    other = tmp_path / "other"
+    words = ("standalone", *SMALL, "--port", taken, "--http-port", "0", "--data", str(other))
+    done = subprocess.run(
+        command(*words), capture_output=True, env=environment(), timeout=COMMAND_TIMEOUT_S, check=False, text=True
+    )
+    assert done.returncode == 1
+    assert "metadata-1 does not start" in done.stderr
+    assert taken in done.stderr
+    left = json.loads((other / "standalone.json").read_text())
+    assert all(process["pid"] is None or gone(process["pid"]) for process in left["processes"])
+
+
+def test_dead_processes_are_replaced_and_that_is_said(cluster: Standalone) -> None:
+    """An owner, a metadata service and ZooKeeper die; the cluster goes on, clients keep their address."""
+    published(cluster, "one")
+    for number, name in enumerate(("owner-1", "metadata-1", "zookeeper"), start=2):
+        before = cluster.child(name)
+        os.kill(before["pid"], signal.SIGKILL)
+
+        def back(name: str = name, pid: int = before["pid"]) -> bool:
+            now = cluster.child(name)
+            return now["state"] == "serving" and now["pid"] not in {None, pid} and now["restarts"] == 1
+
+        until_sync(back, _DEADLINE_S, waiting_for=f"{name} to serve again")
+        assert f"{name} serves again" in cluster.told
+        published(cluster, str(number))
+    assert stored(cluster) == ["one", "2", "3", "4"]
+    assert cluster.now()["url"] == cluster.url
