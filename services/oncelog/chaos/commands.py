@@ -8,6 +8,7 @@ anything was lost, doubled or reordered, or when a planned fault never struck.
 import asyncio
 import json
 import os
+import shlex
 import signal
 import sys
 import time
@@ -29,11 +30,25 @@ Output = Annotated[str, typer.Option("-o", "--output", help="table or json.")]
 Namespace = Annotated[str, typer.Option(help="The release's namespace in Kubernetes.")]
 Release = Annotated[str, typer.Option(help="The release's name.")]
 Standalone = Annotated[bool, typer.Option("--standalone", help="Start a cluster of processes here, and strike that.")]
+
+
+def _command_line(text: str | None) -> str | None:
+    """Refuse at the edge what could not be run when its turn comes, in the middle of a run."""
+    try:
+        if text is not None and not shlex.split(text):
+            raise typer.BadParameter("it is empty: give a command line")
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is no command line: {error}") from error
+    return text
+
+
 _NODE_HELP = "Command that {} a node; {{node}} is its name."
-NodeCut = Annotated[str | None, typer.Option(help=_NODE_HELP.format("cuts off the network of"))]
-NodeMend = Annotated[str | None, typer.Option(help=_NODE_HELP.format("puts back on the network"))]
-NodeKill = Annotated[str | None, typer.Option(help=_NODE_HELP.format("cuts the power of"))]
-NodeStart = Annotated[str | None, typer.Option(help=_NODE_HELP.format("starts again"))]
+NodeCut = Annotated[str | None, typer.Option(help=_NODE_HELP.format("cuts off the network of"), callback=_command_line)]
+NodeMend = Annotated[
+    str | None, typer.Option(help=_NODE_HELP.format("puts back on the network"), callback=_command_line)
+]
+NodeKill = Annotated[str | None, typer.Option(help=_NODE_HELP.format("cuts the power of"), callback=_command_line)]
+NodeStart = Annotated[str | None, typer.Option(help=_NODE_HELP.format("starts again"), callback=_command_line)]
 
 T = TypeVar("T")
 
@@ -83,7 +98,10 @@ def run(
     node_start_command: NodeStart = None,
     rollout_command: Annotated[
         str | None,
-        typer.Option(help="Rolls the whole release, such as a helm upgrade; by default a part at a time is restarted."),
+        typer.Option(
+            help="Rolls the whole release, such as a helm upgrade; by default a part at a time is restarted.",
+            callback=_command_line,
+        ),
     ] = None,
     standalone: Standalone = False,
     data: Annotated[
