@@ -4,28 +4,18 @@ Each command starts what it needs, the bare path's processes and a standalone cl
 it. The figures belong to the machine as it is meanwhile: run them on a quiet one.
 """
 
-import asyncio
-import json
-import os
-import sys
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from oncelog.bench.limits import SMALL_BATCH_BYTES, SMALL_WINDOW
+from oncelog.bench.running import Stack, run_bench
 
 if TYPE_CHECKING:
-    from oncelog.bench.cluster import Cluster
     from oncelog.bench.figures import Row
-    from oncelog.bench.limits import PathClient
     from oncelog.bench.publish import Tell
     from oncelog.bench.settings import BenchSettings, TakeoverSettings
-
-_TABLE_WIDTH = 150
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
@@ -74,7 +64,7 @@ def limits(
 
     large = Shape(batch_kib * 1024, window)
     settings = BenchSettings(runs=runs, seconds=seconds, message_bytes=message_bytes, large=large)
-    _run(lambda stack, _: _limits(stack, settings), data, None, "", output)
+    run_bench(lambda stack, _: _limits(stack, settings), data, None, "", output)
 
 
 @app.command()
@@ -104,7 +94,7 @@ def publish(
         small=Shape(small_batch_kib * 1024, small_window),
         producers=producers,
     )
-    _run(lambda stack, tell: _publish(stack, settings, tell), data, url, "", output)
+    run_bench(lambda stack, tell: _publish(stack, settings, tell), data, url, "", output)
 
 
 @app.command()
@@ -121,7 +111,7 @@ def latency(
     from oncelog.bench.settings import BenchSettings
 
     settings = BenchSettings(runs=runs, message_bytes=message_bytes, latency_rate=rate, latency_seconds=seconds)
-    _run(lambda stack, tell: _latency(stack, settings, tell), data, url, "", output)
+    run_bench(lambda stack, tell: _latency(stack, settings, tell), data, url, "", output)
 
 
 @app.command("dedup-overhead")
@@ -138,7 +128,7 @@ def dedup_overhead(
     from oncelog.bench.settings import BenchSettings
 
     settings = BenchSettings(pairs=pairs, message_bytes=message_bytes, pair_seconds=seconds)
-    _run(lambda stack, tell: _dedup(stack, settings, tell), data, url, admin_url, output)
+    run_bench(lambda stack, tell: _dedup(stack, settings, tell), data, url, admin_url, output)
 
 
 @app.command()
@@ -154,7 +144,7 @@ def consume(
     from oncelog.bench.settings import BenchSettings
 
     settings = BenchSettings(runs=runs, message_bytes=message_bytes, consume_messages=messages)
-    _run(lambda stack, tell: _consume(stack, settings, tell), data, url, "", output)
+    run_bench(lambda stack, tell: _consume(stack, settings, tell), data, url, "", output)
 
 
 @app.command()
@@ -183,7 +173,7 @@ def takeover(
         rate=rate,
         message_bytes=message_bytes,
     )
-    _run(lambda stack, tell: _takeover(stack, settings, tell), data, None, "", output)
+    run_bench(lambda stack, tell: _takeover(stack, settings, tell), data, None, "", output)
 
 
 @app.command("all")
@@ -198,21 +188,21 @@ def everything(
 
     settings = BenchSettings(runs=runs)
 
-    async def rows(stack: "_Stack", tell: "Tell") -> "list[Row]":
+    async def rows(stack: Stack, tell: "Tell") -> "list[Row]":
         found = await _limits(stack, settings)
         for part in (_publish, _latency, _dedup, _consume):
             found += await part(stack, settings, tell)
         return found
 
-    async def both(stack: "_Stack", tell: "Tell") -> "list[Row]":
+    async def both(stack: Stack, tell: "Tell") -> "list[Row]":
         found = await rows(stack, tell)
         await stack.end()
         return found + await _takeover(stack, TakeoverSettings(kills=kills), tell)
 
-    _run(both, data, None, "", output)
+    run_bench(both, data, None, "", output)
 
 
-async def _limits(stack: "_Stack", settings: "BenchSettings") -> "list[Row]":
+async def _limits(stack: Stack, settings: "BenchSettings") -> "list[Row]":
     from oncelog.bench.limits import measure_limits
 
     return await measure_limits(
@@ -225,109 +215,31 @@ async def _limits(stack: "_Stack", settings: "BenchSettings") -> "list[Row]":
     )
 
 
-async def _publish(stack: "_Stack", settings: "BenchSettings", tell: "Tell") -> "list[Row]":
+async def _publish(stack: Stack, settings: "BenchSettings", tell: "Tell") -> "list[Row]":
     from oncelog.bench.publish import Publish
 
     return await Publish(await stack.cluster(), await stack.path(), settings, tell).rows()
 
 
-async def _latency(stack: "_Stack", settings: "BenchSettings", tell: "Tell") -> "list[Row]":
+async def _latency(stack: Stack, settings: "BenchSettings", tell: "Tell") -> "list[Row]":
     from oncelog.bench.latency import latency_rows
 
     return await latency_rows(await stack.cluster(), await stack.path(), settings, tell)
 
 
-async def _dedup(stack: "_Stack", settings: "BenchSettings", tell: "Tell") -> "list[Row]":
+async def _dedup(stack: Stack, settings: "BenchSettings", tell: "Tell") -> "list[Row]":
     from oncelog.bench.dedup_overhead import dedup_rows
 
     return await dedup_rows(await stack.cluster(), settings, tell)
 
 
-async def _consume(stack: "_Stack", settings: "BenchSettings", tell: "Tell") -> "list[Row]":
+async def _consume(stack: Stack, settings: "BenchSettings", tell: "Tell") -> "list[Row]":
     from oncelog.bench.consume import consume_rows
 
     return await consume_rows(await stack.cluster(), settings, tell)
 
 
-async def _takeover(stack: "_Stack", settings: "TakeoverSettings", tell: "Tell") -> "list[Row]":
+async def _takeover(stack: Stack, settings: "TakeoverSettings", tell: "Tell") -> "list[Row]":
     from oncelog.bench.takeover import OWNERS, takeover_rows
 
     return await takeover_rows(await stack.cluster(owners=OWNERS), settings, tell)
-
-
-class _Stack:
-    """What a command has started: the bare path and a cluster, each when first asked for."""
-
-    def __init__(self, directory: Path, url: str | None, admin_url: str) -> None:
-        self._directory = directory
-        self._given = (url, admin_url)
-        self._exits = AsyncExitStack()
-        self._path: PathClient | None = None
-        self._cluster: Cluster | None = None
-
-    async def path(self) -> "PathClient":
-        from oncelog.bench.limits import limits_cluster
-
-        if self._path is None:
-            self._path = await self._exits.enter_async_context(limits_cluster(self._directory))
-        return self._path
-
-    async def cluster(self, *, owners: int = 1) -> "Cluster":
-        from oncelog.bench.cluster import Cluster, own_cluster
-
-        url, admin_url = self._given
-        if self._cluster is None and url is not None:
-            self._cluster = Cluster(url, admin_url)
-        elif self._cluster is None:
-            self._cluster = await self._exits.enter_async_context(own_cluster(self._directory, owners=owners))
-        assert self._cluster is not None
-        return self._cluster
-
-    async def end(self) -> None:
-        self._path = self._cluster = None
-        await self._exits.aclose()
-
-
-def _run(
-    rows: "Callable[[_Stack, Tell], Awaitable[list[Row]]]",
-    data: Path | None,
-    url: str | None,
-    admin_url: str,
-    output: str,
-) -> None:
-    """Run one bench, print its rows, exit."""
-    # Before gRPC is loaded: it reports every connection that ends, and every child process that is started beside it.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-    import uvloop
-
-    from oncelog.bench.cluster import bench_directory
-    from oncelog.bench.table import print_table, to_json
-    from oncelog.core.errors import OncelogError
-    from oncelog.runtime.memory import tune_memory
-
-    if output not in {"table", "json"}:
-        raise typer.BadParameter("--output is table or json")
-    errors = Console(stderr=True, highlight=False)
-    tune_memory()  # as every service does: the client's side of a stream gains as much
-
-    async def main() -> "list[Row]":
-        with bench_directory(data) as directory:
-            stack = _Stack(directory, url, admin_url)
-            try:
-                return await rows(stack, lambda sentence: errors.print(f"{sentence} …", markup=False))
-            finally:
-                await stack.end()
-
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            found = runner.run(main())
-    except OncelogError as error:
-        errors.print(f"error: {error.message}", markup=False, soft_wrap=True)
-        raise typer.Exit(1) from error
-    if output == "json":
-        print(json.dumps(to_json(found)), file=sys.stdout, flush=True)
-    else:
-        console = Console(highlight=False)
-        # A file or a pipe has no width, and the table is made for reading.
-        print_table(found, console if console.is_terminal else Console(highlight=False, width=_TABLE_WIDTH))
