@@ -92,10 +92,11 @@ def processes(folder: Path, zookeeper: str) -> Iterator[Any]:
 
 async def test_cluster_comes_up_in_the_wrong_order(tmp_path: Path) -> None:
     """Owner and storage node first, then ZooKeeper, then metadata. Whoever waits says for what, lives and is not ready;
-    all register the name that they are told to advertise."""
+    all register the name that they are told to advertise. ZooKeeper gone for good: the storage node says so, too."""
     port = free_port()
     with processes(tmp_path, f"127.0.0.1:{port}") as start, ExitStack() as stack:
-        early = [start("topic_owner"), start("log_storage", "--data", str(tmp_path / "node"))]
+        node = start("log_storage", "--data", str(tmp_path / "node"), ONCELOG_SESSION_TIMEOUT_MS="2000")
+        early = [start("topic_owner"), node]
         for process in early:
             await until(lambda p=process: p.health("/livez")[0] == 200, DEADLINE_S)  # type: ignore[misc]
             assert process.health("/readyz") == (503, {"state": "starting"})
@@ -123,7 +124,7 @@ async def test_cluster_comes_up_in_the_wrong_order(tmp_path: Path) -> None:
         await early[0].says("lower ONCELOG_WRITE_QUORUM")
         code, reasons = early[0].health("/readyz")
         assert (code, list(reasons)) == (503, ["storage"]), "one storage node is too few for three copies"
-        await until(lambda: early[1].health("/readyz")[0] == metadata.health("/readyz")[0] == 200, DEADLINE_S)
+        await until(lambda: node.health("/readyz")[0] == metadata.health("/readyz")[0] == 200, DEADLINE_S)
 
         cluster_id = json.loads((tmp_path / "node" / "identity.json").read_text())["cluster_id"]
         foreign = tmp_path / "foreign"
@@ -132,3 +133,9 @@ async def test_cluster_comes_up_in_the_wrong_order(tmp_path: Path) -> None:
         assert await stranger.ended() == ExitCode.FAILED
         assert f"belongs to cluster {'0' * 32}, this process to cluster {cluster_id}" in stranger.log
         assert "give the process its own directory" in stranger.log
+
+        stack.close()
+        reasons = await until(lambda: node.health("/readyz")[1], DEADLINE_S, waiting_for="a node without ZooKeeper")
+        assert list(reasons) == ["zookeeper"]
+        assert reasons["zookeeper"].startswith("no session for ")
+        assert node.health("/livez") == (200, {}), "starting again would not bring ZooKeeper back"

@@ -32,6 +32,7 @@ from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.joining import join_cluster
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.registry import LiveStorageNode, Registry
+from oncelog.stores.session_absence import SessionAbsence
 from oncelog.stores.store_session import StoreSession
 from oncelog.wire import storage_pb2 as pb
 
@@ -42,6 +43,9 @@ STOP_GRACE_MS = 200
 #: The journal's thread needs the interpreter for microseconds around each write and sync. With Python's own 5 ms it
 #: would wait for the event loop longer than for the disk.
 SWITCH_INTERVAL_S = 0.0002
+#: Owners' ledgers are served without ZooKeeper, so an election, which meets all nodes at once, leaves them ready. One
+#: that is away for longer than a session lasts, twice over, is not found by new owners, and no rollout may rely on it.
+ABSENT_SESSIONS_MAX = 2
 
 
 class StorageProcess:
@@ -68,6 +72,7 @@ class StorageProcess:
                 return
             session = joined.session
             stack.push_async_callback(session.close)
+            health.ready_when("zookeeper", _absence(session, settings).reason)
             directory = await self._open_directory(joined.cluster.cluster_id, stack)
             runner = await NodeRunner.open(directory, _ledger_reader(session), on_failed=_end)
             stack.push_async_callback(runner.close)
@@ -135,6 +140,12 @@ class StorageProcess:
         port = await server.start(host=settings.listen_host, port=settings.grpc_port)
         stack.push_async_callback(lambda: server.stop(grace_ms=STOP_GRACE_MS))
         return port
+
+
+def _absence(session: StoreSession, settings: LogStorageSettings) -> SessionAbsence:
+    allowed_ms = ABSENT_SESSIONS_MAX * settings.session_timeout_ms
+    loop = asyncio.get_running_loop()
+    return SessionAbsence(session, allowed_ms=allowed_ms, now_ms=lambda: int(loop.time() * 1000))
 
 
 def _ledger_reader(session: StoreSession) -> ReadLedger:
