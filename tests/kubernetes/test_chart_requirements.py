@@ -23,8 +23,10 @@ KINDS = [
     ("metrics.prometheusRule.enabled", "monitoring.coreos.com/v1/PrometheusRule", "the Prometheus operator"),
     ("tls.certManager.enabled", "cert-manager.io/v1/Certificate", "cert-manager"),
 ]
+#: What such a value needs beside it.
+WITH = {"tls.certManager.enabled": ("--set", "tls.enabled=true,tls.certManager.issuerRef.name=ours")}
 #: As a cluster that was asked answers; `helm template` alone knows versions, and no kinds.
-ASKED = ("--api-versions", "apps/v1/StatefulSet", "--set", "tls.enabled=true,tls.certManager.issuerRef.name=ours")
+ASKED = ("--api-versions", "apps/v1/StatefulSet")
 
 
 @pytest.mark.parametrize(("given", "value", "keys"), SECRETS)
@@ -67,7 +69,7 @@ def test_a_cluster_that_is_not_asked_refuses_no_secret(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("value", "kind", "source"), KINDS)
 def test_a_kind_that_the_cluster_does_not_know_is_told_at_the_install(value: str, kind: str, source: str) -> None:
     """Monitoring and cert-manager are extensions, of which a cluster may have none."""
-    done = template(*QUICK, *ASKED, "--set", f"{value}=true")
+    done = template(*QUICK, *ASKED, *WITH.get(value, ()), "--set", f"{value}=true")
     assert done.returncode != 0
     words = f"{value} is true, and the cluster does not know {kind}: install {source} first, or set it to false"
     assert words in done.stderr
@@ -76,6 +78,6 @@ def test_a_kind_that_the_cluster_does_not_know_is_told_at_the_install(value: str
 def test_kinds_that_the_cluster_knows_are_used() -> None:
     """The control."""
     known = [word for _, kind, _ in KINDS for word in ("--api-versions", kind)]
-    wanted = [word for value, _, _ in KINDS for word in ("--set", f"{value}=true")]
+    wanted = [word for value, _, _ in KINDS for word in (*WITH.get(value, ()), "--set", f"{value}=true")]
     done = template(*QUICK, *ASKED, *known, *wanted)
     assert done.returncode == 0, done.stderr

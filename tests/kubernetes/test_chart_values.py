@@ -49,11 +49,24 @@ REFUSED_BY_CHECKS = [
     ("zookeeper.externalHosts={zk:2181}", "Set zookeeper.enabled=false to use the external ensemble"),
     ("redis.enabled=true,redis.external.urlSecret=ours", "Set redis.enabled=false to use the external Redis"),
     ("tls.existingSecret=ours,tls.certManager.enabled=true", "choose one"),
-    ("tls.certManager.enabled=true", "name the Issuer that is to sign"),
+    ("tls.enabled=true,tls.certManager.enabled=true", "name the Issuer that is to sign"),
+    ("tls.existingSecret=ours,tls.extraNames={log.example}", "have the names in that certificate"),
     ("auth.enabled=true,auth.adminRole=oncelog-service", "the services need a role of their own"),
     ("owner.terminationGracePeriodSeconds=20", "Raise it, or lower drainTimeoutMs"),
     ("storage.settings.drainTimeoutMs=120000", "storage.terminationGracePeriodSeconds is 120"),
     ("settings.drainTimeoutMs=58000", "metadata.terminationGracePeriodSeconds is 60"),
+]
+#: (a value that is given, its switch, which is off)
+GIVEN_FOR_NOTHING = [
+    ("tls.existingSecret=ours", "tls.enabled"),
+    ("tls.certManager.enabled=true,tls.certManager.issuerRef.name=ours", "tls.enabled"),
+    ("tls.extraNames={log.example}", "tls.enabled"),
+    ("tls.certManager.issuerRef.name=ours", "tls.certManager.enabled"),
+    ("auth.existingSecret=ours", "auth.enabled"),
+    ("auth.superusers={operator}", "auth.enabled"),
+    ("networkPolicy.clients[0].podSelector.matchLabels.team=orders", "networkPolicy.enabled"),
+    ("networkPolicy.scrapers[0].podSelector.matchLabels.team=orders", "networkPolicy.enabled"),
+    ("serviceAccount.annotations.note=ours", "serviceAccount.create"),
 ]
 #: (where, the value, the field that the answer must name)
 REFUSED_BY_SCHEMA: list[tuple[str, Any, str]] = [
@@ -84,6 +97,16 @@ def test_values_that_do_not_fit_each_other_are_refused(given: str, words: str) -
     done = template(*QUICK, "--set", given)
     assert done.returncode != 0
     assert words in done.stderr
+
+
+@pytest.mark.parametrize(("given", "switch"), GIVEN_FOR_NOTHING)
+def test_values_that_nothing_would_read_are_refused(given: str, switch: str) -> None:
+    """Whoever names tokens, a certificate or who is let in believes it to be in force; the answer says what to set."""
+    value = re.split(r"[=[]", given)[0]
+    done = template(*QUICK, "--set", given, "--set", f"{switch}=false")
+    assert done.returncode != 0
+    assert f"{value.removesuffix('.note')} is given and {switch} is false" in done.stderr
+    assert f"Set {switch}=true, or leave" in done.stderr
 
 
 def nested(path: str, value: Any) -> Manifest:

@@ -1,3 +1,10 @@
+{{/* Fails when a value is given that nothing reads while its switch is off. */}}
+{{- define "oncelog.requireSwitch" -}}
+{{- if and .given (not .on) -}}
+{{- fail (printf "%s is given and %s is false, so nothing would use it: which is meant? Set %s=true, or leave %s out." .value .switch .switch .value) -}}
+{{- end -}}
+{{- end }}
+
 {{/* What must be in the cluster before the release. A pod waits for a Secret that is missing without a word in any log, so Helm's answer says it. */}}
 
 {{/* Fails unless the Secret `name` has all `keys`; value: where the user named it. */}}
