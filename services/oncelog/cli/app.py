@@ -10,9 +10,11 @@ from oncelog.cli.admin.app import admin
 from oncelog.cli.check.command import check
 from oncelog.cli.demo.command import demo
 from oncelog.cli.failures import EXIT_CODES
+from oncelog.cli.pipeline.app import pipeline
 from oncelog.cli.produce.command import produce
 from oncelog.cli.read.command import read
 from oncelog.cli.standalone.command import standalone
+from oncelog.pipeline.bench.command import spark as bench_spark
 
 _HELP = f"""Oncelog: a replicated log in which every message takes effect once.
 
@@ -52,5 +54,7 @@ app.command()(read)
 app.command()(check)
 app.command()(demo)
 app.add_typer(admin, name="admin")
+bench.command("spark")(bench_spark)
 app.add_typer(bench, name="bench")
 app.add_typer(chaos, name="chaos")
+app.add_typer(pipeline, name="pipeline")

@@ -2,13 +2,17 @@
 
 PYSPARK_PYTHON must name this very interpreter: by default Spark starts whatever `python3` is, which may lack this
 package, and then says only that a worker failed to connect back.
+
+Under spark-submit the Java process is there already, with the master and the settings that were given to it, and so
+may be PYSPARK_PYTHON: nothing of that is overridden.
 """
 
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -18,6 +22,16 @@ from oncelog.pipeline.data_source import OncelogDataSource
 
 JAVA_VERSION_MIN = 17
 _JAVA_TIMEOUT_S = 30
+#: Where spark-submit tells the Python that it starts how to reach it.
+_GATEWAY = "PYSPARK_GATEWAY_PORT"
+#: Of a job on this machine: nothing listens beyond it, and nothing is there to be looked at.
+_LOCAL = {
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.ui.showConsoleProgress": "false",
+}
 
 
 def new_session(name: str, *, master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
@@ -25,9 +39,12 @@ def new_session(name: str, *, master: str | None = None, settings: Mapping[str, 
 
     Raises InvalidArgument where there is no Java that Spark can use.
     """
-    check_java()
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if under_spark_submit():
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    else:
+        check_java()
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.Builder().appName(name)
     if master is not None:
         builder = builder.master(master)
@@ -36,6 +53,28 @@ def new_session(name: str, *, master: str | None = None, settings: Mapping[str, 
     session = builder.getOrCreate()
     session.dataSource.register(OncelogDataSource)
     return session
+
+
+def under_spark_submit() -> bool:
+    """Whether spark-submit has started this process."""
+    return _GATEWAY in os.environ
+
+
+@contextmanager
+def job_session(name: str, *, master: str | None, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A session for one job, stopped at its end. master None: as spark-submit says, else local[*].
+
+    Raises as `new_session`.
+    """
+    local = not under_spark_submit() and (master is None or master.startswith("local"))
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    session = new_session(name, master=master, settings=_LOCAL | dict(settings) if local else settings)
+    session.sparkContext.setLogLevel("ERROR")
+    try:
+        yield session
+    finally:
+        session.stop()
 
 
 def check_java() -> None:

@@ -1,0 +1,1 @@
+"""`oncelog pipeline …`: jobs over whole topics, on Spark."""

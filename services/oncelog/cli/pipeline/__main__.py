@@ -1,0 +1,23 @@
+"""`python -m oncelog.cli.pipeline`, and the main file for spark-submit: the commands of `oncelog pipeline`.
+
+    spark-submit --master k8s://… --conf … local:///…/oncelog/cli/pipeline/__main__.py audit flights --url …
+
+The package itself must be installed where the driver and the executors run.
+"""
+
+import sys
+from pathlib import Path
+
+# Python puts a script's own directory first: its modules would hide others of the same name.
+if __name__ == "__main__":
+    sys.path[:] = [place for place in sys.path if Path(place).resolve() != Path(__file__).resolve().parent]
+
+
+def main() -> None:
+    from oncelog.cli.pipeline.app import pipeline
+
+    pipeline(prog_name="oncelog pipeline")
+
+
+if __name__ == "__main__":
+    main()

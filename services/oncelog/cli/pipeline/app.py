@@ -1,0 +1,23 @@
+"""The jobs of `oncelog pipeline`, one file each."""
+
+import typer
+
+from oncelog.cli.failures import EXIT_CODES
+from oncelog.cli.pipeline.audit import audit
+from oncelog.cli.pipeline.running import INSTALL
+
+_HELP = f"""Jobs over whole topics, on Spark: on this machine, on a cluster by --master, or by spark-submit.
+
+They need Spark's Python packages ({INSTALL}) and a Java from 17 on, in JAVA_HOME or on the PATH.
+
+    oncelog pipeline audit flights
+
+    spark-submit --master … PLACE/oncelog/cli/pipeline/__main__.py audit flights
+
+PLACE is where the package is installed, `pip show oncelog` tells. Under spark-submit the master and Spark's settings
+come from there; all other options are the same.
+
+{EXIT_CODES}"""
+
+pipeline = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
+pipeline.command()(audit)

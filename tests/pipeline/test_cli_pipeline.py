@@ -1,0 +1,58 @@
+"""The group `oncelog pipeline`: without Spark it explains itself, and what is wrong is said before anything starts."""
+
+import subprocess
+import sys
+
+import pytest
+from py4j.protocol import Py4JError
+from typer.testing import CliRunner
+
+from oncelog.cli.app import app
+from oncelog.cli.pipeline.options import spark_choice
+from oncelog.core.errors import DeadlineExceeded, Fatal, InvalidArgument
+from oncelog.pipeline.session import under_spark_submit
+from oncelog.pipeline.task_failures import failure_of
+
+
+def test_the_commands_are_known_without_spark() -> None:
+    """Its import takes a second, and most who install Oncelog do not have it."""
+    told = (
+        "import sys; import oncelog.cli.app; print([n for n in ('pyspark', 'pyarrow', 'pandas') if n in sys.modules])"
+    )
+    answer = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, timeout=120, check=True)
+    assert answer.stdout.strip() == "[]"
+
+
+def test_without_the_extra_its_install_command_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing else is tried."""
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    answer = CliRunner().invoke(app, ["pipeline", "audit", "flights"])
+    assert answer.exit_code == 1
+    assert "pyspark is not installed: pip install 'oncelog[pipeline]'" in answer.stderr
+
+
+@pytest.mark.parametrize("conf", ["spark.x", "memory=4g", "=4g"])
+def test_what_is_no_setting_of_spark_is_refused(conf: str) -> None:
+    """With the form that it should have."""
+    with pytest.raises(InvalidArgument, match=r"--conf is spark\.KEY=VALUE"):
+        spark_choice(None, [conf])
+    assert spark_choice("local[2]", ["spark.x=a=b"]).settings == {"spark.x": "a=b"}
+
+
+def test_under_spark_submit_its_own_options_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A master that is given in two places would be one that is silently ignored."""
+    assert not under_spark_submit()
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    answer = CliRunner().invoke(app, ["pipeline", "audit", "flights", "--master", "local[1]"])
+    assert answer.exit_code == 1
+    assert "under spark-submit --master and --conf are its own" in answer.stderr
+
+
+def test_a_failure_of_a_task_keeps_its_code() -> None:
+    """Spark tells it as a text, between traces of two languages; whether trying again is right must be seen."""
+    trace = "Job aborted: \n oncelog.core.errors.DeadlineExceeded: no storage node answered in time\n\tat org.apache"
+    failure = failure_of(Py4JError(trace))
+    assert isinstance(failure, DeadlineExceeded)
+    assert failure.message == "no storage node answered in time"
+    assert isinstance(failure_of(Py4JError("Java says\nno")), Fatal)
+    assert failure_of(KeyError("a bug")) is None
