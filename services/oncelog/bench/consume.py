@@ -9,7 +9,7 @@ is compared with the publish rate of the same messages in the same run.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from oncelog import EARLIEST
 from oncelog.bench.cluster import Cluster
@@ -33,11 +33,13 @@ async def consume_rows(cluster: Cluster, settings: BenchSettings, tell: Tell) ->
     total = settings.consume_messages
     tell(f"consume {total:,} messages")
     published, batches, objects = [], [], []
+    message_bytes = settings.message_bytes
+    values = make_values(message_bytes, LIST_BATCHES * batch_count(message_bytes, LARGE_BATCH_BYTES))
     async with await cluster.connect() as client:
         for _ in range(settings.runs):
             (producer,) = await new_producers(client, 1)
             async with producer:
-                published.append(await _fill(producer, total, settings.message_bytes))
+                published.append(await fill(producer, values, total))
             batches.append(await _read(client, producer.topic, total, _count_batches))
             objects.append(await _read(client, producer.topic, total, _count_objects))
     return [
@@ -61,9 +63,8 @@ async def consume_rows(cluster: Cluster, settings: BenchSettings, tell: Tell) ->
     ]
 
 
-async def _fill(producer: AsyncProducer, total: int, message_bytes: int) -> float:
-    """Publish exactly `total` messages; returns messages a second."""
-    values = make_values(message_bytes, LIST_BATCHES * batch_count(message_bytes, LARGE_BATCH_BYTES))
+async def fill(producer: AsyncProducer, values: Sequence[bytes], total: int) -> float:
+    """Publish exactly `total` messages, `values` again and again; returns messages a second."""
     left = total
     began = time.perf_counter()
 
