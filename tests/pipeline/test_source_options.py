@@ -8,6 +8,7 @@ from oncelog.core.errors import InvalidArgument
 from oncelog.core.names import parse_namespace
 from oncelog.pipeline.connection import NAMES, Options, connection_of
 from oncelog.pipeline.places import AtTime, ByTopic, Edge
+from oncelog.pipeline.sink_names import journal_topic, stage_topic
 from oncelog.pipeline.source_options import Pattern, SourceOptions, source_options
 
 
@@ -48,6 +49,31 @@ def test_every_option_has_its_meaning() -> None:
     assert not options.closed_from_storage
     assert options.connection.addresses == ("10.0.0.1:6650", "10.0.0.2:7000")
     assert read(topic="a", endingPosition="5").ending == AtTime(5)
+
+
+@pytest.mark.parametrize(
+    ("expression", "visible", "hidden"),
+    [
+        (".*", True, False),
+        ("[_a-z.]+.*", True, False),
+        ("(__sink)?.*", True, False),
+        (r"__sink\..*", False, True),
+        ("^__sink[.]flights.*", False, True),
+    ],
+)
+def test_hidden_topics_are_read_only_by_an_expression_that_begins_with_their_prefix(
+    expression: str, visible: bool, hidden: bool
+) -> None:
+    """A query over all topics that met the sink's journals and staged rows would read what it writes, for ever."""
+    pattern = Pattern(parse_namespace("public/default"), expression)
+    assert pattern.matches("public/default/flights") is visible
+    assert pattern.matches(journal_topic("public/default/flights", "p")) is hidden
+    assert pattern.matches(stage_topic("public/default/flights", "p", "query q", 3)) is hidden
+
+
+def test_a_name_that_only_resembles_hidden_ones_is_a_topic() -> None:
+    """The dot belongs to the prefix."""
+    assert Pattern(parse_namespace("public/default"), ".*").matches("public/default/__sinks")
 
 
 @pytest.mark.parametrize(

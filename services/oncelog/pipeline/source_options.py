@@ -9,6 +9,7 @@ from oncelog.core.names import NamespaceName, parse_namespace, parse_topic
 from oncelog.pipeline import connection
 from oncelog.pipeline.connection import Connection, Options, connection_of
 from oncelog.pipeline.places import Edge, Place, parse_place
+from oncelog.pipeline.sink_names import HIDDEN
 
 TOPIC = "topic"
 TOPICS = "topics"
@@ -33,21 +34,28 @@ NAMES = (
 )
 #: Whom closed ledgers are read from.
 STORAGE, OWNER = "storage", "owner"
+CLOSED_LEDGERS_VARIABLE = "ONCELOG_CLOSED_LEDGERS"
 DEFAULT_NAMESPACE = "public/default"
 ROWS_LIMIT = 2**62
 PATTERN_CHARACTERS_MAX = 1000
+#: With the dot as it is, escaped or in brackets.
+_HIDDEN_NAMED = HIDDEN.rstrip(".")
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Topics of one namespace whose last element matches as a whole."""
+    """Topics of one namespace whose last element matches as a whole. The hidden ones of the sink are meant only by an
+    expression that begins with their prefix: journals and staged rows are nobody's messages."""
 
     namespace: NamespaceName
     expression: str
 
     def matches(self, topic: str) -> bool:
         """topic: a full name, not of a part."""
-        return re.fullmatch(self.expression, parse_topic(topic).local_full) is not None
+        name = parse_topic(topic).local_full
+        if name.startswith(HIDDEN) and not self.expression.removeprefix("^").startswith(_HIDDEN_NAMED):
+            return False
+        return re.fullmatch(self.expression, name) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +90,17 @@ def source_options(given: Mapping[str, str], environment: Mapping[str, str], *, 
         rows_max=options.integer(ROWS_MAX, least=1, most=ROWS_LIMIT),
         rows_per_partition=options.integer(ROWS_PER_PARTITION, least=1, most=ROWS_LIMIT),
         fail_on_data_loss=options.switch(FAIL_ON_DATA_LOSS, default=True),
-        closed_from_storage=options.choice(CLOSED_LEDGERS, (STORAGE, OWNER), default=STORAGE) == STORAGE,
+        closed_from_storage=_closed_ledgers(options, environment) == STORAGE,
     )
+
+
+def _closed_ledgers(options: Options, environment: Mapping[str, str]) -> str:
+    known = (STORAGE, OWNER)
+    default = environment.get(CLOSED_LEDGERS_VARIABLE) or STORAGE
+    if default not in known:
+        message = f"the variable {CLOSED_LEDGERS_VARIABLE} is one of {', '.join(known)}, not {default!r}"
+        raise InvalidArgument(message, field=CLOSED_LEDGERS_VARIABLE)
+    return options.choice(CLOSED_LEDGERS, known, default=default)
 
 
 def _refuse_foreign(options: Options, *, streaming: bool) -> None:
