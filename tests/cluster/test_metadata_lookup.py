@@ -17,15 +17,17 @@ from oncelog.core.errors import (
     TopicNotFound,
     WrongCluster,
 )
-from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.id_claim import ABSENT_VERSION
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch
 from oncelog.core.ledger_metadata import LedgerMetadata
 from oncelog.core.names import parse_namespace, parse_topic
-from oncelog.core.topic_record import LedgerLink
+from oncelog.core.topic_record import DEDUP_CURSOR, CursorLink, CursorRecord, LedgerLink
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.metadata_codec import LEDGERS, LOOKUP, OWNER_STREAM, TOPICS
 from oncelog.rpc.server import Server
 from oncelog.runtime.credentials import Credentials
 from oncelog.stores import paths
+from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.policy_store import Policies, PolicyStore
 from oncelog.stores.registry import LiveStorageNode, Registry
@@ -264,6 +266,13 @@ async def test_ledgers_are_told_in_order_with_their_members() -> None:
             (here, "10.0.0.1:6660"),
             (gone, ""),
         ]
+        await ledgers.create(LedgerMetadata(LedgerId(9), record.topic_id, (here,), 1))
+        cursor = CursorRecord(OwnerEpoch(1), (CursorLink(LedgerId(9), None),))
+        await CursorStore(replica.session).write(record.topic_id, DEDUP_CURSOR, cursor, version=ABSENT_VERSION)
+        asked = pb.LedgersRequest(topic="flights", with_snapshots=True)
+        whole = await replica.channel.call(LEDGERS, asked, timeout_ms=TIMEOUT_MS)
+        assert (list(whole.ledgers), list(answer.snapshot_ledgers)) == (list(answer.ledgers), [])
+        assert [(one.ledger_id, one.members[0].address) for one in whole.snapshot_ledgers] == [(9, "10.0.0.1:6660")]
         with pytest.raises(TopicNotFound):
             await replica.channel.call(LEDGERS, pb.LedgersRequest(topic="none"), timeout_ms=TIMEOUT_MS)
 

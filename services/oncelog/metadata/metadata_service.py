@@ -2,18 +2,20 @@
 
 import asyncio
 import re
+from collections.abc import Sequence
 
 from oncelog.core.access import Caller, Right
 from oncelog.core.errors import InvalidArgument, TopicNotFound, WrongCluster
 from oncelog.core.ids import Incarnation, OwnerEpoch
 from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
 from oncelog.core.names import parse_namespace, parse_topic
-from oncelog.core.topic_record import LedgerLink
+from oncelog.core.topic_record import DEDUP_CURSOR, LedgerLink
 from oncelog.metadata.lookup import Lookup
 from oncelog.metadata.owners import OwnerLink, Owners
 from oncelog.metadata.placer import now_ms
 from oncelog.rpc.reachability import resolve
 from oncelog.rpc.server import ServerStream
+from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.policy_store import PolicyStore
 from oncelog.stores.registry import Registry
@@ -41,6 +43,7 @@ class LookupService:
         lookup: Lookup,
         topics: TopicStore,
         ledgers: LedgerStore,
+        cursors: CursorStore,
         registry: Registry,
         policies: PolicyStore,
     ) -> None:
@@ -48,6 +51,7 @@ class LookupService:
         self._lookup = lookup
         self._topics = topics
         self._ledgers = ledgers
+        self._cursors = cursors
         self._registry = registry
         self._policies = policies
 
@@ -88,20 +92,30 @@ class LookupService:
         stored = await self._topics.read(record.topic_id)
         if stored is None:
             raise TopicNotFound(f"there is no topic {name}: it was deleted", topic=str(name))
+        answer = pb.LedgersAnswer(topic_id=record.topic_id)
+        answer.ledgers.extend(await self._listed(stored.value.ledgers))
+        if request.with_snapshots:
+            # Behind the log's: a snapshot that is listed here may be of entries that are not listed there, never less.
+            cursor = await self._cursors.read(record.topic_id, DEDUP_CURSOR)
+            links = cursor.value.ledgers if cursor is not None else ()
+            answer.snapshot_ledgers.extend(await self._listed([LedgerLink(link.ledger_id, 0) for link in links]))
+        return answer
+
+    async def _listed(self, links: Sequence[LedgerLink]) -> list[pb.TopicLedger]:
+        """Their records, with the addresses of their members."""
         nodes = await self._registry.storage_nodes.live()
         addresses = {node.incarnation: f"{node.host}:{node.port}" for node in nodes.values()}
-        answer = pb.LedgersAnswer(topic_id=record.topic_id)
-        links = stored.value.ledgers
+        listed: list[pb.TopicLedger] = []
         for start in range(0, len(links), LEDGER_READS_MAX):
             some = links[start : start + LEDGER_READS_MAX]
             records = await asyncio.gather(*(self._ledgers.read(link.ledger_id) for link in some))
             # One that is gone was trimmed since the topic record was read.
-            answer.ledgers.extend(
+            listed += [
                 _ledger(link, ledger.value, addresses)
                 for link, ledger in zip(some, records, strict=True)
                 if ledger is not None
-            )
-        return answer
+            ]
+        return listed
 
 
 def _ledger(link: LedgerLink, ledger: LedgerMetadata, addresses: dict[Incarnation, str]) -> pb.TopicLedger:

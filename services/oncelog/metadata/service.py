@@ -29,6 +29,7 @@ from oncelog.runtime.process import Shutdown
 from oncelog.runtime.security import Security
 from oncelog.runtime.settings import MetadataSettings
 from oncelog.runtime.telemetry import Reading, Telemetry
+from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.dataset_store import DatasetStore
 from oncelog.stores.deletion_store import DeletionStore
 from oncelog.stores.ephemerals import Registration
@@ -52,6 +53,7 @@ class MetadataParts:
 
     admin: AdminParts
     ledgers: LedgerStore
+    cursors: CursorStore
 
     @classmethod
     def over(
@@ -77,13 +79,13 @@ class MetadataParts:
             placements,
             deletions,
         )
-        return cls(admin, ledgers)
+        return cls(admin, ledgers, CursorStore(session))
 
     def serve(self, server: Server) -> None:
         """Add the gRPC methods."""
         admin = self.admin
         lookups = LookupService(
-            admin.cluster_id, admin.lookup, admin.topics, self.ledgers, admin.registry, admin.policies
+            admin.cluster_id, admin.lookup, admin.topics, self.ledgers, self.cursors, admin.registry, admin.policies
         )
         server.client_unary(metadata_codec.LOOKUP, lookups.look_up)
         server.client_unary(metadata_codec.LEDGERS, lookups.ledgers)

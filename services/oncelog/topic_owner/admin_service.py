@@ -27,7 +27,7 @@ class AdminService:
     async def states(self, request: pb.TopicStatesRequest) -> pb.TopicStatesAnswer:
         wanted = set(request.topic_ids)
         runners = [runner for runner in self._topics if not wanted or runner.topic_id in wanted]
-        return pb.TopicStatesAnswer(states=[_state(runner, internal=request.internal) for runner in runners])
+        return pb.TopicStatesAnswer(states=[_state(runner, request) for runner in runners])
 
     async def last_message(self, request: pb.LastMessageRequest, caller: Caller) -> pb.LastMessageAnswer:
         runner = self._topics.runner(TopicId(request.topic_id), request.topic)
@@ -78,12 +78,13 @@ class AdminService:
             raise NotOwner(f"this is owner {self._incarnation}, the call was meant for {target}")
 
 
-def _state(runner: TopicRunner, *, internal: bool) -> pb.TopicState:
+def _state(runner: TopicRunner, request: pb.TopicStatesRequest) -> pb.TopicState:
+    shown = request.producers_max or topic_states.PRODUCERS_SHOWN_MAX
     return pb.TopicState(
         topic=runner.name,
         topic_id=runner.topic_id,
         owner_epoch=runner.owner_epoch,
         phase=runner.core.phase.value,
         stats_json=json.dumps(topic_states.stats(runner)),
-        internal_stats_json=json.dumps(topic_states.internal_stats(runner)) if internal else "",
+        internal_stats_json=json.dumps(topic_states.internal_stats(runner, shown)) if request.internal else "",
     )

@@ -8,7 +8,7 @@ from oncelog.core.serving import Serving
 from oncelog.topic_owner.topic_runner import TopicRunner
 
 Json = Mapping[str, object]
-#: Producers listed in full; the rest are counted.
+#: Producers listed in full, unless more are asked for; the rest are counted.
 PRODUCERS_SHOWN_MAX = 1000
 
 
@@ -45,7 +45,7 @@ def stats(runner: TopicRunner) -> Json:
     return shown
 
 
-def internal_stats(runner: TopicRunner) -> Json:
+def internal_stats(runner: TopicRunner, producers_max: int = PRODUCERS_SHOWN_MAX) -> Json:
     """Marks, generations, ledgers and the snapshot of one topic."""
     serving = runner.core.serving
     record = runner.core.ownership.record
@@ -59,7 +59,7 @@ def internal_stats(runner: TopicRunner) -> Json:
         shown |= {
             "open_ledger": _open_ledger(serving),
             "snapshot": _snapshot(serving),
-            "producers": _producers(serving),
+            "producers": _producers(serving, producers_max),
         }
     return shown
 
@@ -96,7 +96,7 @@ def _snapshot(serving: Serving) -> Json:
     }
 
 
-def _producers(serving: Serving) -> list[Json]:
+def _producers(serving: Serving, producers_max: int) -> list[Json]:
     table = serving.log.table
     return [
         {
@@ -111,7 +111,7 @@ def _producers(serving: Serving) -> list[Json]:
             "last_activity_ms": producer.last_activity_ms,
             "connected": serving.sessions.connected(pid),
         }
-        for pid, producer in list(table.state.producers.items())[:PRODUCERS_SHOWN_MAX]
+        for pid, producer in list(table.state.producers.items())[:producers_max]
     ]
 
 

@@ -270,15 +270,19 @@ class LedgersRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TOPIC_FIELD_NUMBER: _builtins.int
+    WITH_SNAPSHOTS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
+    with_snapshots: _builtins.bool
+    """True: also those that hold its snapshots."""
     def __init__(
         self,
         *,
         topic: _builtins.str = ...,
+        with_snapshots: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topic", b"topic", "with_snapshots", b"with_snapshots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -290,20 +294,26 @@ class LedgersAnswer(_message.Message):
 
     TOPIC_ID_FIELD_NUMBER: _builtins.int
     LEDGERS_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_LEDGERS_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.str
     @_builtins.property
     def ledgers(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicLedger]:
         """In the order of the log."""
+
+    @_builtins.property
+    def snapshot_ledgers(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicLedger]:
+        """Of the dedup cursor, if asked for, in their order; without a first message."""
 
     def __init__(
         self,
         *,
         topic_id: _builtins.str = ...,
         ledgers: _abc.Iterable[Global___TopicLedger] | None = ...,
+        snapshot_ledgers: _abc.Iterable[Global___TopicLedger] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ledgers", b"ledgers", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ledgers", b"ledgers", "snapshot_ledgers", b"snapshot_ledgers", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

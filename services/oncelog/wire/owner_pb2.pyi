@@ -763,8 +763,11 @@ class TopicStatesRequest(_message.Message):
 
     TOPIC_IDS_FIELD_NUMBER: _builtins.int
     INTERNAL_FIELD_NUMBER: _builtins.int
+    PRODUCERS_MAX_FIELD_NUMBER: _builtins.int
     internal: _builtins.bool
     """True: with internal statistics."""
+    producers_max: _builtins.int
+    """Producers listed at most, 0: 1000."""
     @_builtins.property
     def topic_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Empty: all topics of this owner."""
@@ -774,10 +777,11 @@ class TopicStatesRequest(_message.Message):
         *,
         topic_ids: _abc.Iterable[_builtins.str] | None = ...,
         internal: _builtins.bool = ...,
+        producers_max: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["internal", b"internal", "topic_ids", b"topic_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["internal", b"internal", "producers_max", b"producers_max", "topic_ids", b"topic_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -20,4 +20,11 @@ come from there; all other options are the same.
 {EXIT_CODES}"""
 
 pipeline = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
+
+
+@pipeline.callback()
+def root() -> None:
+    """A group, however few its commands are."""
+
+
 pipeline.command()(audit)
