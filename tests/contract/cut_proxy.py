@@ -104,6 +104,7 @@ class CutProxy:
                 return
             sink.write(data)
             await sink.drain()
+        await self._passing.wait()
 
 
 def request_types(sent: bytes) -> list[int]:

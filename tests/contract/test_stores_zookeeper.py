@@ -92,6 +92,23 @@ async def test_silent_server_costs_a_call_its_deadline_and_no_more(zookeeper: Zo
     assert await session.read("/a") == (b"late", 1, None)
 
 
+async def test_server_fallen_silent_is_left_by_a_client_that_goes_on_asking(zookeeper_server: ZooKeeperServer) -> None:
+    """Whoever asks without pause sends no pings; a cut network went unnoticed until it was mended."""
+    async with CutProxy.running(zookeeper_server.port) as proxy:
+        # Long enough that the pauses of a busy machine are no pauses to a client that pings after a third of a session.
+        session = await ZooKeeperSession.connect(proxy.address, session_timeout_ms=6_000)
+        try:
+            proxy.hold()
+            async with asyncio.timeout(DEADLINE_S):
+                while session.state is SessionState.CONNECTED:
+                    with pytest.raises(StoreUnavailable):
+                        await session.read("/a", timeout_ms=50)
+            proxy.release()
+            assert await session.read("/a") is None
+        finally:
+            await session.close()
+
+
 async def test_write_that_found_no_connection_is_never_sent_later(zookeeper: ZooKeeperBackend) -> None:
     """Its caller was told UNKNOWN and has decided since."""
     session = await zookeeper.open()

@@ -31,12 +31,12 @@ from kazoo.exceptions import (
     NoNodeError,
     NotEmptyError,
 )
-from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL
 
 from oncelog.core.errors import InvariantViolated, OncelogError, PermissionDenied, StoreUnavailable, Unauthenticated
+from oncelog.stores.kazoo_handler import ImpatientHandler
 from oncelog.stores.store_session import Fired, SessionState, StateListener
 
 CLOSE_TIMEOUT_S = 3.0
@@ -248,20 +248,11 @@ class ZooKeeperConnection:
 
 
 def _new_client(hosts: str, session_timeout_s: float, access: ZooKeeperAccess) -> KazooClient:
-    handler = SequentialThreadingHandler()
-    open_connection = handler.create_connection
-    # kazoo would wait for one silent host as long as the whole session lasts, and so lose it with the others healthy.
-    one_host_timeout_s = session_timeout_s / (2 * len(hosts.split(",")))
-
-    def create_connection(*arguments: object, timeout: float, **options: object) -> Any:
-        return open_connection(*arguments, timeout=min(timeout, one_host_timeout_s), **options)
-
-    handler.create_connection = create_connection
     has_password = access.username is not None
     return KazooClient(
         hosts=hosts,
         timeout=session_timeout_s,
-        handler=handler,
+        handler=ImpatientHandler(session_timeout_s, len(hosts.split(","))),
         connection_retry=KazooRetry(max_tries=-1, delay=RECONNECT_DELAY_S, max_delay=RECONNECT_DELAY_MAX_S),
         auth_data=[("digest", f"{access.username}:{access.password}")] if has_password else None,
         default_acl=CREATOR_ALL_ACL if has_password else None,
