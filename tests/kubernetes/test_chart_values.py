@@ -194,7 +194,7 @@ def test_schema_has_each_setting_of_the_code(part: str) -> None:
     """Those that the chart gives itself are not the user's; all others are, under their own names."""
     properties = schema()["properties"]
     node = properties[part]["properties"]["settings"] if part else properties["settings"]
-    given = {name for _, container in containers("default") for name in environment(container)}
+    given = {name for file in ("default", "external") for _, each in containers(file) for name in environment(each)}
     all_fields = {field.name for field in dataclasses.fields(SETTINGS_OF[part])}
     expected = {name for name in all_fields if variable(name) not in given}
     assert {snake(name) for name in node["properties"]} == expected

@@ -135,13 +135,13 @@ decides, by their variable; ports: {name: number} beside grpc and health. */}}
 {{- end }}
 {{- end }}
 
-{{/* Redis is for keys of HTTP publishers, which the metadata services serve. An external one's URL may hold its password; ours is in a file. */}}
+{{/* Redis is for keys of HTTP publishers, which the metadata services serve. An external one's URL may hold its password; so it is a file, too, which is read
+again when it has changed. */}}
 {{- define "oncelog.redisEnvironment" -}}
 {{- if .Values.redis.enabled }}
 - {name: ONCELOG_REDIS_URL, value: "redis://{{ include "oncelog.fullname" . }}-redis.{{ .Release.Namespace }}.svc:6379/0"}
 - {name: ONCELOG_REDIS_PASSWORD_FILE, value: /etc/oncelog/redis/password}
 {{- else if .Values.redis.external.urlSecret }}
-- name: ONCELOG_REDIS_URL
-  valueFrom: {secretKeyRef: {name: {{ .Values.redis.external.urlSecret }}, key: url}}
+- {name: ONCELOG_REDIS_URL_FILE, value: /etc/oncelog/redis/url}
 {{- end }}
 {{- end }}
