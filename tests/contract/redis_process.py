@@ -58,6 +58,21 @@ class RedisProcess:
         """Only of one that was killed: its files are gone, as with another disk."""
         shutil.rmtree(self.directory / "appendonlydir")
 
+    def set_password(self, former: str, password: str) -> None:
+        """From now on it asks for this one; whoever is let in already stays so."""
+        self._say(former, f"CONFIG SET requirepass {password}")
+
+    def cut_clients(self, password: str) -> None:
+        """Close every connection but that of this call."""
+        self._say(password, "CLIENT KILL TYPE normal SKIPME yes")
+
+    def _say(self, password: str, command: str) -> None:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=START_S) as connection:
+            for line in (f"AUTH {password}", command):
+                connection.sendall(f"{line}\r\n".encode())
+                answer = connection.recv(100)
+                assert answer.startswith((b"+OK", b":")), answer
+
     def _answers(self) -> bool:
         assert self._process is not None
         assert self._process.poll() is None, (self.directory / "redis.log").read_text()[-2000:]

@@ -8,16 +8,17 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from oncelog.core.errors import IdempotencyUnavailable, InvalidArgument
+from oncelog.core.errors import IdempotencyUnavailable
 from oncelog.core.ids import SequenceId
 from oncelog.core.key_record import KeyRecord
 from oncelog.core.lane import Claim
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores.dataset_store import DatasetStore
-from oncelog.stores.idempotency_store import RedisKeyServer, read_password
+from oncelog.stores.idempotency_store import RedisKeyServer
 from oncelog.stores.key_server import KeyServer, Lease
 from oncelog.stores.key_store import KeyStore
 from oncelog.stores.memory import MemorySession, MemoryTree
+from oncelog.stores.redis_address import RedisAddress
 from tests.cluster.until import until
 from tests.contract.memory_key_server import MemoryKeyServer
 from tests.contract.redis_process import RedisProcess
@@ -66,7 +67,7 @@ class Real:
         self.process.start()
 
     def client(self) -> KeyServer:
-        return RedisKeyServer(self.process.url, self.cluster_id)
+        return RedisKeyServer(RedisAddress(self.process.url), self.cluster_id)
 
 
 class Keys:
@@ -256,34 +257,11 @@ async def test_redis_with_a_replica_is_noted(redis: RedisProcess, tmp_path: Path
 async def test_redis_that_may_forget_is_refused(tmp_path: Path, options: tuple[str, ...], told: str) -> None:
     """With what to set; a managed one that forbids CONFIG can be vouched for."""
     with RedisProcess.running(tmp_path / "redis", *options) as own:
-        server = RedisKeyServer(own.url, "cluster")
+        server = RedisKeyServer(RedisAddress(own.url), "cluster")
         with pytest.raises(IdempotencyUnavailable) as caught:
             await server.check_settings()
         assert told in caught.value.message
         await server.close()
-        trusted = RedisKeyServer(own.url, "cluster", check_config=False)
+        trusted = RedisKeyServer(RedisAddress(own.url), "cluster", check_config=False)
         await trusted.check_settings()
         await trusted.close()
-
-
-async def test_password_comes_from_its_file(tmp_path: Path) -> None:
-    """Without it, and with a wrong one, Redis refuses, and so do we."""
-    (tmp_path / "password").write_text("secret\n")
-    with RedisProcess.running(tmp_path / "redis", "--requirepass", "secret") as own:
-        for password, works in ((read_password(str(tmp_path / "password")), True), ("wrong", False), (None, False)):
-            server = RedisKeyServer(own.url, "cluster", password=password)
-            if works:
-                await server.check_settings()
-            else:
-                with pytest.raises(IdempotencyUnavailable):
-                    await server.look()
-            await server.close()
-    assert read_password("") is None
-    with pytest.raises(InvalidArgument):
-        read_password(str(tmp_path / "missing"))
-
-
-async def test_malformed_address_is_refused() -> None:
-    """At the start, where it is read."""
-    with pytest.raises(InvalidArgument):
-        RedisKeyServer("http://127.0.0.1", "cluster")

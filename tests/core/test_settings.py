@@ -85,6 +85,12 @@ def test_tls_takes_all_three_files_or_none() -> None:
             load(MetadataSettings, {name: path for name, path in files.items() if name != missing})
 
 
+def test_redis_has_one_address() -> None:
+    """Of two, one would be in force and the other only look so."""
+    with pytest.raises(InvalidArgument, match="ONCELOG_REDIS_URL and ONCELOG_REDIS_URL_FILE are both given"):
+        load(MetadataSettings, {"ONCELOG_REDIS_URL": "redis://one", "ONCELOG_REDIS_URL_FILE": "two"})
+
+
 def test_an_argument_of_another_type_fails() -> None:
     """Text from a command line was parsed there, or was not meant."""
     with pytest.raises(InvalidArgument, match="of type int"):

@@ -128,6 +128,8 @@ class MetadataSettings(ProcessSettings):
     publish_producers_max: int = 1_000
     #: redis://[:password@]host:port/number; empty: no publishing with idempotency keys
     redis_url: str = ""
+    #: paths: of the address in its place, of the password; both are read again at each connection
+    redis_url_file: str = ""
     redis_password_file: str = ""
     #: False: Redis is managed and forbids CONFIG; whoever says so answers for its settings
     redis_config_check: bool = True
@@ -140,6 +142,9 @@ class MetadataSettings(ProcessSettings):
             # One request is one batch, which is what makes it stored whole or not at all.
             message = f"{variable('publish_messages_max')} must be at most {PUBLISH_MESSAGES_MAX}"
             raise InvalidArgument(message, field="publish_messages_max", limit=PUBLISH_MESSAGES_MAX)
+        if self.redis_url and self.redis_url_file:
+            message = f"{variable('redis_url')} and {variable('redis_url_file')} are both given: choose one"
+            raise InvalidArgument(message, field="redis_url_file")
 
 
 SettingsT = TypeVar("SettingsT", bound=ProcessSettings)

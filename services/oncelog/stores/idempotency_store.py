@@ -1,4 +1,4 @@
-"""Keys in Redis, by scripts that look at the server and its data before they read or write: the only importer of redis.
+"""Keys in Redis, by scripts that look at the server and its data before they read or write.
 
 Below `oncelog:{<cluster id>}:`, one hash slot: `marker` and `writes` (core.key_dataset), `key:<topic id>:<digest>` for
 each key, `lease:<producer name>` for each lane at work.
@@ -7,14 +7,13 @@ Rules
 - Each script is given the guard that its caller believes in: marker, run of the server, writes seen, whether replicas
   are known of. When one of them does not hold it does nothing and says so; the caller looks again.
 - A write is sent once. When its reply is lost it is UNKNOWN: applied, not applied, or applied later. What the server
-  refuses before it runs (no memory left, read only, loading, its append-only file fails) was not written, and is said
-  to be IdempotencyUnavailable.
+  refuses before it runs (no memory left, read only, loading, its append-only file fails, not this password) was not
+  written, and is said to be IdempotencyUnavailable.
 - Redis must evict nothing and sync each write: an answered claim that is gone is a message doubled. Leases alone may
   be lost, for they decide nothing.
 """
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, cast
 
 from redis.asyncio import BlockingConnectionPool, Redis
@@ -23,10 +22,11 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from oncelog.core.errors import IdempotencyUnavailable, InvalidArgument
+from oncelog.core.errors import IdempotencyUnavailable
 from oncelog.core.key_dataset import FoundDataset
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores.key_server import Guard, KeyReply, Lease
+from oncelog.stores.redis_address import RedisAddress
 
 TIMEOUT_S = 2.0
 CONNECTIONS_MAX = 32
@@ -79,22 +79,16 @@ return 1
 class RedisKeyServer:
     """One Redis. check_config False: it is managed and forbids CONFIG; whoever says so answers for its settings."""
 
-    def __init__(self, url: str, cluster_id: str, *, password: str | None = None, check_config: bool = True) -> None:
-        """Connects when first asked. Raises InvalidArgument for a malformed address."""
-        try:
-            pool = BlockingConnectionPool.from_url(
-                url,
-                max_connections=CONNECTIONS_MAX,
-                timeout=TIMEOUT_S,
-                socket_timeout=TIMEOUT_S,
-                socket_connect_timeout=TIMEOUT_S,
-                retry=Retry(NoBackoff(), 0),
-                **({} if password is None else {"password": password}),
-            )
-        except ValueError as error:
-            raise InvalidArgument(
-                f"ONCELOG_REDIS_URL must be redis://host:port/number or rediss://…: {error}", field="redis_url"
-            ) from error
+    def __init__(self, address: RedisAddress, cluster_id: str, *, check_config: bool = True) -> None:
+        """Connects when first asked."""
+        options = {
+            "max_connections": CONNECTIONS_MAX,
+            "timeout": TIMEOUT_S,
+            "socket_timeout": TIMEOUT_S,
+            "socket_connect_timeout": TIMEOUT_S,
+            "retry": Retry(NoBackoff(), 0),
+        }
+        pool = BlockingConnectionPool(**{**options, **address.options, "credential_provider": address})
         self._client: Redis = Redis.from_pool(pool)
         self._check_config = check_config
         self._prefix = f"oncelog:{{{cluster_id}}}:"
@@ -146,6 +140,8 @@ class RedisKeyServer:
             if str(error).startswith(_REFUSALS):
                 raise _unavailable(error) from error
             return KeyReply(True, WriteStatus.UNKNOWN)
+        except AuthenticationError as error:
+            raise _unavailable(error) from error
         except (RedisError, OSError):
             await self._client.connection_pool.disconnect(inuse_connections=False)
             return KeyReply(True, WriteStatus.UNKNOWN)
@@ -182,16 +178,6 @@ class RedisKeyServer:
 
     def _lease_key(self, name: str) -> str:
         return f"{self._prefix}lease:{name}"
-
-
-def read_password(path: str) -> str | None:
-    """The password in a file, without the end of its line; None where no file is named. Raises InvalidArgument."""
-    if not path:
-        return None
-    try:
-        return Path(path).read_text().strip()
-    except OSError as error:
-        raise InvalidArgument(f"the password of Redis cannot be read: {error}", field="redis_password_file") from error
 
 
 def _arguments(guard: Guard) -> list[Any]:

@@ -141,14 +141,17 @@ async def own_client(settings: MetadataSettings, port: int) -> AsyncClient:
 
 
 def key_server(settings: MetadataSettings, cluster_id: str) -> KeyServer | None:
-    """None where no Redis is named. Raises InvalidArgument for a malformed address or a password that is not there."""
-    if not settings.redis_url:
+    """None where no Redis is named. Raises InvalidArgument for a malformed address or a file that is not there."""
+    if not settings.redis_url and not settings.redis_url_file:
         return None
     # With the cryptography that it brings it is nearly half of what a start loads.
-    from oncelog.stores.idempotency_store import RedisKeyServer, read_password
+    from oncelog.stores.idempotency_store import RedisKeyServer
+    from oncelog.stores.redis_address import RedisAddress
 
-    password = read_password(settings.redis_password_file)
-    return RedisKeyServer(settings.redis_url, cluster_id, password=password, check_config=settings.redis_config_check)
+    address = RedisAddress(
+        settings.redis_url, url_file=settings.redis_url_file, password_file=settings.redis_password_file
+    )
+    return RedisKeyServer(address, cluster_id, check_config=settings.redis_config_check)
 
 
 def new_publisher(

@@ -1,0 +1,65 @@
+"""Redis of the chart, and the metadata services that ask it: a new password comes into force without anybody's hand."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.contract.redis_process import RedisProcess
+from tests.kubernetes.chart import Manifest, containers, environment, one
+
+TIMEOUT_S = 20
+
+
+def redis_container() -> Manifest:
+    (found,) = [container for part, container in containers("default") if part == "redis"]
+    return found
+
+
+def passes(probe: str, folder: Path, port: int) -> bool:
+    """Whether the probe of this name, as rendered, passes on a server at this port with its files in `folder`."""
+    command: list[str] = redis_container()[probe]["exec"]["command"]
+    words = [word.replace("/etc/oncelog-redis", str(folder)) for word in command]
+    words = [word.replace("redis-cli ", f"redis-cli -p {port} ") for word in words]
+    assert words != command
+    return subprocess.run(words, capture_output=True, timeout=TIMEOUT_S, check=False).returncode == 0
+
+
+def test_redis_is_started_anew_for_a_new_password(tmp_path: Path) -> None:
+    """The server reads it at its start alone. With the file of the Secret changed the probes must fail, so that
+    Kubernetes starts it anew; a server that has the password passes."""
+    (tmp_path / "password.conf").write_text("requirepass first\n")
+    with RedisProcess.running(tmp_path / "redis", "--requirepass", "first") as server:
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            assert passes(probe, tmp_path, server.port)
+        (tmp_path / "password.conf").write_text("requirepass second\n")
+        for probe in ("livenessProbe", "readinessProbe"):
+            assert not passes(probe, tmp_path, server.port)
+        (tmp_path / "password.conf").write_text("requirepass first\n")
+        server.kill()
+        assert not passes("livenessProbe", tmp_path, server.port)
+
+
+def test_no_password_is_in_a_variable() -> None:
+    """A variable is what it was when the container started."""
+    assert environment(redis_container()) == {}
+
+
+@pytest.mark.parametrize(
+    ("file", "secret", "setting", "key"),
+    [
+        ("default", "oncelog-redis", "ONCELOG_REDIS_PASSWORD_FILE", "password"),
+        ("external", "our-redis", "ONCELOG_REDIS_URL_FILE", "url"),
+    ],
+)
+def test_services_read_the_password_from_a_file_that_follows_its_secret(
+    file: str, secret: str, setting: str, key: str
+) -> None:
+    """A mounted file is brought up to date under a running pod, unless it is mounted by itself (`subPath`)."""
+    spec = one(file, "Deployment", "oncelog-metadata")["spec"]["template"]["spec"]
+    (volume,) = [each["secret"] for each in spec["volumes"] if each["name"] == "redis"]
+    assert (volume["secretName"], volume["items"]) == (secret, [{"key": key, "path": key}])
+    (container,) = spec["containers"]
+    (mount,) = [each for each in container["volumeMounts"] if each["name"] == "redis"]
+    assert "subPath" not in mount
+    assert environment(container)[setting] == f"{mount['mountPath']}/{key}"
