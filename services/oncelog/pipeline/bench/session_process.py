@@ -21,6 +21,8 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
+    # Starting a worker takes seconds where other work keeps the machine busy.
+    "spark.python.authenticate.socketTimeout": "120s",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.schemaInference": "true",
