@@ -14,7 +14,16 @@ from oncelog.client.results import TopicPlace
 from oncelog.core.batch import Compression
 from oncelog.core.columns import Column, split_columns
 from oncelog.core.errors import CorruptEntry
-from oncelog.pipeline.arrow_columns import ARROW_SCHEMA, ROWS_TARGET, Found, Joiner, Origin, record_batch
+from oncelog.pipeline.arrow_columns import (
+    ARROW_SCHEMA,
+    ROWS_TARGET,
+    Found,
+    Joiner,
+    Origin,
+    Piece,
+    piece_of,
+    record_batch,
+)
 from oncelog.pipeline.source import SCHEMA
 from tests.pipeline.stored_entries import TOPIC_ID, opened, stored_entry
 
@@ -23,11 +32,21 @@ ALL = 2**62
 
 
 def rows(data: bytes, *, first: int = 0, end: int = ALL, name: str | None = "importer") -> list[dict[str, Any]]:
-    batch = record_batch(Found(opened(data), name), ORIGIN, first=first, end=end)
-    if batch is not None:
-        batch.validate(full=True)
-        assert batch.schema.equals(ARROW_SCHEMA)
-    return [] if batch is None else batch.to_pylist()
+    piece = piece_of(Found(opened(data), name), first=first, end=end)
+    return [] if piece is None else listed(record_batch([piece], ORIGIN))
+
+
+def listed(batch: Any) -> list[dict[str, Any]]:
+    batch.validate(full=True)
+    assert batch.schema.equals(ARROW_SCHEMA)
+    found: list[dict[str, Any]] = batch.to_pylist()
+    return found
+
+
+def whole(data: bytes, name: str | None = "importer") -> Piece:
+    piece = piece_of(Found(opened(data), name), first=0, end=ALL)
+    assert piece is not None
+    return piece
 
 
 def test_columns_are_those_that_spark_expects() -> None:
@@ -114,13 +133,13 @@ def test_an_event_time_that_spark_cannot_count_is_none() -> None:
 
 
 def test_values_are_slices_of_what_was_read() -> None:
-    """No byte of an uncompressed payload is copied: the buffer of the column lies in the entry."""
+    """No byte of an uncompressed payload of one entry is copied: the buffer of the column lies in the entry."""
     stored = opened(stored_entry([b"x" * 1000] * 10))
-    batch = record_batch(Found(stored, None), ORIGIN, first=0, end=ALL)
-    assert batch is not None
-    data = batch.column("value").buffers()[2]
-    whole = pa.py_buffer(stored.body)
-    assert whole.address <= data.address < whole.address + whole.size
+    piece = piece_of(Found(stored, None), first=0, end=ALL)
+    assert piece is not None
+    data = record_batch([piece], ORIGIN).column("value").buffers()[2]
+    entry = pa.py_buffer(stored.body)
+    assert entry.address <= data.address < entry.address + entry.size
 
 
 @pytest.mark.parametrize("column", [Column.VALUES, Column.KEYS])
@@ -134,17 +153,48 @@ def test_lengths_that_do_not_add_up_are_a_corrupt_entry(column: Column, lengths:
     at = data.index(bytes(content))
     forged[at : at + 4] = lengths
     broken = stored._replace(body=memoryview(bytes(forged))[96:])
+    piece = piece_of(Found(broken, None), first=0, end=ALL)
+    assert piece is not None
+    good = whole(stored_entry([b"good"], keys=[b"good"], place=(3, 9)))
     with pytest.raises(CorruptEntry, match="3:4"):
-        record_batch(Found(broken, None), ORIGIN, first=0, end=ALL)
+        record_batch([good, piece, good], ORIGIN)
 
 
 def test_small_entries_are_joined_and_none_is_lost() -> None:
     """A message to Spark costs the same for one row as for thousands."""
-    joiner = Joiner()
-    small = [record_batch(Found(opened(stored_entry([b"x"] * 100, base_index=100 * n)), None), ORIGIN, first=0, end=ALL)
-             for n in range(1000)]  # fmt: skip
+    joiner = Joiner(ORIGIN)
+    small = [whole(stored_entry([b"x"] * 100, base_index=100 * n)) for n in range(1000)]
     ready = [batch for one in small for batch in joiner.add(one)] + joiner.rest()
     assert [batch.num_rows for batch in ready] == [65_600, 100_000 - 65_600]
     assert ready[0].num_rows >= ROWS_TARGET
     assert [n for batch in ready for n in batch.column("index").to_pylist()] == list(range(100_000))
     assert joiner.rest() == []
+
+
+entries = st.lists(
+    st.tuples(messages, st.tuples(*[st.booleans()] * 5), st.integers(0, 7), st.sampled_from([None, "a", "b"])),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(entries, st.integers(0, 3), st.integers(0, 3))
+def test_entries_joined_have_the_rows_that_each_has_by_itself(given_: list[Any], before: int, behind: int) -> None:
+    """Columns are made for many entries at once: with and without keys, times, properties, holes, compression."""
+    stored: list[tuple[bytes, str | None]] = []
+    base = 100
+    for number, (rows_, (keyed, timed, described, holed, packed), skipped, name) in enumerate(given_):
+        values, keys, times, properties, steps = (list(column) for column in zip(*rows_, strict=True))
+        skip_first = min(skipped, len(values) - 1)
+        data = stored_entry(
+            values, base_index=base, skip_first=skip_first, place=(3, number), keys=keys if keyed else None,
+            ids=[sum(steps[: n + 1]) for n in range(len(steps))] if holed else None,
+            event_times_ms=times if timed else None, properties=properties if described else None,
+            compression=Compression.ZLIB if packed else Compression.NONE,
+        )  # fmt: skip
+        base += len(values) - skip_first
+        stored.append((data, name))
+    first, end = 100 + before, base - behind
+    apart = [row for data, name in stored for row in rows(data, first=first, end=end, name=name)]
+    pieces = [piece for data, name in stored if (piece := piece_of(Found(opened(data), name), first=first, end=end))]
+    assert (listed(record_batch(pieces, ORIGIN)) if pieces else []) == apart

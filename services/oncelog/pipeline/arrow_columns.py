@@ -1,18 +1,20 @@
-"""Stored batches as Arrow columns, by slicing buffers: no row is touched, but for properties, whose bytes are texts.
+"""Stored batches as Arrow columns, by joining buffers: no row is touched, but for properties, whose bytes are texts.
 
-A batch of the log is columns already (ARCHITECTURE.md, 1.1): packed lengths, then the concatenated bytes. The bytes
-become an Arrow buffer as they are, and a running sum over the lengths its offsets. A compressed payload is unfolded
-once for its whole batch. What every message of an entry shares is repeated.
+A batch of the log is columns already (ARCHITECTURE.md, 1.1): packed lengths, then the concatenated bytes. The bytes of
+many entries become one Arrow buffer, or those of one entry as they are, and a running sum over the lengths its offsets.
+A compressed payload is unfolded once for its whole batch. What every message of an entry shares is repeated.
+
+Each column is made at once for all entries of a batch: a column of one entry costs as much as twenty rows.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from oncelog.client.messages import Stored
-from oncelog.core.batch import decode_ids, deltas_of, payload_of
+from oncelog.core.batch import Buffer, decode_ids, deltas_of, payload_of
 from oncelog.core.columns import Column, decode_properties, expand_payload, split_columns
 from oncelog.core.errors import CorruptEntry, InvalidBatch
 
@@ -21,6 +23,8 @@ ROWS_TARGET = 65_536
 BYTES_TARGET = 8 * 1024 * 1024
 _NONE_LENGTH = 0xFFFFFFFF
 _NONE_TIME = -(2**63)
+_NONE_LENGTH_BYTES = b"\xff\xff\xff\xff"
+_NONE_TIME_BYTES = _NONE_TIME.to_bytes(8, "little", signed=True)
 #: Spark counts microseconds in 64 bits: an event time beyond them is none.
 _TIME_MS_MAX = (2**63 - 1) // 1000
 
@@ -62,117 +66,214 @@ class Origin(NamedTuple):
     partition: int
 
 
-def record_batch(found: Found, origin: Origin, *, first: int, end: int) -> RecordBatch | None:
-    """The messages of one entry whose numbers are first to end - 1; None: it has none of them.
+class Piece(NamedTuple):
+    """An entry with wanted messages: low to high - 1 of its own. columns: {id: content}."""
 
-    Raises CorruptEntry where the payload contradicts its header.
-    """
+    found: Found
+    low: int
+    high: int
+    columns: dict[int, memoryview]
+
+    @property
+    def size(self) -> int:
+        """Messages of the whole entry, wanted or not."""
+        return self.found.stored.batch.count
+
+
+def piece_of(found: Found, *, first: int, end: int) -> Piece | None:
+    """The entry, if it has messages whose numbers are first to end - 1. Raises CorruptEntry."""
     entry, batch, body = found.stored
     low = entry.skip_first + max(0, first - entry.base_index)
     high = entry.skip_first + min(entry.count, end - entry.base_index)
     if low >= high:
         return None
-    count = high - low
     try:
-        columns = split_columns(expand_payload(batch, payload_of(batch, body)), batch.count)
-        arrays = [
-            _optional(_bytes_array, columns.get(Column.KEYS), pa.binary(), batch.count).slice(low, count),
-            _bytes_array(columns[Column.VALUES], batch.count).slice(low, count),
-            _same(origin.topic, count, pa.string()),
-            _same(origin.partition, count, pa.int32()),
-            _same(entry.ledger_id, count, pa.int64()),
-            _same(entry.entry_id, count, pa.int64()),
-            pa.array(np.arange(low, high, dtype=np.int32)),
-            _from(entry.base_index - entry.skip_first + low, count),
-            _same(_microseconds(batch.publish_time_ms), count, pa.int64()).cast(UTC_TIME),
-            _optional(_times_array, columns.get(Column.EVENT_TIMES), UTC_TIME, batch.count).slice(low, count),
-            _same(found.producer_name, count, pa.string()),
-            _ids_array(found.stored, low, high),
-            _optional(_properties_array, columns.get(Column.PROPERTIES), PROPERTIES, batch.count).slice(low, count),
-        ]
+        return Piece(found, low, high, split_columns(expand_payload(batch, payload_of(batch, body)), batch.count))
     except InvalidBatch as error:
-        raise CorruptEntry(f"entry {entry.position} cannot be read: {error}") from error
-    return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
+        raise _corrupt(found, error) from error
+
+
+def record_batch(pieces: Sequence[Piece], origin: Origin) -> RecordBatch:
+    """The wanted messages of some entries, in order. pieces: at least one.
+
+    Raises CorruptEntry where a payload contradicts its header.
+    """
+    entries = [each.found.stored.entry for each in pieces]
+    batches = [each.found.stored.batch for each in pieces]
+    counts = np.array([each.count for each in batches], dtype=np.int64)
+    rows = int(counts.sum())
+    starts = np.cumsum(counts) - counts
+    numbers = np.arange(rows, dtype=np.int64)
+    places = numbers - np.repeat(starts, counts)
+
+    def each_of(values: Sequence[int]) -> np.ndarray[Any, Any]:
+        return np.repeat(np.array(values, dtype=np.int64), counts)
+
+    arrays = [
+        _bytes_array(pieces, Column.KEYS, counts, starts),
+        _bytes_array(pieces, Column.VALUES, counts, starts),
+        _same(origin.topic, rows, pa.string()),
+        _same(origin.partition, rows, pa.int32()),
+        pa.array(each_of([each.ledger_id for each in entries])),
+        pa.array(each_of([each.entry_id for each in entries])),
+        pa.array(places.astype(np.int32)),
+        pa.array(places + each_of([each.base_index - each.skip_first for each in entries])),
+        pa.array(each_of([_microseconds(each.publish_time_ms) for each in batches])).cast(UTC_TIME),
+        _times_array(pieces, rows),
+        _names_array([each.found.producer_name for each in pieces], counts),
+        _ids_array(pieces, places + each_of([each.first for each in batches]), starts),
+        _properties_array(pieces, rows),
+    ]
+    return _wanted(pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA), pieces, starts)
 
 
 class Joiner:
-    """Gathers batches until they are worth a message to Spark."""
+    """Gathers entries until they are worth a message to Spark."""
 
-    def __init__(self) -> None:
-        self._waiting: list[RecordBatch] = []
+    def __init__(self, origin: Origin) -> None:
+        self._origin = origin
+        self._waiting: list[Piece] = []
         self._rows = 0
         self._bytes = 0
 
-    def add(self, batch: RecordBatch) -> list[RecordBatch]:
-        """What is ready with this batch: one, or none."""
-        self._waiting.append(batch)
-        self._rows += batch.num_rows
-        self._bytes += batch.column(1).get_total_buffer_size()
+    def add(self, piece: Piece) -> list[RecordBatch]:
+        """What is ready with this entry: one batch, or none. Raises CorruptEntry."""
+        self._waiting.append(piece)
+        self._rows += piece.high - piece.low
+        self._bytes += len(piece.columns[Column.VALUES])
         return self.rest() if self._rows >= ROWS_TARGET or self._bytes >= BYTES_TARGET else []
 
     def rest(self) -> list[RecordBatch]:
-        """What is left, as one batch."""
+        """What is left, as one batch. Raises CorruptEntry."""
         waiting, self._waiting, self._rows, self._bytes = self._waiting, [], 0, 0
-        return waiting if len(waiting) < 2 else [pa.concat_batches(waiting)]
+        return [record_batch(waiting, self._origin)] if waiting else []
 
 
-def _optional(build: Callable[[memoryview, int], Array], content: memoryview | None, kind: Any, count: int) -> Array:
-    """A column that is stored only where a message of the batch uses it."""
-    return pa.nulls(count, kind) if content is None else build(content, count)
+def _wanted(batch: RecordBatch, pieces: Sequence[Piece], starts: np.ndarray[Any, Any]) -> RecordBatch:
+    """Without the messages that are not: a slice, where they are at its ends."""
+    if all(each.high - each.low == each.size for each in pieces[1:-1]) and (
+        len(pieces) == 1 or (pieces[0].high == pieces[0].size and pieces[-1].low == 0)
+    ):
+        low, high = pieces[0].low, int(starts[-1]) + pieces[-1].high
+        return batch if low == 0 and high == batch.num_rows else batch.slice(low, high - low)
+    keep = np.zeros(batch.num_rows, dtype=bool)
+    for start, each in zip(starts.tolist(), pieces, strict=True):
+        keep[start + each.low : start + each.high] = True
+    return batch.filter(pa.array(keep))
 
 
-def _bytes_array(content: memoryview, count: int) -> Array:
-    """A column of variable length as it is stored: count lengths, then the bytes. Keys may be absent, by their length.
+def _corrupt(found: Found, error: InvalidBatch) -> CorruptEntry:
+    return CorruptEntry(f"entry {found.stored.entry.position} cannot be read: {error}")
 
-    Raises InvalidBatch where the lengths do not add up: Arrow itself would read beyond the buffer.
+
+def _bytes_array(
+    pieces: Sequence[Piece], column: Column, counts: np.ndarray[Any, Any], starts: np.ndarray[Any, Any]
+) -> Array:
+    """A column of variable length as it is stored: the lengths, then the bytes. Keys may be absent, by their length.
+
+    Raises CorruptEntry where the lengths do not add up: Arrow itself would read beyond the buffer.
     """
-    if len(content) < 4 * count:
-        raise InvalidBatch(f"a column is too short for {count} lengths", field="payload", limit=len(content))
-    lengths = np.frombuffer(content, dtype="<u4", count=count)
+    contents = [each.columns.get(column) for each in pieces]
+    if all(each is None for each in contents):
+        return pa.nulls(int(counts.sum()), pa.binary())
+    lengths = np.frombuffer(_joined([_lengths_of(*each) for each in zip(contents, pieces, strict=True)]), dtype="<u4")
+    data = [
+        b"" if content is None else content[4 * each.size :] for content, each in zip(contents, pieces, strict=True)
+    ]
     absent = lengths == _NONE_LENGTH
     some_absent = bool(absent.any())
-    sums = np.zeros(count + 1, dtype=np.int64)
+    sums = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(np.where(absent, 0, lengths) if some_absent else lengths, dtype=np.int64, out=sums[1:])
-    data = content[4 * count :]
-    if sums[-1] != len(data):
-        raise InvalidBatch("the lengths of a column do not add up to its bytes", field="payload", limit=len(data))
+    wrong = sums[starts + counts] - sums[starts] != [len(each) for each in data]
+    if wrong.any():
+        error = InvalidBatch("the lengths of a column do not add up to its bytes", field="payload")
+        raise _corrupt(pieces[int(np.argmax(wrong))].found, error)
     validity = pa.py_buffer(np.packbits(~absent, bitorder="little").tobytes()) if some_absent else None
     offsets = pa.py_buffer(sums.astype(np.int32))
-    return pa.Array.from_buffers(pa.binary(), count, [validity, offsets, pa.py_buffer(data)])
+    return pa.Array.from_buffers(pa.binary(), len(lengths), [validity, offsets, pa.py_buffer(_joined(data))])
 
 
-def _times_array(content: memoryview, count: int) -> Array:
-    if len(content) != 8 * count:
-        raise InvalidBatch(f"the event times are not {count} numbers of 8 bytes", field="payload", limit=len(content))
-    times = np.frombuffer(content, dtype="<i8", count=count)
+def _lengths_of(content: memoryview | None, piece: Piece) -> Buffer:
+    if content is None:
+        return _NONE_LENGTH_BYTES * piece.size
+    if len(content) < 4 * piece.size:
+        error = InvalidBatch(f"a column is too short for {piece.size} lengths", field="payload", limit=len(content))
+        raise _corrupt(piece.found, error)
+    return content[: 4 * piece.size]
+
+
+def _joined(parts: Sequence[Buffer]) -> Buffer:
+    """One part is as it is: not copied."""
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _times_array(pieces: Sequence[Piece], rows: int) -> Array:
+    contents = [each.columns.get(Column.EVENT_TIMES) for each in pieces]
+    if all(each is None for each in contents):
+        return pa.nulls(rows, UTC_TIME)
+    for content, each in zip(contents, pieces, strict=True):
+        if content is not None and len(content) != 8 * each.size:
+            error = InvalidBatch(
+                f"the event times are not {each.size} numbers of 8 bytes", field="payload", limit=len(content)
+            )
+            raise _corrupt(each.found, error)
+    parts = [_NONE_TIME_BYTES * each.size if content is None else content
+             for content, each in zip(contents, pieces, strict=True)]  # fmt: skip
+    times = np.frombuffer(_joined(parts), dtype="<i8")
     beyond = (times == _NONE_TIME) | (times > _TIME_MS_MAX) | (times < -_TIME_MS_MAX)
     return pa.array(np.where(beyond, 0, times) * 1000, pa.int64(), mask=beyond).cast(UTC_TIME)
 
 
-def _properties_array(content: memoryview, count: int) -> Array:
-    return pa.array([list(each.items()) for each in decode_properties(content, count)], PROPERTIES)
+def _properties_array(pieces: Sequence[Piece], rows: int) -> Array:
+    if not any(Column.PROPERTIES in each.columns for each in pieces):
+        return pa.nulls(rows, PROPERTIES)
+    found: list[list[tuple[str, str]] | None] = []
+    for piece in pieces:
+        content = piece.columns.get(Column.PROPERTIES)
+        try:
+            found += (
+                [None] * piece.size
+                if content is None
+                else [list(each.items()) for each in decode_properties(content, piece.size)]
+            )
+        except InvalidBatch as error:
+            raise _corrupt(piece.found, error) from error
+    return pa.array(found, PROPERTIES)
+
+
+def _names_array(names: Sequence[str | None], counts: np.ndarray[Any, Any]) -> Array:
+    distinct = list(dict.fromkeys(names))
+    if len(distinct) == 1:
+        return _same(distinct[0], int(counts.sum()), pa.string())
+    codes = {name: code for code, name in enumerate(distinct)}
+    return pa.array(distinct, pa.string()).take(pa.array(np.repeat([codes[name] for name in names], counts)))
 
 
 def _microseconds(time_ms: int) -> int:
     return max(-_TIME_MS_MAX, min(time_ms, _TIME_MS_MAX)) * 1000
 
 
-def _ids_array(stored: Stored, low: int, high: int) -> Array:
+def _ids_array(pieces: Sequence[Piece], ids: np.ndarray[Any, Any], starts: np.ndarray[Any, Any]) -> Array:
+    """ids: as they are where an entry's are dense; the others are put in."""
+    for start, piece in zip(starts.tolist(), pieces, strict=True):
+        stored = piece.found.stored
+        if not stored.batch.dense:
+            try:
+                ids[start : start + piece.size] = _ids_with_holes(stored)
+            except InvalidBatch as error:
+                raise _corrupt(piece.found, error) from error
+    return pa.array(ids)
+
+
+def _ids_with_holes(stored: Stored) -> "np.ndarray[Any, Any] | Sequence[int]":
     batch = stored.batch
-    if batch.dense:
-        return _from(batch.first + low, high - low)
     deltas = deltas_of(batch, stored.body)
     steps = np.frombuffer(deltas, dtype=np.uint8)
-    if len(steps) == batch.count - 1 and not (steps & 128).any():  # a byte each, the common case: a running sum
-        ids = np.full(batch.count, batch.first, dtype=np.int64)
-        ids[1:] += np.cumsum(steps.astype(np.int64) + 1)
-    else:
-        ids = np.array(decode_ids(batch, deltas), dtype=np.int64)
-    return pa.array(ids[low:high])
-
-
-def _from(first: int, count: int) -> Array:
-    return pa.array(np.arange(first, first + count, dtype=np.int64))
+    if len(steps) != batch.count - 1 or (steps & 128).any():
+        return decode_ids(batch, deltas)
+    ids = np.full(batch.count, batch.first, dtype=np.int64)  # a byte each, the common case: a running sum
+    ids[1:] += np.cumsum(steps.astype(np.int64) + 1)
+    return ids
 
 
 def _same(value: int | str | None, count: int, kind: Any) -> Array:

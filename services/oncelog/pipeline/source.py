@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.ids import TopicId
 from oncelog.core.names import parse_topic
-from oncelog.pipeline.arrow_columns import Joiner, Origin, RecordBatch, record_batch
+from oncelog.pipeline.arrow_columns import Joiner, Origin, RecordBatch, piece_of
 from oncelog.pipeline.catalog import Catalog
 from oncelog.pipeline.cluster_links import ClusterLinks, process_loop, run_with_links
 from oncelog.pipeline.offsets import (
@@ -234,14 +234,14 @@ async def _batches(range_: Range, options: SourceOptions, bounds: Bounds) -> Asy
     span = range_.span
     if span.rows <= 0:
         return
-    origin, joiner = origin_of(span.topic), Joiner()
+    joiner = Joiner(origin_of(span.topic))
     async with ClusterLinks(options.connection) as links:
         reader = RangeReader(links, range_, fail_on_data_loss=options.fail_on_data_loss)
         async with aclosing(reader.entries()) as entries:
             async for found in entries:
                 if bounds.wants_entry(found):
-                    batch = record_batch(found, origin, first=span.first, end=span.end)
-                    for ready in () if batch is None else joiner.add(batch):
+                    piece = piece_of(found, first=span.first, end=span.end)
+                    for ready in () if piece is None else joiner.add(piece):
                         yield ready
     for rest in joiner.rest():
         yield rest
