@@ -1,0 +1,74 @@
+"""The job `copy`: messages of one or several topics go on to another topic, each once, as long as the job runs.
+
+A stream without a shuffle: a row keeps its place in the source as its identity (mode=position of the sink), so whatever
+is killed, restarted or run twice at once, the target holds each message once. What chooses and changes rows is SQL over
+the source's columns; it must say the same of the same row at every replay, as `rand()` and `now()` do not.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import expr
+from pyspark.sql.streaming.query import StreamingQuery
+
+from oncelog.core.errors import InvalidArgument
+from oncelog.pipeline.data_source import FORMAT
+from oncelog.pipeline.sink_options import sink_options
+from oncelog.pipeline.source_options import source_options
+
+#: Between two words on how far the job is.
+TELLING_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class CopyJob:
+    """What to copy. trigger_s: at least so long from batch to batch; None: what is there now, and then the end.
+    where, value: SQL, or None. reading, writing: options of source and sink, by name."""
+
+    checkpoint: str
+    trigger_s: float | None
+    where: str | None = None
+    value: str | None = None
+    reading: Mapping[str, str] = field(default_factory=dict)
+    writing: Mapping[str, str] = field(default_factory=dict)
+
+
+def run_copy(session: SparkSession, job: CopyJob, tell: Callable[[str], None]) -> None:
+    """Copy until what is there now is copied, or for good. Raises what ended the query."""
+    query = start_copy(session, job)
+    while not query.awaitTermination(TELLING_S):
+        tell(progress_of(query))
+    tell(progress_of(query))
+
+
+def start_copy(session: SparkSession, job: CopyJob) -> StreamingQuery:
+    """Start it. It goes on until it fails or is stopped, or, without a trigger, to the end of what is there.
+
+    Raises InvalidArgument on options that are none, before Spark asks anything.
+    """
+    source_options(job.reading, os.environ, streaming=True)
+    sink_options(job.writing, os.environ, streaming=True)
+    if not job.checkpoint.strip():
+        raise InvalidArgument("the checkpoint is empty: where is it?", field="checkpoint")
+    rows = chosen(session.readStream.format(FORMAT).options(**job.reading).load(), job)
+    writer = rows.writeStream.format(FORMAT).options(**job.writing).option("checkpointLocation", job.checkpoint)
+    if job.trigger_s is None:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{round(job.trigger_s * 1000)} milliseconds").start()
+
+
+def chosen(rows: DataFrame, job: CopyJob) -> DataFrame:
+    """The rows that are copied, with the value that they get. Identity, key, properties and event time stay."""
+    if job.where is not None:
+        rows = rows.where(job.where)
+    return rows if job.value is None else rows.withColumn("value", expr(job.value))
+
+
+def progress_of(query: StreamingQuery) -> str:
+    """How far it is, for people."""
+    last = query.lastProgress
+    if last is None:
+        return "no batch has ended yet"
+    return f"batch {last['batchId']}: {last['numInputRows']} rows, {last['processedRowsPerSecond'] or 0:.0f} a second"
