@@ -13,8 +13,8 @@ from oncelog.core.ids import EntryId, Incarnation
 from oncelog.core.storage_answers import ReadStatus
 from oncelog.pipeline.cluster_links import ClusterLinks
 from oncelog.pipeline.connection import Connection
-from oncelog.pipeline.offsets import ClosedLedger, Span
-from oncelog.pipeline.range_reader import Range, RangeReader
+from oncelog.pipeline.offsets import ClosedLedger, Range, Span
+from oncelog.pipeline.range_reader import RangeReader
 from oncelog.rpc.reader_codec import StartIndex
 from oncelog.rpc.server import Server
 from oncelog.rpc.storage_codec import DESCRIBE, READ, ReadFrame, ReadRequest

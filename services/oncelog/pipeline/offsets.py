@@ -73,6 +73,14 @@ class Span(NamedTuple):
         return self.end - self.first
 
 
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What one task reads. closed: the ledgers in it that storage nodes are asked for; () for none."""
+
+    span: Span
+    closed: tuple[ClosedLedger, ...] = ()
+
+
 class Loss(NamedTuple):
     """Messages first to end - 1, which were to be read, are gone. kept: the first that is left, None: the topic is not
     there any more."""

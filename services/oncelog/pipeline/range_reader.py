@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass
 
 from crc32c import crc32c
 
@@ -27,7 +26,7 @@ from oncelog.ledgers.reader import read_entries, read_entry
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.pipeline.arrow_columns import Found
 from oncelog.pipeline.cluster_links import ClusterLinks
-from oncelog.pipeline.offsets import ClosedLedger, Loss, Span, refuse
+from oncelog.pipeline.offsets import ClosedLedger, Loss, Range, refuse
 from oncelog.rpc.owner_codec import PRODUCER_NAMES
 from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, StartIndex
 from oncelog.rpc.storage_codec import DESCRIBE
@@ -40,14 +39,6 @@ STORAGE_PATIENCE_MS = 3_000
 _PROBE_TIMEOUT_MS = 3_000
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """What one task reads. closed: the ledgers in it that storage nodes are asked for; () for none."""
-
-    span: Span
-    closed: tuple[ClosedLedger, ...] = ()
 
 
 class RangeReader:

@@ -33,6 +33,7 @@ from oncelog.pipeline.cluster_links import ClusterLinks, process_loop, run_with_
 from oncelog.pipeline.offsets import (
     Loss,
     Mark,
+    Range,
     Span,
     TopicState,
     admit,
@@ -49,7 +50,6 @@ from oncelog.pipeline.offsets import (
 )
 from oncelog.pipeline.places import whole_of
 from oncelog.pipeline.pushed_filters import EVERYTHING, Bounds, bounds_of
-from oncelog.pipeline.range_reader import Range, RangeReader
 from oncelog.pipeline.source_options import ENDING, STARTING, SourceOptions, source_options
 
 SCHEMA = StructType(
@@ -234,6 +234,8 @@ async def _batches(range_: Range, options: SourceOptions, bounds: Bounds) -> Asy
     span = range_.span
     if span.rows <= 0:
         return
+    from oncelog.pipeline.range_reader import RangeReader  # tasks alone need it: Spark plans in a process for each read
+
     joiner = Joiner(origin_of(span.topic))
     async with ClusterLinks(options.connection) as links:
         reader = RangeReader(links, range_, fail_on_data_loss=options.fail_on_data_loss)
