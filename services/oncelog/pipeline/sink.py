@@ -4,27 +4,29 @@ Two modes give a row an identity that every replay gives it again. `position`: i
 id, and tasks publish it themselves. `batch`: tasks stage rows, and the driver's commit publishes the winners'.
 Spark makes a writer anew for each batch, and pickles it to tasks: a writer holds options, and nothing alive.
 
+Spark starts an interpreter to plan each batch and another one to commit it, so what only tasks or commits of mode batch
+need is imported there: it takes longer than all that a small batch does.
+
 abort undoes nothing: it is also called after a commit that failed, when rows are published already.
 """
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from oncelog.core.errors import Conflict, InvalidArgument, InvariantViolated
-from oncelog.pipeline.sink_batch import commit_batch
-from oncelog.pipeline.sink_log import SinkLog, connected
+from oncelog.pipeline.sink_columns import check_columns
 from oncelog.pipeline.sink_names import stage_number, stage_topic
 from oncelog.pipeline.sink_options import Mode, SinkOptions, sink_options
-from oncelog.pipeline.sink_position import publish_by_position
 from oncelog.pipeline.sink_records import Attempt, RunBatch
-from oncelog.pipeline.sink_rows import check_columns, rows_of
-from oncelog.pipeline.staging import stage
+
+if TYPE_CHECKING:
+    from oncelog.pipeline.sink_log import SinkLog
 
 #: Local properties that Spark gives to the tasks of a micro-batch. Its own `foreach` reads the first; neither is
 #: documented, so a task that lacks one fails.
@@ -64,13 +66,7 @@ class OncelogStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[Any]) -> Written:
         """In a task. The query and the batch are known from the task's local properties."""
         context = _task()
-        query_id, batch_id = (context.getLocalProperty(name) for name in (QUERY_PROPERTY, BATCH_PROPERTY))
-        if not query_id or batch_id is None or not batch_id.isdigit():
-            raise InvariantViolated(
-                f"this Spark tells tasks no {QUERY_PROPERTY} ({query_id!r}) or no {BATCH_PROPERTY} ({batch_id!r}): "
-                "a replay could not be told from new rows, so nothing is written"
-            )
-        return _write(self._options, RunBatch(f"query {query_id}", int(batch_id)), context, iterator)
+        return _write(self._options, query_batch(context), context, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """At the driver, once every task has ended well."""
@@ -116,38 +112,62 @@ def _task() -> TaskContext:
     return context
 
 
+def query_batch(context: TaskContext) -> RunBatch:
+    """The micro-batch that a task belongs to. Raises InvariantViolated where Spark does not tell."""
+    query_id, batch_id = (context.getLocalProperty(name) for name in (QUERY_PROPERTY, BATCH_PROPERTY))
+    if not query_id or batch_id is None or not batch_id.isdigit():
+        raise InvariantViolated(
+            f"this Spark tells tasks no {QUERY_PROPERTY} ({query_id!r}) or no {BATCH_PROPERTY} ({batch_id!r}): "
+            "a replay could not be told from new rows, so nothing is written"
+        )
+    return RunBatch(f"query {query_id}", int(batch_id))
+
+
 def _write(options: SinkOptions, batch: RunBatch, context: TaskContext, iterator: Iterator[Any]) -> Written:
-    partition, attempt = context.partitionId(), context.attemptNumber()
+    from oncelog.pipeline.sink_log import SinkLog, connected
+
     with connected(options) as client:
-        log = SinkLog(client, options)
-        if options.mode is Mode.POSITION:
-            return Written(batch, partition, counts=publish_by_position(log, options, batch, iterator))
-        topic = stage_topic(options.topic, options.scope, batch.run_id, stage_number(batch.batch_id))
-        pieces = (rows_of(each) for each in iterator if each.num_rows)
-        return Written(batch, partition, attempt=stage(log, topic, partition, attempt, pieces))
+        place = context.partitionId(), context.attemptNumber()
+        return write_rows(SinkLog(client, options), options, batch, place, iterator)
+
+
+def write_rows(
+    log: "SinkLog", options: SinkOptions, batch: RunBatch, place: tuple[int, int], iterator: Iterator[Any]
+) -> Written:
+    """All rows of a task, by the mode. place: its partition and attempt."""
+    from oncelog.pipeline.sink_position import publish_by_position
+    from oncelog.pipeline.sink_rows import rows_of
+    from oncelog.pipeline.staging import stage
+
+    partition, attempt = place
+    if options.mode is Mode.POSITION:
+        return Written(batch, partition, counts=publish_by_position(log, options, batch, iterator))
+    topic = stage_topic(options.topic, options.scope, batch.run_id, stage_number(batch.batch_id))
+    pieces = (rows_of(each) for each in iterator if each.num_rows)
+    return Written(batch, partition, attempt=stage(log, topic, partition, attempt, pieces))
 
 
 def _commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
     """Raises OncelogError; Spark then fails the batch, and a replay of it comes back here."""
+    written = written_by(messages, batch_id)
+    if written and options.mode is Mode.BATCH:
+        from oncelog.pipeline.sink_batch import commit_batch
+
+        commit_batch(options, written[0].batch, tuple(each.attempt for each in written if each.attempt is not None))
+
+
+def written_by(messages: Sequence[WriterCommitMessage | None], batch_id: int) -> list[Written]:
+    """What the tasks of a batch have told, once it is known to be of this batch, and of one task for each producer.
+
+    Raises InvariantViolated, and Conflict for a name that two tasks published under: claims refuse it before.
+    """
     written = [each for each in messages if isinstance(each, Written)]
     if len(written) != len(messages):
         raise InvariantViolated(f"{len(messages) - len(written)} of {len(messages)} tasks told nothing")
-    if not written:
-        return
-    batch = written[0].batch
-    if any(each.batch != batch for each in written) or batch.batch_id != batch_id:
-        raise InvariantViolated(
-            f"tasks tell of other batches than {batch_id}: {sorted({str(w.batch) for w in written})}"
-        )
-    if options.mode is Mode.BATCH:
-        commit_batch(options, batch, tuple(each.attempt for each in written if each.attempt is not None))
-        return
-    _refuse_shared(written)
-
-
-def _refuse_shared(written: Sequence[Written]) -> None:
-    """Claims refuse it before; this would be a bug of theirs."""
+    batches = sorted({str(each.batch) for each in written})
+    if len(batches) > 1 or any(each.batch.batch_id != batch_id for each in written):
+        raise InvariantViolated(f"tasks tell of other batches than {batch_id}: {batches}")
     names = [name for each in written for name in each.counts]
-    if len(set(names)) != len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise Conflict(f"several tasks of {written[0].batch} published under {', '.join(twice)}")
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise Conflict(f"several tasks of {batches[0]} published under {', '.join(twice)}")
+    return written

@@ -1,10 +1,5 @@
-"""Rows of a DataFrame as messages: which columns there may be, what they hold, and how many fit a call.
+"""Rows of a DataFrame as messages: what their columns (`sink_columns`) hold, and how many fit a call."""
 
-Columns of the source are all accepted, so that what was read can be written. Those that say where a row came from are
-its identity in mode position; they never say where it goes.
-"""
-
-import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -19,28 +14,9 @@ from oncelog.core.errors import InvalidArgument, InvalidSequenceId, MessageTooLa
 from oncelog.core.ids import SEQUENCE_ID_MAX
 from oncelog.core.session_opening import MESSAGE_BYTES_MAX
 from oncelog.pipeline.sink_names import producer_name, source_part
-from oncelog.pipeline.sink_options import Mode
 
 T = TypeVar("T")
 
-_TEXT = ("string", "varchar", "char")
-_NUMBER = ("bigint", "int", "smallint", "tinyint")
-#: {column: Spark's types that it may have}
-COLUMNS: dict[str, tuple[str, ...]] = {
-    "value": ("binary", *_TEXT),
-    "key": ("binary", *_TEXT),
-    "event_time": ("timestamp",),
-    "properties": ("map<string,string>",),
-    "topic": _TEXT,
-    "partition": _NUMBER,
-    "index": _NUMBER,
-    "producer_name": _TEXT,
-    "sequence_id": _NUMBER,
-    "ledger_id": _NUMBER,
-    "entry_id": _NUMBER,
-    "batch_index": _NUMBER,
-    "publish_time": ("timestamp",),
-}
 #: Values and further columns of one call to the log.
 CALL_BYTES_MAX = 1024 * 1024
 #: What a message costs beside its bytes.
@@ -80,26 +56,6 @@ class Rows:
             size += each
         if start < len(self.sizes):
             yield start, len(self.sizes)
-
-
-def check_columns(columns: Mapping[str, str], mode: Mode) -> None:
-    """columns: {name: Spark's simple name of its type}. Raises InvalidArgument, which names the column."""
-    for name, kind in columns.items():
-        if name not in COLUMNS:
-            near = difflib.get_close_matches(name.lower(), sorted(COLUMNS), n=1, cutoff=0.0)[0]
-            message = f"unknown column {name}; the nearest known one is {near} ({' or '.join(COLUMNS[near])})"
-            raise InvalidArgument(message, field=name)
-        if kind.partition("(")[0] not in COLUMNS[name]:
-            raise InvalidArgument(f"column {name} is {' or '.join(COLUMNS[name])}, not {kind}", field=name)
-    if "value" not in columns:
-        raise InvalidArgument("a column value (binary or string) is needed: the message itself", field="value")
-    by_position, by_producer = {"topic", "index"} <= set(columns), {"producer_name", "sequence_id"} <= set(columns)
-    if mode is Mode.POSITION and not (by_position or by_producer):
-        raise InvalidArgument(
-            "mode=position needs the columns topic and index (with partition where topics have parts), or "
-            "producer_name and sequence_id, which say which row is which after a replay; without them, mode=batch",
-            field="mode",
-        )
 
 
 def rows_of(batch: Any) -> Rows:

@@ -10,8 +10,6 @@ import uuid
 from collections.abc import Iterable, Iterator
 from urllib.parse import urlsplit
 
-import httpx
-
 from oncelog.client.messages import MessageBatch
 from oncelog.core.errors import LogHole, OncelogError, UnreadableEntry
 from oncelog.core.message_id import MessageId
@@ -91,6 +89,8 @@ def remove_stage(options: SinkOptions, topic: str) -> None:
     """Delete a staging topic that nobody needs any more. A failure is logged: nothing rests on it but space."""
     if options.admin_url is None:
         return
+    import httpx  # once in 64 batches; see `sink`
+
     credentials = options.connection.credentials()
     place = urlsplit(options.admin_url)
     try:
