@@ -1,6 +1,6 @@
 """Performs what the claims of mode position ask for (`sink_claim`): a task's rows, each under its source's name."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from oncelog.client.sync import Producer
@@ -45,11 +45,11 @@ class _Outlet:
         self._machine = core.PositionClaims(name, batch, continues=options.continues)
         self._rows_per_claim = options.rows_per_claim
         self._last = -1
-        self._waiting: list[tuple[Rows, list[int]]] = []
+        self._waiting: list[tuple[Rows, Sequence[int]]] = []
         #: what the machine asks for next; None: it was not begun
         self._asked: core.TakeRows | None = None
 
-    def add(self, rows: Rows, ids: list[int]) -> None:
+    def add(self, rows: Rows, ids: Sequence[int]) -> None:
         """Take further rows; publish what is enough for a claim."""
         check_ascending(self._name, self._last, ids)
         self._last = ids[-1]
@@ -66,18 +66,18 @@ class _Outlet:
         if self._asked is None:
             self._run(core.Begin())
         waiting = sum(len(ids) for _, ids in self._waiting)
-        waiting_bytes = sum(sum(rows.sizes) for rows, _ in self._waiting)
+        waiting_bytes = sum(rows.size_bytes for rows, _ in self._waiting)
         if not at_end and waiting < self._wanted() and waiting_bytes < _WAITING_BYTES_MAX:
             return
         rows, ids = joined(self._waiting)
         start = 0
         while start < len(ids):
-            count = self._wanted()
-            if self._asked is not None and self._asked.count is None:
-                count = min(count, cut(rows.sizes[start : start + count], _WAITING_BYTES_MAX))
-            if start + count > len(ids) and not at_end:
+            rest, wanted = len(ids) - start, self._wanted()
+            replayed = self._asked is not None and self._asked.count is not None
+            fitting = wanted if replayed else cut(rows.sizes[start : start + wanted], _WAITING_BYTES_MAX)
+            if rest < wanted and rest <= fitting and not at_end:
                 break
-            end = min(len(ids), start + count)
+            end = start + min(rest, wanted, fitting)
             self._run(core.RowsGiven(ids[start:end]), rows.part(start, end))
             start = end
         self._waiting = [(rows.part(start, len(ids)), ids[start:])] if start < len(ids) else []
@@ -100,13 +100,13 @@ class _Outlet:
                 self._close()
                 return
             try:
-                event = self._perform(effect, rows, list(ids))
+                event = self._perform(effect, rows, ids)
             except OncelogError as error:
                 if not is_interruption(error):
                     raise
                 event = core.Interrupted(error)
 
-    def _perform(self, effect: core.Effect, rows: Rows | None, ids: list[int]) -> core.Event:
+    def _perform(self, effect: core.Effect, rows: Rows | None, ids: Sequence[int]) -> core.Event:
         match effect:
             case core.OpenJournal():
                 return self._open_journal()
