@@ -6,10 +6,11 @@ SEED ?= 1
 NAMESPACE ?= default
 RELEASE ?= oncelog
 CHAOS ?=
+PROOF ?=
 BIN := .venv/bin
 STAMP := .venv/.stamp
 # Two halves of the default suite that run side by side: the first compute on one processor, the others mostly wait.
-COMPUTING := tests/core tests/simulation tests/kubernetes tests/tidy tests/pipeline
+COMPUTING := tests/core tests/simulation tests/kubernetes tests/tidy tests/pipeline tests/spark_proof
 WAITING := tests/contract tests/cluster
 COMPILE = $(BIN)/uv pip compile --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
 	--no-emit-index-url --no-header --no-annotate --quiet
@@ -17,10 +18,10 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto lint format test test-waiting test-computing sim sim-long demo smoke chaos bench images lock clean tools
+.PHONY: help setup proto lint format test test-waiting test-computing sim sim-long demo spark-proof smoke chaos bench images lock clean tools
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## a virtualenv in .venv with all dependencies by hash (the first time takes minutes: a large download)
 
@@ -71,6 +72,9 @@ sim-long: $(STAMP) ## the same with SEEDS=n
 
 demo: $(STAMP) ## a file published effectively once, through seven kills
 	$(BIN)/oncelog demo
+
+spark-proof: tools $(STAMP) ## Spark between two topics through kills of everything, compared with plain Python (SEED=, PROOF=more options)
+	$(BIN)/python -m tests.spark_proof --seed $(SEED) $(PROOF)
 
 smoke: $(STAMP) ## the release in the current kube context: install, kills and an upgrade under load, uninstall (IMAGES=values file)
 	IMAGES=$(IMAGES) $(BIN)/pytest -s tests/smoke

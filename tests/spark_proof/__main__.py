@@ -1,0 +1,75 @@
+"""`python -m tests.spark_proof [--seed N] [--lines N] [--only JOURNEY …] [-o json]`: Spark proves the log's promises.
+
+A real file goes to a topic, through queries of Spark whose workers, executors, drivers and topic owners are killed with
+SIGKILL, to other topics, and back to a reader. The exit code is 0 when each target is what one process of plain Python
+makes of the file, every planned kill has struck, and the control without protection shows duplicates.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+from oncelog.cli.demo.flights import FLIGHTS, cache_directory, fetch
+from tests.cluster.cluster_fixture import Cluster
+from tests.spark_proof.flights import read_rows
+from tests.spark_proof.journey_run import JourneyRun, Outcome
+from tests.spark_proof.plan import Journey, journeys
+from tests.spark_proof.report import as_json, as_table
+from tests.spark_proof.source_topic import Filled, fill
+
+#: Micro-batches of each query, whatever the size of the file.
+BATCHES = 8
+LINES = 24_000
+LINES_MIN = 12_000
+
+
+async def prove(cluster: Cluster, directory: Path, chosen: list[Journey], lines: int) -> tuple[Filled, list[Outcome]]:
+    """All journeys, one after the other; each tells when it is over."""
+    parts = read_rows(fetch(FLIGHTS, cache_directory()), lines)
+    filled = await fill(cluster, parts)
+    outcomes = []
+    for journey in chosen:
+        place = directory / journey.name.replace(" ", "-")
+        outcome = await JourneyRun(journey, cluster, place, -(-lines // BATCHES)).run(parts)
+        outcomes.append(outcome)
+        struck = sum(outcome.hits.values())
+        print(f"{journey.name}: {struck} strikes, {outcome.verdict}, {outcome.seconds:.0f} s", file=sys.stderr)
+    return filled, outcomes
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.spark_proof", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1, help="which batches are struck, and how deep")
+    parser.add_argument("--lines", type=int, default=LINES, help=f"of the file, {LINES_MIN} or more")
+    parser.add_argument("--only", nargs="+", metavar="JOURNEY", help="these journeys, by name; default: all")
+    parser.add_argument(
+        "--directory", type=Path, help="an empty one for all data and logs, which stay; default: none stay"
+    )
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    arguments = parser.parse_args()
+    if not LINES_MIN <= arguments.lines <= FLIGHTS.line_count - 1:
+        parser.error(f"--lines is {LINES_MIN} to {FLIGHTS.line_count - 1}: tasks of less are over before a strike")
+    planned = journeys(arguments.seed, BATCHES)
+    names = [journey.name for journey in planned]
+    if unknown := sorted(set(arguments.only or ()) - set(names)):
+        parser.error(f"unknown journey {unknown[0]!r}: {', '.join(names)}")
+    chosen = [journey for journey in planned if journey.name in (arguments.only or names)]
+    with ExitStack() as stack:
+        directory = arguments.directory
+        if directory is None:
+            temporary = tempfile.TemporaryDirectory(prefix="spark-proof-", ignore_cleanup_errors=True)
+            directory = Path(stack.enter_context(temporary))
+        directory.mkdir(parents=True, exist_ok=True)
+        cluster = stack.enter_context(Cluster.running(directory, ledger_entries_max=16))
+        filled, outcomes = asyncio.run(prove(cluster, directory, chosen, arguments.lines))
+    told = (arguments.seed, filled, outcomes)
+    print(json.dumps(as_json(*told)) if arguments.output == "json" else as_table(*told))
+    return 0 if all(outcome.good for outcome in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

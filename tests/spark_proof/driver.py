@@ -1,0 +1,106 @@
+"""The driver, a process of its own: `python -m tests.spark_proof.driver SPEC`. It runs one query over what is there.
+
+SPEC is the JSON of a `DriverSpec`. The exit code is 0 when the query has come to its end, 3 when it failed.
+"""
+
+import json
+import sys
+import warnings
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession, functions
+
+from oncelog.pipeline.session import new_session
+from tests.spark_proof.flights import CANCELLED, PREFIX, SOURCE
+from tests.spark_proof.plan import Job
+from tests.spark_proof.striking_sink import STRIKES, StrikingDataSource, UnprotectedDataSource
+
+#: Rows of an Arrow batch, and of a claim: several of each in every task, and no boundary of one at that of the other.
+ARROW_ROWS, CLAIM_ROWS = 100, 150
+FAILED = 3
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "512m",
+    "spark.executor.memory": "512m",
+    "spark.python.authenticate.socketTimeout": "120s",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DriverSpec:
+    """One start of one query. settings: further ones of Spark. coalesce: partitions behind a shuffle, 0: as it is."""
+
+    url: str
+    job: Job
+    mode: str
+    master: str
+    target: str
+    directory: str
+    rows_per_batch: int
+    protected: bool = True
+    settings: dict[str, str] = field(default_factory=dict)
+    coalesce: int = 0
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "DriverSpec":
+        told = json.loads(text)
+        return cls(**{**told, "job": Job(told["job"])})
+
+
+def frame_of(session: SparkSession, spec: DriverSpec) -> DataFrame:
+    """The job. What it makes is what `flights.wanted` makes."""
+    source = session.readStream.format("oncelog").options(
+        serviceUrl=spec.url, topic=SOURCE, startingPosition="earliest", maxRowsPerBatch=spec.rows_per_batch
+    )
+    columns = functions.split(functions.col("value").cast("string"), ",")
+    rows = source.load().withColumn("line", columns).where(f"line[4] <> '{CANCELLED}'")
+    if spec.job is Job.AGGREGATE:
+        totals = rows.groupBy(functions.col("key").cast("string").alias("key")).agg(
+            functions.count("*").alias("flights"), functions.expr("sum(cast(line[16] as bigint))").alias("miles")
+        )
+        frame = totals.select("key", functions.expr("concat(flights, ':', miles)").alias("value"))
+        return frame.coalesce(spec.coalesce) if spec.coalesce else frame
+    text = functions.expr("concat(line[0], ' ', line[10], line[11], ' ', line[13], '-', line[14])").alias("value")
+    copied = rows.select("key", text, "topic", "partition", "index")
+    if spec.job is Job.COPY:
+        return copied if spec.protected else copied.select("key", "value")
+    return copied.repartition("key").select("key", "value")
+
+
+def run(spec: DriverSpec) -> None:
+    """Raises StreamingQueryException."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of libraries that this project does not choose
+        own = {"spark.sql.warehouse.dir": f"{spec.directory}/warehouse"}
+        session = new_session("oncelog proof", master=spec.master, settings=_SETTINGS | own | spec.settings)
+    session.sparkContext.setLogLevel("ERROR")
+    for source in (StrikingDataSource, UnprotectedDataSource):
+        session.dataSource.register(source)
+    given: dict[str, Any] = {"serviceUrl": spec.url, "topic": spec.target, STRIKES: f"{spec.directory}/strikes"}
+    if spec.protected:
+        given |= {"producerPrefix": PREFIX, "mode": spec.mode, "rowsPerClaim": CLAIM_ROWS}
+    writer = frame_of(session, spec).writeStream.format("striking" if spec.protected else "unprotected")
+    writer = writer.outputMode("update" if spec.job is Job.AGGREGATE else "append").options(**given)
+    writer = writer.option("checkpointLocation", f"{spec.directory}/checkpoint").trigger(availableNow=True)
+    try:
+        writer.start().awaitTermination()
+    finally:
+        session.stop()
+
+
+if __name__ == "__main__":
+    try:
+        run(DriverSpec.from_json(sys.argv[1]))
+    except StreamingQueryException as error:
+        print(f"the query failed: {error}", file=sys.stderr)
+        sys.exit(FAILED)

@@ -1,0 +1,173 @@
+"""The sink with strikes: as a format of Spark that announces where it is, and dies or waits there as planned.
+
+A strike is a file in a directory of the journey, which outlives drivers. Whoever comes to its point first takes it, by
+renaming it, so that it strikes once:
+
+    name.planned ──> name.reached                        a worker, an executor: killed by the worker itself
+                     └── name.waiting ──> name.released  anybody else: killed by the run, for whom the worker waits
+
+A driver is never released: it dies while it waits. The format "unprotected" is the control: it publishes as one would
+without the sink's rules, under names that the log assigns.
+"""
+
+import json
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+import oncelog
+from oncelog.client.sync import Producer
+from oncelog.pipeline import sink_batch
+from oncelog.pipeline.data_source import OncelogDataSource
+from oncelog.pipeline.sink import BATCH_PROPERTY, new_stream_writer
+from oncelog.pipeline.sink_log import send_rows
+from oncelog.pipeline.sink_rows import Rows, rows_of
+from tests.cluster.until import until_sync
+from tests.spark_proof.plan import Point, Victim
+
+STRIKES = "strikes"
+PLANNED, REACHED, WAITING, RELEASED = ".planned", ".reached", ".waiting", ".released"
+COMMITS = "commits.jsonl"
+#: Killing an owner takes seconds, waiting until the cluster is whole before may take some more.
+_RELEASE_S = 300
+
+
+class StrikingDataSource(OncelogDataSource):
+    """The sink."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "striking"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  # Spark's name
+        given = {name: value for name, value in self.options.items() if name.lower() != STRIKES}
+        writer: DataSourceStreamWriter = StrikingWriter(
+            new_stream_writer(given, schema, overwrite=overwrite), self.options[STRIKES]
+        )
+        return writer
+
+
+class UnprotectedDataSource(StrikingDataSource):
+    """The control."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "unprotected"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  # Spark's name
+        inner = UnprotectedWriter(self.options["serviceUrl"], self.options["topic"])
+        writer: DataSourceStreamWriter = StrikingWriter(inner, self.options[STRIKES])
+        return writer
+
+
+class StrikingWriter(DataSourceStreamArrowWriter):
+    """Passes everything on, and is struck on the way."""
+
+    def __init__(self, inner: Any, strikes: str) -> None:
+        self._inner = inner
+        self._strikes = Strikes(Path(strikes))
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        message: WriterCommitMessage = self._inner.write(self._announced(iterator))
+        return message
+
+    def _announced(self, iterator: Iterator[Any]) -> Iterator[Any]:
+        context = TaskContext.get()
+        assert context is not None
+        batch_id = int(context.getLocalProperty(BATCH_PROPERTY) or "")
+        for count, batch in enumerate(iterator):
+            self._strikes.reached(Point.TASK, batch_id, count)
+            yield batch
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        with (self._strikes.directory / COMMITS).open("a") as file:
+            file.write(json.dumps({"batch": batch_id, "tasks": len(messages)}) + "\n")
+        with self._strikes.amid_copy(batch_id):
+            self._inner.commit(messages, batch_id)
+        self._strikes.reached(Point.COMMITTED, batch_id, 2)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        self._inner.abort(messages, batch_id)
+
+
+class Strikes:
+    """Those of one journey that did not strike yet."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def reached(self, point: Point, batch_id: int, count: int) -> None:
+        """Returns when nothing is planned here, or when what was planned is over and this process lives."""
+        for path in sorted(self.directory.glob(f"{batch_id}-*-{point}{PLANNED}")):
+            try:
+                plan = json.loads(path.read_text())
+                if count < plan["after"]:
+                    continue
+                path.rename(path.with_suffix(REACHED))
+            except FileNotFoundError:
+                continue  # another task was first
+            self._strike(Victim(plan["victim"]), path)
+
+    def _strike(self, victim: Victim, path: Path) -> None:
+        if victim is Victim.WORKER:
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif victim is Victim.EXECUTOR:
+            os.kill(executor_above(os.getpid()), signal.SIGKILL)
+        else:
+            path.with_suffix(WAITING).touch()
+            until_sync(path.with_suffix(RELEASED).exists, _RELEASE_S, every_s=0.05, waiting_for=str(path))
+
+    @contextmanager
+    def amid_copy(self, batch_id: int) -> Iterator[None]:
+        """Inside the block each send of the driver's copy is a point."""
+        sent = 0
+
+        def announced(producer: Producer, rows: Rows, ids: range | list[int] | None) -> Any:
+            nonlocal sent
+            self.reached(Point.COPYING, batch_id, sent)
+            sent += 1
+            return send_rows(producer, rows, ids)
+
+        sink_batch.send_rows = announced  # type: ignore[attr-defined]
+        try:
+            yield
+        finally:
+            sink_batch.send_rows = send_rows  # type: ignore[attr-defined]
+
+
+def executor_above(pid: int) -> int:
+    """The executor that a Python worker works for; what remains of the worker's task goes on without it."""
+    while pid > 1:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if any(word.endswith(b"CoarseGrainedExecutorBackend") for word in words):
+            return pid
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    raise AssertionError("this worker has no executor of its own: the master must be local-cluster")
+
+
+class UnprotectedWriter:
+    """Publishes each row under a name that the log assigns to the attempt."""
+
+    def __init__(self, url: str, topic: str) -> None:
+        self._url = url
+        self._topic = topic
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        with oncelog.Client(self._url) as client, client.create_producer(self._topic) as producer:
+            for batch in iterator:
+                rows = rows_of(batch)
+                producer.send_many(rows.values, keys=rows.keys)
+        return WriterCommitMessage()
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        """Everything is there already."""
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        """Nothing can be taken back."""

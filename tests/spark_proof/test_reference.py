@@ -1,0 +1,137 @@
+"""The oracle of the proof: it finds what is lost, doubled, foreign and out of order, and the totals of each batch."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.spark_proof.flights import (
+    CANCELLED,
+    PARTS,
+    Found,
+    Row,
+    Verdict,
+    batch_ends,
+    compare,
+    part_topic,
+    read_rows,
+    wanted,
+)
+from tests.spark_proof.plan import Job
+
+HEADING = "year,month,day,dep_time,s,d,a,sa,ad,carrier,flight,tailnum,origin,dest,air_time,distance,hour,minute,time"
+AIRCRAFT = ("N1", "N2", "N3", "N4")
+COUNT = 40
+
+
+def line(number: int) -> str:
+    departed = CANCELLED if number % 10 == 9 else "517"
+    return f"2013,1,1,{departed},515,2,830,819,11,UA,{number},{AIRCRAFT[number % 4]},EWR,IAH,227,{100 + number},5,15,t"
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> list[list[Row]]:
+    path = tmp_path / "flights.csv"
+    path.write_text("\n".join([HEADING, *map(line, range(COUNT + 5))]) + "\n")
+    return read_rows(path, COUNT)
+
+
+def ends_of(parts: list[list[Row]], *shares: float) -> list[dict[str, int]]:
+    return [{part_topic(n): int(len(rows) * share) for n, rows in enumerate(parts)} for share in shares]
+
+
+def published(parts: list[list[Row]], job: Job) -> list[Found]:
+    """As a faultless run leaves it."""
+    reference = wanted(job, parts, ends_of(parts, 0.5, 1.0))
+    if job is Job.SHUFFLE:
+        reference.sort(key=lambda each: each.place)
+    return [Found(each.producer or "proof", number, each.key, each.value) for number, each in enumerate(reference)]
+
+
+def judged(parts: list[list[Row]], job: Job, found: list[Found]) -> Verdict:
+    return compare(wanted(job, parts, ends_of(parts, 0.5, 1.0)), found)
+
+
+def test_rows_are_lines_by_aircraft(parts: list[list[Row]]) -> None:
+    """Those of an aircraft are in one part, in the order of the file, and no line beyond the count is read."""
+    assert len(parts) == PARTS
+    assert sorted(int(row.value.partition(",")[0]) for rows in parts for row in rows) == list(range(COUNT))
+    for rows in parts:
+        numbers = [int(row.value.partition(",")[0]) for row in rows]
+        assert numbers == sorted(numbers)
+    assert all(row.key == AIRCRAFT[int(row.value.partition(",")[0]) % 4] for rows in parts for row in rows)
+
+
+@pytest.mark.parametrize("job", Job)
+def test_a_faultless_target_is_perfect(parts: list[list[Row]], job: Job) -> None:
+    """And holds something."""
+    verdict = judged(parts, job, published(parts, job))
+    assert verdict.perfect
+    assert verdict.stored == verdict.wanted > 4
+
+
+def _without_the_last_of_a_key(found: list[Found]) -> list[Found]:
+    return found[:3] + found[4:]
+
+
+def _swapped(found: list[Found]) -> list[Found]:
+    """The first one and the last of its key change places."""
+    at = max(n for n in range(1, len(found)) if found[n].key == found[0].key)
+    return [found[at], *found[1:at], found[0], *found[at + 1 :]]
+
+
+@pytest.mark.parametrize("job", Job)
+@pytest.mark.parametrize(
+    ("damage", "wrong"),
+    [
+        (_without_the_last_of_a_key, (1, 0, 0, 0)),
+        (lambda found: [*found, found[5]], (0, 1, 0, 0)),
+        (lambda found: [found[0]] * 3 + found[1:], (0, 2, 0, 0)),
+        (lambda found: [*found, Found(found[0].producer, 99, "N1", "nobody's")], (0, 0, 1, 0)),
+        (_swapped, (0, 0, 0, 1)),
+    ],
+)
+def test_each_kind_of_damage_is_counted(
+    parts: list[list[Row]],
+    job: Job,
+    damage: Callable[[list[Found]], list[Found]],
+    wrong: tuple[int, int, int, int],
+) -> None:
+    """An oracle that cannot fail proves nothing."""
+    verdict = judged(parts, job, damage(published(parts, job)))
+    assert not verdict.perfect
+    assert (verdict.lost, verdict.duplicated, verdict.foreign) == wrong[:3]
+    assert bool(verdict.out_of_order) is bool(wrong[3])
+
+
+def test_a_message_under_another_producer_is_foreign(parts: list[list[Row]]) -> None:
+    """Positions are the identity of a copy, and the name says of which part they are."""
+    found = published(parts, Job.COPY)
+    moved = [Found("proof/elsewhere", found[0].sequence_id, found[0].key, found[0].value), *found[1:]]
+    assert (judged(parts, Job.COPY, moved).foreign, judged(parts, Job.COPY, moved).lost) == (1, 1)
+
+
+def test_totals_are_those_of_each_batch(parts: list[list[Row]]) -> None:
+    """An aircraft that flew in a batch has one total behind it, over everything so far; cancelled flights count not."""
+    found = wanted(Job.AGGREGATE, parts, ends_of(parts, 0.5, 1.0))
+    flown = [n for n in range(COUNT) if n % 10 != 9]
+    last = {each.key: each.value for each in found}
+    assert last == {
+        key: f"{len(own)}:{sum(100 + n for n in own)}"
+        for number, key in enumerate(AIRCRAFT)
+        for own in [[n for n in flown if n % 4 == number]]
+    }
+    assert len(found) == 2 * len(AIRCRAFT)
+    assert len(wanted(Job.AGGREGATE, parts, ends_of(parts, 1.0))) == len(AIRCRAFT)
+    assert wanted(Job.AGGREGATE, parts, ends_of(parts, 1.0, 1.0)) == wanted(Job.AGGREGATE, parts, ends_of(parts, 1.0))
+
+
+def test_batches_end_where_the_checkpoint_says(tmp_path: Path) -> None:
+    """In the order of their numbers, not of their names."""
+    (tmp_path / "offsets").mkdir()
+    for batch in range(11):
+        told = json.dumps({"format": 1, "topics": {"public/default/a": {"topic_id": "x", "next": 10 * batch + 10}}})
+        (tmp_path / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{told}")
+    (tmp_path / "offsets" / ".9.crc").write_bytes(b"")
+    assert [ends["public/default/a"] for ends in batch_ends(tmp_path)] == [10 * n + 10 for n in range(11)]
