@@ -54,13 +54,15 @@ from tests.contract.ledger_world import Node
 ME = Incarnation("d" * 32)
 ANOTHER = Incarnation("e" * 32)
 DEADLINE_S = 15.0
+#: One storage node, which is never too slow: with 5 s, the usual, a busy machine ends a ledger whose node a test holds.
+PATIENT = TopicSettings(write_quorum=1, ack_quorum=1, add_timeout_ms=600_000)
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerLimits:
     """What a test wants other than usual."""
 
-    topic: TopicSettings = field(default_factory=lambda: TopicSettings(write_quorum=1, ack_quorum=1))
+    topic: TopicSettings = field(default_factory=lambda: PATIENT)
     message_bytes_max: int = 1 << 20
     unanswered_bytes_max: int = 1 << 22
     topics_max: int = 100
