@@ -26,7 +26,7 @@ from oncelog.runtime.orphan_guard import guarded
 from oncelog.runtime.settings import variable
 from tests.cluster.until import until, until_sync
 
-START_S = 90.0
+START_S = 180.0
 #: Far above what anything here takes on a busy machine, and below the session timeout of the failover tests.
 DEADLINE_S = 40.0
 REQUEST_S = 10.0

@@ -32,7 +32,7 @@ from oncelog.stores.zookeeper import ZooKeeperSession
 from tests.cluster.until import until
 from tests.contract.ledger_world import TOPIC
 
-START_S = 40.0
+START_S = 90.0
 DEADLINE_S = 30.0
 SEGMENT_BYTES = 8 << 20
 

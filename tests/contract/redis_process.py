@@ -11,7 +11,7 @@ from pathlib import Path
 from oncelog.runtime.orphan_guard import guarded
 from tests.cluster.until import until_sync
 
-START_S = 15.0
+START_S = 60.0
 
 
 class RedisProcess:
