@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.types import (
     IntegerType,
     LongType,
@@ -20,7 +23,7 @@ from oncelog.pipeline.sink_batch import stage_done_with
 from oncelog.pipeline.sink_names import journal_topic, producer_name, source_part, stage_topic
 from oncelog.pipeline.sink_options import Mode, sink_options
 from oncelog.pipeline.sink_records import RunBatch
-from oncelog.pipeline.sink_rows import CALL_BYTES_MAX, check_ascending, joined, names_and_ids, rows_of
+from oncelog.pipeline.sink_rows import CALL_BYTES_MAX, Rows, check_ascending, gathered, joined, names_and_ids, rows_of
 
 GIVEN = {"topic": "flights", "producerPrefix": "copy", "mode": "batch"}
 VALUE = {"value": StringType()}
@@ -140,10 +143,10 @@ def test_rows_are_cut_by_their_source() -> None:
     rows = {"topic": ["t", "t", "u"], "partition": [0, 0, -1], "index": [7, 9, 1], "value": ["a", "b", "c"]}
     assert list(names_and_ids(pa.record_batch(rows | {"producer_name": ["p"] * 3, "sequence_id": [1] * 3}), "s")) == [
         ("s/t-partition-0", 0, [7, 9]),
-        ("s/u", 2, [1]),
+        ("s/u", 2, range(1, 2)),
     ]
     own = pa.record_batch({"producer_name": ["p", "q"], "sequence_id": [4, 4]})
-    assert list(names_and_ids(own, "s")) == [("s/p", 0, [4]), ("s/q", 1, [4])]
+    assert list(names_and_ids(own, "s")) == [("s/p", 0, range(4, 5)), ("s/q", 1, range(4, 5))]
     with pytest.raises(InvalidArgument, match="column sequence_id is null"):
         list(names_and_ids(pa.record_batch({"producer_name": ["p"], "sequence_id": pa.array([None], pa.int64())}), "s"))
 
@@ -154,9 +157,38 @@ def test_calls_are_bounded_and_rows_are_joined_whole() -> None:
     assert list(large.calls()) == [(0, 2), (2, 4)]
     plain = rows_of(pa.record_batch({"value": ["y"]}))
     rows, ids = joined([(large, [1, 2, 3, 4]), (plain, [5])])
-    assert (len(rows), ids, rows.event_times_ms) == (5, [1, 2, 3, 4, 5], None)
+    assert (len(rows), ids, rows.event_times_ms) == (5, range(1, 6), None)
     assert rows.keys is not None
     assert rows.keys[4] is None
+    assert joined([(plain, [1]), (plain, [3])])[1] == [1, 3]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([-1, 0, 1]), st.integers(0, 3)), min_size=1, max_size=12)
+)
+def test_stretches_are_those_of_a_walk_over_the_rows(given_: list[tuple[str, int, int]]) -> None:
+    """Topic, part and ids are looked at as columns; a row that went to another producer would be lost or doubled."""
+    walked: list[tuple[str, int, list[int]]] = []
+    for at, (topic, part, index) in enumerate(given_):
+        name = f"s/{source_part(topic, part)}"
+        if walked and walked[-1][0] == name:
+            walked[-1][2].append(index)
+        else:
+            walked.append((name, at, [index]))
+    topics, parts, indexes = zip(*given_, strict=True)
+    batch = pa.record_batch({"topic": pa.array(topics, pa.string()), "partition": pa.array(parts, pa.int32()),
+                             "index": pa.array(indexes, pa.int64())})  # fmt: skip
+    assert [(name, start, list(ids)) for name, start, ids in names_and_ids(batch, "s")] == walked
+
+
+@given(st.lists(st.integers(0, CALL_BYTES_MAX), max_size=12))
+def test_pieces_are_gathered_into_calls_and_none_is_lost(sizes: list[int]) -> None:
+    """In order, and no call of less than half the bound but the last: each one is waited for."""
+    pieces = [Rows([b"%d" % at], None, None, None, np.array([size])) for at, size in enumerate(sizes)]
+    found = list(gathered(pieces))
+    assert [value for rows in found for value in rows.values] == [b"%d" % at for at in range(len(sizes))]
+    assert all(rows.size_bytes >= CALL_BYTES_MAX // 2 for rows in found[:-1])
+    assert [size for rows in found for size in rows.sizes] == sizes
 
 
 def test_names_differ_where_they_must() -> None:

@@ -251,7 +251,7 @@ def test_a_batch_that_was_left_amid_its_copy_is_copied_first() -> None:
     """A query that skips a batch, since Spark has it in its checkpoint, publishes the rest of it before its own."""
     log = MemoryLog()
     attempts = stage_tasks(log, FIRST)
-    log.dies_at = (log.calls + 3, True)
+    log.dies_at = (log.calls + 2, True)
     with pytest.raises(Died):
         commit(log, 0, attempts)
     assert 0 < len(log.rows()) < 6

@@ -4,7 +4,7 @@ Made inside a task or a commit, never before: workers are forked. What a core ca
 fenced, or an outcome that is not known. Everything else is an error of its own.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal, Self
 
@@ -136,7 +136,7 @@ class Journal:
         self.close()
 
 
-def send_rows(producer: Producer, rows: Rows, ids: "range | list[int] | None") -> MessageId | None:
+def send_rows(producer: Producer, rows: Rows, ids: Sequence[int] | None) -> MessageId | None:
     """Publish all of them and wait until they are stored; the id of the first one, None where it is not remembered.
 
     ids None: automatic ones.

@@ -1,11 +1,14 @@
-"""Rows of a DataFrame as messages: what their columns (`sink_columns`) hold, and how many fit a call."""
+"""Rows of a DataFrame as messages: what their columns (`sink_columns`) hold, and how many fit a call.
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+What can be said of a whole column is said of it by Arrow or NumPy: rows become Python's objects once, for the SDK.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from operator import sub
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,9 +19,12 @@ from oncelog.core.session_opening import MESSAGE_BYTES_MAX
 from oncelog.pipeline.sink_names import producer_name, source_part
 
 T = TypeVar("T")
+#: Bytes of each row.
+Sizes = np.ndarray[Any, Any]
 
-#: Values and further columns of one call to the log.
-CALL_BYTES_MAX = 1024 * 1024
+#: Values and further columns of one call to the log. A call is waited for, and its batches are under way together.
+CALL_BYTES_MAX = 4 * 1024 * 1024
+_NO_SIZES = np.zeros(0, dtype=np.int64)
 #: What a message costs beside its bytes.
 _OVERHEAD_BYTES = 32
 
@@ -31,7 +37,11 @@ class Rows:
     keys: Sequence[bytes | str | None] | None
     event_times_ms: Sequence[int | None] | None
     properties: Sequence[Mapping[str, str] | None] | None
-    sizes: Sequence[int]
+    sizes: Sizes
+
+    @property
+    def size_bytes(self) -> int:
+        return int(self.sizes.sum())
 
     def __len__(self) -> int:
         return len(self.values)
@@ -48,14 +58,11 @@ class Rows:
 
     def calls(self) -> Iterator[tuple[int, int]]:
         """Cut into stretches of at most CALL_BYTES_MAX, or one row."""
-        start = size = 0
-        for at, each in enumerate(self.sizes):
-            if at > start and size + each > CALL_BYTES_MAX:
-                yield start, at
-                start, size = at, 0
-            size += each
-        if start < len(self.sizes):
-            yield start, len(self.sizes)
+        start = 0
+        while start < len(self.sizes):
+            end = start + cut(self.sizes[start:], CALL_BYTES_MAX)
+            yield start, end
+            start = end
 
 
 def rows_of(batch: Any) -> Rows:
@@ -64,46 +71,59 @@ def rows_of(batch: Any) -> Rows:
     if values.null_count:
         raise InvalidArgument("column value is null in a row: every message has a value", field="value")
     _check_size("value", values)
-    sizes = [length + _OVERHEAD_BYTES for length in pc.binary_length(values).to_pylist()]
+    sizes = _lengths(values) + _OVERHEAD_BYTES
     keys = _column(batch, "key")
     listed_keys = None
     if keys is not None and keys.null_count < len(keys):
         _check_size("key", keys)
         listed_keys = keys.to_pylist()
-        sizes = [size + (length or 0) for size, length in zip(sizes, pc.binary_length(keys).to_pylist(), strict=True)]
+        sizes = sizes + _lengths(keys)
     properties = _properties(_column(batch, "properties"))
     if properties is not None:
-        sizes = [size + _text_bytes(each) for size, each in zip(sizes, properties, strict=True)]
-    largest = max(sizes, default=0)
+        sizes = sizes + np.array([_text_bytes(each) for each in properties], dtype=np.int64)
+    largest = int(sizes.max(initial=0))
     if largest > MESSAGE_BYTES_MAX:
         message = f"value, key and properties of a row have {largest} bytes together, at most {MESSAGE_BYTES_MAX} fit"
         raise MessageTooLarge(message, field="value", limit=MESSAGE_BYTES_MAX)
     return Rows(_bytes_list(values), listed_keys, _times_ms(_column(batch, "event_time")), properties, sizes)
 
 
-def names_and_ids(batch: Any, scope: str) -> Iterator[tuple[str, int, list[int]]]:
-    """Stretches of rows of one producer: its name, the first row, the sequence ids. Raises InvalidArgument."""
+def names_and_ids(batch: Any, scope: str) -> Iterator[tuple[str, int, Sequence[int]]]:
+    """Stretches of rows of one producer: its name, the first row, the sequence ids. Raises InvalidArgument.
+
+    Ids without holes are a range.
+    """
     by_position = _column(batch, "index") is not None and _column(batch, "topic") is not None
     name_column, id_column = ("topic", "index") if by_position else ("producer_name", "sequence_id")
     for column in (name_column, id_column):
         if _column(batch, column).null_count:
             raise InvalidArgument(f"column {column} is null in a row: mode=position needs it", field=column)
-    ids = _column(batch, id_column).to_pylist()
-    names = _column(batch, name_column).to_pylist()
-    parts = _column(batch, "partition")
-    sources = list(map(source_part, names, parts.to_pylist())) if by_position and parts is not None else names
-    start = 0
-    while start < len(sources):
-        end = start + 1
-        while end < len(sources) and sources[end] == sources[start]:
-            end += 1
-        yield producer_name(scope, sources[start]), start, ids[start:end]
-        start = end
+    names, parts = _column(batch, name_column), _column(batch, "partition") if by_position else None
+    ids = _column(batch, id_column).to_numpy()
+    starts = sorted(_starts(names) | (set() if parts is None else _starts(parts)))
+    for start, end in zip(starts, [*starts[1:], len(ids)], strict=True):
+        name = names[start].as_py()
+        source = name if parts is None else source_part(name, parts[start].as_py())
+        yield producer_name(scope, source), start, _plain_ids(ids[start:end])
+
+
+def _starts(column: Any) -> set[int]:
+    """The rows whose value is not that of the row before."""
+    ends = pc.run_end_encode(column).run_ends.to_pylist()
+    return {0, *ends[:-1]} if ends else set()
+
+
+def _plain_ids(ids: "np.ndarray[Any, Any]") -> Sequence[int]:
+    if bool((np.diff(ids) == 1).all()):
+        return range(int(ids[0]), int(ids[-1]) + 1)
+    listed: list[int] = ids.tolist()
+    return listed
 
 
 def check_ascending(producer: str, last: int, ids: Sequence[int]) -> None:
     """last: the id before, -1: none. Raises InvalidSequenceId, which names both ids."""
-    if ids[0] > last and min(map(sub, ids[1:], ids), default=1) > 0 and ids[0] >= 0 and ids[-1] <= SEQUENCE_ID_MAX:
+    ascend = isinstance(ids, range) or min(map(sub, ids[1:], ids), default=1) > 0
+    if ids[0] > last and ascend and ids[0] >= 0 and ids[-1] <= SEQUENCE_ID_MAX:
         return
     before = [last, *ids]
     at = next(i for i in range(1, len(before)) if before[i] <= before[i - 1])
@@ -115,9 +135,9 @@ def check_ascending(producer: str, last: int, ids: Sequence[int]) -> None:
     )
 
 
-def cut(sizes: Sequence[int], bytes_max: int) -> int:
+def cut(sizes: Sizes, bytes_max: int) -> int:
     """How many rows fit into bytes_max, at least one."""
-    return max(1, sum(total <= bytes_max for total in accumulate(sizes)))
+    return max(1, int(np.searchsorted(np.cumsum(sizes), bytes_max, side="right")))
 
 
 def _column(batch: Any, name: str) -> Any:
@@ -130,6 +150,12 @@ def _check_size(name: str, column: Any) -> None:
     if largest > MESSAGE_BYTES_MAX:
         message = f"column {name} has {largest} bytes in a row, at most {MESSAGE_BYTES_MAX} fit a message"
         raise MessageTooLarge(message, field=name, limit=MESSAGE_BYTES_MAX)
+
+
+def _lengths(column: Any) -> Sizes:
+    """Bytes of each; 0 where there is none."""
+    found: Sizes = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return found
 
 
 def _bytes_list(column: Any) -> list[bytes]:
@@ -164,23 +190,43 @@ def _text_bytes(properties: Mapping[str, str] | None) -> int:
     return sum(len(key.encode()) + len(value.encode()) + 6 for key, value in (properties or {}).items())
 
 
-def joined(pieces: Sequence[tuple[Rows, list[int]]]) -> tuple[Rows, list[int]]:
-    """All of them in one, with their ids."""
+def gathered(pieces: Iterable[Rows]) -> Iterator[Rows]:
+    """The same rows in fewer pieces, each of about one call: a call is waited for, however little it has."""
+    waiting: list[Rows] = []
+    waiting_bytes = 0
+    for rows in pieces:
+        waiting.append(rows)
+        waiting_bytes += rows.size_bytes
+        if waiting_bytes >= CALL_BYTES_MAX // 2:
+            yield _joined(waiting)
+            waiting, waiting_bytes = [], 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def joined(pieces: Sequence[tuple[Rows, Sequence[int]]]) -> tuple[Rows, Sequence[int]]:
+    """All of them in one, with their ids, which ascend."""
+    rows, lists = _joined([rows for rows, _ in pieces]), [ids for _, ids in pieces]
+    dense = range(lists[0][0], lists[-1][-1] + 1) if lists else range(0)
+    return rows, dense if len(dense) == len(rows) else [each for ids in lists for each in ids]
+
+
+def _joined(pieces: Sequence[Rows]) -> Rows:
     if len(pieces) == 1:
         return pieces[0]
 
     def column(of: Callable[[Rows], Sequence[T | None] | None]) -> list[T | None] | None:
-        if all(of(rows) is None for rows, _ in pieces):
+        if all(of(rows) is None for rows in pieces):
             return None
         found: list[T | None] = []
-        for rows, _ in pieces:
+        for rows in pieces:
             found += of(rows) or [None] * len(rows)
         return found
 
     return Rows(
-        [each for rows, _ in pieces for each in rows.values],
+        [each for rows in pieces for each in rows.values],
         column(lambda rows: rows.keys),
         column(lambda rows: rows.event_times_ms),
         column(lambda rows: rows.properties),
-        [each for rows, _ in pieces for each in rows.sizes],
-    ), [each for _, ids in pieces for each in ids]
+        np.concatenate([_NO_SIZES, *(rows.sizes for rows in pieces)]),
+    )

@@ -10,13 +10,15 @@ import uuid
 from collections.abc import Iterable, Iterator
 from urllib.parse import urlsplit
 
+import numpy as np
+
 from oncelog.client.messages import MessageBatch
 from oncelog.core.errors import LogHole, OncelogError, UnreadableEntry
 from oncelog.core.message_id import MessageId
 from oncelog.pipeline.sink_log import SinkLog, send_rows
 from oncelog.pipeline.sink_options import SinkOptions
 from oncelog.pipeline.sink_records import Attempt, WinnersRecord
-from oncelog.pipeline.sink_rows import Rows
+from oncelog.pipeline.sink_rows import Rows, gathered
 
 _LOG = logging.getLogger("oncelog")
 _ADMIN_TIMEOUT_S = 10.0
@@ -48,7 +50,7 @@ def staged(log: SinkLog, record: WinnersRecord, done: int) -> Iterator[Rows]:
         if done >= attempt.count:
             done -= attempt.count
             continue
-        yield from _rows_of(log, attempt, done)
+        yield from gathered(_rows_of(log, attempt, done))
         done = 0
 
 
@@ -76,12 +78,13 @@ def _rows_of(log: SinkLog, attempt: Attempt, done: int) -> Iterator[Rows]:
 
 def _rows(batch: MessageBatch, skip: int) -> Rows:
     keys, times, properties = batch.keys, batch.event_times_ms, batch.properties
+    values = list(batch.values[skip:])
     return Rows(
-        batch.values[skip:],
+        values,
         None if keys is None else keys[skip:],
         None if times is None else times[skip:],
         None if properties is None else properties[skip:],
-        [0] * (len(batch) - skip),  # it was one entry, so it is one call again
+        np.fromiter(map(len, values), np.int64, len(values)),
     )
 
 
