@@ -27,6 +27,7 @@
     │   ├── ProducerClosed · ReaderClosed · ClientClosed
     │   ├── NotFound · TopicNotFound · NamespaceNotFound
     │   ├── Conflict              another write came first; read again and decide
+    │   │   └── PreconditionFailed  what the caller named as its ground has changed: nothing was written
     │   ├── Unauthenticated · PermissionDenied
     │   ├── WrongCluster          a client or a directory of another cluster
     │   ├── StorageDirectoryRefused · DamagedSegment · JournalFailed
@@ -208,6 +209,10 @@ class NamespaceNotFound(NotFound):
 
 class Conflict(Fatal):
     """Another write came first; read again and decide."""
+
+
+class PreconditionFailed(Conflict):
+    """What is there is not what the caller had read (If-Match); nothing was written."""
 
 
 class Unauthenticated(Fatal):

@@ -31,6 +31,7 @@ _CODES: dict[type[OncelogError], grpc.StatusCode] = {
     errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
     errors.NotFound: grpc.StatusCode.NOT_FOUND,
     errors.Conflict: grpc.StatusCode.ABORTED,
+    errors.PreconditionFailed: grpc.StatusCode.FAILED_PRECONDITION,
     errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
     errors.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
     errors.CorruptEntry: grpc.StatusCode.DATA_LOSS,

@@ -5,18 +5,20 @@ Rules
 - The effective value is always told with its source, so that nobody has to guess why a topic behaves as it does.
 - Fields that this version does not know are kept as they are when it writes the record.
 - What a namespace grants to roles is among its policies. Only a right that is there now is a right (`require`).
+- A mark tells one state of a level's policies from another, so that a change can rest on what its caller has read.
 - A topic's policies lie under its id: a topic deleted and created anew starts without. A namespace's node is its
   existence; it is made by NamespaceStore, never here.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, TypeVar
+from zlib import crc32
 
 from oncelog.core.access import Caller, Grants, Right, require
-from oncelog.core.errors import NamespaceNotFound
+from oncelog.core.errors import NamespaceNotFound, PreconditionFailed
 from oncelog.core.id_claim import ABSENT_VERSION
 from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName
@@ -97,19 +99,32 @@ class PolicyStore:
         assert not (isinstance(scope, NamespaceName) and version == ABSENT_VERSION), "NamespaceStore creates namespaces"
         return await create_or_write(self._session, _path(scope), encode_policies(policies), version=version)
 
-    async def change(self, scope: Scope, change: Callable[[Policies], Policies]) -> Policies:
-        """Apply `change` to what is there, again when another write comes first; return what was stored.
+    async def change(
+        self, scope: Scope, change: Callable[[Policies], Policies], *, marks: Collection[str] | None = None
+    ) -> Stored[Policies]:
+        """Apply `change` to what is there, again when another write comes first; return what is stored then.
 
         `change` must give the same when applied to its own result: after a lost reply it is.
-        Raises NamespaceNotFound, StoreUnavailable.
+        marks: what is there must have one of them; None: it may be anything.
+        Raises NamespaceNotFound, PreconditionFailed, StoreUnavailable.
         """
+        #: what may have been written already: a reply was lost
+        in_doubt: Policies | None = None
         while True:
-            policies, version = await self.read(scope)
-            changed = change(policies)
-            if changed == policies:
-                return policies
-            if (await self.write(scope, changed, version=version)).status is WriteStatus.OK:
-                return changed
+            stored = await self.read(scope)
+            if stored.value == in_doubt:
+                return stored
+            if marks is not None and mark_of(stored) not in marks:
+                message = f"these policies were changed by another: they are at {mark_of(stored)}; read them again"
+                raise PreconditionFailed(message)
+            changed = change(stored.value)
+            if changed == stored.value:
+                return stored
+            written = await self.write(scope, changed, version=stored.version)
+            if written.status is WriteStatus.OK:
+                return Stored(changed, written.version)
+            if written.status is WriteStatus.UNKNOWN:
+                in_doubt = changed
 
     async def require(self, caller: Caller, namespace: NamespaceName, *rights: Right) -> None:
         """Raises PermissionDenied unless the caller has any of the rights as they are now, after a sync.
@@ -145,6 +160,16 @@ class PolicyStore:
         async for nodes in PathsWatch(self._session, tuple(levels)):
             found = [(path, source) for path, source in levels.items() if path in nodes]
             yield nearest([(decode_policies(nodes[path].data), source) for path, source in found])
+
+
+def mark_of(stored: Stored[Policies]) -> str:
+    """Of the policies as they were read: letters, digits and `-`. Another after each change.
+
+    The version alone would not do: a namespace that is deleted and made anew counts from 0 again (hazard 3).
+    """
+    if stored.version == ABSENT_VERSION:
+        return "none"
+    return f"{stored.version}-{crc32(encode_policies(stored.value)):08x}"
 
 
 def nearest(layers: list[tuple[Policies, Source]]) -> EffectivePolicies:

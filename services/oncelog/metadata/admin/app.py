@@ -7,6 +7,7 @@ from fastapi import Depends, FastAPI
 from oncelog.metadata.admin import cluster, namespaces, partitions, permissions, problems, switches, topics
 from oncelog.metadata.admin.access import Authentication, default_rule
 from oncelog.metadata.admin.body_limit import BODY_BYTES_MAX, BodyLimit
+from oncelog.metadata.admin.conditions import refuse_unread
 from oncelog.metadata.admin.values import AdminParts
 from oncelog.metadata.publish import routes as publish_routes
 from oncelog.metadata.publish.publisher import Publisher
@@ -15,7 +16,8 @@ from oncelog.runtime.security import OPEN, Security
 _DESCRIPTION = f"""Administration of one Oncelog cluster.
 
 Every change answers 204 without a body. Every error is a problem (RFC 9457, `{problems.MEDIA_TYPE}`) whose `code` is
-stable: 404 for what does not exist, 409 for what exists already or is in use, 412 for bad names, 413 for bodies above
+stable: 404 for what does not exist, 409 for what exists already or is in use, 412 for bad names and for
+an If-Match that does not match, 413 for bodies above
 {BODY_BYTES_MAX} bytes, 422 for other bad input, 503 and 504 for what is worth trying again. Where authentication is on,
 every request needs a token (`Authorization: Bearer …`): 401 without a valid one, 403 without the right.
 """
@@ -38,7 +40,7 @@ def new_app(parts: AdminParts, security: Security = OPEN, publisher: Publisher |
         docs_url=None,  # their pages load scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
-        dependencies=[Depends(default_rule)],
+        dependencies=[Depends(default_rule), Depends(refuse_unread)],
     )
     app.state.policies = lambda: parts.policies
     for part in (namespaces, permissions, partitions, topics, switches, cluster):

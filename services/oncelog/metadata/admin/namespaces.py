@@ -2,11 +2,12 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body
+from fastapi import APIRouter, Body, Response
 
 from oncelog.core.access import Right
 from oncelog.core.errors import Conflict
 from oncelog.metadata.admin.access import requires
+from oncelog.metadata.admin.conditions import answers_tag, show_tag
 from oncelog.metadata.admin.values import (
     AdminParts,
     NamespacePath,
@@ -34,10 +35,13 @@ def routes(parts: AdminParts) -> APIRouter:
         summary="Show a namespace",
         operation_id="get_namespace",
         dependencies=[requires(Right.ADMIN)],
+        responses=answers_tag(200),
     )
-    async def get_namespace(namespace: NamespacePath) -> NamespaceView:
+    async def get_namespace(namespace: NamespacePath, response: Response) -> NamespaceView:
         """With the policies that are set on it."""
-        policies = (await parts.policies.read(namespace)).value
+        stored = await parts.policies.read(namespace)
+        show_tag(response, stored)
+        policies = stored.value
         return NamespaceView(
             namespace=str(namespace),
             deduplication=policies.deduplication,

@@ -2,14 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Depends, Path
+from fastapi import APIRouter, Body, Depends, Path, Response
 
 from oncelog.core.access import Right
 from oncelog.core.errors import Conflict
 from oncelog.core.names import check_part
 from oncelog.metadata.admin.access import requires
+from oncelog.metadata.admin.conditions import IfMatch, answers_tag, marks_of, show_tag
 from oncelog.metadata.admin.values import AdminParts, NamespacePath
 from oncelog.stores.policy_store import Policies
 
@@ -35,21 +36,29 @@ def routes(parts: AdminParts) -> APIRouter:
         dependencies=[requires(Right.ADMIN)],
     )
 
-    @router.get("", summary="Show the rights of all roles", operation_id="get_permissions")
-    async def get_permissions(namespace: NamespacePath) -> dict[str, list[str]]:
+    @router.get("", summary="Show the rights of all roles", operation_id="get_permissions", responses=answers_tag(200))
+    async def get_permissions(namespace: NamespacePath, response: Response) -> dict[str, list[str]]:
         """By role; superusers need none, and are not listed."""
-        granted = (await parts.policies.read(namespace)).value.permissions
-        return {role: list(rights) for role, rights in sorted(granted.items())}
+        stored = await parts.policies.read(namespace)
+        show_tag(response, stored)
+        return {role: list(rights) for role, rights in sorted(stored.value.permissions.items())}
 
-    @router.post("/{role}", summary="Grant rights to a role", operation_id="grant_permissions", status_code=204)
-    async def grant_permissions(namespace: NamespacePath, role: RolePath, rights: Rights) -> None:
+    changed: dict[str, Any] = {"status_code": 204, "responses": answers_tag(204)}
+
+    @router.post("/{role}", summary="Grant rights to a role", operation_id="grant_permissions", **changed)
+    async def grant_permissions(
+        namespace: NamespacePath, role: RolePath, rights: Rights, response: Response, if_match: IfMatch = None
+    ) -> None:
         """The role then has these rights in the namespace, and no others."""
-        await parts.policies.change(namespace, _granting(role, tuple(right.value for right in dict.fromkeys(rights))))
+        granting = _granting(role, tuple(right.value for right in dict.fromkeys(rights)))
+        show_tag(response, await parts.policies.change(namespace, granting, marks=marks_of(if_match)))
 
-    @router.delete("/{role}", summary="Take all rights from a role", operation_id="revoke_permissions", status_code=204)
-    async def revoke_permissions(namespace: NamespacePath, role: RolePath) -> None:
+    @router.delete("/{role}", summary="Take all rights from a role", operation_id="revoke_permissions", **changed)
+    async def revoke_permissions(
+        namespace: NamespacePath, role: RolePath, response: Response, if_match: IfMatch = None
+    ) -> None:
         """It opens nothing any more; what it has open ends with its connection. Also for a role without rights."""
-        await parts.policies.change(namespace, _granting(role, ()))
+        show_tag(response, await parts.policies.change(namespace, _granting(role, ()), marks=marks_of(if_match)))
 
     return router
 

@@ -1,6 +1,7 @@
 """Errors as RFC 9457 problems: one body for everything that goes wrong, told apart by `code`, the error's stable name.
 
-Bad names are 412, as in Pulsar; other bad input is 422; what is worth trying again is 503 with Retry-After.
+Bad names are 412, as in Pulsar, and so is an If-Match that does not match; other bad input is 422; what is worth trying
+again is 503 with Retry-After.
 """
 
 import asyncio
@@ -48,6 +49,7 @@ _STATUSES: dict[type[OncelogError], tuple[int, str]] = {
     errors.ModeMismatch: (409, "Another sequence mode"),
     errors.NotFound: (404, "Not found"),
     errors.Conflict: (409, "Conflict"),
+    errors.PreconditionFailed: (412, "Changed meanwhile"),
     errors.WrongCluster: (409, "Another cluster"),
     errors.Unauthenticated: (401, "Not authenticated"),
     errors.PermissionDenied: (403, "Not allowed"),

@@ -4,14 +4,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Query
+from fastapi import APIRouter, Body, Query, Response
 from pydantic import StrictBool
 
 from oncelog.core.access import Right
 from oncelog.core.errors import NotFound
 from oncelog.metadata.admin.access import requires
+from oncelog.metadata.admin.conditions import IfMatch, answers_tag, marks_of, show_tag
 from oncelog.metadata.admin.values import AdminParts, AppliedSwitch, ClusterPath, NamespacePath, TopicPath
 from oncelog.stores.policy_store import CLUSTER, Effective, Policies, Scope, Source, nearest
+from oncelog.stores.store_session import Stored
 
 Applied = Annotated[
     bool, Query(description="true: the value that holds here and its source, whether or not it is set here.")
@@ -38,51 +40,53 @@ def routes(parts: AdminParts) -> APIRouter:
 
 
 def _add_cluster(router: APIRouter, parts: AdminParts, path: str, name: str, about: str) -> None:
-    async def get(cluster: ClusterPath, applied: Applied = False) -> SwitchAnswer:
+    async def get(cluster: ClusterPath, response: Response, applied: Applied = False) -> SwitchAnswer:
         _require_cluster(parts, cluster)
-        policies = (await parts.policies.read(CLUSTER)).value
+        stored = await parts.policies.read(CLUSTER)
         if applied:
-            return _applied(getattr(nearest([(policies, Source.CLUSTER)]), name))
-        return _set(policies, name)
+            return _applied(getattr(nearest([(stored.value, Source.CLUSTER)]), name))
+        return _shown(response, stored, name)
 
-    async def post(cluster: ClusterPath, enabled: Switch) -> None:
+    async def post(cluster: ClusterPath, enabled: Switch, response: Response, if_match: IfMatch = None) -> None:
         _require_cluster(parts, cluster)
-        await _change(parts, CLUSTER, name, enabled)
+        show_tag(response, await _change(parts, CLUSTER, name, enabled, if_match))
 
-    async def delete(cluster: ClusterPath) -> None:
+    async def delete(cluster: ClusterPath, response: Response, if_match: IfMatch = None) -> None:
         _require_cluster(parts, cluster)
-        await _change(parts, CLUSTER, name, None)
+        show_tag(response, await _change(parts, CLUSTER, name, None, if_match))
 
     _add(router, path, f"cluster_{name}", about, get, post, delete)  # no rule: superusers
 
 
 def _add_namespace(router: APIRouter, parts: AdminParts, path: str, name: str, about: str) -> None:
-    async def get(namespace: NamespacePath, applied: Applied = False) -> SwitchAnswer:
+    async def get(namespace: NamespacePath, response: Response, applied: Applied = False) -> SwitchAnswer:
         if applied:
             return _applied(getattr(await parts.policies.effective(namespace), name))
-        return _set((await parts.policies.read(namespace)).value, name)
+        return _shown(response, await parts.policies.read(namespace), name)
 
-    async def post(namespace: NamespacePath, enabled: Switch) -> None:
-        await _change(parts, namespace, name, enabled)
+    async def post(namespace: NamespacePath, enabled: Switch, response: Response, if_match: IfMatch = None) -> None:
+        show_tag(response, await _change(parts, namespace, name, enabled, if_match))
 
-    async def delete(namespace: NamespacePath) -> None:
-        await _change(parts, namespace, name, None)
+    async def delete(namespace: NamespacePath, response: Response, if_match: IfMatch = None) -> None:
+        show_tag(response, await _change(parts, namespace, name, None, if_match))
 
     _add(router, path, f"namespace_{name}", about, get, post, delete, requires(Right.ADMIN))
 
 
 def _add_topic(router: APIRouter, parts: AdminParts, path: str, name: str, about: str) -> None:
-    async def get(topic: TopicPath, applied: Applied = False) -> SwitchAnswer:
+    async def get(topic: TopicPath, response: Response, applied: Applied = False) -> SwitchAnswer:
         topic_id = (await parts.lookup.find(topic)).topic_id
         if applied:
             return _applied(getattr(await parts.policies.effective(topic.namespace_name, topic_id), name))
-        return _set((await parts.policies.read(topic_id)).value, name)
+        return _shown(response, await parts.policies.read(topic_id), name)
 
-    async def post(topic: TopicPath, enabled: Switch) -> None:
-        await _change(parts, (await parts.lookup.find(topic)).topic_id, name, enabled)
+    async def post(topic: TopicPath, enabled: Switch, response: Response, if_match: IfMatch = None) -> None:
+        topic_id = (await parts.lookup.find(topic)).topic_id
+        show_tag(response, await _change(parts, topic_id, name, enabled, if_match))
 
-    async def delete(topic: TopicPath) -> None:
-        await _change(parts, (await parts.lookup.find(topic)).topic_id, name, None)
+    async def delete(topic: TopicPath, response: Response, if_match: IfMatch = None) -> None:
+        topic_id = (await parts.lookup.find(topic)).topic_id
+        show_tag(response, await _change(parts, topic_id, name, None, if_match))
 
     _add(router, path, f"topic_{name}", about, get, post, delete, requires(Right.ADMIN))
 
@@ -99,15 +103,16 @@ def _add(
 ) -> None:
     words = subject.replace("_", " ")
 
-    def options(verb: str) -> dict[str, Any]:
+    def options(verb: str, status: int) -> dict[str, Any]:
         summary = f"{verb.capitalize()} the {words} switch"
-        return {"operation_id": f"{verb}_{subject}", "summary": summary, "dependencies": list(rules)}
+        about = {"operation_id": f"{verb}_{subject}", "summary": summary, "status_code": status}
+        return about | {"dependencies": list(rules), "responses": answers_tag(status)}
 
     description = f"{about}\n\nAnswers true, false, or null where it is not set; with `applied` a value and its source."
-    router.get(path, **options("get"), description=description, response_model=SwitchAnswer)(get)
-    router.post(path, **options("set"), description=f"{about}\n\nThe body is `true` or `false`.", status_code=204)(post)
+    router.get(path, **options("get", 200), description=description, response_model=SwitchAnswer)(get)
+    router.post(path, **options("set", 204), description=f"{about}\n\nThe body is `true` or `false`.")(post)
     unset = f"{about}\n\nFrom then on the next level decides."
-    router.delete(path, **options("unset"), description=unset, status_code=204)(delete)
+    router.delete(path, **options("unset", 204), description=unset)(delete)
 
 
 def _require_cluster(parts: AdminParts, cluster: str) -> None:
@@ -115,13 +120,17 @@ def _require_cluster(parts: AdminParts, cluster: str) -> None:
         raise NotFound(f"this is cluster {parts.cluster_id}", field="cluster")
 
 
-async def _change(parts: AdminParts, scope: Scope, name: str, value: bool | None) -> None:
+async def _change(
+    parts: AdminParts, scope: Scope, name: str, value: bool | None, if_match: str | None
+) -> Stored[Policies]:
     setting: dict[str, Any] = {name: value}
-    await parts.policies.change(scope, lambda policies: replace(policies, **setting))
+    return await parts.policies.change(scope, lambda policies: replace(policies, **setting), marks=marks_of(if_match))
 
 
-def _set(policies: Policies, name: str) -> bool | None:
-    value: bool | None = getattr(policies, name)
+def _shown(response: Response, stored: Stored[Policies], name: str) -> bool | None:
+    """What is set, and by its tag on what a change can rest."""
+    show_tag(response, stored)
+    value: bool | None = getattr(stored.value, name)
     return value
 
 

@@ -1,0 +1,156 @@
+"""ETag and If-Match: a change of policies that rests on what its sender has read is made on that alone."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from oncelog.core.errors import PreconditionFailed
+from oncelog.core.names import DEFAULT_TENANT, NamespaceName
+from oncelog.stores.namespace_store import NamespaceStore
+from oncelog.stores.policy_store import CLUSTER, Policies, PolicyStore, Scope, mark_of
+from tests.contract.admin_world import FLIGHTS, Admin, serving
+from tests.contract.store_backends import MemoryBackend, new_cluster
+from tests.contract.test_admin_policies import DEFAULT, SWITCHES
+
+pytestmark = pytest.mark.asyncio
+
+#: (where the policies are read, a change, its body)
+CHANGES: list[tuple[str, str, str, Any]] = [
+    *((path, method, path, json) for path, _ in SWITCHES for method, json in (("POST", False), ("DELETE", None))),
+    (f"{DEFAULT}/permissions", "POST", f"{DEFAULT}/permissions/checkout", ["produce"]),
+    (f"{DEFAULT}/permissions", "DELETE", f"{DEFAULT}/permissions/checkout", None),
+]
+ORDERS = NamespaceName(DEFAULT_TENANT, "orders")
+
+
+async def tag(admin: Admin, path: str) -> str:
+    """That of what is there now."""
+    answer = await admin.http.get(path)
+    assert answer.status_code == 200, answer.text
+    return answer.headers["etag"]
+
+
+def resting_on(*tags: str) -> dict[str, str]:
+    return {"If-Match": ", ".join(tags)}
+
+
+async def other(admin: Admin, where: str) -> None:
+    """Somebody else's change at the level of this path."""
+    path = where if not where.endswith("/permissions") else f"{where}/somebody"
+    value: Any = True if path == where else ["consume"]
+    await admin.change("POST", path, json=value)
+
+
+async def test_change_that_rests_on_what_is_there_is_made_and_tells_the_next_tag() -> None:
+    """At each level, set and unset; so changes can follow each other without reading in between."""
+    async with serving() as admin:
+        await admin.change("PUT", FLIGHTS)
+        for where, method, path, json in CHANGES:
+            await other(admin, where)
+            before = await tag(admin, where)
+            answer = await admin.http.request(method, path, json=json, headers=resting_on('"stray"', before))
+            assert answer.status_code == 204, answer.text
+            assert answer.headers["etag"] == await tag(admin, where) != before
+
+
+async def test_change_that_rests_on_what_is_gone_is_refused_and_changes_nothing() -> None:
+    """Of two people who read the same, the second learns that the first was there."""
+    async with serving() as admin:
+        await admin.change("PUT", FLIGHTS)
+        for where, method, path, json in CHANGES:
+            stale = await tag(admin, where)
+            await other(admin, where)
+            now = await tag(admin, where)
+            for given in (stale, f"W/{now}", '""'):
+                problem = await admin.refused(
+                    method, path, 412, "precondition_failed", json=json, headers=resting_on(given)
+                )
+                assert now.strip('"') in problem["detail"]
+            assert await tag(admin, where) == now
+            await admin.change("DELETE", where if path == where else f"{where}/somebody")
+
+
+async def test_of_changes_at_once_one_is_made() -> None:
+    """Each rests on the same state, which is there once."""
+    path = f"{DEFAULT}/permissions"
+    async with serving() as admin:
+        headers = resting_on(await tag(admin, path))
+        asked = (
+            admin.http.post(f"{path}/role-{number}", json=["produce"], headers=headers, timeout=60)
+            for number in range(8)
+        )
+        answers = await asyncio.gather(*asked)
+        assert sorted(answer.status_code for answer in answers) == [204] + [412] * 7
+        assert len(await admin.get(path)) == 1
+
+
+async def test_change_without_a_condition_is_made_whatever_is_there() -> None:
+    """As ever; `*` says the same in words."""
+    path = f"{DEFAULT}/deduplication"
+    async with serving() as admin:
+        for headers in ({}, {"If-Match": "*"}):
+            for value in (True, False):
+                await admin.change("POST", path, json=value, headers=headers)
+                assert await admin.get(path) is value
+
+
+async def test_what_is_no_tag_is_refused() -> None:
+    """A condition that cannot be understood must not pass for none."""
+    path = f"{DEFAULT}/deduplication"
+    async with serving() as admin:
+        bare = (await tag(admin, path)).strip('"')
+        for given in (bare, "3", f'"{bare}', f'"{bare}" "x"', f'"{bare}",', "", ","):
+            problem = await admin.refused("POST", path, 422, "invalid_argument", json=True, headers=resting_on(given))
+            assert problem["field"] == "If-Match"
+        assert await admin.get(path) is None
+
+
+async def test_calls_that_know_no_condition_refuse_it() -> None:
+    """Whoever sends it must not believe that it was looked at. A question changes nothing and may carry it."""
+    async with serving() as admin:
+        for method, path in (("PUT", FLIGHTS), ("DELETE", DEFAULT), ("PUT", "/admin/v2/tenants/acme")):
+            problem = await admin.refused(method, path, 422, "invalid_argument", headers=resting_on('"0-00000000"'))
+            assert problem["field"] == "If-Match"
+        assert await admin.get("/admin/v2/tenants", headers=resting_on('"x"')) == ["public"]
+
+
+async def test_tag_is_of_the_level_and_not_of_what_holds() -> None:
+    """All of a level's policies are one record, which its namespace shows; what holds may be another level's."""
+    async with serving() as admin:
+        tags = {await tag(admin, path) for path in (DEFAULT, f"{DEFAULT}/deduplication", f"{DEFAULT}/permissions")}
+        assert len(tags) == 1
+        answer = await admin.http.get(f"{DEFAULT}/deduplication?applied=true")
+        assert "etag" not in answer.headers
+
+
+async def test_lost_reply_is_not_taken_for_another_ones_change() -> None:
+    """What was asked for is there, by this very change: no 412."""
+    backend = MemoryBackend()
+    session = await new_cluster(backend)
+    policies = PolicyStore(session)
+    for value in (False, True, None):
+        mark = mark_of(await policies.read(CLUSTER))
+        backend.lose_next_reply(session)
+        stored = await policies.change(CLUSTER, lambda p: replace(p, deduplication=value), marks=[mark])  # noqa: B023
+        assert stored == await policies.read(CLUSTER)
+        assert stored.value.deduplication is value
+        backend.lose_next_request(session)
+        assert mark_of(await policies.change(CLUSTER, lambda p: replace(p, auto_create_topics=value))) != mark  # noqa: B023
+
+
+@pytest.mark.parametrize("scope", [CLUSTER, ORDERS])
+async def test_namespace_made_anew_is_not_what_was_read(scope: Scope) -> None:
+    """Versions of its record begin again (hazard 3): the tag must not. The cluster's own is never made anew."""
+    session = await new_cluster(MemoryBackend())
+    namespaces, policies = NamespaceStore(session), PolicyStore(session)
+    await namespaces.create_namespace(ORDERS)
+    read = await policies.change(scope, lambda p: replace(p, deduplication=True))
+    if scope == ORDERS:
+        await namespaces.delete_namespace(ORDERS)
+        await namespaces.create_namespace(ORDERS, Policies(auto_create_topics=False))
+    now = await policies.change(scope, lambda p: replace(p, deduplication=False))
+    assert now.version == read.version + (scope == CLUSTER)
+    with pytest.raises(PreconditionFailed):
+        await policies.change(scope, lambda p: replace(p, deduplication=None), marks=[mark_of(read)])
