@@ -143,7 +143,7 @@ def write_rows(
     if options.mode is Mode.POSITION:
         return Written(batch, partition, counts=publish_by_position(log, options, batch, iterator))
     topic = stage_topic(options.topic, options.scope, batch.run_id, stage_number(batch.batch_id))
-    pieces = (rows_of(each) for each in iterator if each.num_rows)
+    pieces = map(rows_of, iterator)
     return Written(batch, partition, attempt=stage(log, topic, partition, attempt, pieces))
 
 

@@ -1,0 +1,187 @@
+"""How Spark calls the source's readers, with topics in memory: offsets, limits, losses and ranges of each batch."""
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import StructType
+
+from oncelog.core.errors import InvalidArgument, NotFound
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
+from oncelog.pipeline.arrow_columns import Origin
+from oncelog.pipeline.offsets import ClosedLedger, Range, Span, TopicState
+from oncelog.pipeline.pushed_filters import EVERYTHING, bounds_of
+from oncelog.pipeline.source import (
+    SCHEMA,
+    TopicRange,
+    TopicReader,
+    TopicStreamReader,
+    new_reader,
+    new_stream_reader,
+    origin_of,
+    planned,
+    read_range,
+)
+from oncelog.pipeline.source_options import SourceOptions, source_options
+
+A, B = "public/default/a", "public/default/b-partition-1"
+MEMBER = (Incarnation("c" * 32), "127.0.0.1:1")
+
+
+def ledger(number: int, first: int, end: int) -> ClosedLedger:
+    return ClosedLedger(LedgerId(number), first, end, EntryId(end - first - 1), (MEMBER,))
+
+
+def state(topic: str, end: int, earliest: int = 0, *closed: ClosedLedger, name: str = "1") -> TopicState:
+    return TopicState(topic, TopicId(name * 32), earliest, end, closed)
+
+
+def options(**given: str) -> SourceOptions:
+    return source_options({"topicsPattern": ".*", **given}, {}, streaming=False)
+
+
+class Stream(TopicStreamReader):
+    """Of topics that the test changes."""
+
+    def __init__(self, *states: TopicState, **given: str) -> None:
+        super().__init__(source_options({"topicsPattern": ".*", **given}, {}, streaming=True))
+        self.states = {each.topic: each for each in states}
+
+    def _states(self) -> dict[str, TopicState]:
+        return self.states
+
+    def see(self, *states: TopicState) -> None:
+        self.states = {each.topic: each for each in states}
+
+
+def offset(**ends: int) -> dict[str, Any]:
+    names = {"a": A, "b": B}
+    topics = {names[name]: {"topic_id": "1" * 32, "next": end} for name, end in ends.items()}
+    return {"format": 1, "topics": topics}
+
+
+def spans(partitions: Any) -> list[tuple[str, int, int]]:
+    return [(each.range_.span.topic, each.range_.span.first, each.range_.span.end) for each in partitions]
+
+
+def test_a_batch_goes_to_what_is_there_within_its_limit() -> None:
+    """Each topic has its share of what waits."""
+    reader = Stream(state(A, 30), state(B, 10))
+    assert reader.latestOffset(offset(a=0, b=0), ReadAllAvailable()) == offset(a=30, b=10)
+    assert reader.latestOffset(offset(a=0, b=0), ReadMaxRows(8)) == offset(a=6, b=2)
+    assert reader.latestOffset(offset(a=30, b=10), ReadMaxRows(8)) == offset(a=30, b=10)
+    assert reader.reportLatestOffset() == offset(a=30, b=10)
+
+
+def test_what_a_deposed_owner_tells_takes_nothing_back() -> None:
+    """An older end than what was read: a batch would begin behind its end."""
+    reader = Stream(state(A, 20), state(B, 12))
+    assert reader.latestOffset(offset(a=25, b=10), ReadAllAvailable()) == offset(a=25, b=12)
+
+
+def test_a_query_over_what_is_there_now_ends_there() -> None:
+    """Messages and topics that come later are for the next run."""
+    reader = Stream(state(A, 20))
+    reader.prepareForTriggerAvailableNow()
+    reader.see(state(A, 50), state(B, 5))
+    assert reader.latestOffset(offset(a=0), ReadMaxRows(15)) == offset(a=15)
+    assert reader.latestOffset(offset(a=15), ReadMaxRows(15)) == offset(a=20)
+    assert reader.latestOffset(offset(a=20), ReadMaxRows(15)) == offset(a=20)
+    assert reader.reportLatestOffset() == offset(a=50, b=5)
+
+
+def test_what_was_trimmed_is_told_before_it_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    """When the batch is cut, and when it is planned; allowed, it counts towards no limit."""
+    trimmed = state(A, 30, 10)
+    with pytest.raises(NotFound, match=r"messages 4 to 9 of public/default/a were trimmed.*failOnDataLoss"):
+        Stream(trimmed).latestOffset(offset(a=4), ReadAllAvailable())
+    with pytest.raises(NotFound, match="messages 4 to 9"):
+        Stream(trimmed).partitions(offset(a=4), offset(a=20))
+    allowing = Stream(trimmed, failOnDataLoss="false")
+    with caplog.at_level(logging.WARNING):
+        assert allowing.latestOffset(offset(a=4), ReadMaxRows(7)) == offset(a=17)
+        assert spans(allowing.partitions(offset(a=4), offset(a=17))) == [(A, 10, 17)]
+    assert caplog.text.count("messages 4 to 9 of public/default/a were trimmed away") == 2
+
+
+def test_a_batch_is_one_range_for_each_part_unless_it_is_cut() -> None:
+    """A batch of nothing asks nobody, and has no partition."""
+    reader = Stream(state(A, 30), state(B, 10))
+    assert spans(reader.partitions(offset(a=5, b=0), offset(a=30, b=10))) == [(A, 5, 30), (B, 0, 10)]
+    assert reader.partitions(offset(a=30), offset(a=30)) == []
+    cut = Stream(state(A, 30), rowsPerPartition="10")
+    assert spans(cut.partitions(offset(a=5), offset(a=30))) == [(A, 5, 13), (A, 13, 21), (A, 21, 30)]
+
+
+def test_ranges_carry_the_closed_ledgers_that_they_touch() -> None:
+    """For storage nodes; none where the owner is to be asked."""
+    ledgers = (ledger(1, 0, 10), ledger(2, 10, 20), ledger(3, 20, 25))
+    known = {A: state(A, 40, 0, *ledgers)}
+    span = Span(A, TopicId("1" * 32), 12, 40)
+    assert planned([span], known, options(), EVERYTHING) == [Range(span, ledgers[1:])]
+    assert planned([span], known, options(closedLedgers="owner"), EVERYTHING) == [Range(span, ())]
+    assert planned([span], known, options(rowsPerPartition="10"), EVERYTHING) == [
+        Range(span._replace(end=21), ledgers[1:]),
+        Range(span._replace(first=21, end=30), ledgers[2:]),
+        Range(span._replace(first=30), ()),
+    ]
+
+
+def test_filters_on_ledgers_cut_the_ranges() -> None:
+    """Only what may hold wanted rows is planned, in pieces of the size that was asked for."""
+    ledgers = (ledger(1, 0, 10), ledger(2, 10, 20), ledger(3, 20, 30))
+    known = {A: state(A, 30, 0, *ledgers)}
+    bounds = bounds_of([EqualTo(("ledger_id",), 2)])
+    span = Span(A, TopicId("1" * 32), 0, 30)
+    [whole] = planned([span], known, options(), bounds)
+    assert (whole.span.first, whole.span.end, whole.closed) == (10, 20, ledgers[1:2])
+    halves = planned([span], known, options(rowsPerPartition="5"), bounds)
+    assert [(each.span.first, each.span.end) for each in halves] == [(10, 15), (15, 20)]
+
+
+def test_filters_are_kept_for_spark_as_well() -> None:
+    """What the source leaves out is a matter of speed: Spark judges every row."""
+    reader = new_reader({"topic": "a"}, SCHEMA)
+    assert isinstance(reader, TopicReader)
+    filters = [GreaterThanOrEqual(("index",), 5), LessThan(("index",), 9)]
+    assert reader.pushFilters(list(filters)) == filters
+    assert reader.bounds.cut(Span(A, TopicId("1" * 32), 0, 100))[2:] == (5, 9)
+
+
+def test_rows_name_their_topic_without_its_part() -> None:
+    """The part is a column of its own."""
+    assert origin_of(A) == Origin(A, -1)
+    assert origin_of(B) == Origin("public/default/b", 1)
+
+
+def test_a_range_of_nothing_asks_nobody() -> None:
+    """Spark makes one partition of none, and its task has no topic to ask for."""
+    nothing = Span(A, TopicId("1" * 32), 5, 5)
+    unreachable = options(serviceUrl="oncelog://127.0.0.1:1")
+    assert list(read_range(Range(nothing), unreachable, EVERYTHING)) == []
+    assert TopicRange(Range(nothing)).range_.span.rows == 0
+
+
+def test_a_schema_of_ones_own_is_refused() -> None:
+    """In both kinds of reading."""
+    for new in (new_reader, new_stream_reader):
+        with pytest.raises(InvalidArgument, match="leave the schema out"):
+            new({"topic": "a"}, StructType(SCHEMA.fields[:3]))
+
+
+def test_the_limit_of_a_batch_is_the_option() -> None:
+    """Without it everything that is there."""
+    assert Stream(state(A, 1), maxRowsPerBatch="70").getDefaultReadLimit() == ReadMaxRows(70)
+    assert Stream(state(A, 1)).getDefaultReadLimit() == ReadAllAvailable()
+
+
+def test_a_topic_made_anew_is_read_from_its_first_message() -> None:
+    """Under its name, another id: what the checkpoint has of the old one is nothing of the new one."""
+    anew = replace(state(A, 7), topic_id=TopicId("2" * 32))
+    reader = Stream(anew)
+    end = reader.latestOffset(offset(a=25), ReadAllAvailable())
+    assert end["topics"][A] == {"topic_id": "2" * 32, "next": 7}
+    assert spans(reader.partitions(offset(a=25), end)) == [(A, 0, 7)]
