@@ -37,6 +37,8 @@ PLANNED, REACHED, WAITING, RELEASED = ".planned", ".reached", ".waiting", ".rele
 COMMITS = "commits.jsonl"
 #: Killing an owner takes seconds, waiting until the cluster is whole before may take some more.
 _RELEASE_S = 300
+#: Of one send of the copy: a batch of the proof would be copied by one or two otherwise.
+COPIED_ROWS = 100
 
 
 class StrikingDataSource(OncelogDataSource):
@@ -126,16 +128,18 @@ class Strikes:
 
     @contextmanager
     def amid_copy(self, batch_id: int) -> Iterator[None]:
-        """Inside the block each send of the driver's copy is a point."""
+        """Inside the block the driver's copy is sent in small pieces, and before each there is a point."""
         sent = 0
 
-        def announced(producer: Producer, rows: Rows, ids: range | list[int] | None) -> Any:
+        def announced(producer: Producer, rows: Rows, ids: Sequence[int]) -> None:
             nonlocal sent
-            self.reached(Point.COPYING, batch_id, sent)
-            sent += 1
-            return send_rows(producer, rows, ids)
+            for start in range(0, len(rows), COPIED_ROWS):
+                end = min(start + COPIED_ROWS, len(rows))
+                self.reached(Point.COPYING, batch_id, sent)
+                send_rows(producer, rows.part(start, end), ids[start:end])
+                sent += 1
 
-        sink_batch.send_rows = announced  # type: ignore[attr-defined]
+        sink_batch.send_rows = announced  # type: ignore[assignment, attr-defined]
         try:
             yield
         finally:
