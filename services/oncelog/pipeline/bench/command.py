@@ -37,7 +37,7 @@ def spark(
 async def spark_rows(stack: Stack, settings: SparkSettings, data: Path | None, tell: "Tell") -> "list[Row]":
     """All rows that were asked for. Raises BenchFailed."""
     from oncelog.pipeline.bench.corpus import copied_files, filled_topic, printable_values
-    from oncelog.pipeline.bench.sessions import open_session
+    from oncelog.pipeline.bench.sessions import open_sessions
     from oncelog.pipeline.bench.sink_rows import sink_rows
     from oncelog.pipeline.bench.source_rows import PARTS, source_rows
     from oncelog.pipeline.bench.stream_rows import stream_rows
@@ -47,10 +47,8 @@ async def spark_rows(stack: Stack, settings: SparkSettings, data: Path | None, t
         tell("starting a cluster and two Spark sessions")
         cluster = await stack.cluster()
         client = await opened.enter_async_context(await cluster.connect())
-        sessions = (
-            await opened.enter_async_context(open_session("local[1]", directory)),
-            await opened.enter_async_context(open_session("local[2]", directory)),
-        )
+        one, two = await opened.enter_async_context(open_sessions(("local[1]", "local[2]"), directory))
+        sessions = (one, two)
         found: list[Row] = []
         topics: dict[int, str] = {}
         if {Part.SOURCE, Part.STREAM} & set(settings.parts):

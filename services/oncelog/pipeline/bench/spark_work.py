@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from oncelog.pipeline.bench.turns import busy_s
 
-_STREAM_TIMEOUT_S = 120
+_STREAM_TIMEOUT_S = 500
 _NOISE_CHARACTERS = 64
 #: Half of a message is noise, as in the other benches.
 _VALUE = "rpad(substr(sha2(cast(id as string), 256), 1, {noise}), {size}, 'x')"
