@@ -226,7 +226,7 @@ finish() {
     fi
     case $name in
     oncelog) values+=("image: {repository: ${image%:*}, tag: \"$TAG\"}") ;;
-    oncelog-zookeeper | oncelog-redis) values+=("${name#oncelog-}: {image: {repository: ${image%:*}, tag: \"$TAG\"}}") ;;
+    oncelog-pipeline | oncelog-zookeeper | oncelog-redis) values+=("${name#oncelog-}: {image: {repository: ${image%:*}, tag: \"$TAG\"}}") ;;
     esac
     summary+=("$(printf '%-42s %10s  %s' "$image" "$(image_size "$image")" "$file")")
 }

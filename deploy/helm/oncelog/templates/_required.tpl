@@ -7,9 +7,9 @@
 
 {{/* What must be in the cluster before the release. A pod waits for a Secret that is missing without a word in any log, so Helm's answer says it. */}}
 
-{{/* Fails unless the Secret `name` has all `keys`; value: where the user named it. */}}
+{{/* Fails unless the Secret `name` has all `keys`; value: where the user named it; space: another namespace than the release's. */}}
 {{- define "oncelog.requireSecret" -}}
-{{- $space := .root.Release.Namespace -}}
+{{- $space := default .root.Release.Namespace .space -}}
 {{- $files := list -}}
 {{- range .keys }}{{ $files = append $files (printf "--from-file=%s" .) }}{{ end -}}
 {{- $make := printf "kubectl create secret generic %s --namespace %s %s (the chart's README.md says how these files are made)" .name $space (join " " $files) -}}

@@ -75,7 +75,7 @@ decides, by their variable; ports: {name: number} beside grpc and health. */}}
 {{- if .Values.auth.enabled }}
 - {name: ONCELOG_AUTH_KEY_FILE, value: /etc/oncelog/auth/key}
 - {name: ONCELOG_AUTH_TOKEN_FILE, value: /etc/oncelog/auth/service-token}
-- {name: ONCELOG_AUTH_SUPERUSERS, value: {{ concat (list .Values.auth.serviceRole .Values.auth.adminRole) .Values.auth.superusers | uniq | join "," | quote }}}
+- {name: ONCELOG_AUTH_SUPERUSERS, value: {{ concat (list .Values.auth.serviceRole .Values.auth.adminRole) (include "oncelog.pipelineSuperusers" . | fromJsonArray) .Values.auth.superusers | uniq | join "," | quote }}}
 {{- end }}
 {{- end }}
 

@@ -20,9 +20,10 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{- define "oncelog.podSpec" -}}
-serviceAccountName: {{ include "oncelog.serviceAccountName" .root }}
-automountServiceAccountToken: false
+{{/* account, apiToken: another service account than that of all, and its token in the pod. */}}
+{{- define "oncelog.podBasics" -}}
+serviceAccountName: {{ default (include "oncelog.serviceAccountName" .root) .account }}
+automountServiceAccountToken: {{ default false .apiToken }}
 enableServiceLinks: false
 terminationGracePeriodSeconds: {{ .values.terminationGracePeriodSeconds }}
 {{- with .root.Values.global.imagePullSecrets }}
@@ -44,6 +45,10 @@ nodeSelector:
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- end }}
+
+{{- define "oncelog.podSpec" -}}
+{{- include "oncelog.podBasics" . }}
 {{- $selector := include "oncelog.selector" . }}
 {{- with .root.Values.spread }}
 {{- if eq .nodes "hard" }}

@@ -1,0 +1,220 @@
+{{/* Spark beside the log: what the driver of the release, its executors and the jobs that users submit have in common. */}}
+
+{{- define "oncelog.pipelineName" -}}
+{{ include "oncelog.fullname" . }}-pipeline
+{{- end }}
+
+{{/* Whoever may make pods in a namespace may mount its Secrets: a namespace of its own keeps the cluster's from the driver. */}}
+{{- define "oncelog.pipelineNamespace" -}}
+{{ default .Release.Namespace .Values.pipeline.namespace }}
+{{- end }}
+
+{{/* The head of an object of the pipeline. suffix: of its name. */}}
+{{- define "oncelog.pipelineMetadata" -}}
+name: {{ include "oncelog.pipelineName" .root }}{{ .suffix }}
+namespace: {{ include "oncelog.pipelineNamespace" .root }}
+labels:
+  {{- include "oncelog.labels" . | nindent 2 }}
+{{- end }}
+
+{{/* Its token, and the CA where TLS is spoken: one Secret, for the others hold keys. */}}
+{{- define "oncelog.pipelineSecret" -}}
+{{- default (include "oncelog.pipelineName" .) .Values.pipeline.existingSecret -}}
+{{- end }}
+
+{{- define "oncelog.pipelineSecretKeys" -}}
+{{- $keys := list -}}
+{{- if .Values.auth.enabled }}{{ $keys = append $keys "token" }}{{ end -}}
+{{- if .Values.tls.enabled }}{{ $keys = append $keys "ca.crt" }}{{ end -}}
+{{- toJson $keys -}}
+{{- end }}
+
+{{/* Storage nodes serve superusers alone. */}}
+{{- define "oncelog.readsStorage" -}}
+{{- if and .Values.pipeline.enabled (eq .Values.pipeline.closedLedgers "storage") }}yes{{ end -}}
+{{- end }}
+
+{{- define "oncelog.pipelineSuperusers" -}}
+{{- if include "oncelog.readsStorage" . }}{{ list .Values.pipeline.role | toJson }}{{ else }}[]{{ end -}}
+{{- end }}
+
+{{/* Where a job keeps how far it is. */}}
+{{- define "oncelog.checkpointLocation" -}}
+{{- default "/checkpoints" .Values.pipeline.checkpoint.location -}}
+{{- end }}
+
+{{- define "oncelog.checkpointClaim" -}}
+{{- with .Values.pipeline.checkpoint -}}
+{{- if and (not .location) .persistence.enabled -}}
+{{- default (printf "%s-checkpoints" (include "oncelog.pipelineName" $)) .persistence.existingClaim -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* checkpoint: with the volume for checkpoints. */}}
+{{- define "oncelog.pipelineEnvironment" -}}
+{{- $values := .root.Values -}}
+- {name: ONCELOG_URL, value: {{ include "oncelog.url" .root | quote }}}
+- {name: ONCELOG_CLOSED_LEDGERS, value: {{ $values.pipeline.closedLedgers }}}
+{{- if $values.tls.enabled }}
+- {name: ONCELOG_TLS_CA_FILE, value: /etc/oncelog/pipeline/ca.crt}
+{{- end }}
+{{- if $values.auth.enabled }}
+- {name: ONCELOG_TOKEN_FILE, value: /etc/oncelog/pipeline/token}
+{{- end }}
+{{- if or .checkpoint $values.pipeline.checkpoint.location }}
+- {name: CHECKPOINT_LOCATION, value: {{ include "oncelog.checkpointLocation" .root | quote }}}
+{{- end }}
+{{- with $values.pipeline.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* checkpoint: with the volume for checkpoints. */}}
+{{- define "oncelog.pipelineMounts" -}}
+- {name: tmp, mountPath: /tmp}
+{{- if or .root.Values.auth.enabled .root.Values.tls.enabled }}
+- {name: oncelog, mountPath: /etc/oncelog/pipeline, readOnly: true}
+{{- end }}
+{{- if .checkpoint }}
+- {name: checkpoints, mountPath: {{ include "oncelog.checkpointLocation" .root }}}
+{{- end }}
+{{- end }}
+
+{{- define "oncelog.pipelineVolumes" -}}
+- name: tmp
+  emptyDir: {}
+{{- $keys := include "oncelog.pipelineSecretKeys" .root | fromJsonArray }}
+{{- if $keys }}
+- name: oncelog
+  secret:
+    secretName: {{ include "oncelog.pipelineSecret" .root }}
+    defaultMode: 0440
+    items:
+      {{- range $keys }}
+      - {key: {{ . }}, path: {{ . }}}
+      {{- end }}
+{{- end }}
+{{- if .checkpoint }}
+- name: checkpoints
+  {{- with include "oncelog.checkpointClaim" .root }}
+  persistentVolumeClaim: {claimName: {{ . }}}
+  {{- else }}
+  emptyDir: {}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The driver's pages answer from when its session is there; a query that fails ends the process. */}}
+{{- define "oncelog.driverProbes" -}}
+{{- $answers := "{path: /api/v1/version, port: ui}" -}}
+{{- with .Values.probes -}}
+startupProbe:
+  httpGet: {{ $answers }}
+  periodSeconds: 1
+  timeoutSeconds: {{ .timeoutSeconds }}
+  failureThreshold: {{ .startupTimeoutSeconds }}
+livenessProbe:
+  httpGet: {{ $answers }}
+  periodSeconds: {{ .livenessPeriodSeconds }}
+  timeoutSeconds: {{ .timeoutSeconds }}
+  failureThreshold: {{ .livenessFailureThreshold }}
+readinessProbe:
+  httpGet: {{ $answers }}
+  periodSeconds: {{ .livenessPeriodSeconds }}
+  timeoutSeconds: {{ .timeoutSeconds }}
+{{- end }}
+{{- end }}
+
+{{/* A pod template for spark-submit: what Spark does not decide itself. component, values, container: whose; account, apiToken: as in podBasics; checkpoint: with its volume. */}}
+{{- define "oncelog.sparkPodTemplate" -}}
+apiVersion: v1
+kind: Pod
+metadata:
+  {{- include "oncelog.podMetadata" . | nindent 2 }}
+spec:
+  {{- include "oncelog.podBasics" . | nindent 2 }}
+  containers:
+    - name: {{ .container }}
+      {{- include "oncelog.containerSecurity" . | nindent 6 }}
+      env:
+        {{- include "oncelog.pipelineEnvironment" . | nindent 8 }}
+      volumeMounts:
+        {{- include "oncelog.pipelineMounts" . | nindent 8 }}
+  volumes:
+    {{- include "oncelog.pipelineVolumes" . | nindent 4 }}
+{{- end }}
+
+{{/* A volume that several nodes may mount is there for executors, too: state of a shuffle is written by them. */}}
+{{- define "oncelog.executorScope" -}}
+{{- $shared := eq .Values.pipeline.checkpoint.persistence.accessMode "ReadWriteMany" -}}
+{{- $claim := include "oncelog.checkpointClaim" . -}}
+{{- toJson (dict "component" "executor" "container" "executor" "checkpoint" (and $shared (ne $claim ""))) -}}
+{{- end }}
+
+{{/* Settings of Spark that hold for the release's driver and for jobs that users submit; the user's own go before them. */}}
+{{- define "oncelog.sparkSettings" -}}
+{{- $values := .Values.pipeline -}}
+{{- $own := dict
+  "spark.kubernetes.namespace" (include "oncelog.pipelineNamespace" .)
+  "spark.kubernetes.container.image" (include "oncelog.image" (dict "root" . "image" $values.image))
+  "spark.kubernetes.container.image.pullPolicy" $values.image.pullPolicy
+  "spark.kubernetes.authenticate.driver.serviceAccountName" (include "oncelog.pipelineName" .)
+  "spark.kubernetes.authenticate.executor.serviceAccountName" (printf "%s-executor" (include "oncelog.pipelineName" .))
+  "spark.kubernetes.driver.podTemplateContainerName" "driver"
+  "spark.kubernetes.executor.podTemplateContainerName" "executor"
+  "spark.kubernetes.executor.request.cores" $values.executor.requestCores
+  "spark.executor.instances" $values.executor.instances
+  "spark.executor.cores" $values.executor.cores
+  "spark.executor.memory" $values.executor.memory
+  "spark.executor.memoryOverhead" $values.executor.memoryOverhead
+  "spark.executor.failuresValidityInterval" "1h"
+  "spark.driver.memory" $values.driver.memory
+  "spark.driver.port" 7078
+  "spark.driver.blockManager.port" 7079
+  "spark.blockManager.port" 7079
+  "spark.ui.port" 4040
+  "spark.port.maxRetries" 0
+  "spark.ui.killEnabled" false
+  "spark.authenticate" true
+  "spark.network.crypto.enabled" true
+-}}
+{{- with (dig "requests" "cpu" "" $values.driver.resources) }}{{ $_ := set $own "spark.kubernetes.driver.request.cores" . }}{{ end -}}
+{{- with $values.executor.limitCores }}{{ $_ := set $own "spark.kubernetes.executor.limit.cores" . }}{{ end -}}
+{{- range $name, $value := merge (deepCopy $values.sparkConf) $own }}
+{{ $name }} {{ include "oncelog.plain" $value }}
+{{- end }}
+{{- end }}
+
+{{/* The files in the pipeline's ConfigMap; they are also what a user takes from it for jobs of his own. */}}
+{{- define "oncelog.pipelineFiles" -}}
+{{- $values := .Values.pipeline -}}
+spark.properties: |
+  # Settings for spark-submit --properties-file.
+  {{- include "oncelog.sparkSettings" . | trim | nindent 2 }}
+driver.yaml: |
+  {{- include "oncelog.sparkPodTemplate" (dict "root" . "component" "pipeline" "container" "driver" "values" $values.driver "account" (include "oncelog.pipelineName" .) "apiToken" true) | nindent 2 }}
+executor.yaml: |
+  {{- include "oncelog.sparkPodTemplate" (merge (dict "root" . "values" $values.executor "account" (printf "%s-executor" (include "oncelog.pipelineName" .))) (include "oncelog.executorScope" . | fromJson)) | nindent 2 }}
+{{- with $values.application.script }}
+main.py: |
+  {{- . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* The words after spark-submit's options: main file and arguments, as a list in JSON. */}}
+{{- define "oncelog.pipelineApplication" -}}
+{{- $words := list -}}
+{{- with .Values.pipeline -}}
+{{- if .application.script -}}
+{{- $words = prepend .application.arguments "/etc/oncelog/spark/main.py" -}}
+{{- else if .application.file -}}
+{{- $words = prepend .application.arguments .application.file -}}
+{{- else -}}
+{{- $words = list "local:///opt/pipeline/jobs/oncelog_jobs.py" "copy" "--from" .copy.from "--to" .copy.to "--producer-prefix" .copy.producerPrefix "--checkpoint" "$(CHECKPOINT_LOCATION)/copy" -}}
+{{- if and $.Values.auth.enabled (not $.Values.tls.enabled) }}{{ $words = append $words "--allow-plaintext-token" }}{{ end -}}
+{{- $words = concat $words .application.arguments -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $words -}}
+{{- end }}
