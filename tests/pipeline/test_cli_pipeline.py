@@ -48,6 +48,22 @@ def test_under_spark_submit_its_own_options_are_refused(monkeypatch: pytest.Monk
     assert "under spark-submit --master and --conf are its own" in answer.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--pattern", "(", "--url", "oncelog://127.0.0.1:1"], "is no regular expression"),
+        ([], "name topics, or give --pattern"),
+        (["flights", "--picture", "no/such/place.svg"], "there is no such directory"),
+        (["a//b"], "topic"),
+    ],
+)
+def test_bad_options_of_an_audit_are_told_before_spark_starts(arguments: list[str], said: str) -> None:
+    """A session takes seconds, and reading a topic takes longer."""
+    answer = CliRunner().invoke(app, ["pipeline", "audit", *arguments])
+    assert answer.exit_code == 1
+    assert said in answer.stderr
+
+
 def test_a_failure_of_a_task_keeps_its_code() -> None:
     """Spark tells it as a text, between traces of two languages; whether trying again is right must be seen."""
     trace = "Job aborted: \n oncelog.core.errors.DeadlineExceeded: no storage node answered in time\n\tat org.apache"

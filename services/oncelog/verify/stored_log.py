@@ -14,7 +14,10 @@ from oncelog.verify.violation import Violation
 
 @dataclass(frozen=True, slots=True)
 class LoggedEntry:
-    """One entry. grant is set; or batch, ids and values, of which the first header.skip_first do not count."""
+    """One entry. grant is set; or batch, ids and values, of which the first header.skip_first do not count.
+
+    values: () where they were not asked for.
+    """
 
     header: EntryHeader
     data: bytes
@@ -28,8 +31,11 @@ class LoggedEntry:
         return self.header.position
 
 
-def parse_entry(data: bytes, position: Position, checksum: Checksum) -> LoggedEntry:
-    """Raises Violation on bytes that are not a whole, intact entry of a topic's log."""
+def parse_entry(data: bytes, position: Position, checksum: Checksum, *, keeps_values: bool = True) -> LoggedEntry:
+    """Raises Violation on bytes that are not a whole, intact entry of a topic's log.
+
+    keeps_values False: the payload is checked all the same, and no value is copied.
+    """
     try:
         header = decode_entry(data, ledger_id=position.ledger_id, entry_id=position.entry_id, checksum=checksum)
         body = body_of(data)
@@ -38,7 +44,8 @@ def parse_entry(data: bytes, position: Position, checksum: Checksum) -> LoggedEn
         if header.kind != EntryKind.MESSAGES:
             raise Violation("entry kind", f"entry {position} of a log is of kind {header.kind}")
         batch = decode_batch(body, checksum)
-        values = decode_columns(expand_payload(batch, payload_of(batch, body)), batch.count).values.to_list()
+        columns = decode_columns(expand_payload(batch, payload_of(batch, body)), batch.count)
+        values = columns.values.to_list() if keeps_values else ()
         return LoggedEntry(header, data, batch=batch, ids=decode_ids(batch, deltas_of(batch, body)), values=values)
     except OncelogError as error:
         raise Violation("entry bytes", f"entry {position}: {error.message}") from error

@@ -5,6 +5,7 @@ Under spark-submit (`cli/pipeline/__main__.py`) Spark's own options come from th
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -48,3 +49,20 @@ def spark_choice(master: str | None, conf: Iterable[str] | None) -> SparkChoice:
     if master is not None and not master.strip():
         raise InvalidArgument("--master is empty", field="master")
     return SparkChoice(master, settings)
+
+
+def source_given(
+    topics: list[str] | None,
+    pattern: str | None,
+    url: str,
+    token_file: Path | None,
+    tls_ca_file: Path | None,
+    allow_plaintext_token: bool,
+) -> dict[str, str]:
+    """These options as those of the format "oncelog". Raises InvalidArgument unless topics are named in one way."""
+    if bool(topics) == bool(pattern):
+        raise InvalidArgument("name topics, or give --pattern: one of both", field="topics")
+    given = {"serviceUrl": url, "allowPlaintextToken": "true" if allow_plaintext_token else "false"}
+    given |= {"topicsPattern": pattern} if pattern else {"topics": ",".join(topics or ())}
+    files = {"tokenFile": token_file, "tlsCaFile": tls_ca_file}
+    return given | {name: str(path.absolute()) for name, path in files.items() if path is not None}

@@ -27,12 +27,23 @@ NEEDED = ("pyspark", "pyarrow", "pandas")
 INSTALL = "pip install 'oncelog[pipeline]'"
 
 
-def run_job(name: str, master: str | None, conf: Iterable[str] | None, work: "Callable[[SparkSession], Exit]") -> Exit:
-    """Do `work` in a session named `name`; returns the code to exit with. Errors are explained on standard error."""
+def run_job(
+    name: str,
+    master: str | None,
+    conf: Iterable[str] | None,
+    work: "Callable[[SparkSession], Exit]",
+    check: Callable[[], object] | None = None,
+) -> Exit:
+    """Do `work` in a session named `name`; returns the code to exit with. Errors are explained on standard error.
+
+    check: raises what is wrong with the command's own options, before the seconds that a session takes.
+    """
     errors = Console(stderr=True, highlight=False)
     try:
         choice = spark_choice(master, conf)
         check_installed()
+        if check is not None:
+            check()
         # gRPC reports every connection that ends, and every process that Spark starts beside it.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         from oncelog.pipeline.session import job_session, under_spark_submit
@@ -46,17 +57,17 @@ def run_job(name: str, master: str | None, conf: Iterable[str] | None, work: "Ca
         return Exit.INTERRUPTED
     except OncelogError as error:
         return explain(error, errors)
-    except Exception as error:  # noqa: BLE001  # Spark and its gateway have no common error; what is none is raised again
+    except Exception as error:  # noqa: BLE001  # Spark and its gateway have no common error; what is none of them is a bug
         return explain(_of_spark(error), errors)
 
 
-def _of_spark(error: Exception) -> OncelogError:
+def _of_spark(error: Exception) -> Exception:
+    """The error of ours that a task ended with; else the error itself."""
+    if find_spec("pyspark") is None:
+        return error
     from oncelog.pipeline.task_failures import failure_of
 
-    failure = failure_of(error)
-    if failure is None:
-        raise error
-    return failure
+    return failure_of(error) or error
 
 
 def check_installed() -> None:

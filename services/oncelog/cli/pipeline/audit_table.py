@@ -1,0 +1,68 @@
+"""The report of an audit for people."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+Json = Mapping[str, Any]
+_STYLES = {"good": "green", "violations": "bold red", "violated": "bold red", "incomplete": "yellow", "none": "dim"}
+_SHOWN_MAX = 20
+
+
+def show_report(report: Json, console: Console) -> None:
+    """Print each topic, then the verdict of all."""
+    for topic in report["topics"]:
+        _show_topic(topic, console)
+    count = len(report["topics"])
+    verdict = report["verdict"]
+    what = "1 topic" if count == 1 else f"{count} topics"
+    console.print(f"{what} in {report['seconds']} s: [{_STYLES[verdict]}]{verdict}[/]")
+
+
+def _show_topic(topic: Json, console: Console) -> None:
+    table = Table(title=f"{topic['topic']}: {topic['verdict']}", title_justify="left", title_style="bold")
+    for column in ("check", "state", "violations", "held against"):
+        table.add_column(column, justify="right" if column == "violations" else "left", overflow="fold")
+    for check in topic["checks"]:
+        state = f"[{_STYLES[check['state']]}]{check['state']}[/]"
+        table.add_row(check["check"], state, str(check["violations"]), check["held_against"])
+    console.print(table)
+    end = topic["end"]
+    console.print(
+        f"  {topic['messages']:,} messages in {topic['entries']:,} entries of {topic['ledgers']} ledgers, "
+        f"{topic['bytes']:,} bytes, up to {end['position']} and message {end['next_index']:,}; "
+        f"read in {topic['ranges']} ranges",
+        markup=False,
+    )
+    refused = topic["duplicates_refused"]
+    told = ", ".join(f"{name} {count:,}" for name, count in refused["told_by_owner"].items()) or "none"
+    console.print(
+        f"  duplicates refused: {refused['in_log']:,} in the log; by its owner's count of epoch "
+        f"{refused['owner_epoch']}: {told}",
+        markup=False,
+    )
+    times = ", ".join(f"{one['owner_epoch']}" for one in topic["takeovers"][:_SHOWN_MAX])
+    console.print(
+        f"  takeovers: {len(topic['takeovers'])}" + (f", owner epochs {times}" if times else ""), markup=False
+    )
+    _show_list("violations", [_told(one) for one in topic["violations"]], topic["violations_count"], console)
+    _show_list("not seen", topic["not_seen"], len(topic["not_seen"]), console)
+    _show_list("note", topic["notes"], len(topic["notes"]), console)
+    console.print()
+
+
+def _told(violation: Json) -> str:
+    where = f" at {violation['position']}" if violation["position"] else ""
+    return f"{violation['rule']}{where}: {violation['message']}"
+
+
+def _show_list(title: str, lines: Sequence[str], count: int, console: Console) -> None:
+    if not count:
+        return
+    console.print(f"  {title}" + (f" ({count})" if title == "violations" else "") + ":", markup=False)
+    for line in lines[:_SHOWN_MAX]:
+        console.print(f"    {line}", markup=False, soft_wrap=True)
+    if count > _SHOWN_MAX:
+        console.print(f"    … and {count - min(len(lines), _SHOWN_MAX)} more: -o json lists {len(lines)}", markup=False)

@@ -1,0 +1,120 @@
+"""One range, read from storage nodes and folded: what a task of Spark does, with connections of its own."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from crc32c import crc32c
+
+from oncelog.core.batch import Buffer
+from oncelog.core.errors import UnreadableEntry
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, TopicId
+from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
+from oncelog.core.storage_answers import AppendStatus
+from oncelog.ledgers.reader import read_entries
+from oncelog.ledgers.storage_links import StorageLinks
+from oncelog.pipeline.audit.ledger_ranges import AuditRange, Members, Slice
+from oncelog.pipeline.cluster_links import process_loop
+from oncelog.pipeline.connection import Connection
+from oncelog.verify.range_fold import RangeFold, find_places
+from oncelog.verify.range_summary import RangeSummary
+from oncelog.verify.stored_log import parse_entry
+from oncelog.verify.violation import Violation
+
+#: How long storage nodes that do not answer are waited for, since the last entry.
+PATIENCE_MS = 60_000
+#: Entries of a ledger that nobody can read one behind the other, before the rest of it is given up.
+LOST_MAX = 64
+
+Place = tuple[int, int, Position, int]
+
+
+def fold_range(range_: AuditRange) -> RangeSummary:
+    """Raises DeadlineExceeded when storage nodes do not answer: then nothing is known, and nothing is said."""
+    return process_loop().run_until_complete(fold_entries(range_))
+
+
+async def fold_entries(range_: AuditRange) -> RangeSummary:
+    """The same inside a loop."""
+    fold = RangeFold(range_.topic_id)
+
+    def take(position: Position, data: Buffer) -> None:
+        try:
+            fold.add(parse_entry(bytes(data), position, crc32c, keeps_values=False))
+        except Violation as violation:
+            fold.lose(position, "digest", str(violation))
+
+    await _read(range_, take, fold.lose)
+    return fold.summary
+
+
+def places_in(range_: AuditRange, wanted: dict[int, set[int]]) -> list[Place]:
+    """Where the range stores ids that are looked for: (producer id, id, position, batch_index)."""
+    found: list[Place] = []
+
+    def take(position: Position, data: Buffer) -> None:
+        try:
+            found.extend(find_places(parse_entry(bytes(data), position, crc32c, keeps_values=False), wanted))
+        except Violation:
+            return  # told by the first reading
+
+    def lose(_position: Position, _rule: str, _message: str) -> None:
+        """Told, too."""
+
+    process_loop().run_until_complete(_read(range_, take, lose))
+    return found
+
+
+async def _read(
+    range_: AuditRange, take: Callable[[Position, Buffer], None], lose: Callable[[Position, str, str], None]
+) -> None:
+    everyone = tuple({member: None for piece in range_.slices for member in piece.members})
+    async with storage_of(range_.connection, everyone) as storage:
+        for piece in range_.slices:
+            await _read_slice(storage, range_.topic_id, piece, take, lose)
+
+
+async def _read_slice(
+    storage: StorageLinks,
+    topic_id: TopicId,
+    piece: Slice,
+    take: Callable[[Position, Buffer], None],
+    lose: Callable[[Position, str, str], None],
+) -> None:
+    metadata = closed_at(piece.ledger_id, topic_id, piece.members, piece.last)
+    following, lost = piece.first, 0
+    while following <= piece.last:
+        try:
+            async for page in read_entries(storage, metadata, following, piece.last, timeout_ms=PATIENCE_MS):
+                for entry_id, data in page:
+                    take(Position(piece.ledger_id, entry_id), data)
+                    following, lost = EntryId(entry_id + 1), 0
+        except UnreadableEntry as error:
+            lose(Position(piece.ledger_id, following), "unreadable", error.message)
+            following, lost = EntryId(following + 1), lost + 1
+            if lost == LOST_MAX and following <= piece.last:
+                lose(Position(piece.ledger_id, piece.last), "unreadable", f"nor are those from {following} on read")
+                return
+
+
+def closed_at(ledger_id: LedgerId, topic_id: TopicId, members: Members, last: EntryId) -> LedgerMetadata:
+    """The ledger as readers want it."""
+    ids = tuple(member for member, _ in members)
+    return LedgerMetadata(ledger_id, topic_id, ids, 1, LedgerState.CLOSED, last)
+
+
+@asynccontextmanager
+async def storage_of(connection: Connection, members: Members) -> AsyncIterator[StorageLinks]:
+    """Links to the members of ledgers, to read them."""
+
+    def no_answer(_member: Incarnation, _ledger_id: LedgerId, _entry_ids: object, _status: AppendStatus) -> None:
+        """Nothing is added here, so nothing is answered."""
+
+    def no_loss(_member: Incarnation, _ledger_ids: list[LedgerId]) -> None:
+        """The same."""
+
+    storage = StorageLinks(no_answer, no_loss, credentials=connection.credentials())
+    storage.see({member: address for member, address in members if address})
+    try:
+        yield storage
+    finally:
+        await storage.close()

@@ -1,0 +1,200 @@
+"""The report of an audit, as JSON has it; the table and the picture are made of it. Pure.
+
+verdict     good: every promise was checked and holds, up to `end`
+            violations: at least one is broken
+            incomplete: none is broken as far as was seen, and `not_seen` says what was not
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from oncelog.pipeline.audit.audit_job import TopicAudit
+from oncelog.pipeline.audit.topic_plan import TopicPlan
+from oncelog.verify.topic_judge import CHECKS, Judged
+
+FORMAT = 1
+GOOD, VIOLATIONS, INCOMPLETE = "good", "violations", "incomplete"
+#: Violations listed of a topic; the rest are counted.
+LISTED_MAX = 100
+#: Stretches of the timeline.
+BUCKETS = 60
+
+Json = dict[str, Any]
+
+
+def report_of(audits: Sequence[TopicAudit], *, began_ms: int, seconds: float) -> Json:
+    """The whole report. began_ms: when the ends of the topics were fixed."""
+    topics = [topic_report(audit) for audit in audits]
+    verdicts = {topic["verdict"] for topic in topics}
+    verdict = next((one for one in (VIOLATIONS, INCOMPLETE) if one in verdicts), GOOD)
+    return {
+        "format": FORMAT,
+        "verdict": verdict if topics else INCOMPLETE,
+        "began_ms": began_ms,
+        "seconds": round(seconds, 1),
+        "topics": topics,
+    }
+
+
+def topic_report(audit: TopicAudit) -> Json:
+    """One topic, or part."""
+    plan, judged = audit.plan, audit.judged
+    totals, live = judged.joined.totals, plan.told.live
+    violations = _violations(plan, judged)
+    count = judged.findings_count + len(violations) - len(judged.findings)
+    unseen = _not_seen(plan, judged)
+    return {
+        "topic": plan.topic,
+        "topic_id": plan.topic_id,
+        "verdict": VIOLATIONS if count else INCOMPLETE if unseen else GOOD,
+        "end": {"position": str(live.position), "next_index": live.next_index},
+        "first_index": plan.ledgers[0].first_index if plan.ledgers else 0,
+        "ledgers": len(plan.ledgers),
+        "ranges": len(plan.ranges),
+        "entries": totals.entries,
+        "messages": totals.messages,
+        "messages_not_deduplicated": totals.unnamed,
+        "bytes": totals.bytes,
+        "producers": len(judged.joined.producers),
+        "checks": _checks(plan, judged, violations),
+        "violations_count": count,
+        "violations": violations[:LISTED_MAX],
+        "not_seen": unseen,
+        "notes": _notes(audit),
+        "duplicates_refused": _refused(plan, judged),
+        "takeovers": _takeovers(plan, judged),
+        "timeline": _timeline(judged),
+    }
+
+
+def _violations(plan: TopicPlan, judged: Judged) -> list[Json]:
+    found: list[Json] = [
+        {"rule": one.rule, "position": None if one.position is None else str(one.position), "message": one.message}
+        for one in judged.findings
+    ]
+    if plan.snapshot_trouble is not None:
+        found.append({"rule": "snapshot", "position": None, "message": plan.snapshot_trouble})
+    return found
+
+
+def _checks(plan: TopicPlan, judged: Judged, violations: Sequence[Json]) -> list[Json]:
+    """Each with how much it was held against."""
+    totals = judged.joined.totals
+    blind = judged.joined.blind
+    held = {
+        "once": f"{totals.messages - totals.unnamed} messages",
+        "order": f"{len(judged.joined.producers)} producers",
+        "producers": f"{totals.grants} openings",
+        "base_index": f"{totals.messages} messages",
+        "digests": f"{totals.entries} entries",
+        "chain": f"{len(plan.ledgers)} ledgers",
+        "live map": f"{judged.live.equal} of {len(plan.told.live.producers)} producers equal",
+        "snapshot": "none was compared",
+    }
+    if plan.snapshot is not None and judged.snapshot is not None:
+        told = plan.snapshot
+        equal = f"{judged.snapshot.equal} of {len(told.producers)} producers equal"
+        held["snapshot"] = f"number {told.number}, as of {told.position}: {equal}"
+    partly = {
+        "live map": not judged.live.whole,
+        "snapshot": _snapshot_unseen(plan, judged) is not None,
+        **dict.fromkeys(("once", "order", "producers"), blind),
+    }
+    found: list[Json] = []
+    for name, rules in CHECKS.items():
+        count = sum(one["rule"] in rules for one in violations)
+        state = "violated" if count else "incomplete" if partly.get(name) else "good"
+        if name == "snapshot" and not count and plan.snapshot is None and not partly["snapshot"]:
+            state = "none"
+        found.append({"check": name, "state": state, "violations": count, "held_against": held[name]})
+    return found
+
+
+def _snapshot_unseen(plan: TopicPlan, judged: Judged) -> str | None:
+    if plan.snapshot is None:
+        return "the snapshots have given way to later ones since: run it again" if plan.snapshot_newer else None
+    if judged.snapshot is None:
+        return f"snapshot {plan.snapshot.number} is of {plan.snapshot.position}, where the log does not reach back to"
+    if not judged.snapshot.whole:
+        return (
+            f"{judged.snapshot.at_least + judged.snapshot.unseen} producers of the snapshot are not wholly in the log"
+        )
+    return None
+
+
+def _not_seen(plan: TopicPlan, judged: Judged) -> list[str]:
+    """What the audit could not see, and so does not call good."""
+    found: list[str] = []
+    if not plan.from_start:
+        first = plan.ledgers[0].first_index
+        found.append(f"messages 0 to {first - 1} were trimmed away: what they stored is not seen, nor what repeats it")
+    if judged.joined.totals.lost:
+        found.append(f"what {judged.joined.totals.lost} entries held, for they cannot be read")
+    live = judged.live
+    if live.untold:
+        found.append(
+            f"the owner lists {len(plan.told.live.producers)} producers; {live.untold} others of the log are not "
+            "compared with it"
+        )
+    if live.at_least:
+        found.append(
+            f"{live.at_least} producers have marks that may rest on what is not seen: they are compared as at least"
+        )
+    if live.unseen:
+        found.append(f"{live.unseen} producers of the live map have nothing in what is kept of the log")
+    snapshot = _snapshot_unseen(plan, judged)
+    return found if snapshot is None else [*found, snapshot]
+
+
+def _notes(audit: TopicAudit) -> list[str]:
+    plan, judged = audit.plan, audit.judged
+    found: list[str] = []
+    if audit.grown:
+        found.append(f"{audit.grown} messages were stored since the audit began: they are not part of it")
+    if plan.snapshot is None and plan.told.snapshot_number == 0 and not plan.snapshot_newer:
+        found.append("no snapshot was taken yet")
+    if not plan.told.stats.get("deduplication_enabled", True):
+        found.append("deduplication is switched off: what is stored meanwhile is not judged")
+    if judged.count_of("once") or judged.count_of("order"):
+        found.append(
+            "messages that were stored while deduplication was switched off may repeat and be out of order; the log "
+            "does not say when that was"
+        )
+    return found
+
+
+def _refused(plan: TopicPlan, judged: Judged) -> Json:
+    """in_log: messages of stored batches that were known, and are ignored by readers. told_by_owner: of its counters
+    since it took the topic over; a batch that is refused as a whole leaves nothing in the log."""
+    verdicts: Mapping[str, int] = plan.told.stats.get("messages_by_verdict", {})
+    told = {name: verdicts[name] for name in ("duplicate", "below_mark") if name in verdicts}
+    return {"in_log": judged.joined.totals.skipped, "told_by_owner": told, "owner_epoch": plan.told.owner_epoch}
+
+
+def _takeovers(plan: TopicPlan, judged: Judged) -> list[Json]:
+    """Stretches of ownership but the first: by the first entry that the log has of each, else as the owner tells it."""
+    epochs = judged.joined.epochs
+    found: list[Json] = [
+        {"owner_epoch": one.owner_epoch, "time_ms": one.time_ms, "position": str(one.position), "told_by": "log"}
+        for one in epochs[1 if plan.from_start else 0 :]
+    ]
+    known = {one.owner_epoch for one in epochs}
+    for record in plan.told.stats.get("takeovers", []):
+        epoch = record["owner_epoch"]
+        if epoch not in known and epoch <= plan.told.owner_epoch and (epochs or epoch > 1):
+            found.append({"owner_epoch": epoch, "time_ms": record["began_ms"], "position": None, "told_by": "owner"})
+    return sorted(found, key=lambda one: int(one["owner_epoch"]))
+
+
+def _timeline(judged: Judged) -> Json | None:
+    totals = judged.joined.totals
+    if totals.first_ms is None or totals.last_ms is None:
+        return None
+    span = (totals.first_ms, totals.last_ms, BUCKETS)
+    return {
+        "first_ms": totals.first_ms,
+        "last_ms": totals.last_ms,
+        "stored": totals.stored_times.between(*span),
+        "duplicates_refused": totals.skipped_times.between(*span),
+        "producers_opened": totals.opened_times.between(*span),
+    }

@@ -1,0 +1,213 @@
+"""What is to be audited of a topic, fixed before it begins: how far its log went then, and what its owner said of it.
+
+The owner tells its live map and the position that the map is of in one answer, so that both belong together however the
+topic grows meanwhile. The list of ledgers is asked for behind it: it is never shorter than that position. Then the
+cursor is read for the newest snapshot up to there.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from crc32c import crc32c
+
+from oncelog.client.backoff import persist
+from oncelog.core.dedup_snapshot import SnapshotReader, decode_manifest
+from oncelog.core.entry import EntryKind, SequenceMode, body_of, peek_header
+from oncelog.core.errors import CorruptEntry, NotOwner, TopicLoading, UnreadableEntry
+from oncelog.core.ids import (
+    EntryId,
+    Generation,
+    Incarnation,
+    LedgerId,
+    Position,
+    ProducerId,
+    SequenceId,
+    TopicId,
+)
+from oncelog.ledgers.reader import read_entries
+from oncelog.pipeline.audit.ledger_ranges import AuditRange, StoredLedger, cut, range_behind
+from oncelog.pipeline.audit.range_task import PATIENCE_MS, closed_at, storage_of
+from oncelog.pipeline.cluster_links import ClusterLinks
+from oncelog.pipeline.connection import Connection
+from oncelog.rpc.metadata_codec import LEDGERS
+from oncelog.rpc.owner_codec import TOPIC_STATES
+from oncelog.verify.marks import Told
+from oncelog.verify.topic_judge import LiveMap, SnapshotTold
+from oncelog.wire import metadata_pb2 as pb
+from oncelog.wire.owner_pb2 import TopicStatesRequest
+
+#: Producers of a live map in one answer; some 250 bytes each, of 16 MiB.
+PRODUCERS_MAX = 40_000
+_STATE_TIMEOUT_MS = 30_000
+_SERVING = "serving"
+#: Entries of a cursor's open ledger that are asked for: its real end is found by reading.
+_ENTRIES_MAX = 2**31
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerTold:
+    """What the owner says of the topic. stats: as its statistics have them; snapshot_number 0: none was taken."""
+
+    owner_epoch: int
+    live: LiveMap
+    stats: Json
+    snapshot_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """One topic, or part. trouble: what is wrong with its snapshot already. newer: the snapshots that could be read are
+    of a later position."""
+
+    topic: str
+    topic_id: TopicId
+    told: OwnerTold
+    ledgers: tuple[StoredLedger, ...]
+    snapshot: SnapshotTold | None
+    snapshot_trouble: str | None
+    snapshot_newer: bool
+    ranges: tuple[AuditRange, ...]
+
+    @property
+    def from_start(self) -> bool:
+        """Whether the log reaches back to its first message."""
+        return not self.ledgers or self.ledgers[0].first_index == 0
+
+
+async def plan_topic(links: ClusterLinks, connection: Connection, topic: str, *, entries_max: int) -> TopicPlan:
+    """Raises TopicNotFound, PermissionDenied, DeadlineExceeded."""
+    topic_id, told = await _ask_owner(links, topic)
+    answer = await links.ask_metadata(LEDGERS, pb.LedgersRequest(topic=topic, with_snapshots=True))
+    ledgers = kept_ledgers(answer.ledgers, told.live.position)
+    reading = _SnapshotReading(connection, topic_id, told.live.position)
+    for ledger in reversed(answer.snapshot_ledgers):
+        await reading.read(ledger)
+        if reading.found is not None:
+            break
+    found = reading.found
+    pieces = cut(ledgers, entries_max=entries_max, behind=found.position if found else None)
+    if found is not None:
+        found = found._replace(after=range_behind(pieces, found.position))
+    return TopicPlan(
+        topic,
+        topic_id,
+        told,
+        ledgers,
+        found,
+        trouble_of(told.snapshot_number, found, newer=reading.newer),
+        reading.newer,
+        tuple(AuditRange(connection, topic_id, slices) for slices in pieces),
+    )
+
+
+async def _ask_owner(links: ClusterLinks, topic: str) -> tuple[TopicId, OwnerTold]:
+    async def ask(again: bool) -> tuple[TopicId, OwnerTold]:
+        route = await links.look_up(topic, fresh=again)
+        request = TopicStatesRequest(topic_ids=[route.topic_id], internal=True, producers_max=PRODUCERS_MAX)
+        channel = links.channel(route.owner_address)
+        answer = await channel.call(TOPIC_STATES, request, timeout_ms=_STATE_TIMEOUT_MS)
+        if not answer.states:
+            raise NotOwner(f"the owner of {topic} has let it go")
+        [state] = answer.states
+        if state.phase != _SERVING:
+            raise TopicLoading(f"{topic} is {state.phase} at its owner")
+        told = owner_told(state.owner_epoch, json.loads(state.stats_json), json.loads(state.internal_stats_json))
+        return TopicId(route.topic_id), told
+
+    return await persist(ask, timeout_ms=links.patience_ms, what=f"the owner of {topic}")
+
+
+def owner_told(owner_epoch: int, stats: Json, internal: Json) -> OwnerTold:
+    """Read what an owner says of a topic that it serves."""
+    producers = {
+        ProducerId(one["producer_id"]): Told(
+            one["name"],
+            SequenceMode[one["mode"].upper()],
+            Generation(one["generation"]),
+            SequenceId(one["persisted"]),
+        )
+        for one in internal["producers"]
+    }
+    live = LiveMap(
+        position_of(stats["last_position"]),
+        stats["message_count"],
+        producers,
+        len(producers) == stats["producer_count"],
+    )
+    return OwnerTold(owner_epoch, live, stats, internal["snapshot"]["number"])
+
+
+def position_of(text: str) -> Position:
+    """Of `ledger:entry`."""
+    ledger_id, _, entry_id = text.partition(":")
+    return Position(LedgerId(int(ledger_id)), EntryId(int(entry_id)))
+
+
+def kept_ledgers(listed: Iterable[pb.TopicLedger], end: Position) -> tuple[StoredLedger, ...]:
+    """The ledgers up to `end`; what came behind it since is left out."""
+    found: list[StoredLedger] = []
+    for ledger in listed:
+        members = tuple((Incarnation(one.incarnation), one.address) for one in ledger.members)
+        ledger_id, closed = LedgerId(ledger.ledger_id), ledger.state == pb.LEDGER_STATE_CLOSED
+        if ledger_id > end.ledger_id:
+            break
+        last = end.entry_id if ledger_id == end.ledger_id else EntryId(ledger.end)
+        whole = closed and last == ledger.end
+        length = ledger.length_bytes if whole else 0
+        found.append(StoredLedger(ledger_id, ledger.first_base_index, last, whole, length, members))
+    return tuple(found)
+
+
+class _SnapshotReading:
+    """Looks for the newest whole snapshot that is of `end` or before it."""
+
+    def __init__(self, connection: Connection, topic_id: TopicId, end: Position) -> None:
+        self._connection = connection
+        self._topic_id = topic_id
+        self._end = end
+        self.found: SnapshotTold | None = None
+        #: whether one was passed over for being of a later position
+        self.newer = False
+
+    async def read(self, ledger: pb.TopicLedger) -> None:
+        members = tuple((Incarnation(one.incarnation), one.address) for one in ledger.members)
+        closed = ledger.state == pb.LEDGER_STATE_CLOSED
+        last = EntryId(ledger.end if closed else _ENTRIES_MAX)
+        metadata = closed_at(LedgerId(ledger.ledger_id), self._topic_id, members, last)
+        reader = SnapshotReader(crc32c)
+        async with storage_of(self._connection, members) as storage:
+            try:
+                async for page in read_entries(storage, metadata, EntryId(0), last, timeout_ms=PATIENCE_MS):
+                    for entry_id, data in page:
+                        self._feed(reader, entry_id, bytes(data))
+            except (UnreadableEntry, CorruptEntry):
+                # The end of an open ledger, or damage: what was whole before counts, and the owner says what must be.
+                pass
+        manifest = reader.manifest
+        if reader.state is not None and manifest is not None:
+            producers = {
+                producer_id: Told(one.name, one.mode, one.generation, one.persisted)
+                for producer_id, one in reader.state.producers.items()
+            }
+            self.found = SnapshotTold(manifest.number, manifest.position, manifest.next_index, producers, None)
+
+    def _feed(self, reader: SnapshotReader, entry_id: EntryId, data: bytes) -> None:
+        kind, body = peek_header(data).kind, body_of(data)
+        if kind == EntryKind.SNAPSHOT_MANIFEST and decode_manifest(body).position > self._end:
+            self.newer = True
+            return
+        reader.feed(entry_id, kind, body)
+
+
+def trouble_of(number: int, found: SnapshotTold | None, *, newer: bool) -> str | None:
+    """What is wrong when the owner took snapshot `number`, and `found` is the newest that could be read."""
+    if number == 0 or (found is not None and found.number >= number):
+        return None
+    if found is None and newer:
+        return None  # those of its time have given way to later ones
+    there = "none can be read" if found is None else f"the newest that can be read is {found.number}"
+    return f"the owner has taken snapshot {number}, and {there}"

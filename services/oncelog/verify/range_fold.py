@@ -1,0 +1,230 @@
+"""Folds one range of a topic's log into a summary, knowing nothing of what came before it.
+
+The rules are those of `fold.LogFold`. What a range decides by itself is a finding here; what depends on the ranges
+before goes into the summary as presumed. Ids at or below the mark go there, too: whether such an id is stored twice or
+out of order is known when the whole log was looked through for it.
+"""
+
+from bisect import bisect_right
+
+from oncelog.core.batch import BatchHeader
+from oncelog.core.entry import EntryHeader, ProducerOpened
+from oncelog.core.ids import EntryId, Position, SequenceId, TopicId
+from oncelog.verify.range_summary import (
+    EARLY_KEPT,
+    FINDINGS_KEPT,
+    FRONT_KEPT,
+    LOW_KEPT,
+    STATED_KEPT,
+    STATED_ODD_KEPT,
+    Early,
+    Finding,
+    Granted,
+    LedgerPart,
+    ProducerPart,
+    RangeSummary,
+    Skipped,
+    Stated,
+    Stretch,
+)
+from oncelog.verify.stored_log import LoggedEntry
+
+
+class RangeFold:
+    """Takes the entries of one range in order."""
+
+    def __init__(self, topic_id: TopicId) -> None:
+        self.summary = RangeSummary()
+        self._topic_id = topic_id
+        #: whether an entry of this range could not be read: grants or batches may be missing
+        self._blind = False
+
+    def add(self, entry: LoggedEntry) -> None:
+        """The entry's own bytes are known to be good."""
+        header, summary = entry.header, self.summary
+        self._follow(header)
+        summary.entries += 1
+        summary.bytes += header.body_bytes
+        if header.topic_id != self._topic_id:
+            self._find("topic", header.position, f"the entry is of topic {header.topic_id}, not of {self._topic_id}")
+        if summary.first_ms is None:
+            summary.first_ms = header.append_time_ms
+        summary.last_ms = max(header.append_time_ms, summary.last_ms or 0)
+        if entry.grant is not None:
+            self._granted(header, entry.grant)
+        elif entry.batch is not None:
+            self._stored(entry)
+        held = 0 if entry.batch is None else entry.batch.count - header.skip_first
+        if header.count != held:
+            self._find("count", header.position, f"the entry counts {header.count} messages and holds {held}")
+
+    def lose(self, position: Position, rule: str, message: str) -> None:
+        """An entry must be there and cannot be read, or not be understood: what it held is not known."""
+        self._blind = True
+        summary = self.summary
+        summary.lost += 1
+        self._find(rule, position, message)
+        part = summary.ledgers[-1] if summary.ledgers else None
+        if part is None or part.ledger_id != position.ledger_id:
+            part = LedgerPart(position.ledger_id, position.entry_id, position.entry_id, *(None,) * 7)
+            summary.ledgers.append(part)
+        part.last = position.entry_id
+        part.next_index = part.after_bytes = None
+
+    # --- the chain ----------------------------------------------------------------------------------------------------
+
+    def _follow(self, header: EntryHeader) -> None:
+        ledgers = self.summary.ledgers
+        part = ledgers[-1] if ledgers else None
+        before = header.length - header.body_bytes
+        if part is None or part.ledger_id != header.ledger_id:
+            ledgers.append(
+                LedgerPart(
+                    ledger_id=header.ledger_id,
+                    first=header.entry_id,
+                    last=header.entry_id,
+                    first_index=header.base_index,
+                    next_index=header.next_index,
+                    owner_epoch=header.owner_epoch,
+                    last_epoch=header.owner_epoch,
+                    before_bytes=before,
+                    after_bytes=header.length,
+                    began_ms=header.append_time_ms,
+                )
+            )
+            for finding in ledger_border(part, ledgers[-1]) if part is not None else ():
+                self._find(*finding)
+            return
+        if header.entry_id != part.last + 1:
+            self._find("positions", header.position, f"the entry follows entry {part.last} of its ledger")
+        if part.next_index is not None and header.base_index != part.next_index:
+            self._find(
+                "base_index", header.position, f"the entry begins at message {header.base_index}, not {part.next_index}"
+            )
+        if part.last_epoch is not None and header.owner_epoch != part.last_epoch:
+            text = f"the entry is of epoch {header.owner_epoch}, the one before it in its ledger of {part.last_epoch}"
+            self._find("owner epoch", header.position, text)
+        if part.after_bytes is not None and before != part.after_bytes:
+            self._find("ledger length", header.position, f"{before} bytes stand before it, not {part.after_bytes}")
+        if header.last_add_confirmed >= header.entry_id:
+            self._find(
+                "confirmed", header.position, f"the entry was appended with {header.last_add_confirmed} confirmed"
+            )
+        if part.owner_epoch is None:
+            part.owner_epoch, part.began_ms = header.owner_epoch, header.append_time_ms
+        part.last, part.last_epoch = header.entry_id, header.owner_epoch
+        part.next_index, part.after_bytes = header.next_index, header.length
+
+    # --- producers ----------------------------------------------------------------------------------------------------
+
+    def _granted(self, header: EntryHeader, grant: ProducerOpened) -> None:
+        summary, position = self.summary, header.position
+        summary.grants += 1
+        summary.opened_times.add(header.append_time_ms)
+        if grant.topic_id != self._topic_id:
+            self._find("topic", position, f"it grants {grant.name!r} on topic {grant.topic_id}, not {self._topic_id}")
+        part = summary.producers.setdefault(grant.producer_id, ProducerPart())
+        known = part.granted
+        if known is None:
+            part.granted = Granted(position, grant.name, grant.mode, grant.generation)
+        elif (known.name, known.mode) != (grant.name, grant.mode):
+            self._find(
+                "names", position, f"producer {grant.producer_id} is {known.name!r} ({known.mode.name}), and is "
+                f"granted as {grant.name!r} ({grant.mode.name})",
+            )  # fmt: skip
+        if part.generation is not None and grant.generation != part.generation + 1 and not self._blind:
+            self._find(
+                "generations", position, f"generation {grant.generation} of {grant.name!r} follows {part.generation}"
+            )
+        part.generation = grant.generation
+        if self._blind and grant.persisted >= part.mark:
+            return  # what raised the mark may be what could not be read
+        kept = STATED_KEPT if grant.persisted == part.mark else STATED_ODD_KEPT
+        if len(part.stated) < kept:
+            part.stated.append(Stated(grant.persisted, part.mark, position))
+
+    def _stored(self, entry: LoggedEntry) -> None:
+        header, batch, summary = entry.header, entry.batch, self.summary
+        assert batch is not None
+        skip = min(header.skip_first, batch.count)
+        new = entry.ids[skip:]
+        summary.messages += len(new)
+        summary.stored_times.add(header.append_time_ms, len(new))
+        if skip:
+            summary.skipped += skip
+            summary.skipped_times.add(header.append_time_ms, skip)
+        if not batch.producer_id:
+            summary.unnamed += len(new)
+            return
+        part = summary.producers.setdefault(batch.producer_id, ProducerPart())
+        part.messages += len(new)
+        if not self._blind:
+            self._check_generation(header, batch, part)
+        if skip and entry.ids[skip - 1] > part.mark and not self._blind:
+            last = Skipped(SequenceId(entry.ids[skip - 1]), header.position)
+            part.skipped = max(part.skipped, last) if part.skipped else last
+        low = bisect_right(new, part.mark)
+        if low:
+            part.low_rows += low
+            if len(part.low) < LOW_KEPT:
+                part.low.append(Stretch.of(header.position, skip, new[:low]))
+        if low < len(new):
+            if len(part.front) < FRONT_KEPT:
+                part.front.append(Stretch.of(header.position, skip + low, new[low:]))
+            else:
+                part.front_cut = True
+            part.mark = SequenceId(new[-1])
+
+    def _check_generation(self, header: EntryHeader, batch: BatchHeader, part: ProducerPart) -> None:
+        if part.granted is None:
+            known = {one.generation for one in part.early}
+            if batch.generation not in known and len(known) < EARLY_KEPT:
+                part.early.append(Early(batch.generation, header.position))
+        elif batch.generation != part.generation:
+            text = (
+                f"the batch of producer {batch.producer_id} is of generation {batch.generation}, not {part.generation}"
+            )
+            self._find("fencing", header.position, text)
+
+    def _find(self, rule: str, position: Position | None, message: str) -> None:
+        self.summary.findings_count += 1
+        if len(self.summary.findings) < FINDINGS_KEPT:
+            self.summary.findings.append(Finding(rule, position, message))
+
+
+def ledger_border(before: LedgerPart, part: LedgerPart) -> list[Finding]:
+    """What is wrong between two parts that follow each other, of one ledger or of two."""
+    found: list[Finding] = []
+    position = Position(part.ledger_id, part.first)
+    if part.ledger_id == before.ledger_id and part.first != before.last + 1:
+        found.append(Finding("positions", position, f"the entry follows entry {before.last} of its ledger"))
+    if part.ledger_id < before.ledger_id:
+        found.append(Finding("positions", position, f"the entry follows ledger {before.ledger_id}"))
+    if part.ledger_id > before.ledger_id and part.first != EntryId(0):
+        found.append(Finding("positions", position, f"ledger {part.ledger_id} begins with entry {part.first}"))
+    if before.next_index is not None and part.first_index is not None and part.first_index != before.next_index:
+        text = f"the entry begins at message {part.first_index}, not {before.next_index}"
+        found.append(Finding("base_index", position, text))
+    if before.last_epoch is not None and part.owner_epoch is not None:
+        same = part.ledger_id == before.ledger_id
+        if part.owner_epoch < before.last_epoch or (same and part.owner_epoch != before.last_epoch):
+            text = f"the entry is of epoch {part.owner_epoch} and follows epoch {before.last_epoch}"
+            found.append(Finding("owner epoch", position, text))
+    wanted = before.after_bytes if part.ledger_id == before.ledger_id else 0
+    if wanted is not None and part.before_bytes is not None and part.before_bytes != wanted:
+        text = f"{part.before_bytes} bytes stand before it, not {wanted}"
+        found.append(Finding("ledger length", position, text))
+    return found
+
+
+def find_places(entry: LoggedEntry, wanted: dict[int, set[int]]) -> list[tuple[int, int, Position, int]]:
+    """Where the entry stores ids that are looked for: (producer id, id, position, batch_index).
+
+    wanted: {producer id: ids}.
+    """
+    ids = wanted.get(entry.batch.producer_id) if entry.batch is not None else None
+    if not ids or entry.batch is None:
+        return []
+    producer_id = entry.batch.producer_id
+    new = enumerate(entry.ids[entry.header.skip_first :], entry.header.skip_first)
+    return [(producer_id, number, entry.position, index) for index, number in new if number in ids]

@@ -1,0 +1,291 @@
+"""Summaries of the ranges of one log, joined in order: what each range presumes is held against the ranges before it.
+
+Pure, and the same whatever ranges a log was cut into. Where the log begins behind a trim, or an entry could not be
+read, what a producer had stored before is not known: from there on its mark is "at least", and what would follow from
+the missing part is no finding.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from oncelog.core.entry import SequenceMode
+from oncelog.core.ids import NO_SEQUENCE, EntryId, Generation, LedgerId, OwnerEpoch, Position, ProducerId, SequenceId
+from oncelog.verify.range_fold import ledger_border
+from oncelog.verify.range_summary import Finding, LedgerPart, ProducerPart, RangeSummary, Stretch
+
+#: Ids at or below the mark that are looked for in the whole log, of one topic.
+LOOKED_FOR_MAX = 100_000
+
+
+class LedgerFact(NamedTuple):
+    """What the cluster's record says of a ledger. last: the last entry that is judged, -1 none. whole: it is closed,
+    and that is its end; then length is that of its bodies."""
+
+    ledger_id: LedgerId
+    first_index: int
+    last: EntryId
+    whole: bool
+    length: int
+
+
+@dataclass(slots=True)
+class JoinedProducer:
+    """sure: everything of it was seen; else the mark is "at least"."""
+
+    name: str
+    mode: SequenceMode | None
+    generation: Generation
+    mark: SequenceId
+    sure: bool
+    messages: int = 0
+
+
+class Low(NamedTuple):
+    """Ids of a stretch at or below the mark that held before it."""
+
+    producer_id: ProducerId
+    stretch: Stretch
+    mark: SequenceId
+
+
+class Takeover(NamedTuple):
+    """The first entry of an owner epoch."""
+
+    owner_epoch: OwnerEpoch
+    position: Position
+    time_ms: int
+
+
+@dataclass(slots=True)
+class Joined:
+    """A log up to where it was joined. blind: something before was not seen. low_unlisted: ids at or below the mark
+    beyond those that are listed, at least."""
+
+    producers: dict[ProducerId, JoinedProducer] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    findings_count: int = 0
+    low: list[Low] = field(default_factory=list)
+    low_unlisted: int = 0
+    epochs: list[Takeover] = field(default_factory=list)
+    last: LedgerPart | None = None
+    blind: bool = False
+    totals: RangeSummary = field(default_factory=RangeSummary)
+
+    def find(self, rule: str, position: Position | None, message: str) -> None:
+        self.findings_count += 1
+        self.findings.append(Finding(rule, position, message))
+
+
+def join_ranges(summaries: Iterable[RangeSummary], *, from_start: bool) -> Joined:
+    """The whole log. from_start False: what came before its first range was trimmed away."""
+    joined = Joined(blind=not from_start)
+    for summary in summaries:
+        join_range(joined, summary)
+    return joined
+
+
+def join_range(joined: Joined, summary: RangeSummary) -> None:
+    """Go on with the next range, which is not changed."""
+    joined.findings += summary.findings
+    joined.findings_count += summary.findings_count
+    for number, part in enumerate(summary.ledgers):
+        if number == 0 and joined.last is not None:
+            for finding in ledger_border(joined.last, part):
+                joined.find(*finding)
+        known = joined.epochs[-1].owner_epoch if joined.epochs else None
+        if part.owner_epoch is not None and part.began_ms is not None and part.owner_epoch != known:
+            joined.epochs.append(Takeover(part.owner_epoch, Position(part.ledger_id, part.first), part.began_ms))
+        joined.last = part
+    names = {producer.name: producer_id for producer_id, producer in joined.producers.items()}
+    blind_before = joined.blind
+    joined.blind = joined.blind or summary.lost > 0
+    for producer_id, each in summary.producers.items():
+        _join_producer(joined, names, producer_id, each, blind=blind_before, lost=summary.lost > 0)
+    if summary.lost:  # also of those that this range seems to hold nothing of
+        for producer in joined.producers.values():
+            producer.sure = False
+    _add_totals(joined.totals, summary)
+
+
+def _join_producer(
+    joined: Joined,
+    names: dict[str, ProducerId],
+    producer_id: ProducerId,
+    part: ProducerPart,
+    *,
+    blind: bool,
+    lost: bool,
+) -> None:
+    known = joined.producers.get(producer_id)
+    if known is None:
+        known = _appear(joined, names, producer_id, part, blind=blind)
+    known.sure = known.sure and not lost
+    _check_generations(joined, known, part)
+    _check_presumed(joined, known, part)
+    for stretch in part.low:
+        joined.low.append(Low(producer_id, stretch, max(known.mark, part.mark)))
+    joined.low_unlisted += part.low_rows - sum(stretch.rows for stretch in part.low)
+    for stretch in part.front:
+        count = bisect_right(stretch.ids, known.mark)
+        if count:
+            low = Stretch(stretch.position, stretch.index, stretch.ids[:count], count)
+            joined.low.append(Low(producer_id, low, known.mark))
+            if count == len(stretch.ids) < stretch.rows:
+                joined.low_unlisted += 1
+    if part.front_cut and part.front[-1].ids[-1] <= known.mark:
+        joined.low_unlisted += 1
+    presumed = NO_SEQUENCE if known.sure else max((stated.mark for stated in part.stated), default=NO_SEQUENCE)
+    known.mark = max(known.mark, part.mark, presumed)
+    if part.generation is not None:
+        known.generation = part.generation
+    known.messages += part.messages
+
+
+def _appear(
+    joined: Joined, names: dict[str, ProducerId], producer_id: ProducerId, part: ProducerPart, *, blind: bool
+) -> JoinedProducer:
+    """A producer that no range before has named."""
+    granted = part.granted
+    known = JoinedProducer("", None, Generation(0), NO_SEQUENCE, sure=not blind)
+    if granted is not None:
+        known.name, known.mode = granted.name, granted.mode
+        if names.get(granted.name, producer_id) != producer_id:
+            text = f"{granted.name!r} is producer {names[granted.name]}, and is granted as {producer_id}"
+            joined.find("names", granted.position, text)
+        names[granted.name] = producer_id
+    highest = max((one.generation for one in part.early), default=None)
+    if highest is not None and not blind:
+        text = f"a batch is of producer {producer_id}, which was never granted"
+        joined.find("grants", part.early[0].position, text)
+        known.sure = False
+    if highest is not None:
+        known.generation = highest
+    elif granted is not None and blind:
+        known.generation = Generation(granted.generation - 1)
+    joined.producers[producer_id] = known
+    return known
+
+
+def _check_generations(joined: Joined, known: JoinedProducer, part: ProducerPart) -> None:
+    granted = part.granted
+    for early in part.early:
+        if early.generation > known.generation and not known.sure:
+            known.generation = early.generation
+        elif early.generation != known.generation:
+            text = f"the batch of {known.name!r} is of generation {early.generation}, not {known.generation}"
+            joined.find("fencing", early.position, text)
+    if granted is None:
+        return
+    if not known.name:
+        known.name, known.mode = granted.name, granted.mode
+    elif (known.name, known.mode) != (granted.name, granted.mode):
+        text = f"{known.name!r} is granted as {granted.name!r}, {granted.mode.name.lower()}"
+        joined.find("names", granted.position, text)
+    if granted.generation <= known.generation or (known.sure and granted.generation != known.generation + 1):
+        text = f"generation {granted.generation} of {granted.name!r} follows {known.generation}"
+        joined.find("generations", granted.position, text)
+
+
+def _check_presumed(joined: Joined, known: JoinedProducer, part: ProducerPart) -> None:
+    for stated in part.stated:
+        mark = max(known.mark, stated.own)
+        if stated.mark < mark or (known.sure and stated.mark != mark):
+            text = f"the grant of {known.name!r} says {stated.mark}, the log before it {mark}"
+            joined.find("grant's mark", stated.position, text)
+    skipped = part.skipped
+    if skipped is not None and known.sure and skipped.mark > known.mark:
+        text = f"id {skipped.mark} of {known.name!r} is skipped as known, the log before it ends at {known.mark}"
+        joined.find("skipped", skipped.position, text)
+
+
+def _add_totals(totals: RangeSummary, summary: RangeSummary) -> None:
+    for name in ("entries", "grants", "messages", "skipped", "unnamed", "bytes", "lost"):
+        setattr(totals, name, getattr(totals, name) + getattr(summary, name))
+    totals.stored_times.merge(summary.stored_times)
+    totals.skipped_times.merge(summary.skipped_times)
+    totals.opened_times.merge(summary.opened_times)
+    times = [time for time in (totals.first_ms, summary.first_ms) if time is not None]
+    totals.first_ms = min(times, default=None)
+    times = [time for time in (totals.last_ms, summary.last_ms) if time is not None]
+    totals.last_ms = max(times, default=None)
+
+
+# --- the ledgers' chain -----------------------------------------------------------------------------------------------
+
+
+def check_chain(summaries: Iterable[RangeSummary], facts: Sequence[LedgerFact]) -> list[Finding]:
+    """The cluster's list of ledgers against what was read: all there, whole, and numbered without a hole."""
+    parts: dict[LedgerId, list[LedgerPart]] = {}
+    for summary in summaries:
+        for part in summary.ledgers:
+            parts.setdefault(part.ledger_id, []).append(part)
+    found: list[Finding] = []
+    index: int | None = facts[0].first_index if facts else None
+    for number, fact in enumerate(facts):
+        position = Position(fact.ledger_id, EntryId(0))
+        if number and fact.ledger_id <= facts[number - 1].ledger_id:
+            found.append(Finding("chain", position, f"the record lists it behind {facts[number - 1].ledger_id}"))
+        if not fact.whole and number + 1 < len(facts):
+            found.append(Finding("chain", position, "the ledger is not closed, and another one follows it"))
+        mine = parts.get(fact.ledger_id, [])
+        begins = mine[0].first_index if mine else index
+        if begins not in (None, fact.first_index):
+            text = f"the ledger begins at message {begins}, its record says {fact.first_index}"
+            found.append(Finding("chain", position, text))
+        last = mine[-1].last if mine else EntryId(-1)
+        if last != fact.last or (mine and mine[0].first != 0):
+            first = mine[0].first if mine else 0
+            text = f"entries {first} to {last} were read of 0 to {fact.last}"
+            found.append(Finding("chain", position, text))
+        length = mine[-1].after_bytes if mine else 0
+        if fact.whole and length is not None and length != fact.length:
+            text = f"the ledger's bodies have {length} bytes, its record says {fact.length}"
+            found.append(Finding("chain", Position(fact.ledger_id, last), text))
+        index = mine[-1].next_index if mine else index
+    return found
+
+
+# --- ids at or below the mark -----------------------------------------------------------------------------------------
+
+Places = Mapping[tuple[int, int], Sequence[tuple[Position, int]]]
+
+
+def looked_for(lows: Sequence[Low]) -> dict[int, set[int]]:
+    """{producer id: ids} to look for in the whole log, LOOKED_FOR_MAX at most."""
+    wanted: dict[int, set[int]] = {}
+    left = LOOKED_FOR_MAX
+    for low in lows:
+        taken = low.stretch.ids[:left]
+        wanted.setdefault(low.producer_id, set()).update(taken)
+        left -= len(taken)
+    return wanted
+
+
+def judge_low(joined: Joined, places: Places) -> list[Finding]:
+    """Ids at or below the mark, as what they are: stored twice, or out of order. places: {(producer id, id): where}."""
+    found: list[Finding] = []
+    for low in joined.low:
+        name, here = joined.producers[low.producer_id].name, low.stretch.position
+        twice: list[int] = []
+        alone: list[int] = []
+        other: Position | None = None
+        for offset, number in enumerate(low.stretch.ids):
+            mine = (here, low.stretch.index + offset)
+            others = [place for place in places.get((low.producer_id, number), ()) if place != mine]
+            if others and other is None:
+                other = others[0][0]
+            (twice if others else alone).append(number)
+        if twice:
+            text = (
+                f"{_ids(twice)} of {name!r} stored again: {'it is' if len(twice) == 1 else 'the first is'} at {other}"
+            )
+            found.append(Finding("once", here, text))
+        if alone:
+            found.append(Finding("order", here, f"{_ids(alone)} of {name!r} behind id {low.mark}"))
+    return found
+
+
+def _ids(ids: Sequence[int]) -> str:
+    return f"id {ids[0]}" if len(ids) == 1 else f"{len(ids)} ids from {ids[0]} to {ids[-1]}"

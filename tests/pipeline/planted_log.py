@@ -1,0 +1,177 @@
+"""A topic's log as storage nodes hold it, entry by entry, with whatever damage a test wants; and its ranges judged.
+
+What is appended is right unless the test says otherwise: marks, numbers and lengths go on by themselves.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from crc32c import crc32c
+
+from oncelog.core.batch import encode_batch, encode_deltas
+from oncelog.core.columns import encode_values
+from oncelog.core.entry import EntryHeader, EntryKind, ProducerOpened, SequenceMode, encode_header, encode_opened
+from oncelog.core.ids import EntryId, Generation, LedgerId, OwnerEpoch, Position, ProducerId, SequenceId, TopicId
+from oncelog.verify.marks import Told
+from oncelog.verify.range_fold import RangeFold, find_places
+from oncelog.verify.range_join import LedgerFact, Places
+from oncelog.verify.range_summary import RangeSummary
+from oncelog.verify.stored_log import parse_entry
+from oncelog.verify.topic_judge import Judged, LiveMap, SnapshotTold, judge_topic
+from oncelog.verify.violation import Violation
+
+TOPIC_ID = TopicId("0123456789abcdef0123456789abcdef")
+#: An entry appears every so many ms.
+EVERY_MS = 1_000
+
+
+@dataclass
+class PlantedProducer:
+    """What the log says of it so far."""
+
+    name: str
+    producer_id: ProducerId
+    generation: Generation = Generation(0)
+    mark: SequenceId = SequenceId(-1)
+
+
+@dataclass
+class PlantedLog:
+    """entries: {position: bytes}, in log order. facts: of the cluster's record. epoch: the owner's."""
+
+    entries: dict[Position, bytes] = field(default_factory=dict)
+    producers: dict[str, PlantedProducer] = field(default_factory=dict)
+    ledger_id: int = 1
+    epoch: int = 1
+    next_index: int = 0
+    #: [ledger id, first index, entries, bytes] of each ledger
+    ledgers: list[list[int]] = field(default_factory=lambda: [[1, 0, 0, 0]])
+
+    def open(self, name: str, *, persisted: int | None = None, generation: int | None = None) -> Position:
+        """A grant."""
+        producer = self.producers.setdefault(name, PlantedProducer(name, ProducerId(len(self.producers) + 1)))
+        producer.generation = Generation(producer.generation + 1 if generation is None else generation)
+        stated = SequenceId(producer.mark if persisted is None else persisted)
+        grant = ProducerOpened(
+            TOPIC_ID, producer.name, producer.producer_id, producer.generation, SequenceMode.MONOTONIC, stated
+        )
+        return self._append(EntryKind.PRODUCER_OPENED, encode_opened(grant), 0, 0)
+
+    def store(
+        self,
+        name: str,
+        ids: Sequence[int],
+        *,
+        skip: int = 0,
+        generation: int | None = None,
+        bad_batch: bool = False,
+        count: int | None = None,
+        topic_id: TopicId = TOPIC_ID,
+    ) -> Position:
+        """A batch of messages."""
+        producer = self.producers[name]
+        payload = encode_values([b"v%d" % number for number in ids])
+        batch = encode_batch(
+            payload, producer_id=producer.producer_id,
+            generation=producer.generation if generation is None else Generation(generation),
+            first=ids[0], last=ids[-1], count=len(ids), publish_time_ms=1_000, checksum=crc32c,
+            deltas=encode_deltas(ids),
+        )  # fmt: skip
+        producer.mark = SequenceId(max(producer.mark, ids[-1]))
+        if bad_batch:
+            batch = batch[:-1] + bytes([batch[-1] ^ 1])
+        counted = len(ids) - skip if count is None else count
+        return self._append(EntryKind.MESSAGES, batch, skip, counted, topic_id)
+
+    def roll(self, *, epoch: int | None = None, ledger_id: int | None = None) -> None:
+        """The next ledger, of a new owner if an epoch is given."""
+        self.epoch = self.epoch if epoch is None else epoch
+        self.ledger_id = self.ledger_id + 1 if ledger_id is None else ledger_id
+        self.ledgers.append([self.ledger_id, self.next_index, 0, 0])
+
+    def _append(self, kind: EntryKind, body: bytes, skip: int, count: int, topic_id: TopicId = TOPIC_ID) -> Position:
+        ledger = self.ledgers[-1]
+        position = Position(LedgerId(ledger[0]), EntryId(ledger[2]))
+        ledger[2] += 1
+        ledger[3] += len(body)
+        header = EntryHeader(
+            kind, position.ledger_id, position.entry_id, EntryId(position.entry_id - 1), ledger[3],
+            OwnerEpoch(self.epoch), EVERY_MS * (1 + len(self.entries)), self.next_index, skip, count, len(body),
+            topic_id,
+        )  # fmt: skip
+        self.next_index += count
+        self.entries[position] = encode_header(header, body, crc32c) + body
+        return position
+
+    # --- what is told of it -------------------------------------------------------------------------------------------
+
+    def facts(self) -> list[LedgerFact]:
+        """As the cluster's record would have them."""
+        last = self.ledgers[-1][0]
+        return [
+            LedgerFact(LedgerId(number), index, EntryId(entries - 1), number != last, size if number != last else 0)
+            for number, index, entries, size in self.ledgers
+        ]
+
+    def told(self) -> dict[ProducerId, Told]:
+        """As the owner would have it now."""
+        return {
+            one.producer_id: Told(one.name, SequenceMode.MONOTONIC, one.generation, one.mark)
+            for one in self.producers.values()
+        }
+
+    def live(self) -> LiveMap:
+        return LiveMap(list(self.entries)[-1], self.next_index, self.told(), True)
+
+    def snapshot(self, number: int = 1) -> SnapshotTold:
+        """Of the log as it is now; which range ends there is found when it is judged."""
+        return SnapshotTold(number, list(self.entries)[-1], self.next_index, self.told(), None)
+
+
+def fold(entries: Iterable[tuple[Position, bytes]]) -> RangeSummary:
+    """One range, as a task folds it."""
+    folding = RangeFold(TOPIC_ID)
+    for position, data in entries:
+        try:
+            folding.add(parse_entry(data, position, crc32c, keeps_values=False))
+        except Violation as violation:
+            folding.lose(position, "digest", str(violation))
+    return folding.summary
+
+
+def judged(
+    log: PlantedLog,
+    *cuts: int,
+    live: LiveMap | None = None,
+    snapshot: SnapshotTold | None = None,
+    facts: Sequence[LedgerFact] | None = None,
+    from_start: bool = True,
+) -> Judged:
+    """The log cut into ranges behind so many entries each time; a snapshot's place is a cut of its own."""
+    entries = list(log.entries.items())
+    places = [position for position, _ in entries]
+    ends = set(cuts) | {len(entries)}
+    if snapshot is not None and snapshot.position in places:
+        ends.add(places.index(snapshot.position) + 1)
+    borders = [0, *sorted(end for end in ends if 0 < end <= len(entries))]
+    ranges = [entries[first:end] for first, end in pairwise(borders)]
+    if snapshot is not None:
+        after = [number for number, some in enumerate(ranges) if some[-1][0] == snapshot.position]
+        snapshot = snapshot._replace(after=after[0] if after else None)
+
+    def look(wanted: dict[int, set[int]]) -> Places:
+        found: dict[tuple[int, int], list[tuple[Position, int]]] = {}
+        for position, data in entries:
+            try:
+                entry = parse_entry(data, position, crc32c, keeps_values=False)
+            except Violation:
+                continue
+            for producer_id, number, place, index in find_places(entry, wanted):
+                found.setdefault((producer_id, number), []).append((place, index))
+        return found
+
+    return judge_topic(
+        [fold(some) for some in ranges], log.facts() if facts is None else facts, from_start=from_start,
+        live=log.live() if live is None else live, snapshot=snapshot, look=look,
+    )  # fmt: skip
