@@ -121,3 +121,10 @@ def connection_of(options: Options, environment: Mapping[str, str]) -> Connectio
     )
     connection.credentials()
     return connection
+
+
+def options_of(connection: Connection) -> dict[str, str]:
+    """The options that say this: for a job that reads or writes by the format's name."""
+    told = {SERVICE_URL: connection.url, ALLOW_PLAINTEXT_TOKEN: str(connection.plaintext_token_allowed).lower()}
+    files = {TOKEN_FILE: connection.token_file, TLS_CA_FILE: connection.tls_ca_file}
+    return told | {name: value for name, value in files.items() if value is not None}

@@ -1,0 +1,187 @@
+"""`oncelog pipeline export`: what is new in topics, as Parquet files that a manifest names."""
+
+import os
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from oncelog.cli.failures import EXIT_CODES, Exit
+from oncelog.cli.options import (
+    DEFAULT_URL,
+    Output,
+    OutputOption,
+    PlaintextTokenOption,
+    TlsCaFileOption,
+    TokenFileOption,
+    UrlOption,
+)
+from oncelog.cli.pipeline.answers import answer, checked, given, tell_progress
+from oncelog.cli.pipeline.options import ConfOption, MasterOption, PatternOption, TopicsArgument
+from oncelog.cli.pipeline.running import run_job
+from oncelog.core.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from oncelog.pipeline.export.job import Leftover, Outcome
+    from oncelog.pipeline.export.options import Directory, ExportOptions
+    from oncelog.pipeline.export.reading import Verified
+
+_HELP = f"""Write what is new in topics to Parquet files, each message to exactly one file of the export.
+
+    oncelog pipeline export flights --to /data/flights       # run it again, by cron say: it goes on where it ended
+
+    oncelog pipeline export --pattern '.*' --to /data/all    # every topic of public/default
+
+    oncelog pipeline export --to /data/flights --verify      # are all files there, and as they were written?
+
+    oncelog pipeline export --to /data/flights --clean       # delete what runs that died have left
+
+DIR/run=…/topic=…/date=… holds the files: the date is that of publishing, in UTC. DIR/_manifests has a manifest for each
+run that ended well: its files, their rows, and the numbers from … to of each topic part. Only what a manifest names
+counts. A run that is killed counts nothing, and the next one does its work; of two at once, one ends with an error. So
+read what manifests name:
+
+    from oncelog.pipeline.export.reading import read_export; frame = read_export(spark, "/data/flights")
+
+DIR is a path, on a cluster one that driver and executors share, or hdfs://. Messages that were trimmed away before
+they were exported, and topics that are gone, are errors unless --allow-data-loss; a topic that was deleted and made
+anew needs a directory of its own.
+
+-o json prints: manifest (null: nothing was new), run, rows, files, bytes, topics (topic, topic_id, from, to,
+kept_from), gone, leftovers (run, files, bytes), seconds; with --verify: manifests, files, rows, bytes, topics
+(topic, next), problems, ok; with --clean: removed, bytes.
+
+{EXIT_CODES}"""
+
+
+def export(
+    topics: TopicsArgument = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="DIR", help="The directory of the export.")] = None,
+    pattern: PatternOption = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read all of it, and compare it with the manifests.")
+    ] = False,
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Delete what no manifest names; running exports lose.")
+    ] = False,
+    rows_per_file: Annotated[
+        str | None, typer.Option(help="At most so many messages a file and task [1000000].")
+    ] = None,
+    allow_data_loss: Annotated[
+        bool, typer.Option("--allow-data-loss", help="Go on behind what is gone; the manifest says what that was.")
+    ] = False,
+    closed_ledgers: Annotated[
+        str | None, typer.Option(help="storage, or owner where storage nodes are not reached from executors [storage].")
+    ] = None,
+    url: UrlOption = DEFAULT_URL,
+    token_file: TokenFileOption = None,
+    tls_ca_file: TlsCaFileOption = None,
+    allow_plaintext_token: PlaintextTokenOption = False,
+    master: MasterOption = None,
+    conf: ConfOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    if verify and clean:
+        raise typer.BadParameter("--verify and --clean are two commands: first clean, then verify")
+    own = given(
+        topics=",".join(topics or ()),
+        topicsPattern=pattern,
+        rowsPerFile=rows_per_file,
+        allowDataLoss=allow_data_loss or None,
+        closedLedgers=closed_ledgers,
+    )
+    place = checked(lambda: _place(to, verify=verify, clean=clean, own=own))
+    if verify:
+        raise typer.Exit(run_job("oncelog export", master, conf, lambda spark: _verify(spark, place, output)))
+    if clean:
+        raise typer.Exit(run_job("oncelog export", master, conf, lambda spark: _clean(spark, place, output)))
+    link = given(serviceUrl=url, tokenFile=token_file, tlsCaFile=tls_ca_file, allowPlaintextToken=allow_plaintext_token)
+    options = checked(lambda: _options(own | link | given(directory=to)))
+    raise typer.Exit(run_job("oncelog export", master, conf, lambda spark: _export(spark, options, output)))
+
+
+export.__doc__ = _HELP
+
+
+def _place(to: str | None, *, verify: bool, clean: bool, own: dict[str, str]) -> "Directory":
+    from oncelog.pipeline.export.options import directory_of
+
+    if own and (verify or clean):
+        message = f"--verify and --clean are about the whole directory: leave {', '.join(own)} out"
+        raise InvalidArgument(message, field=next(iter(own)))
+    return directory_of(to)
+
+
+def _options(own: dict[str, str]) -> "ExportOptions":
+    from oncelog.pipeline.export.options import export_options
+
+    return export_options(own, os.environ)
+
+
+def _export(spark: "SparkSession", options: "ExportOptions", output: Output) -> Exit:
+    from oncelog.pipeline.export.job import export_topics
+
+    began_s = time.monotonic()
+    outcome = export_topics(spark, options, _now_ms(), tell_progress)
+    answer(told_of(outcome) | {"seconds": round(time.monotonic() - began_s, 3)}, output)
+    return Exit.OK
+
+
+def _clean(spark: "SparkSession", place: "Directory", output: Output) -> Exit:
+    from oncelog.pipeline.export.job import clean_export
+    from oncelog.pipeline.export.store import Exported, store_of
+
+    removed = clean_export(Exported(store_of(place, spark)), _now_ms())
+    answer(
+        {"removed": [_leftover(each) for each in removed], "bytes": sum(each.size_bytes for each in removed)}, output
+    )
+    return Exit.OK
+
+
+def _verify(spark: "SparkSession", place: "Directory", output: Output) -> Exit:
+    from oncelog.pipeline.export.reading import verify_export
+
+    found = verify_export(spark, place.uri)
+    answer(verified_of(found), output)
+    return Exit.FAILED if found.problems else Exit.OK
+
+
+def told_of(outcome: "Outcome") -> dict[str, object]:
+    """By the names of the help."""
+    made = outcome.manifest
+    ranges = () if made is None else made.ranges
+    return {
+        "manifest": None if made is None else made.number,
+        "run": None if made is None else made.run,
+        "rows": 0 if made is None else made.rows,
+        "files": 0 if made is None else len(made.files),
+        "bytes": 0 if made is None else made.size_bytes,
+        "topics": [
+            {"topic": r.topic, "topic_id": r.topic_id, "from": r.first, "to": r.end, "kept_from": r.kept}
+            for r in ranges
+        ],
+        "gone": list(outcome.gone),
+        "leftovers": [_leftover(each) for each in outcome.leftovers],
+    }
+
+
+def verified_of(found: "Verified") -> dict[str, object]:
+    return {
+        "manifests": found.manifests,
+        "files": found.files,
+        "rows": found.rows,
+        "bytes": found.size_bytes,
+        "topics": [{"topic": topic, "next": following} for topic, following in found.topics.items()],
+        "problems": list(found.problems),
+        "ok": not found.problems,
+    }
+
+
+def _leftover(each: "Leftover") -> dict[str, object]:
+    return {"run": each.run, "files": each.files, "bytes": each.size_bytes}
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,110 @@
+"""The options of an export. Pure: what is wrong with them is said before anything is asked or written."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from oncelog.core.errors import InvalidArgument
+from oncelog.core.names import parse_topic
+from oncelog.pipeline import connection
+from oncelog.pipeline.connection import Connection, Options
+from oncelog.pipeline.export.run import ALLOW_DATA_LOSS
+from oncelog.pipeline.places import whole_of
+from oncelog.pipeline.source_options import (
+    CLOSED_LEDGERS,
+    OWNER,
+    STORAGE,
+    TOPIC,
+    TOPICS,
+    TOPICS_PATTERN,
+    Pattern,
+    source_options,
+)
+
+DIRECTORY = "directory"
+ROWS_PER_FILE = "rowsPerFile"
+NAMES = (
+    *connection.NAMES,
+    TOPIC,
+    TOPICS,
+    TOPICS_PATTERN,
+    CLOSED_LEDGERS,
+    DIRECTORY,
+    ROWS_PER_FILE,
+    ALLOW_DATA_LOSS,
+)
+ROWS_PER_FILE_DEFAULT = 1_000_000
+ROWS_PER_FILE_MAX = 100_000_000
+#: Characters that Spark takes for a pattern wherever it is given a path.
+_PATTERN_CHARACTERS = "*?[]{}\\"
+#: Stores where a file can be made under a name, whole or not at all, once. See `store`.
+LOCAL, HDFS = "file", "hdfs"
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """Where an export lies. scheme: LOCAL or HDFS. path: absolute, for the driver; uri: for Spark."""
+
+    scheme: str
+    path: str
+    uri: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """topics: full names, or a pattern."""
+
+    connection: Connection
+    directory: Directory
+    topics: tuple[str, ...] | Pattern
+    rows_per_file: int = ROWS_PER_FILE_DEFAULT
+    loss_allowed: bool = False
+    closed_ledgers: str = STORAGE
+
+    def covers(self, part: str) -> bool:
+        """Whether a topic, or part, of this full name is to be exported."""
+        if isinstance(self.topics, Pattern):
+            whole = parse_topic(whole_of(part))
+            return whole.namespace_name == self.topics.namespace and self.topics.matches(str(whole))
+        return part in self.topics or whole_of(part) in self.topics
+
+
+def export_options(given: Mapping[str, str], environment: Mapping[str, str]) -> ExportOptions:
+    """Read all options of an export. Raises InvalidArgument, which names the option."""
+    options = Options(given, NAMES)
+    source = source_options(_for_source(given), environment, streaming=False)
+    return ExportOptions(
+        connection=source.connection,
+        directory=directory_of(options.text(DIRECTORY)),
+        topics=source.topics,
+        rows_per_file=options.integer(ROWS_PER_FILE, least=1, most=ROWS_PER_FILE_MAX) or ROWS_PER_FILE_DEFAULT,
+        loss_allowed=options.switch(ALLOW_DATA_LOSS, default=False),
+        closed_ledgers=STORAGE if source.closed_from_storage else OWNER,
+    )
+
+
+def directory_of(text: str | None) -> Directory:
+    """A path or URI as users write it. Raises InvalidArgument."""
+    if text is None or not text.strip():
+        raise InvalidArgument(f"option {DIRECTORY} is needed: where the files are, or shall be", field=DIRECTORY)
+    text = text.strip()
+    if any(character in text for character in _PATTERN_CHARACTERS):
+        message = f"option {DIRECTORY} has one of {' '.join(_PATTERN_CHARACTERS)}, which stand for patterns: {text:.80}"
+        raise InvalidArgument(message, field=DIRECTORY)
+    parts = urlsplit(text) if "://" in text or text.startswith("file:") else urlsplit("file:")
+    if parts.scheme == LOCAL:
+        path = str(Path(parts.path if text.startswith("file:") else text).expanduser().absolute())
+        return Directory(LOCAL, path, f"file://{path}")
+    if parts.scheme == HDFS:
+        return Directory(HDFS, parts.path.rstrip("/") or "/", text.rstrip("/"))
+    raise InvalidArgument(
+        f"option {DIRECTORY} is a path, file:// or hdfs://, not {parts.scheme}://: a manifest must appear under its "
+        "name whole or not at all, and only where none is yet; these stores do that, others do not, or not by default",
+        field=DIRECTORY,
+    )
+
+
+def _for_source(given: Mapping[str, str]) -> dict[str, str]:
+    own = {name.lower() for name in (DIRECTORY, ROWS_PER_FILE, ALLOW_DATA_LOSS)}
+    return {name: value for name, value in given.items() if name.lower() not in own}

@@ -1,0 +1,249 @@
+"""The directory of an export: on a file system of this machine (NFS, too), or on HDFS.
+
+What an export needs of a store, and why others than these are refused: a manifest appears under its name whole or not
+at all, and only if none is there. Locally a hard link does that (rename would replace); on HDFS a rename, which refuses
+a name that is taken. Both hold across machines. The names of data files need no such thing: no two runs share any.
+"""
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from pyspark.sql import SparkSession
+
+from oncelog.core.errors import InvalidArgument
+from oncelog.pipeline.export.manifest import (
+    MANIFESTS,
+    RUN,
+    Manifest,
+    check_dense,
+    decode_manifest,
+    encode_manifest,
+    manifest_name,
+    manifest_number,
+)
+from oncelog.pipeline.export.options import LOCAL, Directory
+
+#: Where a run writes its manifest before that gets its name: in its own directory, which Spark's readers skip.
+_DRAFT = "_manifest.json"
+
+
+class Size(NamedTuple):
+    """What lies in a directory."""
+
+    files: int
+    size_bytes: int
+
+
+class Store(Protocol):
+    """Files below one directory. Paths are relative to it, with slashes."""
+
+    def names(self, path: str) -> list[str]:
+        """What is in a directory, sorted; nothing where there is none."""
+
+    def read(self, path: str) -> bytes:
+        """A whole file."""
+
+    def write(self, path: str, data: bytes) -> None:
+        """A new file, durable, with the directories above it. The name is the caller's alone."""
+
+    def publish(self, draft: str, path: str) -> bool:
+        """Give the draft this name, too, or instead, in one step; False: the name is taken."""
+
+    def sizes(self, path: str) -> dict[str, int]:
+        """{path of each file in or under a directory: its bytes}."""
+
+    def remove(self, path: str) -> None:
+        """A directory with all in it; nothing where there is none."""
+
+
+def store_of(directory: Directory, session: SparkSession) -> Store:
+    """Raises InvalidArgument where it is no directory."""
+    if directory.scheme == LOCAL:
+        return LocalStore(Path(directory.path))
+    return HadoopStore(session, directory.uri)
+
+
+class Exported:
+    """Manifests and runs in a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def manifests(self) -> list[Manifest]:
+        """All of them, by number. Raises CorruptEntry, LogHole."""
+        numbers = self._numbers()
+        found = [self._manifest(number) for number in numbers]
+        check_dense(found)
+        return found
+
+    def last(self) -> Manifest | None:
+        """Raises CorruptEntry, LogHole."""
+        numbers = self._numbers()
+        if numbers and numbers != list(range(len(numbers))):
+            check_dense([self._manifest(number) for number in numbers])
+        return self._manifest(numbers[-1]) if numbers else None
+
+    def commit(self, manifest: Manifest) -> str | None:
+        """Make the manifest. None: it is made; else the name of the run that has its number, and this one is gone."""
+        draft, path = f"{manifest.run}/{_DRAFT}", f"{MANIFESTS}/{manifest_name(manifest.number)}"
+        self._store.write(draft, encode_manifest(manifest))
+        if self._store.publish(draft, path):
+            return None
+        there = self._manifest(manifest.number).run
+        # A link that was made and whose answer was lost says the second time that the name is taken.
+        if there == manifest.run:
+            return None
+        self._store.remove(manifest.run)
+        return there
+
+    def runs(self) -> list[str]:
+        """Names of runs that have something in the directory."""
+        return [name for name in self._store.names("") if name.startswith(RUN)]
+
+    def size_of(self, run: str) -> Size:
+        sizes = self.sizes(run)
+        return Size(len(sizes), sum(sizes.values()))
+
+    def sizes(self, run: str) -> Mapping[str, int]:
+        """{path of a data file: its bytes}; hidden files are none."""
+        found = self._store.sizes(run)
+        return {path: size for path, size in found.items() if not path.rpartition("/")[2].startswith(("_", "."))}
+
+    def remove(self, run: str) -> None:
+        assert run.startswith(RUN)
+        self._store.remove(run)
+
+    def _numbers(self) -> list[int]:
+        found = (manifest_number(name) for name in self._store.names(MANIFESTS))
+        return sorted(number for number in found if number is not None)
+
+    def _manifest(self, number: int) -> Manifest:
+        return decode_manifest(number, self._store.read(f"{MANIFESTS}/{manifest_name(number)}"))
+
+
+class LocalStore:
+    """On a file system of this machine."""
+
+    def __init__(self, root: Path) -> None:
+        if root.exists() and not root.is_dir():
+            raise InvalidArgument(f"{root} is no directory", field="directory")
+        self._root = root
+
+    def names(self, path: str) -> list[str]:
+        directory = self._root / path
+        return sorted(each.name for each in directory.iterdir()) if directory.is_dir() else []
+
+    def read(self, path: str) -> bytes:
+        return (self._root / path).read_bytes()
+
+    def write(self, path: str, data: bytes) -> None:
+        target = self._root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def publish(self, draft: str, path: str) -> bool:
+        target = self._root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(self._root / draft, target)
+        except FileExistsError:
+            return False
+        _sync_directory(target.parent)
+        _sync_directory(self._root)
+        return True
+
+    def sizes(self, path: str) -> dict[str, int]:
+        found = {}
+        for directory, _, names in os.walk(self._root / path):
+            for name in names:
+                file = Path(directory) / name
+                found[file.relative_to(self._root).as_posix()] = file.stat().st_size
+        return found
+
+    def remove(self, path: str) -> None:
+        if (self._root / path).exists():
+            shutil.rmtree(self._root / path)
+
+
+class HadoopStore:
+    """On what Hadoop's FileContext reaches; of the schemes let in only HDFS renames as it must be."""
+
+    def __init__(self, session: SparkSession, uri: str) -> None:
+        # What PySpark itself talks to Java with; it has no public name.
+        spark: Any = session.sparkContext
+        jvm, configuration = spark._jvm, spark._jsc.hadoopConfiguration()  # noqa: SLF001
+        self._hadoop: Any = jvm.org.apache.hadoop
+        self._io: Any = jvm.org.apache.commons.io.IOUtils
+        self._root = self._hadoop.fs.Path(uri)
+        self._files: Any = self._root.getFileSystem(configuration)
+        self._context: Any = self._hadoop.fs.FileContext.getFileContext(self._root.toUri(), configuration)
+        self._prefix = self._files.makeQualified(self._root).toUri().getPath().rstrip("/")
+        found = self._files.exists(self._root)
+        if found and not self._files.getFileStatus(self._root).isDirectory():
+            raise InvalidArgument(f"{uri} is no directory", field="directory")
+        # NONE: refuse a name that is taken.
+        self._refusing = spark._gateway.new_array(self._hadoop.fs.Options.Rename, 1)  # noqa: SLF001
+        self._refusing[0] = self._hadoop.fs.Options.Rename.NONE
+
+    def names(self, path: str) -> list[str]:
+        directory = self._path(path)
+        if not self._files.exists(directory):
+            return []
+        return sorted(status.getPath().getName() for status in self._files.listStatus(directory))
+
+    def read(self, path: str) -> bytes:
+        stream = self._files.open(self._path(path))
+        try:
+            return bytes(self._io.toByteArray(stream))
+        finally:
+            stream.close()
+
+    def write(self, path: str, data: bytes) -> None:
+        stream = self._files.create(self._path(path), False)
+        try:
+            stream.write(bytearray(data))
+            stream.hsync()
+        finally:
+            stream.close()
+
+    def publish(self, draft: str, path: str) -> bool:
+        from py4j.protocol import Py4JJavaError
+
+        self._files.mkdirs(self._path(MANIFESTS))
+        try:
+            self._context.rename(self._path(draft), self._path(path), self._refusing)
+        except Py4JJavaError as error:
+            if "FileAlreadyExistsException" in str(error.java_exception):
+                return False
+            raise
+        return True
+
+    def sizes(self, path: str) -> dict[str, int]:
+        directory = self._path(path)
+        if not self._files.exists(directory):
+            return {}
+        listed, found = self._files.listFiles(directory, True), {}
+        while listed.hasNext():
+            status = listed.next()
+            found[status.getPath().toUri().getPath().removeprefix(self._prefix + "/")] = int(status.getLen())
+        return found
+
+    def remove(self, path: str) -> None:
+        self._files.delete(self._path(path), True)
+
+    def _path(self, path: str) -> Any:
+        return self._hadoop.fs.Path(self._root, path) if path else self._root
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,35 @@
+"""What a job of Spark has done so far, told now and then: stages come and go, so each is told on its own."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from pyspark import SparkContext
+
+Tell = Callable[[str], None]
+_PERIOD_S = 5.0
+
+
+@contextmanager
+def told_progress(context: SparkContext, what: str, tell: Tell) -> Iterator[None]:
+    """Tell `what`, and every few seconds how many tasks of what runs have ended."""
+    tell(what)
+    over = threading.Event()
+    thread = threading.Thread(target=_watch, args=(context, what, tell, over), name="job-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _watch(context: SparkContext, what: str, tell: Tell, over: threading.Event) -> None:
+    tracker, before = context.statusTracker(), ""
+    while not over.wait(_PERIOD_S):
+        stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+        known = [stage for stage in stages if stage is not None]
+        now = ", ".join(f"{stage.numCompletedTasks} of {stage.numTasks} tasks" for stage in known)
+        if now and now != before:
+            tell(f"{what}: {now}")
+        before = now

@@ -1,0 +1,161 @@
+"""Exports of a real cluster with Spark: every message in one file, run after run, and what is wrong is found."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from pyspark.sql import SparkSession
+
+import oncelog
+from oncelog.core.errors import Conflict
+from oncelog.pipeline.export.job import clean_export, export_topics
+from oncelog.pipeline.export.manifest import MANIFESTS
+from oncelog.pipeline.export.options import Directory, ExportOptions, directory_of, export_options
+from oncelog.pipeline.export.reading import read_export, verify_export
+from oncelog.pipeline.export.store import Exported, HadoopStore, LocalStore, Store
+from tests.cluster.cluster_fixture import Cluster
+
+DAY_MS = 86_400_000
+#: Messages of each entry; an entry has one publish time.
+SIZE = 10
+
+
+def publish(cluster: Cluster, topic: str, entries: int) -> None:
+    with oncelog.Client(cluster.url) as client, client.create_producer(topic, producer_name="source") as producer:
+        for _ in range(entries):
+            producer.send_many([b"%d" % n for n in range(SIZE)], properties=[{"n": str(n)} for n in range(SIZE)])
+
+
+def options(cluster: Cluster, directory: Path, **more: str) -> ExportOptions:
+    given = {"serviceUrl": cluster.url, "directory": str(directory), "topics": "exported,exported-too"}
+    return export_options(given | more, {})
+
+
+def rows_of(spark: SparkSession, directory: Path) -> list[tuple[str, int, bytes]]:
+    found = read_export(spark, str(directory)).select("topic", "index", "value").collect()
+    return sorted((row["topic"].rpartition("/")[2], row["index"], bytes(row["value"])) for row in found)
+
+
+def expected(**entries: int) -> list[tuple[str, int, bytes]]:
+    return sorted(
+        (topic.replace("_", "-"), n, b"%d" % (n % SIZE))
+        for topic, count in entries.items()
+        for n in range(count * SIZE)
+    )
+
+
+@pytest.fixture(scope="module")
+def directory(spark: SparkSession, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An export of two runs, and what a third left that died before its manifest."""
+    place = tmp_path_factory.mktemp("export") / "of topics"
+    publish(cluster, "exported", 20)
+    publish(cluster, "exported-too", 2)
+    export_topics(spark, options(cluster, place, rowsPerFile="150"), 1, lambda _: None)
+    publish(cluster, "exported", 1)
+    outcome = export_topics(spark, options(cluster, place), 2, lambda _: None)
+    assert outcome.manifest is not None
+    assert [(r.first, r.end) for r in outcome.manifest.ranges] == [(200, 210)]
+    shutil.copytree(place / outcome.manifest.run, place / "run=000002-dead")
+    return place
+
+
+def test_each_message_is_exported_once_over_several_runs(
+    spark: SparkSession, cluster: Cluster, directory: Path
+) -> None:
+    """Leftovers of a dead run are told and not read; where nothing is new nothing is written."""
+    assert rows_of(spark, directory) == expected(exported=21, exported_too=2)
+    before = sorted(directory.rglob("*"))
+    outcome = export_topics(spark, options(cluster, directory), 3, lambda _: None)
+    assert outcome.manifest is None
+    assert [each.run for each in outcome.leftovers] == ["run=000002-dead"]
+    assert sorted(directory.rglob("*")) == before
+
+
+def test_what_is_read_back_is_what_the_source_gives(spark: SparkSession, cluster: Cluster, directory: Path) -> None:
+    """Every column, and the date of publishing."""
+    source = spark.read.format("oncelog").option("serviceUrl", cluster.url).option("topics", "exported,exported-too")
+    told = {tuple(map(str, row)) for row in source.load().collect()}
+    frame = read_export(spark, str(directory))
+    assert {tuple(map(str, row[:-1])) for row in frame.collect()} == told
+    dates = frame.selectExpr("date = to_date(publish_time) as same").distinct().collect()
+    assert [row["same"] for row in dates] == [True]
+
+
+def test_verify_finds_what_is_missing_changed_and_foreign(spark: SparkSession, directory: Path, tmp_path: Path) -> None:
+    """One value, other rows, a file gone, a file too many; and nothing where all is well."""
+    good = verify_export(spark, str(directory))
+    assert (good.problems, good.rows, good.manifests) == ((), 230, 2)
+    place = tmp_path / "copy"
+    shutil.copytree(directory, place)
+    files = [file.path for manifest in Exported(LocalStore(place)).manifests() for file in manifest.files]
+    assert len(files) == 4
+    (place / files[0]).unlink()
+    shutil.copy(place / files[1], place / files[2])
+    table = parquet.ParquetFile(place / files[3]).read()
+    values = table.column("value").to_pylist()
+    at = table.schema.get_field_index("value")
+    parquet.write_table(table.set_column(at, "value", pa.array([b"x", *values[1:]])), place / files[3])
+    (place / files[1]).with_name("more.parquet").write_bytes((place / files[1]).read_bytes())
+    for crc in place.rglob(".*.crc"):
+        crc.unlink()
+    problems = sorted(verify_export(spark, str(place)).problems)
+    assert len(problems) == 4
+    told = " ".join(problems)
+    assert f"{files[0]} is missing" in told
+    assert f"{files[2]} is not as it was written" in told
+    assert re.search(f"{re.escape(files[3])} is not as it was written: .*checksum", told)
+    assert "more.parquet lies in the directory of a run whose manifest does not name it" in told
+
+
+def test_a_number_that_another_run_took_meanwhile_is_lost(
+    spark: SparkSession, cluster: Cluster, directory: Path, tmp_path: Path
+) -> None:
+    """A clean comes between the files and the manifest: an error, no files left, and the next run does it all."""
+    place = tmp_path / "copy"
+    shutil.copytree(directory, place)
+    publish(cluster, "exported-more", 1)
+    mine = options(cluster, place, topics="exported-more")
+    cleaned: list[object] = []
+
+    def interfere(what: str) -> None:
+        if what.startswith("reading") and not cleaned:
+            cleaned.extend(clean_export(Exported(LocalStore(place)), 4))
+
+    with pytest.raises(Conflict, match="came first with manifest 2"):
+        export_topics(spark, mine, 3, interfere)
+    assert len(cleaned) == 2, "the dead run's and the living one's"
+    assert rows_of(spark, place) == expected(exported=21, exported_too=2)
+    outcome = export_topics(spark, mine, 5, lambda _: None)
+    assert outcome.leftovers == ()
+    assert rows_of(spark, place) == expected(exported=21, exported_too=2, exported_more=1)
+
+
+# --- stores -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["local", "hadoop"])
+def store(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Store:
+    """Hadoop's own file system stands in for HDFS: what it does not have is another machine's atomic rename."""
+    place: Directory = directory_of(str(tmp_path / "a place"))
+    return LocalStore(Path(place.path)) if request.param == "local" else HadoopStore(spark, place.uri)
+
+
+def test_stores_give_a_name_once(store: Store) -> None:
+    """And the file under it is whole; what lies in the directory is told, and can be removed."""
+    assert (store.names(""), store.names(MANIFESTS), store.sizes("run=1")) == ([], [], {})
+    store.write("run=1/draft", json.dumps({"n": 1}).encode())
+    store.write("run=2/topic=a%2Fb/x", b"other")
+    assert store.publish("run=1/draft", f"{MANIFESTS}/0.json")
+    assert not store.publish("run=2/topic=a%2Fb/x", f"{MANIFESTS}/0.json")
+    assert json.loads(store.read(f"{MANIFESTS}/0.json")) == {"n": 1}
+    assert store.names("") == [MANIFESTS, "run=1", "run=2"]
+    assert {path: size for path, size in store.sizes("run=2").items() if not path.endswith(".crc")} == {
+        "run=2/topic=a%2Fb/x": 5
+    }
+    store.remove("run=2")
+    store.remove("run=3")
+    assert store.names("") == [MANIFESTS, "run=1"]

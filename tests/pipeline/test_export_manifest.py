@@ -1,0 +1,103 @@
+"""Manifests as bytes, and the options of an export: what is wrong is said, with its name."""
+
+import json
+
+import pytest
+
+from oncelog.core.errors import CorruptEntry, InvalidArgument, LogHole
+from oncelog.core.ids import TopicId
+from oncelog.pipeline.export.manifest import (
+    DataFile,
+    Manifest,
+    PartRange,
+    Reached,
+    check_dense,
+    decode_manifest,
+    encode_manifest,
+    manifest_name,
+    manifest_number,
+)
+from oncelog.pipeline.export.options import export_options
+
+MANIFEST = Manifest(
+    7,
+    "run=000007-x",
+    1_700_000_000_000,
+    (PartRange("public/default/flights-partition-1", TopicId("id"), 40, 60, 42),),
+    (DataFile("run=000007-x/topic=a%2Fb/date=2026-03-01/f.parquet", "public/default/flights-partition-1", 9, 18, 42,
+              59, "AB"),),
+    {"public/default/flights-partition-1": Reached(TopicId("id"), 60), "gone": Reached(TopicId("old"), 3, gone=True)},
+)  # fmt: skip
+GIVEN = {"topics": "flights", "directory": "/data"}
+
+
+def test_a_manifest_survives_its_bytes() -> None:
+    """The names of its fields are told, for programs that read it without this package."""
+    data = encode_manifest(MANIFEST)
+    assert decode_manifest(7, data) == MANIFEST
+    told = json.loads(data)
+    assert (told["ranges"][0]["from"], told["ranges"][0]["to"], told["files"][0]["rows"]) == (40, 60, 18)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda d: d[:-20], lambda d: d.replace(b'"number": 7', b'"number": 8'), lambda d: d.replace(b"format", b"form"),
+     lambda d: d.replace(b'"to": 60', b'"to": "x"'), lambda _: b"[]", lambda _: b""],
+    ids=["torn", "another number", "no format", "no number", "a list", "empty"],
+)  # fmt: skip
+def test_what_is_no_manifest_is_never_read_as_one(damage: object) -> None:
+    """It would be taken for an export of nothing, or of something else."""
+    assert callable(damage)
+    with pytest.raises(CorruptEntry, match="000000007"):
+        decode_manifest(7, damage(encode_manifest(MANIFEST)))
+
+
+def test_a_missing_manifest_is_told_by_its_name() -> None:
+    """What it names would be missed by readers."""
+    with pytest.raises(LogHole, match="000000001"):
+        check_dense([Manifest(0, "a", 0), Manifest(2, "c", 0)])
+
+
+def test_names_of_manifests_are_numbers() -> None:
+    """A file that only looks like one is none."""
+    assert manifest_number(manifest_name(12)) == 12
+    assert [manifest_number(name) for name in ("x.json", "12.json.crc", "12", ".12.json")] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"topics": "flights"}, "option directory is needed"),
+        ({"directory": "/data"}, "one of the options topic, topics, topicsPattern is needed"),
+        (GIVEN | {"directory": "s3a://bucket/data"}, "option directory is a path, file:// or hdfs://, not s3a://"),
+        (GIVEN | {"directory": "/data/{a,b}"}, r"option directory has one of .* which stand for patterns"),
+        (GIVEN | {"rowsPerFile": "0"}, "option rowsPerFile is 1 to 100000000, not '0'"),
+        (GIVEN | {"allowDataLoss": "maybe"}, "option allowDataLoss is true or false"),
+        (GIVEN | {"rowPerFile": "1"}, "unknown option rowPerFile; the nearest known one is rowsPerFile"),
+        (GIVEN | {"closedLedgers": "disk"}, "option closedLedgers is one of storage, owner"),
+    ],
+)
+def test_a_wrong_option_is_told_with_its_limit(given: dict[str, str], message: str) -> None:
+    """Before anything is asked or written."""
+    with pytest.raises(InvalidArgument, match=message):
+        export_options(given, {})
+
+
+def test_directories_are_told_to_spark_and_to_the_driver() -> None:
+    """The same place for both."""
+    local = export_options(GIVEN | {"directory": "file:///data/x"}, {}).directory
+    assert (local.path, local.uri) == ("/data/x", "file:///data/x")
+    assert export_options(GIVEN | {"directory": "/data/x/"}, {}).directory == local
+    there = export_options(GIVEN | {"directory": "hdfs://names:8020/data/x/"}, {}).directory
+    assert (there.path, there.uri) == ("/data/x", "hdfs://names:8020/data/x")
+
+
+def test_an_export_covers_its_topics_with_their_parts() -> None:
+    """By name or pattern, and not the sink's own topics."""
+    named = export_options(GIVEN, {})
+    assert [named.covers(f"public/default/{part}") for part in ("flights", "flights-partition-3", "flights-too")] == [
+        True, True, False,
+    ]  # fmt: skip
+    matched = export_options({"topicsPattern": "other/space/.*", "directory": "/data"}, {})
+    parts = ("other/space/a-partition-0", "public/default/a", "other/space/__sink.a.b.journal")
+    assert [matched.covers(part) for part in parts] == [True, False, False]

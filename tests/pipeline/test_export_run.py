@@ -1,0 +1,279 @@
+"""The machine of an export: killed after every step, two at once, cleaned meanwhile; each message is exported once."""
+
+import random
+from collections.abc import Callable
+from itertools import combinations
+
+import pytest
+
+from oncelog.core.errors import Conflict, InvariantViolated, NotFound
+from oncelog.core.ids import TopicId
+from oncelog.pipeline.export import clean as cleaning
+from oncelog.pipeline.export import run as core
+from oncelog.pipeline.export.manifest import DataFile
+from oncelog.pipeline.offsets import TopicState
+from tests.pipeline.export_world import Clean, Export, World, all_of, manifest_of
+
+#: Of a run over two topics with these messages; a file has three.
+ORDERS, FLIGHTS = 5, 2
+#: Orders of the steps of two actors that are tried, of some thousands.
+TRIED = 300
+
+
+def new_world() -> World:
+    world = World()
+    world.publish("orders", ORDERS)
+    world.publish("flights", FLIGHTS)
+    return world
+
+
+def steps_of(make: Callable[[World], Export | Clean]) -> int:
+    """How many steps it takes where nothing happens."""
+    one, count = make(new_world()), 0
+    while one.step():
+        count += 1
+    return count
+
+
+def orders_of(*counts: int) -> list[list[int]]:
+    """Orders of so many steps of each of two actors: lists of 0 and 1."""
+    total = sum(counts)
+    every = [[0 if at in chosen else 1 for at in range(total)] for chosen in combinations(range(total), counts[0])]
+    return random.Random(counts[0]).sample(every, TRIED)
+
+
+def test_runs_go_on_where_the_last_one_ended() -> None:
+    """Each writes what is new, and nothing where nothing is."""
+    world = new_world()
+    first = manifest_of(Export(world).run())
+    assert first is not None
+    assert {(r.topic, r.first, r.end) for r in first.ranges} == {("orders", 0, ORDERS), ("flights", 0, FLIGHTS)}
+    assert manifest_of(Export(world).run()) is None
+    world.publish("orders", 2)
+    world.publish("late", 1)
+    second = manifest_of(Export(world).run())
+    assert second is not None
+    assert {(r.topic, r.first, r.end) for r in second.ranges} == {("orders", ORDERS, ORDERS + 2), ("late", 0, 1)}
+    assert world.read() == all_of(orders=ORDERS + 2, flights=FLIGHTS, late=1)
+
+
+def test_other_topics_of_the_same_directory_keep_their_place() -> None:
+    """A run of some topics says nothing of the others."""
+    world = new_world()
+    Export(world, topics="orders").run()
+    Export(world, topics="flights").run()
+    world.publish("orders", 1)
+    Export(world, topics="orders").run()
+    assert world.read() == all_of(orders=ORDERS + 1, flights=FLIGHTS)
+
+
+def test_a_run_that_dies_anywhere_counts_whole_or_not_at_all() -> None:
+    """After each step of it: what is read is nothing or everything, and the next run makes it whole."""
+    for killed_after in range(steps_of(Export) + 1):
+        world = new_world()
+        dead = Export(world)
+        for _ in range(killed_after):
+            dead.step()
+        assert world.read() in ([], all_of(orders=ORDERS, flights=FLIGHTS))
+        world.publish("orders", 1)
+        manifest_of(Export(world).run())
+        assert world.read() == all_of(orders=ORDERS + 1, flights=FLIGHTS)
+
+
+def test_what_a_dead_run_left_is_told_and_can_be_removed() -> None:
+    """And only that."""
+    for killed_after in range(steps_of(Export) + 1):
+        world = new_world()
+        Export(world).run()
+        world.publish("orders", 5)
+        dead = Export(world)
+        for _ in range(killed_after):
+            dead.step()
+        before = world.read()
+        left = cleaning.leftovers(world.exported.runs(), world.exported.manifests())
+        outcome = Clean(world).run()
+        assert isinstance(outcome, cleaning.Finish)
+        assert outcome.runs == left
+        assert world.read() == before
+        counting = {manifest.run for manifest in world.exported.manifests()}
+        assert set(world.exported.runs()) <= counting
+
+
+def test_of_two_runs_at_once_one_counts_and_the_other_says_so() -> None:
+    """In every order of their steps: nothing is doubled or missed, and the one that lost leaves nothing."""
+    lost = 0
+    count = steps_of(Export)
+    for order in orders_of(count, count):
+        world = new_world()
+        both = [Export(world), Export(world)]
+        for which in order:
+            both[which].step()
+        outcomes = [each.run() for each in both]
+        assert world.read() == all_of(orders=ORDERS, flights=FLIGHTS)
+        refused = [each for each in outcomes if isinstance(each, core.Refuse)]
+        assert len(refused) <= 1
+        assert all(isinstance(each.error, Conflict) and "run it again" in each.error.message for each in refused)
+        assert len(world.exported.runs()) == 1
+        lost += len(refused)
+    assert lost, "no order made them meet"
+
+
+def test_a_clean_takes_nothing_from_a_run_that_is_alive() -> None:
+    """In every order of their steps: the run counts and its files are there, or it is told that it lost."""
+    seen = set()
+    for order in orders_of(steps_of(Export), 6):
+        world = new_world()
+        export, clean = Export(world), Clean(world)
+        for which in order:
+            (export, clean)[which].step()
+        outcome = export.run()
+        cleaned = clean.run()
+        assert isinstance(cleaned, cleaning.Finish)
+        counts = isinstance(outcome, core.Finish)
+        assert world.read() == (all_of(orders=ORDERS, flights=FLIGHTS) if counts else [])
+        seen.add((counts, bool(cleaned.runs)))
+        Export(world).run()
+        assert world.read() == all_of(orders=ORDERS, flights=FLIGHTS)
+    assert seen == {(True, False), (False, True)}
+
+
+def test_a_clean_that_never_gets_a_number_gives_up() -> None:
+    """Rather than go on for ever."""
+    clean = cleaning.Clean("token", 0)
+    (effect,) = clean.handle(cleaning.Begin())
+    answers: dict[type[cleaning.Effect], cleaning.Event] = {
+        cleaning.List: cleaning.Listed(["run=000000-x"]),
+        cleaning.ReadManifests: cleaning.ManifestsRead([]),
+        cleaning.Fence: cleaning.Taken("run=000000-y"),
+    }
+    while not isinstance(effect, cleaning.Refuse):
+        (effect,) = clean.handle(answers[type(effect)])
+    assert isinstance(effect.error, Conflict)
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def refused(outcome: core.Finish | core.Refuse) -> str:
+    assert isinstance(outcome, core.Refuse), outcome
+    return str(outcome.error)
+
+
+def test_a_topic_made_anew_is_refused_before_and_during_a_run() -> None:
+    """Its numbers begin again: behind the old ones, some would be missed; among them, doubled."""
+    world = new_world()
+    Export(world).run()
+    before = world.read()
+    world.topics["orders"] = TopicState("orders", TopicId("other"), 0, 100)
+    assert "orders was deleted and made anew" in refused(Export(world).run())
+    world.topics["orders"] = TopicState("orders", TopicId("id"), 0, ORDERS + 5)
+    export = Export(world)
+    while export.core.state is not core.State.ASKING_AGAIN:
+        export.step()
+    world.topics["orders"] = TopicState("orders", TopicId("other"), 0, 100)
+    assert "orders was deleted while it was exported" in refused(export.run())
+    assert world.read() == before
+    assert len(world.exported.runs()) == 1, "its files were not removed"
+
+
+def test_lost_messages_are_refused_unless_that_is_allowed() -> None:
+    """Then the manifest says which, once. A topic that was never exported begins with what is kept."""
+    world = new_world()
+    world.publish("flights", 2)
+    world.trim("flights", 2)
+    Export(world).run()
+    world.publish("orders", 5)
+    world.trim("orders", ORDERS + 2)
+    assert f"messages {ORDERS} to {ORDERS + 1} of orders were trimmed away" in refused(Export(world).run())
+    manifest = manifest_of(Export(world, loss_allowed=True).run())
+    assert manifest is not None
+    assert [(r.first, r.kept, r.end) for r in manifest.ranges] == [(ORDERS, ORDERS + 2, ORDERS + 5)]
+    numbers = [number for topic, _, number in world.read() if topic == "orders"]
+    assert numbers == [*range(ORDERS), *range(ORDERS + 2, ORDERS + 5)]
+    assert [number for topic, _, number in world.read() if topic == "flights"] == [2, 3]
+    assert manifest_of(Export(world).run()) is None
+
+
+def test_messages_lost_while_they_are_read_are_refused_too() -> None:
+    """Planning saw them, reading did not."""
+    for allowed in (False, True):
+        world = new_world()
+        export = Export(world, loss_allowed=allowed, topics="orders")
+        while export.core.state is not core.State.WRITING:
+            export.step()
+        world.trim("orders", 3)
+        outcome = export.run()
+        if not allowed:
+            assert "messages 0 to 2 of orders were trimmed away" in refused(outcome)
+            assert world.read() == []
+        else:
+            manifest = manifest_of(outcome)
+            assert manifest is not None
+            assert [(r.first, r.kept, r.end) for r in manifest.ranges] == [(0, 3, ORDERS)]
+            assert [number for _, _, number in world.read()] == [3, 4]
+
+
+def test_topic_where_everything_is_gone_is_passed_over_when_that_is_allowed() -> None:
+    """No files, but a manifest: the loss is told once, and the next run goes on behind it."""
+    world = new_world()
+    Export(world).run()
+    world.publish("orders", 5)
+    world.trim("orders", ORDERS + 5)
+    manifest = manifest_of(Export(world, loss_allowed=True).run())
+    assert manifest is not None
+    assert (manifest.files, manifest.reached["orders"].next) == ((), ORDERS + 5)
+
+
+def test_a_topic_that_is_gone_is_told_once() -> None:
+    """What was published behind the last export is lost; whoever allows that is not asked again."""
+    world = new_world()
+    Export(world).run()
+    del world.topics["flights"]
+    assert f"flights, which is exported up to message {FLIGHTS}, is not there any more" in refused(Export(world).run())
+    assert manifest_of(Export(world, topics="orders").run()) is None, "this run is not about it"
+    outcome = Export(world, loss_allowed=True).run()
+    assert isinstance(outcome, core.Finish)
+    assert outcome.gone == ("flights",)
+    assert manifest_of(Export(world).run()) is None
+    world.topics["flights"] = TopicState("flights", TopicId("other"), 0, 1)
+    assert "flights was deleted and made anew" in refused(Export(world).run())
+
+
+def piece(first: int, last: int, *, topic: str = "orders", left_out: int | None = None) -> core.Written:
+    numbers = [number for number in range(first, last + 1) if number != left_out]
+    return core.Written(DataFile(f"{first}", topic, 1, len(numbers), first, last, ""), sum(numbers))
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        [piece(0, 3)],
+        [piece(0, 1), piece(3, 4)],
+        [piece(0, 4, left_out=3)],
+        [piece(0, 4), piece(2, 2)],
+        [piece(0, 4, left_out=3), piece(2, 2)],
+        [],
+    ],
+    ids=["end missing", "gap", "hole in a file", "doubled", "one doubled, one missing", "nothing"],
+)
+def test_files_that_do_not_hold_every_number_once_never_count(files: list[core.Written]) -> None:
+    """Whatever the store or a task's retry did: the run ends with an error, and removes what it wrote."""
+    run = core.ExportRun("token", 0, lambda _: True, loss_allowed=False)
+    run.handle(core.Begin())
+    run.handle(core.LastRead(None))
+    states = {"orders": TopicState("orders", TopicId("id"), 0, ORDERS)}
+    run.handle(core.TopicsTold(states))
+    run.handle(core.FilesWritten(files))
+    assert run.handle(core.TopicsTold(states)) == [core.Remove(run.run)]
+    (effect,) = run.handle(core.Removed())
+    assert isinstance(effect, core.Refuse)
+    assert isinstance(effect.error, NotFound)
+
+
+def test_files_of_what_was_not_asked_for_are_a_bug() -> None:
+    """Numbers below the range, or another topic: never to be repaired in silence."""
+    plan = core.plan_of({}, {"orders": TopicState("orders", TopicId("id"), 2, ORDERS)}, loss_allowed=False)
+    states = {"orders": TopicState("orders", TopicId("id"), 2, ORDERS)}
+    for files in ([piece(0, 4)], [piece(2, 4), piece(0, 1, topic="flights")]):
+        with pytest.raises(InvariantViolated):
+            core.checked(plan, files, states, loss_allowed=True)
