@@ -6,6 +6,7 @@ from oncelog.cli.failures import EXIT_CODES
 from oncelog.cli.pipeline.audit import audit
 from oncelog.cli.pipeline.copy import copy
 from oncelog.cli.pipeline.export import export
+from oncelog.cli.pipeline.import_files import import_files
 from oncelog.cli.pipeline.running import INSTALL
 
 _HELP = f"""Jobs over whole topics, on Spark: on this machine, on a cluster by --master, or by spark-submit.
@@ -17,6 +18,8 @@ They need Spark's Python packages ({INSTALL}) and a Java from 17 on, in JAVA_HOM
     oncelog pipeline copy --from orders --to checked --producer-prefix check --checkpoint /data/check
 
     oncelog pipeline export flights --to /data/flights
+
+    oncelog pipeline import /data/in --topic flights --name landing
 
     spark-submit --master … PLACE/oncelog/cli/pipeline/__main__.py audit flights
 
@@ -36,3 +39,4 @@ def root() -> None:
 pipeline.command()(audit)
 pipeline.command()(copy)
 pipeline.command()(export)
+pipeline.command("import")(import_files)

@@ -1,0 +1,131 @@
+"""Files of an import, wherever Arrow reads them: on this machine or NFS; other stores by their URI.
+
+Rows of a file come in its order, always the same one: one reader, from the first row to the last.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyarrow import csv, fs, parquet
+
+from oncelog.core.errors import Fatal, InvalidArgument, NotFound
+from oncelog.pipeline.file_import.options import SOURCE, FileFormat, Mapped
+from oncelog.pipeline.file_import.records import Found
+
+_PIECE_BYTES = 1024 * 1024
+#: A row of CSV is not longer; rows of one block become messages together.
+_BLOCK_BYTES = 8 * 1024 * 1024
+_ROWS = 10_000
+
+
+class Source(NamedTuple):
+    """base: what paths of files are below, as the file system names it."""
+
+    files: Any
+    base: str
+
+    def whole(self, path: str) -> str:
+        return f"{self.base}/{path}"
+
+
+def source_of(uri: str) -> Source:
+    """uri: an absolute path or a URI. Raises InvalidArgument where Arrow does not know it."""
+    try:
+        files, path = (fs.LocalFileSystem(), uri) if "://" not in uri else fs.FileSystem.from_uri(uri)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InvalidArgument(f"option {SOURCE}: {uri:.80} is not read: {error}", field=SOURCE) from error
+    info = files.get_file_info(path)
+    if info.type == fs.FileType.NotFound:
+        raise NotFound(f"option {SOURCE}: {uri} is not there", field=SOURCE)
+    path = path.rstrip("/")
+    return Source(files, path if info.type == fs.FileType.Directory else path.rpartition("/")[0])
+
+
+def listed(uri: str, glob: str) -> list[Found]:
+    """Files below a directory whose paths match, by path; or the one file. Names with _ or . before them are hidden."""
+    source = source_of(uri)
+    whole = source.files.get_file_info(uri if "://" not in uri else fs.FileSystem.from_uri(uri)[1])
+    if whole.type != fs.FileType.Directory:
+        return [_found(source, whole)]
+    infos = source.files.get_file_info(fs.FileSelector(source.base, recursive=True))
+    found = [_found(source, info) for info in infos if info.type == fs.FileType.File]
+    hidden = tuple("_.")
+    return sorted(
+        (each for each in found if fnmatchcase(each.path, glob)
+         and not any(part.startswith(hidden) for part in each.path.split("/"))),
+        key=lambda each: each.path,
+    )  # fmt: skip
+
+
+def state_of(source: Source, path: str) -> Found:
+    """Raises NotFound."""
+    info = source.files.get_file_info(source.whole(path))
+    if info.type != fs.FileType.File:
+        raise NotFound(f"{path} is not there any more", field=path)
+    return _found(source, info)
+
+
+def checksum_of(source: Source, path: str) -> str:
+    """SHA-256 of the bytes, in hex."""
+    digest = hashlib.sha256()
+    with source.files.open_input_stream(source.whole(path), compression=None) as stream:
+        while piece := stream.read(_PIECE_BYTES):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def batches_of(source: Source, path: str, mapped: Mapped) -> Iterator[Any]:
+    """All rows of a file as batches of Arrow. Raises InvalidArgument, which names the file and what Arrow found."""
+    try:
+        if mapped.format is FileFormat.PARQUET:
+            yield from _of_parquet(source, path)
+        else:
+            yield from _of_csv(source, path, mapped)
+    except pa.ArrowInvalid as error:
+        text = str(error)
+        if "straddling" in text:
+            text = f"a row is longer than {_BLOCK_BYTES} bytes"
+        header = "" if mapped.names or "Row #" not in text else " (the header is row 1)"
+        raise InvalidArgument(f"{path} is no {mapped.format} that can be read: {text}{header}", field=path) from error
+    except pa.ArrowException as error:
+        raise Fatal(f"{path} cannot be read: {error}") from error
+
+
+def _of_parquet(source: Source, path: str) -> Iterator[Any]:
+    with source.files.open_input_file(source.whole(path)) as file, parquet.ParquetFile(file) as opened:
+        yield from opened.iter_batches(batch_size=_ROWS, use_threads=False)
+
+
+def _of_csv(source: Source, path: str, mapped: Mapped) -> Iterator[Any]:
+    names = mapped.names or _header(source, path, mapped)
+    reading = csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES, column_names=list(mapped.names) or None)
+    parsing = csv.ParseOptions(delimiter=mapped.delimiter, newlines_in_values=True)
+    # Fields are bytes as they stand: what they mean, the mapping says.
+    converting = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.binary()), strings_can_be_null=False)
+    if not names:
+        return
+    with source.files.open_input_stream(source.whole(path), compression="detect") as stream:
+        for batch in csv.open_csv(stream, read_options=reading, parse_options=parsing, convert_options=converting):
+            for at in range(0, batch.num_rows, _ROWS):
+                yield batch.slice(at, _ROWS)
+
+
+def _header(source: Source, path: str, mapped: Mapped) -> list[str]:
+    """Names of the columns; none of an empty file."""
+    if not state_of(source, path).size:
+        return []
+    reading = csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES)
+    parsing = csv.ParseOptions(delimiter=mapped.delimiter, newlines_in_values=True)
+    with (
+        source.files.open_input_stream(source.whole(path), compression="detect") as stream,
+        csv.open_csv(stream, read_options=reading, parse_options=parsing) as opened,
+    ):
+        names: list[str] = opened.schema.names
+        return names
+
+
+def _found(source: Source, info: Any) -> Found:
+    return Found(info.path.removeprefix(f"{source.base}/"), info.size, info.mtime_ns or 0)

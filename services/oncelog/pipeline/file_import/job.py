@@ -1,0 +1,167 @@
+"""Performs an import in a Spark session: files are checked and published by tasks, what is known of them is kept by the
+driver in a hidden topic beside the target (`records`)."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from oncelog.client.sync import Client
+from oncelog.core.errors import Conflict, LogHole, NotFound, ProducerFenced
+from oncelog.core.ids import TopicId
+from oncelog.pipeline.catalog import Catalog
+from oncelog.pipeline.cluster_links import ClusterLinks, run_with_links
+from oncelog.pipeline.file_import.files import listed
+from oncelog.pipeline.file_import.options import ImportOptions
+from oncelog.pipeline.file_import.records import (
+    FileRecord,
+    Found,
+    encode_begun,
+    encode_done,
+    judged,
+    known_files,
+    sort_out,
+)
+from oncelog.pipeline.file_import.tasks import check_file, import_file
+from oncelog.pipeline.job_progress import Tell, told_progress
+from oncelog.pipeline.sink_log import Journal, SinkLog, connected
+from oncelog.pipeline.sink_names import journal_topic
+
+#: Files that are checked, written down and published together: what is bad among them holds up these alone.
+FILES_AT_ONCE = 500
+_TASKS_PER_PROCESSOR = 4
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """found: files that are there. done: of those, how many were before. rows: published now; size_bytes: of the files
+    that are new."""
+
+    topic: str
+    found: int
+    done: int
+    new: int
+    resumed: int
+    rows: int
+    size_bytes: int
+    #: (path, rows) of those that are new or resumed
+    files: tuple[tuple[str, int], ...] = ()
+
+
+def import_files(session: SparkSession, options: ImportOptions, tell: Tell) -> Imported:
+    """Publish what is new. Raises OncelogError; what was published then stays, and the next try goes on behind it."""
+    found = listed(options.source, options.glob)
+    if not found:
+        raise NotFound(f"no file below {options.source} matches {options.glob}", field="glob")
+    with connected(options.sink) as client:
+        kept = FileRecords(client, options)
+        known = kept.open()
+        todo = sort_out(known, found, options.mapped.text, checksum=options.checksum)
+        parts = _pieces(todo.check, FILES_AT_ONCE) or [()]
+        new = resumed = rows = size_bytes = 0
+        told: list[tuple[str, int]] = []
+        for number, part in enumerate(parts):
+            what = f"reading {len(part)} files"
+            read = _in_tasks(session, what, tell, partial(_check, options), [each._asdict() for each in part])
+            fresh, rest = judged(known, [FileRecord(**each) for each in read])
+            if number == 0:
+                rest += todo.rest
+            if fresh:
+                kept.append(encode_begun(kept.target_id, fresh))
+            what = f"publishing {len(fresh) + len(rest)} files"
+            files = [*fresh, *rest]
+            counts = _in_tasks(session, what, tell, partial(_import, options), [asdict(each) for each in files])
+            if files:
+                kept.append(encode_done(each.path for each in files))
+            new, resumed, rows = new + len(fresh), resumed + len(rest), rows + sum(counts)
+            size_bytes += sum(each.size for each in fresh)
+            told += [(each.path, each.rows) for each in files]
+        done = len(found) - new - resumed
+        return Imported(options.topic, len(found), done, new, resumed, rows, size_bytes, tuple(told))
+
+
+class FileRecords:
+    """The hidden topic with what is known of the files. Opening it fences an import of the same name, which ends."""
+
+    def __init__(self, client: Client, options: ImportOptions) -> None:
+        self._log = SinkLog(client, options.sink)
+        self._options = options
+        # No producer has such a name, so no journal of the sink is this one.
+        self._journal = Journal(self._log, journal_topic(options.topic, f"import\n{options.name}"))
+        self._number = -1
+        self.target_id = TopicId("")
+
+    def open(self) -> dict[str, FileRecord]:
+        """What is known. Makes the target where use creates topics. Raises Conflict, CorruptEntry."""
+        self._log.producer(self._options.topic, self._options.name, "contiguous").close()
+        self.target_id = _topic_id(self._options)
+        self._number, last = self._journal.open()
+        return known_files([] if last is None else self._records(), self.target_id)
+
+    def _records(self) -> list[bytes]:
+        """All of them: record n is message n."""
+        found: list[bytes] = []
+        with self._log.client.create_reader(self._journal.topic) as reader:
+            while len(found) <= self._number:
+                message = reader.read_next(timeout=self._log.timeout_s)
+                if message.sequence_id != len(found):
+                    raise LogHole(f"{self._journal.topic} lacks record {len(found)} of this import: was it trimmed?")
+                found.append(message.value)
+        return found
+
+    def append(self, record: bytes) -> None:
+        self._number += 1
+        try:
+            self._journal.append(self._number, record)
+        except ProducerFenced as error:
+            message = f"another import of the name {self._options.name} has begun: it does the rest"
+            raise Conflict(message, field="name") from error
+
+
+def _topic_id(options: ImportOptions) -> TopicId:
+    async def ask(links: ClusterLinks) -> TopicId:
+        return (await Catalog(links, (options.topic,)).states())[options.topic].topic_id
+
+    return run_with_links(options.connection, ask)
+
+
+# --- in tasks ---------------------------------------------------------------------------------------------------------
+
+
+def _check(options: ImportOptions, told: dict[str, Any]) -> Any:
+    return asdict(check_file(options, Found(**told)))
+
+
+def _import(options: ImportOptions, told: dict[str, Any]) -> Any:
+    return import_file(options, FileRecord(**told))
+
+
+def _in_tasks(
+    session: SparkSession, what: str, tell: Tell, work: Callable[[Any], Any], given: Sequence[dict[str, Any]]
+) -> list[Any]:
+    """`work` of each, in tasks of Spark, in their order. What it is given and returns is what JSON can say."""
+    if not given:
+        return []
+    context = session.sparkContext
+    count = min(len(given), _TASKS_PER_PROCESSOR * context.defaultParallelism)
+    numbers = session.range(0, len(given), 1, count)
+    with told_progress(context, what, tell):
+        rows = numbers.mapInArrow(partial(_work, work, list(given)), "number long, answer string").collect()
+    return [json.loads(row["answer"]) for row in sorted(rows, key=lambda row: row["number"])]
+
+
+def _work(work: Callable[[Any], Any], given: Sequence[Any], batches: Iterator[Any]) -> Iterator[Any]:
+    for batch in batches:
+        numbers = batch.column(0).to_pylist()
+        answers = [json.dumps(work(given[number])) for number in numbers]
+        yield pa.RecordBatch.from_pydict({"number": pa.array(numbers, pa.int64()), "answer": answers})
+
+
+def _pieces(items: Sequence[T], count: int) -> list[Sequence[T]]:
+    return [items[at : at + count] for at in range(0, len(items), count)]

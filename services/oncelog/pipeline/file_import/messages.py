@@ -1,0 +1,181 @@
+"""Rows of files as messages: which columns make one, and which row of which file cannot be one.
+
+A batch of Arrow becomes the columns that the sink takes. An error names the file and the row: the first row of data is
+row 1, and a header is none.
+"""
+
+import json
+import math
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from oncelog.core.errors import InvalidArgument, MessageTooLarge
+from oncelog.pipeline.file_import.options import FileFormat, Mapped
+from oncelog.pipeline.sink_rows import Rows, rows_of
+
+_TIME = pa.timestamp("us", "UTC")
+_MILLISECONDS_MAX = 2**53
+
+
+def messages_of(path: str, batches: Iterator[Any], mapped: Mapped) -> Iterator[Rows]:
+    """batches: of one file, in its order. Raises InvalidArgument, MessageTooLarge, which name the file and the row."""
+    at = 0
+    for batch in batches:
+        if not at:
+            _check_columns(path, batch.schema.names, mapped)
+        if batch.num_rows:
+            yield _rows(path, at, batch, mapped)
+        at += batch.num_rows
+
+
+def _rows(path: str, at: int, batch: Any, mapped: Mapped) -> Rows:
+    try:
+        return rows_of(_message_columns(batch, mapped))
+    except (InvalidArgument, pa.ArrowInvalid, ValueError, OverflowError) as error:
+        for number in range(batch.num_rows):
+            _try_row(path, at + number + 1, batch.slice(number, 1), mapped)
+        # No row is bad alone: together they are more than Arrow's columns of this kind hold.
+        raise InvalidArgument(f"{path}, rows {at + 1} to {at + batch.num_rows}: {error}", field=path) from error
+
+
+def _try_row(path: str, row: int, batch: Any, mapped: Mapped) -> None:
+    try:
+        rows_of(_message_columns(batch, mapped))
+    except MessageTooLarge as error:
+        raise MessageTooLarge(f"{path}, row {row}: {error.message}", **error.details) from error
+    except (InvalidArgument, pa.ArrowInvalid, ValueError, OverflowError) as error:
+        raise InvalidArgument(f"{path}, row {row}: {error}", field=path) from error
+
+
+def _check_columns(path: str, names: Sequence[str], mapped: Mapped) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidArgument(f"{path} has two columns {twice[0]}: which one is meant?", field=path)
+    for name in (mapped.value, mapped.key, mapped.event_time, *mapped.properties):
+        if name is not None and name not in names:
+            raise InvalidArgument(f"{path} has no column {name}: it has {', '.join(names)}", field=path)
+
+
+def _message_columns(batch: Any, mapped: Mapped) -> Any:
+    columns = {"value": _json(batch, mapped) if mapped.value is None else _value(batch.column(mapped.value))}
+    if mapped.key is not None:
+        columns["key"] = _empty_as_null(_bytes(batch.column(mapped.key), mapped.key), mapped)
+    if mapped.event_time is not None:
+        columns["event_time"] = _times(batch.column(mapped.event_time), mapped.event_time)
+    if mapped.properties:
+        columns["properties"] = _properties(batch, mapped)
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _value(column: Any) -> Any:
+    if column.null_count:
+        raise InvalidArgument("its value is null: every message has a value", field="value")
+    return _bytes(column, "value")
+
+
+def _bytes(column: Any, name: str) -> Any:
+    """Texts and bytes as they are, numbers and times as texts."""
+    kind = column.type
+    if pa.types.is_nested(kind):
+        raise InvalidArgument(f"column {name} is {kind}: only all columns together become JSON", field=name)
+    if pa.types.is_dictionary(kind):
+        column = column.dictionary_decode()
+        kind = column.type
+    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)):
+        column = column.cast(pa.string())
+    return column.cast(pa.binary())
+
+
+def _empty_as_null(column: Any, mapped: Mapped) -> Any:
+    """CSV has no null: an empty field is none."""
+    if mapped.format is not FileFormat.CSV:
+        return column
+    return pa.array([each or None for each in column.to_pylist()], pa.binary())
+
+
+def _times(column: Any, name: str) -> Any:
+    """Times and dates as they are, in UTC where they have no zone; numbers are ms since 1970; texts are either."""
+    kind = column.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return column.cast(pa.timestamp("us", getattr(kind, "tz", None)), safe=False).cast(_TIME)
+    if pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return pa.array([_time(each, name) for each in column.to_pylist()], _TIME)
+    raise InvalidArgument(f"column {name} is {kind}: a time, a number of ms since 1970, or a text", field=name)
+
+
+def _time(told: int | str | bytes | None, name: str) -> int | None:
+    """Microseconds since 1970."""
+    text = told.decode() if isinstance(told, bytes) else told
+    if text is None or text == "":
+        return None
+    if isinstance(text, str) and text.removeprefix("-").isascii() and text.removeprefix("-").isdigit():
+        text = int(text)
+    if isinstance(text, int):
+        if abs(text) > _MILLISECONDS_MAX:
+            raise InvalidArgument(f"column {name}: {text} ms since 1970 is beyond {_MILLISECONDS_MAX}", field=name)
+        return text * 1000
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        message = f"column {name} is ms since 1970 or ISO 8601, as 2026-03-01T12:00:00Z, not {text[:40]!r}"
+        raise InvalidArgument(message, field=name) from error
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def _properties(batch: Any, mapped: Mapped) -> Any:
+    """A column is a property of its name, null: none; a map of texts is several."""
+    found: list[list[tuple[str, str]]] = [[] for _ in range(batch.num_rows)]
+    for name in mapped.properties:
+        column = batch.column(name)
+        if pa.types.is_map(column.type):
+            for properties, entries in zip(found, column.to_pylist(), strict=True):
+                properties += [(str(key), str(value)) for key, value in entries or () if value is not None]
+            continue
+        for properties, value in zip(found, _empty_as_null(_bytes(column, name), mapped).to_pylist(), strict=True):
+            if value is not None:
+                properties.append((name, value.decode()))
+    for properties in found:
+        if len({key for key, _ in properties}) != len(properties):
+            raise InvalidArgument(f"a property is there twice: {', '.join(key for key, _ in properties)}")
+    return pa.array(found, pa.map_(pa.string(), pa.string()))
+
+
+def _json(batch: Any, mapped: Mapped) -> Any:
+    if mapped.format is FileFormat.CSV:
+        batch = pa.RecordBatch.from_arrays([column.cast(pa.string()) for column in batch.columns], batch.schema.names)
+    return pa.array([_object(row) for row in batch.to_pylist()], pa.binary())
+
+
+def _object(row: dict[str, Any]) -> bytes:
+    try:
+        text = json.dumps(row, default=_plain, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    except ValueError:
+        text = json.dumps(_finite(row), default=_plain, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return text.encode()
+
+
+def _plain(value: object) -> object:
+    """What JSON has no form for: times in ISO 8601, exact decimals as texts, bytes in base64."""
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    return str(value)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinite numbers, and none that are not a number: they become texts."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,174 @@
+"""The options of an import. Pure: what is wrong with them is said before anything is asked, read or written."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from oncelog.core.errors import InvalidArgument, OncelogError
+from oncelog.core.names import check_producer_name, parse_topic
+from oncelog.pipeline import connection
+from oncelog.pipeline.connection import Connection, Options, connection_of
+from oncelog.pipeline.sink_options import (
+    PREFIX_CHARACTERS_MAX,
+    SEND_TIMEOUT,
+    SEND_TIMEOUT_S,
+    SEND_TIMEOUT_S_MAX,
+    TOPIC,
+    Mode,
+    SinkOptions,
+)
+
+SOURCE = "source"
+NAME = "name"
+FORMAT = "format"
+GLOB = "glob"
+VALUE = "value"
+KEY = "key"
+EVENT_TIME = "eventTime"
+PROPERTIES = "properties"
+DELIMITER = "delimiter"
+COLUMNS = "columns"
+CHECKSUM = "checksum"
+NAMES = (
+    *connection.NAMES,
+    TOPIC,
+    SEND_TIMEOUT,
+    SOURCE,
+    NAME,
+    FORMAT,
+    GLOB,
+    VALUE,
+    KEY,
+    EVENT_TIME,
+    PROPERTIES,
+    DELIMITER,
+    COLUMNS,
+    CHECKSUM,
+)
+_TAB = {"\\t": "\t", "tab": "\t"}
+
+
+class FileFormat(StrEnum):
+    """What files hold."""
+
+    PARQUET = "parquet"
+    CSV = "csv"
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """Which columns make a message. value None: all of them, as an object of JSON. names: of the columns of CSV files
+    without a header; (): the first row is one. delimiter: of CSV."""
+
+    format: FileFormat
+    value: str | None = None
+    key: str | None = None
+    event_time: str | None = None
+    properties: tuple[str, ...] = ()
+    delimiter: str = ","
+    names: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """What is kept with each file: rows of one file are not to be made in two ways."""
+        told = {name: getattr(self, name) for name in self.__slots__}
+        return json.dumps(told, sort_keys=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ImportOptions:
+    """Plain values: they travel to executors. source: a path or URI. glob: of paths below it, None: by the format."""
+
+    connection: Connection
+    topic: str
+    name: str
+    source: str
+    mapped: Mapped
+    glob: str
+    checksum: bool = False
+    send_timeout_s: int = SEND_TIMEOUT_S
+
+    @property
+    def sink(self) -> SinkOptions:
+        """As the sink's own parts take them."""
+        return SinkOptions(self.connection, self.topic, self.name, Mode.POSITION, send_timeout_s=self.send_timeout_s)
+
+
+def import_options(given: Mapping[str, str], environment: Mapping[str, str]) -> ImportOptions:
+    """Read all options of an import. Raises InvalidArgument, which names the option."""
+    options = Options(given, NAMES)
+    mapped = _mapped(options)
+    return ImportOptions(
+        connection=connection_of(options, environment),
+        topic=_named(TOPIC, _needed(options, TOPIC, "the topic to write to"), parse_topic),
+        name=_name(_needed(options, NAME, "what this import is known by, the same for good: its producers' prefix")),
+        source=source_uri(_needed(options, SOURCE, "a directory or file")),
+        mapped=mapped,
+        glob=options.text(GLOB) or f"*.{mapped.format}",
+        checksum=options.switch(CHECKSUM, default=False),
+        send_timeout_s=options.integer(SEND_TIMEOUT, least=1, most=SEND_TIMEOUT_S_MAX) or SEND_TIMEOUT_S,
+    )
+
+
+def source_uri(text: str) -> str:
+    """A path as a whole one; a URI as it is. Raises InvalidArgument."""
+    if "://" not in text:
+        return str(Path(text).expanduser().absolute())
+    if not urlsplit(text).path.strip("/"):
+        raise InvalidArgument(f"option {SOURCE}: {text:.80} names no directory or file", field=SOURCE)
+    return text.removeprefix("file://")
+
+
+def _mapped(options: Options) -> Mapped:
+    kind = FileFormat(options.choice(FORMAT, list(FileFormat), default=FileFormat.PARQUET))
+    for name in (DELIMITER, COLUMNS):
+        if kind is not FileFormat.CSV and options.text(name) is not None:
+            raise InvalidArgument(f"option {name} is for {FORMAT}={FileFormat.CSV}: Parquet says it itself", field=name)
+    return Mapped(
+        kind,
+        value=options.text(VALUE),
+        key=options.text(KEY),
+        event_time=options.text(EVENT_TIME),
+        properties=_list(options, PROPERTIES),
+        delimiter=_delimiter(options),
+        names=_list(options, COLUMNS),
+    )
+
+
+def _list(options: Options, name: str) -> tuple[str, ...]:
+    given = tuple(each.strip() for each in (options.text(name) or "").split(",") if each.strip())
+    if len(set(given)) != len(given):
+        raise InvalidArgument(f"option {name} names a column twice: {', '.join(given)}", field=name)
+    return given
+
+
+def _delimiter(options: Options) -> str:
+    given = options.text(DELIMITER) or ","
+    found = _TAB.get(given, given)
+    if len(found) != 1 or not found.isascii() or found in '"\r\n':
+        raise InvalidArgument(f"option {DELIMITER} is one character, or \\t, not {given!r}", field=DELIMITER, limit=1)
+    return found
+
+
+def _needed(options: Options, name: str, what: str) -> str:
+    value = options.text(name)
+    if value is None:
+        raise InvalidArgument(f"option {name} is needed: {what}", field=name)
+    return value.strip()
+
+
+def _name(text: str) -> str:
+    if len(text) > PREFIX_CHARACTERS_MAX:
+        message = f"option {NAME} has {len(text)} characters, at most {PREFIX_CHARACTERS_MAX} are allowed"
+        raise InvalidArgument(message, field=NAME, limit=PREFIX_CHARACTERS_MAX)
+    return _named(NAME, text, check_producer_name)
+
+
+def _named(option: str, text: str, check: Callable[[str], object]) -> str:
+    try:
+        return str(check(text))
+    except OncelogError as error:
+        raise InvalidArgument(f"option {option}: {error.message}", field=option) from error

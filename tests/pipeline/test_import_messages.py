@@ -1,0 +1,146 @@
+"""Files as messages: which columns become what, and which row of which file cannot be one."""
+
+import gzip
+import json
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from oncelog.core.errors import InvalidArgument, MessageTooLarge
+from oncelog.pipeline.file_import.files import batches_of, checksum_of, listed, source_of
+from oncelog.pipeline.file_import.messages import messages_of
+from oncelog.pipeline.file_import.options import FileFormat, Mapped
+from oncelog.pipeline.sink_rows import Rows
+
+TIME = datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
+TIME_MS = 1_772_366_400_250
+CSV = Mapped(FileFormat.CSV)
+
+
+def rows_of(directory: Path, name: str, mapped: Mapped) -> list[Rows]:
+    source = source_of(str(directory))
+    return list(messages_of(name, batches_of(source, name, mapped), mapped))
+
+
+def of_csv(directory: Path, text: str, **mapped: Any) -> list[Rows]:
+    (directory / "f.csv").write_text(text)
+    return rows_of(directory, "f.csv", Mapped(FileFormat.CSV, **mapped))
+
+
+def of_parquet(directory: Path, columns: dict[str, Any], **mapped: Any) -> list[Rows]:
+    parquet.write_table(pa.table(columns), directory / "f.parquet")
+    return rows_of(directory, "f.parquet", Mapped(FileFormat.PARQUET, **mapped))
+
+
+def test_all_columns_become_an_object_in_their_order(tmp_path: Path) -> None:
+    """What JSON has no form for becomes a text; a null stays one."""
+    columns = {
+        "n": [1, None],
+        "x": [1.5, float("nan")],
+        "t": pa.array([TIME, None], pa.timestamp("ns", "UTC")),
+        "d": [date(2026, 3, 1), None],
+        "m": [Decimal("1.10"), None],
+        "b": [b"\xff", b""],
+        "l": [[{"a": "é"}], []],
+    }
+    (rows,) = of_parquet(tmp_path, columns)
+    assert [json.loads(bytes(value)) for value in rows.values] == [
+        {"n": 1, "x": 1.5, "t": TIME.isoformat(), "d": "2026-03-01", "m": "1.10", "b": "/w==", "l": [{"a": "é"}]},
+        {"n": None, "x": "nan", "t": None, "d": None, "m": None, "b": "", "l": []},
+    ]
+    assert list(json.loads(bytes(rows.values[0]))) == list(columns)
+
+
+def test_columns_become_value_key_event_time_and_properties(tmp_path: Path) -> None:
+    """Numbers and times as texts; of CSV an empty field is no key, no time and no property."""
+    columns = {
+        "v": [10, 20],
+        "k": ["a", None],
+        "t": pa.array([TIME, None]),
+        "p": ["x", None],
+        "more": pa.array([[("q", "y")], []], pa.map_(pa.string(), pa.string())),
+    }
+    (rows,) = of_parquet(tmp_path, columns, value="v", key="k", event_time="t", properties=("p", "more"))
+    assert (list(rows.values), rows.keys, rows.event_times_ms) == ([b"10", b"20"], [b"a", None], [TIME_MS, None])
+    assert rows.properties == [{"p": "x", "q": "y"}, {}]
+    text = f"v,k,t,p\nhello,a,2026-03-01T12:00:00.250Z,x\n,,,\n,,{TIME_MS},\n"
+    (rows,) = of_csv(tmp_path, text, value="v", key="k", event_time="t", properties=("p",))
+    assert (list(rows.values), rows.keys) == ([b"hello", b"", b""], [b"a", None, None])
+    assert (rows.event_times_ms, rows.properties) == ([TIME_MS, None, TIME_MS], [{"p": "x"}, {}, {}])
+
+
+def test_csv_is_read_as_it_is_written(tmp_path: Path) -> None:
+    """Quotes, line breaks in fields, another delimiter, no header, gzip; nothing is taken for a number or a null."""
+    (rows,) = of_csv(tmp_path, 'a,b\n007,"x ""y""\nz"\nnull,NA\n')
+    assert [json.loads(bytes(value)) for value in rows.values] == [
+        {"a": "007", "b": 'x "y"\nz'}, {"a": "null", "b": "NA"},
+    ]  # fmt: skip
+    (rows,) = of_csv(tmp_path, "1;2\n3;4\n", delimiter=";", names=("x", "y"), value="y")
+    assert list(rows.values) == [b"2", b"4"]
+    (tmp_path / "g.csv.gz").write_bytes(gzip.compress(b"a\n1\n"))
+    (rows,) = rows_of(tmp_path, "g.csv.gz", Mapped(FileFormat.CSV, value="a"))
+    assert list(rows.values) == [b"1"]
+    assert of_csv(tmp_path, "a,b\n") == []
+    assert of_csv(tmp_path, "") == []
+
+
+def test_rows_keep_their_number_over_many_batches(tmp_path: Path) -> None:
+    """Row n is always the same one: it is the sequence id."""
+    count = 25_000
+    pieces = of_csv(tmp_path, "a\n" + "".join(f"{n}\n" for n in range(count)), value="a")
+    assert len(pieces) > 2
+    assert [int(value) for rows in pieces for value in rows.values] == list(range(count))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda d: of_csv(d, "a,b\n1,2\n1,2,3\n"), r"f\.csv is no csv .*Row #3: .*\(the header is row 1\)"),
+        (lambda d: of_csv(d, "t\n\n1\nsoon\n", event_time="t"), r"f\.csv, row 2: column t is ms .* not 'soon'"),
+        (lambda d: of_csv(d, "t\n1\n99999999999999999\n", event_time="t"), r"f\.csv, row 2: .* beyond"),
+        (lambda d: of_csv(d, "a\n1\n", key="b"), r"f\.csv has no column b: it has a"),
+        (lambda d: of_csv(d, "a,a\n1,2\n"), r"f\.csv has two columns a"),
+        (lambda d: of_parquet(d, {"v": ["x"] * 12_000 + [None]}, value="v"), r"f\.parquet, row 12001: .* null"),
+        (lambda d: of_parquet(d, {"v": [[1]]}, value="v"), r"f\.parquet, row 1: column value is list"),
+        (lambda d: of_parquet(d, {"t": [1.5]}, event_time="t"), r"f\.parquet, row 1: column t is double"),
+        (lambda d: (d / "f.parquet").write_bytes(b"no") and rows_of(d, "f.parquet", Mapped(FileFormat.PARQUET)),
+         r"f\.parquet is no parquet"),
+    ],
+    ids=["fields", "time", "time beyond", "no column", "column twice", "null", "list", "fraction", "not parquet"],
+)  # fmt: skip
+def test_a_row_that_is_no_message_is_named(make: Callable[[Path], Any], message: str, tmp_path: Path) -> None:
+    """With its file; the first row of data is row 1."""
+    with pytest.raises(InvalidArgument, match=message):
+        make(tmp_path)
+
+
+def test_bytes_that_are_no_text_are_named_where_they_are_to_be_one(tmp_path: Path) -> None:
+    """As a value alone they may stand."""
+    (tmp_path / "f.csv").write_bytes(b"a\nx\n\xff\n")
+    (rows,) = rows_of(tmp_path, "f.csv", Mapped(FileFormat.CSV, value="a"))
+    assert list(rows.values) == [b"x", b"\xff"]
+    with pytest.raises(InvalidArgument, match=r"f\.csv, row 2: "):
+        rows_of(tmp_path, "f.csv", CSV)
+
+
+def test_a_row_that_is_too_large_is_named(tmp_path: Path) -> None:
+    """With the limit of the log."""
+    with pytest.raises(MessageTooLarge, match=r"f\.parquet, row 2: .* at most 5242880"):
+        of_parquet(tmp_path, {"v": [b"x", b"x" * (5 * 1024 * 1024 + 1)]}, value="v")
+
+
+def test_files_are_found_by_path_below_the_source(tmp_path: Path) -> None:
+    """In one order; hidden ones are none; one file is a source, too."""
+    for name in ("b/2.csv", "a.csv", "b/1.csv", "_tmp/3.csv", "b/.4.csv", "5.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("a\n1\n")
+    assert [each.path for each in listed(str(tmp_path), "*.csv")] == ["a.csv", "b/1.csv", "b/2.csv"]
+    (one,) = listed(str(tmp_path / "b/1.csv"), "*.csv")
+    assert (one.path, one.size) == ("1.csv", 4)
+    assert checksum_of(source_of(str(tmp_path)), "a.csv") == checksum_of(source_of(str(tmp_path / "b/1.csv")), "1.csv")

@@ -1,0 +1,120 @@
+"""What an import keeps of files: which are new, done, begun or changed, and what is refused."""
+
+from dataclasses import replace
+
+import pytest
+
+from oncelog.core.errors import Conflict, CorruptEntry, InvalidArgument
+from oncelog.core.ids import TopicId
+from oncelog.core.names import check_producer_name
+from oncelog.pipeline.file_import.options import import_options
+from oncelog.pipeline.file_import.records import (
+    FileRecord,
+    Found,
+    encode_begun,
+    encode_done,
+    judged,
+    known_files,
+    producer_of,
+    sort_out,
+)
+
+TARGET = TopicId("target")
+A = FileRecord("a.csv", 10, 1, "hash a", 5, "as json")
+B = FileRecord("b/b.csv", 20, 2, "hash b", 6, "as json")
+GIVEN = {"source": "/in", "topic": "t", "name": "landing"}
+
+
+def found(record: FileRecord, **more: int) -> Found:
+    now = replace(record, **more)  # type: ignore[arg-type]
+    return Found(now.path, now.size, now.mtime_ns)
+
+
+def known(*records: bytes) -> dict[str, FileRecord]:
+    return known_files(records, TARGET)
+
+
+def test_files_are_new_then_begun_then_done() -> None:
+    """A file that is begun is finished, one that is done is passed over."""
+    both = [found(A), found(B)]
+    assert sort_out({}, both, "as json", checksum=False).check == tuple(both)
+    after = known(encode_begun(TARGET, [A]), encode_begun(TARGET, [B]), encode_done([A.path]))
+    assert after == {A.path: replace(A, done=True), B.path: B}
+    sorted_ = sort_out(after, both, "as json", checksum=False)
+    assert (sorted_.check, sorted_.rest, sorted_.done) == ((), (B,), 1)
+
+
+def test_a_file_with_another_time_or_on_demand_is_read_again() -> None:
+    """The same content is the same file; it goes on, or stays done."""
+    after = known(encode_begun(TARGET, [A, B]), encode_done([A.path]))
+    touched = [found(A, mtime_ns=9), found(B, mtime_ns=9)]
+    assert sort_out(after, touched, "as json", checksum=False).check == tuple(touched)
+    assert len(sort_out(after, [found(A), found(B)], "as json", checksum=True).check) == 2
+    now = replace(B, mtime_ns=9)
+    assert judged(after, [replace(A, mtime_ns=9), now]) == ([], [now])
+
+
+def test_a_file_that_changed_is_refused_whether_begun_or_done() -> None:
+    """By its size at once, by its content where the size is the same."""
+    after = known(encode_begun(TARGET, [A, B]), encode_done([A.path]))
+    with pytest.raises(Conflict, match=r"a\.csv is imported, and has changed since: it had 10 bytes and has 11"):
+        sort_out(after, [found(A, size=11), found(B)], "as json", checksum=False)
+    with pytest.raises(Conflict, match=r"b/b\.csv was begun, so some of its rows are published, .* other content"):
+        judged(after, [replace(B, mtime_ns=9, sha256="other")])
+
+
+def test_a_begun_file_must_be_finished_as_it_was_begun() -> None:
+    """With the same mapping, and it must be there; a done one may go."""
+    after = known(encode_begun(TARGET, [A, B]), encode_done([A.path]))
+    with pytest.raises(Conflict, match=r"b/b\.csv was begun with other options, as json"):
+        sort_out(after, [found(A), found(B)], "other", checksum=False)
+    with pytest.raises(Conflict, match=r"b/b\.csv was begun, is not done, and is not among the files"):
+        sort_out(after, [found(A)], "as json", checksum=False)
+    assert sort_out(after, [found(B)], "as json", checksum=False).rest == (B,)
+
+
+def test_a_target_made_anew_and_foreign_records_are_refused() -> None:
+    """The rows that the records speak of are not there."""
+    with pytest.raises(Conflict, match="deleted and made anew"):
+        known_files([encode_begun(TopicId("old"), [A])], TARGET)
+    for data in (b"hello", b"{}", b"[]", b'{"format": 2, "kind": "import done", "files": []}'):
+        with pytest.raises(CorruptEntry):
+            known(data)
+
+
+def test_each_file_has_a_producer_of_its_own() -> None:
+    """Long paths and such that cannot be printed, too."""
+    paths = ["a.csv", "b/a.csv", "x" * 300 + "/1", "y" + "x" * 299 + "/1", "tab\tin it", "tab in it", "é" * 200]
+    names = [producer_of("landing", path) for path in paths]
+    assert len(set(names)) == len(paths)
+    assert [check_producer_name(name) for name in names] == names
+    assert names[0] == "landing/a.csv"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"source": "/in", "topic": "t"}, "option name is needed"),
+        ({"source": "/in", "name": "x"}, "option topic is needed"),
+        ({"topic": "t", "name": "x"}, "option source is needed"),
+        (GIVEN | {"format": "json"}, "option format is one of parquet, csv, not 'json'"),
+        (GIVEN | {"delimiter": ";"}, "option delimiter is for format=csv"),
+        (GIVEN | {"format": "csv", "delimiter": "ab"}, "option delimiter is one character"),
+        (GIVEN | {"format": "csv", "delimiter": '"'}, "option delimiter is one character"),
+        (GIVEN | {"name": "x" * 101}, "option name has 101 characters, at most 100"),
+        (GIVEN | {"topic": "a/b"}, "option topic: "),
+        (GIVEN | {"properties": "a,b,a"}, "option properties names a column twice"),
+        (GIVEN | {"keys": "a"}, "unknown option keys; the nearest known one is key"),
+        (GIVEN | {"sendTimeoutSeconds": "0"}, "option sendTimeoutSeconds is 1 to 86400"),
+    ],
+)
+def test_a_wrong_option_is_told_with_its_limit(given: dict[str, str], message: str) -> None:
+    """Before anything is asked, read or written."""
+    with pytest.raises(InvalidArgument, match=message):
+        import_options(given, {})
+
+
+def test_a_tab_may_be_written_out() -> None:
+    """It is hard to type."""
+    assert import_options(GIVEN | {"format": "csv", "delimiter": "\\t"}, {}).mapped.delimiter == "\t"
+    assert import_options(GIVEN, {}).glob == "*.parquet"
