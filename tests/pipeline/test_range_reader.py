@@ -133,6 +133,13 @@ async def test_an_entry_inside_a_ledger_is_found_in_few_reads() -> None:
         assert len(storage.reads) == len(heads) + 1
 
 
+async def test_a_ledger_from_its_beginning_needs_no_search() -> None:
+    """The common case, and each read of the search waits for the one before."""
+    async with a_log([1] * 100) as (cluster, storage):
+        assert await read(cluster, 0, 100, storage.ledger(100)) == expected(0, 100, 1)
+        assert [one.heads_only for one in storage.reads] == [False]
+
+
 @pytest.mark.parametrize("refusal", [PermissionDenied("no superuser"), Unauthenticated("no token")])
 async def test_who_may_not_ask_storage_nodes_reads_from_the_owner(
     refusal: OncelogError, caplog: pytest.LogCaptureFixture

@@ -86,7 +86,8 @@ class RangeReader:
         storage.see({member: address for member, address in ledger.members if address})
         try:
             await self._check_access(ledger)
-            first = await self._entry_of(storage, metadata)
+            # Whoever begins with the ledger has nothing to search for; the search is some calls, one after the other.
+            first = EntryId(0) if self._at == ledger.first else await self._entry_of(storage, metadata)
             pages = read_entries(storage, metadata, first, ledger.last_entry, timeout_ms=STORAGE_PATIENCE_MS)
             async for page in pages:
                 stored = [open_entry(data, crc32c) for _, data in page if _has_messages(data)]
