@@ -47,6 +47,7 @@ class Name:
 
     generation: int = 0
     mark: int = -1
+    mode: str = ""
     places: dict[int, MessageId] = field(default_factory=dict)
 
 
@@ -105,7 +106,8 @@ class MemoryClient:
     ) -> "MemoryProducer":
         assert send_timeout > 0
         name = self._log.topic(topic).names.setdefault(producer_name, Name())
-        name.generation += 1
+        assert name.mode in {"", sequence_mode}, "a name keeps its mode"
+        name.generation, name.mode = name.generation + 1, sequence_mode
         return MemoryProducer(self._log, topic, producer_name, contiguous=sequence_mode == "contiguous")
 
     def last_message_id(self, topic: str) -> MessageId | None:

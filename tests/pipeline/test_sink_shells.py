@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from oncelog.core.errors import Conflict, LogHole, OncelogError, TopicNotFound
+from oncelog.core.errors import Conflict, InvalidSequenceId, LogHole, OncelogError, TopicNotFound
 from oncelog.pipeline.sink_batch import _Commit
 from oncelog.pipeline.sink_commit import BatchCommit
 from oncelog.pipeline.sink_log import JOURNAL
@@ -70,6 +70,15 @@ def test_rows_are_published_under_their_places_in_claims_of_their_size() -> None
     assert of_name(log, NAMES[1]) == [(3, b"1:3")]
     assert claims(log, NAMES[0]) == [(0, 4), (0, 4), (0, 2)]
     assert claims(log, NAMES[1]) == [(0, 1)]
+
+
+def test_ids_ascend_from_one_arrow_batch_to_the_next() -> None:
+    """What comes too late in a task would pass for known, and be lost; an id that comes twice, too."""
+    for late in (6, 3):
+        log = MemoryLog()
+        with pytest.raises(InvalidSequenceId, match=f"id {late} comes after 6 in one task"):
+            publish(log, 0, [columns([5, 6]), columns([late, 9])])
+        assert log.rows() == []
 
 
 def test_every_column_is_published() -> None:
@@ -296,6 +305,18 @@ def test_calls_are_cut_by_bytes() -> None:
     assert [len(entry) for entry in log.topic(STAGE).entries] == [1, 1, 1]
     commit(log, 0, attempts)
     assert len(log.rows()) == 3
+
+
+def test_names_are_contiguous_where_ids_are_dense() -> None:
+    """A hole in journals, or in what a driver copies, is an error of the log; positions have holes of their own."""
+    log = MemoryLog()
+    publish(log, 0, [columns([1, 5])])
+    commit(log, 0, stage_tasks(log, FIRST))
+    modes = {topic: {name.mode for name in log.topic(topic).names.values()} for topic in log.topics}
+    target = {name: each.mode for name, each in log.topic(TARGET).names.items()}
+    assert target == {NAMES[0]: "monotonic", "copy": "contiguous"}
+    assert modes[STAGE] == {"monotonic"}
+    assert [modes[topic] for topic in log.hidden("journal")] == [{"contiguous"}] * 2
 
 
 # --- journals ---------------------------------------------------------------------------------------------------------
