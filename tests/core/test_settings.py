@@ -85,6 +85,12 @@ def test_tls_takes_all_three_files_or_none() -> None:
             load(MetadataSettings, {name: path for name, path in files.items() if name != missing})
 
 
+def test_one_body_fits_into_the_room_of_all() -> None:
+    """Else it was refused for ever, with the advice to try again."""
+    with pytest.raises(InvalidArgument, match="PUBLISH_BODY_BYTES_MAX must be at most ONCELOG_REST_BODIES_BYTES_MAX"):
+        load(MetadataSettings, {"ONCELOG_REST_BODIES_BYTES_MAX": "1000000"})
+
+
 def test_redis_has_one_address() -> None:
     """Of two, one would be in force and the other only look so."""
     with pytest.raises(InvalidArgument, match="ONCELOG_REDIS_URL and ONCELOG_REDIS_URL_FILE are both given"):

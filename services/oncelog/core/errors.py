@@ -109,7 +109,7 @@ class StoreUnavailable(Retriable):
 
 
 class ServiceUnavailable(Retriable):
-    """A process is not reached, or is draining."""
+    """A process is not reached, is draining, or has no room for this request now."""
 
 
 class DeadlineExceeded(Retriable):

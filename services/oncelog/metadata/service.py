@@ -150,7 +150,7 @@ class MetadataService:
             stack.push_async_callback(publisher.close)
             start(publisher.run())
             self._observe_publishing(publisher)
-            app = new_app(parts.admin, security, publisher)
+            app = new_app(parts.admin, security, publisher, bodies_bytes_max=settings.rest_bodies_bytes_max)
             rest = RestServer(app, stop_timeout_s=REST_STOP_S, certificate=security.certificate)
             rest_port = rest.start(host=settings.listen_host, port=settings.rest_port)
             serving_rest = start(rest.run())

@@ -118,6 +118,8 @@ class MetadataSettings(ProcessSettings):
     #: whether topics move to owners that have fewer, and how often the elected replica looks
     balance: bool = True
     balance_interval_ms: int = 5_000
+    #: bodies of all requests under way
+    rest_bodies_bytes_max: int = 64 * 1024 * 1024
     #: publishing over HTTP: bounds of a request, of a value, of the messages in one request
     publish_body_bytes_max: int = 8 * 1024 * 1024
     publish_message_bytes_max: int = 5 * 1024 * 1024
@@ -142,6 +144,9 @@ class MetadataSettings(ProcessSettings):
             # One request is one batch, which is what makes it stored whole or not at all.
             message = f"{variable('publish_messages_max')} must be at most {PUBLISH_MESSAGES_MAX}"
             raise InvalidArgument(message, field="publish_messages_max", limit=PUBLISH_MESSAGES_MAX)
+        if self.publish_body_bytes_max > self.rest_bodies_bytes_max:
+            message = f"{variable('publish_body_bytes_max')} must be at most {variable('rest_bodies_bytes_max')}"
+            raise InvalidArgument(message, field="publish_body_bytes_max", limit=self.rest_bodies_bytes_max)
         if self.redis_url and self.redis_url_file:
             message = f"{variable('redis_url')} and {variable('redis_url_file')} are both given: choose one"
             raise InvalidArgument(message, field="redis_url_file")

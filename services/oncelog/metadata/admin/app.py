@@ -6,7 +6,7 @@ from fastapi import Depends, FastAPI
 
 from oncelog.metadata.admin import cluster, namespaces, partitions, permissions, problems, switches, topics
 from oncelog.metadata.admin.access import Authentication, default_rule
-from oncelog.metadata.admin.body_limit import BODY_BYTES_MAX, BodyLimit
+from oncelog.metadata.admin.body_limit import ALL_BYTES_MAX, BODY_BYTES_MAX, BodyLimit
 from oncelog.metadata.admin.conditions import refuse_unread
 from oncelog.metadata.admin.values import AdminParts
 from oncelog.metadata.publish import routes as publish_routes
@@ -30,8 +30,17 @@ _TAGS = [
 ]
 
 
-def new_app(parts: AdminParts, security: Security = OPEN, publisher: Publisher | None = None) -> FastAPI:
-    """The ASGI application. Routes say in their rules who may call them (`admin.access`)."""
+def new_app(
+    parts: AdminParts,
+    security: Security = OPEN,
+    publisher: Publisher | None = None,
+    *,
+    bodies_bytes_max: int = ALL_BYTES_MAX,
+) -> FastAPI:
+    """The ASGI application. Routes say in their rules who may call them (`admin.access`).
+
+    bodies_bytes_max: of the bodies of all requests under way.
+    """
     app = FastAPI(
         title="Oncelog admin",
         description=_DESCRIPTION,
@@ -48,7 +57,8 @@ def new_app(parts: AdminParts, security: Security = OPEN, publisher: Publisher |
     app.include_router(publish_routes.routes(publisher))
     problems.install(app)
     publish_bytes_max = BODY_BYTES_MAX if publisher is None else publisher.limits.body_bytes_max
-    app.add_middleware(BodyLimit, others={publish_routes.PREFIX: publish_bytes_max})
+    others = {publish_routes.PREFIX: publish_bytes_max}
+    app.add_middleware(BodyLimit, others=others, all_bytes_max=bodies_bytes_max)
     app.add_middleware(Authentication, security=security)  # the last one added comes first
     generate = app.openapi
 

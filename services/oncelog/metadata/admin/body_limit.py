@@ -1,4 +1,9 @@
-"""A bound on request bodies, whether or not anybody reads them: in bytes, and in the time they may take to come."""
+"""Bounds on request bodies, whether or not anybody reads them: in bytes, in the time they may take, and together.
+
+Together counts what has come of the bodies of all requests that are not answered yet, for so long they are in memory. A
+request whose body does not fit any more is refused at once, with Retry-After. Room is taken as bytes come and not as
+they are announced: whoever announces much and sends nothing keeps nobody out.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -7,11 +12,62 @@ from types import MappingProxyType
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from oncelog.core.errors import MessageTooLarge
+from oncelog.core.errors import MessageTooLarge, OncelogError, ServiceUnavailable
 from oncelog.metadata.admin.problems import http_problem, problem
 
 BODY_BYTES_MAX = 1 << 20
 BODY_TIMEOUT_S = 10.0
+ALL_BYTES_MAX = 64 << 20
+
+
+class _Room:
+    """What is left for the bodies of all requests."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._free_bytes = bytes_max
+
+    def take(self, size: int) -> None:
+        """Raises ServiceUnavailable, and takes nothing."""
+        if size > self._free_bytes:
+            message = (
+                f"requests under way have {self._bytes_max} bytes of bodies together: send this one again in a moment"
+            )
+            raise ServiceUnavailable(message, limit=self._bytes_max)
+        self._free_bytes -= size
+
+    def give_back(self, size: int) -> None:
+        self._free_bytes += size
+        assert self._free_bytes <= self._bytes_max, "what was given back was taken"
+
+
+class _Body:
+    """The body of one request: its own bound, and its share of the room."""
+
+    def __init__(self, room: _Room, bytes_max: int) -> None:
+        self._room = room
+        self._bytes_max = bytes_max
+        self._taken_bytes = 0
+
+    async def read(self, receive: Receive) -> bytes:
+        """All of it. Raises MessageTooLarge, ServiceUnavailable, ClientDisconnect."""
+        pieces: list[bytes] = []
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            piece = message.get("body", b"")
+            if self._taken_bytes + len(piece) > self._bytes_max:
+                text = f"the body has more than {self._bytes_max} bytes"
+                raise MessageTooLarge(text, field="body", limit=self._bytes_max)
+            self._room.take(len(piece))
+            self._taken_bytes += len(piece)
+            pieces.append(piece)
+            if not message.get("more_body", False):
+                return b"".join(pieces)
+
+    def give_back(self) -> None:
+        self._room.give_back(self._taken_bytes)
 
 
 class BodyLimit:
@@ -23,22 +79,31 @@ class BodyLimit:
         *,
         bytes_max: int = BODY_BYTES_MAX,
         others: Mapping[str, int] = MappingProxyType({}),
+        all_bytes_max: int = ALL_BYTES_MAX,
         timeout_s: float = BODY_TIMEOUT_S,
     ) -> None:
-        """others: {beginning of a path: the bound below it}."""
+        """others: {beginning of a path: the bound below it}. all_bytes_max: of all together, at least of one."""
         self._app = app
         self._bytes_max = bytes_max
         self._others = others
+        self._room = _Room(max(all_bytes_max, bytes_max, *others.values()))
         self._timeout_s = timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        body = _Body(self._room, self._bytes_max_of(scope["path"]))
+        try:
+            await self._answer(body, scope, receive, send)
+        finally:
+            body.give_back()
+
+    async def _answer(self, body: _Body, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             async with asyncio.timeout(self._timeout_s):
-                body = await self._read(receive, self._bytes_max_of(scope["path"]))
-        except MessageTooLarge as error:
+                whole = await body.read(receive)
+        except OncelogError as error:
             await problem(error)(scope, receive, send)
             return
         except TimeoutError:
@@ -47,7 +112,7 @@ class BodyLimit:
             return
         except ClientDisconnect:
             return
-        waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        waiting: list[Message] = [{"type": "http.request", "body": whole, "more_body": False}]
 
         async def replay() -> Message:
             return waiting.pop() if waiting else await receive()
@@ -56,18 +121,3 @@ class BodyLimit:
 
     def _bytes_max_of(self, path: str) -> int:
         return next((most for start, most in self._others.items() if path.startswith(start)), self._bytes_max)
-
-    async def _read(self, receive: Receive, bytes_max: int) -> bytes:
-        pieces: list[bytes] = []
-        size = 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnect
-            piece = message.get("body", b"")
-            size += len(piece)
-            if size > bytes_max:
-                raise MessageTooLarge(f"the body has more than {bytes_max} bytes", field="body", limit=bytes_max)
-            pieces.append(piece)
-            if not message.get("more_body", False):
-                return b"".join(pieces)
