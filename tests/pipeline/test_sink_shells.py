@@ -72,6 +72,17 @@ def test_rows_are_published_under_their_places_in_claims_of_their_size() -> None
     assert claims(log, NAMES[1]) == [(0, 1)]
 
 
+def test_rows_of_several_producers_in_one_arrow_batch_stay_apart() -> None:
+    """A task that reads two parts, or rows with names of their own, which come in stretches."""
+    log = MemoryLog()
+    names, ids = ["a", "a", "b", "a", "b", "b"], [1, 2, 7, 3, 8, 9]
+    values = [f"{name}{number}" for name, number in zip(names, ids, strict=True)]
+    piece = pa.RecordBatch.from_pydict({"value": values, "producer_name": names, "sequence_id": ids})
+    assert publish(log, 0, [piece]) == {"copy/a": 3, "copy/b": 3}
+    assert of_name(log, "copy/a") == [(number, b"a%d" % number) for number in (1, 2, 3)]
+    assert of_name(log, "copy/b") == [(number, b"b%d" % number) for number in (7, 8, 9)]
+
+
 def test_ids_ascend_from_one_arrow_batch_to_the_next() -> None:
     """What comes too late in a task would pass for known, and be lost; an id that comes twice, too."""
     for late in (6, 3):
