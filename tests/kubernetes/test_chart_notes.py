@@ -68,11 +68,33 @@ def test_secrets_are_told_by_the_names_and_keys_that_they_have(tmp_path: Path) -
             ("--values", str(FILES["plain"])),
             ["auth.enabled", "tls.enabled", "storage.persistence.enabled", "networkPolicy.enabled"],
         ),
+        (
+            ("--values", str(FILES["pipeline"]), "--set", "pipeline.checkpoint.persistence.enabled=false"),
+            ["pipeline.namespace", "pipeline.checkpoint.persistence.enabled"],
+        ),
+        (("--values", str(FILES["everything"])), ["pipeline.closedLedgers"]),
     ],
-    ids=["default", "without TLS", "dev", "plain"],
+    ids=["default", "without TLS", "dev", "plain", "pipeline", "everything"],
 )
 def test_what_is_not_safe_is_said(words: tuple[str, ...], warned: list[str], tmp_path: Path) -> None:
     """By the value that makes it so; and a token goes in plain text only where one says so."""
     text = notes(tmp_path, *words)
     assert re.findall(r"^WARNING: ([\w.]+) is", text, re.MULTILINE) == warned
     assert text.count("--allow-plaintext-token") == (2 if warned == ["tls.enabled"] else 0)
+
+
+@pytest.mark.parametrize(
+    ("target", "granted"),
+    [
+        ("public/copies/all", {"public/default": "consume", "public/copies": "produce consume"}),
+        ("all", {"public/default": "produce consume"}),
+    ],
+)
+def test_what_a_job_on_spark_must_be_granted_is_told_once_for_each_namespace(
+    target: str, granted: dict[str, str], tmp_path: Path
+) -> None:
+    """A grant takes the place of the one before: two for one namespace would leave the second alone."""
+    text = notes(tmp_path, "--values", str(FILES["pipeline"]), "--set", f"pipeline.copy.to={target}")
+    command = r"deploy/oncelog-metadata -- oncelog admin namespaces grant (\S+) oncelog-pipeline (.*)$"
+    told = re.findall(command, text, re.MULTILINE)
+    assert (dict(told), len(told)) == (granted, len(granted))

@@ -218,3 +218,22 @@ main.py: |
 {{- end -}}
 {{- toJson $words -}}
 {{- end }}
+
+{{/* {namespace: rights} that the job needs: of copy, its topics' own; of another one, where it reads and where it writes. */}}
+{{- define "oncelog.pipelineGrants" -}}
+{{- $grants := dict -}}
+{{- with .Values.pipeline.copy -}}
+{{- if .from -}}
+{{- range splitList "," .from -}}
+{{- $topic := trim . | trimPrefix "persistent://" -}}
+{{- $_ := set $grants (ternary (dir $topic) "public/default" (contains "/" $topic)) "consume" -}}
+{{- end -}}
+{{- $topic := .to | trimPrefix "persistent://" -}}
+{{- $_ := set $grants (ternary (dir $topic) "public/default" (contains "/" $topic)) "produce consume" -}}
+{{- else -}}
+{{- $_ := set $grants "TENANT/READ-FROM" "consume" -}}
+{{- $_ := set $grants "TENANT/WRITTEN-TO" "produce consume" -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $grants -}}
+{{- end }}
