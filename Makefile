@@ -18,7 +18,7 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto lint format test test-waiting test-computing sim sim-long demo spark-proof smoke chaos bench images lock clean tools
+.PHONY: help setup proto lint format test test-waiting test-computing sim sim-long demo spark-proof smoke smoke-spark chaos bench images lock clean tools
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
@@ -78,6 +78,9 @@ spark-proof: tools $(STAMP) ## Spark between two topics through kills of everyth
 
 smoke: $(STAMP) ## the release in the current kube context: install, kills and an upgrade under load, uninstall (IMAGES=values file)
 	IMAGES=$(IMAGES) $(BIN)/pytest -s tests/smoke
+
+smoke-spark: $(STAMP) ## jobs on Spark there: spark-submit in both modes and the chart's driver, executors and drivers killed (IMAGES=values file)
+	IMAGES=$(IMAGES) $(BIN)/pytest -s tests/smoke_spark
 
 chaos: $(STAMP) ## 20 minutes of faults on the cluster of the current kube context (NAMESPACE=, RELEASE=, SEED=, CHAOS=more options)
 	$(BIN)/oncelog chaos run --seconds 1200 --seed $(SEED) --namespace $(NAMESPACE) --release $(RELEASE) $(CHAOS)
