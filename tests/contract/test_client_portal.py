@@ -66,6 +66,30 @@ def test_nothing_is_begun_after_the_end() -> None:
         portal.run(own_loop())
 
 
+def test_nothing_is_begun_while_it_ends() -> None:
+    """What was begun then would be left on the loop, and its caller would wait until somebody makes another client."""
+    ending, release = threading.Event(), threading.Event()
+
+    async def stubborn() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ending.set()
+            await asyncio.to_thread(release.wait, DEADLINE_S)
+
+    portal = Portal()
+    portal.submit(stubborn())
+    portal.run(own_loop())  # so that the other has begun
+    stopping = threading.Thread(target=portal.stop)
+    stopping.start()
+    assert ending.wait(DEADLINE_S)
+    with pytest.raises(ClientClosed):
+        portal.submit(own_loop())
+    release.set()
+    stopping.join(DEADLINE_S)
+    assert not portal.alive
+
+
 _FORKED = """
 import asyncio, os
 from oncelog.client.portal import Portal
