@@ -45,6 +45,8 @@ class PlantedLog:
     ledger_id: int = 1
     epoch: int = 1
     next_index: int = 0
+    #: by how much the confirmed entry that the next one states is too high
+    confirmed_ahead: int = 0
     #: [ledger id, first index, entries, bytes] of each ledger
     ledgers: list[list[int]] = field(default_factory=lambda: [[1, 0, 0, 0]])
 
@@ -95,8 +97,9 @@ class PlantedLog:
         position = Position(LedgerId(ledger[0]), EntryId(ledger[2]))
         ledger[2] += 1
         ledger[3] += len(body)
+        confirmed = EntryId(position.entry_id - 1 + self.confirmed_ahead)
         header = EntryHeader(
-            kind, position.ledger_id, position.entry_id, EntryId(position.entry_id - 1), ledger[3],
+            kind, position.ledger_id, position.entry_id, confirmed, ledger[3],
             OwnerEpoch(self.epoch), EVERY_MS * (1 + len(self.entries)), self.next_index, skip, count, len(body),
             topic_id,
         )  # fmt: skip

@@ -109,6 +109,12 @@ def other_epoch_in_a_ledger(log: PlantedLog) -> None:
     log.store("a", [10])
 
 
+def confirmed_ahead(log: PlantedLog) -> None:
+    log.confirmed_ahead = 1
+    log.store("a", [10])
+    log.confirmed_ahead = 0
+
+
 def foreign_name(log: PlantedLog) -> None:
     log.producers["a"].name = "c"
     log.open("a")
@@ -150,6 +156,7 @@ DAMAGE: dict[str, tuple[Callable[[PlantedLog], object], Places]] = {
     "batch of a newer instance": (lambda log: log.store("a", [10], generation=2), [("fencing", "1:4")]),
     "batch of nobody": (never_granted, [("grants", "1:4")]),
     "ids skipped that were never stored": (lambda log: log.store("a", [10, 11], skip=1), [("skipped", "1:4")]),
+    "entry that was confirmed before it was there": (confirmed_ahead, [("confirmed", "1:4")]),
     "lower epoch": (lower_epoch, [("owner epoch", "2:0")]),
     "epoch that changes in a ledger": (other_epoch_in_a_ledger, [("owner epoch", "1:4")]),
     "name of another": (foreign_name, [("names", "1:4")]),

@@ -77,6 +77,10 @@ class RangeFold:
         ledgers = self.summary.ledgers
         part = ledgers[-1] if ledgers else None
         before = header.length - header.body_bytes
+        if header.last_add_confirmed >= header.entry_id:
+            self._find(
+                "confirmed", header.position, f"the entry was appended with {header.last_add_confirmed} confirmed"
+            )
         if part is None or part.ledger_id != header.ledger_id:
             ledgers.append(
                 LedgerPart(
@@ -106,10 +110,6 @@ class RangeFold:
             self._find("owner epoch", header.position, text)
         if part.after_bytes is not None and before != part.after_bytes:
             self._find("ledger length", header.position, f"{before} bytes stand before it, not {part.after_bytes}")
-        if header.last_add_confirmed >= header.entry_id:
-            self._find(
-                "confirmed", header.position, f"the entry was appended with {header.last_add_confirmed} confirmed"
-            )
         if part.owner_epoch is None:
             part.owner_epoch, part.began_ms = header.owner_epoch, header.append_time_ms
         part.last, part.last_epoch = header.entry_id, header.owner_epoch
