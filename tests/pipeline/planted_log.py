@@ -92,6 +92,10 @@ class PlantedLog:
         self.ledger_id = self.ledger_id + 1 if ledger_id is None else ledger_id
         self.ledgers.append([self.ledger_id, self.next_index, 0, 0])
 
+    def append(self, kind: EntryKind, body: bytes) -> Position:
+        """An entry of another kind, as a cursor's ledger has them."""
+        return self._append(kind, body, 0, 0)
+
     def _append(self, kind: EntryKind, body: bytes, skip: int, count: int, topic_id: TopicId = TOPIC_ID) -> Position:
         ledger = self.ledgers[-1]
         position = Position(LedgerId(ledger[0]), EntryId(ledger[2]))

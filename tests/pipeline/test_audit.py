@@ -8,25 +8,30 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from crc32c import crc32c
 from pyspark.sql import SparkSession
 from rich.console import Console
 
 from oncelog.cli.pipeline.audit_table import show_report
 from oncelog.cli.pipeline.options import source_given
+from oncelog.core.dedup_snapshot import Manifest, encode_chunks, encode_manifest
+from oncelog.core.dedup_state import ProducerState
+from oncelog.core.entry import EntryKind, SequenceMode
 from oncelog.core.errors import InvalidArgument
-from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position, ProducerId, SequenceId
+from oncelog.core.ids import BEFORE_ALL, EntryId, Generation, LedgerId, Position, ProducerId, SequenceId
 from oncelog.pipeline.audit.audit_job import TopicAudit, audit_topics, judge_plan, run_tasks
 from oncelog.pipeline.audit.ledger_ranges import Slice, StoredLedger, cut, range_behind
 from oncelog.pipeline.audit.picture import picture_of
 from oncelog.pipeline.audit.range_task import LOST_MAX, fold_entries, fold_range
 from oncelog.pipeline.audit.report import report_of, topic_report
-from oncelog.pipeline.audit.topic_plan import TopicPlan, kept_ledgers, owner_told, trouble_of
+from oncelog.pipeline.audit.topic_plan import SnapshotReading, TopicPlan, kept_ledgers, owner_told, trouble_of
 from oncelog.pipeline.cluster_links import process_loop
+from oncelog.pipeline.connection import Connection
 from oncelog.pipeline.source_options import source_options
 from oncelog.verify.topic_judge import LiveMap
 from oncelog.wire import metadata_pb2 as pb
 from tests.cluster.cluster_fixture import Cluster, rest_path
-from tests.pipeline.planted_log import PlantedLog
+from tests.pipeline.planted_log import TOPIC_ID, PlantedLog
 from tests.pipeline.planted_storage import NODE, PlantedStorage, without_start
 from tests.pipeline.test_source import kill_owner, publish, run
 
@@ -290,6 +295,39 @@ def test_the_end_is_where_the_owner_was_when_it_was_asked() -> None:
     told = owner_told(4, {"last_position": "4:7", "message_count": 18, "producer_count": 2}, internal)
     assert (told.live.position, told.live.next_index, told.live.all_told, told.snapshot_number) == (end, 18, False, 3)
     assert told.live.producers[ProducerId(5)].mark == SequenceId(8)
+
+
+def test_the_newest_whole_snapshot_up_to_the_end_is_found_though_a_member_is_away() -> None:
+    """In an open ledger, whose end nobody can tell then; a later one, and one without its manifest, do not count."""
+    cursor = PlantedLog()
+    for number, entry in ((1, 3), (2, 9)):
+        producer = ProducerState("a", ProducerId(1), Generation(1), SequenceMode.MONOTONIC, SequenceId(entry))
+        [chunk] = encode_chunks(number, [producer])
+        cursor.append(EntryKind.SNAPSHOT_CHUNK, chunk)
+        position = Position(LedgerId(1), EntryId(entry))
+        cursor.append(
+            EntryKind.SNAPSHOT_MANIFEST,
+            encode_manifest(Manifest(number, {1: -1, 2: 1}[number], position, entry, 1, 1, crc32c(chunk))),
+        )
+    cursor.append(EntryKind.SNAPSHOT_CHUNK, encode_chunks(3, [])[0])
+    storage = PlantedStorage(cursor)
+
+    async def read(end: int) -> SnapshotReading:
+        async with storage.serving():
+            members = [
+                pb.LedgerMember(incarnation=NODE, address=storage.address), pb.LedgerMember(incarnation="b" * 32)
+            ]  # fmt: skip
+            reading = SnapshotReading(Connection("oncelog://h:1"), TOPIC_ID, Position(LedgerId(1), EntryId(end)))
+            await reading.read(pb.TopicLedger(ledger_id=1, state=pb.LEDGER_STATE_OPEN, end=-1, members=members))
+            return reading
+
+    for end, number, newer in ((9, 2, False), (8, 1, True)):
+        reading = run(read(end))
+        assert reading.found is not None
+        assert (reading.found.number, reading.newer) == (number, newer)
+        assert reading.found.producers[ProducerId(1)].mark == {1: 3, 2: 9}[number]
+    nothing = run(read(2))
+    assert (nothing.found, nothing.newer) == (None, True)
 
 
 def test_topics_are_named_in_one_way() -> None:

@@ -15,7 +15,7 @@ from crc32c import crc32c
 from oncelog.client.backoff import persist
 from oncelog.core.dedup_snapshot import SnapshotReader, decode_manifest
 from oncelog.core.entry import EntryKind, SequenceMode, body_of, peek_header
-from oncelog.core.errors import CorruptEntry, NotOwner, TopicLoading, UnreadableEntry
+from oncelog.core.errors import CorruptEntry, DeadlineExceeded, NotOwner, TopicLoading, UnreadableEntry
 from oncelog.core.ids import (
     EntryId,
     Generation,
@@ -38,9 +38,11 @@ from oncelog.verify.topic_judge import LiveMap, SnapshotTold
 from oncelog.wire import metadata_pb2 as pb
 from oncelog.wire.owner_pb2 import TopicStatesRequest
 
-#: Producers of a live map in one answer; some 250 bytes each, of 16 MiB.
-PRODUCERS_MAX = 40_000
+#: Producers of a live map in one answer; at most some 500 bytes each, of 16 MiB.
+PRODUCERS_MAX = 25_000
 _STATE_TIMEOUT_MS = 30_000
+#: How long members are asked for an entry that most likely does not exist.
+_END_PATIENCE_MS = 3_000
 _SERVING = "serving"
 #: Entries of a cursor's open ledger that are asked for: its real end is found by reading.
 _ENTRIES_MAX = 2**31
@@ -83,7 +85,7 @@ async def plan_topic(links: ClusterLinks, connection: Connection, topic: str, *,
     topic_id, told = await _ask_owner(links, topic)
     answer = await links.ask_metadata(LEDGERS, pb.LedgersRequest(topic=topic, with_snapshots=True))
     ledgers = kept_ledgers(answer.ledgers, told.live.position)
-    reading = _SnapshotReading(connection, topic_id, told.live.position)
+    reading = SnapshotReading(connection, topic_id, told.live.position)
     for ledger in reversed(answer.snapshot_ledgers):
         await reading.read(ledger)
         if reading.found is not None:
@@ -162,8 +164,12 @@ def kept_ledgers(listed: Iterable[pb.TopicLedger], end: Position) -> tuple[Store
     return tuple(found)
 
 
-class _SnapshotReading:
-    """Looks for the newest whole snapshot that is of `end` or before it."""
+class SnapshotReading:
+    """Looks for the newest whole snapshot that is of `end` or before it.
+
+    Where an open ledger ends only its reading shows. With a member away that cannot be shown, and is not waited for:
+    what was whole before counts, and the owner says which snapshot there must be.
+    """
 
     def __init__(self, connection: Connection, topic_id: TopicId, end: Position) -> None:
         self._connection = connection
@@ -178,15 +184,17 @@ class _SnapshotReading:
         closed = ledger.state == pb.LEDGER_STATE_CLOSED
         last = EntryId(ledger.end if closed else _ENTRIES_MAX)
         metadata = closed_at(LedgerId(ledger.ledger_id), self._topic_id, members, last)
-        reader = SnapshotReader(crc32c)
+        reader, patience_ms = SnapshotReader(crc32c), PATIENCE_MS if closed else _END_PATIENCE_MS
         async with storage_of(self._connection, members) as storage:
             try:
-                async for page in read_entries(storage, metadata, EntryId(0), last, timeout_ms=PATIENCE_MS):
+                async for page in read_entries(storage, metadata, EntryId(0), last, timeout_ms=patience_ms):
                     for entry_id, data in page:
                         self._feed(reader, entry_id, bytes(data))
             except (UnreadableEntry, CorruptEntry):
-                # The end of an open ledger, or damage: what was whole before counts, and the owner says what must be.
-                pass
+                pass  # its end, or damage: see above
+            except DeadlineExceeded:
+                if closed:
+                    raise
         manifest = reader.manifest
         if reader.state is not None and manifest is not None:
             producers = {
