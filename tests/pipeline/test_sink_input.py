@@ -163,6 +163,13 @@ def test_calls_are_bounded_and_rows_are_joined_whole() -> None:
     assert joined([(plain, [1]), (plain, [3])])[1] == [1, 3]
 
 
+@pytest.mark.parametrize("ids", [[0, 0, 2], [0, 2, 1, 3], [3, 3]])
+def test_ids_that_do_not_ascend_never_pass_for_a_range(ids: list[int]) -> None:
+    """Their ends and their number may be those of a range: then an id would be made up, and another one lost."""
+    batch = pa.record_batch({"producer_name": ["p"] * len(ids), "sequence_id": ids})
+    assert list(names_and_ids(batch, "s")) == [("s/p", 0, ids)]
+
+
 @given(
     st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([-1, 0, 1]), st.integers(0, 3)), min_size=1, max_size=12)
 )
