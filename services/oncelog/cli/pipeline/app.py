@@ -4,6 +4,7 @@ import typer
 
 from oncelog.cli.failures import EXIT_CODES
 from oncelog.cli.pipeline.audit import audit
+from oncelog.cli.pipeline.compact import compact
 from oncelog.cli.pipeline.copy import copy
 from oncelog.cli.pipeline.export import export
 from oncelog.cli.pipeline.import_files import import_files
@@ -20,6 +21,8 @@ They need Spark's Python packages ({INSTALL}) and a Java from 17 on, in JAVA_HOM
     oncelog pipeline export flights --to /data/flights
 
     oncelog pipeline import /data/in --topic flights --name landing
+
+    oncelog pipeline compact prices --to prices-compacted
 
     spark-submit --master … PLACE/oncelog/cli/pipeline/__main__.py audit flights
 
@@ -40,3 +43,4 @@ pipeline.command()(audit)
 pipeline.command()(copy)
 pipeline.command()(export)
 pipeline.command("import")(import_files)
+pipeline.command()(compact)

@@ -11,6 +11,8 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from oncelog.core.errors import InvariantViolated, TopicNotFound
@@ -77,7 +79,7 @@ def export_topics(session: SparkSession, options: ExportOptions, now_ms: int, te
                 performer.remove(run)
                 event = core.Removed()
             case _:
-                event = performer.perform(effect, machine.run)
+                event = performer.perform(effect, machine.run, machine.number)
 
 
 def clean_export(exported: Exported, now_ms: int) -> tuple[Leftover, ...]:
@@ -128,7 +130,7 @@ class _Export:
         self._exported = exported
         self._tell = tell
 
-    def perform(self, effect: core.Effect, run: str) -> core.Event:
+    def perform(self, effect: core.Effect, run: str, number: int) -> core.Event:
         """Whatever fails here fails before the commit: what was written is removed."""
         try:
             match effect:
@@ -138,8 +140,12 @@ class _Export:
                     return core.FilesWritten(self._write(run, ranges))
                 case _:
                     raise InvariantViolated(f"{effect} is no step")
-        except BaseException:
+        except BaseException as error:
             self.remove(run)
+            last = self._exported.last() if isinstance(error, Py4JError | PySparkException) else None
+            if last is not None and last.number >= number:
+                # A clean that took the number deletes the files under the hands of Spark, which can only say that.
+                raise core.came_first(last.run, number) from error
             raise
 
     def remove(self, run: str) -> None:

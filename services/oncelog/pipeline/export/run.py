@@ -195,12 +195,7 @@ class ExportRun:
                 return [Finish(self._manifest(), self._plan.gone)]
             case Taken():
                 self._expect(State.COMMITTING)
-                return self._give_up(
-                    Conflict(
-                        f"{event.by} came first with manifest {self.number}: another export, or a clean, ran at the "
-                        "same time. Nothing of this run counts; run it again, and it goes on behind the other"
-                    )
-                )
+                return self._give_up(came_first(event.by, self.number))
             case Removed():
                 self._move(State.REMOVING, State.OVER)
                 assert self._error is not None
@@ -344,4 +339,12 @@ def lost(loss: Loss) -> OncelogError:
         f"{ALLOW_DATA_LOSS} to true",
         field=ALLOW_DATA_LOSS,
         topic=loss.topic,
+    )
+
+
+def came_first(by: str, number: int) -> OncelogError:
+    """The error for a run whose number is taken."""
+    return Conflict(
+        f"{by} came first with manifest {number}: another export, or a clean, ran at the same time. Nothing of this "
+        "run counts; run it again, and it goes on behind the other"
     )

@@ -62,7 +62,7 @@ def _check_columns(path: str, names: Sequence[str], mapped: Mapped) -> None:
 
 
 def _message_columns(batch: Any, mapped: Mapped) -> Any:
-    columns = {"value": _json(batch, mapped) if mapped.value is None else _value(batch.column(mapped.value))}
+    columns = {"value": _json(batch, mapped) if mapped.value is None else _bytes(batch.column(mapped.value), "value")}
     if mapped.key is not None:
         columns["key"] = _empty_as_null(_bytes(batch.column(mapped.key), mapped.key), mapped)
     if mapped.event_time is not None:
@@ -70,12 +70,6 @@ def _message_columns(batch: Any, mapped: Mapped) -> Any:
     if mapped.properties:
         columns["properties"] = _properties(batch, mapped)
     return pa.RecordBatch.from_pydict(columns)
-
-
-def _value(column: Any) -> Any:
-    if column.null_count:
-        raise InvalidArgument("its value is null: every message has a value", field="value")
-    return _bytes(column, "value")
 
 
 def _bytes(column: Any, name: str) -> Any:

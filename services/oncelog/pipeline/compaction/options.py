@@ -1,0 +1,101 @@
+"""The options of a compaction. Pure: what is wrong with them is said before anything is asked or written."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from oncelog.core.errors import InvalidArgument, OncelogError
+from oncelog.core.names import parse_topic
+from oncelog.pipeline import connection
+from oncelog.pipeline.connection import Connection, Options, connection_of
+from oncelog.pipeline.offsets import TopicState
+from oncelog.pipeline.places import whole_of
+from oncelog.pipeline.sink_options import (
+    ADMIN_URL,
+    ADMIN_URL_VARIABLE,
+    SEND_TIMEOUT,
+    SEND_TIMEOUT_S,
+    SEND_TIMEOUT_S_MAX,
+    TOPIC,
+    Mode,
+    SinkOptions,
+)
+from oncelog.pipeline.source_options import CLOSED_LEDGERS, OWNER, STORAGE, source_options
+
+TARGET = "target"
+WITHOUT_KEY = "withoutKey"
+EMPTY_VALUE = "emptyValue"
+ERROR, DROP, DELETE, KEEP = "error", "drop", "delete", "keep"
+NAMES = (*connection.NAMES, TOPIC, TARGET, WITHOUT_KEY, EMPTY_VALUE, CLOSED_LEDGERS, ADMIN_URL, SEND_TIMEOUT)
+#: Every compaction publishes under names that begin so.
+PREFIX = "compact"
+_ID_CHARACTERS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class CompactOptions:
+    """source, target: full names. keyless_dropped: else a message without a key is an error. empty_deletes: an empty
+    value removes its key, as in Pulsar."""
+
+    connection: Connection
+    source: str
+    target: str
+    keyless_dropped: bool = False
+    empty_deletes: bool = True
+    closed_ledgers: str = STORAGE
+    admin_url: str | None = None
+    send_timeout_s: int = SEND_TIMEOUT_S
+
+    def job_id(self, states: Iterable[TopicState]) -> str:
+        """What makes a repeat known: the same topic, told by its ids, in the same way. Where it ends is no part of it:
+        a job that is repeated before it published anything takes what is there by then."""
+        told = {
+            "source": self.source,
+            "parts": sorted((state.topic, str(state.topic_id)) for state in states),
+            "keyless_dropped": self.keyless_dropped,
+            "empty_deletes": self.empty_deletes,
+        }
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:_ID_CHARACTERS]
+
+    def sink(self, job_id: str) -> SinkOptions:
+        """As the sink takes them."""
+        return SinkOptions(
+            self.connection,
+            self.target,
+            PREFIX,
+            Mode.BATCH,
+            job_id=job_id,
+            admin_url=self.admin_url,
+            send_timeout_s=self.send_timeout_s,
+        )
+
+
+def compact_options(given: Mapping[str, str], environment: Mapping[str, str]) -> CompactOptions:
+    """Read all options of a compaction. Raises InvalidArgument, which names the option."""
+    options = Options(given, NAMES)
+    source, target = _topic(options, TOPIC, "the topic to compact"), _topic(options, TARGET, "a new topic")
+    if target in {source, whole_of(source)} or whole_of(target) == source:
+        raise InvalidArgument(f"option {TARGET}: {target} is what is compacted: a new topic is needed", field=TARGET)
+    reading = {name: value for name in (TOPIC, CLOSED_LEDGERS) if (value := options.text(name)) is not None}
+    closed = source_options(reading, environment, streaming=False).closed_from_storage
+    return CompactOptions(
+        connection=connection_of(options, environment),
+        source=source,
+        target=target,
+        keyless_dropped=options.choice(WITHOUT_KEY, (ERROR, DROP), default=ERROR) == DROP,
+        empty_deletes=options.choice(EMPTY_VALUE, (DELETE, KEEP), default=DELETE) == DELETE,
+        closed_ledgers=STORAGE if closed else OWNER,
+        admin_url=options.text(ADMIN_URL) or environment.get(ADMIN_URL_VARIABLE) or None,
+        send_timeout_s=options.integer(SEND_TIMEOUT, least=1, most=SEND_TIMEOUT_S_MAX) or SEND_TIMEOUT_S,
+    )
+
+
+def _topic(options: Options, name: str, what: str) -> str:
+    text = options.text(name)
+    if text is None:
+        raise InvalidArgument(f"option {name} is needed: {what}", field=name)
+    try:
+        return str(parse_topic(text.strip()))
+    except OncelogError as error:
+        raise InvalidArgument(f"option {name}: {error.message}", field=name) from error

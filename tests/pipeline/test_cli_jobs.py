@@ -1,0 +1,70 @@
+"""The commands export, import and compact: what is wrong is said before Spark starts, and answers have the names that
+the help tells."""
+
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from oncelog.cli.pipeline import compact, export, import_files
+from oncelog.cli.pipeline.app import pipeline
+from oncelog.core.ids import TopicId
+from oncelog.pipeline.compaction.job import Compacted
+from oncelog.pipeline.export.job import Leftover, Outcome
+from oncelog.pipeline.export.manifest import DataFile, Manifest, PartRange
+from oncelog.pipeline.export.reading import Verified
+from oncelog.pipeline.file_import.job import Imported
+from oncelog.pipeline.offsets import TopicState
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("export flights", "option directory is needed"),
+        ("export --to /data", "one of the options topic, topics, topicsPattern is needed"),
+        ("export flights --to s3://data", "option directory is a path, file:// or hdfs://, not s3://"),
+        ("export flights --to /data --rows-per-file many", "option rowsPerFile is 1 to 100000000"),
+        ("export flights --to /data --verify", "--verify and --clean are about the whole directory: leave topics out"),
+        ("import /in --topic t --name n --format xml", "option format is one of parquet, csv"),
+        ("import /in --topic t --name n --delimiter ;", "option delimiter is for format=csv"),
+        ("compact prices --to prices", "public/default/prices is what is compacted: a new topic is needed"),
+        ("compact prices --to other --without-key keep", "option withoutKey is one of error, drop, not 'keep'"),
+        ("compact prices --to other --empty-value no", "option emptyValue is one of delete, keep, not 'no'"),
+    ],
+)
+def test_a_wrong_option_ends_the_command_before_spark_starts(words: str, message: str) -> None:
+    """With exit code 1 and one sentence."""
+    answer = CliRunner().invoke(pipeline, words.split())
+    assert answer.exit_code == 1
+    assert message in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def names_told(help_text: str) -> set[str]:
+    """Words of the paragraph about -o json."""
+    return set(re.findall(r"\w+", help_text[help_text.index("-o json prints") :]))
+
+
+def names_of(told: object) -> set[str]:
+    if isinstance(told, dict):
+        return set(told) | {name for value in told.values() for name in names_of(value)}
+    return {name for each in told for name in names_of(each)} if isinstance(told, list) else set()
+
+
+def test_the_help_tells_every_name_of_an_answer() -> None:
+    """Programs rest on them."""
+    state = TopicState("t", TopicId("id"), 0, 5)
+    manifest = Manifest(
+        0, "run=000000-x", 0, (PartRange("t", TopicId("id"), 0, 5, 0),), (DataFile("f", "t", 1, 5, 0, 4, ""),)
+    )
+    exported = export.told_of(Outcome(manifest, ("gone",), (Leftover("run=000000-y", 1, 2),)))
+    assert names_of(exported) <= names_told(export.export.__doc__ or "")
+    assert (exported["rows"], exported["bytes"]) == (5, 1)
+    verified = export.verified_of(Verified(1, 2, 3, 4, {"t": 5}, ("bad",)))
+    assert names_of(verified) <= names_told(export.export.__doc__ or "")
+    assert verified["ok"] is False
+    imported = import_files.told_of(Imported("t", 1, 0, 1, 0, 5, 9, (("a.csv", 5),)))
+    assert names_of(imported) <= names_told(import_files.import_files.__doc__ or "")
+    compacted = compact.told_of(Compacted("job", (state,), 3, False, 0), "other")
+    assert names_of(compacted) <= names_told(compact.compact.__doc__ or "")
+    assert (compacted["read"], compacted["kept"]) == (5, 3)
