@@ -12,7 +12,7 @@ from oncelog.metadata.admin.values import AdminParts
 from tests.contract.rest_guide import Answer, Example, call_of, differences, examples, read_json
 from tests.contract.rest_story import PAGE, page
 
-NAMES = dict.fromkeys(["CLUSTER", "NODE"], "x") | {"REST": "http://rest", "HEALTH": "http://health"}
+NAMES = dict.fromkeys(["CLUSTER", "NODE", "TAG", "NEXT"], "x") | {"REST": "http://rest", "HEALTH": "http://health"}
 HEALTH = ("/livez", "/readyz", "/metrics")
 
 
