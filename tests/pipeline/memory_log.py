@@ -5,11 +5,13 @@ each of their calls without a cluster. `MemoryLog.dies_at` says which call of an
 it was stored before the process died.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
+
+import pytest
 
 from oncelog.client.sync import Client
 from oncelog.core.batch import Buffer
@@ -18,6 +20,7 @@ from oncelog.core.ids import EntryId, LedgerId, TopicId
 from oncelog.core.message_id import MessageId
 from oncelog.pipeline.sink_log import SinkLog
 from oncelog.pipeline.sink_options import SinkOptions, sink_options
+from oncelog.pipeline.sink_records import RunBatch
 
 TOPIC_ID = TopicId("ab" * 16)
 
@@ -93,6 +96,28 @@ class MemoryLog:
     def hidden(self, kind: str) -> list[str]:
         """Hidden topics whose names end so."""
         return sorted(name for name in self.topics if "/__sink." in name and kind in name)
+
+
+def batch(number: int) -> RunBatch:
+    """Of the one query of the tests."""
+    return RunBatch("query q", number)
+
+
+def after_each_death(work: Callable[[MemoryLog], None], calls: int) -> Iterator[MemoryLog]:
+    """A log for each call that may be the last one, stored or not; `work` died there."""
+    for call in range(1, calls + 1):
+        for stored in (False, True):
+            log = MemoryLog(dies_at=(call, stored))
+            with pytest.raises(Died):
+                work(log)
+            log.dies_at = None
+            yield log
+
+
+def calls_of(work: Callable[[MemoryLog], None]) -> int:
+    log = MemoryLog()
+    work(log)
+    return log.calls
 
 
 class MemoryClient:

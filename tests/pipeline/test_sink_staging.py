@@ -1,0 +1,227 @@
+"""Staging and the driver's commit, against a log in memory: killed at each call, they leave each row once."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from oncelog.core.errors import Conflict, LogHole, OncelogError
+from oncelog.pipeline.sink_batch import _Commit
+from oncelog.pipeline.sink_commit import BatchCommit
+from oncelog.pipeline.sink_names import journal_topic, stage_topic
+from oncelog.pipeline.sink_position import publish_by_position
+from oncelog.pipeline.sink_records import Attempt, WinnersRecord, decode_winners
+from oncelog.pipeline.sink_rows import CALL_BYTES_MAX, rows_of
+from oncelog.pipeline.staging import stage, staged
+from tests.pipeline.memory_log import Died, MemoryLog, after_each_death, batch, calls_of
+
+TARGET = "public/default/out"
+STAGE = stage_topic(TARGET, "copy", "query q", 0)
+NAMES = [f"copy/public/default/in-partition-{part}" for part in (0, 1)]
+
+
+def values_of(rows: list[str]) -> Any:
+    keys = [f"k{row[:1]}" for row in rows]
+    return rows_of(
+        pa.RecordBatch.from_pydict({"value": pa.array(rows, pa.string()), "key": pa.array(keys, pa.string())})
+    )
+
+
+def stage_tasks(log: MemoryLog, tasks: list[list[list[str]]]) -> tuple[Attempt, ...]:
+    """Each task with its pieces; those without rows tell nothing."""
+    found = []
+    for partition, pieces in enumerate(tasks):
+        sink_log, _ = log.sink_log(mode="batch")
+        found.append(stage(sink_log, STAGE, partition, 0, map(values_of, pieces)))
+    return tuple(attempt for attempt in found if attempt is not None)
+
+
+def commit(log: MemoryLog, number: int, attempts: tuple[Attempt, ...]) -> WinnersRecord | None:
+    sink_log, options = log.sink_log(mode="batch")
+    return _Commit(sink_log, options.scope).run(BatchCommit(batch(number), attempts, continues=False))
+
+
+FIRST: list[list[list[str]]] = [[["a", "b"], ["c"]], [[]], [["d"], ["e", "f"]]]
+
+
+def test_an_attempt_tells_where_its_rows_begin() -> None:
+    """Under a name that no other attempt has; of no rows there is none."""
+    log = MemoryLog()
+    attempts = stage_tasks(log, FIRST)
+    assert [(each.partition, each.topic, each.count) for each in attempts] == [(0, STAGE, 3), (2, STAGE, 3)]
+    assert len({each.name for each in attempts}) == 2
+    sink_log, _ = log.sink_log(mode="batch")
+    record = WinnersRecord(batch(0), 0, attempts)
+    for done in range(7):
+        rows = [bytes(value) for piece in staged(sink_log, record, done) for value in piece.values]
+        assert rows == [b"a", b"b", b"c", b"d", b"e", b"f"][done:]
+
+
+def test_every_column_is_resumed_at_the_same_row() -> None:
+    """A copy that goes on amid an entry leaves no key, time or property with another row's value."""
+    log = MemoryLog()
+    numbers = range(4)
+    piece = pa.RecordBatch.from_pydict(
+        {
+            "value": [f"v{n}" for n in numbers],
+            "key": [f"k{n}" for n in numbers],
+            "event_time": pa.array([n * 1000 for n in numbers], pa.timestamp("us", "UTC")),
+            "properties": [{"n": str(n)} for n in numbers],
+        }
+    )
+    sink_log, _ = log.sink_log(mode="batch")
+    attempt = stage(sink_log, STAGE, 0, 0, iter([rows_of(piece)]))
+    assert attempt is not None
+    for done in numbers:
+        [rows] = staged(sink_log, WinnersRecord(batch(0), 0, (attempt,)), done)
+        assert [bytes(value) for value in rows.values] == [b"v%d" % n for n in numbers[done:]]
+        assert rows.keys == [b"k%d" % n for n in numbers[done:]]
+        assert rows.event_times_ms == list(numbers[done:])
+        assert rows.properties == [{"n": str(n)} for n in numbers[done:]]
+
+
+def test_attempts_of_one_task_never_share_a_name() -> None:
+    """One that everybody took for dead goes on to stage: what it adds is nobody's, and the winner is not fenced."""
+    log = MemoryLog()
+    winner: list[Attempt] = []
+
+    def zombie() -> Iterator[Any]:
+        yield values_of(["a"])
+        winner.extend(stage_tasks(log, [[["a"], ["b"]]]))
+        yield values_of(["b"])
+
+    late = stage(log.sink_log(mode="batch")[0], STAGE, 0, 0, zombie())
+    assert late is not None
+    assert late.name != winner[0].name
+    commit(log, 0, tuple(winner))
+    assert [value for _, _, value in log.rows()] == [b"a", b"b"]
+
+
+def test_batches_are_copied_in_the_order_of_partitions_with_dense_ids() -> None:
+    """With their keys, one batch behind the other; a batch without rows leaves no record."""
+    log = MemoryLog()
+    commit(log, 0, tuple(reversed(stage_tasks(log, FIRST))))
+    assert commit(log, 1, stage_tasks(log, [[[]], [[]]])) is None
+    commit(log, 2, stage_tasks(log, [[["g"]]]))
+    assert log.rows() == [("copy", number, b"%c" % letter) for number, letter in enumerate(b"abcdefg")]
+    assert [key for entry in log.topic(TARGET).entries for key in entry.keys or []] == [b"k%c" % c for c in b"abcdefg"]
+    records = [decode_winners(value) for _, _, value in log.rows(journal_topic(TARGET, "copy"))]
+    assert [(record.batch.batch_id, record.base, record.count) for record in records] == [(0, 0, 6), (2, 6, 1)]
+
+
+def test_a_driver_killed_at_any_call_is_finished_by_a_replay_cut_otherwise() -> None:
+    """What is recorded counts, and what is copied stays: the replay brings only what the target lacks."""
+
+    def work(log: MemoryLog) -> None:
+        commit(log, 0, stage_tasks(log, [[["z"]]]))
+        commit(log, 1, stage_tasks(log, FIRST))
+
+    for log in after_each_death(work, calls_of(work)):
+        if not log.rows() or not log.hidden("journal"):
+            commit(log, 0, stage_tasks(log, [[["z"]]]))
+        before = log.rows()
+        commit(log, 1, stage_tasks(log, [[["f", "a"]], [["c", "b", "e"]], [["d"]]]))
+        assert log.rows()[: len(before)] == before
+        assert Counter(value for _, _, value in log.rows()) == Counter(b"%c" % letter for letter in b"zabcdef")
+        assert [number for _, number, _ in log.rows()] == list(range(7))
+
+
+def test_a_batch_that_was_left_amid_its_copy_is_copied_first() -> None:
+    """A query that skips a batch, since Spark has it in its checkpoint, publishes the rest of it before its own."""
+    log = MemoryLog()
+    attempts = stage_tasks(log, FIRST)
+    log.dies_at = (log.calls + 2, True)
+    with pytest.raises(Died):
+        commit(log, 0, attempts)
+    assert 0 < len(log.rows()) < 6
+    commit(log, 1, stage_tasks(log, [[["g"]]]))
+    assert b"".join(value for _, _, value in log.rows()) == b"abcdefg"
+
+
+def test_staged_rows_that_are_gone_stop_the_job() -> None:
+    """After further tries where the log only did not answer; nothing is copied in their place."""
+    log = MemoryLog()
+    attempts = stage_tasks(log, FIRST)
+    staged_entries = log.topic(STAGE).entries
+    staged_entries[3:] = []
+    with pytest.raises(Conflict, match=r"interrupted 5 times.*no further message"):
+        commit(log, 0, attempts)
+    longer = (Attempt(0, 0, STAGE, attempts[0].name, attempts[0].start, 1),)
+    with pytest.raises(LogHole, match="has 2 rows, 1 were told"):
+        commit(MemoryLog(topics={STAGE: log.topic(STAGE)}), 0, longer)
+
+
+def test_rows_of_other_attempts_between_are_passed_over() -> None:
+    """Attempts share a topic, and their calls interleave."""
+    log = MemoryLog()
+    inner: list[Attempt | None] = []
+
+    def pieces() -> Iterator[Any]:
+        yield values_of(["a"])
+        inner.append(stage(log.sink_log(mode="batch")[0], STAGE, 1, 0, iter([values_of(["x", "y"])])))
+        yield values_of(["b"])
+
+    outer = stage(log.sink_log(mode="batch")[0], STAGE, 0, 0, pieces())
+    assert outer is not None
+    commit(log, 0, (outer,))
+    assert [value for _, _, value in log.rows()] == [b"a", b"b"]
+
+
+def test_calls_are_cut_by_bytes() -> None:
+    """The first message id is that of the first call."""
+    log = MemoryLog()
+    large = "x" * (CALL_BYTES_MAX // 2)
+    attempts = stage_tasks(log, [[[large, large, large]]])
+    assert [len(entry) for entry in log.topic(STAGE).entries] == [1, 1, 1]
+    commit(log, 0, attempts)
+    assert len(log.rows()) == 3
+
+
+def test_names_are_contiguous_where_ids_are_dense() -> None:
+    """A hole in journals, or in what a driver copies, is an error of the log; positions have holes of their own."""
+    log = MemoryLog()
+    piece = pa.RecordBatch.from_pydict({"value": ["a", "b"], "producer_name": ["p", "p"], "sequence_id": [1, 5]})
+    publish_by_position(*log.sink_log(), batch(0), iter([piece]))
+    commit(log, 0, stage_tasks(log, FIRST))
+    modes = {topic: {name.mode for name in log.topic(topic).names.values()} for topic in log.topics}
+    target = {name: each.mode for name, each in log.topic(TARGET).names.items()}
+    assert target == {"copy/p": "monotonic", "copy": "contiguous"}
+    assert modes[STAGE] == {"monotonic"}
+    assert [modes[topic] for topic in log.hidden("journal")] == [{"contiguous"}] * 2
+
+
+# --- journals ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_journal_with_foreign_messages_is_refused() -> None:
+    """By name, whoever wrote: the sink's word is only what the sink has written."""
+    log = MemoryLog()
+    journal = journal_topic(TARGET, "copy")
+    commit(log, 0, stage_tasks(log, FIRST))
+    sink_log, _ = log.sink_log()
+    sink_log.producer(journal, "somebody", "monotonic").send(b"hello", sequence_id=7)
+    with pytest.raises(Conflict, match="who else publishes"):
+        commit(log, 1, stage_tasks(log, FIRST))
+
+
+def test_a_journal_that_grew_since_it_was_opened_is_opened_again() -> None:
+    """Another driver wrote between the opening and the reading: that is an interruption, and no foreign message."""
+    log = MemoryLog()
+    sink_log, _ = log.sink_log()
+    journal = sink_log.journal("copy")
+    assert journal.open() == (-1, None)
+    assert journal.last_id == ""
+    journal.append(0, b"first")
+    newer = sink_log.journal("copy")
+    assert newer.open() == (0, b"first")
+    with pytest.raises(OncelogError, match="newer instance"):
+        journal.append(1, b"late")
+    newer.append(1, b"second")
+    assert newer.records(newer.last_id, 1) == [b"first", b"second"]
+    with pytest.raises(OncelogError, match="was there already"):
+        newer.append(1, b"other")
+    newer.close()
+    with pytest.raises(OncelogError, match="not open"):
+        newer.append(2, b"closed")
