@@ -176,7 +176,7 @@ def test_what_cannot_be_seen_is_said_and_not_called_good() -> None:
     snapshot = log.snapshot()
     whole = topic_report(audit_here(storage, lambda: storage.plan(snapshot=snapshot)))
     assert (whole["verdict"], whole["not_seen"], states(whole)["snapshot"]) == ("good", [], "good")
-    assert whole["notes"] == ["7 messages were stored since the audit began: they are not part of it"]
+    assert whole["notes"] == ["stored since the audit began, and no part of it: 7 messages"]
     trimmed = topic_report(audit_here(storage, lambda: without_start(storage.plan(snapshot=snapshot), 5)))
     assert "messages 0 to 4 were trimmed away" in trimmed["not_seen"][0]
     gone = snapshot._replace(position=Position(LedgerId(0), EntryId(3)))
@@ -317,7 +317,9 @@ def test_the_newest_whole_snapshot_up_to_the_end_is_found_though_a_member_is_awa
             members = [
                 pb.LedgerMember(incarnation=NODE, address=storage.address), pb.LedgerMember(incarnation="b" * 32)
             ]  # fmt: skip
-            reading = SnapshotReading(Connection("oncelog://h:1"), TOPIC_ID, Position(LedgerId(1), EntryId(end)))
+            reading = SnapshotReading(
+                Connection("oncelog://h:1"), TOPIC_ID, Position(LedgerId(1), EntryId(end)), end_patience_ms=50
+            )
             await reading.read(pb.TopicLedger(ledger_id=1, state=pb.LEDGER_STATE_OPEN, end=-1, members=members))
             return reading
 

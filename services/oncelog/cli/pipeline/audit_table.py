@@ -6,6 +6,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from oncelog.pipeline.audit.counted import counted
+
 Json = Mapping[str, Any]
 _STYLES = {"good": "green", "violations": "bold red", "violated": "bold red", "incomplete": "yellow", "none": "dim"}
 _SHOWN_MAX = 20
@@ -30,10 +32,13 @@ def _show_topic(topic: Json, console: Console) -> None:
         table.add_row(check["check"], state, str(check["violations"]), check["held_against"])
     console.print(table)
     end = topic["end"]
+    held = (
+        f"{counted(topic['messages'], 'message')} in {counted(topic['entries'], 'entry', 'entries')} "
+        f"of {counted(topic['ledgers'], 'ledger')}"
+    )
     console.print(
-        f"  {topic['messages']:,} messages in {topic['entries']:,} entries of {topic['ledgers']} ledgers, "
-        f"{topic['bytes']:,} bytes, up to {end['position']} and message {end['next_index']:,}; "
-        f"read in {topic['ranges']} ranges",
+        f"  {held}, {topic['bytes']:,} bytes, up to {end['position']} and message {end['next_index']:,}; "
+        f"read in {counted(topic['ranges'], 'range')}",
         markup=False,
     )
     refused = topic["duplicates_refused"]

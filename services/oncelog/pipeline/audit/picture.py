@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
+from oncelog.pipeline.audit.counted import counted
+
 WIDTH = 960
 _LEFT, _RIGHT, _TOP = 210, 24, 64
 _LANE = 44
@@ -41,7 +43,13 @@ def picture_of(report: Json) -> str:
 
 def _panel(topic: Json) -> str:
     verdict = topic["verdict"]
-    said = f"{topic['messages']:,} messages, {topic['entries']:,} entries, {topic['producers']:,} producers"
+    said = ", ".join(
+        (
+            counted(topic["messages"], "message"),
+            counted(topic["entries"], "entry", "entries"),
+            counted(topic["producers"], "producer"),
+        )
+    )
     head = (
         f'<text class="t" x="16" y="28">{escape(topic["topic"])}</text>'
         f'<text x="{WIDTH - _RIGHT}" y="28" text-anchor="end" style="fill:{_COLOURS[verdict]};font-weight:bold">'
@@ -83,7 +91,7 @@ def _takeovers(topic: Json, timeline: Json) -> str:
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP - 8}" y2="{bottom}" stroke="{_TAKEOVER}" '
             f'stroke-dasharray="3 3"><title>takeover: owner epoch {takeover["owner_epoch"]}</title></line>'
         )
-    said = f"{len(marks)} takeovers (dashed)" if marks else "no takeover"
+    said = f"{counted(len(marks), 'takeover')} (dashed)" if marks else "no takeover"
     return "".join(marks) + f'<text class="s" x="16" y="{bottom + 14}" style="fill:{_TAKEOVER}">{said}</text>'
 
 

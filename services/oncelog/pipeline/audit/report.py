@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from oncelog.pipeline.audit.audit_job import TopicAudit
+from oncelog.pipeline.audit.counted import counted
 from oncelog.pipeline.audit.topic_plan import TopicPlan
 from oncelog.verify.topic_judge import CHECKS, Judged
 
@@ -82,18 +83,18 @@ def _checks(plan: TopicPlan, judged: Judged, violations: Sequence[Json]) -> list
     totals = judged.joined.totals
     blind = judged.joined.blind
     held = {
-        "once": f"{totals.messages - totals.unnamed} messages",
-        "order": f"{len(judged.joined.producers)} producers",
-        "producers": f"{totals.grants} openings",
-        "base_index": f"{totals.messages} messages",
-        "digests": f"{totals.entries} entries",
-        "chain": f"{len(plan.ledgers)} ledgers",
-        "live map": f"{judged.live.equal} of {len(plan.told.live.producers)} producers equal",
+        "once": counted(totals.messages - totals.unnamed, "message"),
+        "order": counted(len(judged.joined.producers), "producer"),
+        "producers": counted(totals.grants, "opening"),
+        "base_index": counted(totals.messages, "message"),
+        "digests": counted(totals.entries, "entry", "entries"),
+        "chain": counted(len(plan.ledgers), "ledger"),
+        "live map": f"{judged.live.equal:,} of {counted(len(plan.told.live.producers), 'producer')} equal",
         "snapshot": "none was compared",
     }
     if plan.snapshot is not None and judged.snapshot is not None:
         told = plan.snapshot
-        equal = f"{judged.snapshot.equal} of {len(told.producers)} producers equal"
+        equal = f"{judged.snapshot.equal:,} of {counted(len(told.producers), 'producer')} equal"
         held["snapshot"] = f"number {told.number}, as of {told.position}: {equal}"
     partly = {
         "live map": not judged.live.whole,
@@ -150,7 +151,7 @@ def _notes(audit: TopicAudit) -> list[str]:
     plan, judged = audit.plan, audit.judged
     found: list[str] = []
     if audit.grown:
-        found.append(f"{audit.grown} messages were stored since the audit began: they are not part of it")
+        found.append(f"stored since the audit began, and no part of it: {counted(audit.grown, 'message')}")
     if plan.snapshot is None and plan.told.snapshot_number == 0 and not plan.snapshot_newer:
         found.append("no snapshot was taken yet")
     if not plan.told.stats.get("deduplication_enabled", True):

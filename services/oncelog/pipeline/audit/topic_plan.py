@@ -42,7 +42,7 @@ from oncelog.wire.owner_pb2 import TopicStatesRequest
 PRODUCERS_MAX = 25_000
 _STATE_TIMEOUT_MS = 30_000
 #: How long members are asked for an entry that most likely does not exist.
-_END_PATIENCE_MS = 3_000
+END_PATIENCE_MS = 3_000
 _SERVING = "serving"
 #: Entries of a cursor's open ledger that are asked for: its real end is found by reading.
 _ENTRIES_MAX = 2**31
@@ -171,8 +171,11 @@ class SnapshotReading:
     what was whole before counts, and the owner says which snapshot there must be.
     """
 
-    def __init__(self, connection: Connection, topic_id: TopicId, end: Position) -> None:
+    def __init__(
+        self, connection: Connection, topic_id: TopicId, end: Position, *, end_patience_ms: int = END_PATIENCE_MS
+    ) -> None:
         self._connection = connection
+        self._end_patience_ms = end_patience_ms
         self._topic_id = topic_id
         self._end = end
         self.found: SnapshotTold | None = None
@@ -184,7 +187,7 @@ class SnapshotReading:
         closed = ledger.state == pb.LEDGER_STATE_CLOSED
         last = EntryId(ledger.end if closed else _ENTRIES_MAX)
         metadata = closed_at(LedgerId(ledger.ledger_id), self._topic_id, members, last)
-        reader, patience_ms = SnapshotReader(crc32c), PATIENCE_MS if closed else _END_PATIENCE_MS
+        reader, patience_ms = SnapshotReader(crc32c), PATIENCE_MS if closed else self._end_patience_ms
         async with storage_of(self._connection, members) as storage:
             try:
                 async for page in read_entries(storage, metadata, EntryId(0), last, timeout_ms=patience_ms):
