@@ -2,24 +2,26 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
-from oncelog.core.errors import Conflict, LogHole, OncelogError
+from oncelog.client.sync import Client
+from oncelog.core.errors import Conflict, LogHole, OncelogError, Retriable
+from oncelog.core.message_id import MessageId
 from oncelog.pipeline.sink_batch import _Commit
 from oncelog.pipeline.sink_commit import BatchCommit
+from oncelog.pipeline.sink_log import SinkLog
 from oncelog.pipeline.sink_names import journal_topic, stage_topic
 from oncelog.pipeline.sink_position import publish_by_position
 from oncelog.pipeline.sink_records import Attempt, WinnersRecord, decode_winners
 from oncelog.pipeline.sink_rows import CALL_BYTES_MAX, rows_of
 from oncelog.pipeline.staging import stage, staged
-from tests.pipeline.memory_log import Died, MemoryLog, after_each_death, batch, calls_of
+from tests.pipeline.memory_log import Died, MemoryClient, MemoryLog, after_each_death, batch, calls_of
 
 TARGET = "public/default/out"
 STAGE = stage_topic(TARGET, "copy", "query q", 0)
-NAMES = [f"copy/public/default/in-partition-{part}" for part in (0, 1)]
 
 
 def values_of(rows: list[str]) -> Any:
@@ -206,8 +208,37 @@ def test_a_journal_with_foreign_messages_is_refused() -> None:
         commit(log, 1, stage_tasks(log, FIRST))
 
 
-def test_a_journal_that_grew_since_it_was_opened_is_opened_again() -> None:
-    """Another driver wrote between the opening and the reading: that is an interruption, and no foreign message."""
+def test_a_journal_whose_last_record_is_gone_is_refused() -> None:
+    """The log knows the id, and the message is not there: what it claimed would be published again."""
+    log = MemoryLog()
+    commit(log, 0, stage_tasks(log, FIRST))
+    log.topic(journal_topic(TARGET, "copy")).entries.clear()
+    with pytest.raises(Conflict, match="who else publishes"):
+        commit(log, 1, stage_tasks(log, FIRST))
+
+
+class Late(MemoryClient):
+    """Another driver opens and writes, between this one's opening and its look at the end."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        super().__init__(log)
+        self._other = log.sink_log()[0].journal("copy")
+
+    def last_message_id(self, topic: str) -> MessageId | None:
+        self._other.append(self._other.open()[0] + 1, b"of the other one")
+        return super().last_message_id(topic)
+
+
+def test_a_journal_that_grew_while_it_was_opened_is_no_foreign_one() -> None:
+    """It is opened again: that is an interruption, which ends nothing."""
+    log = MemoryLog()
+    _, options = log.sink_log()
+    with pytest.raises(Retriable, match="has written to journal"):
+        SinkLog(cast("Client", Late(log)), options).journal("copy").open()
+
+
+def test_a_journal_takes_each_record_from_its_newest_opener_alone() -> None:
+    """An older one is fenced, a number that is taken is told, and a closed journal takes nothing."""
     log = MemoryLog()
     sink_log, _ = log.sink_log()
     journal = sink_log.journal("copy")
