@@ -134,7 +134,10 @@ def submit(release: SparkRelease, name: str, directory: Path) -> None:
     """As the chart's README.md says."""
     home = Path(next(iter(pyspark.__path__)))
     server = run(["kubectl", "config", "view", "--minify", "--output", "jsonpath={.clusters[0].cluster.server}"])
+    access = credentials(release, directory)
     confs = [
+        f"spark.kubernetes.authenticate.submission.caCertFile={access / 'ca.crt'}",
+        f"spark.kubernetes.authenticate.submission.oauthTokenFile={access / 'token'}",
         f"spark.kubernetes.driver.pod.name={name}",
         f"spark.kubernetes.driver.podTemplateFile={directory / 'driver.yaml'}",
         f"spark.kubernetes.executor.podTemplateFile={directory / 'executor.yaml'}",
@@ -147,10 +150,34 @@ def submit(release: SparkRelease, name: str, directory: Path) -> None:
     command += [word for conf in confs for word in ("--conf", conf)]
     command += [MAIN, *words(name), "--available-now"]
     print("$", *command, flush=True)
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=600, check=False, env=os.environ | {"SPARK_HOME": str(home)}
-    )
+    # Not by the kubeconfig: Spark's client reads not every kind of key that kubectl does.
+    own = os.environ | {"SPARK_HOME": str(home), "KUBECONFIG": str(directory / "none")}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=own)
     assert done.returncode == 0, done.stderr[-4000:]
+
+
+def credentials(release: SparkRelease, directory: Path) -> Path:
+    """Of an account that may submit: it makes a driver's pod, its Service and its ConfigMap, and watches."""
+    rules = [
+        {
+            "apiGroups": [""],
+            "resources": [kind],
+            "verbs": ["create", "get", "list", "watch", "update", "patch", "delete"],
+        }
+        for kind in ("pods", "services", "configmaps")
+    ]
+    head = {"name": "submitter", "namespace": release.namespace}
+    rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": head}
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": head}
+    whom = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "submitter"}
+    binding = {**rbac, "kind": "RoleBinding", "roleRef": whom, "subjects": [{"kind": "ServiceAccount", **head}]}
+    release.apply([account, {**rbac, "kind": "Role", "rules": rules}, binding])
+    config = json.loads(release.kubectl("get", "configmap", "kube-root-ca.crt", "-o", "json"))
+    (directory / "ca.crt").write_text(config["data"]["ca.crt"])
+    words = ["kubectl", "--namespace", release.namespace, "create", "token", "submitter", "--duration", "1h"]
+    token = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
+    (directory / "token").write_text(token.strip())
+    return directory
 
 
 def test_the_charts_own_driver_loses_and_doubles_nothing(release: SparkRelease, tmp_path: Path) -> None:

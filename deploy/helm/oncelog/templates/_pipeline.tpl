@@ -105,22 +105,11 @@ labels:
 {{- end }}
 {{- end }}
 
-{{/* The driver's pages answer from when its session is there; a query that fails ends the process. */}}
+{{/* Its pages answer from when its session is there. Nothing kills a driver that is slow: a query that fails ends the process, and a start is dear. */}}
 {{- define "oncelog.driverProbes" -}}
-{{- $answers := "{path: /api/v1/version, port: ui}" -}}
 {{- with .Values.probes -}}
-startupProbe:
-  httpGet: {{ $answers }}
-  periodSeconds: 1
-  timeoutSeconds: {{ .timeoutSeconds }}
-  failureThreshold: {{ .startupTimeoutSeconds }}
-livenessProbe:
-  httpGet: {{ $answers }}
-  periodSeconds: {{ .livenessPeriodSeconds }}
-  timeoutSeconds: {{ .timeoutSeconds }}
-  failureThreshold: {{ .livenessFailureThreshold }}
 readinessProbe:
-  httpGet: {{ $answers }}
+  httpGet: {path: /api/v1/version, port: ui}
   periodSeconds: {{ .livenessPeriodSeconds }}
   timeoutSeconds: {{ .timeoutSeconds }}
 {{- end }}
@@ -164,6 +153,10 @@ spec:
   "spark.kubernetes.driver.podTemplateContainerName" "driver"
   "spark.kubernetes.executor.podTemplateContainerName" "executor"
   "spark.kubernetes.executor.request.cores" $values.executor.requestCores
+  "spark.kubernetes.driver.connectionTimeout" 60000
+  "spark.kubernetes.driver.requestTimeout" 60000
+  "spark.kubernetes.submission.connectionTimeout" 60000
+  "spark.kubernetes.submission.requestTimeout" 60000
   "spark.executor.instances" $values.executor.instances
   "spark.executor.cores" $values.executor.cores
   "spark.executor.memory" $values.executor.memory
