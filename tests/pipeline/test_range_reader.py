@@ -93,6 +93,7 @@ async def read(
         async with aclosing(reader.entries()) as entries:
             async for (entry, _, _), name in entries:
                 numbers = range(max(first, entry.base_index), min(end, entry.next_index))
+                assert numbers, "an entry was given that holds nothing of the range"
                 found += [(number, name) for number in numbers]
     return found
 
@@ -191,6 +192,14 @@ async def test_messages_that_were_trimmed_away_meanwhile_are_never_passed_over_i
             assert await read(cluster, first, 15, fail_on_data_loss=False) == expected(10, 15, 5)
         assert f"messages {first} to 9" in caplog.text
         assert await read(cluster, 0, 10, fail_on_data_loss=False) == []
+
+
+async def test_what_lies_before_a_closed_ledger_alone_is_asked_of_the_owner() -> None:
+    """Storage nodes give theirs again from the ledger's first message on."""
+    async with a_log([5, 5, 5]) as (cluster, storage):
+        later = storage.ledger(15)._replace(first=5)
+        assert await read(cluster, 0, 15, later) == expected(0, 15, 5)
+        assert storage.reads
 
 
 async def test_a_topic_created_anew_is_another_one() -> None:
