@@ -31,7 +31,10 @@ def test_contestants_take_turns_and_the_first_turn_does_not_count() -> None:
     found = asyncio.run(in_turns({"a": contestant("a"), "b": contestant("b")}, runs=2, tell=told.append, what="source"))
     assert order == ["a", "b"] * 3
     assert {name: [each.figure for each in listed] for name, listed in found.items()} == {"a": [3, 5], "b": [4, 6]}
-    assert told == [f"source: {turn}, 2 runs" for turn in ("warming up", "turn 1 of 2", "turn 2 of 2")]
+    assert told == [
+        "source: warming up, 2 runs", "source: turn 1 of 2, 2 runs", "  a: 3", "  b: 4",
+        "source: turn 2 of 2, 2 runs", "  a: 5", "  b: 6",
+    ]  # fmt: skip
     order.clear()
     asyncio.run(in_turns({"a": contestant("a")}, runs=2, tell=told.append, what="stream", warm_up=False))
     assert order == ["a", "a"]

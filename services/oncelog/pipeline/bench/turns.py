@@ -2,7 +2,8 @@
 
 A machine slows down and speeds up while a bench runs. So every contestant runs once in each turn, a figure is the
 median of its turns, and what is compared is taken from the same turns. The first turn warms up and does not count: the
-JVM compiles, workers are started, pages come into the cache.
+JVM compiles, workers are started, pages come into the cache. Each figure is told at once: a bench that is ended has
+shown something.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -35,6 +36,7 @@ async def in_turns(
             sample = await run()
             if turn:
                 found[name].append(sample)
+                tell(f"  {name}: {sample.figure:,.4g}")
     return found
 
 
