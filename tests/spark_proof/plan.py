@@ -44,6 +44,9 @@ _WHERE = {
     Point.COPYING: "amid the copy",
     Point.COMMITTED: "between commit and checkpoint",
 }
+#: The last Arrow batch of a task that may be struck: its first claim is through by then, and a task of the smallest run
+#: that the four partitions of a shuffle leave still has one more.
+_DEEPEST = {"position": 3, "batch": 2, "none": 3}
 RECUT = "other partitions in the replay"
 
 
@@ -127,12 +130,12 @@ def journeys(seed: int, batches: int) -> list[Journey]:
     """
     chance = random.Random(seed)
     return [
-        Journey("copy", Job.COPY, "position", _drawn(chance, _COPY, batches)),
+        Journey("copy", Job.COPY, "position", _drawn(chance, "position", _COPY, batches)),
         Journey(
             "shuffle",
             Job.SHUFFLE,
             "batch",
-            _drawn(chance, _SHUFFLE, batches),
+            _drawn(chance, "batch", _SHUFFLE, batches),
             recut=True,
             cuts=({"settings": _WIDE}, {"settings": _NARROW}),
         ),
@@ -140,20 +143,21 @@ def journeys(seed: int, batches: int) -> list[Journey]:
             "aggregate",
             Job.AGGREGATE,
             "batch",
-            _drawn(chance, _AGGREGATE, batches),
+            _drawn(chance, "batch", _AGGREGATE, batches),
             recut=True,
             cuts=({}, {"coalesce": 1}),
         ),
-        Journey("copy on executors", Job.COPY, "position", _drawn(chance, _EXECUTOR, batches), EXECUTORS),
-        Journey("shuffle on executors", Job.SHUFFLE, "batch", _drawn(chance, _EXECUTOR, batches), EXECUTORS),
-        Journey("no protection", Job.COPY, "none", _drawn(chance, _CONTROL, batches), protected=False),
+        Journey("copy on executors", Job.COPY, "position", _drawn(chance, "position", _EXECUTOR, batches), EXECUTORS),
+        Journey("shuffle on executors", Job.SHUFFLE, "batch", _drawn(chance, "batch", _EXECUTOR, batches), EXECUTORS),
+        Journey("no protection", Job.COPY, "none", _drawn(chance, "none", _CONTROL, batches), protected=False),
     ]
 
 
-def _drawn(chance: random.Random, places: tuple[_Place, ...], batches: int) -> tuple[Strike, ...]:
+def _drawn(chance: random.Random, mode: str, places: tuple[_Place, ...], batches: int) -> tuple[Strike, ...]:
     """Each at a batch of its own, the last one free: what comes behind the last strike is published in peace."""
     drawn = chance.sample(range(batches - 1), len(places))
+    deepest = _DEEPEST[mode]
     return tuple(
-        Strike(victim, point, batch, chance.randint(2, 5) if point is Point.TASK else 2)
+        Strike(victim, point, batch, chance.randint(deepest - 1, deepest) if point is Point.TASK else 2)
         for (victim, point), batch in sorted(zip(places, drawn, strict=True), key=lambda each: each[1])
     )
