@@ -22,7 +22,7 @@ def print_table(rows: Sequence[Row], console: Console) -> None:
     for row in rows:
         table.add_row(
             row.what,
-            f"{_shown(row.figure)} {row.unit}",
+            f"{shown(row.figure)} {row.unit}",
             "" if row.ratio is None else f"{row.ratio:.2f}",
             "" if row.target is None else row.target.shown(row.unit),
             {None: "", True: "[green]yes[/]", False: "[red]no[/]"}[row.ok],
@@ -40,5 +40,6 @@ def to_json(rows: Sequence[Row]) -> dict[str, object]:
     return {"machine": machine, "rows": [row.to_json() for row in rows]}
 
 
-def _shown(figure: float) -> str:
+def shown(figure: float) -> str:
+    """For people."""
     return f"{figure:,.0f}" if abs(figure) >= 1000 else f"{figure:.4g}"

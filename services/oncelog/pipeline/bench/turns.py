@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from oncelog.bench.figures import Row, median, rounded
+from oncelog.bench.table import shown
 
 Tell = Callable[[str], None]
 
@@ -36,7 +37,7 @@ async def in_turns(
             sample = await run()
             if turn:
                 found[name].append(sample)
-                tell(f"  {name}: {sample.figure:,.4g}")
+                tell(f"  {name}: {shown(sample.figure)}")
     return found
 
 
