@@ -24,7 +24,7 @@ from oncelog.pipeline.sink import (
     written_by,
 )
 from oncelog.pipeline.sink_batch import stage_done_with
-from oncelog.pipeline.sink_names import stage_topic
+from oncelog.pipeline.sink_names import journal_topic, stage_topic
 from oncelog.pipeline.sink_options import SinkOptions, sink_options
 from oncelog.pipeline.sink_records import RunBatch
 from oncelog.pipeline.staging import remove_stage
@@ -189,3 +189,11 @@ def test_a_staging_topic_is_done_with_once_the_next_one_has_begun() -> None:
     assert stage_done_with(own, RunBatch("query q", 65)) is None
     job = sink_options(GIVEN | {"jobId": "j"}, {}, streaming=False)
     assert stage_done_with(job, RunBatch("job j", 0)) == stage_topic("public/default/out", "copy/j", "job j", 0)
+
+
+def test_hidden_topics_of_two_owners_are_never_one() -> None:
+    """Else one run would delete what another one has staged, or take its journal for its own."""
+    targets, scopes, runs = ("public/default/out", "public/default/out2"), ("copy", "copy/j"), ("query q", "query r")
+    stages = {stage_topic(t, s, r, n) for t in targets for s in scopes for r in runs for n in (0, 1)}
+    assert len(stages) == 16
+    assert len(stages | {journal_topic(t, s) for t in targets for s in scopes}) == 20
