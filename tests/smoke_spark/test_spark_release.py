@@ -157,15 +157,10 @@ def submit(release: SparkRelease, name: str, directory: Path) -> None:
 
 
 def credentials(release: SparkRelease, directory: Path) -> Path:
-    """Of an account that may submit: it makes a driver's pod, its Service and its ConfigMap, and watches."""
-    rules = [
-        {
-            "apiGroups": [""],
-            "resources": [kind],
-            "verbs": ["create", "get", "list", "watch", "update", "patch", "delete"],
-        }
-        for kind in ("pods", "services", "configmaps")
-    ]
+    """Of an account that may submit: it makes a driver's pod, its Service, ConfigMap and NetworkPolicy."""
+    verbs = ["create", "get", "list", "watch", "update", "patch", "delete"]
+    groups = {"": ["pods", "services", "configmaps"], "networking.k8s.io": ["networkpolicies"]}
+    rules = [{"apiGroups": [group], "resources": kinds, "verbs": verbs} for group, kinds in groups.items()]
     head = {"name": "submitter", "namespace": release.namespace}
     rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": head}
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": head}
