@@ -9,11 +9,15 @@ from collections.abc import Callable
 from typing import Any
 
 from pyspark import StorageLevel
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from oncelog.pipeline.bench.turns import busy_s
 
 _STREAM_TIMEOUT_S = 500
+_STARTS_MAX = 10
+_STARTED_TOO_LATE = "worker failed to connect back"
 _NOISE_CHARACTERS = 64
 #: Half of a message is noise, as in the other benches.
 _VALUE = "rpad(substr(sha2(cast(id as string), 256), 1, {noise}), {size}, 'x')"
@@ -79,10 +83,7 @@ class SparkWork:
             .trigger(availableNow=True)
         )
         busy, began = busy_s(), time.perf_counter()
-        query = writer.start()
-        if not query.awaitTermination(_STREAM_TIMEOUT_S):
-            query.stop()
-            raise TimeoutError(f"a stream was not done after {_STREAM_TIMEOUT_S} s")
+        query = _run_through(writer.start)
         told = [(each["numInputRows"], each["durationMs"]["triggerExecution"] / 1000) for each in query.recentProgress]
         busy_cores = (busy_s() - busy) / (time.perf_counter() - began)
         return {"batches": [each for each in told if each[0]], "busy_cores": busy_cores}
@@ -90,6 +91,22 @@ class SparkWork:
     def _load(self, source: Asked) -> DataFrame:
         reader = self._session.read.format(source["format"]).options(**source["options"])
         return reader.load(source["path"])
+
+
+def _run_through(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """The query that has ended well. Spark gives the Python of its planning ten seconds to start, however busy the
+    machine is; a query that ended for that, before its first batch, is started again."""
+    for left in reversed(range(_STARTS_MAX)):
+        query = start()
+        try:
+            if query.awaitTermination(_STREAM_TIMEOUT_S):
+                return query
+            query.stop()
+            break
+        except StreamingQueryException as error:
+            if not left or _STARTED_TOO_LATE not in str(error) or query.recentProgress:
+                raise
+    raise TimeoutError(f"a stream was not done after {_STREAM_TIMEOUT_S} s")
 
 
 def _timed(action: Callable[[], None]) -> Asked:
