@@ -20,6 +20,10 @@ from tests.spark_proof.striking_sink import STRIKES, StrikingDataSource, Unprote
 #: Rows of an Arrow batch, and of a claim: several of each in every task, and no boundary of one at that of the other.
 ARROW_ROWS, CLAIM_ROWS = 100, 150
 FAILED = 3
+#: Spark gives the Python of its planning ten seconds to start, however busy the machine is; a query that ended for that
+#: is started again, in the same session.
+LATE = "worker failed to connect back"
+STARTS_MAX = 20
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -93,7 +97,13 @@ def run(spec: DriverSpec) -> None:
     writer = writer.outputMode("update" if spec.job is Job.AGGREGATE else "append").options(**given)
     writer = writer.option("checkpointLocation", f"{spec.directory}/checkpoint").trigger(availableNow=True)
     try:
-        writer.start().awaitTermination()
+        for again in range(STARTS_MAX, 0, -1):
+            try:
+                writer.start().awaitTermination()
+                return
+            except StreamingQueryException as error:
+                if again == 1 or LATE not in str(error):
+                    raise
     finally:
         session.stop()
 

@@ -23,8 +23,8 @@ from tests.spark_proof.striking_sink import COMMITS, PLANNED, REACHED, RELEASED,
 
 #: Far above what a driver needs from one strike to the next, its start included.
 DRIVER_S = 900
-#: Spark gives the Python of its planning ten seconds to start; a user would start such a query again, too.
-FAILURES_MAX = 20
+#: Queries that an owner's death or a busy machine ended; a user would start them again, too.
+FAILURES_MAX = 6
 _ROOT = Path(__file__).parents[2]
 _ENDED = "ended"
 
