@@ -44,9 +44,12 @@ class SparkRelease(Release):
         return ["--values", str(VALUES), *super().values()[2:]]
 
     def ask(self, *words: str) -> str | None:
-        """What kubectl answers; None: it failed, as it does while a pod comes or goes."""
+        """What kubectl answers; None: it failed or took long, as it does while a pod comes or goes."""
         command = ["kubectl", "--namespace", self.namespace, *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_TIMEOUT_S, check=False)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_TIMEOUT_S, check=False)
+        except subprocess.TimeoutExpired:
+            return None
         return done.stdout if done.returncode == 0 else None
 
     def publish(self, topic: str, lines: Sequence[str]) -> None:

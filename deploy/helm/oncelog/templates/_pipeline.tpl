@@ -155,6 +155,7 @@ spec:
   "spark.kubernetes.executor.request.cores" $values.executor.requestCores
   "spark.kubernetes.driver.connectionTimeout" 60000
   "spark.kubernetes.driver.requestTimeout" 60000
+  "spark.kubernetes.driver.service.deleteOnTermination" false
   "spark.kubernetes.submission.connectionTimeout" 60000
   "spark.kubernetes.submission.requestTimeout" 60000
   "spark.executor.instances" $values.executor.instances
@@ -162,6 +163,7 @@ spec:
   "spark.executor.memory" $values.executor.memory
   "spark.executor.memoryOverhead" $values.executor.memoryOverhead
   "spark.executor.failuresValidityInterval" "1h"
+  "spark.python.authenticate.socketTimeout" "120s"
   "spark.driver.memory" $values.driver.memory
   "spark.driver.port" 7078
   "spark.driver.blockManager.port" 7079
