@@ -207,6 +207,16 @@ def test_a_snapshot_that_its_owner_took_and_nobody_can_read_is_a_violation() -> 
     assert trouble_of(4, snapshot, newer=True) == "the owner has taken snapshot 4, and the newest that can be read is 3"
 
 
+def test_a_batch_without_its_own_digest_is_told() -> None:
+    """The entry around it carries its checksum: what was damaged was so before it was stored."""
+    log = good_log()
+    log.store("a", [14], bad_batch=True)
+    storage = PlantedStorage(log)
+    topic = topic_report(audit_here(storage, storage.plan))
+    assert [(one["rule"], one["position"]) for one in topic["violations"]] == [("digest", "2:1")]
+    assert "the batch's checksum does not match" in topic["violations"][0]["message"]
+
+
 def test_a_ledger_that_is_gone_is_told_in_few_words() -> None:
     """Not entry by entry, and the rest is audited all the same."""
     log = PlantedLog()

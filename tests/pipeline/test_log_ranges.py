@@ -20,6 +20,7 @@ from oncelog.verify.violation import Violation
 from tests.pipeline.planted_log import PlantedLog, PlantedProducer, judged
 
 Places = list[tuple[str, str | None]]
+OTHER_TOPIC = TopicId("f" * 32)
 
 
 def told(found: Judged) -> Places:
@@ -131,10 +132,6 @@ def never_granted(log: PlantedLog) -> None:
     log.store("c", [5])
 
 
-def of_another_topic(log: PlantedLog) -> None:
-    log.store("a", [10], topic_id=TopicId("f" * 32))
-
-
 #: What is planted behind 1:3, and what must be said of it, exactly.
 DAMAGE: dict[str, tuple[Callable[[PlantedLog], object], Places]] = {
     "duplicate": (lambda log: log.store("a", [9]), [("once", "1:4")]),
@@ -147,7 +144,7 @@ DAMAGE: dict[str, tuple[Callable[[PlantedLog], object], Places]] = {
     "bytes that are missing": (shifted, [("ledger length", "1:4")]),
     "bad digest of a batch": (lambda log: log.store("a", [10], bad_batch=True), [("digest", "1:4")]),
     "count that is wrong": (lambda log: log.store("a", [10], count=2), [("count", "1:4")]),
-    "entry of another topic": (of_another_topic, [("topic", "1:4")]),
+    "entry of another topic": (lambda log: log.store("a", [10], topic_id=OTHER_TOPIC), [("topic", "1:4")]),
     "mark of a grant too low": (lambda log: log.open("a", persisted=8), [("grant's mark", "1:4")]),
     "mark of a grant too high": (lambda log: log.open("b", persisted=201), [("grant's mark", "1:4")]),
     "generation that is passed over": (lambda log: log.open("a", generation=3), [("generations", "1:4")]),
