@@ -62,10 +62,10 @@ class SparkRelease(Release):
         self.oncelog("produce", f"{SOURCES}/{topic}", "--from-file", path, "--producer-name", "importer")
 
     def stored(self, topic: str) -> int:
-        """Messages in a topic of `public/copies`; 0: it is not there yet."""
+        """Messages in a topic of `public/copies`; 0: it is not there or not served yet."""
         words = ("exec", f"deploy/{RELEASE}-metadata", "--", "oncelog", "admin", "topics", "stats")
         said = self.ask(*words, f"{COPIES}/{topic}", "-o", "json")
-        return 0 if said is None else int(json.loads(said)["message_count"])
+        return 0 if said is None else int(json.loads(said).get("message_count", 0))
 
     def compare(self, topic: str, expected: dict[str, list[str]]) -> Copied:
         """expected: {source topic: its values in order}. A row names its source in its producer."""
