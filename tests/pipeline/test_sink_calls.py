@@ -75,7 +75,7 @@ def test_rows_are_written_in_tasks_and_appended() -> None:
     ):
         with pytest.raises(InvariantViolated, match="this is none"):
             writer.write(iter([]))
-    with pytest.raises(InvalidArgument, match="use outputMode append or update"):
+    with pytest.raises(InvalidArgument, match="use outputMode append"):
         new_stream_writer(GIVEN, SCHEMA, overwrite=True)
     with pytest.raises(InvalidArgument, match="use mode append"):
         new_writer(GIVEN | {"jobId": "j"}, SCHEMA, overwrite=True)

@@ -103,7 +103,7 @@ def test_nothing_is_overwritten() -> None:
     """mode overwrite, outputMode complete."""
     with pytest.raises(InvalidArgument, match="mode append"):
         new_writer(GIVEN | {"jobId": "j"}, schema(VALUE), overwrite=True)
-    with pytest.raises(InvalidArgument, match="append or update"):
+    with pytest.raises(InvalidArgument, match="use outputMode append"):
         new_stream_writer(GIVEN, schema(VALUE), overwrite=True)
 
 

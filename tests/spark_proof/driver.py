@@ -68,11 +68,9 @@ def frame_of(session: SparkSession, spec: DriverSpec) -> DataFrame:
     )
     columns = functions.split(functions.col("value").cast("string"), ",")
     rows = source.load().withColumn("line", columns).where(f"line[4] <> '{CANCELLED}'")
-    if spec.job is Job.AGGREGATE:
-        totals = rows.groupBy(functions.col("key").cast("string").alias("key")).agg(
-            functions.count("*").alias("flights"), functions.expr("sum(cast(line[16] as bigint))").alias("miles")
-        )
-        frame = totals.select("key", functions.expr("concat(flights, ':', miles)").alias("value"))
+    if spec.job is Job.DISTINCT:
+        day = functions.expr("concat(line[2], '-', line[3])").alias("value")
+        frame = rows.select(functions.col("key").cast("string").alias("key"), day).dropDuplicates(["key", "value"])
         return frame.coalesce(spec.coalesce) if spec.coalesce else frame
     text = functions.expr("concat(line[0], ' ', line[10], line[11], ' ', line[13], '-', line[14])").alias("value")
     copied = rows.select("key", text, "topic", "partition", "index")
@@ -94,8 +92,8 @@ def run(spec: DriverSpec) -> None:
     if spec.protected:
         given |= {"producerPrefix": PREFIX, "mode": spec.mode, "rowsPerClaim": CLAIM_ROWS}
     writer = frame_of(session, spec).writeStream.format("striking" if spec.protected else "unprotected")
-    writer = writer.outputMode("update" if spec.job is Job.AGGREGATE else "append").options(**given)
-    writer = writer.option("checkpointLocation", f"{spec.directory}/checkpoint").trigger(availableNow=True)
+    checkpoint = f"{spec.directory}/checkpoint"
+    writer = writer.options(**given).option("checkpointLocation", checkpoint).trigger(availableNow=True)
     try:
         for again in range(STARTS_MAX, 0, -1):
             try:

@@ -18,7 +18,7 @@ SOURCE = "public/default/proof-in"
 PREFIX = "proof"
 #: The departure of a flight that never left; no job wants it.
 CANCELLED = "NA"
-_DEPARTED, _CARRIER, _FLIGHT, _TAIL, _ORIGIN, _DESTINATION, _DISTANCE = 3, 9, 10, 11, 12, 13, 15
+_MONTH, _DAY, _DEPARTED, _CARRIER, _FLIGHT, _TAIL, _ORIGIN, _DESTINATION = 1, 2, 3, 9, 10, 11, 12, 13
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,10 @@ def part_topic(part: int) -> str:
 def wanted(job: Job, parts: Sequence[Sequence[Row]], batches: Sequence[Mapping[str, int]]) -> list[Wanted]:
     """What the target must hold. batches: where each micro-batch ended, {topic of a part: number of the next row}.
 
-    A copy keeps the order of each part, totals ascend for each key, and of a shuffle the batches keep theirs.
+    A copy keeps the order of each part; of the others the batches keep theirs.
     """
-    if job is Job.AGGREGATE:
-        return _totals(parts, batches)
+    if job is Job.DISTINCT:
+        return _days(parts, batches)
     found = []
     for part, rows in enumerate(parts):
         topic = part_topic(part)
@@ -90,25 +90,20 @@ def wanted(job: Job, parts: Sequence[Sequence[Row]], batches: Sequence[Mapping[s
     return found
 
 
-def _totals(parts: Sequence[Sequence[Row]], batches: Sequence[Mapping[str, int]]) -> list[Wanted]:
-    """Flights and miles of each aircraft so far, for those that flew in a batch."""
-    flights: Counter[str] = Counter()
-    miles: Counter[str] = Counter()
+def _days(parts: Sequence[Sequence[Row]], batches: Sequence[Mapping[str, int]]) -> list[Wanted]:
+    """Each day on which an aircraft flew, with the batch that first says so."""
     begins = dict.fromkeys(map(part_topic, range(PARTS)), 0)
-    found = []
-    for ends in batches:
-        seen: set[str] = set()
+    found: dict[tuple[str, str], Wanted] = {}
+    for batch, ends in enumerate(batches):
         for part, rows in enumerate(parts):
             topic = part_topic(part)
             for row in rows[begins[topic] : ends[topic]]:
                 columns = row.columns
                 if columns[_DEPARTED] != CANCELLED:
-                    flights[row.key] += 1
-                    miles[row.key] += int(columns[_DISTANCE])
-                    seen.add(row.key)
+                    day = f"{columns[_MONTH]}-{columns[_DAY]}"
+                    found.setdefault((row.key, day), Wanted("", row.key, day, "batches", batch))
             begins[topic] = ends[topic]
-        found += [Wanted("", key, f"{flights[key]}:{miles[key]}", key, flights[key]) for key in sorted(seen)]
-    return found
+    return list(found.values())
 
 
 def batch_ends(checkpoint: Path) -> list[dict[str, int]]:

@@ -16,7 +16,7 @@ class Job(StrEnum):
 
     COPY = "copy"
     SHUFFLE = "shuffle"
-    AGGREGATE = "aggregate"
+    DISTINCT = "distinct"
 
 
 class Point(StrEnum):
@@ -103,7 +103,7 @@ _SHUFFLE: tuple[_Place, ...] = (
     (Victim.DRIVER, Point.COMMITTED),
     (Victim.SOURCE_OWNER, _MID),
 )
-_AGGREGATE: tuple[_Place, ...] = (
+_DISTINCT: tuple[_Place, ...] = (
     (Victim.WORKER, _MID),
     (Victim.DRIVER, Point.COMMITTED),
     (Victim.TARGET_OWNER, Point.COPYING),
@@ -140,10 +140,10 @@ def journeys(seed: int, batches: int) -> list[Journey]:
             cuts=({"settings": _WIDE}, {"settings": _NARROW}),
         ),
         Journey(
-            "aggregate",
-            Job.AGGREGATE,
+            "distinct",
+            Job.DISTINCT,
             "batch",
-            _drawn(chance, "batch", _AGGREGATE, batches),
+            _drawn(chance, "batch", _DISTINCT, batches),
             recut=True,
             cuts=({}, {"coalesce": 1}),
         ),

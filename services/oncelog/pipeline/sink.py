@@ -53,7 +53,10 @@ def new_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool)
 
 def new_stream_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> "OncelogStreamWriter":
     """Of a stream. Raises InvalidArgument."""
-    _refuse_overwriting(overwrite, "a topic is only appended to: use outputMode append or update")
+    _refuse_overwriting(
+        overwrite,
+        "a topic is only appended to: use outputMode append, the only one that Spark gives to sinks in Python",
+    )
     return OncelogStreamWriter(_checked(given, schema, streaming=True))
 
 
