@@ -123,7 +123,10 @@ def test_the_operators_job_has_fields_that_its_kind_knows() -> None:
     assert set(NEEDED) <= set(spec)
     assert spec["restartPolicy"]["type"] in {"Never", "OnFailure", "Always"}
     assert all(isinstance(value, str) for value in spec["sparkConf"].values())
-    assert {type(spec[part]["memory"]) for part in ("driver", "executor")} == {str}
+    made = settings("pipeline")
+    for part in ("driver", "executor"):
+        sizes = {name: made[f"spark.{part}.{name}"] for name in ("memory", "memoryOverhead")}
+        assert {name: spec[part][name] for name in sizes} == sizes, part
 
 
 def test_examples_are_valid_in_kubernetes() -> None:

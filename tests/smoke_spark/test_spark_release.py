@@ -28,7 +28,7 @@ from tests.smoke_spark.spark_release import COPIES, JOB_ENDS_S, ROLE, SOURCES, C
 
 TOPICS = {"code": ROOT / "services/oncelog", "tests": ROOT / "tests"}
 LINES = 20_000
-ROWS_PER_BATCH = 4_000
+ROWS_PER_BATCH = 1_000
 MAIN = "local:///opt/pipeline/jobs/oncelog_jobs.py"
 CHECKPOINTS = "spark.kubernetes.driver.volumes.persistentVolumeClaim.checkpoints"
 

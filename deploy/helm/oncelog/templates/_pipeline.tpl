@@ -165,6 +165,7 @@ spec:
   "spark.executor.failuresValidityInterval" "1h"
   "spark.python.authenticate.socketTimeout" "120s"
   "spark.driver.memory" $values.driver.memory
+  "spark.driver.memoryOverhead" $values.driver.memoryOverhead
   "spark.driver.port" 7078
   "spark.driver.blockManager.port" 7079
   "spark.blockManager.port" 7079
