@@ -131,9 +131,11 @@ class Watched:
         self._driver = self._driver or self.driver()
         place = f"/api/v1/namespaces/{self.release.namespace}/pods/{self._driver}:4040/proxy/api/v1/applications"
         said = None if self._driver is None else self.release.ask("get", "--raw", f"{place}{path}")
-        if said is None:
+        # While it starts it asks in words to wait.
+        if said is None or not said.lstrip().startswith(("[", "{")):
             self._driver = None
-        return None if said is None else json.loads(said)
+            return None
+        return json.loads(said)
 
     def pages(self, path: str) -> Any:
         """What Spark's REST says of the application that runs; None: nobody answers."""
