@@ -9,6 +9,7 @@ import oncelog
 from oncelog.core.errors import InvalidArgument
 from oncelog.pipeline.cluster_links import process_loop
 from oncelog.pipeline.copy_job import CopyJob, run_copy, start_copy
+from oncelog.pipeline.source_options import source_options
 from tests.cluster.cluster_fixture import Cluster
 
 SOURCES = ("copied-a", "copied-b")
@@ -75,3 +76,16 @@ def test_what_is_missing_is_told_before_spark_starts_a_query(job: CopyJob, field
     with pytest.raises(InvalidArgument) as raised:
         start_copy(spark, job)
     assert raised.value.details["field"] == field
+
+
+def test_who_is_asked_for_closed_ledgers_is_said_by_a_variable_where_no_option_says_it() -> None:
+    """In a pod of Kubernetes whoever sets the job up knows it, not the job."""
+
+    def storage(said: str, **options: str) -> bool:
+        environment = {"ONCELOG_CLOSED_LEDGERS": said}
+        return source_options({"topic": "a", **options}, environment, streaming=True).closed_from_storage
+
+    assert (storage("owner"), storage("storage"), storage("")) == (False, True, True)
+    assert storage("owner", closedLedgers="storage")
+    with pytest.raises(InvalidArgument, match="ONCELOG_CLOSED_LEDGERS is one of storage, owner, not 'both'"):
+        storage("both")
