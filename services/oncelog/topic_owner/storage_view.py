@@ -78,7 +78,9 @@ class StorageView:
         """Say when no ledger can be opened, and when one can again."""
         self.shortage = self.shortage and shortage
         if shortage is not None and not self._short:
-            logger.error("no ledger can be opened: %s", shortage)
+            # Services start in any order: until there were nodes enough once, the wait is no error.
+            level = logging.ERROR if self.shortage is None else logging.WARNING
+            logger.log(level, "no ledger can be opened: %s", shortage)
         elif shortage is None and self._short:
             logger.info("there are storage nodes enough again")
         self._short = shortage is not None
