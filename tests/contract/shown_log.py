@@ -18,6 +18,7 @@ from oncelog.core.ids import (
     LedgerId,
     OwnerEpoch,
     Position,
+    ProducerId,
     SessionNumber,
     TopicId,
 )
@@ -114,14 +115,20 @@ class ShownLog:
         self.core.ownership.record = self.core.ownership.record.with_ledger(LedgerLink(ledger_id, self.next_index))
 
     def add(
-        self, *counts: int, time_ms: int = 0, size: int = 100, cached: bool = False, skip_first: int = 0
+        self,
+        *counts: int,
+        time_ms: int = 0,
+        size: int = 100,
+        cached: bool = False,
+        skip_first: int = 0,
+        producer_id: ProducerId = NOT_DEDUPLICATED,
     ) -> Position:
         """Add entries of so many new messages to the open ledger, 0: a control entry, and confirm them."""
         ledger_id = self.core.ownership.record.ledgers[-1].ledger_id
         position = Position(ledger_id, EntryId(-1))
         for count in counts:
             position = Position(ledger_id, self._next(ledger_id))
-            body = _body(count and skip_first + count, size)
+            body = _body(count and skip_first + count, size, producer_id)
             header = EntryHeader(
                 EntryKind.MESSAGES if count else EntryKind.PRODUCER_OPENED, ledger_id, position.entry_id, EntryId(-1),
                 0, OwnerEpoch(3), time_ms, self.next_index, skip_first, count, len(body), TOPIC_ID,
@@ -167,11 +174,11 @@ class ShownLog:
         yield ReceivedRead(ReadStatus.OK, ids, [], [], ids[-1], ids[-1], found)
 
 
-def _body(count: int, size: int) -> bytes:
+def _body(count: int, size: int, producer_id: ProducerId) -> bytes:
     if not count:
         return b"a grant"
     return encode_batch(
-        bytes(size), producer_id=NOT_DEDUPLICATED, generation=Generation(0), first=0, last=count - 1, count=count,
+        bytes(size), producer_id=producer_id, generation=Generation(0), first=0, last=count - 1, count=count,
         publish_time_ms=0, checksum=crc32c,
     )  # fmt: skip
 

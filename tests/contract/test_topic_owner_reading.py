@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from oncelog.core.entry import peek_header
-from oncelog.core.errors import InvariantViolated, NotOwner, ServiceUnavailable
-from oncelog.core.ids import Position
+from oncelog.core.errors import InvariantViolated, NotOwner, ServiceUnavailable, TopicLoading
+from oncelog.core.ids import Position, ProducerId
 from oncelog.core.topic import HigherEpochSeen, Phase
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.reader_codec import ReadControl, ReceivedEntries, StartEdge, StartMessage
@@ -151,6 +151,18 @@ async def test_a_reader_is_told_when_the_topic_is_lost(phase: Phase) -> None:
         assert [(type(frame.error), frame.owner_epoch) for frame in frames] == [(NotOwner, 3)]
         late = await reading(channel, StartEdge.EARLIEST)
         assert [type(frame.error) async for frame in late] == [NotOwner]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("cached", [False, True])
+async def test_no_message_is_sent_while_its_producer_cannot_be_named(cached: bool) -> None:
+    """A topic whose state is being made anew under a reader: nameless, it would be one stored without deduplication."""
+    log = a_log(1, cached=cached)
+    log.add(2, cached=cached, producer_id=ProducerId(7))
+    assert log.core.serving is None
+    async with read_serving(log) as channel:
+        frames = [frame async for frame in await reading(channel, StartEdge.EARLIEST)]
+    assert [type(frame.error) for frame in frames] == [TopicLoading]
 
 
 @pytest.mark.asyncio

@@ -156,9 +156,12 @@ class _Reading:
 
     def _name(self, data: Buffer, names: dict[ProducerId, str]) -> None:
         producer_id = ProducerId(int.from_bytes(body_of(data)[8:16], "little"))
-        serving = self._runner.core.serving
-        if producer_id == NOT_DEDUPLICATED or producer_id in self._names or serving is None:
+        if producer_id == NOT_DEDUPLICATED or producer_id in self._names:
             return
+        serving = self._runner.core.serving
+        if serving is None:
+            # Without a name the message would pass for one that was stored without deduplication.
+            raise TopicLoading("the topic is being taken over, and who published is not known now: try again")
         known = serving.log.table.state.producers.get(producer_id)
         if known is not None:
             names[producer_id] = known.name
