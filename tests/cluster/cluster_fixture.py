@@ -159,25 +159,40 @@ class Cluster:
         Each: a replica that never saw an owner's stream waits for its session when that owner dies.
         """
 
-        def of(role: str, what: str) -> set[str]:
-            return {p["serving"][what] for p in self.processes.values() if p["role"] == role}
+        missing: list[str] = []
 
         async def whole() -> bool:
-            if not all(p["state"] == "serving" and _alive(p["pid"]) for p in self.processes.values()):
-                return False
-            try:
-                for replica in [name for name, p in self.processes.items() if p["role"] == "metadata"]:
-                    brokers = await self.get("/admin/v2/brokers", replica=replica)
-                    nodes = await self.get("/admin/v2/storage-nodes", replica=replica)
-                    owners = {owner["incarnation"] for owner in brokers if owner["connected"]}
-                    live = {node["incarnation"] for node in nodes if node["live"]}
-                    if not (of("owner", "incarnation") <= owners and of("storage", "incarnation") <= live):
-                        return False
-            except httpx.TransportError:
-                return False  # it said that it serves before it was killed
-            return True
+            missing[:] = await self._missing()
+            return not missing
 
-        await until(whole, START_S, waiting_for="the cluster to be whole again")
+        try:
+            await until(whole, START_S, waiting_for="the cluster to be whole again")
+        except AssertionError as error:
+            error.add_note(f"missing: {missing}; the supervisor's last words:\n{self.log.read_text()[-4000:]}")
+            raise
+
+    async def _missing(self) -> list[str]:
+        """What keeps the cluster from being whole, in words for a failed test."""
+        processes = self.processes
+        if down := [f"{name}: {p}" for name, p in processes.items() if not _serves(p)]:
+            return down
+        missing = []
+        for replica in [name for name, p in processes.items() if p["role"] == "metadata"]:
+            try:
+                brokers = await self.get("/admin/v2/brokers", replica=replica)
+                nodes = await self.get("/admin/v2/storage-nodes", replica=replica)
+            except httpx.TransportError as error:
+                return [f"{replica}: {error!r}"]  # it said that it serves before it was killed
+            seen = {
+                "owner": {owner["incarnation"] for owner in brokers if owner["connected"]},
+                "storage": {node["incarnation"] for node in nodes if node["live"]},
+            }
+            missing += [
+                f"{replica} does not see {name}: {brokers} {nodes}"
+                for name, p in processes.items()
+                if p["role"] in seen and p["serving"]["incarnation"] not in seen[p["role"]]
+            ]
+        return missing
 
     # --- REST ---------------------------------------------------------------------------------------------------------
 
@@ -225,6 +240,10 @@ class Cluster:
 def rest_path(topic: str) -> str:
     """Of a topic under its REST address."""
     return f"/admin/v2/persistent/{parse_topic(topic)}"
+
+
+def _serves(process: dict[str, Any]) -> bool:
+    return process["state"] == "serving" and _alive(process["pid"])
 
 
 def _alive(pid: int) -> bool:

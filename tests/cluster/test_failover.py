@@ -5,6 +5,7 @@ The session timeout is longer than any deadline here, so no takeover in this fil
 
 import asyncio
 import signal
+import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -171,3 +172,17 @@ async def test_open_topics_need_no_zookeeper(cluster: Cluster, client: oncelog.A
     await cluster.healed()
     loads.check(await read_all(client, "without-zookeeper"))
     late.check(await read_all(client, "after-zookeeper"))
+
+
+async def test_ports_that_clients_know_are_kept_for_the_dead(cluster: Cluster) -> None:
+    """A port that nobody uses is given away, and its server cannot come back for as long as the other one lives."""
+    known = [*(cluster.serving(f"metadata-{n}", what) for n in (1, 2) for what in ("address", "http"))]
+    known.append(cluster.serving("zookeeper"))
+    with cluster.held():
+        for name in ("metadata-1", "metadata-2", "zookeeper"):
+            await cluster.kill(name)
+        for address in known:
+            host, _, port = address.rpartition(":")
+            with socket.socket() as other, pytest.raises(OSError, match="Address already in use"):
+                other.bind((host, int(port)))
+    await cluster.healed()

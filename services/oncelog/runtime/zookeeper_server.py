@@ -27,6 +27,7 @@ from typing import Self
 
 from oncelog.core.errors import Fatal
 from oncelog.runtime.orphan_guard import guarded
+from oncelog.runtime.port_claim import claim_port, port_of
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 120.0  # usual: 0.5 s; more than 30 were seen on a busy machine. One that ends is noticed at once
@@ -93,11 +94,13 @@ class EmbeddedZooKeeperFailed(Fatal):
 class ZooKeeperServer:
     """One running server; made by `start`, `start_blocking` or `running`, never by its constructor."""
 
-    def __init__(self, process: subprocess.Popen[bytes], data_dir: Path, port: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], data_dir: Path, claim: socket.socket) -> None:
         self._process = process
         #: The directory as given: configuration, logs, lock, and the server's own `state`.
         self.data_dir = data_dir
-        self.port = port
+        self.port = port_of(claim)
+        #: Held while the server is dead, too: who starts another in its place wants the same port.
+        self._claim = claim
 
     @property
     def address(self) -> str:
@@ -119,13 +122,12 @@ class ZooKeeperServer:
         What an earlier server left in the directory is served again. Raises EmbeddedZooKeeperMissing,
         EmbeddedZooKeeperFailed.
         """
-        with _claim_port(port) as claim:
-            server = cls._launch(data_dir, claim.getsockname()[1])
-            try:
-                await asyncio.to_thread(server.wait_until_serving)
-            except BaseException:
-                server.kill()
-                raise
+        server = cls._launch(data_dir, port)
+        try:
+            await asyncio.to_thread(server.wait_until_serving)
+        except BaseException:
+            server.kill()
+            raise
         return server
 
     async def stop(self) -> None:
@@ -135,13 +137,12 @@ class ZooKeeperServer:
     @classmethod
     def start_blocking(cls, data_dir: Path, port: int = 0) -> Self:
         """`start` without an event loop."""
-        with _claim_port(port) as claim:
-            server = cls._launch(data_dir, claim.getsockname()[1])
-            try:
-                server.wait_until_serving()
-            except BaseException:
-                server.kill()
-                raise
+        server = cls._launch(data_dir, port)
+        try:
+            server.wait_until_serving()
+        except BaseException:
+            server.kill()
+            raise
         return server
 
     def stop_blocking(self) -> None:
@@ -151,11 +152,13 @@ class ZooKeeperServer:
             self._process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self.kill()
+        self._claim.close()
 
     def kill(self) -> None:
         """End the server as a crash does: SIGKILL. Its data stays, as far as it was answered."""
         self._process.kill()
         self._process.wait()
+        self._claim.close()
 
     @classmethod
     @contextmanager
@@ -169,27 +172,17 @@ class ZooKeeperServer:
 
     @classmethod
     def _launch(cls, data_dir: Path, port: int) -> Self:
-        command = [str(find_java()), *_JVM_FLAGS]
-        class_path = os.pathsep.join(str(jar) for jar in find_server_jars())
         data_dir = data_dir.resolve()
         data_dir.mkdir(parents=True, exist_ok=True)
-        lock = _lock_directory(data_dir)
         try:
-            config, log_config = _write_configuration(data_dir, port)
-            command += [f"-Dlog4j2.configurationFile={log_config}", "-cp", class_path]
-            command += ["org.apache.zookeeper.server.ZooKeeperServerMain", str(config)]
-            with (data_dir / "zookeeper.out").open("wb") as output:
-                process = subprocess.Popen(
-                    guarded(command),
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    pass_fds=[lock],
-                    process_group=0,
-                )
-        finally:
-            os.close(lock)
-        return cls(process, data_dir, port)
+            claim = claim_port(HOST, port)
+        except OSError as error:
+            raise EmbeddedZooKeeperFailed(f"port {port} on {HOST} is in use: choose another", port=port) from error
+        try:
+            return cls(_process(data_dir, port_of(claim)), data_dir, claim)
+        except BaseException:
+            claim.close()
+            raise
 
     def wait_until_serving(self) -> None:
         """Return once the server answers as one that serves. Raises EmbeddedZooKeeperFailed with its last words."""
@@ -238,19 +231,25 @@ def find_server_jars() -> list[Path]:
     return [jars[-1] for _, jars in found]
 
 
-def _claim_port(port: int) -> socket.socket:
-    """Return a socket bound to `port`, or to a free one for 0: while it is open, nobody else is given the port.
-
-    It never listens, and both sides set SO_REUSEADDR, so Linux lets the server bind and listen beside it.
-    """
-    claim = socket.socket()
-    claim.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def _process(data_dir: Path, port: int) -> "subprocess.Popen[bytes]":
+    command = [str(find_java()), *_JVM_FLAGS]
+    class_path = os.pathsep.join(str(jar) for jar in find_server_jars())
+    lock = _lock_directory(data_dir)
     try:
-        claim.bind((HOST, port))
-    except OSError as error:
-        claim.close()
-        raise EmbeddedZooKeeperFailed(f"port {port} on {HOST} is in use: choose another", port=port) from error
-    return claim
+        config, log_config = _write_configuration(data_dir, port)
+        command += [f"-Dlog4j2.configurationFile={log_config}", "-cp", class_path]
+        command += ["org.apache.zookeeper.server.ZooKeeperServerMain", str(config)]
+        with (data_dir / "zookeeper.out").open("wb") as output:
+            return subprocess.Popen(
+                guarded(command),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=[lock],
+                process_group=0,
+            )
+    finally:
+        os.close(lock)
 
 
 def _lock_directory(data_dir: Path) -> int:

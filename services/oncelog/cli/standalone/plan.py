@@ -7,8 +7,8 @@ Rules
 """
 
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -116,13 +116,13 @@ def child_environment(own: Mapping[str, str], *, redis_url: str = "") -> dict[st
     return {"ONCELOG_DRAIN_TIMEOUT_MS": str(DRAIN_TIMEOUT_MS)} | shared | given
 
 
-def pinned(command: tuple[str, ...], serving: Mapping[str, object]) -> tuple[str, ...]:
-    """The command of a metadata service with the ports that it got, where it was given any free one."""
-    changed = list(command)
-    for option, name in (("--port", "address"), ("--http-port", "http")):
-        if name in serving:
-            changed[changed.index(option) + 1] = str(serving[name]).rpartition(":")[2]
-    return tuple(changed)
+def with_ports(child: ChildPlan, take: Callable[[], int]) -> ChildPlan:
+    """The same with a port from `take` wherever clients would see any free one: they know it, so it has to stay."""
+    command = list(child.command)
+    for option in ("--port", "--http-port"):
+        at = command.index(option) + 1
+        command[at] = command[at] if int(command[at]) else str(take())
+    return replace(child, command=tuple(command))
 
 
 def _child(

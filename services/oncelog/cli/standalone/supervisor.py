@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
 
 from oncelog.cli.standalone import plan as plans
 from oncelog.cli.standalone.child import Child, ChildState
@@ -17,6 +16,7 @@ from oncelog.cli.standalone.plan import ChildPlan, Plan, Role
 from oncelog.cli.standalone.status import ClusterStatus, ProcessStatus, write_status
 from oncelog.cli.standalone.zookeeper_child import ZooKeeperChild
 from oncelog.core.errors import Fatal
+from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog.runtime.settings import variable
 
 START_DEADLINE_S = 90.0
@@ -42,6 +42,8 @@ class Supervisor:
         self._children: list[Child] = []
         self._zookeeper = ZooKeeperChild(plan.zookeeper_data, self._zookeeper_changed)
         self._ready = False
+        #: of the ports that children keep from life to life
+        self._claims = contextlib.ExitStack()
         self._environment = plans.child_environment(os.environ, redis_url=plan.redis_url)
 
     @contextlib.asynccontextmanager
@@ -68,6 +70,7 @@ class Supervisor:
                     await self._drain()
                     keeper.cancel()
         finally:
+            self._claims.close()
             await self._zookeeper.stop()
 
     def status(self) -> ClusterStatus:
@@ -84,8 +87,9 @@ class Supervisor:
 
     async def _start(self, wanted: Sequence[ChildPlan], tasks: asyncio.TaskGroup) -> None:
         """Start the children and return when all of them serve."""
+        kept = [plans.with_ports(child, self._take_port) if child.role is Role.METADATA else child for child in wanted]
         children = [
-            Child(child, self.plan.log_path(child.name), self._environment, self._child_changed) for child in wanted
+            Child(child, self.plan.log_path(child.name), self._environment, self._child_changed) for child in kept
         ]
         self._children += children
         for child in children:
@@ -103,15 +107,17 @@ class Supervisor:
             )
             raise StandaloneFailed(f"not serving after {START_DEADLINE_S:.0f} s:\n{stories}") from error
 
+    def _take_port(self) -> int:
+        claim = claim_port(plans.HOST)
+        self._claims.callback(claim.close)
+        return port_of(claim)
+
     async def _drain(self) -> None:
         for role in (Role.OWNER, Role.METADATA, Role.STORAGE):
             ending = [child.stop(DRAIN_DEADLINE_S) for child in self._children if child.plan.role is role]
             await asyncio.gather(*ending)
 
     def _child_changed(self, child: Child, sentence: str) -> None:
-        if child.state is ChildState.SERVING and child.plan.role is Role.METADATA:
-            # Clients know this address: whatever port it got, it keeps.
-            child.plan = replace(child.plan, command=plans.pinned(child.plan.command, child.serving))
         if sentence and (self._ready or child.state is ChildState.WAITING):
             self._tell(sentence)
         self._write()

@@ -65,12 +65,14 @@ class ZooKeeperChild:
             self.restarts += 1
             self.state = ChildState.WAITING
             self._watch("zookeeper has ended; starting it again")
+            dead = self._server
             try:
-                self._server = await ZooKeeperServer.start(self._data, self._server.port)
+                self._server = await ZooKeeperServer.start(self._data, dead.port)
             except EmbeddedZooKeeperFailed as error:
                 self._watch(f"zookeeper does not start: {error}")
                 await asyncio.sleep(_RETRY_S)
                 continue
+            await dead.stop()
             self.state = ChildState.SERVING
             self._watch("zookeeper serves again")
 
