@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from oncelog.cli.pipeline.audit_table import show_report
-from oncelog.cli.pipeline.options import source_given
+from oncelog.cli.pipeline.options import connection_given, topics_given
 from oncelog.core.dedup_snapshot import Manifest, encode_chunks, encode_manifest
 from oncelog.core.dedup_state import ProducerState
 from oncelog.core.entry import EntryKind, SequenceMode
@@ -64,7 +64,9 @@ def test_a_topic_with_duplicates_and_takeovers_is_good(spark: SparkSession, clus
     run(publish(cluster.url, "audited", "importer", 10_000, 2))
     run(cluster.change("PUT", f"{rest_path('audited-parts')}/partitions", json=2))
     run(publish(cluster.url, "audited-parts-partition-1", "p", 0, 1))
-    options = source_options(source_given(None, "audited.*", cluster.url, None, None, False), {}, streaming=False)
+    options = source_options(
+        connection_given(cluster.url, None, None, False) | topics_given(None, "audited.*"), {}, streaming=False
+    )
     told: list[tuple[str, int, int]] = []
     audits = audit_topics(spark, options, entries_max=7, tell=lambda *progress: told.append(progress))
     report = report_of(audits, began_ms=1, seconds=1.0)
@@ -346,5 +348,5 @@ def test_topics_are_named_in_one_way() -> None:
     """By their names or by a pattern."""
     for topics, pattern in ((None, None), (["a"], "b")):
         with pytest.raises(InvalidArgument, match="name topics, or give --pattern"):
-            source_given(topics, pattern, "oncelog://h:1", None, None, False)
-    assert source_given(["a", "b"], None, "oncelog://h:1", None, None, True)["topics"] == "a,b"
+            topics_given(topics, pattern)
+    assert topics_given(["a", "b"], None) == {"topics": "a,b"}

@@ -1,9 +1,9 @@
-"""What export, import and compact share: options as the jobs take them, checked before Spark starts, and answers."""
+"""What commands of jobs say: what is wrong with their options before Spark starts, progress, and answers."""
 
 import json
 import sys
+import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 import typer
@@ -18,18 +18,6 @@ OptionsT = TypeVar("OptionsT")
 _TABLE_WIDTH = 150
 
 
-def given(**options: str | Path | bool | None) -> dict[str, str]:
-    """Options as jobs take them, by their names, as texts. None and "": not given. Executors may have another working
-    directory, so paths are whole ones."""
-    return {name: _text(value) for name, value in options.items() if value not in (None, "")}
-
-
-def _text(value: str | Path | bool | None) -> str:
-    if isinstance(value, Path):
-        return str(value.absolute())
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def checked(read: Callable[[], OptionsT]) -> OptionsT:
     """What `read` returns. What is wrong with the options is explained, and ends the command, before Spark starts."""
     try:
@@ -42,10 +30,19 @@ def answer(told: dict[str, object], output: Output) -> None:
     """Print it: an object of JSON in one line, or tables of it."""
     if output is Output.JSON:
         print(json.dumps(told), flush=True)
-        return
+    else:
+        show(told, table_console(_TABLE_WIDTH))
+
+
+def timed(told: dict[str, object], began_s: float) -> dict[str, object]:
+    """`told`, and the seconds since `began_s` of the monotonic clock."""
+    return told | {"seconds": round(time.monotonic() - began_s, 3)}
+
+
+def table_console(width: int) -> Console:
+    """For a table on standard output. width: of a file or a pipe, which have none; the table is made for reading."""
     console = Console(highlight=False)
-    # A file or a pipe has no width, and the table is made for reading.
-    show(told, console if console.is_terminal else Console(highlight=False, width=_TABLE_WIDTH))
+    return console if console.is_terminal else Console(highlight=False, width=width)
 
 
 def tell_progress(sentence: str) -> None:

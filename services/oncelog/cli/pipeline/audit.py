@@ -19,8 +19,16 @@ from oncelog.cli.options import (
     TokenFileOption,
     UrlOption,
 )
+from oncelog.cli.pipeline.answers import table_console
 from oncelog.cli.pipeline.audit_table import show_report
-from oncelog.cli.pipeline.options import ConfOption, MasterOption, PatternOption, TopicsArgument, source_given
+from oncelog.cli.pipeline.options import (
+    ConfOption,
+    MasterOption,
+    PatternOption,
+    TopicsArgument,
+    connection_given,
+    topics_given,
+)
 from oncelog.cli.pipeline.progress import Progress
 from oncelog.cli.pipeline.running import run_job
 from oncelog.core.errors import InvalidArgument
@@ -86,8 +94,8 @@ def audit(
 
         if picture is not None and not picture.absolute().parent.is_dir():
             raise InvalidArgument(f"--picture {picture}: there is no such directory", field="picture")
-        given = source_given(topics, pattern, url, token_file, tls_ca_file, allow_plaintext_token)
-        return source_options(given, {}, streaming=False)
+        link = connection_given(url, token_file, tls_ca_file, allow_plaintext_token)
+        return source_options(link | topics_given(topics, pattern), {}, streaming=False)
 
     def work(spark: "SparkSession") -> Exit:
         from oncelog.pipeline.audit.audit_job import audit_topics
@@ -100,9 +108,7 @@ def audit(
         if output is Output.JSON:
             print(json.dumps(report, indent=2))
         else:
-            console = Console(highlight=False)
-            # A file or a pipe has no width, and the table is made for reading.
-            show_report(report, console if console.is_terminal else Console(highlight=False, width=_TABLE_WIDTH))
+            show_report(report, table_console(_TABLE_WIDTH))
         if picture is not None:
             picture.write_text(picture_of(report))
         return Exit.OK if report["verdict"] == GOOD else Exit.FAILED

@@ -16,8 +16,8 @@ from oncelog.cli.options import (
     TokenFileOption,
     UrlOption,
 )
-from oncelog.cli.pipeline.answers import answer, checked, given, tell_progress
-from oncelog.cli.pipeline.options import ConfOption, MasterOption
+from oncelog.cli.pipeline.answers import answer, checked, tell_progress, timed
+from oncelog.cli.pipeline.options import ConfOption, MasterOption, connection_given, given
 from oncelog.cli.pipeline.running import run_job
 
 if TYPE_CHECKING:
@@ -64,11 +64,8 @@ def compact(
     conf: ConfOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
+    link = connection_given(url, token_file, tls_ca_file, allow_plaintext_token)
     own = given(
-        serviceUrl=url,
-        tokenFile=token_file,
-        tlsCaFile=tls_ca_file,
-        allowPlaintextToken=allow_plaintext_token,
         topic=topic,
         target=to,
         withoutKey=without_key,
@@ -77,7 +74,7 @@ def compact(
         sendTimeoutSeconds=send_timeout,
         adminUrl=admin_url,
     )
-    options = checked(lambda: _options(own))
+    options = checked(lambda: _options(own | link))
     raise typer.Exit(run_job("oncelog compact", master, conf, lambda spark: _compact(spark, options, output)))
 
 
@@ -95,7 +92,7 @@ def _compact(spark: "SparkSession", options: "CompactOptions", output: Output) -
 
     began_s = time.monotonic()
     told = told_of(compact_topic(spark, options, tell_progress), options.target)
-    answer(told | {"seconds": round(time.monotonic() - began_s, 3)}, output)
+    answer(timed(told, began_s), output)
     return Exit.OK
 
 

@@ -1,6 +1,5 @@
 """`oncelog pipeline copy`: messages of topics go on to another topic, each once."""
 
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,7 +7,7 @@ import typer
 
 from oncelog.cli.failures import EXIT_CODES, Exit
 from oncelog.cli.options import DEFAULT_URL, PlaintextTokenOption, TlsCaFileOption, TokenFileOption, UrlOption
-from oncelog.cli.pipeline.options import ConfOption, MasterOption
+from oncelog.cli.pipeline.options import ConfOption, MasterOption, connection_given, given
 from oncelog.cli.pipeline.running import run_job
 
 if TYPE_CHECKING:
@@ -107,36 +106,25 @@ def copy(
     master: MasterOption = None,
     conf: ConfOption = None,
 ) -> None:
-    connection: dict[str, object] = {"serviceUrl": url, "tokenFile": token_file, "tlsCaFile": tls_ca_file}
-    connection["allowPlaintextToken"] = "true" if allow_plaintext_token else None
-    reading: dict[str, object] = {
-        "topics": source,
-        "topicsPattern": pattern,
-        "startingPosition": starting_position,
-        "maxRowsPerBatch": max_rows,
-        "closedLedgers": closed_ledgers,
-        "failOnDataLoss": "false" if skip_lost else None,
-    }
-    writing: dict[str, object] = {
-        "topic": target,
-        "producerPrefix": producer_prefix,
-        "onNewCheckpoint": on_new_checkpoint,
-    }
+    link = connection_given(url, token_file, tls_ca_file, allow_plaintext_token)
+    reading = given(
+        topics=source,
+        topicsPattern=pattern,
+        startingPosition=starting_position,
+        maxRowsPerBatch=max_rows,
+        closedLedgers=closed_ledgers,
+        failOnDataLoss=False if skip_lost else None,
+    )
+    writing = given(topic=target, producerPrefix=producer_prefix, onNewCheckpoint=on_new_checkpoint)
 
     def work(spark: "SparkSession") -> Exit:
         from oncelog.pipeline.copy_job import CopyJob, run_copy
 
         trigger_s = None if available_now else trigger_seconds
-        options = {"reading": _given(connection | reading), "writing": _given(connection | writing)}
-        run_copy(spark, CopyJob(checkpoint, trigger_s, where, value, **options), typer.echo)
+        run_copy(spark, CopyJob(checkpoint, trigger_s, where, value, link | reading, link | writing), typer.echo)
         return Exit.OK
 
     raise typer.Exit(run_job("oncelog copy", master, conf, work))
 
 
 copy.__doc__ = _HELP
-
-
-def _given(options: Mapping[str, object]) -> dict[str, str]:
-    """As Spark takes them."""
-    return {name: str(value) for name, value in options.items() if value is not None}

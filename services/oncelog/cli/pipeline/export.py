@@ -16,8 +16,15 @@ from oncelog.cli.options import (
     TokenFileOption,
     UrlOption,
 )
-from oncelog.cli.pipeline.answers import answer, checked, given, tell_progress
-from oncelog.cli.pipeline.options import ConfOption, MasterOption, PatternOption, TopicsArgument
+from oncelog.cli.pipeline.answers import answer, checked, tell_progress, timed
+from oncelog.cli.pipeline.options import (
+    ConfOption,
+    MasterOption,
+    PatternOption,
+    TopicsArgument,
+    connection_given,
+    given,
+)
 from oncelog.cli.pipeline.running import run_job
 from oncelog.core.errors import InvalidArgument
 
@@ -97,7 +104,7 @@ def export(
         raise typer.Exit(run_job("oncelog export", master, conf, lambda spark: _verify(spark, place, output)))
     if clean:
         raise typer.Exit(run_job("oncelog export", master, conf, lambda spark: _clean(spark, place, output)))
-    link = given(serviceUrl=url, tokenFile=token_file, tlsCaFile=tls_ca_file, allowPlaintextToken=allow_plaintext_token)
+    link = connection_given(url, token_file, tls_ca_file, allow_plaintext_token)
     options = checked(lambda: _options(own | link | given(directory=to)))
     raise typer.Exit(run_job("oncelog export", master, conf, lambda spark: _export(spark, options, output)))
 
@@ -125,7 +132,7 @@ def _export(spark: "SparkSession", options: "ExportOptions", output: Output) -> 
 
     began_s = time.monotonic()
     outcome = export_topics(spark, options, _now_ms(), tell_progress)
-    answer(told_of(outcome) | {"seconds": round(time.monotonic() - began_s, 3)}, output)
+    answer(timed(told_of(outcome), began_s), output)
     return Exit.OK
 
 

@@ -16,8 +16,8 @@ from oncelog.cli.options import (
     TokenFileOption,
     UrlOption,
 )
-from oncelog.cli.pipeline.answers import answer, checked, given, tell_progress
-from oncelog.cli.pipeline.options import ConfOption, MasterOption
+from oncelog.cli.pipeline.answers import answer, checked, tell_progress, timed
+from oncelog.cli.pipeline.options import ConfOption, MasterOption, connection_given, given
 from oncelog.cli.pipeline.running import run_job
 
 if TYPE_CHECKING:
@@ -74,11 +74,8 @@ def import_files(
     conf: ConfOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
+    link = connection_given(url, token_file, tls_ca_file, allow_plaintext_token)
     own = given(
-        serviceUrl=url,
-        tokenFile=token_file,
-        tlsCaFile=tls_ca_file,
-        allowPlaintextToken=allow_plaintext_token,
         source=source,
         topic=topic,
         name=name,
@@ -93,7 +90,7 @@ def import_files(
         checksum=checksum,
         sendTimeoutSeconds=send_timeout,
     )
-    options = checked(lambda: _options(own))
+    options = checked(lambda: _options(own | link))
     raise typer.Exit(run_job("oncelog import", master, conf, lambda spark: _import(spark, options, output)))
 
 
@@ -111,7 +108,7 @@ def _import(spark: "SparkSession", options: "ImportOptions", output: Output) -> 
 
     began_s = time.monotonic()
     told = told_of(run(spark, options, tell_progress))
-    answer(told | {"seconds": round(time.monotonic() - began_s, 3)}, output)
+    answer(timed(told, began_s), output)
     return Exit.OK
 
 

@@ -51,18 +51,27 @@ def spark_choice(master: str | None, conf: Iterable[str] | None) -> SparkChoice:
     return SparkChoice(master, settings)
 
 
-def source_given(
-    topics: list[str] | None,
-    pattern: str | None,
-    url: str,
-    token_file: Path | None,
-    tls_ca_file: Path | None,
-    allow_plaintext_token: bool,
+def given(**options: str | int | Path | None) -> dict[str, str]:
+    """Options as jobs take them, by their names, as texts. None and "": not given. Executors may have another working
+    directory, so paths are whole ones."""
+    return {name: _text(value) for name, value in options.items() if value not in (None, "")}
+
+
+def _text(value: str | int | Path | None) -> str:
+    if isinstance(value, Path):
+        return str(value.absolute())
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def connection_given(
+    url: str, token_file: Path | None, tls_ca_file: Path | None, allow_plaintext_token: bool
 ) -> dict[str, str]:
-    """These options as those of the format "oncelog". Raises InvalidArgument unless topics are named in one way."""
+    """How to reach the cluster, as options of jobs."""
+    return given(serviceUrl=url, tokenFile=token_file, tlsCaFile=tls_ca_file, allowPlaintextToken=allow_plaintext_token)
+
+
+def topics_given(topics: list[str] | None, pattern: str | None) -> dict[str, str]:
+    """Which topics, as options of the format "oncelog". Raises InvalidArgument unless they are named in one way."""
     if bool(topics) == bool(pattern):
         raise InvalidArgument("name topics, or give --pattern: one of both", field="topics")
-    given = {"serviceUrl": url, "allowPlaintextToken": "true" if allow_plaintext_token else "false"}
-    given |= {"topicsPattern": pattern} if pattern else {"topics": ",".join(topics or ())}
-    files = {"tokenFile": token_file, "tlsCaFile": tls_ca_file}
-    return given | {name: str(path.absolute()) for name, path in files.items() if path is not None}
+    return given(topicsPattern=pattern, topics=",".join(topics or ()))
