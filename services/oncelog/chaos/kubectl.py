@@ -7,16 +7,12 @@ from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Mapping
 from typing import Any
 
-from oncelog.chaos.target import ChaosFailed
+from oncelog.chaos.api_server import ApiServer, CommandFailed
 
 _TIMEOUT_S = 60.0
 _WORD_SHOWN_MAX = 60
 #: A list of pods is one line.
 _LINE_BYTES_MAX = 8 * 1024 * 1024
-
-
-class CommandFailed(ChaosFailed):
-    """A command ended with an error; the message quotes what it said."""
 
 
 async def run_command(*words: str, given: str | None = None, timeout_s: float = _TIMEOUT_S) -> str:
@@ -46,8 +42,9 @@ async def run_command(*words: str, given: str | None = None, timeout_s: float = 
 class Kubectl:
     """One namespace of the current context."""
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(self, namespace: str, api: ApiServer) -> None:
         self.namespace = namespace
+        self._api = api
 
     async def run(self, *words: str, given: str | None = None, timeout_s: float = _TIMEOUT_S) -> str:
         """Raises CommandFailed."""
@@ -57,19 +54,31 @@ class Kubectl:
         """The command line."""
         return ("kubectl", "--namespace", self.namespace, *words)
 
-    async def items(self, kind: str, selector: str | None = None) -> list[dict[str, Any]]:
-        """Objects of a kind. Raises CommandFailed."""
-        chosen = () if selector is None else ("--selector", selector)
-        found = json.loads(await self.run("get", kind, *chosen, "--output", "json", "--request-timeout", "20s"))
-        return list(found["items"])
+    async def items(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
+        """Objects of a kind in the namespace, by its plural. Raises CommandFailed."""
+        return list((await self._api.get(self._path(kind), labelSelector=selector))["items"])
+
+    async def nodes(self) -> list[dict[str, Any]]:
+        """Raises CommandFailed."""
+        return list((await self._api.get("/api/v1/nodes"))["items"])
+
+    async def pod(self, name: str) -> dict[str, Any]:
+        """Raises CommandFailed."""
+        return await self._api.get(self._path("pods", name))
+
+    def _path(self, *parts: str) -> str:
+        return "/".join(("/api/v1/namespaces", self.namespace, *parts))
 
     async def create(self, manifest: Mapping[str, object]) -> None:
         await self.run("create", "--filename", "-", given=json.dumps(manifest))
 
-    async def delete_pod(self, name: str, *, forced: bool, timeout_s: float = _TIMEOUT_S) -> None:
-        """forced: at once, without waiting for anybody; else return when it is gone."""
-        how = ("--grace-period", "0", "--force", "--wait=false") if forced else ("--ignore-not-found",)
-        await self.run("delete", "pod", name, *how, timeout_s=timeout_s)
+    async def delete_pod(self, name: str) -> None:
+        """And return when it is gone. Raises CommandFailed."""
+        await self.run("delete", "pod", name, "--ignore-not-found")
+
+    async def kill_pod(self, name: str) -> None:
+        """By force, at once, without waiting for anybody. Raises CommandFailed."""
+        await self._api.delete_at_once(self._path("pods", name))
 
     async def may(self, verb: str, resource: str) -> bool:
         """Whether whoever runs this has the right. Raises CommandFailed: the cluster is not reached."""

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from oncelog.chaos.api_server import CommandFailed
 from oncelog.chaos.container_pause import STOPPED
-from oncelog.chaos.kubectl import CommandFailed, Kubectl, run_command
+from oncelog.chaos.kubectl import Kubectl, run_command
 from oncelog.chaos.release import (
     Pod,
     count_parts,
@@ -108,7 +109,7 @@ class KubernetesTarget:
         if not await self._kubectl.may("patch", "nodes"):
             self._left_out[Kind.NODE_DRAIN] = "you may not patch nodes"
         if await self._kubectl.may("list", "nodes"):
-            self._unwell_before = unwell_nodes(await self._kubectl.items("nodes"))
+            self._unwell_before = unwell_nodes(await self._kubectl.nodes())
         if len({pod.node for pod in pods}) < 2:
             self._left_out |= dict.fromkeys(NODE_KINDS, "all pods are on one node")
         storage = [pod for pod in pods if pod.part is Part.STORAGE]
@@ -127,7 +128,7 @@ class KubernetesTarget:
     async def ailing(self) -> str | None:
         try:
             ready = count_parts(pod for pod in await self.pods() if pod.ready)
-            unwell = unwell_nodes(await self._kubectl.items("nodes")) if self._whole else []
+            unwell = unwell_nodes(await self._kubectl.nodes()) if self._whole else []
         except CommandFailed as error:
             return str(error)
         missing = [
@@ -178,7 +179,7 @@ class KubernetesTarget:
 
     async def _kill(self, fault: Fault, victim: Pod) -> Struck:
         at_s = time.time()
-        await self._kubectl.delete_pod(victim.name, forced=True)
+        await self._kubectl.kill_pod(victim.name)
         await self._felt(lambda pods: victim.uid not in {pod.uid for pod in pods}, f"{victim.name} is still there")
         return Struck(fault, victim.name, at_s)
 
@@ -207,7 +208,7 @@ class KubernetesTarget:
             if said.startswith(STOPPED):
                 return Struck(fault, victim.name, time.time(), {"pause": name})
             await asyncio.sleep(_LOOK_EVERY_S)
-        await self._kubectl.delete_pod(name, forced=True)
+        await self._kubectl.kill_pod(name)
         raise FaultMissed(f"{victim.name} was not stopped: {said.strip()[-300:]}")
 
     async def _container_of(self, pod: str) -> dict[str, Any]:
@@ -274,7 +275,7 @@ class KubernetesTarget:
     async def mend(self, struck: Struck) -> None:
         kind, detail = struck.fault.kind, struck.detail
         if kind in _PAUSES:
-            await self._kubectl.delete_pod(detail["pause"], forced=False)
+            await self._kubectl.delete_pod(detail["pause"])
         elif kind is Kind.VOLUME_FULL:
             await self._kubectl.run("exec", detail["pod"], "--", "python3", "-c", _EMPTY)
         elif kind is Kind.NODE_DRAIN:

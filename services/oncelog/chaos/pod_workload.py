@@ -1,14 +1,14 @@
 """The workload as a pod beside the release: it sees what clients in the cluster see, and no fault cuts it off."""
 
 import asyncio
-import json
 import time
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from oncelog.chaos.kubectl import CommandFailed, Kubectl
+from oncelog.chaos.api_server import CommandFailed
+from oncelog.chaos.kubectl import Kubectl
 from oncelog.chaos.release import workload_manifest
 from oncelog.chaos.target import ChaosFailed
 from oncelog.chaos.workload_link import WorkloadLink
@@ -49,7 +49,7 @@ class PodWorkload:
             if listening is not None:
                 listening.cancel()
                 await asyncio.gather(listening, return_exceptions=True)
-            await kubectl.delete_pod(workload._name, forced=True)
+            await kubectl.kill_pod(workload._name)
 
     async def _model(self, release: str) -> tuple[dict[str, Any], str]:
         """A metadata pod, whose image and Secrets are the workload's, and the Service in front of it."""
@@ -64,14 +64,10 @@ class PodWorkload:
             raise ChaosFailed(f"release {release} has no metadata service")
         return pods[0], services[0]
 
-    async def _pod(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(await self._kubectl.run("get", "pod", self._name, "--output", "json"))
-        return found
-
     async def _started(self) -> str:
         ends_at = time.monotonic() + _START_DEADLINE_S
         while True:
-            pod = await self._pod()
+            pod = await self._kubectl.pod(self._name)
             if pod["status"].get("phase") in {"Running", *_OVER}:
                 return str(pod["spec"]["nodeName"])
             if time.monotonic() > ends_at:
@@ -97,7 +93,9 @@ class PodWorkload:
                     process.kill()
                 await process.wait()
             try:
-                self._over = link.verdict is not None or (await self._pod())["status"].get("phase") in _OVER
+                self._over = (
+                    link.verdict is not None or (await self._kubectl.pod(self._name))["status"].get("phase") in _OVER
+                )
             except CommandFailed:
                 self._over = False  # whether it is there could not be asked: again in a moment
             await asyncio.sleep(_AGAIN_S)

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from oncelog.chaos.api_server import ApiServer
 from oncelog.chaos.kubectl import Kubectl
 from oncelog.chaos.kubernetes_target import Commands, KubernetesTarget
 from oncelog.chaos.local_cluster import standalone_cluster
@@ -40,8 +41,9 @@ async def standalone_run(data: Path | None, seed: int) -> AsyncIterator[tuple[Ta
 @asynccontextmanager
 async def kubernetes_run(settings: KubernetesSettings) -> AsyncIterator[tuple[Target, StartWorkload]]:
     """A release of the current kube context."""
-    kubectl = Kubectl(settings.namespace)
-    place: list[str] = []
-    target = KubernetesTarget(kubectl, settings.release, settings.commands, lambda: place[-1] if place else "")
-    arguments = ("--seed", str(settings.seed))
-    yield target, lambda link: PodWorkload.running(kubectl, settings.release, arguments, link, place)
+    async with ApiServer.reached() as api:
+        kubectl = Kubectl(settings.namespace, api)
+        place: list[str] = []
+        target = KubernetesTarget(kubectl, settings.release, settings.commands, lambda: place[-1] if place else "")
+        arguments = ("--seed", str(settings.seed))
+        yield target, lambda link: PodWorkload.running(kubectl, settings.release, arguments, link, place)

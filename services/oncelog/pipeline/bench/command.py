@@ -29,7 +29,7 @@ def spark(
     data: Data = None,
     output: Output = "table",
 ) -> None:
-    """Spark's source and sink against its own Parquet and text, by one core and by two; all of it takes ten minutes and more."""
+    """Spark's source and sink against its own Parquet and text, with one core and with two, in ten minutes or more."""
     settings = SparkSettings(rows, message_bytes, runs, tuple(only or Part))
     run_bench(lambda stack, tell: spark_rows(stack, settings, data, tell), data, url, admin_url, output)
 
