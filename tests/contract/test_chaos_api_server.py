@@ -1,4 +1,4 @@
-"""The chaos tool's way to a cluster's API: through one kubectl, with errors that say what was asked and what was said."""
+"""The chaos tool reaches a cluster through one kubectl, and what goes wrong says what was asked and what was answered."""
 
 import json
 import sys
