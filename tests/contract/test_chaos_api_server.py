@@ -1,4 +1,4 @@
-"""The chaos tool reaches a cluster through one kubectl, and what goes wrong says what was asked and what was answered."""
+"""The chaos tool reaches a cluster through one kubectl; what goes wrong says what was asked and answered."""
 
 import json
 import sys
