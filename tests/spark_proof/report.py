@@ -7,7 +7,7 @@ from typing import Any
 from tests.spark_proof.journey_run import Outcome
 from tests.spark_proof.source_topic import Filled
 
-_COUNTS = ("wanted", "stored", "lost", "duplicated", "foreign", "out_of_order")
+COUNTS = ("wanted", "stored", "lost", "duplicated", "foreign", "out_of_order")
 
 
 def as_json(seed: int, filled: Filled, outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def as_table(seed: int, filled: Filled, outcomes: Sequence[Outcome]) -> str:
     names = [outcome.journey.name for outcome in outcomes]
     kills = [[fault, *(str(o.hits.get(fault, "")) for o in outcomes)] for fault in _faults(outcomes)]
     counts = [
-        [what.replace("_", " "), *(str(getattr(outcome.verdict, what)) for outcome in outcomes)] for what in _COUNTS
+        [what.replace("_", " "), *(str(getattr(outcome.verdict, what)) for outcome in outcomes)] for what in COUNTS
     ]
     own = [
         ["batches", *(str(outcome.batches) for outcome in outcomes)],
@@ -55,9 +55,9 @@ def as_table(seed: int, filled: Filled, outcomes: Sequence[Outcome]) -> str:
     return "\n".join(
         [
             f"seed {seed}: {filled.sent} messages sent to the source, {filled.refused} of them refused as known",
-            *_aligned([["struck", *names], *kills]),
+            *aligned([["struck", *names], *kills]),
             "",
-            *_aligned([["messages", *names], *counts, *own]),
+            *aligned([["messages", *names], *counts, *own]),
             *said,
             "PROVEN" if all(outcome.good for outcome in outcomes) else "NOT PROVEN",
         ]
@@ -85,6 +85,6 @@ def _wrong(outcome: Outcome) -> list[str]:
     return found
 
 
-def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]

@@ -1,0 +1,1 @@
+"""The jobs export, import and compact under real kills: `python -m tests.jobs_proof`, or `make jobs-proof`."""

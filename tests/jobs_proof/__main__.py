@@ -1,0 +1,143 @@
+"""`python -m tests.jobs_proof [--seed N] [--lines N] [--only JOB …] [-o json]`: jobs of the command line under kills.
+
+`oncelog pipeline export`, `import` and `compact` are started as a user's shell does, and killed with SIGKILL, with Java
+and all workers, each time when what they leave says that they are amid their work; topic owners die meanwhile. They are
+started again until they end. The exit code is 0 when what they made is what one process of plain Python makes of the
+file, each message once, one more run adds nothing, every planned kill has struck, and an audit of all topics is good.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from oncelog.cli.demo.flights import FLIGHTS, cache_directory, fetch
+from tests.cluster.cluster_fixture import Cluster
+from tests.cluster.until import until
+from tests.jobs_proof.inputs import SOURCE, WAVES, Files, cut, messages_of, part_topic, publish_wave, write_files
+from tests.jobs_proof.job_run import JOB_S, JobRun, Outcome
+from tests.jobs_proof.jobs import CompactJob, ExportJob, ImportJob, ProvenJob
+from tests.jobs_proof.plan import Job, JobPlan, plans
+from tests.jobs_proof.process import JobProcess
+from tests.jobs_proof.report import Audited, as_json, as_table, proven
+from tests.jobs_proof.watching import TopicWatch
+from tests.spark_proof.flights import PARTS, Row
+from tests.spark_proof.source_topic import Filled
+
+LINES = 24_000
+LINES_MIN = 12_000
+#: Rows of a file: large ones, whose rows come in several calls, and many small ones.
+IMPORTED_ROWS = {Job.IMPORT_PARQUET: 3_000, Job.IMPORT_CSV: 400}
+
+
+class Proof:
+    """One run: the source, which grows in waves, and the jobs on it, one after the other."""
+
+    def __init__(self, cluster: Cluster, watch: TopicWatch, directory: Path, parts: Sequence[Sequence[Row]]) -> None:
+        self._cluster = cluster
+        self._watch = watch
+        self._directory = directory
+        self._parts = parts
+        self._wave = 0
+        self.filled = Filled(0, 0)
+
+    async def run(self, plan: JobPlan) -> Outcome:
+        place = self._directory / plan.job.replace(" ", "-")
+        own = await self._job(plan, place)
+        publish = self._published if plan.job is Job.EXPORT else self._nothing
+        outcome = await JobRun(plan, own, self._cluster, place, publish).run()
+        struck = sum(outcome.hits.values())
+        print(f"{plan.job}: {struck} kills, {outcome.judged.verdict}, {outcome.seconds:.0f} s", file=sys.stderr)
+        return outcome
+
+    async def _job(self, plan: JobPlan, place: Path) -> ProvenJob:
+        match plan.job:
+            case Job.EXPORT:
+                return ExportJob(self._cluster, place, self._parts, plan.waves)
+            case Job.COMPACT:
+                await self._published(WAVES - 1)
+                return CompactJob(self._cluster, self._watch, self._parts)
+            case job:
+                files = self._files(job)
+                write_files(place / "in", files)
+                return ImportJob(job, self._cluster, self._watch, place / "in", files)
+
+    def _files(self, job: Job) -> Files:
+        rows = [row for part in self._parts for row in part]
+        return cut(rows, IMPORTED_ROWS[job], job.split()[-1])
+
+    async def _published(self, wave: int) -> None:
+        """All waves up to this one."""
+        while self._wave <= wave:
+            filled = await publish_wave(self._cluster, self._parts, self._wave)
+            self.filled = Filled(self.filled.sent + filled.sent, self.filled.refused + filled.refused)
+            self._wave += 1
+
+    async def _nothing(self, _wave: int) -> None:
+        """Its work is there as a whole."""
+
+    async def audited(self) -> Audited:
+        """All topics, hidden ones, too."""
+        await self._cluster.healed()
+        picture = self._directory / "audit.svg"
+        parts = {part_topic(part) for part in range(PARTS)}
+        topics = [name for name in await self._watch.topics() if name not in parts | {SOURCE}]
+        named = [SOURCE, *topics] if self._wave else topics
+        words = ["audit", *named, "--url", self._cluster.url, "--picture", str(picture)]
+        process = JobProcess(words, self._directory / "audit")
+        try:
+            await until(lambda: process.code is not None, JOB_S, waiting_for=f"the audit: see {process.log}")
+            assert process.code in {0, 1}, process.log.read_text()[-3000:]
+            found = Audited.of(process.answer, picture.stat().st_size)
+            return found if process.code == 0 else replace(found, verdict=f"{found.verdict}, code {process.code}")
+        finally:
+            process.kill()
+
+
+async def prove(
+    cluster: Cluster, directory: Path, chosen: list[JobPlan], lines: int
+) -> tuple[Filled, list[Outcome], Audited]:
+    """All jobs, one after the other; each tells when it is over. Then the audit."""
+    parts = messages_of(fetch(FLIGHTS, cache_directory()), lines)
+    async with TopicWatch(cluster) as watch:
+        proof = Proof(cluster, watch, directory, parts)
+        outcomes = [await proof.run(plan) for plan in chosen]
+        return proof.filled, outcomes, await proof.audited()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.jobs_proof", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1, help="how far the work is when it is struck, and whose owner")
+    parser.add_argument("--lines", type=int, default=LINES, help=f"of the file, {LINES_MIN} or more")
+    parser.add_argument("--only", nargs="+", metavar="JOB", help="these jobs, by name; default: all")
+    parser.add_argument(
+        "--directory", type=Path, help="an empty one for all data and logs, which stay; default: none stay"
+    )
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    arguments = parser.parse_args()
+    if not LINES_MIN <= arguments.lines <= FLIGHTS.line_count - 1:
+        parser.error(f"--lines is {LINES_MIN} to {FLIGHTS.line_count - 1}: work on less is over before a strike")
+    if unknown := sorted(set(arguments.only or ()) - set(Job)):
+        parser.error(f"unknown job {unknown[0]!r}: {', '.join(Job)}")
+    chosen = [plan for plan in plans(arguments.seed, PARTS) if plan.job in (arguments.only or list(Job))]
+    with ExitStack() as stack:
+        directory = arguments.directory
+        if directory is None:
+            temporary = tempfile.TemporaryDirectory(prefix="jobs-proof-", ignore_cleanup_errors=True)
+            directory = Path(stack.enter_context(temporary))
+        directory = directory.absolute()
+        directory.mkdir(parents=True, exist_ok=True)
+        cluster = stack.enter_context(Cluster.running(directory, ledger_entries_max=16))
+        filled, outcomes, audited = asyncio.run(prove(cluster, directory, chosen, arguments.lines))
+    told = (arguments.seed, filled, outcomes, audited)
+    print(json.dumps(as_json(*told)) if arguments.output == "json" else as_table(*told))
+    return 0 if proven(outcomes, audited) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

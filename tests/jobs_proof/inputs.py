@@ -1,0 +1,156 @@
+"""What the jobs work on, and what they must make of it, in plain Python: one process, no log, no Spark.
+
+Messages are lines of the file, made long so that publishing them takes a while. Their key is the aircraft and the day;
+the last flight of that day is what a compaction keeps. Rows of files are the same lines, in files of two sizes.
+"""
+
+import csv
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import parquet
+
+import oncelog
+from tests.cluster.cluster_fixture import Cluster, rest_path
+from tests.spark_proof.flights import PARTS, Found, Row, Wanted, read_rows
+from tests.spark_proof.source_topic import Filled
+
+SOURCE = "public/default/jobs-in"
+#: Bytes of a value, in which the line is the beginning.
+VALUE_BYTES = 1000
+WAVES = 2
+#: Messages of one call, and every how manieth call is made twice.
+_CALL, _AGAIN = 250, 3
+_MONTH, _DAY = 1, 2
+
+#: {path below the import's directory: its rows}
+Files = dict[str, list[Row]]
+
+
+def messages_of(path: Path, lines: int) -> list[list[Row]]:
+    """By part of the source."""
+    return [[_long(row) for row in rows] for rows in read_rows(path, lines)]
+
+
+def _long(row: Row) -> Row:
+    columns = row.columns
+    filling = hashlib.shake_128(row.value.encode()).hexdigest(VALUE_BYTES // 2)
+    return Row(f"{row.key} {columns[_MONTH]}-{columns[_DAY]}", f"{row.value} {filling}"[:VALUE_BYTES])
+
+
+def part_topic(part: int) -> str:
+    return f"{SOURCE}-partition-{part}"
+
+
+def producer_of(part: int) -> str:
+    return f"importer-{part}"
+
+
+def wave_of(rows: Sequence[Row], wave: int) -> range:
+    """Numbers of the rows that are published in this wave."""
+    return range(wave * len(rows) // WAVES, (wave + 1) * len(rows) // WAVES)
+
+
+async def publish_wave(cluster: Cluster, parts: Sequence[Sequence[Row]], wave: int) -> Filled:
+    """Each third call twice, so that the log has something to refuse."""
+    if not wave:
+        await cluster.change("PUT", f"{rest_path(SOURCE)}/partitions", json=PARTS)
+    sent = refused = 0
+    async with await oncelog.connect(cluster.url) as client:
+        for part, rows in enumerate(parts):
+            numbers = wave_of(rows, wave)
+            async with await client.create_producer(part_topic(part), producer_name=producer_of(part)) as own:
+                for call, start in enumerate(range(numbers.start, numbers.stop, _CALL)):
+                    ids = range(start, min(start + _CALL, numbers.stop))
+                    for _ in range(1 if call % _AGAIN else 2):
+                        result = await own.send_many(
+                            [rows[n].value.encode() for n in ids], sequence_ids=ids, keys=[rows[n].key for n in ids]
+                        )
+                        sent += len(ids)
+                        refused += result.duplicates
+    return Filled(sent, refused)
+
+
+# --- files of an import -----------------------------------------------------------------------------------------------
+
+
+def cut(rows: Sequence[Row], rows_per_file: int, suffix: str) -> Files:
+    """Files in two directories, by turns."""
+    starts = range(0, len(rows), rows_per_file)
+    return {
+        f"{'ab'[number % 2]}/{number:04d}.{suffix}": list(rows[start : start + rows_per_file])
+        for number, start in enumerate(starts)
+    }
+
+
+def write_files(directory: Path, files: Files) -> None:
+    for path, rows in files.items():
+        place = directory / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.suffix == ".parquet":
+            columns = {"key": [row.key for row in rows], "line": [row.value for row in rows]}
+            parquet.write_table(pa.table(columns), place)
+        else:
+            with place.open("w", newline="") as file:
+                csv.writer(file).writerows([("key", "line"), *((row.key, row.value) for row in rows)])
+
+
+# --- what the jobs must make of it ------------------------------------------------------------------------------------
+
+
+def wanted_of_export(parts: Sequence[Sequence[Row]]) -> list[Wanted]:
+    """Every message, in the order of its part."""
+    return [
+        Wanted(producer_of(part), row.key, row.value, part_topic(part), number)
+        for part, rows in enumerate(parts)
+        for number, row in enumerate(rows)
+    ]
+
+
+def wanted_of_import(name: str, files: Files) -> list[Wanted]:
+    """Every row, in the order of its file, under the file's own name."""
+    return [
+        Wanted(f"{name}/{path}", row.key, row.value, path, number)
+        for path, rows in files.items()
+        for number, row in enumerate(rows)
+    ]
+
+
+def wanted_of_compaction(parts: Sequence[Sequence[Row]]) -> list[Wanted]:
+    """The last row of each key, in the order of the log: by part, then by number."""
+    last: dict[str, Row] = {}
+    for rows in parts:
+        for row in rows:
+            last.pop(row.key, None)
+            last[row.key] = row
+    return [Wanted("", row.key, row.value, "log", place) for place, row in enumerate(last.values())]
+
+
+# --- what an export holds ---------------------------------------------------------------------------------------------
+
+
+def named_files(directory: Path) -> list[Path]:
+    """What manifests name, in their order; within one by part and number."""
+    found = []
+    for path in sorted((directory / "_manifests").iterdir()):
+        files = json.loads(path.read_text())["files"]
+        found += [directory / each["path"] for each in sorted(files, key=lambda each: (each["topic"], each["first"]))]
+    return found
+
+
+def all_files(directory: Path) -> list[Path]:
+    """What a reader finds who asks no manifest."""
+    return sorted(directory.glob("run=*/topic=*/**/*.parquet"))
+
+
+def exported(files: Sequence[Path]) -> Iterator[tuple[int, int, Found]]:
+    """Part, number and content of each message, as it lies there."""
+    names = ("partition", "index", "producer_name", "sequence_id", "key", "value")
+    for path in files:
+        with parquet.ParquetFile(path) as file:
+            columns = [file.read(list(names)).column(name).to_pylist() for name in names]
+        for part, number, producer, sequence_id, key, value in zip(*columns, strict=True):
+            yield part, number, Found(producer or "", sequence_id, (key or b"").decode(), value.decode())

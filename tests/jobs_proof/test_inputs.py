@@ -1,0 +1,193 @@
+"""The reference of each job and the comparison with it: one message less, more or elsewhere is found, each as such."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import csv, parquet
+
+from tests.cluster.until import until_sync
+from tests.jobs_proof.inputs import (
+    Files,
+    all_files,
+    cut,
+    exported,
+    named_files,
+    producer_of,
+    wanted_of_compaction,
+    wanted_of_export,
+    wanted_of_import,
+    wave_of,
+    write_files,
+)
+from tests.jobs_proof.process import kill_session
+from tests.jobs_proof.watching import ExportWatch
+from tests.spark_proof.flights import Found, Row, Wanted, compare
+
+NAME = "landing"
+PART_ROWS = 9
+COUNT = 2 * PART_ROWS
+PARTS = [[Row(f"k{part}{number % 4}", f"{part}:{number}") for number in range(PART_ROWS)] for part in range(2)]
+FILES: Files = cut([row for rows in PARTS for row in rows], 5, "csv")
+REFERENCES = {
+    "export": wanted_of_export(PARTS),
+    "import": wanted_of_import(NAME, FILES),
+    "compact": wanted_of_compaction(PARTS),
+}
+
+
+def as_found(reference: list[Wanted]) -> list[Found]:
+    return [Found(each.producer, each.place, each.key, each.value) for each in reference]
+
+
+@pytest.mark.parametrize("reference", REFERENCES.values(), ids=REFERENCES)
+@pytest.mark.parametrize(
+    ("damage", "wrong"),
+    [
+        (lambda found: found, (0, 0, 0, 0)),
+        (lambda found: found[:3] + found[4:], (1, 0, 0, 0)),
+        (lambda found: [*found, found[3]], (0, 1, 0, 0)),
+        (lambda found: [*found, Found(found[0].producer, 99, "k", "nobody's")], (0, 0, 1, 0)),
+        (lambda found: [found[1], found[0], *found[2:]], (0, 0, 0, 1)),
+    ],
+    ids=["faultless", "a row less", "a row twice", "a row more", "two rows swapped"],
+)
+def test_each_kind_of_damage_is_counted(
+    reference: list[Wanted], damage: Callable[[list[Found]], list[Found]], wrong: tuple[int, int, int, int]
+) -> None:
+    """An oracle that cannot fail proves nothing."""
+    found = compare(reference, damage(as_found(reference)))
+    assert (found.lost, found.duplicated, found.foreign, found.out_of_order) == wrong
+    assert found.perfect is not any(wrong)
+
+
+def test_a_compaction_keeps_the_last_row_of_each_key_by_part_and_number() -> None:
+    """Not the place where the key came first."""
+    assert [each.value for each in REFERENCES["compact"]] == [
+        f"{part}:{number}" for part in (0, 1) for number in (5, 6, 7, 8)
+    ]
+
+
+def test_waves_are_all_rows_once() -> None:
+    """Also where they cannot be halved."""
+    numbers = [list(wave_of(PARTS[0], wave)) for wave in range(2)]
+    assert numbers[0] + numbers[1] == list(range(PART_ROWS))
+    assert all(numbers)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_files_hold_the_rows_that_the_reference_has(tmp_path: Path, suffix: str) -> None:
+    """Commas and quotes, too: a line of the file has both."""
+    files = cut([Row("k", 'a,"b",c'), Row("l", "d"), Row("m", "e")], 2, suffix)
+    write_files(tmp_path, files)
+    read = csv.read_csv if suffix == "csv" else parquet.read_table
+    found = {path: read(tmp_path / path).to_pylist() for path in files}
+    assert found == {path: [{"key": row.key, "line": row.value} for row in rows] for path, rows in files.items()}
+    assert [len(rows) for rows in files.values()] == [2, 1]
+
+
+# --- an export --------------------------------------------------------------------------------------------------------
+
+
+def write_run(directory: Path, run: str, part: int, numbers: range) -> str:
+    """A data file of a run; its path below the export."""
+    path = directory / f"run={run}/topic=t%2Fn%2Fin/date=2013-01-01/part-{part}-{numbers.start}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [PARTS[part][number] for number in numbers]
+    columns = {
+        "key": [row.key.encode() for row in rows],
+        "value": [row.value.encode() for row in rows],
+        "partition": pa.array([part] * len(rows), pa.int32()),
+        "index": list(numbers),
+        "producer_name": [producer_of(part)] * len(rows),
+        "sequence_id": list(numbers),
+    }
+    parquet.write_table(pa.table(columns), path)
+    return str(path.relative_to(directory))
+
+
+def write_manifest(directory: Path, number: int, files: dict[str, int]) -> None:
+    """files: {path: the number of its first message}."""
+    told = [{"path": path, "topic": path.rpartition("part-")[2][0], "first": first} for path, first in files.items()]
+    place = directory / "_manifests"
+    place.mkdir(exist_ok=True)
+    (place / f"{number:09d}.json").write_text(json.dumps({"files": told}))
+
+
+def test_what_manifests_name_is_each_message_once_and_all_files_are_more(tmp_path: Path) -> None:
+    """A run that was killed before its manifest has left its files: who counts them has its messages twice."""
+    half = PART_ROWS // 2
+    first = {write_run(tmp_path, "000000-a", part, range(half)): 0 for part in (0, 1)}
+    write_run(tmp_path, "000001-killed", 0, range(half, PART_ROWS))
+    then = {write_run(tmp_path, "000001-b", part, range(half, PART_ROWS)): half for part in (1, 0)}
+    write_manifest(tmp_path, 0, first)
+    write_manifest(tmp_path, 1, then)
+    rows = list(exported(named_files(tmp_path)))
+    assert compare(REFERENCES["export"], [found for _, _, found in rows]).perfect
+    assert [(part, number) for part, number, _ in rows][:half] == [(0, number) for number in range(half)]
+    without = compare(REFERENCES["export"], [found for _, _, found in exported(all_files(tmp_path))])
+    assert without.duplicated == PART_ROWS - half
+
+
+def test_a_watch_sees_what_a_start_has_done_so_far(tmp_path: Path) -> None:
+    """Tasks that ended, then all files in their place, then the manifest; nothing of the starts before."""
+    write_manifest(tmp_path, 0, {})
+    (tmp_path / "run=000001-killed/_temporary/0/task_1").mkdir(parents=True)
+    watch = ExportWatch(tmp_path)
+    watch.begin()
+    assert watch.look() == (0, False, 0)
+    tasks = tmp_path / "run=000001-b/_temporary/0"
+    (tasks / "task_1").mkdir(parents=True)
+    (tasks / "_temporary").mkdir()
+    assert watch.look() == (1, False, 0)
+    (tasks.parent.parent / "_SUCCESS").touch()
+    assert watch.look() == (1, True, 0)
+    write_manifest(tmp_path, 1, {})
+    assert watch.look() == (1, True, 1)
+
+
+def test_there_may_be_no_directory_yet(tmp_path: Path) -> None:
+    """The first start makes it."""
+    watch = ExportWatch(tmp_path / "export")
+    watch.begin()
+    assert watch.look() == (0, False, 0)
+
+
+# --- a kill -----------------------------------------------------------------------------------------------------------
+
+_WITH_A_WORKER = """
+import os, signal, sys
+if not os.fork():
+    os.setpgid(0, 0)
+    open(sys.argv[1], "w").write(str(os.getpid()) + "\\n")
+signal.pause()
+"""
+
+
+def start(code: str, *arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-I", "-S", "-c", code, *arguments], start_new_session=True)
+
+
+def test_a_kill_ends_workers_that_have_left_the_group_of_their_driver(tmp_path: Path) -> None:
+    """As Spark's do; one that lives on would publish what the next start publishes."""
+    told = tmp_path / "worker"
+    driver = start(_WITH_A_WORKER, str(told))
+    worker = int(until_sync(lambda: told.exists() and told.read_text().strip(), 60))
+    assert kill_session(driver)
+    assert driver.returncode == -signal.SIGKILL
+    stat = Path(f"/proc/{worker}/stat")
+    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in {"Z", "X"}
+    assert worker != os.getpid()
+
+
+def test_a_job_that_has_ended_by_itself_was_not_killed() -> None:
+    """Then the strike has missed."""
+    job = start("")
+    job.wait()
+    assert not kill_session(job)
