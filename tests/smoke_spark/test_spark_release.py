@@ -107,6 +107,8 @@ def test_client_mode_in_a_pod_loses_and_doubles_nothing(release: SparkRelease) -
     killed_and_compared(release, Watched(release, f"batch.kubernetes.io/job-name={name}", name), name)
     release.kubectl("wait", "--for=condition=complete", f"job/{name}", f"--timeout={JOB_ENDS_S:.0f}s")
     assert spark_pods(release) == []
+    # It is its user's, under the release's label: no uninstall takes it away.
+    release.kubectl("delete", "job", name)
 
 
 def test_cluster_mode_from_this_machine_loses_and_doubles_nothing(release: SparkRelease, tmp_path: Path) -> None:
