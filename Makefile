@@ -10,7 +10,7 @@ PROOF ?=
 BIN := .venv/bin
 STAMP := .venv/.stamp
 # Two halves of the default suite that run side by side: the first compute on one processor, the others mostly wait.
-COMPUTING := tests/core tests/simulation tests/kubernetes tests/tidy tests/pipeline tests/spark_proof
+COMPUTING := tests/core tests/simulation tests/kubernetes tests/tidy tests/pipeline tests/spark_proof tests/jobs_proof
 WAITING := tests/contract tests/cluster
 COMPILE = $(BIN)/uv pip compile --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
 	--no-emit-index-url --no-header --no-annotate --quiet
@@ -18,7 +18,7 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto lint format test test-waiting test-computing sim sim-long demo spark-proof smoke smoke-spark chaos bench images lock clean tools
+.PHONY: help setup proto lint format test test-waiting test-computing sim sim-long demo spark-proof jobs-proof smoke smoke-spark chaos bench images lock clean tools
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
@@ -75,6 +75,9 @@ demo: $(STAMP) ## a file published effectively once, through seven kills
 
 spark-proof: tools $(STAMP) ## Spark between two topics through kills of everything, compared with plain Python (SEED=, PROOF=more options)
 	$(BIN)/python -m tests.spark_proof --seed $(SEED) $(PROOF)
+
+jobs-proof: tools $(STAMP) ## export, import and compact, each killed amid its work and run again, compared with plain Python; an audit of it all (SEED=, PROOF=more options)
+	$(BIN)/python -m tests.jobs_proof --seed $(SEED) $(PROOF)
 
 smoke: $(STAMP) ## the release in the current kube context: install, kills and an upgrade under load, uninstall (IMAGES=values file)
 	IMAGES=$(IMAGES) $(BIN)/pytest -s tests/smoke

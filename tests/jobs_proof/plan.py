@@ -114,9 +114,9 @@ def plans(seed: int, parts: int) -> list[JobPlan]:
     chance = random.Random(seed)
     return [
         JobPlan(Job.EXPORT, _export(chance, parts)),
+        JobPlan(Job.COMPACT, _compact(chance)),
         JobPlan(Job.IMPORT_PARQUET, _import(chance)),
         JobPlan(Job.IMPORT_CSV, _import(chance)),
-        JobPlan(Job.COMPACT, _compact(chance)),
     ]
 
 
