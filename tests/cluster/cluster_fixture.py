@@ -162,7 +162,7 @@ class Cluster:
         missing: list[str] = []
 
         async def whole() -> bool:
-            missing[:] = await self._missing()
+            missing[:] = await _missing(self)
             return not missing
 
         try:
@@ -170,29 +170,6 @@ class Cluster:
         except AssertionError as error:
             error.add_note(f"missing: {missing}; the supervisor's last words:\n{self.log.read_text()[-4000:]}")
             raise
-
-    async def _missing(self) -> list[str]:
-        """What keeps the cluster from being whole, in words for a failed test."""
-        processes = self.processes
-        if down := [f"{name}: {p}" for name, p in processes.items() if not _serves(p)]:
-            return down
-        missing = []
-        for replica in [name for name, p in processes.items() if p["role"] == "metadata"]:
-            try:
-                brokers = await self.get("/admin/v2/brokers", replica=replica)
-                nodes = await self.get("/admin/v2/storage-nodes", replica=replica)
-            except httpx.TransportError as error:
-                return [f"{replica}: {error!r}"]  # it said that it serves before it was killed
-            seen = {
-                "owner": {owner["incarnation"] for owner in brokers if owner["connected"]},
-                "storage": {node["incarnation"] for node in nodes if node["live"]},
-            }
-            missing += [
-                f"{replica} does not see {name}: {brokers} {nodes}"
-                for name, p in processes.items()
-                if p["role"] in seen and p["serving"]["incarnation"] not in seen[p["role"]]
-            ]
-        return missing
 
     # --- REST ---------------------------------------------------------------------------------------------------------
 
@@ -235,6 +212,30 @@ class Cluster:
             return stats if stats.get("phase") == "serving" and stats["owner_epoch"] > owner_epoch else {}
 
         return await until(later, DEADLINE_S, waiting_for=f"{topic} above epoch {owner_epoch}")
+
+
+async def _missing(cluster: Cluster) -> list[str]:
+    """What keeps the cluster from being whole, in words for a failed test."""
+    processes = cluster.processes
+    if down := [f"{name}: {p}" for name, p in processes.items() if not _serves(p)]:
+        return down
+    missing = []
+    for replica in [name for name, p in processes.items() if p["role"] == "metadata"]:
+        try:
+            brokers = await cluster.get("/admin/v2/brokers", replica=replica)
+            nodes = await cluster.get("/admin/v2/storage-nodes", replica=replica)
+        except httpx.TransportError as error:
+            return [f"{replica}: {error!r}"]  # it said that it serves before it was killed
+        seen = {
+            "owner": {owner["incarnation"] for owner in brokers if owner["connected"]},
+            "storage": {node["incarnation"] for node in nodes if node["live"]},
+        }
+        missing += [
+            f"{replica} does not see {name}: {brokers} {nodes}"
+            for name, p in processes.items()
+            if p["role"] in seen and p["serving"]["incarnation"] not in seen[p["role"]]
+        ]
+    return missing
 
 
 def rest_path(topic: str) -> str:
