@@ -155,14 +155,24 @@ class Owner:
             self._say_serving(address, settings.address(health_port))
             await shutdown.wait()
             self._unready = "draining"
-            self.topics.draining = True
-            handed_over = await links.say_draining() > 0 and await _others_live(registry)
+            handed_over = await self._hand_over(registry, links)
             logger.info("draining", extra={"fields": {"topics": len(self.topics), "handed_over": handed_over}})
             await self.topics.drain(deadline_ms=settings.drain_timeout_ms // 2, handed_over=handed_over)
             for task in running:
                 task.cancel()
             await asyncio.wait(running)
             await registration.leave()
+
+    async def _hand_over(self, registry: Registry, links: MetadataLinks) -> bool:
+        """Have the topics moved; whether there is anybody for that. Topics are served until they are asked for.
+
+        ZooKeeper is asked first: one that chooses a new leader just now could not write where topics go, and each would
+        be closed here with no owner until it can.
+        """
+        if not await _others_live(registry):
+            return False
+        self.topics.draining = True
+        return await links.say_draining() > 0
 
     def _follow_session(self, session: StoreSession) -> None:
         """After the end of a session every topic may be another's, and one that is only read would never learn it."""
