@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from oncelog.pipeline.audit.counted import counted
+from oncelog.pipeline.counted import counted
 
 WIDTH = 960
 _LEFT, _RIGHT, _TOP = 210, 24, 64

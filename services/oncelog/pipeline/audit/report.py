@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from oncelog.pipeline.audit.audit_job import TopicAudit
-from oncelog.pipeline.audit.counted import counted
 from oncelog.pipeline.audit.topic_plan import TopicPlan
+from oncelog.pipeline.counted import counted
 from oncelog.verify.topic_judge import CHECKS, Judged
 
 FORMAT = 1

@@ -22,6 +22,7 @@ from oncelog.pipeline.catalog import Catalog
 from oncelog.pipeline.cluster_links import ClusterLinks, run_with_links
 from oncelog.pipeline.compaction.options import PREFIX, CompactOptions
 from oncelog.pipeline.connection import options_of
+from oncelog.pipeline.counted import counted
 from oncelog.pipeline.data_source import FORMAT, OncelogDataSource
 from oncelog.pipeline.job_progress import Tell, told_progress
 from oncelog.pipeline.offsets import TopicState
@@ -124,7 +125,9 @@ def _write(
     if options.admin_url is not None:
         writing[ADMIN_URL] = options.admin_url
     count = sum(state.next - state.earliest for state in full.values())
-    with told_progress(session.sparkContext, f"compacting {count} messages of {len(full)} topic parts", tell):
+    with told_progress(
+        session.sparkContext, f"compacting {counted(count, 'message')} of {counted(len(full), 'topic part')}", tell
+    ):
         rows = last_values(session.read.format(FORMAT).options(**reading).load(), options)
         rows.write.format(FORMAT).mode("append").options(**writing).save()
 

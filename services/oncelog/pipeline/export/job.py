@@ -19,6 +19,7 @@ from oncelog.core.errors import InvariantViolated, TopicNotFound
 from oncelog.pipeline.catalog import Catalog
 from oncelog.pipeline.cluster_links import ClusterLinks, run_with_links
 from oncelog.pipeline.connection import options_of
+from oncelog.pipeline.counted import counted
 from oncelog.pipeline.data_source import FORMAT, OncelogDataSource
 from oncelog.pipeline.export import clean as cleaning
 from oncelog.pipeline.export import run as core
@@ -169,14 +170,14 @@ class _Export:
 
     def _write(self, run: str, ranges: tuple[PartRange, ...]) -> list[core.Written]:
         rows = sum(each.rows for each in ranges)
-        what = f"writing {rows} rows of {len(ranges)} topic parts to {run}"
+        what = f"writing {counted(rows, 'row')} of {counted(len(ranges), 'topic part')} to {run}"
         with session_settings(self._session):
             with told_progress(self._session.sparkContext, what, self._tell):
                 frame = _rows(self._session, self._options, ranges)
                 place = f"{self._options.directory.uri}/{run}"
                 frame.write.partitionBy("topic", "date").mode("errorifexists").parquet(place)
             sizes = self._exported.sizes(run)
-            with told_progress(self._session.sparkContext, f"reading {len(sizes)} files back", self._tell):
+            with told_progress(self._session.sparkContext, f"reading {counted(len(sizes), 'file')} back", self._tell):
                 return read_back(self._session, self._options.directory.uri, sizes)
 
 

@@ -15,6 +15,7 @@ from oncelog.core.errors import Conflict, LogHole, NotFound, ProducerFenced
 from oncelog.core.ids import TopicId
 from oncelog.pipeline.catalog import Catalog
 from oncelog.pipeline.cluster_links import ClusterLinks, run_with_links
+from oncelog.pipeline.counted import counted
 from oncelog.pipeline.file_import.files import listed
 from oncelog.pipeline.file_import.options import ImportOptions
 from oncelog.pipeline.file_import.records import (
@@ -67,14 +68,14 @@ def import_files(session: SparkSession, options: ImportOptions, tell: Tell) -> I
         new = resumed = rows = size_bytes = 0
         told: list[tuple[str, int]] = []
         for number, part in enumerate(parts):
-            what = f"reading {len(part)} files"
+            what = f"reading {counted(len(part), 'file')}"
             read = _in_tasks(session, what, tell, partial(_check, options), [each._asdict() for each in part])
             fresh, rest = judged(known, [FileRecord(**each) for each in read])
             if number == 0:
                 rest += todo.rest
             if fresh:
                 kept.append(encode_begun(kept.target_id, fresh))
-            what = f"publishing {len(fresh) + len(rest)} files"
+            what = f"publishing {counted(len(fresh) + len(rest), 'file')}"
             files = [*fresh, *rest]
             counts = _in_tasks(session, what, tell, partial(_import, options), [asdict(each) for each in files])
             if files:
