@@ -6,11 +6,9 @@ started again until they end. The exit code is 0 when what they made is what one
 file, each message once, one more run adds nothing, every planned kill has struck, and an audit of all topics is good.
 """
 
-import argparse
 import asyncio
 import json
 import sys
-import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -26,11 +24,10 @@ from tests.jobs_proof.plan import Job, JobPlan, plans
 from tests.jobs_proof.process import JobProcess
 from tests.jobs_proof.report import Audited, as_json, as_table, proven
 from tests.jobs_proof.watching import TopicWatch
+from tests.spark_proof.arguments import proof_arguments, proof_directory
 from tests.spark_proof.flights import PARTS, Row
 from tests.spark_proof.source_topic import Filled
 
-LINES = 24_000
-LINES_MIN = 12_000
 #: Rows of a file: large ones, whose rows come in several calls, and many small ones.
 IMPORTED_ROWS = {Job.IMPORT_PARQUET: 3_000, Job.IMPORT_CSV: 400}
 
@@ -111,27 +108,17 @@ async def prove(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.jobs_proof", description=__doc__)
-    parser.add_argument("--seed", type=int, default=1, help="how far the work is when it is struck, and whose owner")
-    parser.add_argument("--lines", type=int, default=LINES, help=f"of the file, {LINES_MIN} or more")
-    parser.add_argument("--only", nargs="+", metavar="JOB", help="these jobs, by name; default: all")
-    parser.add_argument(
-        "--directory", type=Path, help="an empty one for all data and logs, which stay; default: none stay"
+    arguments = proof_arguments(
+        "python -m tests.jobs_proof",
+        __doc__,
+        seed="how far the work is when it is struck, and whose owner",
+        thing="job",
+        names=list(Job),
+        why_lines_min="work on less is over before a strike",
     )
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
-    arguments = parser.parse_args()
-    if not LINES_MIN <= arguments.lines <= FLIGHTS.line_count - 1:
-        parser.error(f"--lines is {LINES_MIN} to {FLIGHTS.line_count - 1}: work on less is over before a strike")
-    if unknown := sorted(set(arguments.only or ()) - set(Job)):
-        parser.error(f"unknown job {unknown[0]!r}: {', '.join(Job)}")
-    chosen = [plan for plan in plans(arguments.seed, PARTS) if plan.job in (arguments.only or list(Job))]
+    chosen = [plan for plan in plans(arguments.seed, PARTS) if plan.job in arguments.only]
     with ExitStack() as stack:
-        directory = arguments.directory
-        if directory is None:
-            temporary = tempfile.TemporaryDirectory(prefix="jobs-proof-", ignore_cleanup_errors=True)
-            directory = Path(stack.enter_context(temporary))
-        directory = directory.absolute()
-        directory.mkdir(parents=True, exist_ok=True)
+        directory = proof_directory(stack, arguments.directory, "jobs-proof-")
         cluster = stack.enter_context(Cluster.running(directory, ledger_entries_max=16))
         filled, outcomes, audited = asyncio.run(prove(cluster, directory, chosen, arguments.lines))
     told = (arguments.seed, filled, outcomes, audited)

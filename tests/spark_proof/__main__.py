@@ -5,16 +5,15 @@ SIGKILL, to other topics, and back to a reader. The exit code is 0 when each tar
 makes of the file, every planned kill has struck, and the control without protection shows duplicates.
 """
 
-import argparse
 import asyncio
 import json
 import sys
-import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
 from oncelog.cli.demo.flights import FLIGHTS, cache_directory, fetch
 from tests.cluster.cluster_fixture import Cluster
+from tests.spark_proof.arguments import proof_arguments, proof_directory
 from tests.spark_proof.flights import read_rows
 from tests.spark_proof.journey_run import JourneyRun, Outcome
 from tests.spark_proof.plan import Journey, journeys
@@ -23,8 +22,6 @@ from tests.spark_proof.source_topic import Filled, fill
 
 #: Micro-batches of each query, whatever the size of the file.
 BATCHES = 8
-LINES = 24_000
-LINES_MIN = 12_000
 
 
 async def prove(cluster: Cluster, directory: Path, chosen: list[Journey], lines: int) -> tuple[Filled, list[Outcome]]:
@@ -42,28 +39,18 @@ async def prove(cluster: Cluster, directory: Path, chosen: list[Journey], lines:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.spark_proof", description=__doc__)
-    parser.add_argument("--seed", type=int, default=1, help="which batches are struck, and how deep")
-    parser.add_argument("--lines", type=int, default=LINES, help=f"of the file, {LINES_MIN} or more")
-    parser.add_argument("--only", nargs="+", metavar="JOURNEY", help="these journeys, by name; default: all")
-    parser.add_argument(
-        "--directory", type=Path, help="an empty one for all data and logs, which stay; default: none stay"
+    names = [journey.name for journey in journeys(1, BATCHES)]
+    arguments = proof_arguments(
+        "python -m tests.spark_proof",
+        __doc__,
+        seed="which batches are struck, and how deep",
+        thing="journey",
+        names=names,
+        why_lines_min="tasks of less are over before a strike",
     )
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
-    arguments = parser.parse_args()
-    if not LINES_MIN <= arguments.lines <= FLIGHTS.line_count - 1:
-        parser.error(f"--lines is {LINES_MIN} to {FLIGHTS.line_count - 1}: tasks of less are over before a strike")
-    planned = journeys(arguments.seed, BATCHES)
-    names = [journey.name for journey in planned]
-    if unknown := sorted(set(arguments.only or ()) - set(names)):
-        parser.error(f"unknown journey {unknown[0]!r}: {', '.join(names)}")
-    chosen = [journey for journey in planned if journey.name in (arguments.only or names)]
+    chosen = [journey for journey in journeys(arguments.seed, BATCHES) if journey.name in arguments.only]
     with ExitStack() as stack:
-        directory = arguments.directory
-        if directory is None:
-            temporary = tempfile.TemporaryDirectory(prefix="spark-proof-", ignore_cleanup_errors=True)
-            directory = Path(stack.enter_context(temporary))
-        directory.mkdir(parents=True, exist_ok=True)
+        directory = proof_directory(stack, arguments.directory, "spark-proof-")
         cluster = stack.enter_context(Cluster.running(directory, ledger_entries_max=16))
         filled, outcomes = asyncio.run(prove(cluster, directory, chosen, arguments.lines))
     told = (arguments.seed, filled, outcomes)

@@ -1,0 +1,46 @@
+"""The command line that the proofs share, and the directory that they work in."""
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from oncelog.cli.demo.flights import FLIGHTS
+
+LINES = 24_000
+LINES_MIN = 12_000
+
+
+def proof_arguments(
+    prog: str, about: str | None, *, seed: str, thing: str, names: Sequence[str], why_lines_min: str
+) -> argparse.Namespace:
+    """What was given: seed, lines, only (all of `names` by default), directory, output. Wrong ones end the process.
+
+    seed: what it draws. thing: what --only names. why_lines_min: what fewer lines would be too short for.
+    """
+    parser = argparse.ArgumentParser(prog=prog, description=about)
+    parser.add_argument("--seed", type=int, default=1, help=seed)
+    parser.add_argument("--lines", type=int, default=LINES, help=f"of the file, {LINES_MIN} or more")
+    parser.add_argument(
+        "--only", nargs="+", metavar=thing.upper(), default=list(names), help=f"these {thing}s, by name; default: all"
+    )
+    parser.add_argument(
+        "--directory", type=Path, help="an empty one for all data and logs, which stay; default: none stay"
+    )
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    arguments = parser.parse_args()
+    if not LINES_MIN <= arguments.lines <= FLIGHTS.line_count - 1:
+        parser.error(f"--lines is {LINES_MIN} to {FLIGHTS.line_count - 1}: {why_lines_min}")
+    if unknown := sorted(set(arguments.only) - set(names)):
+        parser.error(f"unknown {thing} {unknown[0]!r}: {', '.join(names)}")
+    return arguments
+
+
+def proof_directory(stack: ExitStack, given: Path | None, prefix: str) -> Path:
+    """The one that was given, made if missing; else a temporary one, gone when the stack is closed."""
+    if given is None:
+        temporary = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
+        given = Path(stack.enter_context(temporary))
+    given.mkdir(parents=True, exist_ok=True)
+    return given.absolute()
