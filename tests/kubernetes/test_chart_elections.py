@@ -1,9 +1,14 @@
 """ZooKeeper's settings against what lives on it: a leader that is lost must not cost the owners their sessions."""
 
+import os
 import re
+import subprocess
+from pathlib import Path
+
+import pytest
 
 from oncelog.stores.zookeeper import SESSION_TIMEOUT_MS
-from tests.kubernetes.chart import one
+from tests.kubernetes.chart import NAMESPACE, TIMEOUT_S, one
 
 #: How often ZooKeeper's own code tries to connect to whom it has chosen.
 CONNECT_TRIES = 5
@@ -22,3 +27,37 @@ def test_who_was_chosen_is_waited_for_longer_than_it_takes_to_listen() -> None:
     start = one("default", "ConfigMap", "oncelog-zookeeper")["data"]["start.sh"]
     (pause_ms,) = re.findall(r"-Dzookeeper\.leaderConnectDelayDuringRetryMs=(\d+)", start)
     assert CONNECT_TRIES * int(pause_ms) >= 2_000
+
+
+@pytest.mark.parametrize("ordinal", [0, 1, 2])
+def test_no_server_tells_the_others_an_address_of_its_own(tmp_path: Path, ordinal: int) -> None:
+    """What a new pod's own name leads to may still be the address of the pod before it. A server that told the others
+    so was never found again: whose number is higher connects to where the lower one says it is."""
+    told = started_with(tmp_path, f"oncelog-zookeeper-{ordinal}")
+    servers = dict(re.findall(r"^server\.(\d+)=(\S+)$", told, re.MULTILINE))
+    assert servers.pop(str(ordinal + 1)) == "0.0.0.0:2888:3888"
+    suffix = f"oncelog-zookeeper-headless.{NAMESPACE}.svc:2888:3888"
+    assert servers == {str(n + 1): f"oncelog-zookeeper-{n}.{suffix}" for n in range(3) if n != ordinal}
+    given = one("default", "ConfigMap", "oncelog-zookeeper")["data"]["zoo.cfg"]
+    assert [each for each in told.splitlines() if not each.startswith("server.")] == [
+        each for each in given.splitlines() if not each.startswith("server.")
+    ]
+
+
+def started_with(folder: Path, hostname: str) -> str:
+    """The configuration that the chart's own script gives to Java, whose place a program takes that prints it."""
+    data = one("default", "ConfigMap", "oncelog-zookeeper")["data"]
+    places = {"/etc/oncelog-zookeeper": "config", "/data": "data", "/usr/share/java": "jars", "/tmp": "tmp"}
+    for name in (*places.values(), "bin"):
+        (folder / name).mkdir()
+    (folder / "jars/zookeeper-3.jar").touch()
+    (folder / "config/zoo.cfg").write_text(data["zoo.cfg"])
+    java = folder / "bin/java"
+    java.write_text('#!/bin/bash\nexec cat "${@: -1}"\n')
+    java.chmod(0o755)
+    script = re.sub("|".join(places), lambda found: str(folder / places[found[0]]), data["start.sh"])
+    environment = {"PATH": f"{java.parent}:{os.environ['PATH']}", "HOSTNAME": hostname, "HEAP_MEGABYTES": "96"}
+    done = subprocess.run(
+        ["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=True
+    )
+    return done.stdout
