@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.core.ids import EntryId, LedgerId
+from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.storage_answers import AppendStatus
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.server import Server, ServerStream
@@ -187,3 +187,36 @@ async def test_moved_member_is_found_at_its_new_address() -> None:
         links.send(sending(following, adds_of(following, 1)))
         await until(lambda: heard.answers == [(A, 2, 0, AppendStatus.OK)], DEADLINE_S)
         assert after.count == 1
+
+
+async def test_live_member_is_unreachable_from_the_break_of_its_stream_until_a_connection_stands() -> None:
+    """Whoever opens a ledger meanwhile takes others. It is told before its ledgers are lost, so that they see it."""
+    taken, told = Taken(silent=True), list[tuple[int, frozenset[Incarnation]]]()
+    taken.gate.set()
+    async with linked({}) as (links, heard):
+        links.reach.add_listener(lambda: told.append((len(heard.lost), links.reach.unreachable)))
+        async with scripted(taken.add_to) as address:
+            links.see({A: address})
+            writer = writer_of(ledger(1, [A]))
+            links.send(sending(writer, adds_of(writer, 1)))
+            await until(lambda: taken.count == 1, DEADLINE_S)
+            assert not told
+        await until(lambda: heard.lost == [(A, 1)], DEADLINE_S)
+        assert told == [(0, frozenset({A}))]
+        async with scripted(Taken().add_to, port=int(address.rpartition(":")[2])):
+            await until(lambda: not links.reach.unreachable, DEADLINE_S)
+        assert told == [(0, frozenset({A})), (1, frozenset())]
+
+
+@pytest.mark.parametrize("seen", ["gone", "elsewhere"])
+async def test_unreachable_member_is_looked_for_where_it_is_said_to_be_live_and_nowhere_else(seen: str) -> None:
+    """When its session ends, or it is registered at another address, who cannot be reached is another question."""
+    async with scripted() as address:
+        pass
+    async with linked({A: address}) as (links, heard):
+        writer = writer_of(ledger(1, [A]))
+        links.send(sending(writer, adds_of(writer, 1)))
+        await until(lambda: heard.lost == [(A, 1)], DEADLINE_S)
+        assert links.reach.unreachable == {A}
+        links.see({} if seen == "gone" else {A: "127.0.0.1:1"})
+        assert links.reach.unreachable == frozenset()

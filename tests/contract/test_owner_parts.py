@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, cast
 from uuid import uuid4
 
@@ -145,6 +145,26 @@ async def test_an_outage_between_two_reads_does_not_end_the_owner() -> None:
         await links.close()
 
 
+class SeenLinks:
+    """Links to nodes that nobody connects to: who cannot be reached is said by the test."""
+
+    def __init__(self) -> None:
+        self.reach = self
+        self.unreachable: frozenset[Incarnation] = frozenset()
+        self._listeners: list[Callable[[], None]] = []
+
+    def add_listener(self, listener: Callable[[], None]) -> None:
+        self._listeners.append(listener)
+
+    def see(self, addresses: Mapping[Incarnation, str], *, ahead: bool) -> None:
+        assert ahead, addresses
+
+    def lose(self, *members: Incarnation) -> None:
+        self.unreachable = frozenset(members)
+        for listener in self._listeners:
+            listener()
+
+
 class SeeingTopics:
     """Keeps what its topics would see."""
 
@@ -153,7 +173,11 @@ class SeeingTopics:
 
 
 async def storage_view(
-    session: MemorySession, seen: list[StorageNodesSeen], nodes: list[LiveStorageNode], *cookies: StorageCookie
+    session: MemorySession,
+    seen: list[StorageNodesSeen],
+    nodes: list[LiveStorageNode],
+    *cookies: StorageCookie,
+    links: SeenLinks | None = None,
 ) -> StorageView:
     """An owner of three copies, two of them durable, that has looked once."""
     registry = Registry(session)
@@ -161,8 +185,8 @@ async def storage_view(
         await registry.register_storage_node(node).establish()
     for cookie in cookies:
         await registry.write_cookie(cookie, version=-1)
-    links = StorageLinks(lambda *_: None, lambda *_: None)
-    view = StorageView(session, registry, links, cast("TopicRegistry", SeeingTopics(seen)), quorums=(3, 2))
+    found = cast("StorageLinks", links or SeenLinks())
+    view = StorageView(session, registry, found, cast("TopicRegistry", SeeingTopics(seen)), quorums=(3, 2))
     await view.first()
     return view
 
@@ -185,6 +209,20 @@ async def test_storage_nodes_to_get_nothing_new_are_told_apart() -> None:
         StorageCookie(e, "127.0.0.1", 5, retired=True),
     )  # fmt: skip
     assert seen[-1] == StorageNodesSeen((A,), (d,), (e,), store_reachable=True, read_only=(B, C))
+
+
+@pytest.mark.asyncio
+async def test_a_storage_node_that_cannot_be_reached_is_absent() -> None:
+    """Registered as it may still be for a session. It rolled every open ledger at once, onto the node that had died."""
+    seen: list[StorageNodesSeen] = []
+    links, d = SeenLinks(), Incarnation("d" * 32)
+    nodes = [node_of(A), node_of(B), node_of(C, read_only=True)]
+    session = await session_with_a_cluster()
+    await storage_view(session, seen, nodes, StorageCookie(d, "127.0.0.1", 4), links=links)
+    links.lose(B)
+    assert seen[-1] == StorageNodesSeen((A,), (B, d), read_only=(C,))
+    links.lose()
+    assert seen[-1] == StorageNodesSeen((A, B), (d,), read_only=(C,))
 
 
 @pytest.mark.asyncio

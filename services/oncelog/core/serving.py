@@ -16,7 +16,7 @@ from oncelog.core.batch import BatchHeader, Buffer, Checksum
 from oncelog.core.dedup import DedupTable
 from oncelog.core.dedup_cursor import DedupCursor, SnapshotSettings, SnapshotTaken
 from oncelog.core.errors import NotOwner, OncelogError, SessionEnded
-from oncelog.core.ids import Incarnation, LedgerId, Position, ProducerId, SessionNumber
+from oncelog.core.ids import LedgerId, Position, ProducerId, SessionNumber
 from oncelog.core.ledger_chain import (
     Chain,
     ChainClosed,
@@ -53,7 +53,7 @@ class TopicSettings:
     ledger_age_max_ms: int = 600_000
     #: a member that leaves the oldest entry unanswered for so long is absent for the rest of the ledger
     add_timeout_ms: int = 5_000
-    #: how long a ledger with an absent member goes on before it rolls onto a fuller set
+    #: how long a live node waits for an absent member's place before the ledger rolls onto the fuller set
     rejoin_after_ms: int = 2_000
     tick_ms: int = 250
     retry_ms: int = 1_000
@@ -142,6 +142,8 @@ class Serving:
         self.cursor.entries_since = taken.replayed_entries
         self.snapshots = Snapshots(self.cursor, taken.state, checksum, record_version=taken.cursor_version)
         self._opened_ms = now_ms
+        #: since when the open ledger's next one could have members that this one lacks
+        self._fuller_since_ms: int | None = None
         self.draining = False
 
     # --- the topic calls ----------------------------------------------------------------------------------------------
@@ -153,7 +155,7 @@ class Serving:
     def linked(self, now_ms: int) -> _Out:
         """The topic record names the log's new ledger: serve."""
         out = self._news(self.log.chain.linked(), now_ms)
-        self._opened_ms = now_ms
+        self._opened_ms, self._fuller_since_ms = now_ms, None
         if self.draining:
             return out + self._news(self.log.chain.roll(), now_ms)
         unblocked = [*self.openings.retry(now_ms), *self.sessions.retry(Park.ROLL, now_ms)]
@@ -194,7 +196,9 @@ class Serving:
 
     def see(self, nodes: StorageNodesSeen, now_ms: int) -> _Out:
         """A newer view of the storage nodes, for both chains."""
-        return self._news(self.log.chain.see(nodes), now_ms) + self._news(self.snapshots.see(nodes, now_ms), now_ms)
+        out = self._news(self.log.chain.see(nodes), now_ms) + self._news(self.snapshots.see(nodes, now_ms), now_ms)
+        self._look_for_members(now_ms)
+        return out
 
     def chain_event(self, event: ChainEvent, now_ms: int) -> _Out:
         """Give a completion to the chain it belongs to."""
@@ -233,12 +237,24 @@ class Serving:
             return True
         if writer.next_entry and age >= s.ledger_age_max_ms:
             return True
-        return age >= s.rejoin_after_ms and self._fuller_set(writer.metadata.members, writer.present)
+        self._look_for_members(now_ms)
+        return self._fuller_since_ms is not None and now_ms - self._fuller_since_ms >= s.rejoin_after_ms
 
-    def _fuller_set(self, members: Sequence[Incarnation], present: Sequence[Incarnation]) -> bool:
-        """A member is absent, or to get nothing new, and a live node could take its place in the next ledger."""
-        absent = [m for m in members if m not in present or m in self.log.chain.nodes.read_only]
-        return bool(absent) and any(n not in present for n in self.log.chain.nodes.live)
+    def _look_for_members(self, now_ms: int) -> None:
+        """Note since when a member is absent, or to get nothing new, and a live node could take its place.
+
+        A node that has just gone may be listed for a while yet, and one that is back may go again: rolling for either
+        makes producers wait for nothing.
+        """
+        writer = self.log.chain.writer
+        nodes = self.log.chain.nodes
+        if writer is None:
+            return
+        lacking = any(m not in writer.present or m in nodes.read_only for m in writer.metadata.members)
+        if not lacking or all(node in writer.present for node in nodes.live):
+            self._fuller_since_ms = None
+        elif self._fuller_since_ms is None:
+            self._fuller_since_ms = now_ms
 
     # --- news between the machines ------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
     links = StorageLinks(on_answer, on_lost)
     links.see({incarnation: "host:port"})       # whenever the view of the live nodes changes
+    links.reach.unreachable                      # live nodes whose stream broke
     links.send(send_adds)                        # never blocks; answers come by on_answer, losses by on_lost
     fenced = await links.fence(member, ledger_id)
 
@@ -16,6 +17,7 @@ Rules
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
+from functools import partial
 
 from oncelog.core.errors import ServiceUnavailable
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
@@ -23,6 +25,7 @@ from oncelog.core.ledger_chain import SendAdds
 from oncelog.core.ledger_recovery import MemberFenced, RecoveryAdded, RecoveryReadAnswered
 from oncelog.ledgers import recovery_asks
 from oncelog.ledgers.append_stream import AppendStream, OnAnswer
+from oncelog.ledgers.reach import Reach
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.storage_codec import READ, ReadRequest, ReceivedRead
 from oncelog.runtime.credentials import PLAIN, Credentials
@@ -47,10 +50,12 @@ class StorageLinks:
     ) -> None:
         """on_answer(member, ledger_id, entry_ids, status), on_lost(member, ledger_ids): called on the loop, and
         on_lost possibly inside `send`."""
-        self._on_answer = on_answer
         self._on_lost = on_lost
-        self._unanswered_bytes_max = unanswered_bytes_max
+        self._open = partial(
+            AppendStream, on_answer=on_answer, on_over=self._stream_over, unanswered_bytes_max=unanswered_bytes_max
+        )
         self._credentials = credentials
+        self.reach = Reach(credentials=credentials)
         self._live: dict[Incarnation, str] = {}
         #: the last address of every member ever seen
         self._addresses: dict[Incarnation, str] = {}
@@ -66,6 +71,7 @@ class StorageLinks:
         ahead: connect to them now and not when they are needed: a takeover has no time for it.
         """
         self._live = dict(addresses)
+        self.reach.see(addresses)
         self._addresses |= addresses
         for member, (channel, stream) in list(self._streams.items()):
             if member in addresses and channel.address != addresses[member]:
@@ -103,19 +109,15 @@ class StorageLinks:
         if address is None:
             return None
         channel = Channel(address, credentials=self._credentials)
-        stream = AppendStream(
-            channel,
-            member,
-            on_answer=self._on_answer,
-            on_over=self._stream_over,
-            unanswered_bytes_max=self._unanswered_bytes_max,
-        )
+        stream = self._open(channel, member)
         self._streams[member] = (channel, stream)
         return stream
 
     def _stream_over(self, stream: AppendStream, lost: list[LedgerId]) -> None:
         channel, _ = self._streams.pop(stream.member)
         self._retire(channel)
+        if self._live.get(stream.member) == channel.address:
+            self.reach.lost(stream.member, channel.address)
         if lost:
             self._lose(stream.member, lost)
 
@@ -162,6 +164,8 @@ class StorageLinks:
 
     async def close(self) -> None:
         """End all streams and calls; on_lost is told of what was unanswered."""
+        self._live = {}
+        await self.reach.close()
         for _, stream in list(self._streams.values()):
             stream.end(ServiceUnavailable("this process closes its links"))
         while self._channels:

@@ -209,6 +209,10 @@ class Channel:
         """Begin to connect, so that the first call need not wait for names, connection and handshake."""
         self._channel.get_state(try_to_connect=True)
 
+    async def connected(self) -> None:
+        """Return once a connection stands, however long that takes; it is tried again and again."""
+        await self._channel.channel_ready()
+
     async def close(self) -> None:
         """End all calls and streams."""
         await self._channel.close()

@@ -35,10 +35,12 @@ class StorageView:
         self._short = False
         self._session = session
         self._registry = registry
-        self._nodes = StorageNodesSeen(())
-        session.add_listener(self._store_changed)
+        #: what ZooKeeper says of them; None before it was asked
+        self._registered: StorageNodesSeen | None = None
         self._links = links
         self._topics = topics
+        session.add_listener(lambda _state: self._tell())
+        links.reach.add_listener(self._tell)
 
     async def first(self) -> None:
         """Have one view before any topic is taken over."""
@@ -69,10 +71,25 @@ class StorageView:
         read_only = tuple(sorted(i for i in full if i not in superseded))
         absent = tuple(sorted(i for i in cookies if i not in live and i not in superseded))
         self._links.see({Incarnation(name): f"{node.host}:{node.port}" for name, node in live.items()}, ahead=True)
-        connected = self._session.state is SessionState.CONNECTED
-        self._nodes = StorageNodesSeen(writable, absent, superseded, connected, read_only)
-        self._tell_shortage(_shortage(self._nodes, *self._quorums))
-        self._topics.see(self._nodes)
+        self._registered = StorageNodesSeen(writable, absent, superseded, read_only=read_only)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Pass on what is known now. A registered node that cannot be reached is absent: its session may end later.
+
+        While ZooKeeper is away no topic begins a roll or a snapshot that it could not finish.
+        """
+        registered, gone = self._registered, self._links.reach.unreachable
+        if registered is None:
+            return
+        nodes = replace(
+            registered,
+            live=tuple(node for node in registered.live if node not in gone),
+            absent=tuple(sorted({*registered.absent, *gone.intersection(registered.live)})),
+            store_reachable=self._session.state is SessionState.CONNECTED,
+        )
+        self._tell_shortage(_shortage(nodes, *self._quorums))
+        self._topics.see(nodes)
 
     def _tell_shortage(self, shortage: str | None) -> None:
         """Say when no ledger can be opened, and when one can again."""
@@ -84,11 +101,6 @@ class StorageView:
         elif shortage is None and self._short:
             logger.info("there are storage nodes enough again")
         self._short = shortage is not None
-
-    def _store_changed(self, state: SessionState) -> None:
-        """While ZooKeeper is away no topic begins a roll or a snapshot that it could not finish."""
-        self._nodes = replace(self._nodes, store_reachable=state is SessionState.CONNECTED)
-        self._topics.see(self._nodes)
 
 
 def _shortage(nodes: StorageNodesSeen, write_quorum: int, ack_quorum: int) -> str | None:
