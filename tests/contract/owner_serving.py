@@ -8,7 +8,7 @@ from typing import cast
 from crc32c import crc32c
 
 from oncelog.core.ids import Generation, Incarnation, OwnerEpoch, ProducerId, SequenceId, SessionNumber, TopicId
-from oncelog.core.ledger_chain import StorageNodesSeen
+from oncelog.core.next_ledger import StorageNodesSeen
 from oncelog.core.opening import Granted, ProducerInstance, ProducerOpening
 from oncelog.core.openings import AnswerOpen
 from oncelog.core.serving import TopicSettings

@@ -17,9 +17,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from oncelog.core.batch import Compression, encode_batch
 from oncelog.core.id_claim import IdClaim
 from oncelog.core.ids import Generation, Incarnation, LedgerId, ProducerId, SessionNumber, TopicId
-from oncelog.core.ledger_chain import StorageNodesSeen
 from oncelog.core.ledger_metadata import LedgerMetadata
 from oncelog.core.names import parse_topic
+from oncelog.core.next_ledger import StorageNodesSeen
 from oncelog.core.outcome import Outcome
 from oncelog.core.serving import TopicSettings
 from oncelog.core.store_status import WriteStatus

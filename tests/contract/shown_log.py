@@ -22,8 +22,8 @@ from oncelog.core.ids import (
     SessionNumber,
     TopicId,
 )
-from oncelog.core.ledger_chain import StorageNodesSeen
 from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.core.next_ledger import StorageNodesSeen
 from oncelog.core.serving import TopicSettings
 from oncelog.core.storage_answers import ReadStatus
 from oncelog.core.topic import Phase, Topic

@@ -11,9 +11,9 @@ from crc32c import crc32c
 
 from oncelog.core.errors import InvalidArgument, StoreUnavailable
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, SessionNumber, TopicId
-from oncelog.core.ledger_chain import StorageNodesSeen
 from oncelog.core.ledger_metadata import LedgerMetadata
 from oncelog.core.ledger_recovery import MemberFenced, RecoveryReadAnswered
+from oncelog.core.next_ledger import StorageNodesSeen
 from oncelog.core.serving import TopicSettings
 from oncelog.core.topic_record import LedgerLink, TopicRecord, encode_topic
 from oncelog.ledgers.storage_links import StorageLinks

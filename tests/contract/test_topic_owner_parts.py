@@ -10,7 +10,8 @@ from crc32c import crc32c
 from oncelog.core.errors import Fatal, NotOwner, TopicLoading
 from oncelog.core.id_claim import ABSENT_VERSION, ID_MAX, CounterRecord, IdClaim
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, SessionNumber, TopicId
-from oncelog.core.ledger_chain import EntriesAnswered, MemberLost, StorageNodesSeen
+from oncelog.core.ledger_chain import EntriesAnswered, MemberLost
+from oncelog.core.next_ledger import StorageNodesSeen
 from oncelog.core.serving import TopicSettings
 from oncelog.core.storage_answers import AppendStatus
 from oncelog.core.topic import Phase, Topic

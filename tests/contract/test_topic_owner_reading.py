@@ -7,7 +7,8 @@ import pytest
 from oncelog.core.entry import peek_header
 from oncelog.core.errors import InvariantViolated, NotOwner, ServiceUnavailable, TopicLoading
 from oncelog.core.ids import Position, ProducerId
-from oncelog.core.topic import HigherEpochSeen, Phase
+from oncelog.core.topic import Phase
+from oncelog.core.topic_events import HigherEpochSeen
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.reader_codec import ReadControl, ReceivedEntries, StartEdge, StartMessage
 from tests.cluster.until import until

@@ -9,7 +9,8 @@ from oncelog.core.errors import NotOwner, TooManyRequests, TopicNotFound
 from oncelog.core.ids import TopicId
 from oncelog.core.ledger_metadata import LedgerState
 from oncelog.core.serving import TopicSettings
-from oncelog.core.topic import HigherEpochSeen, Phase
+from oncelog.core.topic import Phase
+from oncelog.core.topic_events import HigherEpochSeen
 from tests.cluster.until import until
 from tests.contract.owner_world import (
     ANOTHER,

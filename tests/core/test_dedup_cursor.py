@@ -7,9 +7,10 @@ import pytest
 from oncelog.core.dedup_cursor import CursorState, SnapshotSettings, SnapshotTaken
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger_chain import CloseLedger, EntriesAnswered, SendAdds
+from oncelog.core.next_ledger import DeleteLedgers
 from oncelog.core.opening import Granted
 from oncelog.core.ownership import ReadTopicRecord, TopicRecordRead
-from oncelog.core.serving import DeleteLedgers, LedgerFailed, Serving
+from oncelog.core.serving import LedgerFailed, Serving
 from oncelog.core.sessions import EndSession
 from oncelog.core.storage_answers import AppendStatus
 from oncelog.core.store_status import WriteStatus

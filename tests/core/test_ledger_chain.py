@@ -6,27 +6,34 @@ from oncelog.core.entry import EntryKind
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch
 from oncelog.core.ledger_chain import (
-    Chain,
     ChainClosed,
+    ChainEffect,
     ChainFailing,
     ChainLost,
-    ChainSettings,
+    ChainNews,
     ChainState,
-    ClaimLedgerId,
     CloseLedger,
     Confirmed,
-    CreateLedger,
     EntriesAnswered,
     LedgerChain,
     LedgerCloseAnswered,
-    LedgerCreated,
-    LedgerIdClaimed,
     Linking,
     MemberLost,
     SendAdds,
-    StorageNodesSeen,
 )
 from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.core.next_ledger import (
+    Chain,
+    ChainSettings,
+    ClaimLedgerId,
+    CreateLedger,
+    DeleteLedgers,
+    LedgerCreated,
+    LedgerIdClaimed,
+    NextLedger,
+    NextState,
+    StorageNodesSeen,
+)
 from oncelog.core.storage_answers import AppendStatus
 from oncelog.core.store_status import WriteStatus
 from tests.core.builders import TOPIC, A, B, C, D, checksum
@@ -36,7 +43,8 @@ SETTINGS = ChainSettings(LOG, TOPIC, OwnerEpoch(1), 3, 2, checksum)
 
 
 def chain(*live: Incarnation, absent: tuple[Incarnation, ...] = (), last: int = 4) -> LedgerChain:
-    return LedgerChain(SETTINGS, last_ledger=LedgerId(last), nodes=StorageNodesSeen(live or (A, B, C), absent))
+    nodes = StorageNodesSeen(live or (A, B, C), absent)
+    return LedgerChain(NextLedger(SETTINGS, last_ledger=LedgerId(last), nodes=nodes))
 
 
 def created(core: LedgerChain, number: int = 5) -> LedgerMetadata:
@@ -53,6 +61,14 @@ def opened(core: LedgerChain, number: int = 5) -> LedgerMetadata:
     assert core.linked() == []
     assert core.open
     return metadata
+
+
+def sealed(core: LedgerChain, next_number: int = 6) -> list[ChainEffect | ChainNews]:
+    """Roll up to the moment at which the next ledger is ready; what comes of that."""
+    assert core.roll() == [ClaimLedgerId(LOG)]
+    (create,) = core.handle(LedgerIdClaimed(LOG, LedgerId(next_number)))
+    assert isinstance(create, CreateLedger)
+    return core.handle(LedgerCreated(LOG, LedgerId(next_number), OK))
 
 
 def append(core: LedgerChain, count: int = 1) -> SendAdds:
@@ -112,7 +128,7 @@ def test_too_few_nodes_are_waited_for() -> None:
     core = chain(A)
     core.open_next()
     assert core.handle(LedgerIdClaimed(LOG, LedgerId(5))) == []
-    assert core.state is ChainState.WAITING
+    assert core.doing == NextState.WAITING.value
     assert core.see(StorageNodesSeen((A,), (B, C))) == []
     (create,) = core.see(StorageNodesSeen((A, B), (C,)))
     assert isinstance(create, CreateLedger)
@@ -169,7 +185,7 @@ def test_planned_roll_waits_for_the_last_answer() -> None:
     core = chain()
     metadata = opened(core)
     append(core)
-    assert core.roll() == []
+    assert sealed(core) == []
     with pytest.raises(InvariantViolated):
         append(core)
     core.handle(answered(A, 0))
@@ -177,14 +193,34 @@ def test_planned_roll_waits_for_the_last_answer() -> None:
     assert core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK)) == [
         ChainClosed(LOG, LedgerId(5), EntryId(0), failed=False)
     ]
-    opened(core, 6)
+    assert core.open_next() == [Linking(LOG, LedgerId(6))]
+    assert core.linked() == []
+    append(core)
+
+
+def test_batches_are_taken_until_the_next_ledger_is_ready() -> None:
+    """Producers wait for the close and the link alone, and where no ledger can be made, for nothing."""
+    core = chain()
+    metadata = opened(core)
+    core.roll()
+    append(core)
+    assert core.roll() == [], "it has begun"
+    core.see(StorageNodesSeen((A,), (B, C)))
+    assert core.handle(LedgerIdClaimed(LOG, LedgerId(6))) == []
+    append(core)
+    (create,) = core.see(StorageNodesSeen((A, B, C)))
+    assert isinstance(create, CreateLedger)
+    append(core)
+    for member in (A, B):
+        core.handle(answered(member, 0, 1, 2))
+    assert core.handle(LedgerCreated(LOG, LedgerId(6), OK)) == [closing(metadata, 2)]
 
 
 def test_idle_ledger_rolls_at_once() -> None:
     """There is no answer to wait for."""
     core = chain()
     metadata = opened(core)
-    assert core.roll() == [closing(metadata, -1)]
+    assert sealed(core) == [closing(metadata, -1)]
     assert core.roll() == []
 
 
@@ -195,12 +231,57 @@ def test_failure_during_a_roll_closes_at_what_is_confirmed() -> None:
     append(core, 2)
     core.handle(answered(A, 0))
     core.handle(answered(B, 0))
-    core.roll()
+    sealed(core)
     core.handle(MemberLost(LedgerId(5), A))
     assert core.handle(MemberLost(LedgerId(5), B)) == [ChainFailing(LOG, LedgerId(5)), closing(metadata, 0)]
     assert core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK)) == [
         ChainClosed(LOG, LedgerId(5), EntryId(0), failed=True)
     ]
+
+
+def test_failure_before_the_roll_takes_what_was_begun_for_it() -> None:
+    """The next ledger is the same, whatever ended the last one; the roll is over with it."""
+    core = chain()
+    metadata = opened(core)
+    append(core)
+    core.roll()
+    core.handle(MemberLost(LedgerId(5), A))
+    assert core.handle(MemberLost(LedgerId(5), B)) == [ChainFailing(LOG, LedgerId(5)), closing(metadata, -1)]
+    core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK))
+    assert core.open_next() == []
+    assert isinstance(core.handle(LedgerIdClaimed(LOG, LedgerId(6)))[0], CreateLedger)
+    assert core.handle(LedgerCreated(LOG, LedgerId(6), OK)) == [Linking(LOG, LedgerId(6))]
+    core.linked()
+    append(core)
+
+
+def test_ledger_that_was_made_ready_is_made_anew_when_its_members_have_gone_meanwhile() -> None:
+    """Two of its three: it would fail as soon as it is open. Its record goes."""
+    core = chain()
+    opened(core)
+    append(core)
+    sealed(core)
+    core.see(StorageNodesSeen((A, D), (B, C)))
+    for member in (A, B):
+        core.handle(answered(member, 0))
+    core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK))
+    assert core.open_next() == [DeleteLedgers((LedgerId(6),)), ClaimLedgerId(LOG)]
+    (create,) = core.handle(LedgerIdClaimed(LOG, LedgerId(7)))
+    assert isinstance(create, CreateLedger)
+    assert set(create.metadata.members) > {A, D}
+
+
+def test_last_ledger_closes_without_a_next_one() -> None:
+    """One that was being made for a roll is not needed any more, and leaves nothing behind."""
+    core = chain()
+    metadata = opened(core)
+    append(core)
+    core.roll()
+    core.handle(LedgerIdClaimed(LOG, LedgerId(6)))
+    assert core.finish() == []
+    assert core.handle(LedgerCreated(LOG, LedgerId(6), OK)) == [DeleteLedgers((LedgerId(6),))]
+    core.handle(answered(A, 0))
+    assert core.handle(answered(B, 0)) == [Confirmed(LOG, LedgerId(5), EntryId(0)), closing(metadata, 0)]
 
 
 # --- failing ----------------------------------------------------------------------------------------------------------
@@ -264,7 +345,7 @@ def test_close_that_is_not_plainly_ok_is_lost(status: WriteStatus) -> None:
     """In recovery by another, closed by another, or by oneself with a lost reply: the record knows."""
     core = chain()
     opened(core)
-    core.roll()
+    sealed(core)
     (lost,) = core.handle(LedgerCloseAnswered(LOG, LedgerId(5), status))
     assert isinstance(lost, ChainLost)
     assert core.state is ChainState.LOST
@@ -278,9 +359,10 @@ def test_late_completions_are_recognised_by_their_ledger() -> None:
     """Answers of the ledger before, a second claim, a member of another ledger."""
     core = chain()
     opened(core)
-    core.roll()
+    sealed(core)
     core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK))
-    opened(core, 6)
+    core.open_next()
+    core.linked()
     append(core)
     for event in (
         LedgerIdClaimed(LOG, LedgerId(9)),

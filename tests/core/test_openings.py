@@ -16,7 +16,7 @@ from oncelog.core.ledger_chain import SendAdds
 from oncelog.core.opening import Granted, OnConflict, ProducerInstance
 from oncelog.core.openings import AllocateProducerId
 from oncelog.core.sessions import EndSession
-from oncelog.core.topic import ProducerIdAllocated, SessionClosed
+from oncelog.core.topic_events import ProducerIdAllocated, SessionClosed
 from tests.core.builders import CONTIGUOUS, PID, received
 from tests.core.test_topic import serving
 from tests.core.topic_world import Owner

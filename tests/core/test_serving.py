@@ -4,12 +4,14 @@ from dataclasses import replace
 
 from oncelog.core.errors import NotOwner
 from oncelog.core.ids import EntryId, LedgerId
-from oncelog.core.ledger_chain import MemberLost, SendAdds, StorageNodesSeen
+from oncelog.core.ledger_chain import MemberLost, SendAdds
 from oncelog.core.ledger_metadata import LedgerState
+from oncelog.core.next_ledger import StorageNodesSeen
 from oncelog.core.ownership import WriteTopicRecord
 from oncelog.core.serving import LastAddConfirmed, LedgerFailed, TopicSettings
 from oncelog.core.sessions import EndSession
-from oncelog.core.topic import DrainWanted, Phase
+from oncelog.core.topic import Phase
+from oncelog.core.topic_events import DrainWanted
 from tests.core.builders import A, B, C, D, received
 from tests.core.test_topic import serving, stored
 from tests.core.topic_world import SETTINGS, Owner, World

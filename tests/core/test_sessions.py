@@ -8,7 +8,7 @@ from oncelog.core.outcome import Part, PartKind
 from oncelog.core.ownership import ReadTopicRecord, TopicRecordRead
 from oncelog.core.sessions import AnswerBatches, EndSession, Park, ReadEntryIds
 from oncelog.core.storage_answers import AppendStatus
-from oncelog.core.topic import SessionClosed
+from oncelog.core.topic_events import SessionClosed
 from tests.core.builders import CONTIGUOUS, PID, A, B, received
 from tests.core.test_topic import serving, stored
 from tests.core.topic_world import Owner

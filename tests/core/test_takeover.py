@@ -18,7 +18,8 @@ from oncelog.core.takeover import (
     TakeoverFailed,
     TakeoverState,
 )
-from oncelog.core.topic import Phase, Served, TimerFired, TopicAssigned, TopicFailed
+from oncelog.core.topic import Phase
+from oncelog.core.topic_events import Served, TimerFired, TopicAssigned, TopicFailed
 from oncelog.core.topic_record import LedgerLink
 from tests.core.builders import C, plain, received
 from tests.core.topic_world import SETTINGS, Owner, World

@@ -9,17 +9,18 @@ from oncelog.core.errors import NotOwner
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
 from oncelog.core.ledger_chain import EntriesAnswered, SendAdds
 from oncelog.core.ledger_metadata import LedgerState
+from oncelog.core.next_ledger import DeleteLedgers
 from oncelog.core.opening import Granted
 from oncelog.core.outcome import Part, PartKind
 from oncelog.core.ownership import ReadTopicRecord, WriteTopicRecord
-from oncelog.core.serving import DeleteLedgers, TopicClosed
+from oncelog.core.serving import TopicClosed
 from oncelog.core.storage_answers import AppendStatus
 from oncelog.core.takeover import Marked
-from oncelog.core.topic import (
+from oncelog.core.topic import Phase
+from oncelog.core.topic_events import (
     DrainWanted,
     HigherEpochSeen,
     JudgingSwitched,
-    Phase,
     Served,
     StartTimer,
     TimerFired,
@@ -191,8 +192,28 @@ def test_drain_answers_what_is_in_flight() -> None:
     assert owner.core.phase is Phase.CLOSED
 
 
+def test_drain_keeps_producers_waiting_for_the_close_of_the_log_alone() -> None:
+    """Batches are taken while the last snapshot is written. The next owner replays what came after it."""
+    world, owner = serving()
+    granted = owner.open()
+    owner.handle(DrainWanted())
+    owner.send(granted.session, received(1, [0]))
+    while not owner.news(SnapshotTaken):
+        owner.step()
+    assert world.ledgers[world.record.ledgers[-1].ledger_id][0].state is LedgerState.OPEN
+    owner.send(granted.session, received(2, [1]))
+    owner.run()
+    assert (owner.result(1), owner.result(2)) == (stored(1, 1), stored(2, 1))
+    assert owner.core.phase is Phase.CLOSED
+    folded = world.folded()
+    assert owner.news(SnapshotTaken)[-1].position < folded.position
+    second = Owner(world, "o2").take_over()
+    assert state_of(second) == (plain(folded), folded.position, folded.next_index)
+    assert second.news(Marked)[-1] == Marked("D", 1)
+
+
 def test_opening_during_the_drain_is_sent_on() -> None:
-    """It comes when the log is closed and the last snapshot is not written yet."""
+    """It comes when the log is closed."""
     world, owner = history()
     owner.handle(DrainWanted())
     while world.ledgers[world.record.ledgers[-1].ledger_id][0].state is LedgerState.OPEN:

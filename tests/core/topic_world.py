@@ -14,17 +14,7 @@ from oncelog.core.batch import deltas_of, peek_batch
 from oncelog.core.dedup_state import DedupState
 from oncelog.core.entry import body_of, peek_header
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, ProducerId, SessionNumber
-from oncelog.core.ledger_chain import (
-    ClaimLedgerId,
-    CloseLedger,
-    CreateLedger,
-    EntriesAnswered,
-    LedgerCloseAnswered,
-    LedgerCreated,
-    LedgerIdClaimed,
-    SendAdds,
-    StorageNodesSeen,
-)
+from oncelog.core.ledger_chain import CloseLedger, EntriesAnswered, LedgerCloseAnswered, SendAdds
 from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
 from oncelog.core.ledger_recovery import (
     FenceMember,
@@ -38,10 +28,18 @@ from oncelog.core.ledger_recovery import (
     RecoveryReadAnswered,
     WriteLedger,
 )
+from oncelog.core.next_ledger import (
+    ClaimLedgerId,
+    CreateLedger,
+    DeleteLedgers,
+    LedgerCreated,
+    LedgerIdClaimed,
+    StorageNodesSeen,
+)
 from oncelog.core.opening import Granted, ProducerOpening
 from oncelog.core.openings import AllocateProducerId, AnswerOpen
 from oncelog.core.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
-from oncelog.core.serving import DeleteLedgers, TopicSettings
+from oncelog.core.serving import TopicSettings
 from oncelog.core.sessions import AnswerBatches, BatchAnswer, ReadEntryIds
 from oncelog.core.storage_answers import AppendStatus
 from oncelog.core.store_status import WriteStatus
@@ -54,16 +52,14 @@ from oncelog.core.takeover import (
     ReadEntries,
     WriteCursorRecord,
 )
-from oncelog.core.topic import (
+from oncelog.core.topic import Topic, TopicEffect, TopicEvent
+from oncelog.core.topic_events import (
     BatchesReceived,
     EntryIdsRead,
     ProducerIdAllocated,
     StartTimer,
     TimerFired,
-    Topic,
     TopicAssigned,
-    TopicEffect,
-    TopicEvent,
 )
 from oncelog.core.topic_log import ReceivedBatch
 from oncelog.core.topic_record import CursorRecord, TopicRecord
@@ -189,10 +185,12 @@ class Owner:
         return self
 
     def roll(self) -> None:
-        """Begin a planned roll of the log, as age or size would."""
+        """Begin a planned roll of the log, as age or size would, up to where it takes nothing more."""
         serving = self.core.serving
         assert serving is not None
         self.queue += self.core._route(serving._news(serving.log.chain.roll(), self.now_ms), self.now_ms)
+        while serving.log.open:
+            self.step()
 
     def result(self, request: int) -> object:
         (found,) = [answer.result for answer in self.batches if answer.request == request]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from oncelog.core.ids import EntryId
-from oncelog.core.topic import DrainWanted, JudgingSwitched
+from oncelog.core.topic_events import DrainWanted, JudgingSwitched
 from oncelog.core.topic_record import decode_cursor
 from tests.simulation import races
 from tests.simulation.cluster import SESSION_TICKS, Cluster

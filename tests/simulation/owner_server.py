@@ -20,12 +20,13 @@ from oncelog.core.id_claim import (
     encode_counter,
 )
 from oncelog.core.ids import Incarnation, OwnerEpoch, SessionNumber, TopicId
-from oncelog.core.ledger_chain import StorageNodesSeen
+from oncelog.core.next_ledger import StorageNodesSeen
 from oncelog.core.opening import ProducerOpening
 from oncelog.core.openings import AnswerOpen
 from oncelog.core.outcome import Outcome
 from oncelog.core.serving import TopicSettings
-from oncelog.core.topic import Topic, TopicAssigned
+from oncelog.core.topic import Topic
+from oncelog.core.topic_events import TopicAssigned
 from oncelog.core.topic_log import ReceivedBatch
 from oncelog.verify.violation import Violation
 from tests.simulation.network import Network, Stream

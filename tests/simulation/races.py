@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
 from oncelog.core.ledger_recovery import RecoveryPhase
 from oncelog.core.storage_node import RecordKind
-from oncelog.core.topic import Phase, TrimWanted
+from oncelog.core.topic import Phase
+from oncelog.core.topic_events import TrimWanted
 from tests.simulation.owner_server import OwnerServer
 from tests.simulation.storage_server import StorageServer
 from tests.simulation.topic_shell import TopicShell

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from oncelog.core.entry import EntryHeader
 from oncelog.core.ids import LedgerId, ProducerId
-from oncelog.core.topic import DrainWanted, Phase
+from oncelog.core.topic import Phase
+from oncelog.core.topic_events import DrainWanted
 from oncelog.core.topic_record import TopicRecord
 from oncelog.verify.appends import check_appends
 from oncelog.verify.reads import check_reads

@@ -11,15 +11,7 @@ from oncelog.core.dedup_cursor import SnapshotTaken
 from oncelog.core.entry import body_of
 from oncelog.core.errors import NotOwner
 from oncelog.core.ids import BEFORE_ALL, LedgerId, OwnerEpoch, Position, ProducerId, SessionNumber, TopicId
-from oncelog.core.ledger_chain import (
-    ClaimLedgerId,
-    CloseLedger,
-    CreateLedger,
-    LedgerCloseAnswered,
-    LedgerCreated,
-    LedgerIdClaimed,
-    SendAdds,
-)
+from oncelog.core.ledger_chain import CloseLedger, LedgerCloseAnswered, SendAdds
 from oncelog.core.ledger_metadata import LedgerMetadata, decode_ledger, encode_ledger
 from oncelog.core.ledger_recovery import (
     FenceMember,
@@ -30,10 +22,11 @@ from oncelog.core.ledger_recovery import (
     RecoveryRead,
     WriteLedger,
 )
+from oncelog.core.next_ledger import ClaimLedgerId, CreateLedger, DeleteLedgers, LedgerCreated, LedgerIdClaimed
 from oncelog.core.opening import Granted, ProducerOpening
 from oncelog.core.openings import AllocateProducerId, AnswerOpen
 from oncelog.core.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
-from oncelog.core.serving import DeleteLedgers, LastAddConfirmed, LedgerFailed, TopicClosed
+from oncelog.core.serving import LastAddConfirmed, LedgerFailed, TopicClosed
 from oncelog.core.sessions import AnswerBatches, EndSession, ReadEntryIds
 from oncelog.core.takeover import (
     CursorRecordRead,
@@ -43,18 +36,16 @@ from oncelog.core.takeover import (
     ReadEntries,
     WriteCursorRecord,
 )
-from oncelog.core.topic import (
+from oncelog.core.topic import Phase, TopicEffect, TopicEvent
+from oncelog.core.topic_events import (
     BatchesReceived,
     EntryIdsRead,
-    Phase,
     ProducerIdAllocated,
     Served,
     SessionClosed,
     StartTimer,
     TimerFired,
     TopicDeposed,
-    TopicEffect,
-    TopicEvent,
     TopicFailed,
 )
 from oncelog.core.topic_log import ReceivedBatch

@@ -1,26 +1,34 @@
 """A list of ledgers under one record of ZooKeeper, at most the last of them open: a topic's log, or a cursor.
 
-    IDLE --open--> CLAIMING (an id) -> CREATING (its record) -> LINKING (into the list, by compare-and-set) -> OPEN
-    OPEN --roll--> ROLLING (sealed; the last answers come in) -> CLOSING -> CLOSED --open--> …
-    OPEN | ROLLING --ack quorum out of reach--> CLOSING (failed) -> CLOSED
+    IDLE --open--> OPENING (until the next ledger is ready) -> LINKING (into the list, by compare-and-set) -> OPEN
+    OPEN --roll--> OPEN (until the next ledger is ready) -> ROLLING
+    OPEN --finish--> ROLLING (sealed; the last answers come in) -> CLOSING -> IDLE
+    OPEN | ROLLING --ack quorum out of reach--> CLOSING (failed) -> IDLE
     anything the record does not confirm --> LOST
 
-Rules: the next ledger is claimed only after the last one is CLOSED by its own compare-and-set (pulsar#7490); a claimed
-id that is not above the list's last is thrown away; whatever is not plainly OK is LOST, and the topic reads
-its record before anything else. The chain performs nothing: effects go up to `topic`, which owns both
-records.
+Rules: the next ledger is listed, and written to, only after the last one is CLOSED by its own compare-and-set
+(pulsar#7490); it is made ready before (`next_ledger`), so that a roll costs the close and the link. Whatever is not
+plainly OK is LOST, and the topic reads its record before anything else. The chain performs nothing: effects go up to
+`topic`, which owns both records.
 """
 
 from dataclasses import dataclass
 from enum import Enum
 
-from oncelog.core.batch import Buffer, Checksum
+from oncelog.core.batch import Buffer
 from oncelog.core.entry import EntryKind
 from oncelog.core.errors import InvariantViolated
-from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, TopicId
+from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger_metadata import LedgerMetadata
 from oncelog.core.ledger_writer import Add, LedgerWriter, WriterState
-from oncelog.core.placement import pick_members
+from oncelog.core.next_ledger import (
+    Chain,
+    LedgerCreated,
+    LedgerIdClaimed,
+    NextEffect,
+    NextLedger,
+    StorageNodesSeen,
+)
 from oncelog.core.storage_node import AppendStatus
 from oncelog.core.store_status import WriteStatus
 
@@ -28,27 +36,7 @@ from oncelog.core.store_status import WriteStatus
 CREATED_VERSION = 0
 
 
-class Chain(Enum):
-    """Which of a topic's chains."""
-
-    LOG = "log"
-    DEDUP = "dedup"
-
-
 # --- events -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerIdClaimed:
-    chain: Chain
-    ledger_id: LedgerId
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerCreated:
-    chain: Chain
-    ledger_id: LedgerId
-    status: WriteStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,38 +66,7 @@ class MemberLost:
     member: Incarnation
 
 
-@dataclass(frozen=True, slots=True)
-class StorageNodesSeen:
-    """Which storage nodes are there. live: and take new ledgers. absent: known, not live. superseded: gone for good.
-
-    store_reachable: whether records can be written; while not, nothing planned begins that could not be finished.
-    read_only: live, and to get no new ledger; like absent ones they only fill a ledger's list, and get none of it.
-    """
-
-    live: tuple[Incarnation, ...]
-    absent: tuple[Incarnation, ...] = ()
-    superseded: tuple[Incarnation, ...] = ()
-    store_reachable: bool = True
-    read_only: tuple[Incarnation, ...] = ()
-
-    @property
-    def fillers(self) -> tuple[Incarnation, ...]:
-        """Those that fill a ledger's list where there are not enough others."""
-        return self.absent + self.read_only
-
-
 # --- effects ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimLedgerId:
-    chain: Chain
-
-
-@dataclass(frozen=True, slots=True)
-class CreateLedger:
-    chain: Chain
-    metadata: LedgerMetadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,15 +134,13 @@ class ChainLost:
 
 
 ChainEvent = LedgerIdClaimed | LedgerCreated | LedgerCloseAnswered | EntriesAnswered | MemberLost
-ChainEffect = ClaimLedgerId | CreateLedger | CloseLedger | SendAdds
+ChainEffect = NextEffect | CloseLedger | SendAdds
 ChainNews = Linking | Confirmed | ChainClosed | ChainFailing | ChainLost
 
 
 class ChainState(Enum):
     IDLE = "idle"
-    CLAIMING = "claiming"
-    WAITING = "waiting for storage nodes"
-    CREATING = "creating"
+    OPENING = "opening"
     LINKING = "linking"
     OPEN = "open"
     ROLLING = "rolling"
@@ -193,64 +148,58 @@ class ChainState(Enum):
     LOST = "lost"
 
 
-@dataclass(frozen=True, slots=True)
-class ChainSettings:
-    """Quorums, and who writes. write_quorum = ensemble: members are static."""
-
-    chain: Chain
-    topic_id: TopicId
-    owner_epoch: OwnerEpoch
-    write_quorum: int
-    ack_quorum: int
-    checksum: Checksum
-
-
 class LedgerChain:
     """Opens, writes and closes the ledgers of one list, one after the other."""
 
-    def __init__(self, settings: ChainSettings, *, last_ledger: LedgerId, nodes: StorageNodesSeen) -> None:
-        self.settings = settings
+    def __init__(self, next_ledger: NextLedger) -> None:
+        """next_ledger: may have begun already."""
+        self.settings = next_ledger.settings
+        self.next = next_ledger
         self.state = ChainState.IDLE
-        #: the highest ledger id of the list, -1 when empty
-        self.last_ledger = last_ledger
-        #: the newest view of the storage nodes
-        self.nodes = nodes
         #: the open ledger's writer, kept until the next one opens
         self.writer: LedgerWriter | None = None
-        self._claimed: LedgerId | None = None
-        self._created: LedgerMetadata | None = None
+        self._linking: LedgerMetadata | None = None
         self._failed = False
+        #: to be rolled once the next ledger is ready
+        self._rolling = False
+        #: no ledger comes after this one
+        self._finishing = False
 
     @property
     def open(self) -> bool:
         return self.state is ChainState.OPEN
 
+    @property
+    def nodes(self) -> StorageNodesSeen:
+        """The newest view of the storage nodes."""
+        return self.next.nodes
+
+    @property
+    def doing(self) -> str:
+        """For people: its state, and where it waits for the next ledger, what that waits for."""
+        return self.next.state.value if self.state is ChainState.OPENING else self.state.value
+
     def open_next(self) -> list[ChainEffect | ChainNews]:
         """Begin to open the next ledger; the one before is CLOSED."""
         if self.state is not ChainState.IDLE:
             raise InvariantViolated(f"a ledger is opened while the chain is {self.state.value}")
-        self.state = ChainState.CLAIMING
-        return [ClaimLedgerId(self.settings.chain)]
+        self.state = ChainState.OPENING
+        return [*self.next.prepare(), *self._go_on()]
 
     def see(self, nodes: StorageNodesSeen) -> list[ChainEffect | ChainNews]:
         """A newer view of the storage nodes."""
-        self.nodes = nodes
-        if self.state is ChainState.WAITING:
-            return self._create()
+        out: list[ChainEffect | ChainNews] = [*self.next.see(nodes)]
         if self.state in (ChainState.OPEN, ChainState.ROLLING) and self.writer:
-            news: list[ChainEffect | ChainNews] = []
             for member in [m for m in self.writer.present if m in nodes.superseded]:
-                news += self._member_lost(member)
-            return news
-        return []
+                out += self._member_lost(member)
+        return out
 
     def handle(self, event: ChainEvent) -> list[ChainEffect | ChainNews]:
         """Take one completion; late ones are recognised by their ledger id."""
         match event:
-            case LedgerIdClaimed():
-                return self._id_claimed(event.ledger_id)
-            case LedgerCreated():
-                return self._ledger_created(event)
+            case LedgerIdClaimed() | LedgerCreated():
+                out: list[ChainEffect | ChainNews] = [*self.next.handle(event)]
+                return [*out, *self.next.drop()] if self._finishing else [*out, *self._go_on()]
             case EntriesAnswered():
                 return self._entries_answered(event)
             case MemberLost():
@@ -261,48 +210,26 @@ class LedgerChain:
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
-    def _id_claimed(self, ledger_id: LedgerId) -> list[ChainEffect | ChainNews]:
-        if self.state is not ChainState.CLAIMING:
+    def _go_on(self) -> list[ChainEffect | ChainNews]:
+        """What waits for the next ledger, once that is ready."""
+        if not self.next.ready:
             return []
-        if ledger_id <= self.last_ledger:
-            return [ClaimLedgerId(self.settings.chain)]
-        self._claimed = ledger_id
-        return self._create()
-
-    def _create(self) -> list[ChainEffect | ChainNews]:
-        assert self._claimed is not None
-        s = self.settings
-        members = pick_members(
-            self._claimed, self.nodes.live, self.nodes.fillers, self.nodes.superseded, s.write_quorum, s.ack_quorum
-        )
-        if members is None:
-            self.state = ChainState.WAITING
-            return []
-        self.state = ChainState.CREATING
-        self._created = LedgerMetadata(self._claimed, s.topic_id, members, s.ack_quorum)
-        return [CreateLedger(s.chain, self._created)]
-
-    def _ledger_created(self, event: LedgerCreated) -> list[ChainEffect | ChainNews]:
-        if self.state is not ChainState.CREATING or event.ledger_id != self._claimed:
-            return []
-        if event.status is not WriteStatus.OK:
-            # Whether it exists is unknown: this id is wasted, no list names it.
-            self.state = ChainState.CLAIMING
-            return [ClaimLedgerId(self.settings.chain)]
-        self.state = ChainState.LINKING
-        return [Linking(self.settings.chain, event.ledger_id)]
+        if self.state is ChainState.OPENING:
+            self.state = ChainState.LINKING
+            self._linking = self.next.take()
+            return [Linking(self.settings.chain, self._linking.ledger_id)]
+        return self._seal() if self._rolling and self.open else []
 
     def linked(self) -> list[ChainEffect | ChainNews]:
         """The record names the new ledger: it is open for entries, unless too many of its members left meanwhile."""
-        if self.state is not ChainState.LINKING or self._created is None:
+        if self.state is not ChainState.LINKING or self._linking is None:
             raise InvariantViolated(f"a ledger was linked while the chain is {self.state.value}")
         self.state = ChainState.OPEN
         self._failed = False
-        self.last_ledger = self._created.ledger_id
         self.writer = LedgerWriter(
-            self._created, owner_epoch=self.settings.owner_epoch, checksum=self.settings.checksum
+            self._linking, owner_epoch=self.settings.owner_epoch, checksum=self.settings.checksum
         )
-        for member in self._created.members:
+        for member in self._linking.members:
             if member not in self.nodes.live:
                 self.writer.member_lost(member)
         return [] if self.writer.reachable else self.fail()
@@ -356,9 +283,22 @@ class LedgerChain:
     # --- closing -----------------------------------------------------------------------------------------------------
 
     def roll(self) -> list[ChainEffect | ChainNews]:
-        """Planned: stop admitting, wait for the last answer, close. Does nothing unless OPEN."""
-        if self.state is not ChainState.OPEN or self.writer is None:
+        """Planned: once the next ledger is ready, stop admitting, wait for the last answer, close. Does nothing unless
+        OPEN."""
+        if not self.open or self._finishing:
             return []
+        self._rolling = True
+        return [*self.next.prepare(), *self._go_on()]
+
+    def finish(self) -> list[ChainEffect | ChainNews]:
+        """Planned: close, and open none after it. Does nothing unless OPEN."""
+        if not self.open:
+            return []
+        self._finishing = True
+        return [*self.next.drop(), *self._seal()]
+
+    def _seal(self) -> list[ChainEffect | ChainNews]:
+        assert self.writer is not None
         self.state = ChainState.ROLLING
         self.writer.seal()
         return self._close_when_drained()
@@ -371,6 +311,7 @@ class LedgerChain:
     def _close(self) -> CloseLedger:
         assert self.writer is not None
         self.state = ChainState.CLOSING
+        self._rolling = False
         return CloseLedger(self.settings.chain, self.writer.close(), CREATED_VERSION)
 
     def _close_answered(self, event: LedgerCloseAnswered) -> list[ChainEffect | ChainNews]:

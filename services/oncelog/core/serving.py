@@ -5,11 +5,15 @@ This one passes their news between them. What concerns the topic record goes up:
 
 The log's chain is OPEN while batches are taken. It closes for a roll (planned: no session ends) or because its ack
 quorum is out of reach (failed: the state returns to the fold and every session ends). Either way the next ledger is
-opened then, unless the topic is being drained.
+opened then, unless it is the end.
+
+    drain -> a last snapshot, while batches are taken as ever -> the log's ledger is closed -> TopicClosed
+
+Producers wait for the close alone. What comes after the snapshot is replayed by the next owner.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from oncelog.core.batch import BatchHeader, Buffer, Checksum
@@ -18,21 +22,19 @@ from oncelog.core.dedup_cursor import DedupCursor, SnapshotSettings, SnapshotTak
 from oncelog.core.errors import NotOwner, OncelogError, SessionEnded
 from oncelog.core.ids import LedgerId, Position, ProducerId, SessionNumber
 from oncelog.core.ledger_chain import (
-    Chain,
     ChainClosed,
     ChainEffect,
     ChainEvent,
     ChainFailing,
     ChainLost,
     ChainNews,
-    ChainSettings,
     Confirmed,
     EntriesAnswered,
     LedgerChain,
     Linking,
     MemberLost,
-    StorageNodesSeen,
 )
+from oncelog.core.next_ledger import Chain, DeleteLedgers, NextLedger, StorageNodesSeen
 from oncelog.core.opening import ProducerOpening
 from oncelog.core.openings import OpeningEffect, Openings
 from oncelog.core.sessions import Park, Sessions
@@ -54,7 +56,7 @@ class TopicSettings:
     #: a member that leaves the oldest entry unanswered for so long is absent for the rest of the ledger
     add_timeout_ms: int = 5_000
     #: how long a live node waits for an absent member's place before the ledger rolls onto the fuller set
-    rejoin_after_ms: int = 2_000
+    rejoin_after_ms: int = 500
     tick_ms: int = 250
     retry_ms: int = 1_000
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
@@ -92,20 +94,13 @@ class LedgerFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteLedgers:
-    """Effect: no record names these ledgers any more."""
-
-    ledger_ids: tuple[LedgerId, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class TopicClosed:
     """Effect: this owner is done with the topic at its own wish; what was drained in peace needs no recovery."""
 
 
 ServingOut = (
     OpeningEffect | ChainEffect | WriteCursorRecord | SnapshotTaken | LinkWanted | Suspicion | LastAddConfirmed
-    | LedgerFailed | DeleteLedgers | TopicClosed
+    | LedgerFailed | TopicClosed
 )  # fmt: skip
 _Out = list[ServingOut]
 
@@ -120,31 +115,28 @@ class Serving:
         settings: TopicSettings,
         checksum: Checksum,
         *,
-        nodes: StorageNodesSeen,
+        next_ledger: NextLedger,
         first_session: SessionNumber,
         judging: bool,
         now_ms: int,
     ) -> None:
-        def chain(which: Chain, last: LedgerId) -> LedgerChain:
-            quorums = (settings.write_quorum, settings.ack_quorum)
-            who = ChainSettings(which, record.topic_id, record.owner_epoch, *quorums, checksum)
-            return LedgerChain(who, last_ledger=last, nodes=nodes)
-
-        last_log = record.ledgers[-1].ledger_id if record.ledgers else LedgerId(-1)
+        """next_ledger: the log's, begun during the takeover."""
         last_cursor = taken.cursor.ledgers[-1].ledger_id if taken.cursor.ledgers else LedgerId(-1)
+        of_cursor = replace(next_ledger.settings, chain=Chain.DEDUP)
+        cursors = LedgerChain(NextLedger(of_cursor, last_ledger=last_cursor, nodes=next_ledger.nodes))
         self.settings = settings
-        self.log = TopicLog(chain(Chain.LOG, last_log), DedupTable(taken.state, judging=judging))
+        self.log = TopicLog(LedgerChain(next_ledger), DedupTable(taken.state, judging=judging))
         self.sessions = Sessions(self.log, first_session=first_session)
         self.openings = Openings(record.topic_id, record.owner_epoch, self.sessions)
-        self.cursor = DedupCursor(
-            chain(Chain.DEDUP, last_cursor), taken.cursor, settings.snapshot, loaded=taken.loaded, now_ms=now_ms
-        )
+        self.cursor = DedupCursor(cursors, taken.cursor, settings.snapshot, loaded=taken.loaded, now_ms=now_ms)
         self.cursor.entries_since = taken.replayed_entries
         self.snapshots = Snapshots(self.cursor, taken.state, checksum, record_version=taken.cursor_version)
         self._opened_ms = now_ms
         #: since when the open ledger's next one could have members that this one lacks
         self._fuller_since_ms: int | None = None
         self.draining = False
+        #: drained so far that nothing but the log's ledger is left to close
+        self._log_is_last = False
 
     # --- the topic calls ----------------------------------------------------------------------------------------------
 
@@ -156,8 +148,8 @@ class Serving:
         """The topic record names the log's new ledger: serve."""
         out = self._news(self.log.chain.linked(), now_ms)
         self._opened_ms, self._fuller_since_ms = now_ms, None
-        if self.draining:
-            return out + self._news(self.log.chain.roll(), now_ms)
+        if self._log_is_last:
+            return out + self._news(self.log.chain.finish(), now_ms)
         unblocked = [*self.openings.retry(now_ms), *self.sessions.retry(Park.ROLL, now_ms)]
         return out + self._after(unblocked, now_ms)
 
@@ -183,7 +175,7 @@ class Serving:
         if self.draining:
             return []
         self.draining = True
-        return self._news(self.log.chain.roll(), now_ms)
+        return self._news(self.snapshots.finish(now_ms), now_ms)
 
     def end(self, error: OncelogError) -> _Out:
         """The topic is not served here any more: nothing in flight is decided, every session ends."""
@@ -192,6 +184,8 @@ class Serving:
             *self.openings.given_up(given_up, error),
             *self.sessions.end_all(error),
             *self.openings.refuse_all(error),
+            *self.log.chain.next.drop(),
+            *self.cursor.chain.next.drop(),
         ]
 
     def see(self, nodes: StorageNodesSeen, now_ms: int) -> _Out:
@@ -230,7 +224,7 @@ class Serving:
 
     def _roll_due(self, now_ms: int) -> bool:
         writer = self.log.chain.writer
-        if writer is None or not self.log.open or not self.log.chain.nodes.store_reachable:
+        if writer is None or not self.log.open or self.draining or not self.log.chain.nodes.store_reachable:
             return False
         s, age = self.settings, now_ms - self._opened_ms
         if writer.length >= s.ledger_bytes_max or writer.next_entry >= s.ledger_entries_max:
@@ -287,7 +281,8 @@ class Serving:
                 case CursorLedgersGone():
                     out.append(DeleteLedgers(item.ledger_ids))
                 case SnapshotsFinished():
-                    out.append(TopicClosed())
+                    self._log_is_last = True
+                    out += self._news(self.log.chain.finish(), now_ms)
                 case _:
                     out.append(cast("ServingOut", item))
         return out
@@ -298,10 +293,9 @@ class Serving:
             given_up = self.log.rollback()
             error = SessionEnded("a write failed: open again and resend what is pending")
             out += [*self.openings.given_up(given_up, error), *self.sessions.end_all(error)]
-        if not self.draining:
+        if not self._log_is_last:
             return out + self._news(self.log.chain.open_next(), now_ms)
-        out += self.end(NotOwner("the topic is being moved: look it up again"))
-        return out + self._news(self.snapshots.finish(now_ms), now_ms)
+        return [*out, *self.end(NotOwner("the topic is being moved: look it up again")), TopicClosed()]
 
     def check_invariants(self) -> None:
         self.log.check_invariants()

@@ -4,7 +4,7 @@
 ledgers into the record. What concerns the topic goes up: ledgers that left the list, a suspicion, the end.
 
     take_if_due -> (a ledger is opened and linked, when none is open) -> the base or a delta -> SnapshotTaken
-    finish      -> a last snapshot where something changed -> the ledger is closed -> SnapshotsFinished
+    finish      -> one more snapshot where something changed -> the ledger is closed -> SnapshotsFinished
 
 A cursor ledger that fails is closed and costs only its unfinished snapshot; the topic serves on meanwhile.
 """
@@ -17,7 +17,6 @@ from oncelog.core.dedup_cursor import CursorState, DedupCursor, SnapshotTaken
 from oncelog.core.dedup_state import DedupState
 from oncelog.core.ids import LedgerId
 from oncelog.core.ledger_chain import (
-    Chain,
     ChainClosed,
     ChainEffect,
     ChainEvent,
@@ -26,8 +25,8 @@ from oncelog.core.ledger_chain import (
     ChainNews,
     Confirmed,
     Linking,
-    StorageNodesSeen,
 )
+from oncelog.core.next_ledger import Chain, StorageNodesSeen
 from oncelog.core.store_status import WriteStatus
 from oncelog.core.takeover import CursorRecordWritten, WriteCursorRecord
 from oncelog.core.topic_record import CursorRecord
@@ -70,18 +69,18 @@ class Snapshots:
         return self._pass_on(self.cursor.begin(self.state, self.checksum, now_ms), now_ms)
 
     def finish(self, now_ms: int) -> _Out:
-        """The topic's log is closed and its state final: SnapshotsFinished follows."""
+        """The topic is about to close and still serves: SnapshotsFinished follows. One under way is the last."""
         self._finishing = True
-        return self._finish(now_ms)
-
-    def _finish(self, now_ms: int) -> _Out:
-        """Go on to the end, one step at a time; what is under way is waited for."""
         cursor = self.cursor
         if not cursor.ready:
             return []
         if cursor.behind(self.state):
             return self._pass_on(cursor.begin(self.state, self.checksum, now_ms), now_ms)
-        return self._pass_on(cursor.chain.roll(), now_ms) if cursor.chain.open else [SnapshotsFinished()]
+        return self._end(now_ms)
+
+    def _end(self, now_ms: int) -> _Out:
+        chain = self.cursor.chain
+        return self._pass_on(chain.finish(), now_ms) if chain.open else [SnapshotsFinished()]
 
     def handle(self, event: ChainEvent, now_ms: int) -> _Out:
         """Take a completion of the cursor's chain."""
@@ -117,7 +116,7 @@ class Snapshots:
                     out += self._pass_on(self.cursor.confirmed(item.last_add_confirmed, now_ms), now_ms)
                 case SnapshotTaken():
                     out.append(item)
-                    out += self._finish(now_ms) if self._finishing else []
+                    out += self._end(now_ms) if self._finishing else []
                 case ChainClosed():
                     out += self._closed(item, now_ms)
                 case _:

@@ -13,14 +13,22 @@ topic; `now_ms` is that event's time.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import cast
 
-from oncelog.core.batch import BatchHeader, Buffer, Checksum
+from oncelog.core.batch import Checksum
 from oncelog.core.errors import NotOwner, SessionEnded, TopicNotFound
-from oncelog.core.ids import Incarnation, Position, ProducerId, SessionNumber, TopicId
-from oncelog.core.ledger_chain import ChainEvent, StorageNodesSeen
+from oncelog.core.ids import Incarnation, LedgerId, SessionNumber, TopicId
+from oncelog.core.ledger_chain import ChainEvent
+from oncelog.core.next_ledger import (
+    Chain,
+    ChainSettings,
+    DeleteLedgers,
+    LedgerCreated,
+    LedgerIdClaimed,
+    NextLedger,
+    StorageNodesSeen,
+)
 from oncelog.core.opening import ProducerOpening
 from oncelog.core.openings import AnswerOpen
 from oncelog.core.ownership import (
@@ -35,7 +43,7 @@ from oncelog.core.ownership import (
     TopicRecordWritten,
     Trimmed,
 )
-from oncelog.core.serving import DeleteLedgers, LinkWanted, Serving, ServingOut, Suspicion, TopicClosed, TopicSettings
+from oncelog.core.serving import LinkWanted, Serving, ServingOut, Suspicion, TopicClosed, TopicSettings
 from oncelog.core.sessions import ConfirmOwnership
 from oncelog.core.takeover import (
     CursorRecordWritten,
@@ -47,112 +55,28 @@ from oncelog.core.takeover import (
     TakeoverFailed,
     TakeoverNews,
 )
-from oncelog.core.topic_log import ReceivedBatch
-
-# --- events -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class TopicAssigned:
-    """Somebody says that this owner was given the topic; the record decides."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchesReceived:
-    """Batches of one session, in order, checksums verified."""
-
-    session: SessionNumber
-    batches: list[ReceivedBatch]
-
-
-@dataclass(frozen=True, slots=True)
-class SessionClosed:
-    """The client closed the session, or its stream broke."""
-
-    session: SessionNumber
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerIdAllocated:
-    call: int
-    producer_id: ProducerId
-
-
-@dataclass(frozen=True, slots=True)
-class EntryIdsRead:
-    """The batch header and id deltas of the entry asked for by ReadEntryIds. header None: it was trimmed."""
-
-    position: Position
-    header: BatchHeader | None
-    deltas: Buffer
-
-
-@dataclass(frozen=True, slots=True)
-class HigherEpochSeen:
-    """A client showed an owner_epoch above this one's."""
-
-
-@dataclass(frozen=True, slots=True)
-class JudgingSwitched:
-    """Deduplication was switched on or off for this topic."""
-
-    on: bool
-
-
-@dataclass(frozen=True, slots=True)
-class TrimWanted:
-    """Messages in ledgers that end before `before` may go, as far as the kept snapshots allow."""
-
-    before: Position
-
-
-@dataclass(frozen=True, slots=True)
-class DrainWanted:
-    """Close cleanly: answer what is in flight, write a snapshot, close both ledgers."""
-
-
-@dataclass(frozen=True, slots=True)
-class TimerFired:
-    """`tick` or `retry`."""
-
-    key: str
-
+from oncelog.core.topic_events import (
+    BatchesReceived,
+    DrainWanted,
+    EntryIdsRead,
+    HigherEpochSeen,
+    JudgingSwitched,
+    ProducerIdAllocated,
+    Served,
+    SessionClosed,
+    StartTimer,
+    TimerFired,
+    TopicAssigned,
+    TopicDeposed,
+    TopicFailed,
+    TrimWanted,
+)
 
 TopicEvent = (
     TopicAssigned | TopicRecordRead | TopicRecordWritten | ProducerOpening | BatchesReceived | SessionClosed
     | ProducerIdAllocated | EntryIdsRead | HigherEpochSeen | JudgingSwitched | TrimWanted | DrainWanted | TimerFired
     | StorageNodesSeen | ChainEvent | TakeoverEvent
 )  # fmt: skip
-
-# --- effects ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class StartTimer:
-    key: str
-    after_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """Mark E: the owner serves from here on. log_end: last position taken over."""
-
-    log_end: Position
-
-
-@dataclass(frozen=True, slots=True)
-class TopicFailed:
-    """The takeover stops loudly and is tried again later; nothing is served meanwhile."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class TopicDeposed:
-    """This owner is done with the topic, for good at this epoch."""
-
-    reason: str
-
 
 TopicEffect = StartTimer | Served | TopicFailed | TopicDeposed | OwnershipEffect | ServingOut | TakeoverEffect | Marked
 _News = TopicEffect | OwnershipNews | TakeoverNews
@@ -190,6 +114,8 @@ class Topic:
         self.nodes = nodes
         self.judging = judging
         self.takeover: Takeover | None = None
+        #: the log's next ledger, made ready beside the takeover
+        self._next_ledger: NextLedger | None = None
         #: why the last takeover failed, until that is said
         self._failure = ""
         self.serving: Serving | None = None
@@ -209,8 +135,7 @@ class Topic:
             case TopicRecordWritten():
                 return self._route(self.ownership.record_written(event), now_ms)
             case StorageNodesSeen():
-                self.nodes = event
-                return self._route(self.serving.see(event, now_ms), now_ms) if self.serving else []
+                return self._see(event, now_ms)
             case HigherEpochSeen():
                 return self._route(self.ownership.suspect(), now_ms) if self.serving else []
             case JudgingSwitched():
@@ -252,9 +177,17 @@ class Topic:
 
     def _recover(self, event: TopicEvent, now_ms: int) -> _Out:
         """What was meant for a stretch of serving that is over concerns no takeover."""
+        if self._next_ledger and isinstance(event, LedgerIdClaimed | LedgerCreated) and event.chain is Chain.LOG:
+            return cast("_Out", self._next_ledger.handle(event))
         if self.takeover is None or not isinstance(event, TakeoverEvent):
             return []
         return self._route(self.takeover.handle(event), now_ms)
+
+    def _see(self, nodes: StorageNodesSeen, now_ms: int) -> _Out:
+        self.nodes = nodes
+        if self.serving is not None:
+            return self._route(self.serving.see(nodes, now_ms), now_ms)
+        return cast("_Out", self._next_ledger.see(nodes)) if self._next_ledger else []
 
     # --- phases -------------------------------------------------------------------------------------------------------
 
@@ -294,6 +227,7 @@ class Topic:
                 case TakeoverFailed():
                     self.takeover, self._failure = None, item.reason
                     self.phase = Phase.WAITING
+                    out += self._drop_next_ledger()
                     out += self._route(self.ownership.suspect(), now_ms)
                 case TopicClosed():
                     out += self._end(Phase.CLOSED, "it was closed")
@@ -317,13 +251,29 @@ class Topic:
         out = self._leave(SessionEnded("the topic is being recovered: open again and resend what is pending"))
         self.phase = Phase.RECOVERING
         self.takeover = Takeover(self.ownership.record, checksum=self._kept[1])
-        return out + self._route(self.takeover.start(), now_ms)
+        return [*out, *self._route(self.takeover.start(), now_ms), *self._prepare_next_ledger()]
+
+    def _prepare_next_ledger(self) -> _Out:
+        """E needs a new ledger, whatever B, C and D find: its id and its record can be had meanwhile."""
+        record, (settings, checksum) = self.ownership.record, self._kept
+        quorums = (settings.write_quorum, settings.ack_quorum)
+        who = ChainSettings(Chain.LOG, record.topic_id, record.owner_epoch, *quorums, checksum)
+        last = record.ledgers[-1].ledger_id if record.ledgers else LedgerId(-1)
+        dropped = self._drop_next_ledger()
+        self._next_ledger = NextLedger(who, last_ledger=last, nodes=self.nodes)
+        return [*dropped, *cast("_Out", self._next_ledger.prepare())]
+
+    def _drop_next_ledger(self) -> _Out:
+        dropped, self._next_ledger = self._next_ledger, None
+        return cast("_Out", dropped.drop()) if dropped else []
 
     def _taken_over(self, taken: TakenOver, now_ms: int) -> _Out:
+        next_ledger, self._next_ledger = self._next_ledger, None
+        assert next_ledger is not None, "a takeover ends that never began"
         self.takeover = None
         self.phase = Phase.OPENING
         self.serving = Serving(
-            self.ownership.record, taken, *self._kept, nodes=self.nodes, first_session=self._next_session,
+            self.ownership.record, taken, *self._kept, next_ledger=next_ledger, first_session=self._next_session,
             judging=self.judging, now_ms=now_ms,
         )  # fmt: skip
         return self._route(self.serving.start(now_ms), now_ms)
@@ -353,7 +303,7 @@ class Topic:
         self.phase = phase
         self.takeover = None
         error = self.ownership.lost(reason)
-        out = self._leave(error)
+        out = [*self._leave(error), *self._drop_next_ledger()]
         early, self.early = self.early, []
         out += [AnswerOpen(opening.call, error) for opening in early]
         return [*out, TopicClosed() if phase is Phase.CLOSED else TopicDeposed(reason)]

@@ -14,14 +14,7 @@ from oncelog.core.access import Grants
 from oncelog.core.errors import CorruptEntry, InvalidArgument, LogHole, NotFound, StoreUnavailable, UnreadableEntry
 from oncelog.core.id_claim import ABSENT_VERSION
 from oncelog.core.ids import LedgerId, ProducerId, TopicId
-from oncelog.core.ledger_chain import (
-    ClaimLedgerId,
-    CloseLedger,
-    CreateLedger,
-    LedgerCloseAnswered,
-    LedgerCreated,
-    LedgerIdClaimed,
-)
+from oncelog.core.ledger_chain import CloseLedger, LedgerCloseAnswered
 from oncelog.core.ledger_metadata import LedgerMetadata
 from oncelog.core.ledger_recovery import (
     FenceMember,
@@ -33,6 +26,7 @@ from oncelog.core.ledger_recovery import (
     WriteLedger,
 )
 from oncelog.core.names import parse_topic
+from oncelog.core.next_ledger import ClaimLedgerId, CreateLedger, LedgerCreated, LedgerIdClaimed
 from oncelog.core.openings import AllocateProducerId
 from oncelog.core.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
 from oncelog.core.store_status import WriteStatus
@@ -45,7 +39,8 @@ from oncelog.core.takeover import (
     ReadEntries,
     WriteCursorRecord,
 )
-from oncelog.core.topic import JudgingSwitched, ProducerIdAllocated, TopicEvent
+from oncelog.core.topic import TopicEvent
+from oncelog.core.topic_events import JudgingSwitched, ProducerIdAllocated
 from oncelog.core.topic_record import DEDUP_CURSOR
 from oncelog.ledgers.reader import read_entries
 from oncelog.ledgers.storage_links import StorageLinks

@@ -16,7 +16,7 @@ from oncelog.core.dedup_cursor import SnapshotSettings
 from oncelog.core.errors import OncelogError
 from oncelog.core.id_claim import IdClaim
 from oncelog.core.ids import Incarnation, SessionNumber, TopicId
-from oncelog.core.ledger_chain import StorageNodesSeen
+from oncelog.core.next_ledger import StorageNodesSeen
 from oncelog.core.serving import TopicSettings
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.rpc import owner_codec, reader_codec

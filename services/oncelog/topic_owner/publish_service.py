@@ -19,7 +19,7 @@ from oncelog.core.names import check_producer_name
 from oncelog.core.opening import Granted, ProducerOpening
 from oncelog.core.openings import AnswerOpen
 from oncelog.core.sessions import BatchAnswer
-from oncelog.core.topic import BatchesReceived, SessionClosed
+from oncelog.core.topic_events import BatchesReceived, SessionClosed
 from oncelog.core.topic_log import ReceivedBatch
 from oncelog.rpc.owner_codec import (
     EndedSession,

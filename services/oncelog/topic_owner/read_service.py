@@ -12,7 +12,7 @@ from oncelog.core.batch import Buffer
 from oncelog.core.entry import EntryKind, body_of, peek_header
 from oncelog.core.errors import InvalidArgument, InvariantViolated, NotOwner, OncelogError, TopicLoading
 from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, Position, ProducerId
-from oncelog.core.topic import HigherEpochSeen
+from oncelog.core.topic_events import HigherEpochSeen
 from oncelog.ledgers.reader import read_entries
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.reader_codec import ReadControl, ReaderFrame, ReaderStart

@@ -7,8 +7,9 @@ from itertools import count
 
 from oncelog.core.errors import NotOwner, TooManyRequests, TopicNotFound
 from oncelog.core.ids import SessionNumber, TopicId
-from oncelog.core.ledger_chain import StorageNodesSeen
-from oncelog.core.topic import DrainWanted, Phase, TopicAssigned
+from oncelog.core.next_ledger import StorageNodesSeen
+from oncelog.core.topic import Phase
+from oncelog.core.topic_events import DrainWanted, TopicAssigned
 from oncelog.topic_owner.topic_runner import TopicRunner
 
 logger = logging.getLogger(__name__)

@@ -18,25 +18,23 @@ from oncelog.core.dedup_cursor import SnapshotTaken
 from oncelog.core.entry import body_of
 from oncelog.core.errors import InvalidBatch, InvariantViolated, LogHole, OncelogError, TopicLoading, UnreadableEntry
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, Position, SessionNumber, TopicId
-from oncelog.core.ledger_chain import SendAdds, StorageNodesSeen
+from oncelog.core.ledger_chain import SendAdds
 from oncelog.core.ledger_metadata import LedgerMetadata
 from oncelog.core.ledger_recovery import ReadLedger
+from oncelog.core.next_ledger import DeleteLedgers, StorageNodesSeen
 from oncelog.core.opening import ProducerOpening
 from oncelog.core.openings import AnswerOpen
-from oncelog.core.serving import DeleteLedgers, LastAddConfirmed, LedgerFailed, TopicClosed, TopicSettings
+from oncelog.core.serving import LastAddConfirmed, LedgerFailed, TopicClosed, TopicSettings
 from oncelog.core.sessions import AnswerBatches, BatchAnswer, EndSession, ReadEntryIds
 from oncelog.core.takeover import CursorGivenUp, Marked, TakeoverState
-from oncelog.core.topic import (
+from oncelog.core.topic import Phase, Topic, TopicEffect, TopicEvent
+from oncelog.core.topic_events import (
     EntryIdsRead,
-    Phase,
     Served,
     StartTimer,
     TimerFired,
-    Topic,
     TopicAssigned,
     TopicDeposed,
-    TopicEffect,
-    TopicEvent,
     TopicFailed,
 )
 from oncelog.ledgers.reader import read_entry

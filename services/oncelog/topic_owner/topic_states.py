@@ -67,9 +67,9 @@ def internal_stats(runner: TopicRunner, producers_max: int = PRODUCERS_SHOWN_MAX
 def _open_ledger(serving: Serving) -> Json:
     writer = serving.log.chain.writer
     if writer is None:
-        return {"state": serving.log.chain.state.value}
+        return {"state": serving.log.chain.doing}
     return {
-        "state": serving.log.chain.state.value,
+        "state": serving.log.chain.doing,
         "ledger_id": writer.ledger_id,
         "last_add_confirmed": writer.last_add_confirmed,
         "entries": writer.next_entry,

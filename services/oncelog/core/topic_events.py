@@ -1,0 +1,105 @@
+"""What the core of a topic is told by its shell, and what it tells beside the effects of its machines."""
+
+from dataclasses import dataclass
+
+from oncelog.core.batch import BatchHeader, Buffer
+from oncelog.core.ids import Position, ProducerId, SessionNumber
+from oncelog.core.topic_log import ReceivedBatch
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAssigned:
+    """Somebody says that this owner was given the topic; the record decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchesReceived:
+    """Batches of one session, in order, checksums verified."""
+
+    session: SessionNumber
+    batches: list[ReceivedBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionClosed:
+    """The client closed the session, or its stream broke."""
+
+    session: SessionNumber
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdAllocated:
+    call: int
+    producer_id: ProducerId
+
+
+@dataclass(frozen=True, slots=True)
+class EntryIdsRead:
+    """The batch header and id deltas of the entry asked for by ReadEntryIds. header None: it was trimmed."""
+
+    position: Position
+    header: BatchHeader | None
+    deltas: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class HigherEpochSeen:
+    """A client showed an owner_epoch above this one's."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgingSwitched:
+    """Deduplication was switched on or off for this topic."""
+
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TrimWanted:
+    """Messages in ledgers that end before `before` may go, as far as the kept snapshots allow."""
+
+    before: Position
+
+
+@dataclass(frozen=True, slots=True)
+class DrainWanted:
+    """Close cleanly: write a snapshot, answer what is in flight, close both ledgers."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """`tick` or `retry`."""
+
+    key: str
+
+
+# --- effects ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimer:
+    key: str
+    after_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Mark E: the owner serves from here on. log_end: last position taken over."""
+
+    log_end: Position
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFailed:
+    """The takeover stops loudly and is tried again later; nothing is served meanwhile."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeposed:
+    """This owner is done with the topic, for good at this epoch."""
+
+    reason: str
