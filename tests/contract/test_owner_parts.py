@@ -226,6 +226,26 @@ async def test_a_storage_node_that_cannot_be_reached_is_absent() -> None:
 
 
 @pytest.mark.asyncio
+async def test_an_owner_that_drains_waits_for_storage_nodes_and_zookeeper() -> None:
+    """An upgrade restarts everything at once; topics that move meanwhile keep their producers waiting for all of it."""
+    links, session = SeenLinks(), await session_with_a_cluster()
+    nodes = [node_of(A), node_of(B), node_of(C)]
+    view = await storage_view(session, [], nodes, *(StorageCookie(n, "127.0.0.1", 1) for n in (A, B, C)), links=links)
+    assert await view.whole(at_most_ms=0)
+    links.lose(B)
+    assert not await view.whole(at_most_ms=1)
+    links.lose()
+    assert await view.whole(at_most_ms=0)
+    session.faults.suspend()
+    assert not await view.whole(at_most_ms=1)
+    session.faults.resume()
+    assert await view.whole(at_most_ms=0)
+    await session.delete(f"{paths.STORAGE}/{C}", version=0)
+    await view.first()
+    assert not await view.whole(at_most_ms=1)
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("nodes", "cookies", "words"),
     [

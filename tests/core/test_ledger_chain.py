@@ -128,7 +128,7 @@ def test_too_few_nodes_are_waited_for() -> None:
     core = chain(A)
     core.open_next()
     assert core.handle(LedgerIdClaimed(LOG, LedgerId(5))) == []
-    assert core.doing == NextState.WAITING.value
+    assert core.next.state is NextState.WAITING
     assert core.see(StorageNodesSeen((A,), (B, C))) == []
     (create,) = core.see(StorageNodesSeen((A, B), (C,)))
     assert isinstance(create, CreateLedger)

@@ -241,9 +241,9 @@ def replaying(owner: Owner) -> tuple[Takeover, ReadEntries]:
     """Run until entries of the log are asked for."""
     owner.take_over(ReadEntries)
     (effect,) = [e for e in owner.queue if isinstance(e, ReadEntries)]
-    assert owner.core.takeover is not None
-    assert owner.core.takeover.state is TakeoverState.REPLAY
-    return owner.core.takeover, effect
+    assert owner.core.attempt is not None
+    assert owner.core.attempt.takeover.state is TakeoverState.REPLAY
+    return owner.core.attempt.takeover, effect
 
 
 def test_missing_control_entry_is_a_hole() -> None:

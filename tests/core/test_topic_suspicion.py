@@ -133,7 +133,7 @@ def test_late_completions_of_what_was_served_are_nothing_to_a_takeover() -> None
     _, owner = serving()
     owner.ask("p", AllocateProducerId)
     owner.handle(HigherEpochSeen())
-    while owner.core.takeover is None:
+    while owner.core.attempt is None:
         owner.step(AllocateProducerId)
     header, deltas = parts([0, 2])
     for event in (

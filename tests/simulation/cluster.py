@@ -254,6 +254,6 @@ def _owner_state(owner: OwnerServer) -> str:
 
 
 def _topic_line(shell: TopicShell) -> str:
-    takeover = shell.core.takeover
-    step = takeover.state.value if takeover is not None else str(shell.confirmed)
+    attempt = shell.core.attempt
+    step = attempt.takeover.state.value if attempt is not None else str(shell.confirmed)
     return f"{shell.core.phase.value}@{shell.epoch}({step})"

@@ -48,7 +48,7 @@ class MemberAsks:
     def _call(self, member: Incarnation, label: str, ask: Ask, answered: Callable[[Reply], bool]) -> None:
         """Send one ask, as often as needed. `answered` takes a reply; False: that was none, ask again."""
         owner, network, server = self.owner, self.owner.parts.network, self.server(member)
-        takeover = self.shell.core.takeover
+        begun = self.shell.core.attempt
         done = False
         life = owner.life
 
@@ -63,7 +63,7 @@ class MemberAsks:
                 network.send(server.name, owner, f"answer {label}", arrive)
 
         def attempt(wait: int) -> None:
-            if done or self.shell.core.takeover is not takeover:
+            if done or self.shell.core.attempt is not begun:
                 return
             network.send(owner.name, server, label, lambda: ask(server, reply))
             owner.post(wait, f"repeats {label}", lambda: attempt(min(wait * 2, RETRY_TICKS[1])))
@@ -126,11 +126,11 @@ class MemberAsks:
 
     def read_entries(self, effect: ReadEntries) -> None:
         """Page after page, each from any member that has it."""
-        takeover = self.shell.core.takeover
+        begun = self.shell.core.attempt
         metadata, page = effect.metadata, self.owner.world.rng.randint(1, 8)
 
         def still_asked() -> bool:
-            return self.shell.core.takeover is takeover
+            return self.shell.core.attempt is begun
 
         def go_on(first: EntryId) -> None:
             def arrived(found: list[tuple[EntryId, bytes]]) -> None:

@@ -220,7 +220,7 @@ def collect_all(faults: "Faults") -> None:
 
 def _recovery_phase(owner: OwnerServer) -> RecoveryPhase | None:
     for shell in owner.topics.values():
-        takeover = shell.core.takeover
-        if takeover is not None and takeover._recovery is not None:
-            return takeover._recovery.phase
+        attempt = shell.core.attempt
+        if attempt is not None and attempt.takeover._recovery is not None:
+            return attempt.takeover._recovery.phase
     return None

@@ -169,16 +169,6 @@ class LedgerChain:
     def open(self) -> bool:
         return self.state is ChainState.OPEN
 
-    @property
-    def nodes(self) -> StorageNodesSeen:
-        """The newest view of the storage nodes."""
-        return self.next.nodes
-
-    @property
-    def doing(self) -> str:
-        """For people: its state, and where it waits for the next ledger, what that waits for."""
-        return self.next.state.value if self.state is ChainState.OPENING else self.state.value
-
     def open_next(self) -> list[ChainEffect | ChainNews]:
         """Begin to open the next ledger; the one before is CLOSED."""
         if self.state is not ChainState.IDLE:
@@ -230,7 +220,7 @@ class LedgerChain:
             self._linking, owner_epoch=self.settings.owner_epoch, checksum=self.settings.checksum
         )
         for member in self._linking.members:
-            if member not in self.nodes.live:
+            if member not in self.next.nodes.live:
                 self.writer.member_lost(member)
         return [] if self.writer.reachable else self.fail()
 

@@ -224,7 +224,7 @@ class Serving:
 
     def _roll_due(self, now_ms: int) -> bool:
         writer = self.log.chain.writer
-        if writer is None or not self.log.open or self.draining or not self.log.chain.nodes.store_reachable:
+        if writer is None or not self.log.open or self.draining or not self.log.chain.next.nodes.store_reachable:
             return False
         s, age = self.settings, now_ms - self._opened_ms
         if writer.length >= s.ledger_bytes_max or writer.next_entry >= s.ledger_entries_max:
@@ -241,7 +241,7 @@ class Serving:
         makes producers wait for nothing.
         """
         writer = self.log.chain.writer
-        nodes = self.log.chain.nodes
+        nodes = self.log.chain.next.nodes
         if writer is None:
             return
         lacking = any(m not in writer.present or m in nodes.read_only for m in writer.metadata.members)

@@ -64,7 +64,11 @@ class Snapshots:
         self._finishing = False
 
     def take_if_due(self, now_ms: int) -> _Out:
-        if self._finishing or not self.cursor.chain.nodes.store_reachable or not self.cursor.due(self.state, now_ms):
+        if (
+            self._finishing
+            or not self.cursor.chain.next.nodes.store_reachable
+            or not self.cursor.due(self.state, now_ms)
+        ):
             return []
         return self._pass_on(self.cursor.begin(self.state, self.checksum, now_ms), now_ms)
 

@@ -13,6 +13,7 @@ topic; `now_ms` is that event's time.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import cast
 
@@ -71,6 +72,7 @@ from oncelog.core.topic_events import (
     TopicFailed,
     TrimWanted,
 )
+from oncelog.core.topic_record import TopicRecord
 
 TopicEvent = (
     TopicAssigned | TopicRecordRead | TopicRecordWritten | ProducerOpening | BatchesReceived | SessionClosed
@@ -94,6 +96,21 @@ class Phase(Enum):
     DEPOSED = "deposed"
 
 
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A takeover, and the log's next ledger beside it: E needs one, whatever B, C and D find."""
+
+    takeover: Takeover
+    next_ledger: NextLedger
+
+
+def _attempt(record: TopicRecord, settings: TopicSettings, checksum: Checksum, nodes: StorageNodesSeen) -> Attempt:
+    quorums = (settings.write_quorum, settings.ack_quorum)
+    who = ChainSettings(Chain.LOG, record.topic_id, record.owner_epoch, *quorums, checksum)
+    last = record.ledgers[-1].ledger_id if record.ledgers else LedgerId(-1)
+    return Attempt(Takeover(record, checksum=checksum), NextLedger(who, last_ledger=last, nodes=nodes))
+
+
 class Topic:
     """Takes one event at a time and returns the effects to perform."""
 
@@ -113,9 +130,7 @@ class Topic:
         self._kept: tuple[TopicSettings, Checksum] = (settings, checksum)
         self.nodes = nodes
         self.judging = judging
-        self.takeover: Takeover | None = None
-        #: the log's next ledger, made ready beside the takeover
-        self._next_ledger: NextLedger | None = None
+        self.attempt: Attempt | None = None
         #: why the last takeover failed, until that is said
         self._failure = ""
         self.serving: Serving | None = None
@@ -177,17 +192,18 @@ class Topic:
 
     def _recover(self, event: TopicEvent, now_ms: int) -> _Out:
         """What was meant for a stretch of serving that is over concerns no takeover."""
-        if self._next_ledger and isinstance(event, LedgerIdClaimed | LedgerCreated) and event.chain is Chain.LOG:
-            return cast("_Out", self._next_ledger.handle(event))
-        if self.takeover is None or not isinstance(event, TakeoverEvent):
+        attempt = self.attempt
+        if attempt is None:
             return []
-        return self._route(self.takeover.handle(event), now_ms)
+        if isinstance(event, LedgerIdClaimed | LedgerCreated):
+            return cast("_Out", attempt.next_ledger.handle(event)) if event.chain is Chain.LOG else []
+        return self._route(attempt.takeover.handle(event), now_ms) if isinstance(event, TakeoverEvent) else []
 
     def _see(self, nodes: StorageNodesSeen, now_ms: int) -> _Out:
         self.nodes = nodes
         if self.serving is not None:
             return self._route(self.serving.see(nodes, now_ms), now_ms)
-        return cast("_Out", self._next_ledger.see(nodes)) if self._next_ledger else []
+        return cast("_Out", self.attempt.next_ledger.see(nodes)) if self.attempt else []
 
     # --- phases -------------------------------------------------------------------------------------------------------
 
@@ -225,9 +241,8 @@ class Topic:
                 case TakenOver():
                     out += self._taken_over(item, now_ms)
                 case TakeoverFailed():
-                    self.takeover, self._failure = None, item.reason
-                    self.phase = Phase.WAITING
-                    out += self._drop_next_ledger()
+                    self.phase, self._failure = Phase.WAITING, item.reason
+                    out += self._give_up()
                     out += self._route(self.ownership.suspect(), now_ms)
                 case TopicClosed():
                     out += self._end(Phase.CLOSED, "it was closed")
@@ -248,33 +263,24 @@ class Topic:
             return [TopicFailed(self._failure), StartTimer("retry", self._kept[0].retry_ms)]
         if self.serving is not None and self.serving.draining:
             return self._end(Phase.CLOSED, "the process is draining")
-        out = self._leave(SessionEnded("the topic is being recovered: open again and resend what is pending"))
+        error = SessionEnded("the topic is being recovered: open again and resend what is pending")
+        out = [*self._leave(error), *self._give_up()]
         self.phase = Phase.RECOVERING
-        self.takeover = Takeover(self.ownership.record, checksum=self._kept[1])
-        return [*out, *self._route(self.takeover.start(), now_ms), *self._prepare_next_ledger()]
+        begun = self.attempt = _attempt(self.ownership.record, *self._kept, self.nodes)
+        return [*out, *self._route(begun.takeover.start(), now_ms), *cast("_Out", begun.next_ledger.prepare())]
 
-    def _prepare_next_ledger(self) -> _Out:
-        """E needs a new ledger, whatever B, C and D find: its id and its record can be had meanwhile."""
-        record, (settings, checksum) = self.ownership.record, self._kept
-        quorums = (settings.write_quorum, settings.ack_quorum)
-        who = ChainSettings(Chain.LOG, record.topic_id, record.owner_epoch, *quorums, checksum)
-        last = record.ledgers[-1].ledger_id if record.ledgers else LedgerId(-1)
-        dropped = self._drop_next_ledger()
-        self._next_ledger = NextLedger(who, last_ledger=last, nodes=self.nodes)
-        return [*dropped, *cast("_Out", self._next_ledger.prepare())]
-
-    def _drop_next_ledger(self) -> _Out:
-        dropped, self._next_ledger = self._next_ledger, None
-        return cast("_Out", dropped.drop()) if dropped else []
+    def _give_up(self) -> _Out:
+        """End an attempt at a takeover, if there is one."""
+        attempt, self.attempt = self.attempt, None
+        return cast("_Out", attempt.next_ledger.drop()) if attempt else []
 
     def _taken_over(self, taken: TakenOver, now_ms: int) -> _Out:
-        next_ledger, self._next_ledger = self._next_ledger, None
-        assert next_ledger is not None, "a takeover ends that never began"
-        self.takeover = None
+        attempt, self.attempt = self.attempt, None
+        assert attempt is not None, "a takeover ends that never began"
         self.phase = Phase.OPENING
         self.serving = Serving(
-            self.ownership.record, taken, *self._kept, next_ledger=next_ledger, first_session=self._next_session,
-            judging=self.judging, now_ms=now_ms,
+            self.ownership.record, taken, *self._kept, next_ledger=attempt.next_ledger,
+            first_session=self._next_session, judging=self.judging, now_ms=now_ms,
         )  # fmt: skip
         return self._route(self.serving.start(now_ms), now_ms)
 
@@ -301,9 +307,8 @@ class Topic:
 
     def _end(self, phase: Phase, reason: str) -> _Out:
         self.phase = phase
-        self.takeover = None
         error = self.ownership.lost(reason)
-        out = [*self._leave(error), *self._drop_next_ledger()]
+        out = [*self._leave(error), *self._give_up()]
         early, self.early = self.early, []
         out += [AnswerOpen(opening.call, error) for opening in early]
         return [*out, TopicClosed() if phase is Phase.CLOSED else TopicDeposed(reason)]

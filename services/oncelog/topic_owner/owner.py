@@ -55,6 +55,8 @@ UNANSWERED_BYTES_MAX = 128 * 1024 * 1024
 #: Producer ids are claimed ahead when fewer are left.
 PREFETCH_BELOW = 20
 STOP_GRACE_MS = 500
+#: The part of the drain's time that may pass before the topics are asked to move; they get half of it, then.
+WAIT_FOR_OTHERS = 0.4
 
 
 def topic_settings(settings: TopicOwnerSettings) -> TopicSettings:
@@ -155,7 +157,7 @@ class Owner:
             self._say_serving(address, settings.address(health_port))
             await shutdown.wait()
             self._unready = "draining"
-            handed_over = await self._hand_over(registry, links)
+            handed_over = await self._hand_over(registry, links, view)
             logger.info("draining", extra={"fields": {"topics": len(self.topics), "handed_over": handed_over}})
             await self.topics.drain(deadline_ms=settings.drain_timeout_ms // 2, handed_over=handed_over)
             for task in running:
@@ -163,14 +165,17 @@ class Owner:
             await asyncio.wait(running)
             await registration.leave()
 
-    async def _hand_over(self, registry: Registry, links: MetadataLinks) -> bool:
+    async def _hand_over(self, registry: Registry, links: MetadataLinks, view: StorageView) -> bool:
         """Have the topics moved; whether there is anybody for that. Topics are served until they are asked for.
 
         ZooKeeper is asked first: one that chooses a new leader just now could not write where topics go, and each would
-        be closed here with no owner until it can.
+        be closed here with no owner until it can. And where an upgrade restarts everything at once, the others'
+        restarts are waited for, within the drain's time.
         """
         if not await _others_live(registry):
             return False
+        if not await view.whole(at_most_ms=int(self.settings.drain_timeout_ms * WAIT_FOR_OTHERS)):
+            logger.warning("draining while ZooKeeper or a storage node is away")
         self.topics.draining = True
         return await links.say_draining() > 0
 

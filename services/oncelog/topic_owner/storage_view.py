@@ -1,5 +1,6 @@
 """What this owner knows of the storage nodes: who is live and where, who is known and absent, who is gone for good."""
 
+import asyncio
 import logging
 from dataclasses import replace
 
@@ -39,6 +40,8 @@ class StorageView:
         self._registered: StorageNodesSeen | None = None
         self._links = links
         self._topics = topics
+        #: set while ZooKeeper answers and no known storage node is away
+        self._whole = asyncio.Event()
         session.add_listener(lambda _state: self._tell())
         links.reach.add_listener(self._tell)
 
@@ -89,7 +92,23 @@ class StorageView:
             store_reachable=self._session.state is SessionState.CONNECTED,
         )
         self._tell_shortage(_shortage(nodes, *self._quorums))
+        if nodes.store_reachable and not nodes.absent:
+            self._whole.set()
+        else:
+            self._whole.clear()
         self._topics.see(nodes)
+
+    async def whole(self, *, at_most_ms: int) -> bool:
+        """Return once ZooKeeper answers and no known storage node is away, or after so long. Returns whether it is so.
+
+        For what can be done at any time, and costs producers least when nothing else is going on.
+        """
+        try:
+            async with asyncio.timeout(at_most_ms / 1000):
+                await self._whole.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def _tell_shortage(self, shortage: str | None) -> None:
         """Say when no ledger can be opened, and when one can again."""

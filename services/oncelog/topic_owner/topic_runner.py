@@ -230,8 +230,8 @@ class TopicRunner:
 
     def _give_up_cursor(self) -> None:
         """Members of the cursor's ledger that are away must not keep a topic from being served."""
-        takeover = self.core.takeover
-        if takeover is not None and takeover.state is TakeoverState.CURSOR:
+        attempt = self.core.attempt
+        if attempt is not None and attempt.takeover.state is TakeoverState.CURSOR:
             logger.warning("topic %s: its dedup cursor is not recovered in time, an older snapshot is used", self.name)
             self.post(CursorGivenUp())
 

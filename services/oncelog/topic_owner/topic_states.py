@@ -4,6 +4,7 @@ snapshot."""
 from collections.abc import Mapping
 
 from oncelog.core.ids import Position
+from oncelog.core.ledger_chain import ChainState
 from oncelog.core.serving import Serving
 from oncelog.topic_owner.topic_runner import TopicRunner
 
@@ -65,11 +66,14 @@ def internal_stats(runner: TopicRunner, producers_max: int = PRODUCERS_SHOWN_MAX
 
 
 def _open_ledger(serving: Serving) -> Json:
-    writer = serving.log.chain.writer
+    chain = serving.log.chain
+    writer = chain.writer
+    # While it opens the next one, what that waits for says more.
+    state = chain.next.state.value if chain.state is ChainState.OPENING else chain.state.value
     if writer is None:
-        return {"state": serving.log.chain.doing}
+        return {"state": state}
     return {
-        "state": serving.log.chain.doing,
+        "state": state,
         "ledger_id": writer.ledger_id,
         "last_add_confirmed": writer.last_add_confirmed,
         "entries": writer.next_entry,
