@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from typing import Any, cast
 from uuid import uuid4
 
@@ -19,7 +19,6 @@ from oncelog.core.topic_record import LedgerLink, TopicRecord, encode_topic
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.runtime.telemetry import Telemetry
 from oncelog.stores import paths
-from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.memory import MemorySession, MemoryTree
@@ -37,6 +36,7 @@ from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
 from oncelog.wire import owner_pb2 as pb
 from tests.cluster.until import until
+from tests.contract.storage_views import SeenLinks, node_of, session_with_a_cluster, storage_view
 
 ME = Incarnation("e" * 32)
 TOPIC_ID = TopicId("0f" * 16)
@@ -71,12 +71,6 @@ class OneMemberHangs:
                 await asyncio.Event().wait()
             finally:
                 self.hanging -= 1
-
-
-async def session_with_a_cluster() -> MemorySession:
-    session = MemorySession(MemoryTree(), root="/oncelog")
-    await ClusterStore(session).establish()
-    return session
 
 
 def owner_parts(session: MemorySession, links: object) -> OwnerParts:
@@ -145,56 +139,6 @@ async def test_an_outage_between_two_reads_does_not_end_the_owner() -> None:
         await links.close()
 
 
-class SeenLinks:
-    """Links to nodes that nobody connects to: who cannot be reached is said by the test."""
-
-    def __init__(self) -> None:
-        self.reach = self
-        self.unreachable: frozenset[Incarnation] = frozenset()
-        self._listeners: list[Callable[[], None]] = []
-
-    def add_listener(self, listener: Callable[[], None]) -> None:
-        self._listeners.append(listener)
-
-    def see(self, addresses: Mapping[Incarnation, str], *, ahead: bool) -> None:
-        assert ahead, addresses
-
-    def lose(self, *members: Incarnation) -> None:
-        self.unreachable = frozenset(members)
-        for listener in self._listeners:
-            listener()
-
-
-class SeeingTopics:
-    """Keeps what its topics would see."""
-
-    def __init__(self, seen: list[StorageNodesSeen]) -> None:
-        self.see = seen.append
-
-
-async def storage_view(
-    session: MemorySession,
-    seen: list[StorageNodesSeen],
-    nodes: list[LiveStorageNode],
-    *cookies: StorageCookie,
-    links: SeenLinks | None = None,
-) -> StorageView:
-    """An owner of three copies, two of them durable, that has looked once."""
-    registry = Registry(session)
-    for node in nodes:
-        await registry.register_storage_node(node).establish()
-    for cookie in cookies:
-        await registry.write_cookie(cookie, version=-1)
-    found = cast("StorageLinks", links or SeenLinks())
-    view = StorageView(session, registry, found, cast("TopicRegistry", SeeingTopics(seen)), quorums=(3, 2))
-    await view.first()
-    return view
-
-
-def node_of(incarnation: Incarnation, port: int = 1, *, read_only: bool = False) -> LiveStorageNode:
-    return LiveStorageNode(incarnation, "127.0.0.1", port, 1, read_only)
-
-
 @pytest.mark.asyncio
 async def test_storage_nodes_to_get_nothing_new_are_told_apart() -> None:
     """Full, or set so by an operator: live, and of no use for a new ledger but to fill its list. Not so a retired one,
@@ -223,26 +167,6 @@ async def test_a_storage_node_that_cannot_be_reached_is_absent() -> None:
     assert seen[-1] == StorageNodesSeen((A,), (B, d), read_only=(C,))
     links.lose()
     assert seen[-1] == StorageNodesSeen((A, B), (d,), read_only=(C,))
-
-
-@pytest.mark.asyncio
-async def test_an_owner_that_drains_waits_for_storage_nodes_and_zookeeper() -> None:
-    """An upgrade restarts everything at once; topics that move meanwhile keep their producers waiting for all of it."""
-    links, session = SeenLinks(), await session_with_a_cluster()
-    nodes = [node_of(A), node_of(B), node_of(C)]
-    view = await storage_view(session, [], nodes, *(StorageCookie(n, "127.0.0.1", 1) for n in (A, B, C)), links=links)
-    assert await view.whole(at_most_ms=0)
-    links.lose(B)
-    assert not await view.whole(at_most_ms=1)
-    links.lose()
-    assert await view.whole(at_most_ms=0)
-    session.faults.suspend()
-    assert not await view.whole(at_most_ms=1)
-    session.faults.resume()
-    assert await view.whole(at_most_ms=0)
-    await session.delete(f"{paths.STORAGE}/{C}", version=0)
-    await view.first()
-    assert not await view.whole(at_most_ms=1)
 
 
 @pytest.mark.asyncio

@@ -37,6 +37,7 @@ from oncelog.stores.store_session import SessionState, StoreSession
 from oncelog.stores.topic_store import TopicStore
 from oncelog.topic_owner.admin_service import AdminService
 from oncelog.topic_owner.asks import OwnerParts
+from oncelog.topic_owner.calm import calm
 from oncelog.topic_owner.id_source import IdSource
 from oncelog.topic_owner.ledger_routes import LedgerRoutes
 from oncelog.topic_owner.metadata_links import MetadataLinks
@@ -174,8 +175,9 @@ class Owner:
         """
         if not await _others_live(registry):
             return False
-        if not await view.whole(at_most_ms=int(self.settings.drain_timeout_ms * WAIT_FOR_OTHERS)):
-            logger.warning("draining while ZooKeeper or a storage node is away")
+        at_most_ms = int(self.settings.drain_timeout_ms * WAIT_FOR_OTHERS)
+        if not await calm(lambda: view.whole_for_s, self.settings.zookeeper_hosts, at_most_ms=at_most_ms):
+            logger.warning("topics are moved although a ZooKeeper server or a storage node is away")
         self.topics.draining = True
         return await links.say_draining() > 0
 

@@ -1,7 +1,7 @@
 """What this owner knows of the storage nodes: who is live and where, who is known and absent, who is gone for good."""
 
-import asyncio
 import logging
+import time
 from dataclasses import replace
 
 from oncelog.core.errors import StoreUnavailable
@@ -40,8 +40,8 @@ class StorageView:
         self._registered: StorageNodesSeen | None = None
         self._links = links
         self._topics = topics
-        #: set while ZooKeeper answers and no known storage node is away
-        self._whole = asyncio.Event()
+        #: since when ZooKeeper answers and no known storage node is away; None: that is not so
+        self._whole_since: float | None = None
         session.add_listener(lambda _state: self._tell())
         links.reach.add_listener(self._tell)
 
@@ -92,23 +92,16 @@ class StorageView:
             store_reachable=self._session.state is SessionState.CONNECTED,
         )
         self._tell_shortage(_shortage(nodes, *self._quorums))
-        if nodes.store_reachable and not nodes.absent:
-            self._whole.set()
-        else:
-            self._whole.clear()
+        if not nodes.store_reachable or nodes.absent:
+            self._whole_since = None
+        elif self._whole_since is None:
+            self._whole_since = time.monotonic()
         self._topics.see(nodes)
 
-    async def whole(self, *, at_most_ms: int) -> bool:
-        """Return once ZooKeeper answers and no known storage node is away, or after so long. Returns whether it is so.
-
-        For what can be done at any time, and costs producers least when nothing else is going on.
-        """
-        try:
-            async with asyncio.timeout(at_most_ms / 1000):
-                await self._whole.wait()
-        except TimeoutError:
-            return False
-        return True
+    @property
+    def whole_for_s(self) -> float:
+        """How long ZooKeeper has answered and no known storage node was away; 0 when it is not so."""
+        return 0.0 if self._whole_since is None else time.monotonic() - self._whole_since
 
     def _tell_shortage(self, shortage: str | None) -> None:
         """Say when no ledger can be opened, and when one can again."""

@@ -1,0 +1,41 @@
+"""When an owner that drains has its topics moved: while nobody else is away. An upgrade restarts everything at once.
+
+A topic that moves needs ZooKeeper and storage nodes many times over. One restart amid that costs its producers seconds,
+and none at all while the topic stays where it is.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+#: What came back a moment ago is still busy with that.
+_CALM_S = 2.0
+_LOOK_AGAIN_S = 0.25
+_CONNECT_TIMEOUT_S = 1.0
+
+
+async def calm(whole_for_s: Callable[[], float], zookeeper_hosts: str, *, at_most_ms: int) -> bool:
+    """Return once nobody has been away for a moment, or after so long; returns whether it is calm.
+
+    whole_for_s: of the storage nodes and the session. zookeeper_hosts: "host:port[,…][/path]"; each of these servers
+    must accept a connection, for a session says nothing of those that it does not use.
+    """
+    servers = zookeeper_hosts.partition("/")[0].split(",")
+    try:
+        async with asyncio.timeout(at_most_ms / 1000):
+            while True:
+                if whole_for_s() >= _CALM_S and all(await asyncio.gather(*map(_accepts, servers))):
+                    return True
+                await asyncio.sleep(_LOOK_AGAIN_S)
+    except TimeoutError:
+        return False
+
+
+async def _accepts(server: str) -> bool:
+    host, _, port = server.strip().rpartition(":")
+    try:
+        async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True

@@ -1,0 +1,69 @@
+"""A view of the storage nodes over a registry in memory, and links that the test decides about."""
+
+from collections.abc import Callable, Mapping
+from typing import cast
+
+from oncelog.core.ids import Incarnation
+from oncelog.core.next_ledger import StorageNodesSeen
+from oncelog.ledgers.storage_links import StorageLinks
+from oncelog.stores.cluster_store import ClusterStore
+from oncelog.stores.memory import MemorySession, MemoryTree
+from oncelog.stores.registry import LiveStorageNode, Registry, StorageCookie
+from oncelog.topic_owner.storage_view import StorageView
+from oncelog.topic_owner.topic_registry import TopicRegistry
+
+
+async def session_with_a_cluster() -> MemorySession:
+    session = MemorySession(MemoryTree(), root="/oncelog")
+    await ClusterStore(session).establish()
+    return session
+
+
+class SeenLinks:
+    """Links to nodes that nobody connects to: who cannot be reached is said by the test."""
+
+    def __init__(self) -> None:
+        self.reach = self
+        self.unreachable: frozenset[Incarnation] = frozenset()
+        self._listeners: list[Callable[[], None]] = []
+
+    def add_listener(self, listener: Callable[[], None]) -> None:
+        self._listeners.append(listener)
+
+    def see(self, addresses: Mapping[Incarnation, str], *, ahead: bool) -> None:
+        assert ahead, addresses
+
+    def lose(self, *members: Incarnation) -> None:
+        self.unreachable = frozenset(members)
+        for listener in self._listeners:
+            listener()
+
+
+class SeeingTopics:
+    """Keeps what its topics would see."""
+
+    def __init__(self, seen: list[StorageNodesSeen]) -> None:
+        self.see = seen.append
+
+
+async def storage_view(
+    session: MemorySession,
+    seen: list[StorageNodesSeen],
+    nodes: list[LiveStorageNode],
+    *cookies: StorageCookie,
+    links: SeenLinks | None = None,
+) -> StorageView:
+    """An owner of three copies, two of them durable, that has looked once."""
+    registry = Registry(session)
+    for node in nodes:
+        await registry.register_storage_node(node).establish()
+    for cookie in cookies:
+        await registry.write_cookie(cookie, version=-1)
+    found = cast("StorageLinks", links or SeenLinks())
+    view = StorageView(session, registry, found, cast("TopicRegistry", SeeingTopics(seen)), quorums=(3, 2))
+    await view.first()
+    return view
+
+
+def node_of(incarnation: Incarnation, port: int = 1, *, read_only: bool = False) -> LiveStorageNode:
+    return LiveStorageNode(incarnation, "127.0.0.1", port, 1, read_only)
