@@ -11,7 +11,7 @@ from oncelog.chaos.access import NOT_REACHED, Access, Rest, RestAnswer
 from oncelog.chaos.checker import Fate, message_value
 from oncelog.chaos.report_lines import Record, Say
 
-_PERIOD_S = 0.1
+_PERIOD_S = 0.25
 _AGAIN_S = 0.2
 #: How long a request is repeated after the run was ended.
 _LAST_ANSWER_DEADLINE_S = 60.0

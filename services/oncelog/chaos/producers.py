@@ -19,8 +19,10 @@ from oncelog.client.producer import AsyncProducer
 from oncelog.core.errors import OncelogError
 from oncelog.verify.history import NOT_STORED
 
-#: Slow enough that a small cluster is far from its limit: a pause is to be the fault's, not a queue's.
-_PERIOD_S = 0.1
+#: Between two sends. Slow enough that a small cluster is far from its limit: a pause is to be the fault's, not a queue's.
+_PERIOD_S = 0.25
+#: Of those whose pauses are the figures: no pause is seen to be shorter than this.
+_STEADY_PERIOD_S = 0.05
 _BATCH_MAX = 5
 _AGAIN_S = 0.3
 #: Beyond it a client that waits sends nothing more: what a fault keeps waiting must not fill the memory.
@@ -111,7 +113,9 @@ class Publisher:
         self.record.answer(key, first, count, Fate.STORED)
         self.record.pulse.acked(self.name)
 
-    async def publish(self, producer: AsyncProducer, life_s: float, *, killed: bool) -> None:
+    async def publish(
+        self, producer: AsyncProducer, life_s: float, *, killed: bool, period_s: float = _PERIOD_S
+    ) -> None:
         """Send at the pace for so long, then be killed, or wait for what is in flight."""
         flying: set[asyncio.Task[None]] = set()
         clock = asyncio.get_running_loop().time
@@ -122,7 +126,7 @@ class Publisher:
                     task = tasks.create_task(self.send_next(producer))
                     flying.add(task)
                     task.add_done_callback(flying.discard)
-                await self.wait(_PERIOD_S)
+                await self.wait(period_s)
             if flying and (self.stopping.is_set() or not killed):
                 await asyncio.wait(flying, timeout=FLUSH_DEADLINE_S)
             for task in flying:
@@ -166,7 +170,7 @@ class SteadyProducer(NamedProducer):
     async def live(self, client: AsyncClient) -> None:
         producer = await client.create_producer(self.topic, producer_name=f"chaos-{self.name}")
         self._next = self._file.after(producer.last_sequence_id)
-        await self.publish(producer, math.inf, killed=False)
+        await self.publish(producer, math.inf, killed=False, period_s=_STEADY_PERIOD_S)
 
 
 class AutomaticProducer(Publisher):
