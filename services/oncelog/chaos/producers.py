@@ -19,10 +19,10 @@ from oncelog.client.producer import AsyncProducer
 from oncelog.core.errors import OncelogError
 from oncelog.verify.history import NOT_STORED
 
-#: Between two sends. Slow enough that a small cluster is far from its limit: a pause is to be the fault's, not a queue's.
+#: Between two sends. So slow that a small cluster is far from its limit: a pause is to be the fault's, not a queue's.
 _PERIOD_S = 0.25
-#: Of those whose pauses are the figures: no pause is seen to be shorter than this.
-_STEADY_PERIOD_S = 0.05
+#: Of those whose pauses are the figures: none is seen to be shorter than this.
+_STEADY_PERIOD_S = 0.1
 _BATCH_MAX = 5
 _AGAIN_S = 0.3
 #: Beyond it a client that waits sends nothing more: what a fault keeps waiting must not fill the memory.
