@@ -9,13 +9,13 @@ from oncelog.core.errors import NotOwner
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
 from oncelog.core.ledger_chain import EntriesAnswered, SendAdds
 from oncelog.core.ledger_metadata import LedgerState
-from oncelog.core.next_ledger import DeleteLedgers
+from oncelog.core.next_ledger import CreateLedger, DeleteLedgers, StorageNodesSeen
 from oncelog.core.opening import Granted
 from oncelog.core.outcome import Part, PartKind
 from oncelog.core.ownership import ReadTopicRecord, WriteTopicRecord
 from oncelog.core.serving import TopicClosed
 from oncelog.core.storage_answers import AppendStatus
-from oncelog.core.takeover import Marked
+from oncelog.core.takeover import Marked, ReadEntries
 from oncelog.core.topic import Phase
 from oncelog.core.topic_events import (
     DrainWanted,
@@ -157,6 +157,63 @@ def test_trim_stops_at_the_oldest_snapshot_that_is_kept() -> None:
     assert set(world.ledgers) >= {link.ledger_id for link in world.record.ledgers}
     again = Owner(world, "o2").take_over()
     assert again.open().last_sequence_id == 119
+
+
+# --- the next ledger --------------------------------------------------------------------------------------------------
+
+
+def test_next_ledger_is_made_ready_beside_the_takeover() -> None:
+    """E has to list it, and no more. No list names it before D."""
+    world, _ = history()
+    listed = [link.ledger_id for link in world.record.ledgers]
+    second = Owner(world, "o2").take_over(ReadEntries)
+    assert second.core.phase is Phase.RECOVERING
+    (made,) = [effect.metadata.ledger_id for effect in second.news(CreateLedger)]
+    assert [link.ledger_id for link in world.record.ledgers] == listed
+    second.run()
+    assert [link.ledger_id for link in world.record.ledgers] == [*listed, made]
+    assert len(second.news(CreateLedger)) == 1
+
+
+def test_next_ledger_of_a_takeover_that_ends_is_deleted() -> None:
+    """Another owner has the topic by now: no list will ever name this one."""
+    world, _ = history()
+    second = Owner(world, "o2").take_over(ReadEntries)
+    (made,) = [effect.metadata.ledger_id for effect in second.news(CreateLedger)]
+    world.place(Incarnation("o3"))
+    second.handle(TopicAssigned())
+    second.run(ReadEntries)
+    assert second.core.phase is Phase.DEPOSED
+    assert made not in world.ledgers
+
+
+def test_next_ledger_of_a_roll_that_ends_with_the_topic_is_deleted() -> None:
+    """It was ready, and the last ledger waited for answers."""
+    world, owner = serving()
+    granted = owner.open()
+    world.silent = {A, B, C}
+    owner.send(granted.session, received(1, [0]))
+    owner.roll()
+    (made,) = [effect.metadata.ledger_id for effect in owner.news(CreateLedger)[1:]]
+    world.place(Incarnation("o2"))
+    owner.handle(HigherEpochSeen())
+    owner.run()
+    assert owner.core.phase is Phase.DEPOSED
+    assert made not in world.ledgers
+
+
+def test_next_ledger_waits_for_storage_nodes_beside_the_takeover() -> None:
+    """With the one it has seen first none could be made; they come while the log is read."""
+    world, _ = history()
+    second = Owner(world, "o2")
+    second.handle(StorageNodesSeen((A,), (B, C)))
+    second.take_over(ReadEntries)
+    assert second.news(CreateLedger) == []
+    second.handle(StorageNodesSeen((A, B, C)))
+    second.run(ReadEntries)
+    assert len(second.news(CreateLedger)) == 1
+    second.run()
+    assert second.core.phase is Phase.SERVING
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------
