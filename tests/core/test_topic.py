@@ -256,7 +256,7 @@ def test_drain_keeps_producers_waiting_for_the_close_of_the_log_alone() -> None:
     owner.handle(DrainWanted())
     owner.send(granted.session, received(1, [0]))
     while not owner.news(SnapshotTaken):
-        owner.step()
+        assert owner.step(), "there is nothing left to do, and no snapshot"
     assert world.ledgers[world.record.ledgers[-1].ledger_id][0].state is LedgerState.OPEN
     owner.send(granted.session, received(2, [1]))
     owner.run()
