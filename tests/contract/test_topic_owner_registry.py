@@ -209,14 +209,13 @@ async def test_an_assignment_told_again_to_a_topic_that_serves_is_no_takeover(tm
 
 @pytest.mark.asyncio
 async def test_a_recovery_of_its_own_accord_is_a_takeover_too(tmp_path: Path) -> None:
-    """A lost reply to a roll leaves the owner in doubt: it takes its own topic over, timed from there."""
-    limits = OwnerLimits(TopicSettings(write_quorum=1, ack_quorum=1, ledger_entries_max=2))
-    async with owner_world(tmp_path, limits) as (world, channel):
+    """A client that knows a higher epoch leaves the owner in doubt: it takes its own topic over, timed from there."""
+    async with owner_world(tmp_path) as (world, channel):
         client = PublishClient(channel)
         runner = await world.serve(TOPIC)
         granted = await client.open(runner, "importer")
-        world.session.faults.lose_next_reply()
-        await client.send(granted.session, batch_of(granted, [0]))
+        await client.stored(granted, batch_of(granted, [0]))
+        runner.post(HigherEpochSeen())
         await until(lambda: len(runner.trace.finished) == 2, DEADLINE_S)
         assert list(runner.trace.finished[1].marks_ms) == ["A", "B", "C", "D", "E"]
         assert (runner.owner_epoch, runner.core.phase) == (1, Phase.SERVING)
