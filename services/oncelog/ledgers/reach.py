@@ -10,12 +10,15 @@ cannot be had again says it at once.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 
 from oncelog.core.ids import Incarnation
 from oncelog.rpc.channel import Channel
 from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.runtime.tasks import start
+
+logger = logging.getLogger(__name__)
 
 
 class Reach:
@@ -39,6 +42,7 @@ class Reach:
     def lost(self, member: Incarnation, address: str) -> None:
         """The stream to a live member broke. address: "host:port", where it is registered."""
         if member not in self._sought:
+            logger.warning("storage node %s at %s cannot be reached", member, address)
             seeking = start(self._seek(member, address), what="the search for a storage node")
             self._sought[member] = (address, seeking)
             self._tell()
@@ -61,6 +65,7 @@ class Reach:
     async def _seek(self, member: Incarnation, address: str) -> None:
         async with Channel(address, credentials=self._credentials) as channel:
             await channel.connected()
+        logger.info("storage node %s at %s is reached again", member, address)
         self._found(member)
 
     def _found(self, member: Incarnation) -> None:
