@@ -20,6 +20,8 @@ from oncelog.runtime.tasks import start
 
 logger = logging.getLogger(__name__)
 
+_TRY_S = 1.0
+
 
 class Reach:
     """Made and used inside one event loop."""
@@ -63,10 +65,20 @@ class Reach:
             await asyncio.wait(self._closing)
 
     async def _seek(self, member: Incarnation, address: str) -> None:
-        async with Channel(address, credentials=self._credentials) as channel:
-            await channel.connected()
+        while not await self._connects(address):
+            pass  # each turn takes its time
         logger.info("storage node %s at %s is reached again", member, address)
         self._found(member)
+
+    async def _connects(self, address: str) -> bool:
+        """One try, with a channel of its own: one that knew where the node was before is slow to look elsewhere."""
+        async with Channel(address, credentials=self._credentials) as channel:
+            try:
+                async with asyncio.timeout(_TRY_S):
+                    await channel.connected()
+            except TimeoutError:
+                return False
+        return True
 
     def _found(self, member: Incarnation) -> None:
         del self._sought[member]
