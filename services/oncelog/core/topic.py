@@ -4,7 +4,7 @@
     SERVING --ledger failed or rolled--> (the chain closes and opens the next one) --> SERVING
     OPENING | SERVING --suspicion, the record read again still names me--> RECOVERING, else DEPOSED
     RECOVERING --failed, the record read again still names me--> WAITING (said loudly) --timer--> READING
-    SERVING --drain: last answers, last snapshot, both ledgers closed--> CLOSED
+    SERVING --drain: last snapshot, last answers, both ledgers closed--> CLOSED
 
 Rules: the owner acknowledges only what the ack quorum of a ledger holds unfenced, so a suspicion makes no
 acknowledgement wrong: it stops the writes to the record. There is one path for every failure of a write: close, roll
