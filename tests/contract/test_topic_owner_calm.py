@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass
 
 import pytest
 
@@ -27,9 +28,17 @@ async def listening(port: int = 0) -> AsyncIterator[str]:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
+@dataclass
+class Seen:
+    """Storage nodes that have all been there for so long; or none at all."""
+
+    whole_for_s: float
+    alone: bool = False
+
+
 async def test_nobody_away_costs_no_time() -> None:
     async with listening() as one, listening() as other:
-        assert await calm(lambda: 3600.0, f"{one},{other}/teams/orders", at_most_ms=DEADLINE_MS)
+        assert await calm(Seen(3600.0), f"{one},{other}/teams/orders", at_most_ms=DEADLINE_MS)
 
 
 async def test_a_zookeeper_server_that_is_away_is_waited_for() -> None:
@@ -38,17 +47,37 @@ async def test_a_zookeeper_server_that_is_away_is_waited_for() -> None:
         async with listening() as other:
             pass
         hosts = f"{one},{other}"
-        assert not await calm(lambda: 3600.0, hosts, at_most_ms=500)
-        waiting = asyncio.create_task(calm(lambda: 3600.0, hosts, at_most_ms=DEADLINE_MS))
+        assert not await calm(Seen(3600.0), hosts, at_most_ms=500)
+        waiting = asyncio.create_task(calm(Seen(3600.0), hosts, at_most_ms=DEADLINE_MS))
         async with listening(int(other.rpartition(":")[2])):
             assert await waiting
 
 
 async def test_what_came_back_a_moment_ago_is_given_that_moment() -> None:
     async with listening() as one:
-        assert not await calm(lambda: 0.1, one, at_most_ms=500)
-        ages = iter([0.0, 1.9])
-        assert await calm(lambda: next(ages, 2.0), one, at_most_ms=DEADLINE_MS)
+        seen = Seen(1.9)
+        assert not await calm(seen, one, at_most_ms=500)
+        waiting = asyncio.create_task(calm(seen, one, at_most_ms=DEADLINE_MS))
+        seen.whole_for_s = 2.0
+        assert await waiting
+
+
+async def test_where_the_whole_cluster_ends_nobody_is_waited_for() -> None:
+    async with listening() as one, listening() as other:
+        pass
+    async with asyncio.timeout(DEADLINE_MS / 1000):
+        assert not await calm(Seen(0.0, alone=True), f"{one},{other}", at_most_ms=3_600_000)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+async def test_while_anybody_answers_the_others_are_waited_for(alone: bool) -> None:
+    """A ZooKeeper server without storage nodes, or a storage node without ZooKeeper: the others may be back soon."""
+    async with listening() as one, listening() as other:
+        pass
+    began = asyncio.get_running_loop().time()
+    async with listening(int(one.rpartition(":")[2])) if alone else nullcontext():
+        assert not await calm(Seen(0.0, alone=alone), f"{one},{other}", at_most_ms=500)
+    assert asyncio.get_running_loop().time() - began >= 0.5
 
 
 async def test_storage_nodes_and_the_session_are_whole_together() -> None:
@@ -58,7 +87,9 @@ async def test_storage_nodes_and_the_session_are_whole_together() -> None:
     view = await storage_view(session, [], nodes, *(StorageCookie(n, "127.0.0.1", 1) for n in (A, B, C)), links=links)
     assert view.whole_for_s > 0
     links.lose(B)
-    assert view.whole_for_s == 0
+    assert (view.whole_for_s, view.alone) == (0, False)
+    links.lose(A, B, C)
+    assert (view.whole_for_s, view.alone) == (0, True)
     links.lose()
     before = view.whole_for_s
     await until(lambda: view.whole_for_s > before, 10)

@@ -227,7 +227,8 @@ def test_drain_fits_into_the_grace_period(name: str) -> None:
             (container,) = pod["spec"]["containers"]
             settings = load(SETTINGS[part], environment(container))
             sleep_s = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
-            assert pod["spec"]["terminationGracePeriodSeconds"] > sleep_s + settings.drain_timeout_ms / 1000
+            drain_ms = settings.drain_timeout_ms + getattr(settings, "calm_timeout_ms", 0)
+            assert pod["spec"]["terminationGracePeriodSeconds"] > sleep_s + drain_ms / 1000
 
 
 def test_wanted_falsy_values_are_kept() -> None:

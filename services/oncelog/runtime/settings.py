@@ -82,6 +82,8 @@ class TopicOwnerSettings(ProcessSettings):
     entry_cache_bytes_max: int = 64 * 1024 * 1024
     #: producer ids claimed at once; a crash wastes the rest of them
     producer_id_block: int = 100
+    #: how long a drain keeps its topics while a storage node or a ZooKeeper server is away; drain_timeout_ms follows
+    calm_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
         # super() without arguments does not find the class that slots=True makes.

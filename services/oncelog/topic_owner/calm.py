@@ -5,7 +5,7 @@ and none at all while the topic stays where it is.
 """
 
 import asyncio
-from collections.abc import Callable
+from typing import Protocol
 
 #: What came back a moment ago is still busy with that.
 _CALM_S = 2.0
@@ -13,18 +13,34 @@ _LOOK_AGAIN_S = 0.25
 _CONNECT_TIMEOUT_S = 1.0
 
 
-async def calm(whole_for_s: Callable[[], float], zookeeper_hosts: str, *, at_most_ms: int) -> bool:
+class Surroundings(Protocol):
+    """What an owner sees of the storage nodes and of its session."""
+
+    @property
+    def whole_for_s(self) -> float:
+        """How long none of them has been away; 0 when one is."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether no storage node can be reached at all."""
+
+
+async def calm(seen: Surroundings, zookeeper_hosts: str, *, at_most_ms: int) -> bool:
     """Return once nobody has been away for a moment, or after so long; returns whether it is calm.
 
-    whole_for_s: of the storage nodes and the session. zookeeper_hosts: "host:port[,…][/path]"; each of these servers
-    must accept a connection, for a session says nothing of those that it does not use.
+    zookeeper_hosts: "host:port[,…][/path]"; each of these servers must accept a connection, for a session says nothing
+    of those that it does not use. Where neither they nor any storage node can be reached the whole cluster ends, and
+    nothing is waited for.
     """
     servers = zookeeper_hosts.partition("/")[0].split(",")
     try:
         async with asyncio.timeout(at_most_ms / 1000):
             while True:
-                if whole_for_s() >= _CALM_S and all(await asyncio.gather(*map(_accepts, servers))):
+                accept = await asyncio.gather(*map(_accepts, servers))
+                if all(accept) and seen.whole_for_s >= _CALM_S:
                     return True
+                if seen.alone and not any(accept):
+                    return False
                 await asyncio.sleep(_LOOK_AGAIN_S)
     except TimeoutError:
         return False

@@ -56,8 +56,6 @@ UNANSWERED_BYTES_MAX = 128 * 1024 * 1024
 #: Producer ids are claimed ahead when fewer are left.
 PREFETCH_BELOW = 20
 STOP_GRACE_MS = 500
-#: The part of the drain's time that may pass before the topics are asked to move; they get half of it, then.
-WAIT_FOR_OTHERS = 0.4
 
 
 def topic_settings(settings: TopicOwnerSettings) -> TopicSettings:
@@ -171,12 +169,12 @@ class Owner:
 
         ZooKeeper is asked first: one that chooses a new leader just now could not write where topics go, and each would
         be closed here with no owner until it can. And where an upgrade restarts everything at once, the others'
-        restarts are waited for, within the drain's time.
+        restarts are waited for.
         """
         if not await _others_live(registry):
             return False
-        at_most_ms = int(self.settings.drain_timeout_ms * WAIT_FOR_OTHERS)
-        if not await calm(lambda: view.whole_for_s, self.settings.zookeeper_hosts, at_most_ms=at_most_ms):
+        settings = self.settings
+        if len(self.topics) and not await calm(view, settings.zookeeper_hosts, at_most_ms=settings.calm_timeout_ms):
             logger.warning("topics are moved although a ZooKeeper server or a storage node is away")
         self.topics.draining = True
         return await links.say_draining() > 0

@@ -42,6 +42,8 @@ class StorageView:
         self._topics = topics
         #: since when ZooKeeper answers and no known storage node is away; None: that is not so
         self._whole_since: float | None = None
+        #: whether no storage node can be reached at all
+        self.alone = True
         session.add_listener(lambda _state: self._tell())
         links.reach.add_listener(self._tell)
 
@@ -96,6 +98,7 @@ class StorageView:
             self._whole_since = None
         elif self._whole_since is None:
             self._whole_since = time.monotonic()
+        self.alone = not nodes.live and not set(nodes.read_only) - gone
         self._topics.see(nodes)
 
     @property

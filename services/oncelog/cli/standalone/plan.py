@@ -17,7 +17,8 @@ HOST = "127.0.0.1"
 CLIENT_VARIABLES = ("ONCELOG_URL", "ONCELOG_ADMIN_URL")
 
 
-DRAIN_TIMEOUT_MS = 10_000
+#: How long an owner waits for others that are away, and then how long an end in good order may take.
+CALM_TIMEOUT_MS, DRAIN_TIMEOUT_MS = 3_000, 10_000
 
 
 class Role(StrEnum):
@@ -113,7 +114,8 @@ def child_environment(own: Mapping[str, str], *, redis_url: str = "") -> dict[st
     """
     shared = {name: value for name, value in own.items() if name not in CLIENT_VARIABLES}
     given = {"ONCELOG_REDIS_URL": redis_url} if redis_url else {}
-    return {"ONCELOG_DRAIN_TIMEOUT_MS": str(DRAIN_TIMEOUT_MS)} | shared | given
+    bounds = {"ONCELOG_CALM_TIMEOUT_MS": str(CALM_TIMEOUT_MS), "ONCELOG_DRAIN_TIMEOUT_MS": str(DRAIN_TIMEOUT_MS)}
+    return bounds | shared | given
 
 
 def with_ports(child: ChildPlan, take: Callable[[], int]) -> ChildPlan:
