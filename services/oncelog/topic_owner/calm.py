@@ -7,8 +7,8 @@ and none at all while the topic stays where it is.
 import asyncio
 from typing import Protocol
 
-#: What came back a moment ago is still busy with that.
-_CALM_S = 2.0
+#: Longer than what an upgrade lets pass between two restarts of one part, for each costs processor, too.
+_CALM_S = 8.0
 _LOOK_AGAIN_S = 0.25
 _CONNECT_TIMEOUT_S = 1.0
 
@@ -25,19 +25,23 @@ class Surroundings(Protocol):
         """Whether no storage node can be reached at all."""
 
 
-async def calm(seen: Surroundings, zookeeper_hosts: str, *, at_most_ms: int) -> bool:
-    """Return once nobody has been away for a moment, or after so long; returns whether it is calm.
+async def calm(seen: Surroundings, zookeeper_hosts: str, *, at_most_ms: int, calm_s: float = _CALM_S) -> bool:
+    """Return once nobody has been away for calm_s, or after so long; returns whether it is calm.
 
     zookeeper_hosts: "host:port[,…][/path]"; each of these servers must accept a connection, for a session says nothing
-    of those that it does not use. Where neither they nor any storage node can be reached the whole cluster ends, and
-    nothing is waited for.
+    of those that it does not use. Who is there at the first look has been there. Where neither they nor any storage
+    node can be reached the whole cluster ends, and nothing is waited for.
     """
     servers = zookeeper_hosts.partition("/")[0].split(",")
+    now = asyncio.get_running_loop().time
+    away_at = now() - calm_s
     try:
         async with asyncio.timeout(at_most_ms / 1000):
             while True:
                 accept = await asyncio.gather(*map(_accepts, servers))
-                if all(accept) and seen.whole_for_s >= _CALM_S:
+                if not all(accept):
+                    away_at = now()
+                elif min(now() - away_at, seen.whole_for_s) >= calm_s:
                     return True
                 if seen.alone and not any(accept):
                     return False

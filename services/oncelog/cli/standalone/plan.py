@@ -18,7 +18,7 @@ CLIENT_VARIABLES = ("ONCELOG_URL", "ONCELOG_ADMIN_URL")
 
 
 #: How long an owner waits for others that are away, and then how long an end in good order may take.
-CALM_TIMEOUT_MS, DRAIN_TIMEOUT_MS = 3_000, 10_000
+CALM_TIMEOUT_MS, DRAIN_TIMEOUT_MS = 1_000, 10_000
 
 
 class Role(StrEnum):
