@@ -149,13 +149,13 @@ async def test_a_drain_leaves_topics_to_be_handed_over_one_by_one(tmp_path: Path
     """Closed all at once they would all pause until the last of them is served elsewhere; the others go on."""
     async with owner_world(tmp_path) as (world, _):
         runners = [await world.serve(f"public/default/{number}") for number in range(3)]
-        draining = asyncio.create_task(world.topics.drain(deadline_ms=60_000, handed_over=True))
+        draining = asyncio.create_task(world.topics.hand_over(patience_ms=60_000))
         await world.topics.unload(runners[0].topic_id)
         await world.topics.unload(runners[1].topic_id)
         assert runners[2].core.phase is Phase.SERVING
         assert not draining.done()
         await world.topics.unload(runners[2].topic_id)
-        assert await draining == 0
+        assert await draining == 3
 
 
 @pytest.mark.asyncio
@@ -163,7 +163,8 @@ async def test_a_drain_closes_what_nobody_asks_for(tmp_path: Path) -> None:
     """The metadata services were told, and went: after a short while without a word of them, not at the deadline."""
     async with asyncio.timeout(DEADLINE_S), owner_world(tmp_path) as (world, _):
         runner = await world.serve(TOPIC)
-        assert await world.topics.drain(deadline_ms=600_000, handed_over=True) == 0
+        assert await world.topics.hand_over(patience_ms=600_000) == 0
+        assert await world.topics.drain(deadline_ms=600_000) == 0
         assert await ledger_states(world, runner.topic_id) == [LedgerState.CLOSED]
 
 

@@ -14,7 +14,7 @@ from oncelog.core.serving import LedgerFailed, Serving
 from oncelog.core.sessions import EndSession
 from oncelog.core.storage_answers import AppendStatus
 from oncelog.core.store_status import WriteStatus
-from oncelog.core.takeover import CursorRecordWritten, WriteCursorRecord
+from oncelog.core.takeover_events import CursorRecordWritten, WriteCursorRecord
 from oncelog.core.topic import Phase
 from tests.core.builders import A, B, C, received
 from tests.core.test_takeover import state_of, truth

@@ -1,23 +1,26 @@
 """The claim of the dedup cursor: written once for an epoch, by compare-and-set, never mistaken for another write."""
 
+from dataclasses import replace
+
 import pytest
 
 from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch, Position
-from oncelog.core.ledger_recovery import ReadLedger
+from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.core.ledger_recovery import LedgerRead, ReadLedger, WriteLedger
 from oncelog.core.store_status import WriteStatus
-from oncelog.core.takeover import (
+from oncelog.core.takeover import Takeover, TakeoverState
+from oncelog.core.takeover_events import (
     CursorGivenUp,
     CursorRecordRead,
     CursorRecordWritten,
     Marked,
     ReadCursorRecord,
-    Takeover,
+    ReadEntries,
     TakeoverFailed,
-    TakeoverState,
     WriteCursorRecord,
 )
-from oncelog.core.topic_record import CursorLink, CursorRecord, TopicRecord
-from tests.core.builders import TOPIC, C, checksum
+from oncelog.core.topic_record import CursorLink, CursorRecord, LedgerLink, TopicRecord
+from tests.core.builders import TOPIC, A, B, C, checksum
 
 EPOCH = OwnerEpoch(5)
 
@@ -26,6 +29,10 @@ def claiming() -> Takeover:
     takeover = Takeover(TopicRecord(TOPIC, "t", C, EPOCH), checksum=checksum)
     assert takeover.start() == [Marked("B", 0), ReadCursorRecord()]
     return takeover
+
+
+def cursor_of(takeover: Takeover) -> tuple[CursorRecord, int]:
+    return takeover.cursor.record, takeover.cursor.version
 
 
 LINKS = (CursorLink(LedgerId(3), Position(LedgerId(1), EntryId(4))),)
@@ -38,7 +45,7 @@ def test_claim_keeps_the_ledgers() -> None:
     old = CursorRecord(OwnerEpoch(4), LINKS)
     assert takeover.handle(CursorRecordRead(old, 7)) == [WriteCursorRecord(claimed, 7)]
     assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [ReadLedger(LedgerId(3))]
-    assert takeover.cursor == (claimed, 8)
+    assert cursor_of(takeover) == (claimed, 8)
 
 
 @pytest.mark.parametrize("status", [WriteStatus.CONFLICT, WriteStatus.UNKNOWN])
@@ -49,7 +56,7 @@ def test_claim_that_failed_is_read_again(status: WriteStatus) -> None:
     assert takeover.handle(CursorRecordWritten(status, 0)) == [ReadCursorRecord()]
     applied = CursorRecord(EPOCH)
     assert takeover.handle(CursorRecordRead(applied, 0))[0] == Marked("C", 0)
-    assert takeover.cursor == (applied, 0)
+    assert cursor_of(takeover) == (applied, 0)
 
 
 def test_claim_stops_at_a_higher_epoch() -> None:
@@ -72,5 +79,79 @@ def test_cursor_that_is_not_recovered_in_time_is_given_up() -> None:
     assert takeover.state is TakeoverState.CURSOR
     out = takeover.handle(CursorGivenUp())
     assert out[0] == Marked("C", 0)
-    assert takeover.loaded is None
+    assert takeover.cursor.loaded is None
     assert takeover.handle(CursorGivenUp()) == []
+
+
+# --- read beside B ----------------------------------------------------------------------------------------------------
+
+LOG, OLD = LedgerId(2), CursorRecord(OwnerEpoch(4), LINKS)
+CLOSED_LOG = LedgerMetadata(LOG, TOPIC, (A, B, C), 2).closed(end=EntryId(6), length=70)
+OF_CURSOR = LedgerMetadata(LedgerId(3), TOPIC, (A, B, C), 2)
+
+
+def beside_b() -> Takeover:
+    """The log's last ledger is being recovered."""
+    record = TopicRecord(TOPIC, "t", C, EPOCH, (LedgerLink(LOG, 0),))
+    takeover = Takeover(record, checksum=checksum)
+    assert takeover.start() == [ReadLedger(LOG), ReadCursorRecord()]
+    return takeover
+
+
+def test_nothing_of_the_cursor_is_written_before_b() -> None:
+    """Its records are read meanwhile; with B passed the claim needs no read any more, and nor does the recovery."""
+    takeover = beside_b()
+    assert takeover.handle(CursorRecordRead(OLD, 7)) == [ReadLedger(LedgerId(3))]
+    assert takeover.handle(LedgerRead(LedgerId(3), OF_CURSOR, 4)) == []
+    claim = WriteCursorRecord(CursorRecord(EPOCH, LINKS), 7)
+    assert takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9)) == [Marked("B", 7), claim]
+    marked = WriteLedger(LedgerId(3), OF_CURSOR.in_recovery(), 4)
+    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [marked]
+
+
+def test_answers_may_come_in_any_order() -> None:
+    """B first, and the cursor's record behind it; or its ledger's record behind the claim, asked for only once."""
+    takeover = beside_b()
+    assert takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9)) == [Marked("B", 7)]
+    assert takeover.handle(CursorRecordRead(OLD, 7)) == [WriteCursorRecord(CursorRecord(EPOCH, LINKS), 7)]
+    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [ReadLedger(LedgerId(3))]
+    takeover = beside_b()
+    takeover.handle(CursorRecordRead(OLD, 7))
+    takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
+    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == []
+    marked = WriteLedger(LedgerId(3), OF_CURSOR.in_recovery(), 4)
+    assert takeover.handle(LedgerRead(LedgerId(3), OF_CURSOR, 4)) == [marked]
+
+
+def test_cursor_that_changed_beside_b_is_read_again() -> None:
+    """The old owner linked a ledger after the read: the newest one is recovered, not the one that was read ahead."""
+    takeover = beside_b()
+    takeover.handle(CursorRecordRead(OLD, 7))
+    takeover.handle(LedgerRead(LedgerId(3), OF_CURSOR, 4))
+    takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
+    assert takeover.handle(CursorRecordWritten(WriteStatus.CONFLICT, -1)) == [ReadCursorRecord()]
+    links = (*LINKS, CursorLink(LedgerId(8), None))
+    newer = CursorRecord(OwnerEpoch(4), links)
+    assert takeover.handle(CursorRecordRead(newer, 8)) == [WriteCursorRecord(CursorRecord(EPOCH, links), 8)]
+    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 9)) == [ReadLedger(LedgerId(8))]
+
+
+def test_higher_epoch_seen_beside_b_is_said_behind_it() -> None:
+    takeover = beside_b()
+    takeover.handle(CursorRecordRead(CursorRecord(OwnerEpoch(6)), 7))
+    assert takeover.state is TakeoverState.LOG
+    assert isinstance(takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))[-1], TakeoverFailed)
+
+
+def test_late_record_of_a_given_up_ledger_is_not_the_next_ones() -> None:
+    """Its answer, and then that of the ledger before it: each is taken for what it is."""
+    links = (CursorLink(LedgerId(1), None), *LINKS)
+    takeover = beside_b()
+    takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
+    takeover.handle(CursorRecordRead(CursorRecord(EPOCH, links), 7))
+    assert takeover.handle(CursorGivenUp()) == [ReadLedger(LedgerId(1))]
+    assert takeover.handle(LedgerRead(LedgerId(3), OF_CURSOR, 4)) == []
+    older = replace(OF_CURSOR, ledger_id=LedgerId(1)).closed(end=EntryId(2), length=9)
+    assert takeover.handle(LedgerRead(LedgerId(1), older, 5)) == [
+        ReadEntries(older, EntryId(0), EntryId(2), heads_only=False)
+    ]

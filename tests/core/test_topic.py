@@ -15,7 +15,7 @@ from oncelog.core.outcome import Part, PartKind
 from oncelog.core.ownership import ReadTopicRecord, WriteTopicRecord
 from oncelog.core.serving import TopicClosed
 from oncelog.core.storage_answers import AppendStatus
-from oncelog.core.takeover import Marked, ReadEntries
+from oncelog.core.takeover_events import Marked, ReadEntries
 from oncelog.core.topic import Phase
 from oncelog.core.topic_events import (
     DrainWanted,

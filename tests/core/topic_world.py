@@ -43,7 +43,7 @@ from oncelog.core.serving import TopicSettings
 from oncelog.core.sessions import AnswerBatches, BatchAnswer, ReadEntryIds
 from oncelog.core.storage_answers import AppendStatus
 from oncelog.core.store_status import WriteStatus
-from oncelog.core.takeover import (
+from oncelog.core.takeover_events import (
     CursorRecordRead,
     CursorRecordWritten,
     EntriesRead,

@@ -21,7 +21,7 @@ from oncelog.core.ledger_recovery import (
     RecoveryReadAnswered,
 )
 from oncelog.core.storage_node import AppendStatus, ReadStatus
-from oncelog.core.takeover import EntriesRead, EntryUnreadable, ReadEntries
+from oncelog.core.takeover_events import EntriesRead, EntryUnreadable, ReadEntries
 from tests.simulation.storage_server import ReadReply, Reply, StorageServer
 
 if TYPE_CHECKING:

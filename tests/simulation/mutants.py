@@ -237,7 +237,9 @@ def _believe_the_number(claim: IdClaim, event: Any) -> Any:
 
 
 def _snapshot_first(takeover: Takeover) -> Any:
-    return takeover._claim()
+    takeover.state = TakeoverState.CLAIM
+    takeover.cursor.log_fenced()
+    return takeover._claim(takeover.cursor.read())
 
 
 def _replay_closed_ones(takeover: Takeover) -> Any:

@@ -71,7 +71,7 @@ def holds_and_breaks(mutant: str, kinds: tuple[str, ...], seeds: range, **how: A
 
 def test_hazard_01_the_topic_record_orders_owners() -> None:
     """Owners lose their topic while they open ledgers, and replies of their writes are lost."""
-    holds_and_breaks("E retried after a conflict", ("theft", "owner crash"), range(8), store=UNSURE)
+    holds_and_breaks("E retried after a conflict", ("theft", "owner crash"), range(12), store=UNSURE)
 
 
 def test_hazard_02_a_zombie_creates_nothing_anew() -> None:

@@ -28,7 +28,7 @@ from oncelog.core.openings import AllocateProducerId, AnswerOpen
 from oncelog.core.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
 from oncelog.core.serving import LastAddConfirmed, LedgerFailed, TopicClosed
 from oncelog.core.sessions import AnswerBatches, EndSession, ReadEntryIds
-from oncelog.core.takeover import (
+from oncelog.core.takeover_events import (
     CursorRecordRead,
     CursorRecordWritten,
     Marked,

@@ -39,7 +39,7 @@ from oncelog.core.opening import ProducerOpening
 from oncelog.core.openings import OpeningEffect, Openings
 from oncelog.core.sessions import Park, Sessions
 from oncelog.core.snapshots import CursorLedgersGone, Snapshots, SnapshotsFinished, SnapshotsOut
-from oncelog.core.takeover import CursorRecordWritten, TakenOver, WriteCursorRecord
+from oncelog.core.takeover_events import CursorRecordWritten, TakenOver, WriteCursorRecord
 from oncelog.core.topic_log import ReceivedBatch, TopicLog
 from oncelog.core.topic_record import LedgerLink, TopicRecord
 

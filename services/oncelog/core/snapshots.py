@@ -28,7 +28,7 @@ from oncelog.core.ledger_chain import (
 )
 from oncelog.core.next_ledger import Chain, StorageNodesSeen
 from oncelog.core.store_status import WriteStatus
-from oncelog.core.takeover import CursorRecordWritten, WriteCursorRecord
+from oncelog.core.takeover_events import CursorRecordWritten, WriteCursorRecord
 from oncelog.core.topic_record import CursorRecord
 
 

@@ -2,162 +2,63 @@
 
 A is done: the record names this owner. E (the new ledger) is the topic's own, by the same machine that rolls.
 
-    B  LOG         the log's last ledger is fenced, recovered and closed
-    C  CLAIM       the cursor's record is read, and
-       CLAIMING    written with this owner_epoch, so that no zombie can add a ledger to it
+    B  LOG         the log's last ledger is fenced, recovered and closed; meanwhile the cursor's record is read, and the
+                   record of its last ledger
+    C  CLAIM       the cursor's record is written with this owner_epoch, so that no zombie can add a ledger to it
        CURSOR      the cursor's last ledger is fenced, recovered and closed
        SNAPSHOT    its entries are read; without a complete snapshot, those of the ledger before it, and so on
     D  REPLAY      the log after the snapshot is folded, entry by entry
        DONE | FAILED
 
 Rules: the order B, C, D is the rule (a snapshot read before the log is fenced leaves a hole when the old owner trims in
-between). Replay begins exactly after the snapshot, in its very ledger, or stops; an unreadable entry of the log stops
-it with its name. A snapshot is worth only time: what of the cursor cannot be recovered or read falls back to the
-snapshot before it and a longer replay. FAILED tells the topic to read its record again before it says so.
+between); what is read beside B is two records, and `cursor_claim` says why that is no snapshot. Replay begins exactly
+after the snapshot, in its very ledger, or stops; an unreadable entry of the log stops it with its name. A snapshot is
+worth only time: what of the cursor cannot be recovered or read falls back to the snapshot before it and a longer
+replay. FAILED tells the topic to read its record again before it says so.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from enum import Enum
 
 from oncelog.core.batch import Buffer, Checksum
+from oncelog.core.cursor_claim import Claimed, CursorClaim
 from oncelog.core.dedup_cursor import LoadedSnapshot
 from oncelog.core.dedup_snapshot import SnapshotReader
 from oncelog.core.dedup_state import DedupState
 from oncelog.core.entry import body_of, decode_entry, peek_header
 from oncelog.core.errors import CorruptEntry, InvalidBatch, LogHole
-from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, OwnerEpoch, Position
+from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
 from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
 from oncelog.core.ledger_recovery import (
     LedgerRead,
     LedgerRecovered,
     LedgerRecovery,
-    LedgerWritten,
-    MemberFenced,
     ReadLedger,
-    RecoveryAdded,
     RecoveryEffect,
     RecoveryFailed,
-    RecoveryReadAnswered,
 )
-from oncelog.core.store_status import WriteStatus
-from oncelog.core.topic_record import CursorRecord, TopicRecord
-
-# --- events -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class CursorRecordRead:
-    """The dedup cursor's record after a sync; None: there is none. version: of the znode."""
-
-    record: CursorRecord | None
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class CursorRecordWritten:
-    status: WriteStatus
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class EntriesRead:
-    """Consecutive entries of a CLOSED ledger, in order, whole or cut behind the id deltas (as asked)."""
-
-    ledger_id: LedgerId
-    entries: list[tuple[EntryId, Buffer]]
-
-
-@dataclass(frozen=True, slots=True)
-class EntryUnreadable:
-    """No member could give this entry; reason names what each said."""
-
-    ledger_id: LedgerId
-    entry_id: EntryId
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class CursorGivenUp:
-    """The cursor's last ledger was not recovered in time. An older snapshot costs nothing but a longer replay."""
-
-
-TakeoverEvent = (
-    CursorGivenUp
-    | CursorRecordRead
-    | CursorRecordWritten
-    | EntriesRead
-    | EntryUnreadable
-    | LedgerRead
-    | LedgerWritten
-    | MemberFenced
-    | RecoveryReadAnswered
-    | RecoveryAdded
+from oncelog.core.takeover_events import (
+    CursorGivenUp,
+    CursorRecordRead,
+    CursorRecordWritten,
+    EntriesRead,
+    EntryUnreadable,
+    Marked,
+    ReadEntries,
+    TakenOver,
+    TakeoverEffect,
+    TakeoverEvent,
+    TakeoverFailed,
+    TakeoverNews,
 )
+from oncelog.core.topic_record import TopicRecord
 
-# --- effects ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ReadCursorRecord:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class WriteCursorRecord:
-    """version -1: create."""
-
-    record: CursorRecord
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReadEntries:
-    """Read first..last of a CLOSED ledger from any member, in order. heads_only: payloads may be cut off."""
-
-    metadata: LedgerMetadata
-    first: EntryId
-    last: EntryId
-    heads_only: bool
-
-
-# --- news for the topic -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Marked:
-    """A mark of the takeover was passed, for traces: B, C or D, with a count of what it handled."""
-
-    mark: str
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class TakenOver:
-    """The whole state, up to the end of the log. loaded: the snapshot it began from."""
-
-    state: DedupState
-    cursor: CursorRecord
-    cursor_version: int
-    loaded: LoadedSnapshot | None
-    replayed_entries: int
-
-
-@dataclass(frozen=True, slots=True)
-class TakeoverFailed:
-    """Something that must exist does not, or cannot be read."""
-
-    reason: str
-
-
-TakeoverEffect = ReadCursorRecord | WriteCursorRecord | ReadEntries | RecoveryEffect
-TakeoverNews = Marked | TakenOver | TakeoverFailed
 _Out = list[TakeoverEffect | TakeoverNews]
 
 
 class TakeoverState(Enum):
     LOG = "B"
     CLAIM = "C claim"
-    CLAIMING = "C claiming"
     CURSOR = "C recovery"
     SNAPSHOT = "C snapshot"
     REPLAY = "D"
@@ -172,10 +73,11 @@ class Takeover:
         self.record = record
         self.state = TakeoverState.LOG
         self.checksum = checksum
-        self.cursor: tuple[CursorRecord, int] = (CursorRecord(record.owner_epoch), -1)
+        self.cursor = CursorClaim(record.owner_epoch)
         self.fold = DedupState()
-        self.loaded: LoadedSnapshot | None = None
         self.replayed_entries = 0
+        #: the log's last ledger, as it was recovered
+        self._log_end: LedgerMetadata | None = None
         self._recovery: LedgerRecovery | None = None
         #: cursor ledgers still to be tried, or log ledgers still to be replayed, the next one last
         self._ledgers: list[LedgerId] = []
@@ -184,12 +86,15 @@ class Takeover:
 
     def start(self) -> _Out:
         if not self.record.ledgers:
-            return [Marked("B", 0), *self._claim()]
-        return self._recover(self.record.ledgers[-1].ledger_id)
+            return [*self._log_fenced(0), *self._claim(self.cursor.read())]
+        return [*self._recover(self.record.ledgers[-1].ledger_id), *self._claim(self.cursor.read())]
 
     def _recover(self, ledger_id: LedgerId) -> _Out:
-        self._recovery = LedgerRecovery(ledger_id, checksum=self.checksum)
-        return self._step(self._recovery.start())
+        recovery = self._recovery = LedgerRecovery(ledger_id, checksum=self.checksum)
+        effects = recovery.start()
+        if self.cursor.asked(ledger_id):
+            effects = recovery.handle(self.cursor.last) if self.cursor.last is not None else []
+        return self._step(effects)
 
     def handle(self, event: TakeoverEvent) -> _Out:
         """Take one completion; those of another ledger or step are late and ignored."""
@@ -199,14 +104,14 @@ class Takeover:
             case CursorGivenUp():
                 return self._next_cursor_ledger() if self.state is TakeoverState.CURSOR else []
             case CursorRecordRead():
-                return self._cursor_read(event)
+                return self._claim(self.cursor.record_read(event))
             case CursorRecordWritten():
-                return self._cursor_written(event)
+                return self._claim(self.cursor.record_written(event))
             case EntriesRead():
                 return self._entries_read(event)
             case EntryUnreadable():
                 return self._unreadable(event)
-            case LedgerRead() if self._recovery is None:
+            case LedgerRead() if self._recovery is None or self._recovery.ledger_id != event.ledger_id:
                 return self._ledger_read(event)
             case _:
                 return self._step(self._recovery.handle(event)) if self._recovery is not None else []
@@ -226,8 +131,13 @@ class Takeover:
 
     def _recovered(self, metadata: LedgerMetadata) -> _Out:
         if self.state is TakeoverState.LOG:
-            return [Marked("B", metadata.end + 1), *self._claim()]
+            self._log_end = metadata
+            return self._log_fenced(metadata.end + 1)
         return self._read_snapshot(metadata)
+
+    def _log_fenced(self, entries: int) -> _Out:
+        self.state = TakeoverState.CLAIM
+        return [Marked("B", entries), *self._claim(self.cursor.log_fenced())]
 
     def _fail(self, reason: str) -> _Out:
         self.state = TakeoverState.FAILED
@@ -236,35 +146,20 @@ class Takeover:
 
     # --- C: the cursor ------------------------------------------------------------------------------------------------
 
-    def _claim(self) -> _Out:
-        self.state = TakeoverState.CLAIM
-        return [ReadCursorRecord()]
-
-    def _cursor_read(self, event: CursorRecordRead) -> _Out:
-        if self.state is not TakeoverState.CLAIM:
-            return []
-        mine = self.record.owner_epoch
-        found = event.record if event.record is not None else CursorRecord(OwnerEpoch(0))
-        if found.owner_epoch > mine:
-            return self._fail(f"the dedup cursor belongs to owner_epoch {found.owner_epoch}, above {mine}")
-        if event.record is not None and found.owner_epoch == mine:
-            self.cursor = (found, event.version)
-            return self._claimed()
-        claimed = CursorRecord(mine, found.ledgers)
-        self.cursor = (claimed, event.version)
-        self.state = TakeoverState.CLAIMING
-        return [WriteCursorRecord(claimed, event.version if event.record is not None else -1)]
-
-    def _cursor_written(self, event: CursorRecordWritten) -> _Out:
-        if self.state is not TakeoverState.CLAIMING:
-            return []
-        if event.status is not WriteStatus.OK:
-            return self._claim()
-        self.cursor = (self.cursor[0], event.version)
-        return self._claimed()
+    def _claim(self, effects: Sequence[TakeoverEffect | Claimed | TakeoverFailed]) -> _Out:
+        out: _Out = []
+        for effect in effects:
+            match effect:
+                case Claimed():
+                    out += self._claimed()
+                case TakeoverFailed():
+                    out += self._fail(effect.reason)
+                case _:
+                    out.append(effect)
+        return out
 
     def _claimed(self) -> _Out:
-        self._ledgers = [link.ledger_id for link in self.cursor[0].ledgers]
+        self._ledgers = [link.ledger_id for link in self.cursor.record.ledgers]
         if not self._ledgers:
             return self._replay()
         self.state = TakeoverState.CURSOR
@@ -273,7 +168,7 @@ class Takeover:
     def _next_cursor_ledger(self) -> _Out:
         self._recovery = None
         self.state = TakeoverState.SNAPSHOT
-        return [ReadLedger(self._ledgers.pop())] if self._ledgers else self._replay()
+        return [ReadLedger(self._ledgers[-1])] if self._ledgers else self._replay()
 
     def _read_snapshot(self, metadata: LedgerMetadata) -> _Out:
         self.state = TakeoverState.SNAPSHOT
@@ -300,7 +195,7 @@ class Takeover:
         if reader.state is None or reader.manifest is None or reader.base is None:
             return self._next_cursor_ledger()
         self.fold = reader.state
-        self.loaded = LoadedSnapshot(reader.manifest.number, metadata.ledger_id, reader.base.position)
+        self.cursor.loaded = LoadedSnapshot(reader.manifest.number, metadata.ledger_id, reader.base.position)
         return self._replay()
 
     # --- D: the log ---------------------------------------------------------------------------------------------------
@@ -323,24 +218,37 @@ class Takeover:
 
     def _next_log_ledger(self) -> _Out:
         if self._ledgers:
+            known = self._log_end
+            if known is not None and known.ledger_id == self._ledgers[-1]:
+                return self._replay_ledger(known)
             return [ReadLedger(self._ledgers[-1])]
         self.state = TakeoverState.DONE
-        record, version = self.cursor
-        done = TakenOver(self.fold, record, version, self.loaded, self.replayed_entries)
+        cursor = self.cursor
+        done = TakenOver(self.fold, cursor.record, cursor.version, cursor.loaded, self.replayed_entries)
         return [Marked("D", self.replayed_entries), done]
 
     def _ledger_read(self, event: LedgerRead) -> _Out:
-        if self.state is TakeoverState.SNAPSHOT and self._reading is None:
-            if event.metadata is None or event.metadata.state is not LedgerState.CLOSED:
-                return self._next_cursor_ledger()
-            return self._read_snapshot(event.metadata)
-        if self.state is not TakeoverState.REPLAY or not self._ledgers or event.ledger_id != self._ledgers[-1]:
+        """A record that no recovery asked for."""
+        if self.state in (TakeoverState.LOG, TakeoverState.CLAIM):
+            self.cursor.ledger_read(event)
+            return []
+        if self._reading is not None or not self._ledgers or event.ledger_id != self._ledgers[-1]:
             return []
         metadata = event.metadata
+        if self.state is TakeoverState.SNAPSHOT:
+            self._ledgers.pop()
+            if metadata is None or metadata.state is not LedgerState.CLOSED:
+                return self._next_cursor_ledger()
+            return self._read_snapshot(metadata)
+        if self.state is not TakeoverState.REPLAY:
+            return []
         if metadata is None:
             return self._fail(f"ledger {event.ledger_id} is in the topic's list and has no record")
+        return self._replay_ledger(metadata)
+
+    def _replay_ledger(self, metadata: LedgerMetadata) -> _Out:
         if metadata.state is not LedgerState.CLOSED:
-            return self._fail(f"ledger {event.ledger_id} is {metadata.state.value} behind a recovered one")
+            return self._fail(f"ledger {metadata.ledger_id} is {metadata.state.value} behind a recovered one")
         position = self.fold.position
         first = EntryId(position.entry_id + 1 if position.ledger_id == metadata.ledger_id else 0)
         link = next(link for link in self.record.ledgers if link.ledger_id == metadata.ledger_id)

@@ -46,11 +46,11 @@ from oncelog.core.ownership import (
 )
 from oncelog.core.serving import LinkWanted, Serving, ServingOut, Suspicion, TopicClosed, TopicSettings
 from oncelog.core.sessions import ConfirmOwnership
-from oncelog.core.takeover import (
+from oncelog.core.takeover import Takeover
+from oncelog.core.takeover_events import (
     CursorRecordWritten,
     Marked,
     TakenOver,
-    Takeover,
     TakeoverEffect,
     TakeoverEvent,
     TakeoverFailed,

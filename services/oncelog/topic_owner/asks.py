@@ -30,7 +30,7 @@ from oncelog.core.next_ledger import ClaimLedgerId, CreateLedger, LedgerCreated,
 from oncelog.core.openings import AllocateProducerId
 from oncelog.core.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
 from oncelog.core.store_status import WriteStatus
-from oncelog.core.takeover import (
+from oncelog.core.takeover_events import (
     CursorRecordRead,
     CursorRecordWritten,
     EntriesRead,

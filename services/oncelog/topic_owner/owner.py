@@ -56,6 +56,9 @@ UNANSWERED_BYTES_MAX = 128 * 1024 * 1024
 #: Producer ids are claimed ahead when fewer are left.
 PREFETCH_BELOW = 20
 STOP_GRACE_MS = 500
+#: After a hand-over clients that still ask here are told to look it up again; and the takeovers elsewhere get the
+#: processor before the end of this process, and the start of the next one, do.
+LINGER_S = 2.0
 
 
 def topic_settings(settings: TopicOwnerSettings) -> TopicSettings:
@@ -158,7 +161,10 @@ class Owner:
             self._unready = "draining"
             handed_over = await self._hand_over(registry, links, view)
             logger.info("draining", extra={"fields": {"topics": len(self.topics), "handed_over": handed_over}})
-            await self.topics.drain(deadline_ms=settings.drain_timeout_ms // 2, handed_over=handed_over)
+            moved = await self.topics.hand_over(patience_ms=settings.drain_timeout_ms // 4) if handed_over else 0
+            await self.topics.drain(deadline_ms=settings.drain_timeout_ms // 2)
+            if moved:
+                await asyncio.sleep(LINGER_S)
             for task in running:
                 task.cancel()
             await asyncio.wait(running)

@@ -93,16 +93,27 @@ class TopicRegistry:
         runner.post(DrainWanted())
         await runner.progress.until_ended()
 
-    async def drain(self, *, deadline_ms: int, handed_over: bool = False) -> int:
-        """Close every topic cleanly; returns how many were not closed by the deadline: their next owner recovers
-        them.
-
-        handed_over: metadata services were told, and unload the topics one after the other, so that each pauses for its
-        own hand-over alone. What they leave is closed all at once.
+    async def hand_over(self, *, patience_ms: int) -> int:
+        """Wait while the metadata services, which were told, unload one topic after the other, so that each pauses for
+        its own hand-over alone; returns how many they took. It ends when no topic is left, when none has left for a
+        while, or when patience does.
         """
         self.draining = True
-        if handed_over:
-            await self._until_handed_over(deadline_ms // 2)
+        before = len(self)
+        try:
+            async with asyncio.timeout(patience_ms / 1000):
+                while self._runners:
+                    self._one_left.clear()
+                    async with asyncio.timeout(HAND_OVER_IDLE_MS / 1000):
+                        await self._one_left.wait()
+        except TimeoutError:
+            logger.info("%d topics are closed without being asked for", len(self))
+        return before - len(self)
+
+    async def drain(self, *, deadline_ms: int) -> int:
+        """Close every topic cleanly; returns how many were not closed by the deadline: their next owner recovers
+        them."""
+        self.draining = True
         runners = list(self._runners.values())
         for runner in runners:
             runner.post(DrainWanted())
@@ -115,17 +126,6 @@ class TopicRegistry:
         if late:
             logger.warning("%d topics were not closed in %d ms; their next owner recovers them", len(late), deadline_ms)
         return len(late)
-
-    async def _until_handed_over(self, patience_ms: int) -> None:
-        """Until no topic is left, none has left for a while, or patience ends."""
-        try:
-            async with asyncio.timeout(patience_ms / 1000):
-                while self._runners:
-                    self._one_left.clear()
-                    async with asyncio.timeout(HAND_OVER_IDLE_MS / 1000):
-                        await self._one_left.wait()
-        except TimeoutError:
-            logger.info("%d topics are closed without being asked for", len(self._runners))
 
     @property
     def serving_count(self) -> int:

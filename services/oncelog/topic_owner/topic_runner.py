@@ -26,7 +26,8 @@ from oncelog.core.opening import ProducerOpening
 from oncelog.core.openings import AnswerOpen
 from oncelog.core.serving import LastAddConfirmed, LedgerFailed, TopicClosed, TopicSettings
 from oncelog.core.sessions import AnswerBatches, BatchAnswer, EndSession, ReadEntryIds
-from oncelog.core.takeover import CursorGivenUp, Marked, TakeoverState
+from oncelog.core.takeover import TakeoverState
+from oncelog.core.takeover_events import CursorGivenUp, Marked
 from oncelog.core.topic import Phase, Topic, TopicEffect, TopicEvent
 from oncelog.core.topic_events import (
     EntryIdsRead,

@@ -135,12 +135,12 @@ startupProbe:
   failureThreshold: {{ $probes.startupTimeoutSeconds }}
 livenessProbe:
   exec: {command: {{ toJson .live }}}
-  periodSeconds: {{ $probes.livenessPeriodSeconds }}
+  periodSeconds: {{ $probes.execLivenessPeriodSeconds }}
   timeoutSeconds: {{ $probes.timeoutSeconds }}
   failureThreshold: {{ $probes.livenessFailureThreshold }}
 readinessProbe:
   exec: {command: {{ toJson .ready }}}
-  periodSeconds: {{ $probes.readinessPeriodSeconds }}
+  periodSeconds: {{ $probes.execReadinessPeriodSeconds }}
   timeoutSeconds: {{ $probes.timeoutSeconds }}
 {{- end }}
 
