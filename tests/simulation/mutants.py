@@ -257,19 +257,19 @@ def _fenced_last(takeover: Takeover, metadata: Any) -> Any:
 
 
 MUTANTS = (
-    Mutant("one mark instead of two", 10, 10, ((DedupTable, "_judge_known", _one_mark),)),
+    Mutant("one mark instead of two", 10, 12, ((DedupTable, "_judge_known", _one_mark),)),
     Mutant("ack at one answer", 0, 0, ((LedgerWriter, "_acked", _one_answer),)),
     Mutant("nobody is fenced", 2, 3, ((StorageNode, "_fence", _always(None)),)),
-    Mutant("recovery reads that do not fence", 0, 59, ((StorageServer, "read", _read_without_fence),)),
+    Mutant("recovery reads that do not fence", 0, 16, ((StorageServer, "read", _read_without_fence),)),
     Mutant(
-        "end declared on one negative", 0, 5,
+        "end declared on one negative", 0, 2,
         ((recovery_range, "missing_is_certain", lambda negatives, **_: negatives >= 1),),
     ),
-    Mutant("ack before fsync", 0, 8, ((StorageAnswers, "may_answer", _always(value=True)),)),
-    Mutant("fence forgotten on restart", 0, 239, ((StorageNode, "restore_fence", _always(None)),)),
+    Mutant("ack before fsync", 0, 3, ((StorageAnswers, "may_answer", _always(value=True)),)),
+    Mutant("fence forgotten on restart", 0, 135, ((StorageNode, "restore_fence", _always(None)),)),
     Mutant("snapshot without generations", 9, 1, ((dedup_snapshot, "_encode_producer", _without_generation),)),
     Mutant(
-        "unknown producer id accepted", 11, 13,
+        "unknown producer id accepted", 11, 48,
         (
             (Openings, "_resume", _resume_unknown), (DedupTable, "judge", _judge_unknown),
             (DedupTable, "accepted", _accept_unknown),
@@ -285,19 +285,19 @@ MUTANTS = (
     Mutant("first adds unchecked", 2, 31, ((StorageNode, "_needs_check", _always(value=False)),)),
     Mutant("trim to the newest snapshot", 16, 1122, ((DedupCursor, "trim_bound", _newest_base),)),
     Mutant(
-        "E retried after a conflict", 1, 4,
+        "E retried after a conflict", 1, 5,
         ((Ownership, "record_written", _retry_link), (Ownership, "record_read", _retry_read)),
     ),
     Mutant("a block claim believed without its nonce", 4, 3, ((IdClaim, "_counter_read", _believe_the_number),)),
-    Mutant("accepted marks survive a failed write", 10, 10, ((TopicLog, "rollback", _forget_in_flight_only),)),
+    Mutant("accepted marks survive a failed write", 10, 5, ((TopicLog, "rollback", _forget_in_flight_only),)),
     Mutant("next ledger before the last is CLOSED", 0, 0, ((LedgerChain, "_close_when_drained", _closed_once_asked),)),
-    Mutant("later batch accepted after a failed one", 10, 3, ((Sessions, "end_all", _always([])),)),
+    Mutant("later batch accepted after a failed one", 10, 12, ((Sessions, "end_all", _always([])),)),
     Mutant("ids judged by range", 9, 0, ((dedup, "locate", _by_range),)),
     Mutant("reader above last_add_confirmed", 0, 18, rules=Rules(read_bound=_three_further)),
     Mutant("newest batch first", 0, 0, ((Sessions, "receive", _newest_first),)),
     Mutant("last_sequence_id from the accepted mark", 6, 3, ((Openings, "_open", _open_at_once),)),
-    Mutant("skip_first left out", 0, 10, ((TopicLog, "append_batch", _without_skip_first),)),
-    Mutant("re-add answered from the page cache", 19, 136, rules=Rules(sync_at_start=False)),
+    Mutant("skip_first left out", 0, 3, ((TopicLog, "append_batch", _without_skip_first),)),
+    Mutant("re-add answered from the page cache", 19, 8, rules=Rules(sync_at_start=False)),
     Mutant(
         "a wiped node answers for its former self", 2, 13,
         ((StorageServer, "read", _answers_for_all_reads), (StorageServer, "fence", _answers_for_all_fences)),
