@@ -283,7 +283,7 @@ MUTANTS = (
         ),
     ),
     Mutant("first adds unchecked", 2, 31, ((StorageNode, "_needs_check", _always(value=False)),)),
-    Mutant("trim to the newest snapshot", 16, 1122, ((DedupCursor, "trim_bound", _newest_base),)),
+    Mutant("trim to the newest snapshot", 16, 1099, ((DedupCursor, "trim_bound", _newest_base),)),
     Mutant(
         "E retried after a conflict", 1, 5,
         ((Ownership, "record_written", _retry_link), (Ownership, "record_read", _retry_read)),
