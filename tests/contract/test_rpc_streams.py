@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import grpc
@@ -16,6 +16,8 @@ from oncelog.core.errors import (
     Retriable,
     ServiceUnavailable,
 )
+from oncelog.core.ids import EntryId
+from oncelog.core.storage_answers import AppendStatus
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.server import ServerStream
 from oncelog.rpc.storage_codec import (
@@ -27,6 +29,7 @@ from oncelog.rpc.storage_codec import (
 )
 from oncelog.wire import storage_pb2, storage_pb2_grpc
 from tests.contract.rpc_serving import (
+    LEDGER,
     NODE,
     AppendStream,
     echo,
@@ -102,6 +105,27 @@ async def test_a_writer_learns_that_the_server_has_ended_the_stream() -> None:
         assert [answer async for answer in stream] == []
         with pytest.raises(ServiceUnavailable):
             await stream.write(frame_of(1))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("refused", [True, False])
+async def test_the_end_of_a_stream_comes_behind_a_write_whose_writer_was_cancelled(refused: bool) -> None:
+    """gRPC goes on with that write, and its first one cannot be followed by the end before it is done: that failed, and
+    the client never heard how the stream ended."""
+
+    async def end_amid_its_first_write(stream: ServerStream[ReceivedAppend, Sequence[AppendAnswer]]) -> None:
+        await anext(stream)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0):
+                await stream.write([AppendAnswer(LEDGER, [EntryId(1)], AppendStatus.OK)])
+        if refused:
+            raise NotOwner("look again")
+
+    async with serving(append=end_amid_its_first_write) as (_, channel):
+        stream: AppendStream = channel.stream(APPEND)
+        await stream.write(frame_of(1))
+        with pytest.raises(NotOwner) if refused else nullcontext():
+            assert [len(answers) async for answers in stream] == [1]
 
 
 @pytest.mark.asyncio

@@ -77,6 +77,8 @@ class ServerStream(Generic[RequestInT_co, AnswerOutT_contra]):
         self.caller = caller
         #: The handler has ended, and with it the call.
         self.over = False
+        #: the newest write; gRPC may still be at it when its writer was cancelled
+        self._writing: asyncio.Future[None] | None = None
 
     def __aiter__(self) -> AsyncIterator[RequestInT_co]:
         return self
@@ -95,10 +97,17 @@ class ServerStream(Generic[RequestInT_co, AnswerOutT_contra]):
     async def write(self, answer: AnswerOutT_contra) -> None:
         """Returns when gRPC has taken the message, its flow control. Raises ServiceUnavailable: client gone."""
         self._check_open()
+        self._writing = asyncio.ensure_future(self._context.write(self._encode(answer)))
         try:
-            await self._context.write(self._encode(answer))
+            await asyncio.shield(self._writing)
         except _GONE as error:
             raise ServiceUnavailable(f"{self.peer}: the client is gone") from error
+
+    async def settled(self) -> None:
+        """Wait for the write of a writer that was cancelled. gRPC sends nothing beside it, not even how the call ends:
+        the client would wait for that in vain. One that reads no more has the handler cancelled when it goes."""
+        if self._writing is not None:
+            await asyncio.wait((self._writing,))
 
     def _check_open(self) -> None:
         if self.over:
@@ -181,7 +190,10 @@ class Server:
                 caller = self._caller(context)
                 stream = ServerStream(context, method.decode_request, method.encode_answer, caller)
                 await handler(stream)
+                await stream.settled()
             except Exception as error:  # noqa: BLE001  # every path ends in abort, which raises
+                if stream is not None:
+                    await stream.settled()
                 await _refuse(context, method.path, error)
             finally:
                 if stream is not None:
