@@ -9,7 +9,7 @@ from typing import Any
 
 from oncelog.chaos.schedule import VICTIM_PART, Fault, Kind, Part, why_not
 from oncelog.chaos.session import StartWorkload
-from oncelog.chaos.target import FaultMissed, Scene, Struck
+from oncelog.chaos.target import ChaosFailed, FaultMissed, Scene, Struck
 from oncelog.chaos.workload_link import WorkloadLink
 
 WHOLE: Mapping[Part, int] = {Part.OWNER: 3, Part.STORAGE: 3, Part.METADATA: 2, Part.ZOOKEEPER: 3, Part.REDIS: 1}
@@ -30,9 +30,18 @@ _SEEN = {"steady-1": {"gap_ms": 420.0, "idle_ms": 0.0}, "named-1": {"gap_ms": 90
 
 
 class FakeCluster:
-    """misses: kinds that find nothing to strike. never_heals: kinds after which something ails for ever."""
+    """misses: kinds that find nothing to strike. never_heals: kinds after which something ails for ever.
+    never_mends: kinds that nobody can mend."""
 
-    def __init__(self, *, misses: tuple[Kind, ...] = (), never_heals: tuple[Kind, ...] = (), looks: int = 2) -> None:
+    def __init__(
+        self,
+        *,
+        misses: tuple[Kind, ...] = (),
+        never_heals: tuple[Kind, ...] = (),
+        never_mends: tuple[Kind, ...] = (),
+        looks: int = 2,
+    ) -> None:
+        self._never_mends = never_mends
         self.struck: list[Struck] = []
         self.mended: list[Struck] = []
         #: kinds that ailed when another was struck: the budget of a step is its own
@@ -61,6 +70,8 @@ class FakeCluster:
 
     async def mend(self, struck: Struck) -> None:
         assert struck in self.struck
+        if struck.fault.kind in self._never_mends:
+            raise ChaosFailed("the node does not start")
         self.mended.append(struck)
 
     async def ailing(self) -> str | None:

@@ -88,6 +88,18 @@ async def test_planned_fault_that_never_struck_fails_the_run() -> None:
 
 
 @pytest.mark.asyncio
+async def test_what_cannot_be_mended_ends_the_striking_and_not_the_check() -> None:
+    """It ended the run with a traceback, and nobody learnt what had become of the messages."""
+    cluster = FakeCluster(never_mends=(Kind.OWNER_KILL,))
+    report = await chaos(cluster, seconds=40.0, kinds=(Kind.OWNER_KILL,))
+    assert len(cluster.struck) == 1
+    assert report.unhealed is not None
+    assert "was not mended: owner-kill of" in report.unhealed
+    assert "the node does not start" in report.unhealed
+    assert not report.perfect
+
+
+@pytest.mark.asyncio
 async def test_what_never_heals_ends_the_striking_and_not_the_check() -> None:
     """The verdict is wanted then more than ever; what was still planned counts as missed."""
     cluster = FakeCluster(never_heals=(Kind.OWNER_KILL,))

@@ -3,14 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from oncelog.core.ids import Incarnation
+from oncelog.core.next_ledger import StorageNodesSeen
 from oncelog.stores import paths
 from oncelog.stores.registry import StorageCookie
 from oncelog.topic_owner import calm as calm_module
+from oncelog.topic_owner import presence
 from oncelog.topic_owner.calm import calm
 from tests.cluster.until import until
 from tests.contract.storage_views import SeenLinks, node_of, session_with_a_cluster, storage_view
@@ -37,9 +39,14 @@ class Seen:
     alone: bool = False
 
 
-async def test_nobody_away_costs_no_time() -> None:
+async def test_it_is_looked_at_for_as_long_as_it_must_last() -> None:
+    """Who stops in the same moment as this owner is still there at its first look."""
     async with listening() as one, listening() as other:
-        assert await calm(Seen(3600.0), f"{one},{other}/teams/orders", at_most_ms=DEADLINE_MS)
+        hosts = f"{one},{other}/teams/orders"
+        assert not await calm(Seen(3600.0), hosts, at_most_ms=300, calm_s=0.5)
+        began = asyncio.get_running_loop().time()
+        assert await calm(Seen(3600.0), hosts, at_most_ms=DEADLINE_MS, calm_s=0.5)
+        assert asyncio.get_running_loop().time() - began >= 0.5
 
 
 async def test_a_zookeeper_server_that_is_away_is_waited_for() -> None:
@@ -48,33 +55,32 @@ async def test_a_zookeeper_server_that_is_away_is_waited_for() -> None:
         async with listening() as other:
             pass
         hosts = f"{one},{other}"
-        assert not await calm(Seen(3600.0), hosts, at_most_ms=500)
+        assert not await calm(Seen(3600.0), hosts, at_most_ms=500, calm_s=0.1)
         waiting = asyncio.create_task(calm(Seen(3600.0), hosts, at_most_ms=DEADLINE_MS, calm_s=0.1))
         async with listening(int(other.rpartition(":")[2])):
             assert await waiting
 
 
 async def test_a_zookeeper_server_that_was_away_is_given_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes back may be one of several restarts; what is there at the first look costs no time."""
+    """What comes back may be one of several restarts."""
     looks: list[bool] = []
 
     async def accepts(_: str) -> bool:
-        looks.append(len(looks) > 0)
+        looks.append(len(looks) != 3)
         return looks[-1]
 
     monkeypatch.setattr(calm_module, "_accepts", accepts)
-    began = asyncio.get_running_loop().time()
+    monkeypatch.setattr(calm_module, "_LOOK_AGAIN_S", 0.1)
     assert await calm(Seen(3600.0), "zookeeper:2181", at_most_ms=DEADLINE_MS, calm_s=0.5)
-    assert asyncio.get_running_loop().time() - began >= 0.5
+    assert len(looks) > 7
 
 
 async def test_what_came_back_a_moment_ago_is_given_that_moment() -> None:
     async with listening() as one:
-        seen = Seen(7.9)
-        assert not await calm(seen, one, at_most_ms=500)
-        waiting = asyncio.create_task(calm(seen, one, at_most_ms=DEADLINE_MS))
-        seen.whole_for_s = 8.0
-        assert await waiting
+        seen = Seen(0.2)
+        assert not await calm(seen, one, at_most_ms=1_000, calm_s=0.3)
+        seen.whole_for_s = 0.3
+        assert await calm(seen, one, at_most_ms=DEADLINE_MS, calm_s=0.3)
 
 
 async def test_where_the_whole_cluster_ends_nobody_is_waited_for() -> None:
@@ -100,18 +106,40 @@ async def test_storage_nodes_and_the_session_are_whole_together() -> None:
     links, session = SeenLinks(), await session_with_a_cluster()
     nodes = [node_of(A), node_of(B), node_of(C)]
     view = await storage_view(session, [], nodes, *(StorageCookie(n, "127.0.0.1", 1) for n in (A, B, C)), links=links)
-    assert view.whole_for_s > 0
+    seen = view.presence
+    assert seen.whole_for_s > 0
     links.lose(B)
-    assert (view.whole_for_s, view.alone) == (0, False)
+    assert (seen.whole_for_s, seen.alone) == (0, False)
     links.lose(A, B, C)
-    assert (view.whole_for_s, view.alone) == (0, True)
+    assert (seen.whole_for_s, seen.alone) == (0, True)
     links.lose()
-    before = view.whole_for_s
-    await until(lambda: view.whole_for_s > before, 10)
+    before = seen.whole_for_s
+    await until(lambda: seen.whole_for_s > before + 0.1, 10)
     session.faults.suspend()
-    assert view.whole_for_s == 0
+    assert seen.whole_for_s == 0
     session.faults.resume()
-    assert view.whole_for_s > 0
+    assert 0 < seen.whole_for_s < 0.1
     await session.delete(f"{paths.STORAGE}/{C}", version=0)
     await view.first()
-    assert view.whole_for_s == 0
+    assert seen.whole_for_s == 0
+
+
+async def test_a_storage_node_that_is_away_for_long_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not restart; nobody knows when it will be back, and an owner may end meanwhile."""
+    monkeypatch.setattr(presence, "RESTART_S", 0.2)
+    seen = presence.Presence()
+    nodes = StorageNodesSeen((A, B), (C,), ())
+    seen.see(nodes)
+    assert seen.whole_for_s == 0
+    await until(lambda: seen.whole_for_s > 0.3, 10)
+    seen.see(replace(nodes, live=(A,), absent=(B, C)))
+    assert seen.whole_for_s == 0
+
+
+async def test_unreachable_read_only_nodes_leave_an_owner_alone() -> None:
+    seen = presence.Presence()
+    nodes = StorageNodesSeen((), (A, B), (), read_only=(C,))
+    seen.see(nodes)
+    assert not seen.alone
+    seen.see(nodes, {C})
+    assert seen.alone

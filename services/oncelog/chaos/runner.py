@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from oncelog.chaos.schedule import Fault, Step
-from oncelog.chaos.target import FaultMissed, Struck, Target
+from oncelog.chaos.target import ChaosFailed, FaultMissed, Struck, Target
 from oncelog.chaos.workload_link import WorkloadLink
 
 HEAL_DEADLINE_S = 240.0
@@ -76,14 +76,15 @@ class Runner:
         if not struck:
             return
         async with asyncio.TaskGroup() as tasks:
-            for one in struck:
-                tasks.create_task(self._hold(one, pace))
+            holding = [tasks.create_task(self._hold(one, pace)) for one in struck]
         mended_at_s = time.time()
-        unhealed = await self._heal(mended_at_s, pace)
+        unmended = [trouble for task in holding if (trouble := task.result()) is not None]
+        unhealed = "; ".join(unmended) or await self._heal(mended_at_s, pace)
         healed_at_s = None if unhealed else time.time()
         faults.hits += [Hit(step.number, one, healed_at_s) for one in struck]
         if unhealed:
-            faults.unhealed = f"step {step.number} did not heal within {self._heal_deadline_s:.0f} s: {unhealed}"
+            within = "was not mended" if unmended else f"did not heal within {self._heal_deadline_s:.0f} s"
+            faults.unhealed = f"step {step.number} {within}: {unhealed}"
             self._tell(faults.unhealed)
         else:
             self._tell(f"healed {time.time() - min(one.at_s for one in struck):.1f} s after step {step.number} struck")
@@ -98,14 +99,19 @@ class Runner:
         self._tell(f"{fault.kind}: {struck.victim}" + (f", for {fault.hold_s:g} s" if fault.hold_s else ""))
         return struck
 
-    async def _hold(self, struck: Struck, pace: float) -> None:
-        """Let it last, then mend it: also when the run is interrupted."""
+    async def _hold(self, struck: Struck, pace: float) -> str | None:
+        """Let it last, then mend it, also when the run is interrupted. Returns why it could not be mended."""
+        trouble = None
         try:
             await asyncio.sleep(struck.fault.hold_s * pace)
         finally:
-            await asyncio.shield(self._target.mend(struck))
-            if struck.fault.hold_s:
+            try:
+                await asyncio.shield(self._target.mend(struck))
+            except ChaosFailed as error:
+                trouble = f"{struck.fault.kind} of {struck.victim}: {error}"
+            if struck.fault.hold_s and trouble is None:
                 self._tell(f"{struck.fault.kind}: {struck.victim} mended")
+        return trouble
 
     async def _heal(self, since_s: float, pace: float) -> str | None:
         """Return None when all is well, else what is not at the deadline."""

@@ -4,8 +4,10 @@
     CLAIMING --CONFLICT | UNKNOWN--> READING, and on from there
     READ, and it is this owner_epoch's already--> CLAIMED        --a higher one's--> refused
 
-Rules: nothing is written before B. What was read beside B may be out of date by then: the claim is a compare-and-set on
-that very version, and a ledger's record is used as a recovery uses any record, which begins with a compare-and-set too.
+Rules: nothing is written, fenced or decided before B. What was read beside B may be out of date by then, and does no
+harm: the claim is a compare-and-set on that very version, and where the record is this owner_epoch's already nobody
+else writes it. A ledger's record that says OPEN or IN_RECOVERY begins a recovery, whose next write names that version;
+CLOSED is for ever; and that there is none was read after a sync, behind the link that names it.
 """
 
 from dataclasses import dataclass

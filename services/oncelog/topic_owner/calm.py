@@ -7,7 +7,7 @@ and none at all while the topic stays where it is.
 import asyncio
 from typing import Protocol
 
-#: Longer than what an upgrade lets pass between two restarts of one part, for each costs processor, too.
+#: Longer than what an upgrade lets pass between two restarts of one part (a storage node's preStop and two probes).
 _CALM_S = 8.0
 _LOOK_AGAIN_S = 0.25
 _CONNECT_TIMEOUT_S = 1.0
@@ -29,12 +29,13 @@ async def calm(seen: Surroundings, zookeeper_hosts: str, *, at_most_ms: int, cal
     """Return once nobody has been away for calm_s, or after so long; returns whether it is calm.
 
     zookeeper_hosts: "host:port[,…][/path]"; each of these servers must accept a connection, for a session says nothing
-    of those that it does not use. Who is there at the first look has been there. Where neither they nor any storage
-    node can be reached the whole cluster ends, and nothing is waited for.
+    of those that it does not use. It is looked at for as long: who stops in the same moment as this process is still
+    there at the first look. Where neither they nor any storage node can be reached the whole cluster ends, and nothing
+    is waited for.
     """
     servers = zookeeper_hosts.partition("/")[0].split(",")
     now = asyncio.get_running_loop().time
-    away_at = now() - calm_s
+    away_at = now()
     try:
         async with asyncio.timeout(at_most_ms / 1000):
             while True:

@@ -56,9 +56,10 @@ UNANSWERED_BYTES_MAX = 128 * 1024 * 1024
 #: Producer ids are claimed ahead when fewer are left.
 PREFETCH_BELOW = 20
 STOP_GRACE_MS = 500
-#: After a hand-over clients that still ask here are told to look it up again; and the takeovers elsewhere get the
-#: processor before the end of this process, and the start of the next one, do.
-LINGER_S = 2.0
+#: Part of the drain's time. Most of it is for the topics; four such steps ask twice who else is there, say that this
+#: owner drains, and stay for a while after a hand-over: clients that still ask here are told to look it up again, and
+#: the takeovers elsewhere get the processor before the end of this process and the start of the next one do.
+STEP = 1 / 16
 
 
 def topic_settings(settings: TopicOwnerSettings) -> TopicSettings:
@@ -162,9 +163,9 @@ class Owner:
             handed_over = await self._hand_over(registry, links, view)
             logger.info("draining", extra={"fields": {"topics": len(self.topics), "handed_over": handed_over}})
             moved = await self.topics.hand_over(patience_ms=settings.drain_timeout_ms // 4) if handed_over else 0
-            await self.topics.drain(deadline_ms=settings.drain_timeout_ms // 2)
+            await self.topics.drain(deadline_ms=settings.drain_timeout_ms * 7 // 16)
             if moved:
-                await asyncio.sleep(LINGER_S)
+                await asyncio.sleep(settings.drain_timeout_ms / 1000 * STEP)
             for task in running:
                 task.cancel()
             await asyncio.wait(running)
@@ -173,17 +174,23 @@ class Owner:
     async def _hand_over(self, registry: Registry, links: MetadataLinks, view: StorageView) -> bool:
         """Have the topics moved; whether there is anybody for that. Topics are served until they are asked for.
 
-        ZooKeeper is asked first: one that chooses a new leader just now could not write where topics go, and each would
-        be closed here with no owner until it can. And where an upgrade restarts everything at once, the others'
-        restarts are waited for.
+        A ZooKeeper that chooses a new leader just now could not write where topics go, and each would be closed here
+        with no owner until it can; and an upgrade restarts everything at once. So the others' restarts are waited for.
         """
-        if not await _others_live(registry):
+        settings, patience_s = self.settings, self.settings.drain_timeout_ms / 1000 * STEP
+        if await _only_one(registry, patience_s):
             return False
-        settings = self.settings
-        if len(self.topics) and not await calm(view, settings.zookeeper_hosts, at_most_ms=settings.calm_timeout_ms):
-            logger.warning("topics are moved although a ZooKeeper server or a storage node is away")
+        if len(self.topics):
+            if not await calm(view.presence, settings.zookeeper_hosts, at_most_ms=settings.calm_timeout_ms):
+                logger.info("topics are moved before all others have been there for a while")
+            if await _only_one(registry, patience_s):
+                return False
         self.topics.draining = True
-        return await links.say_draining() > 0
+        try:
+            async with asyncio.timeout(patience_s):
+                return await links.say_draining() > 0
+        except TimeoutError:
+            return False
 
     def _follow_session(self, session: StoreSession) -> None:
         """After the end of a session every topic may be another's, and one that is only read would never learn it."""
@@ -242,12 +249,13 @@ class Owner:
         logger.info("serving", extra={"fields": serving})
 
 
-async def _others_live(registry: Registry) -> bool:
-    """Whether another owner could take the topics of this one."""
+async def _only_one(registry: Registry, patience_s: float) -> bool:
+    """Whether nobody could take the topics of this owner. False too when ZooKeeper does not say: it may soon."""
     try:
-        return len(await registry.owners.live()) > 1
-    except OncelogError as error:
-        logger.warning("the other owners cannot be seen: %s", error.message)
+        async with asyncio.timeout(patience_s):
+            return len(await registry.owners.live()) < 2
+    except (OncelogError, TimeoutError) as error:
+        logger.info("the other owners cannot be seen: %s", error)
         return False
 
 

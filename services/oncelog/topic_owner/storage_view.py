@@ -1,7 +1,6 @@
 """What this owner knows of the storage nodes: who is live and where, who is known and absent, who is gone for good."""
 
 import logging
-import time
 from dataclasses import replace
 
 from oncelog.core.errors import StoreUnavailable
@@ -12,6 +11,7 @@ from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.runtime.settings import variable
 from oncelog.stores.registry import LiveStorageNode, Registry
 from oncelog.stores.store_session import SessionState, StoreSession
+from oncelog.topic_owner.presence import Presence
 from oncelog.topic_owner.topic_registry import TopicRegistry
 
 logger = logging.getLogger(__name__)
@@ -40,10 +40,7 @@ class StorageView:
         self._registered: StorageNodesSeen | None = None
         self._links = links
         self._topics = topics
-        #: since when ZooKeeper answers and no known storage node is away; None: that is not so
-        self._whole_since: float | None = None
-        #: whether no storage node can be reached at all
-        self.alone = True
+        self.presence = Presence()
         session.add_listener(lambda _state: self._tell())
         links.reach.add_listener(self._tell)
 
@@ -94,17 +91,8 @@ class StorageView:
             store_reachable=self._session.state is SessionState.CONNECTED,
         )
         self._tell_shortage(_shortage(nodes, *self._quorums))
-        if not nodes.store_reachable or nodes.absent:
-            self._whole_since = None
-        elif self._whole_since is None:
-            self._whole_since = time.monotonic()
-        self.alone = not nodes.live and not set(nodes.read_only) - gone
+        self.presence.see(nodes, gone)
         self._topics.see(nodes)
-
-    @property
-    def whole_for_s(self) -> float:
-        """How long ZooKeeper has answered and no known storage node was away; 0 when it is not so."""
-        return 0.0 if self._whole_since is None else time.monotonic() - self._whole_since
 
     def _tell_shortage(self, shortage: str | None) -> None:
         """Say when no ledger can be opened, and when one can again."""

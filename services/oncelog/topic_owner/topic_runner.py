@@ -232,7 +232,9 @@ class TopicRunner:
     def _give_up_cursor(self) -> None:
         """Members of the cursor's ledger that are away must not keep a topic from being served."""
         attempt = self.core.attempt
-        if attempt is not None and attempt.takeover.state is TakeoverState.CURSOR:
+        if attempt is not None and attempt.takeover.state is TakeoverState.CLAIM:
+            asyncio.get_running_loop().call_later(CURSOR_WAIT_MS / 1000, self._give_up_cursor)
+        elif attempt is not None and attempt.takeover.state is TakeoverState.CURSOR:
             logger.warning("topic %s: its dedup cursor is not recovered in time, an older snapshot is used", self.name)
             self.post(CursorGivenUp())
 

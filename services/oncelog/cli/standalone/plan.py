@@ -17,8 +17,8 @@ HOST = "127.0.0.1"
 CLIENT_VARIABLES = ("ONCELOG_URL", "ONCELOG_ADMIN_URL")
 
 
-#: How long an owner waits for others that are away, and then how long an end in good order may take.
-CALM_TIMEOUT_MS, DRAIN_TIMEOUT_MS = 1_000, 10_000
+#: An owner that ends need not wait for restarts of others, for there is no upgrade here; so long an end may take.
+CALM_TIMEOUT_MS, DRAIN_TIMEOUT_MS = 1, 10_000
 
 
 class Role(StrEnum):

@@ -19,8 +19,9 @@ while IFS= read -r line; do
     case $line in "server.$number="*) line="server.$number=0.0.0.0:${line#*:}" ;; esac
     printf '%s\n' "$line"
 done </etc/oncelog-zookeeper/zoo.cfg >/tmp/zoo.cfg
+# One compiler, the quick one: it takes half the processor from a start, and what is asked here is never much.
 # Who was chosen may listen a moment later than the others look for it; after five tries they would choose again.
-exec java -Xmx"${HEAP_MEGABYTES}m" -XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData \
+exec java -Xmx"${HEAP_MEGABYTES}m" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData \
     -Djava.security.properties=/etc/oncelog-zookeeper/java.security -Dzookeeper.jmx.log4j.disable=true -Dzookeeper.leaderConnectDelayDuringRetryMs=400 \
     -Dlogback.configurationFile=/etc/oncelog-zookeeper/logback.xml -Dlog4j2.configurationFile=/etc/oncelog-zookeeper/log4j2.properties \
     -Dlog4j.configuration=file:/etc/oncelog-zookeeper/log4j.properties \

@@ -1,0 +1,97 @@
+"""In which order an owner that drains asks, waits and says so; and that it never waits for what does not answer."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from oncelog.core.errors import StoreUnavailable
+from oncelog.runtime.settings import TopicOwnerSettings
+from oncelog.topic_owner import owner as owner_module
+from oncelog.topic_owner.owner import Owner
+
+pytestmark = pytest.mark.asyncio
+
+DEADLINE_S = 10.0
+SETTINGS = TopicOwnerSettings(drain_timeout_ms=1_600, calm_timeout_ms=1_000)
+
+
+class Surroundings:
+    """Registry, links, view and topics of one owner, as far as a hand-over asks them. Keeps what was asked."""
+
+    def __init__(self, *, topics: int, owners: Callable[[], int], hear: bool = True) -> None:
+        self.asked: list[str] = []
+        self.owners = self.topics = self
+        self.presence = None
+        self.draining = False
+        self._topics, self._owners, self._hear = topics, owners, hear
+
+    def __len__(self) -> int:
+        return self._topics
+
+    async def live(self) -> list[int]:
+        self.asked.append("owners")
+        return list(range(self._owners()))
+
+    async def calm(self, *_: object, at_most_ms: int) -> bool:
+        assert at_most_ms == SETTINGS.calm_timeout_ms
+        assert not self.draining, "nothing new is taken while the topics stay"
+        self.asked.append("calm")
+        return True
+
+    async def say_draining(self) -> int:
+        self.asked.append("say")
+        await asyncio.Event().wait() if not self._hear else None
+        return 2
+
+
+async def hand_over(there: Surroundings, monkeypatch: pytest.MonkeyPatch) -> bool:
+    monkeypatch.setattr(owner_module, "calm", there.calm)
+    owner = Owner(SETTINGS)
+    owner.topics = cast("Any", there)
+    asking = cast("Any", there)
+    async with asyncio.timeout(DEADLINE_S):
+        return await owner._hand_over(asking, asking, asking)
+
+
+def unanswered() -> int:
+    raise StoreUnavailable("ZooKeeper chooses a leader")
+
+
+async def test_topics_stay_until_it_is_calm(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = Surroundings(topics=2, owners=lambda: 2)
+    assert await hand_over(there, monkeypatch)
+    assert there.asked == ["owners", "calm", "owners", "say"]
+    assert there.draining
+
+
+async def test_zookeeper_that_is_away_is_a_reason_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taken for "nobody else is there", every topic was closed at once, with no owner until ZooKeeper was back."""
+    there = Surroundings(topics=2, owners=unanswered)
+    assert await hand_over(there, monkeypatch)
+    assert there.asked == ["owners", "calm", "owners", "say"]
+
+
+async def test_who_is_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once; or as soon as it is, when all owners end together."""
+    there = Surroundings(topics=2, owners=lambda: 1)
+    assert not await hand_over(there, monkeypatch)
+    assert there.asked == ["owners"]
+    counts = iter([2, 1])
+    there = Surroundings(topics=2, owners=lambda: next(counts))
+    assert not await hand_over(there, monkeypatch)
+    assert there.asked == ["owners", "calm", "owners"]
+
+
+async def test_without_topics_there_is_nothing_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = Surroundings(topics=0, owners=lambda: 2)
+    assert await hand_over(there, monkeypatch)
+    assert there.asked == ["owners", "say"]
+
+
+async def test_a_metadata_service_that_does_not_read_takes_nothing_of_the_drain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there = Surroundings(topics=2, owners=lambda: 2, hear=False)
+    assert not await hand_over(there, monkeypatch)
