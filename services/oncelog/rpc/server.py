@@ -77,8 +77,8 @@ class ServerStream(Generic[RequestInT_co, AnswerOutT_contra]):
         self.caller = caller
         #: The handler has ended, and with it the call.
         self.over = False
-        #: the newest write; gRPC may still be at it when its writer was cancelled
-        self._writing: asyncio.Future[None] | None = None
+        #: the first write; gRPC may still be at it when its writer was cancelled
+        self._first: asyncio.Future[None] | None = None
 
     def __aiter__(self) -> AsyncIterator[RequestInT_co]:
         return self
@@ -97,17 +97,24 @@ class ServerStream(Generic[RequestInT_co, AnswerOutT_contra]):
     async def write(self, answer: AnswerOutT_contra) -> None:
         """Returns when gRPC has taken the message, its flow control. Raises ServiceUnavailable: client gone."""
         self._check_open()
-        self._writing = asyncio.ensure_future(self._context.write(self._encode(answer)))
+        data = self._encode(answer)
         try:
-            await asyncio.shield(self._writing)
+            if self._first is None:
+                self._first = asyncio.ensure_future(self._context.write(data))
+                await asyncio.shield(self._first)
+                return
+            if not self._first.done():
+                await self.settled()
+            await self._context.write(data)
         except _GONE as error:
             raise ServiceUnavailable(f"{self.peer}: the client is gone") from error
 
     async def settled(self) -> None:
-        """Wait for the write of a writer that was cancelled. gRPC sends nothing beside it, not even how the call ends:
-        the client would wait for that in vain. One that reads no more has the handler cancelled when it goes."""
-        if self._writing is not None:
-            await asyncio.wait((self._writing,))
+        """Wait for a first write whose writer was cancelled. It carries the initial metadata, which gRPC would send
+        once more with whatever comes beside it, and refuses: the client would never hear how the call ended. One that
+        reads no more has the handler cancelled when it goes."""
+        if self._first is not None:
+            await asyncio.wait((self._first,))
 
     def _check_open(self) -> None:
         if self.over:
