@@ -136,6 +136,28 @@ def test_cursor_that_changed_beside_b_is_read_again() -> None:
     assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 9)) == [ReadLedger(LedgerId(8))]
 
 
+def test_answers_of_earlier_attempts_change_nothing() -> None:
+    """An attempt that failed may have asked, too: another ledger's record is not the cursor's, and a claim is final."""
+    takeover = beside_b()
+    takeover.handle(CursorRecordRead(OLD, 7))
+    takeover.handle(LedgerRead(LedgerId(9), replace(OF_CURSOR, ledger_id=LedgerId(9)), 2))
+    takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
+    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == []
+    assert takeover.handle(CursorRecordRead(OLD, 7)) == []
+    marked = WriteLedger(LedgerId(3), OF_CURSOR.in_recovery(), 4)
+    assert takeover.handle(LedgerRead(LedgerId(3), OF_CURSOR, 4)) == [marked]
+    assert cursor_of(takeover) == (CursorRecord(EPOCH, LINKS), 8)
+
+
+def test_the_recovered_ledger_of_the_log_is_not_read_again() -> None:
+    """What B has closed is replayed from at once."""
+    takeover = beside_b()
+    takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
+    takeover.handle(CursorRecordRead(None, -1))
+    out = takeover.handle(CursorRecordWritten(WriteStatus.OK, 0))
+    assert out == [Marked("C", 0), ReadEntries(CLOSED_LOG, EntryId(0), EntryId(6), heads_only=True)]
+
+
 def test_higher_epoch_seen_beside_b_is_said_behind_it() -> None:
     takeover = beside_b()
     takeover.handle(CursorRecordRead(CursorRecord(OwnerEpoch(6)), 7))
