@@ -129,6 +129,23 @@ async def test_the_end_of_a_stream_comes_behind_a_write_whose_writer_was_cancell
 
 
 @pytest.mark.asyncio
+async def test_what_is_written_behind_a_cancelled_writer_arrives_behind_its_write() -> None:
+    """The reason for which a reader is ended, say."""
+
+    async def tell(stream: ServerStream[ReceivedAppend, Sequence[AppendAnswer]]) -> None:
+        await anext(stream)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0):
+                await stream.write([AppendAnswer(LEDGER, [EntryId(1)], AppendStatus.OK)])
+        await stream.write([AppendAnswer(LEDGER, [EntryId(2)], AppendStatus.FENCED)])
+
+    async with serving(append=tell) as (_, channel):
+        stream: AppendStream = channel.stream(APPEND)
+        await stream.write(frame_of(1))
+        assert [answers[0].entry_ids async for answers in stream] == [[1], [2]]
+
+
+@pytest.mark.asyncio
 async def test_a_server_that_stops_ends_its_streams_with_a_retriable_error() -> None:
     """Clients go elsewhere at once."""
     async with serving(append=echo) as (server, channel):

@@ -140,12 +140,12 @@ def test_answers_of_earlier_attempts_change_nothing() -> None:
     """An attempt that failed may have asked, too: another ledger's record is not the cursor's, and a claim is final."""
     takeover = beside_b()
     takeover.handle(CursorRecordRead(OLD, 7))
+    takeover.handle(LedgerRead(LedgerId(3), OF_CURSOR, 4))
     takeover.handle(LedgerRead(LedgerId(9), replace(OF_CURSOR, ledger_id=LedgerId(9)), 2))
     takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
-    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == []
-    assert takeover.handle(CursorRecordRead(OLD, 7)) == []
     marked = WriteLedger(LedgerId(3), OF_CURSOR.in_recovery(), 4)
-    assert takeover.handle(LedgerRead(LedgerId(3), OF_CURSOR, 4)) == [marked]
+    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [marked]
+    assert takeover.handle(CursorRecordRead(OLD, 7)) == []
     assert cursor_of(takeover) == (CursorRecord(EPOCH, LINKS), 8)
 
 
