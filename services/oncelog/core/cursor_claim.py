@@ -55,7 +55,7 @@ class CursorClaim:
         self._log_fenced = False
         #: the cursor's last ledger, asked for beside B, and the answer
         self._asked: LedgerId | None = None
-        self._last: LedgerRead | None = None
+        self.last: LedgerRead | None = None
 
     def read(self) -> _Out:
         """Read the record. What was read before is out of date."""
@@ -106,10 +106,6 @@ class CursorClaim:
         """Whether this ledger's record was asked for beside B: its answer is `last`, or under way."""
         return self._asked == ledger_id
 
-    @property
-    def last(self) -> LedgerRead | None:
-        return self._last
-
     def ledger_read(self, event: LedgerRead) -> None:
         if self.asked(event.ledger_id):
-            self._last = event
+            self.last = event

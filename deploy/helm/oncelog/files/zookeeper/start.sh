@@ -19,7 +19,7 @@ while IFS= read -r line; do
     case $line in "server.$number="*) line="server.$number=0.0.0.0:${line#*:}" ;; esac
     printf '%s\n' "$line"
 done </etc/oncelog-zookeeper/zoo.cfg >/tmp/zoo.cfg
-# One compiler, the quick one: it takes half the processor from a start, and what is asked here is never much.
+# One compiler, the quick one: a start then takes half the processor, and what is asked here is never much.
 # Who was chosen may listen a moment later than the others look for it; after five tries they would choose again.
 exec java -Xmx"${HEAP_MEGABYTES}m" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData \
     -Djava.security.properties=/etc/oncelog-zookeeper/java.security -Dzookeeper.jmx.log4j.disable=true -Dzookeeper.leaderConnectDelayDuringRetryMs=400 \
