@@ -26,7 +26,10 @@ PERFECT: Mapping[str, Any] = {
 }
 
 #: What the clients of the workload meet.
-_SEEN = {"steady-1": {"gap_ms": 420.0, "idle_ms": 0.0}, "named-1": {"gap_ms": 900.0, "idle_ms": 0.0}}
+_SEEN = {
+    "steady-1": {"gaps_ms": [[420.0, 0.0]], "idle_ms": 0.0},
+    "named-1": {"gaps_ms": [[900.0, 0.0]], "idle_ms": 0.0},
+}
 
 
 class FakeCluster:

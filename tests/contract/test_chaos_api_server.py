@@ -35,7 +35,7 @@ class Proxy(BaseHTTPRequestHandler):
         self.send_header("content-length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
-    do_GET = do_DELETE = answer
+    do_GET = do_POST = do_DELETE = answer
     address_string = lambda self: "a client"
     log_message = lambda self, *_: None
 
@@ -54,16 +54,18 @@ def kubectl_says(directory: Path, script: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.asyncio
-async def test_objects_are_read_and_pods_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_objects_are_read_and_pods_made_and_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the paths of the API; a kill grants no time, as `kubectl delete --force --grace-period 0`."""
     kubectl_says(tmp_path, _KUBECTL.format(python=sys.executable), monkeypatch)
     async with ApiServer.reached() as api:
         kubectl = Kubectl("here", api)
         assert await kubectl.items("pods", "app=x") == [{"labelSelector": ["app=x"]}]
         assert await kubectl.nodes() == [{}]
+        await kubectl.create_pod({"kind": "Pod"})
         await kubectl.kill_pod("one")
-        *_, killed, asked = (await kubectl.pod("one"))["asked"]
+        *_, made, killed, asked = (await kubectl.pod("one"))["asked"]
         assert asked == ["GET", "/api/v1/namespaces/here/pods/one", ""]
+        assert made == ["POST", "/api/v1/namespaces/here/pods", '{"kind":"Pod"}']
         assert killed[:2] == ["DELETE", "/api/v1/namespaces/here/pods/one"]
         assert json.loads(killed[2])["gracePeriodSeconds"] == 0
 

@@ -8,7 +8,7 @@ import pytest
 
 from oncelog.chaos.report import Report
 from oncelog.chaos.report_lines import Pulse
-from oncelog.chaos.schedule import Kind, make_schedule
+from oncelog.chaos.schedule import DEFAULT_KINDS, Kind, make_schedule
 from oncelog.chaos.session import RunSettings, Timeline, run_chaos
 from oncelog.chaos.target import ChaosFailed
 from oncelog.chaos.workload_link import Pause, WorkloadLink
@@ -36,7 +36,7 @@ async def test_run_does_what_the_plan_says() -> None:
     """In its order, each mended once, and no step before the one before it has healed."""
     cluster, told = FakeCluster(), list[str]()
     report = await chaos(cluster, seconds=90.0, told=told)
-    kinds = [kind for kind in Kind if kind is not Kind.VOLUME_FULL]
+    kinds = [kind for kind in DEFAULT_KINDS if kind is not Kind.VOLUME_FULL]
     steps = make_schedule(SEED, seconds=90.0, kinds=kinds, counts=WHOLE)
     assert [struck.fault for struck in cluster.struck] == [fault for step in steps for fault in step.faults]
     assert sorted(s.at_s for s in cluster.mended) == [s.at_s for s in cluster.struck]
@@ -153,9 +153,10 @@ def test_link_tells_all_times_in_one_clock() -> None:
     link = WorkloadLink(heard.append, clock=lambda: now_s[0])
     link.take(line("ready", 148.0, topics=[], clients=[], left_out={}))
     now_s[0] = 51.0
-    clients = {"named-1": {"gap_ms": 300.0, "idle_ms": 500.0}, "named-2": {"gap_ms": 0.0, "idle_ms": 9000.0}}
+    told = {"gaps_ms": [[300.0, 800.0], [250.0, 500.0]], "idle_ms": 500.0}
+    clients = {"named-1": told, "named-2": {"gaps_ms": [], "idle_ms": 9000.0}}
     link.take(line("beat", 151.0, acked=3, steady_gap_ms_p999=None, clients=clients))
-    assert link.pauses == [Pause("named-1", 300.0, 50.5)]
+    assert link.pauses == [Pause("named-1", 300.0, 50.2), Pause("named-1", 250.0, 50.5)]
     assert link.beat.at_s == 51.0
     assert link.silent(50.2) == "no acknowledgement yet: named-2"
     assert link.silent(50.7) == "no acknowledgement yet: named-1, named-2"

@@ -34,7 +34,7 @@ class Steps:
     def beat(self, **clients: float) -> float:
         """idle_ms of each client; returns when it was said."""
         at_s = time.time()
-        told = {name: {"gap_ms": 0.0, "idle_ms": idle_ms} for name, idle_ms in clients.items()}
+        told = {name: {"gaps_ms": [], "idle_ms": idle_ms} for name, idle_ms in clients.items()}
         said = {"event": "beat", "at_s": at_s, "acked": 1, "steady_gap_ms_p999": None, "clients": told}
         self.link.take(json.dumps(said))
         return at_s

@@ -7,6 +7,7 @@ import kubernetes_validate  # type: ignore[import-untyped]
 
 from oncelog.chaos.release import (
     Pod,
+    bystander_manifest,
     count_parts,
     nodes_within_budget,
     pause_manifest,
@@ -115,6 +116,19 @@ def test_workload_pod_of_an_open_cluster_has_no_secrets() -> None:
     kubernetes_validate.validate(made, KUBERNETES, strict=True)
     assert variables(made)["ONCELOG_URL"] == "oncelog://oncelog-metadata.logs.svc:6650"
     assert [volume["name"] for volume in made["spec"]["volumes"]] == ["tmp"]
+
+
+def test_bystander_weighs_as_metadata_does_and_has_no_secrets() -> None:
+    """What its start costs depends on what it may ask for; it needs no right at all."""
+    model = metadata_pod(secure=True)
+    model["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "100m"}}
+    made: Any = bystander_manifest("b", model)
+    kubernetes_validate.validate(made, KUBERNETES, strict=True)
+    [container] = made["spec"]["containers"]
+    assert container["resources"] == {"requests": {"cpu": "100m"}}
+    assert (container["image"], container["securityContext"]) == ("oncelog:1", {"runAsUser": 10001})
+    assert made["spec"]["terminationGracePeriodSeconds"] == 0, "it does not hear SIGTERM"
+    assert "secret" not in json.dumps(made)
 
 
 def test_pause_pod_may_send_signals_and_nothing_else() -> None:

@@ -41,6 +41,7 @@ def test_figure_of_a_fault_is_the_longest_pause_from_strike_to_healing() -> None
         Pause("steady-1", 9_000.0, 99.0),
         Pause("steady-1", 400.0, 101.0),
         Pause("steady-2", 700.0, 102.0),
+        Pause("steady-2", 800.0, 99.9),
         Pause("named-1", 2_000.0, 103.0),
         Pause("http-1", 3_000.0, 104.0),
         Pause("steady-2", 8_000.0, 120.0),

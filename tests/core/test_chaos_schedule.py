@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from oncelog.chaos.schedule import (
     ALONE,
+    DEFAULT_KINDS,
     NODE_KINDS,
     VICTIM_PART,
     Fault,
@@ -26,7 +27,7 @@ clusters = st.fixed_dictionaries({part: st.integers(min_value=0, max_value=7) fo
 
 
 def possible(counts: dict[Part, int]) -> list[Kind]:
-    return [kind for kind in Kind if why_not(kind, counts) is None]
+    return [kind for kind in DEFAULT_KINDS if why_not(kind, counts) is None]
 
 
 @given(seeds, st.floats(min_value=1, max_value=3000))
@@ -38,14 +39,14 @@ def test_seed_repeats_its_schedule(seed: int, seconds: float) -> None:
 
 def test_schedule_is_the_same_in_every_version() -> None:
     """A seed in a report means these faults, tomorrow too; and another seed means others."""
-    steps = make_schedule(7, seconds=200, kinds=list(Kind), counts=WHOLE)
+    steps = make_schedule(7, seconds=200, kinds=DEFAULT_KINDS, counts=WHOLE)
     assert [[str(fault.kind) for fault in step.faults] for step in steps[:4]] == [
         ["node-drain"],
         ["rollout"],
         ["volume-full", "zookeeper-leader-kill"],
         ["storage-kill", "owner-pause"],
     ]
-    assert steps != make_schedule(8, seconds=200, kinds=list(Kind), counts=WHOLE)
+    assert steps != make_schedule(8, seconds=200, kinds=DEFAULT_KINDS, counts=WHOLE)
 
 
 @given(seeds, clusters, st.data())
@@ -102,6 +103,16 @@ def test_budget_of_small_clusters() -> None:
     external = WHOLE | {Part.ZOOKEEPER: 0, Part.REDIS: 0}
     assert [kind for kind in Kind if why_not(kind, external)] == [Kind.ZOOKEEPER_KILL, Kind.REDIS_KILL]
     assert all(why_not(kind, WHOLE | {Part.METADATA: 1}) for kind in NODE_KINDS)
+
+
+def test_bystander_dies_alone_anywhere_and_only_by_name() -> None:
+    """It measures what a kill costs by itself: no member is taken, so no cluster is too small, and nothing else may
+    happen beside it."""
+    assert Kind.BYSTANDER_KILL not in DEFAULT_KINDS
+    assert len(DEFAULT_KINDS) == len(Kind) - 1
+    assert why_not(Kind.BYSTANDER_KILL, {}) is None
+    assert not fits([Kind.BYSTANDER_KILL, Kind.METADATA_KILL], WHOLE)
+    assert fits([Kind.BYSTANDER_KILL], WHOLE)
 
 
 def test_kind_beyond_the_budget_is_refused_by_name() -> None:

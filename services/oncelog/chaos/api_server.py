@@ -8,7 +8,7 @@ import asyncio
 import shutil
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -59,6 +59,10 @@ class ApiServer:
     async def get(self, path: str, **query: str) -> dict[str, Any]:
         """An object, or a list of them."""
         return await self._ask("GET", path, params=query)
+
+    async def post(self, path: str, manifest: Mapping[str, object]) -> None:
+        """Make an object."""
+        await self._ask("POST", path, json=manifest)
 
     async def delete_at_once(self, path: str) -> None:
         """Without waiting for anybody."""

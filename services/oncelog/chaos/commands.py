@@ -19,13 +19,16 @@ from typing import Annotated, TypeVar
 import typer
 from rich.console import Console
 
-from oncelog.chaos.schedule import Kind
+from oncelog.chaos.schedule import BEGIN_QUIET_S, Kind
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
 Seed = Annotated[int, typer.Option(help="The same seed and options repeat the schedule.")]
 Seconds = Annotated[float, typer.Option(min=1, max=86_400, help="About how long to strike.")]
-Kinds = Annotated[str | None, typer.Option(help=f"Comma list of: {', '.join(Kind)}. By default all that are possible.")]
+Kinds = Annotated[
+    str | None,
+    typer.Option(help=f"Comma list of: {', '.join(Kind)}. By default all that are possible, without the last."),
+]
 Output = Annotated[str, typer.Option("-o", "--output", help="table or json.")]
 Namespace = Annotated[str, typer.Option(help="The release's namespace in Kubernetes.")]
 Release = Annotated[str, typer.Option(help="The release's name.")]
@@ -108,6 +111,9 @@ def run(
         Path | None, typer.Option("--data", help="Directory for the standalone cluster; a temporary one by default.")
     ] = None,
     pace: Annotated[float, typer.Option(min=0, max=10, help="Multiplies the pauses and what is held.")] = 1.0,
+    quiet: Annotated[
+        float, typer.Option(min=1, max=3600, help="Seconds of load before the first fault; p99.9 wants a minute of it.")
+    ] = BEGIN_QUIET_S,
     output: Output = "table",
 ) -> None:
     """Strike the cluster of the current kube context, or a standalone one, and give the verdict."""
@@ -118,7 +124,7 @@ def run(
     from oncelog.chaos.session import RunSettings, Timeline, run_chaos
     from oncelog.chaos.settings import KubernetesSettings, kubernetes_run, standalone_run
 
-    settings = RunSettings(seed, seconds, _parse_kinds(kinds), pace)
+    settings = RunSettings(seed, seconds, _parse_kinds(kinds), pace, quiet)
     errors = Console(stderr=True, highlight=False)
     told = errors if output == "json" else Console(highlight=False)
     timeline = Timeline(lambda line: told.print(line, markup=False, highlight=False, soft_wrap=True))

@@ -1,7 +1,6 @@
 """kubectl as a child process: the current context's cluster, with errors that people can read."""
 
 import asyncio
-import json
 import shlex
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Mapping
@@ -15,18 +14,18 @@ _WORD_SHOWN_MAX = 60
 _LINE_BYTES_MAX = 8 * 1024 * 1024
 
 
-async def run_command(*words: str, given: str | None = None, timeout_s: float = _TIMEOUT_S) -> str:
+async def run_command(*words: str, timeout_s: float = _TIMEOUT_S) -> str:
     """Standard output of a command. Raises CommandFailed: it is missing, fails, or takes too long."""
     told = shlex.join(word if len(word) <= _WORD_SHOWN_MAX else f"{word[:_WORD_SHOWN_MAX]}…" for word in words)
     try:
         process = await asyncio.create_subprocess_exec(
-            *words, stdin=DEVNULL if given is None else PIPE, stdout=PIPE, stderr=PIPE, limit=_LINE_BYTES_MAX
+            *words, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, limit=_LINE_BYTES_MAX
         )
     except FileNotFoundError as error:
         raise CommandFailed(f"{words[0]} is not on the PATH: install it") from error
     try:
         async with asyncio.timeout(timeout_s):
-            out, errors = await process.communicate(None if given is None else given.encode())
+            out, errors = await process.communicate()
     except TimeoutError as error:
         raise CommandFailed(f"`{told}` did not end within {timeout_s:.0f} s") from error
     finally:
@@ -46,9 +45,9 @@ class Kubectl:
         self.namespace = namespace
         self._api = api
 
-    async def run(self, *words: str, given: str | None = None, timeout_s: float = _TIMEOUT_S) -> str:
+    async def run(self, *words: str, timeout_s: float = _TIMEOUT_S) -> str:
         """Raises CommandFailed."""
-        return await run_command(*self.words(*words), given=given, timeout_s=timeout_s)
+        return await run_command(*self.words(*words), timeout_s=timeout_s)
 
     def words(self, *words: str) -> tuple[str, ...]:
         """The command line."""
@@ -69,8 +68,9 @@ class Kubectl:
     def _path(self, *parts: str) -> str:
         return "/".join(("/api/v1/namespaces", self.namespace, *parts))
 
-    async def create(self, manifest: Mapping[str, object]) -> None:
-        await self.run("create", "--filename", "-", given=json.dumps(manifest))
+    async def create_pod(self, manifest: Mapping[str, object]) -> None:
+        """Raises CommandFailed."""
+        await self._api.post(self._path("pods"), manifest)
 
     async def delete_pod(self, name: str) -> None:
         """And return when it is gone. Raises CommandFailed."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oncelog.chaos.api_server import CommandFailed
+from oncelog.chaos.bystander import Bystander
 from oncelog.chaos.container_pause import STOPPED
 from oncelog.chaos.kubectl import Kubectl, run_command
 from oncelog.chaos.release import (
@@ -18,7 +19,7 @@ from oncelog.chaos.release import (
     pods_of,
     unwell_nodes,
 )
-from oncelog.chaos.schedule import ALONE, NODE_KINDS, VICTIM_PART, Fault, Kind, Part
+from oncelog.chaos.schedule import NODE_KINDS, VICTIM_PART, Fault, Kind, Part
 from oncelog.chaos.target import ChaosFailed, FaultMissed, Scene, Struck
 
 _KILLS = (Kind.OWNER_KILL, Kind.STORAGE_KILL, Kind.METADATA_KILL, Kind.ZOOKEEPER_KILL, Kind.REDIS_KILL)
@@ -28,6 +29,8 @@ _DRAIN_TIMEOUT_S = 180.0
 _NODE_COMMAND_TIMEOUT_S = 180.0
 #: Each look costs a process that asks the API server: more of them would be felt by what is measured.
 _LOOK_EVERY_S = 1.0
+#: What was done to find a victim has passed before the strike, or its pause would be counted.
+_SETTLE_S = 1.0
 _UPGRADE_TIMEOUT_S = 600.0
 #: Only a volume that can be filled in a moment is filled: what is larger is a disk that others share.
 _FILL_BYTES_MAX = 4 << 30
@@ -81,6 +84,12 @@ class KubernetesTarget:
         self._whole: dict[Part, int] = {}
         self._unwell_before: list[str] = []
         self._pauses = 0
+        metadata = f"{self._selector},app.kubernetes.io/component={Part.METADATA}"
+        self._bystander = Bystander(kubectl, metadata, look_every_s=_LOOK_EVERY_S, settle_s=_SETTLE_S)
+
+    async def close(self) -> None:
+        """Remove what strikes may have left beside the release. Raises CommandFailed."""
+        await self._bystander.close()
 
     # --- what is there ------------------------------------------------------------------------------------------------
 
@@ -147,6 +156,8 @@ class KubernetesTarget:
                 return await self._strike_node(fault)
             if fault.kind is Kind.ROLLOUT:
                 return await self._roll(fault)
+            if fault.kind is Kind.BYSTANDER_KILL:
+                return Struck(fault, *await self._bystander.kill())
             victim = await self._victim(fault, scene)
             if fault.kind in _KILLS:
                 return await self._kill(fault, victim)
@@ -165,6 +176,7 @@ class KubernetesTarget:
         if part is Part.ZOOKEEPER:
             leaders = [name for name in sorted(there) if await self._leads(name)]
             there = {name: there[name] for name in leaders} or there
+            await asyncio.sleep(_SETTLE_S)
         if not there:
             raise FaultMissed(f"no {part} is ready")
         return there[fault.choose(list(there))]
@@ -197,7 +209,7 @@ class KubernetesTarget:
         name = f"chaos-pause-{int(time.time()):x}-{self._pauses}"
         container = await self._container_of(victim.name)
         manifest = pause_manifest(name, victim, container, fault.hold_s + _FELT_DEADLINE_S)
-        await self._kubectl.create(manifest)
+        await self._kubectl.create_pod(manifest)
         said = ""
         ends_at = time.monotonic() + _FELT_DEADLINE_S
         while time.monotonic() < ends_at:
@@ -280,7 +292,7 @@ class KubernetesTarget:
             await self._kubectl.run("exec", detail["pod"], "--", "python3", "-c", _EMPTY)
         elif kind is Kind.NODE_DRAIN:
             await self._kubectl.run("uncordon", detail["node"])
-        elif kind in ALONE and kind is not Kind.ROLLOUT:
+        elif kind in NODE_KINDS:
             commands = self._commands.of(kind)
             assert commands is not None, "it struck"
             await _run_for(detail["node"], commands[1])

@@ -39,7 +39,7 @@ class PodWorkload:
         """
         workload = cls(kubectl, f"chaos-workload-{int(time.time()):x}")
         pod, service = await workload._model(release)
-        await kubectl.create(workload_manifest(workload._name, pod, service, kubectl.namespace, arguments))
+        await kubectl.create_pod(workload_manifest(workload._name, pod, service, kubectl.namespace, arguments))
         listening = None
         try:
             place.append(await workload._started())

@@ -129,6 +129,34 @@ def workload_manifest(
     }
 
 
+def bystander_manifest(name: str, metadata_pod: Object) -> Object:
+    """A pod that asks for what a metadata service asks for, and sleeps."""
+    spec, container = metadata_pod["spec"], metadata_pod["spec"]["containers"][0]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/component": "chaos"}},
+        "spec": {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "securityContext": spec.get("securityContext", {}),
+            "tolerations": spec.get("tolerations", []),
+            "imagePullSecrets": spec.get("imagePullSecrets", []),
+            "terminationGracePeriodSeconds": 0,
+            "containers": [
+                {
+                    "name": "bystander",
+                    "image": container["image"],
+                    "imagePullPolicy": container.get("imagePullPolicy", "IfNotPresent"),
+                    "command": ["python3", "-c", "import signal; signal.pause()"],
+                    "resources": container.get("resources", {}),
+                    "securityContext": container.get("securityContext", {}),
+                }
+            ],
+        },
+    }
+
+
 def pause_manifest(name: str, victim: Pod, image: Object, seconds: float) -> Object:
     """A pod beside the victim that sees its node's processes and may send them signals, and nothing else."""
     return {

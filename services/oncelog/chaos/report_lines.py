@@ -2,16 +2,17 @@
 
     ready      the topics are there and the clients begin                 topics, clients, left_out {what: why}
     beat       twice a second                                             acked, steady_gap_ms_p999,
-                                                                          clients {name: {gap_ms, idle_ms}}
+                                                                          clients {name: {gaps_ms, idle_ms}}
     route      a topic has another owner                                  topic, address, owner_epoch
     takeover   a takeover as its owner tells it                           topic, owner_epoch, ms, marks_ms, …
     trouble    a client met an error that it does not retry by itself     client, error
     checking   the clients have ended, everything is being read back      acked
     verdict    the last line                                              acked, stored, lost, duplicated, …, stories
 
-Each has `event` and `at_s`, the workload's clock in seconds. gap_ms is the longest pause between two acknowledgements
-that ended since the last beat, idle_ms how long ago the last acknowledgement came; steady_gap_ms_p999 is over all
-pauses since the beginning of the clients that stay open, whose names begin with STEADY, without their opening.
+Each has `event` and `at_s`, the workload's clock in seconds. gaps_ms are the pauses between two acknowledgements that
+ended since the last beat, each [how long, how long ago it ended], idle_ms how long ago the last acknowledgement came;
+steady_gap_ms_p999 is over all pauses since the beginning of the clients that stay open, whose names begin with STEADY,
+without their opening.
 """
 
 import json
@@ -37,12 +38,13 @@ def say(event: str, **facts: object) -> None:
 
 
 class Pulse:
-    """When each client last had an acknowledgement, and its longest pause since it was last asked."""
+    """When each client last had an acknowledgement, and its pauses since it was last asked."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._last_s: dict[str, float] = {}
-        self._gap_s: dict[str, float] = {}
+        #: {client: [(how long, when it ended)]}
+        self._gaps_s: dict[str, list[tuple[float, float]]] = {}
         self._steady_gaps_s: list[float] = []
         self._opening: set[str] = set()
 
@@ -51,7 +53,7 @@ class Pulse:
         last_s = self._last_s.get(client)
         self._last_s[client] = now_s
         if last_s is not None:
-            self._gap_s[client] = max(self._gap_s.get(client, 0.0), now_s - last_s)
+            self._gaps_s.setdefault(client, []).append((now_s - last_s, now_s))
             if client.startswith(STEADY) and client not in self._opening:
                 insort(self._steady_gaps_s, now_s - last_s)
         self._opening.discard(client)
@@ -67,13 +69,20 @@ class Pulse:
         self._last_s[client] = self._clock()
         self._opening.add(client)
 
-    def take(self) -> dict[str, dict[str, float]]:
+    def take(self) -> dict[str, dict[str, object]]:
         now_s = self._clock()
-        gaps, self._gap_s = self._gap_s, {}
+        gaps, self._gaps_s = self._gaps_s, {}
         return {
-            client: {"gap_ms": round(1000 * gaps.get(client, 0.0), 1), "idle_ms": round(1000 * (now_s - last_s), 1)}
+            client: {
+                "gaps_ms": [[_ms(gap_s), _ms(now_s - ended_s)] for gap_s, ended_s in gaps.get(client, [])],
+                "idle_ms": _ms(now_s - last_s),
+            }
             for client, last_s in self._last_s.items()
         }
+
+
+def _ms(seconds: float) -> float:
+    return round(1000 * seconds, 1)
 
 
 class Record:

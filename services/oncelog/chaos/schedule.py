@@ -13,6 +13,8 @@ from enum import StrEnum
 
 from oncelog.core.errors import InvalidArgument
 
+#: Before the first step: enough for every client to be there; for a p99.9 worth its name it takes a minute.
+BEGIN_QUIET_S = 15.0
 _TWO_AT_ONCE = 0.3
 _PAUSE_S_MIN, _PAUSE_S_MAX = 2.0, 6.0
 _PICKS = 1 << 16
@@ -43,8 +45,11 @@ class Kind(StrEnum):
     NODE_POWER_LOSS = "node-power-loss"
     VOLUME_FULL = "volume-full"
     ROLLOUT = "rollout"
+    BYSTANDER_KILL = "bystander-kill"
 
 
+#: What is planned unless kinds are named: a kill that no member feels is a control, no fault.
+DEFAULT_KINDS = tuple(kind for kind in Kind if kind is not Kind.BYSTANDER_KILL)
 #: The one part that a kind takes a member of.
 VICTIM_PART: Mapping[Kind, Part] = {
     Kind.OWNER_KILL: Part.OWNER,
@@ -59,6 +64,7 @@ VICTIM_PART: Mapping[Kind, Part] = {
 #: These may take one of every part at once, so nothing else happens beside them.
 NODE_KINDS = (Kind.NODE_DRAIN, Kind.NODE_CUT, Kind.NODE_POWER_LOSS)
 ALONE = (*NODE_KINDS, Kind.ROLLOUT)
+_UNPAIRED = (*ALONE, Kind.BYSTANDER_KILL)
 #: Seconds from strike to healed that the plan reckons with, and for what is held, how long: least and most.
 _NOMINAL_S: Mapping[Kind, float] = {
     Kind.ZOOKEEPER_KILL: 10,
@@ -125,6 +131,8 @@ def spare(counts: Mapping[Part, int]) -> dict[Part, int]:
 def why_not(kind: Kind, counts: Mapping[Part, int]) -> str | None:
     """Why this kind is beyond the budget of such a cluster; None when it is within."""
     left = spare(counts)
+    if kind is Kind.BYSTANDER_KILL:
+        return None
     if kind in ALONE:
         missing = [part for part in Part if counts.get(part, 0) and not left[part]]
         return f"there is no {missing[0]} to spare" if missing else None
@@ -136,7 +144,7 @@ def why_not(kind: Kind, counts: Mapping[Part, int]) -> str | None:
 
 def fits(kinds: Sequence[Kind], counts: Mapping[Part, int]) -> bool:
     """Whether these faults may happen at once."""
-    if len(kinds) > 1 and any(kind in ALONE for kind in kinds):
+    if len(kinds) > 1 and any(kind in _UNPAIRED for kind in kinds):
         return False
     left = spare(counts)
     for kind in kinds:

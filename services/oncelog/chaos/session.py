@@ -9,26 +9,28 @@ from typing import Any
 from oncelog.chaos.local_workload import RunningWorkload
 from oncelog.chaos.report import Report, make_report, told_pauses
 from oncelog.chaos.runner import HEAL_DEADLINE_S, Faults, Runner, Tell
-from oncelog.chaos.schedule import Kind, Part, Step, make_schedule, why_not
+from oncelog.chaos.schedule import BEGIN_QUIET_S, DEFAULT_KINDS, Kind, Part, Step, make_schedule, why_not
 from oncelog.chaos.target import ChaosFailed, Target
 from oncelog.chaos.workload_link import WorkloadLink
 
 _BEGIN_DEADLINE_S = 180.0
 _VERDICT_DEADLINE_S = 600.0
-#: How long the clients run in peace before the schedule begins: what they see then is the measure of the rest.
-_QUIET_S = 15.0
 
 StartWorkload = Callable[[WorkloadLink], AbstractAsyncContextManager[RunningWorkload]]
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """kinds: None: all that the cluster can stand and the target has means for. pace: see `Runner.run`."""
+    """kinds: None: all that the cluster can stand and the target has means for. pace: see `Runner.run`.
+    quiet_s: how long the clients run in peace before the schedule begins: what they see then is what the rest is
+    measured against.
+    """
 
     seed: int
     seconds: float
     kinds: tuple[Kind, ...] | None = None
     pace: float = 1.0
+    quiet_s: float = BEGIN_QUIET_S
     heal_deadline_s: float = HEAL_DEADLINE_S
 
 
@@ -72,7 +74,7 @@ def choose_kinds(
     Raises ChaosFailed.
     """
     chosen = []
-    for kind in Kind if wanted is None else wanted:
+    for kind in DEFAULT_KINDS if wanted is None else wanted:
         reason = why_not(kind, counts) or no_means.get(kind)
         if reason is None:
             chosen.append(kind)
@@ -92,7 +94,7 @@ async def run_chaos(settings: RunSettings, target: Target, start: StartWorkload,
     link = WorkloadLink(timeline.heard)
     async with start(link) as workload:
         await link.until(lambda: bool(link.ready) or workload.ended(), _BEGIN_DEADLINE_S, "the workload begins")
-        from_s = time.time() + _QUIET_S * settings.pace
+        from_s = time.time() + settings.quiet_s * settings.pace
         quiet = "every client has an acknowledgement"
         await link.until(lambda: workload.ended() or not link.silent(from_s), _BEGIN_DEADLINE_S, quiet)
         if workload.ended():

@@ -46,4 +46,7 @@ async def kubernetes_run(settings: KubernetesSettings) -> AsyncIterator[tuple[Ta
         place: list[str] = []
         target = KubernetesTarget(kubectl, settings.release, settings.commands, lambda: place[-1] if place else "")
         arguments = ("--seed", str(settings.seed))
-        yield target, lambda link: PodWorkload.running(kubectl, settings.release, arguments, link, place)
+        try:
+            yield target, lambda link: PodWorkload.running(kubectl, settings.release, arguments, link, place)
+        finally:
+            await target.close()

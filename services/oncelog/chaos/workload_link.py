@@ -21,7 +21,7 @@ Heard = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A client was without an acknowledgement for so long, until `ended_at_s` at the latest."""
+    """A client was without an acknowledgement for so long, until `ended_at_s`."""
 
     client: str
     ms: float
@@ -96,12 +96,11 @@ class WorkloadLink:
 
     def _take_beat(self, said: dict[str, Any]) -> None:
         at_s = float(said["at_s"])
-        clients: dict[str, dict[str, float]] = said["clients"]
+        clients: dict[str, dict[str, Any]] = said["clients"]
         idle_ms = {name: each["idle_ms"] for name, each in clients.items()}
         self.beat = Heartbeat(at_s, int(said["acked"]), said["steady_gap_ms_p999"], idle_ms)
         for name, each in clients.items():
-            if each["gap_ms"]:
-                self.pauses.append(Pause(name, each["gap_ms"], at_s - each["idle_ms"] / 1000))
+            self.pauses += [Pause(name, ms, at_s - ago_ms / 1000) for ms, ago_ms in each["gaps_ms"]]
 
     def silent(self, since_s: float) -> str | None:
         """Which clients have had no acknowledgement since then, or not lately; None: all go on."""

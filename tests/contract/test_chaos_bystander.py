@@ -1,0 +1,88 @@
+"""The bystander: there is always one to kill, each kill is followed by a start as a member's is, and none is left."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from oncelog.chaos.api_server import ApiServer, CommandFailed
+from oncelog.chaos.bystander import Bystander
+from oncelog.chaos.kubectl import Kubectl
+
+pytestmark = pytest.mark.asyncio
+
+MODEL = {"spec": {"containers": [{"image": "oncelog:1", "resources": {"requests": {"cpu": "100m"}}}]}}
+
+
+class FakeKubectl(Kubectl):
+    """Notes what is done to pods. starts_after: looks before a pod runs; None: it never does."""
+
+    def __init__(self, starts_after: int | None = 2) -> None:
+        super().__init__("here", ApiServer.__new__(ApiServer))
+        self.done: list[tuple[str, str]] = []
+        self.pods: dict[str, int] = {}
+        self._starts_after = starts_after
+
+    async def items(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
+        assert (kind, selector) == ("pods", "component=metadata")
+        return [MODEL]
+
+    async def create_pod(self, manifest: Mapping[str, Any]) -> None:
+        name = manifest["metadata"]["name"]
+        self.done.append(("made", name))
+        self.pods[name] = 0
+
+    async def pod(self, name: str) -> dict[str, Any]:
+        self.pods[name] += 1
+        runs = self._starts_after is not None and self.pods[name] > self._starts_after
+        return {"status": {"phase": "Running" if runs else "Pending"}}
+
+    async def kill_pod(self, name: str) -> None:
+        self.done.append(("killed", name))
+        del self.pods[name]
+
+    async def delete_pod(self, name: str) -> None:
+        self.done.append(("removed", name))
+        self.pods.pop(name, None)
+
+
+def bystander(kubectl: Kubectl) -> Bystander:
+    return Bystander(kubectl, "component=metadata", look_every_s=0.0, settle_s=0.0)
+
+
+async def test_each_kill_is_followed_by_a_start_as_a_members_is() -> None:
+    """One that is only killed would cost less than a member's, and the control would flatter nobody but itself."""
+    kubectl = FakeKubectl()
+    control = bystander(kubectl)
+    first, first_at_s = await control.kill()
+    second, second_at_s = await control.kill()
+    assert first != second
+    assert first_at_s < second_at_s
+    [third] = kubectl.pods
+    assert kubectl.done == [
+        ("made", first),
+        ("killed", first),
+        ("made", second),
+        ("killed", second),
+        ("made", third),
+    ]
+    await control.close()
+    assert kubectl.pods == {}
+
+
+async def test_who_never_struck_leaves_nothing_and_asks_nothing() -> None:
+    """Most runs."""
+    kubectl = FakeKubectl()
+    await bystander(kubectl).close()
+    assert kubectl.done == []
+
+
+async def test_one_that_does_not_run_is_no_strike_and_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full node, say: the fault counts as missed, in words."""
+    monkeypatch.setattr("oncelog.chaos.bystander._RUNS_DEADLINE_S", 0.0)
+    kubectl = FakeKubectl(starts_after=None)
+    control = bystander(kubectl)
+    with pytest.raises(CommandFailed, match=r"chaos-bystander-.* does not run: it is Pending"):
+        await control.kill()
+    await control.close()
+    assert kubectl.pods == {}
