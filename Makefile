@@ -86,7 +86,7 @@ smoke-spark: $(STAMP) ## jobs on Spark there: spark-submit in both modes and the
 	IMAGES=$(IMAGES) $(BIN)/pytest -s tests/smoke_spark
 
 chaos: $(STAMP) ## 20 minutes of faults on the cluster of the current kube context (NAMESPACE=, RELEASE=, SEED=, CHAOS=more options)
-	$(BIN)/oncelog chaos run --seconds 1200 --seed $(SEED) --namespace $(NAMESPACE) --release $(RELEASE) $(CHAOS)
+	$(BIN)/oncelog chaos run --seconds 1200 --quiet 60 --seed $(SEED) --namespace $(NAMESPACE) --release $(RELEASE) $(CHAOS)
 
 bench: $(STAMP) ## figures of this machine, as ratios to its limits
 	$(BIN)/oncelog bench all

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from oncelog.stores.zookeeper import SESSION_TIMEOUT_MS
-from tests.kubernetes.chart import NAMESPACE, TIMEOUT_S, one
+from tests.kubernetes.chart import TIMEOUT_S, environment, one
 
 #: How often ZooKeeper's own code tries to connect to whom it has chosen.
 CONNECT_TRIES = 5
@@ -36,12 +36,26 @@ def test_no_server_tells_the_others_an_address_of_its_own(tmp_path: Path, ordina
     told = started_with(tmp_path, f"oncelog-zookeeper-{ordinal}")
     servers = dict(re.findall(r"^server\.(\d+)=(\S+)$", told, re.MULTILINE))
     assert servers.pop(str(ordinal + 1)) == "0.0.0.0:2888:3888"
-    suffix = f"oncelog-zookeeper-headless.{NAMESPACE}.svc:2888:3888"
+    suffix = "oncelog-zookeeper-headless:2888:3888"
     assert servers == {str(n + 1): f"oncelog-zookeeper-{n}.{suffix}" for n in range(3) if n != ordinal}
     given = one("default", "ConfigMap", "oncelog-zookeeper")["data"]["zoo.cfg"]
     assert [each for each in told.splitlines() if not each.startswith("server.")] == [
         each for each in given.splitlines() if not each.startswith("server.")
     ]
+
+
+def test_servers_are_looked_for_in_one_domain_and_not_without_end() -> None:
+    """Whoever loses its server asks for all of them, and peers ask for one that is away: a thousand questions a second
+    stopped everybody else. The namespace in a name costs two domains more."""
+    for name in ("oncelog-owner", "oncelog-storage"):
+        [container] = one("default", "StatefulSet", name)["spec"]["template"]["spec"]["containers"]
+        assert environment(container)["ONCELOG_ZOOKEEPER_HOSTS"].split(",") == [
+            f"oncelog-zookeeper-{n}.oncelog-zookeeper-headless:2181" for n in range(3)
+        ]
+    java = one("default", "ConfigMap", "oncelog-zookeeper")["data"]["java.security"]
+    kept_s = {key: int(value) for key, value in re.findall(r"^networkaddress\.cache\.(\S+)=(\S+)$", java, re.MULTILINE)}
+    assert 1 <= kept_s["negative.ttl"] <= 2, "nor so long that one started anew is looked for in vain"
+    assert 1 <= kept_s["ttl"] <= 2
 
 
 def started_with(folder: Path, hostname: str) -> str:

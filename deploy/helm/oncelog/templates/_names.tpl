@@ -43,12 +43,14 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- include "oncelog.image" (dict "root" .root "image" (mergeOverwrite (deepCopy .root.Values.image) .values.image)) -}}
 {{- end }}
 
+{{/* Without the namespace: each name of three labels more is looked up in two domains in vain, and whoever has lost
+its server asks for all of them several times a second. */}}
 {{- define "oncelog.zookeeperHosts" -}}
 {{- if .Values.zookeeper.enabled -}}
 {{- $name := printf "%s-zookeeper" (include "oncelog.fullname" .) -}}
 {{- $hosts := list -}}
 {{- range $number := until (int .Values.zookeeper.replicaCount) -}}
-{{- $hosts = append $hosts (printf "%s-%d.%s-headless.%s.svc:2181" $name $number $name $.Release.Namespace) -}}
+{{- $hosts = append $hosts (printf "%s-%d.%s-headless:2181" $name $number $name) -}}
 {{- end -}}
 {{- join "," $hosts -}}
 {{- else -}}
