@@ -81,8 +81,7 @@ async def test_server_that_takes_a_connection_and_says_nothing_is_left(zookeeper
 
 
 async def test_servers_without_a_leader_are_not_asked_without_end(zookeeper_server: ZooKeeperServer) -> None:
-    """They close what they are asked on. Every process of a cluster asks at once then, and an open topic's publishers
-    wait for a processor; but whoever waits long is late for its session."""
+    """They close what they are asked on. Every process of a cluster asks at once then, and each time DNS, too."""
     came_s: list[float] = []
 
     async def shut(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
