@@ -80,27 +80,6 @@ async def test_server_that_takes_a_connection_and_says_nothing_is_left(zookeeper
                 writer.close()
 
 
-async def test_servers_without_a_leader_are_not_asked_without_end(zookeeper_server: ZooKeeperServer) -> None:
-    """They close what they are asked on. Every process of a cluster asks at once then, and each time DNS, too."""
-    came_s: list[float] = []
-
-    async def shut(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        came_s.append(asyncio.get_running_loop().time())
-        writer.close()
-
-    async with CutProxy.running(zookeeper_server.port) as proxy:
-        session = await ZooKeeperSession.connect(proxy.address, session_timeout_ms=60_000)
-        try:
-            await proxy.refuse()
-            async with await asyncio.start_server(shut, "127.0.0.1", proxy.port):
-                await until(lambda: len(came_s) >= 3, DEADLINE_S)
-            assert came_s[2] - came_s[0] >= 0.35
-            await proxy.accept()
-            await until(lambda: session.state is SessionState.CONNECTED, DEADLINE_S)
-        finally:
-            await session.close()
-
-
 async def test_silent_server_costs_a_call_its_deadline_and_no_more(zookeeper: ZooKeeperBackend) -> None:
     """A network that swallows gives no error; the caller has other things to do than to wait for one."""
     session = await zookeeper.open()

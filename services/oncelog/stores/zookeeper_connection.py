@@ -43,10 +43,8 @@ CLOSE_TIMEOUT_S = 3.0
 WATCHDOG_PERIOD_S = 1.0
 #: How long a server that took a connection may take to answer for the session, and half a session at most.
 HANDSHAKE_TIMEOUT_S = 2.0
-#: Pauses between rounds of attempts to connect, seconds; the first round has none before it. A client must be back well
-#: within its session timeout. But an election takes up to a second, every process of the cluster asks then, and each
-#: round asks DNS for every server: at 50 ms that was a load of its own, beside open topics, which need no ZooKeeper.
-RECONNECT_DELAY_S = 0.3
+#: Pauses between attempts to connect, seconds: a client must be back well within its session timeout.
+RECONNECT_DELAY_S = 0.05
 RECONNECT_DELAY_MAX_S = 0.5
 
 _STATES = {
