@@ -77,6 +77,19 @@ def test_pauses_of_clients_that_stay_open_have_a_percentile() -> None:
     assert pulse.steady_gap_ms_p999 == pytest.approx(300.0)
 
 
+def test_every_pause_is_told_once_with_its_end() -> None:
+    """One from before a strike must not count for it, nor a longer one hide it."""
+    now_s = [0.0]
+    pulse = Pulse(lambda: now_s[0])
+    pulse.begins("named-1")
+    for at_s in (0.3, 0.4):
+        now_s[0] = at_s
+        pulse.acked("named-1")
+    now_s[0] = 0.5
+    assert pulse.take() == {"named-1": {"gaps_ms": [[300.0, 200.0], [100.0, 100.0]], "idle_ms": 100.0}}
+    assert pulse.take() == {"named-1": {"gaps_ms": [], "idle_ms": 100.0}}
+
+
 @pytest.mark.asyncio
 async def test_planned_fault_that_never_struck_fails_the_run() -> None:
     """A run that met no faults proves nothing, however right the log is."""

@@ -45,8 +45,8 @@ def test_no_server_tells_the_others_an_address_of_its_own(tmp_path: Path, ordina
 
 
 def test_servers_are_looked_for_in_one_domain_and_not_without_end() -> None:
-    """Whoever loses its server asks for all of them, and peers ask for one that is away: a thousand questions a second
-    stopped everybody else. The namespace in a name costs two domains more."""
+    """Whoever loses its server asks for all of them, and peers ask for one that is away: a thousand questions
+    in three seconds, beside all that an election needs. The namespace in a name costs two domains more."""
     for name in ("oncelog-owner", "oncelog-storage"):
         [container] = one("default", "StatefulSet", name)["spec"]["template"]["spec"]["containers"]
         assert environment(container)["ONCELOG_ZOOKEEPER_HOSTS"].split(",") == [

@@ -102,36 +102,29 @@ def workload_manifest(
             volumes.append({"name": volume, "secret": secret})
             mounts.append({"name": volume, "mountPath": f"/etc/oncelog/{volume}", "readOnly": True})
             env[variable] = f"/etc/oncelog/{volume}/{key}"
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {"app.kubernetes.io/component": "chaos"}},
-        "spec": {
-            "restartPolicy": "Never",
-            "automountServiceAccountToken": False,
-            "securityContext": metadata_pod["spec"].get("securityContext", {}),
-            "tolerations": metadata_pod["spec"].get("tolerations", []),
-            "imagePullSecrets": metadata_pod["spec"].get("imagePullSecrets", []),
-            "volumes": volumes,
-            "containers": [
-                {
-                    "name": "workload",
-                    "image": container["image"],
-                    "imagePullPolicy": container.get("imagePullPolicy", "IfNotPresent"),
-                    "command": ["python3", "-m", "oncelog.cli", "chaos", "workload", *arguments],
-                    "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}},
-                    "env": [{"name": key, "value": value} for key, value in env.items()],
-                    "securityContext": container.get("securityContext", {}),
-                    "volumeMounts": mounts,
-                }
-            ],
-        },
+    load = {
+        "name": "workload",
+        "command": ["python3", "-m", "oncelog.cli", "chaos", "workload", *arguments],
+        "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}},
+        "env": [{"name": key, "value": value} for key, value in env.items()],
+        "volumeMounts": mounts,
     }
+    return _like_metadata(name, metadata_pod, load, volumes=volumes)
 
 
 def bystander_manifest(name: str, metadata_pod: Object) -> Object:
     """A pod that asks for what a metadata service asks for, and sleeps."""
-    spec, container = metadata_pod["spec"], metadata_pod["spec"]["containers"][0]
+    sleeper = {
+        "name": "bystander",
+        "command": ["python3", "-c", "import signal; signal.pause()"],
+        "resources": metadata_pod["spec"]["containers"][0].get("resources", {}),
+    }
+    return _like_metadata(name, metadata_pod, sleeper, terminationGracePeriodSeconds=0)
+
+
+def _like_metadata(name: str, metadata_pod: Object, container: Object, **spec: object) -> Object:
+    """A pod of one container, allowed where a metadata service is: with its image, its security and its tolerations."""
+    known, model = metadata_pod["spec"], metadata_pod["spec"]["containers"][0]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -139,20 +132,18 @@ def bystander_manifest(name: str, metadata_pod: Object) -> Object:
         "spec": {
             "restartPolicy": "Never",
             "automountServiceAccountToken": False,
-            "securityContext": spec.get("securityContext", {}),
-            "tolerations": spec.get("tolerations", []),
-            "imagePullSecrets": spec.get("imagePullSecrets", []),
-            "terminationGracePeriodSeconds": 0,
+            "securityContext": known.get("securityContext", {}),
+            "tolerations": known.get("tolerations", []),
+            "imagePullSecrets": known.get("imagePullSecrets", []),
             "containers": [
                 {
-                    "name": "bystander",
-                    "image": container["image"],
-                    "imagePullPolicy": container.get("imagePullPolicy", "IfNotPresent"),
-                    "command": ["python3", "-c", "import signal; signal.pause()"],
-                    "resources": container.get("resources", {}),
-                    "securityContext": container.get("securityContext", {}),
+                    "image": model["image"],
+                    "imagePullPolicy": model.get("imagePullPolicy", "IfNotPresent"),
+                    "securityContext": model.get("securityContext", {}),
+                    **container,
                 }
             ],
+            **spec,
         },
     }
 
