@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 
 from oncelog.core.access import Caller, Right
+from oncelog.core.address import join_address
 from oncelog.core.errors import InvalidArgument, TopicNotFound, WrongCluster
 from oncelog.core.ids import Incarnation, OwnerEpoch
 from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
@@ -104,7 +105,7 @@ class LookupService:
     async def _listed(self, links: Sequence[LedgerLink]) -> list[pb.TopicLedger]:
         """Their records, with the addresses of their members."""
         nodes = await self._registry.storage_nodes.live()
-        addresses = {node.incarnation: f"{node.host}:{node.port}" for node in nodes.values()}
+        addresses = {node.incarnation: join_address(node.host, node.port) for node in nodes.values()}
         listed: list[pb.TopicLedger] = []
         for start in range(0, len(links), LEDGER_READS_MAX):
             some = links[start : start + LEDGER_READS_MAX]

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol
 
+from oncelog.core.address import join_address
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.core.owner_suspicion import (
     ConnectionAccepted,
@@ -231,4 +232,4 @@ class Owners:
 
 def address_of(owner: LiveOwner) -> str:
     """host:port of the owner's gRPC port."""
-    return f"{owner.host}:{owner.ports.get('grpc', 0)}"
+    return join_address(owner.host, owner.ports.get("grpc", 0))

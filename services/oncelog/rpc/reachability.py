@@ -9,6 +9,8 @@ import errno
 import socket
 from enum import Enum
 
+from oncelog.core.address import join_address, split_address
+
 
 class Reachability(Enum):
     """ACCEPTED: somebody listens. REFUSED: the host answers that nobody does. UNREACHABLE: the network answers that
@@ -30,23 +32,22 @@ async def resolve(address: str) -> str:
 
     A name that is not known in time stays as it is.
     """
-    host, _, port = address.rpartition(":")
+    host, port = split_address(address)
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(RESOLVE_TIMEOUT_S):
-            found = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, TimeoutError, UnicodeError):
         return address
-    number = str(found[0][4][0])
-    return f"[{number}]:{port}" if ":" in number else f"{number}:{port}"
+    return join_address(str(found[0][4][0]), port)
 
 
 async def reach(address: str, *, timeout_ms: int) -> Reachability:
     """Open a connection to "host:port" and close it again."""
-    host, _, port = address.rpartition(":")
+    host, port = split_address(address)
     try:
         async with asyncio.timeout(timeout_ms / 1000):
-            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+            _, writer = await asyncio.open_connection(host, port)
     except ConnectionRefusedError:
         return Reachability.REFUSED
     except OSError as error:  # a timeout is one, too

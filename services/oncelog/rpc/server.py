@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 import grpc
 
 from oncelog.core.access import UNCHECKED, Caller, require_superuser
+from oncelog.core.address import join_address
 from oncelog.core.errors import InvalidArgument, InvariantViolated, OncelogError, ServiceUnavailable, Unauthenticated
 from oncelog.rpc.methods import (
     AnswerT,
@@ -228,7 +229,7 @@ class Server:
         server = grpc.aio.server(options=server_options(self._frame_bytes_max))
         unknown: _Handler = grpc.stream_stream_rpc_method_handler(self._serve_unknown)
         server.add_generic_rpc_handlers((_Handlers(self._handlers, unknown),))
-        address = f"{host}:{port}"
+        address = join_address(host, port)
         try:
             if self._security.certificate is None:
                 bound = server.add_insecure_port(address)

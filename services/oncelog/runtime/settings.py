@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
+from oncelog.core.address import join_address
 from oncelog.core.errors import InvalidArgument
 from oncelog.runtime.logs import LEVELS
 
@@ -62,7 +63,7 @@ class ProcessSettings:
 
     def address(self, port: int) -> str:
         """host:port under which others reach `port` of this process."""
-        return f"{self.advertised_host or self.listen_host}:{port}"
+        return join_address(self.advertised_host or self.listen_host, port)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ and none at all while the topic stays where it is.
 import asyncio
 from typing import Protocol
 
+from oncelog.core.address import split_address
+
 #: Longer than what an upgrade lets pass between two restarts of one part (a storage node's preStop and two probes).
 _CALM_S = 8.0
 _LOOK_AGAIN_S = 0.25
@@ -52,10 +54,9 @@ async def calm(seen: Surroundings, zookeeper_hosts: str, *, at_most_ms: int, cal
 
 
 async def _accepts(server: str) -> bool:
-    host, _, port = server.strip().rpartition(":")
     try:
         async with asyncio.timeout(_CONNECT_TIMEOUT_S):
-            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+            _, writer = await asyncio.open_connection(*split_address(server.strip()))
     except (OSError, TimeoutError):
         return False
     writer.close()

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from oncelog.core.address import join_address
 from oncelog.core.errors import InvariantViolated, NotOwner, OncelogError, TooManyRequests
 from oncelog.core.ids import Incarnation, TopicId
 from oncelog.rpc.channel import Channel, Stream
@@ -139,4 +140,4 @@ class MetadataLinks:
 
 
 def _address_of(replica: LiveMetadata) -> str:
-    return f"{replica.host}:{replica.ports['grpc']}"
+    return join_address(replica.host, replica.ports["grpc"])

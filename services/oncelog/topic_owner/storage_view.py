@@ -3,6 +3,7 @@
 import logging
 from dataclasses import replace
 
+from oncelog.core.address import join_address
 from oncelog.core.errors import StoreUnavailable
 from oncelog.core.ids import Incarnation
 from oncelog.core.next_ledger import StorageNodesSeen
@@ -72,7 +73,9 @@ class StorageView:
         writable = tuple(sorted(node.incarnation for node in live.values() if node.incarnation not in full))
         read_only = tuple(sorted(i for i in full if i not in superseded))
         absent = tuple(sorted(i for i in cookies if i not in live and i not in superseded))
-        self._links.see({Incarnation(name): f"{node.host}:{node.port}" for name, node in live.items()}, ahead=True)
+        self._links.see(
+            {Incarnation(name): join_address(node.host, node.port) for name, node in live.items()}, ahead=True
+        )
         self._registered = StorageNodesSeen(writable, absent, superseded, read_only=read_only)
         self._tell()
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
+from oncelog.core.address import join_address
 from oncelog.core.errors import InvalidArgument, NotFound, ServiceUnavailable
 from oncelog.core.ids import Incarnation
 from oncelog.metadata.admin.access import anybody
@@ -135,7 +136,7 @@ def _node(incarnation: Incarnation, live: LiveStorageNode | None, cookie: Storag
     assert known is not None, "listed because one of the two is there"
     return StorageNodeView(
         incarnation=incarnation,
-        address=f"{known.host}:{known.port}",
+        address=join_address(known.host, known.port),
         live=live is not None,
         retired=cookie is not None and cookie.retired,
         free_bytes=live.free_bytes if live else None,

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from oncelog.client.client import AsyncClient, connect
 from oncelog.client.results import BatchResult
+from oncelog.core.address import join_address
 from oncelog.core.errors import DeadlineExceeded, IdempotencyUnavailable, OncelogError
 from oncelog.core.message_id import MessageId
 from oncelog.core.names import TopicName
@@ -133,7 +134,7 @@ async def own_client(settings: MetadataSettings, port: int) -> AsyncClient:
     host = _ANY_HOST.get(settings.listen_host, settings.listen_host)
     scheme = "oncelog+tls" if settings.tls_certificate_file else "oncelog"
     return await connect(
-        f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}",
+        f"{scheme}://{join_address(host, port)}",
         token=Path(settings.auth_token_file) if settings.auth_token_file else None,
         tls_ca_file=settings.tls_ca_file or None,
         allow_plaintext_token=True,
