@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from itertools import count
 
 import pytest
 
@@ -123,6 +124,23 @@ async def test_topics_of_an_owner_whose_host_is_gone_move_before_its_session_end
         await dying.die()
         assert (await world.moved_to(heir)).owner_epoch == 2
         assert replica.parts.admin.owners.find(dying.incarnation) is not None
+
+
+async def test_attempt_that_waits_keeps_no_other_from_being_made() -> None:
+    """What was sent while a pod's address went away is never answered; the next attempt is, at once."""
+    async with World.running() as world:
+        attempts, ends = count(1), asyncio.Event()
+
+        async def stuck_at_first(address: str) -> Reachability:
+            if next(attempts) == 1:
+                await ends.wait()
+            return Reachability.REFUSED
+
+        replica = await world.replica(reach=stuck_at_first)
+        dying, heir = await placed(replica, [await world.owner(replica), await world.owner(replica)])
+        await dying.die()
+        assert (await world.moved_to(heir)).owner_epoch == 2
+        ends.set()
 
 
 async def test_silent_owner_without_a_route_keeps_its_topics() -> None:

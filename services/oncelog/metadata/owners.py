@@ -39,6 +39,8 @@ from oncelog.stores.registry import LiveOwner, Registry
 logger = logging.getLogger(__name__)
 
 PROBE_TIMEOUT_MS = 1_000
+#: Whoever is there, or is known not to be, is heard within a few milliseconds.
+PROBE_PATIENCE_MS = 100
 #: Pauses before the attempts to connect to an owner whose stream has closed. In all longer than its session may last.
 PROBE_PAUSES_MS = (0, 2, 5, 10, 20, 50, 100, 200, 500, *(1_000,) * 8)
 #: Assignments that wait for a slow stream; beyond them the owner is called instead.
@@ -211,19 +213,29 @@ class Owners:
             self._tell_change()
 
     async def _probe_until_clear(self, owner: Incarnation, address: str) -> None:
-        """Try to connect until that settles it, a stream is open again, or the session has ended."""
-        answer = Reachability.SILENT
-        for pause_ms in PROBE_PAUSES_MS:
-            await asyncio.sleep(pause_ms / 1000)
-            if self.is_lost(owner) or owner in self._links:
-                return
-            answer = await self._probe(address)
-            if answer is Reachability.REFUSED:
-                self._take(ConnectionRefused(owner))
-            elif answer is Reachability.UNREACHABLE:
-                self._take(HostUnreachable(owner))
-        if answer is Reachability.ACCEPTED:
+        """Try to connect until that settles it, a stream is open again, or the session has ended.
+
+        An attempt that waits is left to wait, beside the next one: what was sent while the address went away is never
+        answered, and a second spent on it is a second of the takeover.
+        """
+        attempt: asyncio.Task[Reachability] | None = None
+        async with asyncio.TaskGroup() as attempts:
+            for pause_ms in PROBE_PAUSES_MS:
+                await asyncio.sleep(pause_ms / 1000)
+                if self.is_lost(owner) or owner in self._links:
+                    return
+                attempt = attempts.create_task(self._probe_once(owner, address))
+                await asyncio.wait({attempt}, timeout=PROBE_PATIENCE_MS / 1000)
+        if attempt is not None and attempt.result() is Reachability.ACCEPTED:
             self._take(ConnectionAccepted(owner))
+
+    async def _probe_once(self, owner: Incarnation, address: str) -> Reachability:
+        answer = await self._probe(address)
+        if answer is Reachability.REFUSED:
+            self._take(ConnectionRefused(owner))
+        elif answer is Reachability.UNREACHABLE:
+            self._take(HostUnreachable(owner))
+        return answer
 
     def _tell_change(self) -> None:
         self._changed.set()
