@@ -61,7 +61,7 @@ async def test_objects_are_read_and_pods_made_and_killed(tmp_path: Path, monkeyp
         kubectl = Kubectl("here", api)
         assert await kubectl.items("pods", "app=x") == [{"labelSelector": ["app=x"]}]
         assert await kubectl.nodes() == [{}]
-        await kubectl.create_pod({"kind": "Pod"})
+        await kubectl.create("pods", {"kind": "Pod"})
         await kubectl.kill_pod("one")
         *_, made, killed, asked = (await kubectl.pod("one"))["asked"]
         assert asked == ["GET", "/api/v1/namespaces/here/pods/one", ""]

@@ -15,33 +15,41 @@ MODEL = {"spec": {"containers": [{"image": "oncelog:1", "resources": {"requests"
 
 
 class FakeKubectl(Kubectl):
-    """Notes what is done to pods. starts_after: looks before a pod runs; None: it never does."""
+    """Notes what is done. starts_after: looks before a pod is ready; None: it never is."""
 
     def __init__(self, starts_after: int | None = 2) -> None:
         super().__init__("here", ApiServer.__new__(ApiServer))
         self.done: list[tuple[str, str]] = []
         self.pods: dict[str, int] = {}
+        self.services: list[str] = []
         self._starts_after = starts_after
 
     async def items(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
         assert (kind, selector) == ("pods", "component=metadata")
         return [MODEL]
 
-    async def create_pod(self, manifest: Mapping[str, Any]) -> None:
+    async def create(self, kind: str, manifest: Mapping[str, Any]) -> None:
         name = manifest["metadata"]["name"]
+        if kind == "services":
+            self.services.append(name)
+            return
         self.done.append(("made", name))
         self.pods[name] = 0
 
     async def pod(self, name: str) -> dict[str, Any]:
         self.pods[name] += 1
-        runs = self._starts_after is not None and self.pods[name] > self._starts_after
-        return {"status": {"phase": "Running" if runs else "Pending"}}
+        ready = self._starts_after is not None and self.pods[name] > self._starts_after
+        conditions = [{"type": "Ready", "status": str(ready)}]
+        return {"status": {"phase": "Running", "conditions": conditions}}
 
     async def kill_pod(self, name: str) -> None:
         self.done.append(("killed", name))
         del self.pods[name]
 
-    async def delete_pod(self, name: str) -> None:
+    async def delete(self, kind: str, name: str) -> None:
+        if kind == "services":
+            self.services.remove(name)
+            return
         self.done.append(("removed", name))
         self.pods.pop(name, None)
 
@@ -66,23 +74,25 @@ async def test_each_kill_is_followed_by_a_start_as_a_members_is() -> None:
         ("killed", second),
         ("made", third),
     ]
+    assert len(kubectl.services) == 1, "one for all"
     await control.close()
     assert kubectl.pods == {}
+    assert kubectl.services == []
 
 
 async def test_who_never_struck_leaves_nothing_and_asks_nothing() -> None:
     """Most runs."""
     kubectl = FakeKubectl()
     await bystander(kubectl).close()
-    assert kubectl.done == []
+    assert (kubectl.done, kubectl.services) == ([], [])
 
 
-async def test_one_that_does_not_run_is_no_strike_and_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_does_not_get_ready_is_no_strike_and_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A full node, say: the fault counts as missed, in words."""
-    monkeypatch.setattr("oncelog.chaos.bystander._RUNS_DEADLINE_S", 0.0)
+    monkeypatch.setattr("oncelog.chaos.bystander._READY_DEADLINE_S", 0.0)
     kubectl = FakeKubectl(starts_after=None)
     control = bystander(kubectl)
-    with pytest.raises(CommandFailed, match=r"chaos-bystander-.* does not run: it is Pending"):
+    with pytest.raises(CommandFailed, match=r"chaos-bystander-.* does not get ready: it is Running"):
         await control.kill()
     await control.close()
     assert kubectl.pods == {}

@@ -1,13 +1,18 @@
 """What chaos reads of a release in Kubernetes, and the pods that it makes there."""
 
+import ast
+import importlib.util
 import json
+from dataclasses import replace
 from typing import Any
 
 import kubernetes_validate  # type: ignore[import-untyped]
+import pytest
 
 from oncelog.chaos.release import (
     Pod,
     bystander_manifest,
+    bystander_service,
     count_parts,
     nodes_within_budget,
     pause_manifest,
@@ -65,6 +70,20 @@ def test_members_are_running_pods_of_known_parts() -> None:
     assert count_parts(pods) == {Part.OWNER: 1, Part.STORAGE: 1}
 
 
+@pytest.mark.parametrize("address", ["10.0.0.7:6650", "oncelog-owner-0.oncelog-owner-headless.logs.svc:6650"])
+def test_pod_is_known_by_its_ip_and_by_its_name(address: str) -> None:
+    """Owners tell their IP, unless their user has them tell a name."""
+    [there] = pods_of([item("oncelog-owner-0", "owner") | {"status": {"podIP": "10.0.0.7"}}])
+    assert there.is_at(address)
+    assert not replace(there, name="oncelog-owner-1", ip="10.0.0.8").is_at(address)
+
+
+def test_pod_is_known_by_its_ipv6_address() -> None:
+    """Which is in brackets where a port follows."""
+    [there] = pods_of([item("oncelog-owner-0", "owner") | {"status": {"podIP": "fd00::7"}}])
+    assert there.is_at("[fd00::7]:6650")
+
+
 def spread(storage_nodes: str) -> list[Pod]:
     """One owner, metadata and ZooKeeper member on each of three nodes; storage where it is said."""
     places = [(part, f"n{n}") for part in (Part.OWNER, Part.METADATA, Part.ZOOKEEPER) for n in (1, 2, 3)]
@@ -118,16 +137,23 @@ def test_workload_pod_of_an_open_cluster_has_no_secrets() -> None:
     assert [volume["name"] for volume in made["spec"]["volumes"]] == ["tmp"]
 
 
-def test_bystander_weighs_as_metadata_does_and_has_no_secrets() -> None:
-    """What its start costs depends on what it may ask for; it needs no right at all."""
+def test_bystander_starts_as_metadata_does_and_has_no_secrets() -> None:
+    """What its start costs depends on what it imports and what it may ask for; it needs no right at all."""
     model = metadata_pod(secure=True)
     model["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "100m"}}
-    made: Any = bystander_manifest("b", model)
-    kubernetes_validate.validate(made, KUBERNETES, strict=True)
+    made: Any = bystander_manifest("b", "s", model)
+    service: Any = bystander_service("s")
+    for manifest in (made, service):
+        kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
+    assert service["spec"]["selector"].items() <= made["metadata"]["labels"].items()
     [container] = made["spec"]["containers"]
     assert container["resources"] == {"requests": {"cpu": "100m"}}
     assert (container["image"], container["securityContext"]) == ("oncelog:1", {"runAsUser": 10001})
     assert made["spec"]["terminationGracePeriodSeconds"] == 0, "it does not hear SIGTERM"
+    imports = [each for each in ast.walk(ast.parse(container["command"][-1])) if isinstance(each, ast.Import)]
+    names = [alias.name for each in imports for alias in each.names]
+    assert "oncelog.metadata.service" in names
+    assert all(importlib.util.find_spec(name) for name in names)
     assert "secret" not in json.dumps(made)
 
 

@@ -1,4 +1,4 @@
-"""A pod that serves nobody, killed as the others are: what any pod's death and start cost on this cluster.
+"""A pod that serves nobody, killed as the others are: what any such pod's death and start cost on this cluster.
 
 Machines, network and disks are shared with whatever starts there. A pause behind the kill of a member is the log's
 doing only as far as it is longer than the one behind this kill.
@@ -9,13 +9,15 @@ import time
 
 from oncelog.chaos.api_server import CommandFailed
 from oncelog.chaos.kubectl import Kubectl
-from oncelog.chaos.release import bystander_manifest
+from oncelog.chaos.release import bystander_manifest, bystander_service, is_ready
 
-_RUNS_DEADLINE_S = 60.0
+_READY_DEADLINE_S = 60.0
 
 
 class Bystander:
-    """Made by the first strike, with the image and the requests of a metadata service; `close` removes it.
+    """Made by the first strike, as like a metadata service as one that serves nobody can be; `close` removes it.
+
+    It has the image, the requests and the start of one, and a Service in front of it.
 
     look_every_s, settle_s: see `KubernetesTarget`. Each method raises CommandFailed.
     """
@@ -25,37 +27,41 @@ class Bystander:
         self._metadata_selector = metadata_selector
         self._look_every_s = look_every_s
         self._settle_s = settle_s
-        self._prefix = f"chaos-bystander-{int(time.time()):x}"
+        self._service = f"chaos-bystander-{int(time.time()):x}"
         self._made = 0
 
     async def kill(self) -> tuple[str, float]:
         """Kill it by force and put the next one in its place. Returns its name, and when it was killed."""
         if not self._made:
             await self._put()
-        await self._runs()
+        await self._ready()
         await asyncio.sleep(self._settle_s)
         victim, at_s = self._name, time.time()
         await self._kubectl.kill_pod(victim)
         await self._put()
-        await self._runs()
+        await self._ready()
         return victim, at_s
 
     @property
     def _name(self) -> str:
-        return f"{self._prefix}-{self._made}"
+        return f"{self._service}-{self._made}"
 
     async def _put(self) -> None:
         model = (await self._kubectl.items("pods", self._metadata_selector))[0]
         self._made += 1
-        await self._kubectl.create_pod(bystander_manifest(self._name, model))
+        if self._made == 1:
+            await self._kubectl.create("services", bystander_service(self._service))
+        await self._kubectl.create("pods", bystander_manifest(self._name, self._service, model))
 
-    async def _runs(self) -> None:
-        ends_at = time.monotonic() + _RUNS_DEADLINE_S
-        while (phase := (await self._kubectl.pod(self._name))["status"].get("phase")) != "Running":
+    async def _ready(self) -> None:
+        ends_at = time.monotonic() + _READY_DEADLINE_S
+        while not is_ready(pod := await self._kubectl.pod(self._name)):
             if time.monotonic() > ends_at:
-                raise CommandFailed(f"the bystander's pod {self._name} does not run: it is {phase}")
+                phase = pod["status"].get("phase")
+                raise CommandFailed(f"the bystander's pod {self._name} does not get ready: it is {phase}")
             await asyncio.sleep(self._look_every_s)
 
     async def close(self) -> None:
         if self._made:
-            await self._kubectl.delete_pod(self._name)
+            await self._kubectl.delete("pods", self._name)
+            await self._kubectl.delete("services", self._service)

@@ -68,13 +68,13 @@ class Kubectl:
     def _path(self, *parts: str) -> str:
         return "/".join(("/api/v1/namespaces", self.namespace, *parts))
 
-    async def create_pod(self, manifest: Mapping[str, object]) -> None:
-        """Raises CommandFailed."""
-        await self._api.post(self._path("pods"), manifest)
+    async def create(self, kind: str, manifest: Mapping[str, object]) -> None:
+        """An object of a kind, by its plural. Raises CommandFailed."""
+        await self._api.post(self._path(kind), manifest)
 
-    async def delete_pod(self, name: str) -> None:
+    async def delete(self, kind: str, name: str) -> None:
         """And return when it is gone. Raises CommandFailed."""
-        await self.run("delete", "pod", name, "--ignore-not-found")
+        await self.run("delete", kind, name, "--ignore-not-found")
 
     async def kill_pod(self, name: str) -> None:
         """By force, at once, without waiting for anybody. Raises CommandFailed."""

@@ -171,7 +171,7 @@ class KubernetesTarget:
         part = VICTIM_PART[fault.kind]
         there = {pod.name: pod for pod in await self.pods() if pod.part is part and pod.ready}
         if part is Part.OWNER:
-            serving = {address.partition(".")[0] for address in scene.owner_addresses}
+            serving = {name for name, pod in there.items() if any(map(pod.is_at, scene.owner_addresses))}
             there = {name: pod for name, pod in there.items() if name in serving} or there
         if part is Part.ZOOKEEPER:
             leaders = [name for name in sorted(there) if await self._leads(name)]
@@ -209,7 +209,7 @@ class KubernetesTarget:
         name = f"chaos-pause-{int(time.time()):x}-{self._pauses}"
         container = await self._container_of(victim.name)
         manifest = pause_manifest(name, victim, container, fault.hold_s + _FELT_DEADLINE_S)
-        await self._kubectl.create_pod(manifest)
+        await self._kubectl.create("pods", manifest)
         said = ""
         ends_at = time.monotonic() + _FELT_DEADLINE_S
         while time.monotonic() < ends_at:
@@ -287,7 +287,7 @@ class KubernetesTarget:
     async def mend(self, struck: Struck) -> None:
         kind, detail = struck.fault.kind, struck.detail
         if kind in _PAUSES:
-            await self._kubectl.delete_pod(detail["pause"])
+            await self._kubectl.delete("pods", detail["pause"])
         elif kind is Kind.VOLUME_FULL:
             await self._kubectl.run("exec", detail["pod"], "--", "python3", "-c", _EMPTY)
         elif kind is Kind.NODE_DRAIN:

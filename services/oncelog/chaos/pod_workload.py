@@ -39,7 +39,8 @@ class PodWorkload:
         """
         workload = cls(kubectl, f"chaos-workload-{int(time.time()):x}")
         pod, service = await workload._model(release)
-        await kubectl.create_pod(workload_manifest(workload._name, pod, service, kubectl.namespace, arguments))
+        manifest = workload_manifest(workload._name, pod, service, kubectl.namespace, arguments)
+        await kubectl.create("pods", manifest)
         listening = None
         try:
             place.append(await workload._started())

@@ -6,13 +6,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from oncelog.chaos.schedule import Part, spare
+from oncelog.core.address import split_address
 
 Object = Mapping[str, Any]
+
+_CHAOS_LABELS: Object = {"app.kubernetes.io/component": "chaos"}
+_BYSTANDER_LABEL = "oncelog-bystander"
+_BYSTANDER_PORT = 8080
+#: To start is to import: that is where the processor's time of a metadata service's start goes.
+_BYSTANDER = f"""
+import asyncio
+import oncelog.metadata.service
+async def main():
+    server = await asyncio.start_server(lambda reader, writer: writer.close(), port={_BYSTANDER_PORT})
+    await server.serve_forever()
+asyncio.run(main())
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """container: id of its first container as the node knows it, empty before it runs."""
+    """container: id of its first container as the node knows it; that and its ip are empty before it runs."""
 
     name: str
     uid: str
@@ -20,6 +34,12 @@ class Pod:
     node: str
     ready: bool
     container: str
+    ip: str = ""
+
+    def is_at(self, address: str) -> bool:
+        """Whether "host:port" is its own: by its IP, or by the name that a StatefulSet gives it."""
+        host, _ = split_address(address)
+        return host == self.ip or host.partition(".")[0] == self.name
 
 
 def pods_of(items: Iterable[Object]) -> list[Pod]:
@@ -35,7 +55,6 @@ def pods_of(items: Iterable[Object]) -> list[Pod]:
             or status.get("phase") in {"Succeeded", "Failed"}
         ):
             continue
-        conditions = {each["type"]: each["status"] for each in status.get("conditions", [])}
         containers = status.get("containerStatuses") or [{}]
         found.append(
             Pod(
@@ -43,11 +62,18 @@ def pods_of(items: Iterable[Object]) -> list[Pod]:
                 metadata["uid"],
                 Part(component),
                 item["spec"].get("nodeName", ""),
-                conditions.get("Ready") == "True",
+                is_ready(item),
                 str(containers[0].get("containerID", "")).rpartition("/")[2],
+                str(status.get("podIP", "")),
             )
         )
     return found
+
+
+def is_ready(item: Object) -> bool:
+    """Whether a pod, or a node, says so."""
+    conditions = {each["type"]: each["status"] for each in item.get("status", {}).get("conditions", [])}
+    return conditions.get("Ready") == "True"
 
 
 def count_parts(pods: Iterable[Pod]) -> dict[Part, int]:
@@ -68,12 +94,8 @@ def nodes_within_budget(pods: Sequence[Pod], *, without: str) -> list[str]:
 
 def unwell_nodes(items: Iterable[Object]) -> list[str]:
     """Nodes that are not ready, or take no pods."""
-    found = []
-    for item in items:
-        conditions = {each["type"]: each["status"] for each in item["status"].get("conditions", [])}
-        if conditions.get("Ready") != "True" or item["spec"].get("unschedulable"):
-            found.append(str(item["metadata"]["name"]))
-    return sorted(found)
+    unwell = (item for item in items if not is_ready(item) or item["spec"].get("unschedulable"))
+    return sorted(str(item["metadata"]["name"]) for item in unwell)
 
 
 def workload_manifest(
@@ -112,14 +134,30 @@ def workload_manifest(
     return _like_metadata(name, metadata_pod, load, volumes=volumes)
 
 
-def bystander_manifest(name: str, metadata_pod: Object) -> Object:
-    """A pod that asks for what a metadata service asks for, and sleeps."""
-    sleeper = {
+def bystander_manifest(name: str, service: str, metadata_pod: Object) -> Object:
+    """A pod that starts as a metadata service does and asks for as much, then listens, and serves nobody.
+
+    service: see `bystander_service`.
+    """
+    starter = {
         "name": "bystander",
-        "command": ["python3", "-c", "import signal; signal.pause()"],
+        "command": ["python3", "-c", _BYSTANDER],
         "resources": metadata_pod["spec"]["containers"][0].get("resources", {}),
+        "readinessProbe": {"tcpSocket": {"port": _BYSTANDER_PORT}, "periodSeconds": 2},
     }
-    return _like_metadata(name, metadata_pod, sleeper, terminationGracePeriodSeconds=0)
+    made = _like_metadata(name, metadata_pod, starter, terminationGracePeriodSeconds=0)
+    return {**made, "metadata": {"name": name, "labels": {**_CHAOS_LABELS, _BYSTANDER_LABEL: service}}}
+
+
+def bystander_service(name: str) -> Object:
+    """The Service in front of the bystander: each of its ends and starts is told to every node, as a member's is."""
+    port = {"name": "none", "port": _BYSTANDER_PORT}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "labels": _CHAOS_LABELS},
+        "spec": {"selector": {_BYSTANDER_LABEL: name}, "ports": [port]},
+    }
 
 
 def _like_metadata(name: str, metadata_pod: Object, container: Object, **spec: object) -> Object:
@@ -128,7 +166,7 @@ def _like_metadata(name: str, metadata_pod: Object, container: Object, **spec: o
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "labels": {"app.kubernetes.io/component": "chaos"}},
+        "metadata": {"name": name, "labels": _CHAOS_LABELS},
         "spec": {
             "restartPolicy": "Never",
             "automountServiceAccountToken": False,
@@ -153,7 +191,7 @@ def pause_manifest(name: str, victim: Pod, image: Object, seconds: float) -> Obj
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "labels": {"app.kubernetes.io/component": "chaos"}},
+        "metadata": {"name": name, "labels": _CHAOS_LABELS},
         "spec": {
             "restartPolicy": "Never",
             "automountServiceAccountToken": False,
