@@ -219,6 +219,16 @@ def test_services_have_the_names_that_pods_are_told(name: str) -> None:
         assert (headless["clusterIP"], headless["publishNotReadyAddresses"]) == ("None", True)
 
 
+def test_owners_are_found_by_their_ip() -> None:
+    """A name leads to the pod before it, which is dead, for as long as DNS keeps it."""
+    told = {part: environment(container)["ONCELOG_ADVERTISED_HOST"] for part, container in services("default")}
+    assert (told["owner"], told["metadata"]) == ("<status.podIP>", "<status.podIP>")
+    named = {part: environment(container)["ONCELOG_ADVERTISED_HOST"] for part, container in services("everything")}
+    assert named["owner"] == values_of("everything")["owner"]["advertisedHost"].replace(
+        "$(POD_NAME)", "<metadata.name>"
+    )
+
+
 @each_file
 def test_drain_fits_into_the_grace_period(name: str) -> None:
     """A pod that is killed in the middle of its drain makes its clients wait for a takeover."""
