@@ -83,6 +83,21 @@ def test_figures_of_a_kind_are_those_of_its_hits() -> None:
     ]
 
 
+def test_share_of_long_pauses_is_of_all_pauses_around_a_kind_each_once() -> None:
+    """Of those that stay open; before, between and behind the faults is another matter."""
+    faults = Faults(hits=[hit(Kind.METADATA_KILL, 100.0, 110.0), hit(Kind.METADATA_KILL, 105.0, 115.0)])
+    faults.hits.append(hit(Kind.REDIS_KILL, 100.0, 110.0))
+    pauses = [Pause("steady-1", ms, 101.0 + number) for number, ms in enumerate((100.0, 151.0, 100.0, 150.0))]
+    pauses += [Pause("steady-2", 900.0, 107.0), Pause("steady-2", 100.0, 112.0), Pause("named-1", 900.0, 107.0)]
+    pauses += [Pause("steady-1", 900.0, 99.0), Pause("steady-1", 900.0, 130.0), Pause("http-1", 900.0, 101.0)]
+    planned = plan(Kind.METADATA_KILL, Kind.REDIS_KILL)
+    made = make_report(7, planned, faults, pauses, RIGHT, 150.0)
+    told: Any = made.to_json()["faults"]
+    assert [kind["above_quiet"] for kind in told] == [round(2 / 6, 4), None]
+    assert "33.3%" in shown(made)
+    assert "%" not in shown(make_report(7, planned, faults, pauses, RIGHT, None)), "there was no quiet time"
+
+
 def test_right_log_under_all_faults_passes() -> None:
     """The control of the next test."""
     made = report(Faults(hits=[hit(Kind.OWNER_KILL, 1.0, 2.0)]), Kind.OWNER_KILL)

@@ -4,6 +4,9 @@ The figure of a fault is the longest pause of a publisher between two acknowledg
 strike to the healing; of two faults at once each gets the same. The gap is that of publishers which stay open; those
 that come and go have to open their topic meanwhile, and have a figure of their own. Publishers over HTTP count for
 Redis alone: what they wait for at other faults is shown in the timeline.
+
+The longest of more pauses is longer, and the faults of one kind last longer than those of another. What can be held
+against a quiet time, and one kind against another, is the share of pauses above the quiet time's p99.9.
 """
 
 import statistics
@@ -31,7 +34,8 @@ _TOLD_MS_MIN = 250.0
 class KindFigures:
     """Of one kind of fault. gaps_ms: ascending; empty where publishing was not observed.
 
-    opening_gap_ms_max: of those that opened their topic anew meanwhile.
+    opening_gap_ms_max: of those that opened their topic anew meanwhile. above_quiet: the share of all pauses of those
+    that stayed open, around faults of this kind, that were longer than p99.9 of those before any; None where not known.
     """
 
     kind: Kind
@@ -39,6 +43,7 @@ class KindFigures:
     gaps_ms: tuple[float, ...]
     count: int
     opening_gap_ms_max: float | None
+    above_quiet: float | None = None
 
     def to_json(self) -> dict[str, object]:
         gaps = self.gaps_ms
@@ -49,6 +54,7 @@ class KindFigures:
             "client_gap_ms_p50": round(statistics.median(gaps), 1) if gaps else None,
             "client_gap_ms_max": round(gaps[-1], 1) if gaps else None,
             "opening_gap_ms_max": self.opening_gap_ms_max,
+            "above_quiet": self.above_quiet,
         }
 
 
@@ -59,6 +65,20 @@ def gap_ms(hit: Hit, pauses: Sequence[Pause]) -> float | None:
 
 def _longest_ms(hit: Hit, pauses: Sequence[Pause], clients: tuple[str, ...]) -> float | None:
     return max((pause.ms for pause in pauses_around(hit, pauses) if pause.client.startswith(clients)), default=None)
+
+
+def above_quiet(hits: Sequence[Hit], pauses: Sequence[Pause], quiet_gap_ms_p999: float | None) -> float | None:
+    """See `KindFigures`. A pause around two of the faults counts once; those of publishers over HTTP have no quiet."""
+    around = {
+        id(pause): pause.ms
+        for hit in hits
+        if hit.struck.fault.kind is not Kind.REDIS_KILL
+        for pause in pauses_around(hit, pauses)
+        if pause.client.startswith(_STEADY_CLIENTS)
+    }
+    if quiet_gap_ms_p999 is None or not around:
+        return None
+    return round(sum(ms > quiet_gap_ms_p999 for ms in around.values()) / len(around), 4)
 
 
 def pauses_around(hit: Hit, pauses: Sequence[Pause]) -> list[Pause]:
@@ -122,7 +142,8 @@ def make_report(
         gaps = sorted(gap for hit in hits if (gap := gap_ms(hit, pauses)) is not None)
         opening = [longest for hit in hits if (longest := _longest_ms(hit, pauses, _OPENING_CLIENTS)) is not None]
         opening_max = round(max(opening), 1) if opening else None
-        figures.append(KindFigures(kind, planned.count(kind), tuple(gaps), len(hits), opening_max))
+        share = above_quiet(hits, pauses, quiet_gap_ms_p999)
+        figures.append(KindFigures(kind, planned.count(kind), tuple(gaps), len(hits), opening_max, share))
     misses = tuple(f"step {miss.step}, {miss.fault.kind}: {miss.reason}" for miss in faults.misses)
     return Report(seed, verdict, tuple(figures), misses, faults.unhealed, quiet_gap_ms_p999)
 
@@ -163,12 +184,13 @@ def show(report: Report, console: Console) -> None:
     """The table for each kind of fault, and the verdict."""
     table = Table(title="Faults", title_justify="left")
     table.add_column("kind")
-    for column in ("struck", "planned", "client gap p50, ms", "max, ms", "with opening, max, ms"):
+    for column in ("struck", "planned", "client gap p50, ms", "max, ms", "above quiet p99.9", "with opening, max, ms"):
         table.add_column(column, justify="right")
     for figures in report.figures:
         shown = figures.to_json()
         p50, worst = shown["client_gap_ms_p50"], shown["client_gap_ms_max"]
-        gaps = (_number(p50), _number(worst), _number(figures.opening_gap_ms_max))
+        share = "" if figures.above_quiet is None else f"{figures.above_quiet:.1%}"
+        gaps = (_number(p50), _number(worst), share, _number(figures.opening_gap_ms_max))
         table.add_row(str(figures.kind), str(figures.count), str(figures.planned), *gaps)
     console.print(table)
     if report.quiet_gap_ms_p999 is not None:
