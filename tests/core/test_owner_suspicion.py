@@ -1,5 +1,7 @@
 """A replica suspects an owner only on what it saw itself: a stream that closed, and then a refused connection."""
 
+import pytest
+
 from oncelog.core.ids import Incarnation
 from oncelog.core.owner_suspicion import (
     ConnectionAccepted,
@@ -20,7 +22,7 @@ def closed(*, answered: bool = False) -> OwnerSuspicion:
     """O1's stream was open and closed."""
     core = OwnerSuspicion()
     assert core.handle(StreamOpened(O1, 1)) == []
-    assert core.handle(StreamClosed(O1, 1, answered)) == [ProbeOwner(O1)]
+    assert core.handle(StreamClosed(O1, 1, answered)) == [ProbeOwner(O1, 1)]
     return core
 
 
@@ -56,7 +58,7 @@ def test_close_of_an_older_stream_is_ignored() -> None:
     core.handle(StreamOpened(O1, 1))
     core.handle(StreamOpened(O1, 2))
     assert core.handle(StreamClosed(O1, 1)) == []
-    assert core.handle(StreamClosed(O1, 2)) == [ProbeOwner(O1)]
+    assert core.handle(StreamClosed(O1, 2)) == [ProbeOwner(O1, 2)]
 
 
 def test_owner_that_listens_is_not_suspected() -> None:
@@ -111,6 +113,21 @@ def test_vanished_host_of_a_stream_that_fell_silent_is_not_suspected() -> None:
     core = closed()
     assert core.handle(HostUnreachable(O1)) == []
     assert core.handle(ConnectionRefused(O1)) == [OwnerSuspected(O1)], "its own host has answered"
+
+
+@pytest.mark.parametrize("word", [ConnectionRefused, HostUnreachable, ConnectionAccepted])
+def test_word_that_comes_late_is_of_another_time(
+    word: type[ConnectionRefused | HostUnreachable | ConnectionAccepted],
+) -> None:
+    """It was asked for at the end of the stream before: behind a cut, say, that is over."""
+    core = OwnerSuspicion()
+    for stream in (1, 2):
+        core.handle(StreamOpened(O1, stream))
+        core.handle(StreamClosed(O1, stream, answered=stream == 2))
+    assert core.handle(word(O1, 1)) == []
+    assert core.suspected == ()
+    assert core.handle(ConnectionRefused(O1, 2)) == [OwnerSuspected(O1)], "nor did it end the doubt"
+    core.check_invariants()
 
 
 def test_no_route_alone_suspects_nobody() -> None:

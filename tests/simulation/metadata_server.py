@@ -126,26 +126,26 @@ class MetadataServer(Process):
     def _suspect(self, event: SuspicionEvent) -> None:
         for effect in self.suspicion.handle(event):
             match effect:
-                case ProbeOwner(owner):
-                    self._probe(owner)
+                case ProbeOwner():
+                    self._probe(effect.owner, effect.stream)
                 case OwnerSuspected():
                     self.world.count("owner suspected")
                     for topic_id in self.parts.topics:
                         self._place(PlacementWanted(topic_id))
         self.suspicion.check_invariants()
 
-    def _probe(self, incarnation: Incarnation) -> None:
+    def _probe(self, incarnation: Incarnation, stream: int) -> None:
         """A host whose process is gone refuses, or is gone with it; one behind a cut has no route to it either."""
         owner, network = self.parts.owners[incarnation.split(".")[0]], self.parts.network
-        event: SuspicionEvent = HostUnreachable(incarnation)
+        event: SuspicionEvent = HostUnreachable(incarnation, stream)
         if not self._meets(owner):
             self.world.count("no route to a host behind a cut")
             self.post(network.faults.delay_max, "no route", lambda: self._suspect(event))
             return
         if owner.alive:
-            event = ConnectionAccepted(incarnation)
+            event = ConnectionAccepted(incarnation, stream)
         elif owner.life % 4:  # even while it is dead
-            event = ConnectionRefused(incarnation)
+            event = ConnectionRefused(incarnation, stream)
         else:
             self.world.count("no route to a host that is gone")
         self.post(network.delay(owner.name, self.name), "probe answered", lambda: self._suspect(event))

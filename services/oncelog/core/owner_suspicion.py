@@ -15,6 +15,8 @@ Rules
   closes such a stream is its end, not silence: the process is gone, and with a deleted pod its address. Behind a cut,
   of one way or both, no round trip succeeds any more before keepalive closes the stream.
 - Silence is no word, however the stream ended: a firewall looks the same.
+- A word counts for the stream whose end it was asked about: one that comes late, when another has opened and closed, is
+  of another time.
 - A suspicion is a hint to placement and no proof: the record and the fence decide who may write. A wrong one costs one
   takeover.
 """
@@ -47,23 +49,29 @@ class StreamClosed:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRefused:
-    """The answer to ProbeOwner: the host answered that nobody listens. A timeout is no answer."""
+    """The answer to ProbeOwner: the host answered that nobody listens. A timeout is no answer.
+
+    stream: that of the ProbeOwner it answers; None: seen otherwise, and true of whichever stream closed last.
+    """
 
     owner: Incarnation
+    stream: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class HostUnreachable:
-    """The answer to ProbeOwner: no such host, says the network on the way. A timeout is no answer."""
+    """The answer to ProbeOwner: no such host, says the network on the way. A timeout is no answer. stream: as above."""
 
     owner: Incarnation
+    stream: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionAccepted:
-    """The answer to ProbeOwner: somebody listens."""
+    """The answer to ProbeOwner: somebody listens. stream: as above."""
 
     owner: Incarnation
+    stream: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +89,10 @@ SuspicionEvent = StreamOpened | StreamClosed | ConnectionRefused | HostUnreachab
 
 @dataclass(frozen=True, slots=True)
 class ProbeOwner:
-    """Connect to the owner's port, and report what comes of it."""
+    """Connect to the owner's port, and report what comes of it. stream: the one that closed."""
 
     owner: Incarnation
+    stream: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,62 +108,61 @@ SuspicionEffect = ProbeOwner | OwnerSuspected
 # --- the machine ------------------------------------------------------------------------------------------------------
 
 
+@dataclass(slots=True)
+class _Closed:
+    """An owner's latest stream. answered: until it closed. gone: whether the word came too that nobody is there."""
+
+    stream: int
+    answered: bool
+    gone: bool = False
+
+
 class OwnerSuspicion:
     """One replica's suspicions about all owners."""
 
     def __init__(self) -> None:
         #: {owner: its latest stream}, open ones
         self._connected: dict[Incarnation, int] = {}
-        #: owners whose stream was seen to close, in that order: {owner: whether the word came too that nobody is there}
-        self._closed: dict[Incarnation, bool] = {}
-        #: {owner: whether its closed stream had answered until then}
-        self._answered: dict[Incarnation, bool] = {}
+        #: owners whose stream was seen to close, in that order
+        self._closed: dict[Incarnation, _Closed] = {}
 
     @property
     def suspected(self) -> tuple[Incarnation, ...]:
         """Owners that are gone for all this replica can see."""
-        return tuple(owner for owner, gone in self._closed.items() if gone)
+        return tuple(owner for owner, closed in self._closed.items() if closed.gone)
 
     def handle(self, event: SuspicionEvent) -> list[SuspicionEffect]:
         match event:
             case StreamOpened():
                 self._connected[event.owner] = max(event.stream, self._connected.get(event.owner, event.stream))
-                self._forget(event.owner)
-                return []
+                self._closed.pop(event.owner, None)
             case StreamClosed():
-                if self._connected.get(event.owner) != event.stream:
-                    return []
-                del self._connected[event.owner]
-                self._closed[event.owner] = False
-                self._answered[event.owner] = event.answered
-                return [ProbeOwner(event.owner)]
-            case ConnectionRefused():
-                return self._suspect(event.owner)
-            case HostUnreachable():
-                return self._suspect(event.owner) if self._answered.get(event.owner) else []
-            case ConnectionAccepted():
-                self._forget(event.owner)
-                return []
+                if self._connected.get(event.owner) == event.stream:
+                    del self._connected[event.owner]
+                    self._closed[event.owner] = _Closed(event.stream, event.answered)
+                    return [ProbeOwner(event.owner, event.stream)]
+            case ConnectionRefused() | HostUnreachable() | ConnectionAccepted():
+                return self._word(event)
             case SessionsSeen():
-                for owner in [owner for owner in self._closed if owner not in event.live]:
-                    self._forget(owner)
-                return []
+                for owner in self._closed.keys() - event.live:
+                    del self._closed[owner]
             case _:
                 assert_never(event)
+        return []
 
-    def _suspect(self, owner: Incarnation) -> list[SuspicionEffect]:
-        if self._closed.get(owner) is not False:
+    def _word(self, event: ConnectionRefused | HostUnreachable | ConnectionAccepted) -> list[SuspicionEffect]:
+        closed = self._closed.get(event.owner)
+        if closed is None or event.stream not in {None, closed.stream}:
             return []
-        self._closed[owner] = True
-        return [OwnerSuspected(owner)]
-
-    def _forget(self, owner: Incarnation) -> None:
-        self._closed.pop(owner, None)
-        self._answered.pop(owner, None)
+        if isinstance(event, ConnectionAccepted):
+            del self._closed[event.owner]
+            return []
+        if closed.gone or (isinstance(event, HostUnreachable) and not closed.answered):
+            return []
+        closed.gone = True
+        return [OwnerSuspected(event.owner)]
 
     def check_invariants(self) -> None:
         """Raises InvariantViolated where an owner is both connected and closed."""
         if self._connected.keys() & self._closed.keys():
             raise InvariantViolated("an owner's stream is open and closed")
-        if self._closed.keys() != self._answered.keys():
-            raise InvariantViolated("how an owner's stream closed is not known")

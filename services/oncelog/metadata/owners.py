@@ -6,7 +6,8 @@ Rules
   killed may close its streams a moment before its listener.
 - An address is tried as a number: a pod's name goes with the pod, or comes to mean another.
 - Whoever listens at an owner's address under another incarnation has taken the port that the former process no longer
-  holds: that is as good as a refused connection.
+  holds: that is as good as a refused connection. (Addresses that are names may mean another host by then, which is one
+  more reason for owners to tell numbers.)
 - An owner that drains keeps what it has until that is moved, and gets nothing more. Neither does one without a stream
   here, as long as there is another: it may be dead, with a session that has not ended.
 """
@@ -41,8 +42,9 @@ logger = logging.getLogger(__name__)
 PROBE_TIMEOUT_MS = 1_000
 #: Whoever is there, or is known not to be, is heard within a few milliseconds.
 PROBE_PATIENCE_MS = 100
-#: Pauses before the attempts to connect to an owner whose stream has closed. In all longer than its session may last.
-PROBE_PAUSES_MS = (0, 2, 5, 10, 20, 50, 100, 200, 500, *(1_000,) * 8)
+#: Pauses before the attempts to connect to an owner whose stream has closed. In all longer than ZooKeeper, as it comes,
+#: lets a session last, 40 s.
+PROBE_PAUSES_MS = (0, 2, 5, 10, 20, 50, 100, 200, 500, *(1_000,) * 40)
 #: Assignments that wait for a slow stream; beyond them the owner is called instead.
 COMMANDS_MAX = 10_000
 
@@ -202,7 +204,7 @@ class Owners:
     def _take(self, event: SuspicionEvent, *, address: str = "") -> None:
         for effect in self._suspicion.handle(event):
             if isinstance(effect, ProbeOwner):
-                self._start(self._probe_until_clear(effect.owner, address))
+                self._start(self._probe_until_clear(effect, address))
                 continue
             fields = {"owner": effect.owner, "heard": type(event).__name__}
             logger.warning(
@@ -212,7 +214,7 @@ class Owners:
                 self.listener.owner_lost(effect.owner)
             self._tell_change()
 
-    async def _probe_until_clear(self, owner: Incarnation, address: str) -> None:
+    async def _probe_until_clear(self, wanted: ProbeOwner, address: str) -> None:
         """Try to connect until that settles it, a stream is open again, or the session has ended.
 
         An attempt that waits is left to wait, beside the next one: what was sent while the address went away is never
@@ -222,19 +224,19 @@ class Owners:
         async with asyncio.TaskGroup() as attempts:
             for pause_ms in PROBE_PAUSES_MS:
                 await asyncio.sleep(pause_ms / 1000)
-                if self.is_lost(owner) or owner in self._links:
+                if self.is_lost(wanted.owner) or wanted.owner in self._links:
                     return
-                attempt = attempts.create_task(self._probe_once(owner, address))
+                attempt = attempts.create_task(self._probe_once(wanted, address))
                 await asyncio.wait({attempt}, timeout=PROBE_PATIENCE_MS / 1000)
         if attempt is not None and attempt.result() is Reachability.ACCEPTED:
-            self._take(ConnectionAccepted(owner))
+            self._take(ConnectionAccepted(wanted.owner, wanted.stream))
 
-    async def _probe_once(self, owner: Incarnation, address: str) -> Reachability:
+    async def _probe_once(self, wanted: ProbeOwner, address: str) -> Reachability:
         answer = await self._probe(address)
         if answer is Reachability.REFUSED:
-            self._take(ConnectionRefused(owner))
+            self._take(ConnectionRefused(wanted.owner, wanted.stream))
         elif answer is Reachability.UNREACHABLE:
-            self._take(HostUnreachable(owner))
+            self._take(HostUnreachable(wanted.owner, wanted.stream))
         return answer
 
     def _tell_change(self) -> None:
