@@ -48,8 +48,14 @@ class Network:
         connection = self._connections.get(address)
         if connection is None or not connection.alive:
             connection = OwnerConnection(self.channel(address), self.background)
-            self._connections[address] = connection
+            # The dead go: each owner that was replaced had an address of its own.
+            alive = {other: known for other, known in self._connections.items() if known.alive}
+            self._connections = {**alive, address: connection}
         return connection
+
+    @property
+    def connections(self) -> tuple[OwnerConnection, ...]:
+        return tuple(self._connections.values())
 
     def check_open(self) -> None:
         if self.closed:

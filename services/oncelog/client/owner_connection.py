@@ -207,7 +207,7 @@ class OwnerConnection:
 
     def _lost(self) -> None:
         self.alive = False
-        self._outbox = _Outbox()  # or batches answered elsewhere would live on here until the address is used again
+        self._outbox = _Outbox()  # or batches answered elsewhere would live on here until another owner is connected to
         holders = [(asked.user, asked.attempt) for asked in self._asked.values()]
         holders += [(granted.user, granted.attempt) for granted in self._sessions.values()]
         self._asked.clear()

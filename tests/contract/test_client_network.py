@@ -1,0 +1,21 @@
+"""What producers and readers of one client share: one living stream to each owner, and none to the dead."""
+
+import pytest
+
+from oncelog.client.network import Network
+from oncelog.runtime.credentials import PLAIN
+from tests.cluster.until import until
+
+pytestmark = pytest.mark.asyncio
+
+DEADLINE_S = 20.0
+
+
+async def test_connections_to_owners_that_are_gone_are_forgotten() -> None:
+    """Each owner that was replaced had an address of its own: a client that lives for months would keep them all."""
+    network = Network(("127.0.0.1:1",), PLAIN)
+    dead = [network.connection(f"127.0.0.1:{port}") for port in (1, 2)]
+    await until(lambda: not any(connection.alive for connection in dead), DEADLINE_S)
+    living = network.connection("127.0.0.1:3")
+    assert network.connections == (living,)
+    await network.close()
