@@ -72,6 +72,7 @@ GIVEN_FOR_NOTHING = [
 ]
 #: (where, the value, the field that the answer must name)
 REFUSED_BY_SCHEMA: list[tuple[str, Any, str]] = [
+    ("owner.advertisedHost", "owners.example.com", "owner.advertisedHost"),  # the same for each
     ("onwer", {}, "onwer"),
     ("owner.replicas", 3, "replicas"),
     ("owner.replicaCount", 0, "replicaCount"),
