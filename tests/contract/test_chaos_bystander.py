@@ -8,6 +8,7 @@ import pytest
 from oncelog.chaos.api_server import ApiServer, CommandFailed
 from oncelog.chaos.bystander import Bystander
 from oncelog.chaos.kubectl import Kubectl
+from oncelog.chaos.release import BYSTANDER_LABEL
 
 pytestmark = pytest.mark.asyncio
 
@@ -15,13 +16,14 @@ MODEL = {"spec": {"containers": [{"image": "oncelog:1", "resources": {"requests"
 
 
 class FakeKubectl(Kubectl):
-    """Notes what is done. starts_after: looks before a pod is ready; None: it never is."""
+    """Notes what is done. starts_after: looks before a pod is ready; None: never. fails: whose making fails next."""
 
     def __init__(self, starts_after: int | None = 2) -> None:
         super().__init__("here", ApiServer.__new__(ApiServer))
         self.done: list[tuple[str, str]] = []
         self.pods: dict[str, int] = {}
         self.services: list[str] = []
+        self.fails = ""
         self._starts_after = starts_after
 
     async def items(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
@@ -30,6 +32,9 @@ class FakeKubectl(Kubectl):
 
     async def create(self, kind: str, manifest: Mapping[str, Any]) -> None:
         name = manifest["metadata"]["name"]
+        if kind == self.fails:
+            self.fails = ""
+            raise CommandFailed(f"no {kind} now")
         if kind == "services":
             self.services.append(name)
             return
@@ -46,12 +51,12 @@ class FakeKubectl(Kubectl):
         self.done.append(("killed", name))
         del self.pods[name]
 
-    async def delete(self, kind: str, name: str) -> None:
-        if kind == "services":
-            self.services.remove(name)
-            return
-        self.done.append(("removed", name))
-        self.pods.pop(name, None)
+    async def delete(self, kinds: str, selector: str) -> None:
+        assert kinds == "pods,services"
+        label, _, service = selector.partition("=")
+        assert label == BYSTANDER_LABEL
+        self.pods = {name: looks for name, looks in self.pods.items() if not name.startswith(service)}
+        self.services.remove(service)
 
 
 def bystander(kubectl: Kubectl) -> Bystander:
@@ -78,6 +83,26 @@ async def test_each_kill_is_followed_by_a_start_as_a_members_is() -> None:
     await control.close()
     assert kubectl.pods == {}
     assert kubectl.services == []
+
+
+@pytest.mark.parametrize("what", ["services", "pods"])
+async def test_one_request_that_fails_costs_one_strike(what: str) -> None:
+    """Before the first strike, or between a kill and the pod in its place: the next strike finds one to kill again."""
+    kubectl = FakeKubectl()
+    control = bystander(kubectl)
+    kubectl.fails = what
+    with pytest.raises(CommandFailed, match=f"no {what} now"):
+        await control.kill()
+    await control.kill()
+    kubectl.fails = "pods"
+    with pytest.raises(CommandFailed, match="no pods now"):
+        await control.kill()
+    assert kubectl.pods == {}
+    victim, _ = await control.kill()
+    assert ("killed", victim) in kubectl.done
+    assert (len(kubectl.pods), len(kubectl.services)) == (1, 1)
+    await control.close()
+    assert (kubectl.pods, kubectl.services) == ({}, [])
 
 
 async def test_who_never_struck_leaves_nothing_and_asks_nothing() -> None:

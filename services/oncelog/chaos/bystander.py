@@ -9,7 +9,7 @@ import time
 
 from oncelog.chaos.api_server import CommandFailed
 from oncelog.chaos.kubectl import Kubectl
-from oncelog.chaos.release import bystander_manifest, bystander_service, is_ready
+from oncelog.chaos.release import BYSTANDER_LABEL, bystander_manifest, bystander_service, is_ready
 
 _READY_DEADLINE_S = 60.0
 
@@ -28,30 +28,34 @@ class Bystander:
         self._look_every_s = look_every_s
         self._settle_s = settle_s
         self._service = f"chaos-bystander-{int(time.time()):x}"
-        self._made = 0
+        self._tried = 0
+        self._served = self._stands = False
 
     async def kill(self) -> tuple[str, float]:
         """Kill it by force and put the next one in its place. Returns its name, and when it was killed."""
-        if not self._made:
+        if not self._stands:
             await self._put()
         await self._ready()
         await asyncio.sleep(self._settle_s)
         victim, at_s = self._name, time.time()
         await self._kubectl.kill_pod(victim)
+        self._stands = False
         await self._put()
         await self._ready()
         return victim, at_s
 
     @property
     def _name(self) -> str:
-        return f"{self._service}-{self._made}"
+        return f"{self._service}-{self._tried}"
 
     async def _put(self) -> None:
         model = (await self._kubectl.items("pods", self._metadata_selector))[0]
-        self._made += 1
-        if self._made == 1:
+        self._tried += 1
+        if not self._served:
             await self._kubectl.create("services", bystander_service(self._service))
+            self._served = True
         await self._kubectl.create("pods", bystander_manifest(self._name, self._service, model))
+        self._stands = True
 
     async def _ready(self) -> None:
         ends_at = time.monotonic() + _READY_DEADLINE_S
@@ -62,6 +66,6 @@ class Bystander:
             await asyncio.sleep(self._look_every_s)
 
     async def close(self) -> None:
-        if self._made:
-            await self._kubectl.delete("pods", self._name)
-            await self._kubectl.delete("services", self._service)
+        """Also what a request may have made whose answer was lost."""
+        if self._tried:
+            await self._kubectl.delete("pods,services", f"{BYSTANDER_LABEL}={self._service}")

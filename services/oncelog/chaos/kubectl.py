@@ -72,9 +72,13 @@ class Kubectl:
         """An object of a kind, by its plural. Raises CommandFailed."""
         await self._api.post(self._path(kind), manifest)
 
-    async def delete(self, kind: str, name: str) -> None:
+    async def delete(self, kinds: str, selector: str) -> None:
+        """Everything of these kinds that has the label, without waiting for its end. Raises CommandFailed."""
+        await self.run("delete", kinds, "--selector", selector, "--wait=false")
+
+    async def delete_pod(self, name: str) -> None:
         """And return when it is gone. Raises CommandFailed."""
-        await self.run("delete", kind, name, "--ignore-not-found")
+        await self.run("delete", "pod", name, "--ignore-not-found")
 
     async def kill_pod(self, name: str) -> None:
         """By force, at once, without waiting for anybody. Raises CommandFailed."""

@@ -117,6 +117,8 @@ class KubernetesTarget:
                 self._left_out[kind] = f"needs --node-{names}-command"
         if not await self._kubectl.may("patch", "nodes"):
             self._left_out[Kind.NODE_DRAIN] = "you may not patch nodes"
+        if not (await self._kubectl.may("create", "services") and await self._kubectl.may("delete", "services")):
+            self._left_out[Kind.BYSTANDER_KILL] = "you may not create and delete services"
         if await self._kubectl.may("list", "nodes"):
             self._unwell_before = unwell_nodes(await self._kubectl.nodes())
         if len({pod.node for pod in pods}) < 2:
@@ -287,7 +289,7 @@ class KubernetesTarget:
     async def mend(self, struck: Struck) -> None:
         kind, detail = struck.fault.kind, struck.detail
         if kind in _PAUSES:
-            await self._kubectl.delete("pods", detail["pause"])
+            await self._kubectl.delete_pod(detail["pause"])
         elif kind is Kind.VOLUME_FULL:
             await self._kubectl.run("exec", detail["pod"], "--", "python3", "-c", _EMPTY)
         elif kind is Kind.NODE_DRAIN:

@@ -11,7 +11,8 @@ from oncelog.core.address import split_address
 Object = Mapping[str, Any]
 
 _CHAOS_LABELS: Object = {"app.kubernetes.io/component": "chaos"}
-_BYSTANDER_LABEL = "oncelog-bystander"
+#: Of the bystander's pods and of their Service.
+BYSTANDER_LABEL = "oncelog-bystander"
 _BYSTANDER_PORT = 8080
 #: To start is to import: that is where the processor's time of a metadata service's start goes.
 _BYSTANDER = f"""
@@ -146,7 +147,7 @@ def bystander_manifest(name: str, service: str, metadata_pod: Object) -> Object:
         "readinessProbe": {"tcpSocket": {"port": _BYSTANDER_PORT}, "periodSeconds": 2},
     }
     made = _like_metadata(name, metadata_pod, starter, terminationGracePeriodSeconds=0)
-    return {**made, "metadata": {"name": name, "labels": {**_CHAOS_LABELS, _BYSTANDER_LABEL: service}}}
+    return {**made, "metadata": {"name": name, "labels": {**_CHAOS_LABELS, BYSTANDER_LABEL: service}}}
 
 
 def bystander_service(name: str) -> Object:
@@ -155,8 +156,8 @@ def bystander_service(name: str) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"name": name, "labels": _CHAOS_LABELS},
-        "spec": {"selector": {_BYSTANDER_LABEL: name}, "ports": [port]},
+        "metadata": {"name": name, "labels": {**_CHAOS_LABELS, BYSTANDER_LABEL: name}},
+        "spec": {"selector": {BYSTANDER_LABEL: name}, "ports": [port]},
     }
 
 

@@ -5,8 +5,8 @@ strike to the healing; of two faults at once each gets the same. The gap is that
 that come and go have to open their topic meanwhile, and have a figure of their own. Publishers over HTTP count for
 Redis alone: what they wait for at other faults is shown in the timeline.
 
-The longest of more pauses is longer, and the faults of one kind last longer than those of another. What can be held
-against a quiet time, and one kind against another, is the share of pauses above the quiet time's p99.9.
+The longest of more pauses is longer, with a fault or without. What can be held against a quiet time is the share of
+pauses above its p99.9, one in a thousand there; a fault that heals late has more pauses to share its long ones with.
 """
 
 import statistics

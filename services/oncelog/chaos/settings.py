@@ -1,12 +1,13 @@
 """What a run needs in each of the two places where it can happen: the target, and how its workload is started."""
 
+import logging
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from oncelog.chaos.api_server import ApiServer
+from oncelog.chaos.api_server import ApiServer, CommandFailed
 from oncelog.chaos.kubectl import Kubectl
 from oncelog.chaos.kubernetes_target import Commands, KubernetesTarget
 from oncelog.chaos.local_cluster import standalone_cluster
@@ -15,6 +16,8 @@ from oncelog.chaos.pod_workload import PodWorkload
 from oncelog.chaos.session import StartWorkload
 from oncelog.chaos.standalone_target import StandaloneTarget
 from oncelog.chaos.target import Target
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,4 +52,7 @@ async def kubernetes_run(settings: KubernetesSettings) -> AsyncIterator[tuple[Ta
         try:
             yield target, lambda link: PodWorkload.running(kubectl, settings.release, arguments, link, place)
         finally:
-            await target.close()
+            try:
+                await target.close()
+            except CommandFailed as error:  # the verdict is worth more than what is left behind
+                logger.warning("pods and Services of chaos may be left, delete them by hand: %s", error)

@@ -1,0 +1,52 @@
+"""Whom a fault takes in Kubernetes: an owner that serves the load, whatever address it tells."""
+
+from typing import Any
+
+import pytest
+
+from oncelog.chaos import kubernetes_target
+from oncelog.chaos.api_server import ApiServer
+from oncelog.chaos.kubectl import Kubectl
+from oncelog.chaos.kubernetes_target import Commands, KubernetesTarget
+from oncelog.chaos.schedule import Fault, Kind
+from oncelog.chaos.target import Scene
+
+pytestmark = pytest.mark.asyncio
+
+
+def owner(number: int) -> dict[str, Any]:
+    """A pod as the API shows it."""
+    return {
+        "metadata": {
+            "name": f"oncelog-owner-{number}",
+            "uid": f"{number}",
+            "labels": {"app.kubernetes.io/component": "owner"},
+        },
+        "spec": {"nodeName": "n1"},
+        "status": {"podIP": f"10.0.0.{number}", "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+class FakeKubectl(Kubectl):
+    """Five owners; who is killed is gone."""
+
+    def __init__(self) -> None:
+        super().__init__("here", ApiServer.__new__(ApiServer))
+        self.owners = [owner(number) for number in range(5)]
+
+    async def items(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
+        assert (kind, selector) == ("pods", "app.kubernetes.io/instance=logs")
+        return self.owners
+
+    async def kill_pod(self, name: str) -> None:
+        self.owners = [each for each in self.owners if each["metadata"]["name"] != name]
+
+
+@pytest.mark.parametrize("address", ["10.0.0.3:6650", "oncelog-owner-3.oncelog-owner-headless.here.svc:6650"])
+async def test_owner_that_serves_the_load_is_the_victim(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the seed picks: one that serves nothing would be missed by nobody."""
+    monkeypatch.setattr(kubernetes_target, "_LOOK_EVERY_S", 0.0)
+    for pick in range(5):
+        target = KubernetesTarget(FakeKubectl(), "logs", Commands(), lambda: "")
+        struck = await target.strike(Fault(Kind.OWNER_KILL, pick), Scene((address,)))
+        assert struck.victim == "oncelog-owner-3"
