@@ -1,6 +1,7 @@
 """The bystander: there is always one to kill, each kill is followed by a start as a member's is, and none is left."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -8,7 +9,10 @@ import pytest
 from oncelog.chaos.api_server import ApiServer, CommandFailed
 from oncelog.chaos.bystander import Bystander
 from oncelog.chaos.kubectl import Kubectl
+from oncelog.chaos.kubernetes_target import Commands, KubernetesTarget
 from oncelog.chaos.release import BYSTANDER_LABEL
+from oncelog.chaos.schedule import Kind
+from oncelog.chaos.settings import KubernetesSettings, kubernetes_run
 
 pytestmark = pytest.mark.asyncio
 
@@ -121,3 +125,44 @@ async def test_one_that_does_not_get_ready_is_no_strike_and_is_removed(monkeypat
         await control.kill()
     await control.close()
     assert kubectl.pods == {}
+
+
+@pytest.mark.parametrize("verb", ["create", "delete", ""])
+async def test_who_may_make_no_services_is_told_before_the_run(verb: str) -> None:
+    """Named, the kind is an error then; a Service that cannot be deleted would be left behind."""
+
+    class Limited(FakeKubectl):
+        async def items(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
+            labels = {"app.kubernetes.io/component": "metadata"}
+            ready = [{"type": "Ready", "status": "True"}]
+            pod = {"metadata": {"name": "m", "uid": "1", "labels": labels}, "status": {"conditions": ready}}
+            return [{**pod, "spec": {"nodeName": "n1"}}]
+
+        async def may(self, asked: str, resource: str) -> bool:
+            return resource.startswith("pods") or (resource == "services" and asked != verb)
+
+    target = KubernetesTarget(Limited(), "logs", Commands(), lambda: "")
+    await target.counts()
+    assert (Kind.BYSTANDER_KILL in target.left_out()) == bool(verb)
+
+
+async def test_what_cannot_be_cleared_away_costs_no_report(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is told, and the verdict of the run with it."""
+
+    @asynccontextmanager
+    async def reached() -> AsyncIterator[ApiServer]:
+        yield ApiServer.__new__(ApiServer)
+
+    async def refused(_self: KubernetesTarget) -> None:
+        raise CommandFailed("services is forbidden")
+
+    async def verdict() -> str:
+        async with kubernetes_run(KubernetesSettings("here", "logs", 1, Commands())):
+            return "the verdict"
+
+    monkeypatch.setattr(ApiServer, "reached", reached)
+    monkeypatch.setattr(KubernetesTarget, "close", refused)
+    assert await verdict() == "the verdict"
+    assert "delete them by hand: services is forbidden" in caplog.text

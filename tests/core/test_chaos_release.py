@@ -146,6 +146,7 @@ def test_bystander_starts_as_metadata_does_and_has_no_secrets() -> None:
     for manifest in (made, service):
         kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
     assert service["spec"]["selector"].items() <= made["metadata"]["labels"].items()
+    assert service["metadata"]["labels"] == made["metadata"]["labels"], "by which both are removed"
     [container] = made["spec"]["containers"]
     assert container["resources"] == {"requests": {"cpu": "100m"}}
     assert (container["image"], container["securityContext"]) == ("oncelog:1", {"runAsUser": 10001})
