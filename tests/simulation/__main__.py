@@ -49,10 +49,10 @@ def sweep(first: int, count: int) -> int:
     return 1 if failed else 0
 
 
-def find_mutants(limit: int) -> int:
-    """The first seed that finds each planted bug."""
+def find_mutants(limit: int, name: str) -> int:
+    """The first seed that finds each planted bug whose name contains `name`."""
     survived = 0
-    for mutant in MUTANTS:
+    for mutant in (m for m in MUTANTS if name in m.name):
         with mutant.planted() as rules:
             found: Outcome | None = next((o for o in (run(seed, rules) for seed in range(limit)) if o.problem), None)
         survived += found is None
@@ -68,10 +68,11 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, metavar="N", help="sweep N seeds")
     parser.add_argument("--first", type=int, default=0, help="the first seed of a sweep")
     parser.add_argument("--mutants", type=int, nargs="?", const=500, metavar="LIMIT", help="find each planted bug")
+    parser.add_argument("--only", default="", metavar="TEXT", help="of --mutants: those whose name contains TEXT")
     parser.add_argument("--traces", type=int, metavar="N", help="print the trace hash of N seeds")
     arguments = parser.parse_args()
     if arguments.mutants is not None:
-        return find_mutants(arguments.mutants)
+        return find_mutants(arguments.mutants, arguments.only)
     if arguments.seeds is not None:
         return sweep(arguments.first, arguments.seeds)
     if arguments.traces is not None:
