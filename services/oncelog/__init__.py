@@ -14,7 +14,7 @@ The names are loaded when first used: the cluster's own processes import this pa
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from oncelog.core import errors
+from oncelog import errors
 from oncelog.core.message_id import EARLIEST, LATEST, MessageId
 
 if TYPE_CHECKING:

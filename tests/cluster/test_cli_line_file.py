@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncelog.cli.produce.line_file import LineFile
+from oncelog.cli.produce.line_file import IncompleteLine, LineFile
 from oncelog.core.errors import InvalidArgument
 
 #: Few letters, so that newlines, empty lines and carriage returns are common.
@@ -50,7 +50,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(data=contents, block_bytes=block_sizes)
 def test_every_line_is_read_with_its_offset(directory: Path, data: bytes, block_bytes: int) -> None:
     """Whatever block boundaries cut: with or without a final newline, empty lines and carriage returns kept."""
-    with LineFile(written(directory, data), block_bytes) as file:
+    with LineFile(written(directory, data), block_bytes, final=True) as file:
         assert read(file, 0) == lines_of(data)
 
 
@@ -58,7 +58,7 @@ def test_every_line_is_read_with_its_offset(directory: Path, data: bytes, block_
 def test_line_after_each_line_is_its_successor(directory: Path, data: bytes, block_bytes: int) -> None:
     """What a resumed run sends first is exactly the line after the last stored one; nothing after the last line."""
     offsets = list(lines_of(data))
-    with LineFile(written(directory, data), block_bytes) as file:
+    with LineFile(written(directory, data), block_bytes, final=True) as file:
         for offset, successor in pairwise(offsets):
             assert file.after(offset) == successor
         if offsets:
@@ -71,7 +71,7 @@ def test_line_after_each_line_is_its_successor(directory: Path, data: bytes, blo
 def test_lines_before_a_place_are_counted_back(directory: Path, data: bytes, block_bytes: int, count: int) -> None:
     """A replay of the last n lines begins at a line, n before, or at the beginning of the file."""
     offsets = [*lines_of(data), len(data)]
-    with LineFile(written(directory, data), block_bytes) as file:
+    with LineFile(written(directory, data), block_bytes, final=True) as file:
         for index, offset in enumerate(offsets):
             assert file.before(offset, count) == offsets[max(0, index - count)]
 
@@ -80,7 +80,7 @@ def test_lines_before_a_place_are_counted_back(directory: Path, data: bytes, blo
 def test_offset_inside_a_line_is_refused(directory: Path, data: bytes, block_bytes: int) -> None:
     """An id that is no line's beginning was not published from this file: sending on would mix two files."""
     offsets = lines_of(data)
-    with LineFile(written(directory, data), block_bytes) as file:
+    with LineFile(written(directory, data), block_bytes, final=True) as file:
         for offset in range(len(data) + 2):
             if offset not in offsets:
                 with pytest.raises(InvalidArgument):
@@ -90,7 +90,7 @@ def test_offset_inside_a_line_is_refused(directory: Path, data: bytes, block_byt
 @given(data=contents, block_bytes=block_sizes, count=st.integers(min_value=1, max_value=9))
 def test_cut_blocks_hold_the_same_lines(directory: Path, data: bytes, block_bytes: int, count: int) -> None:
     """A paced run sends parts of blocks; each knows where what follows it begins."""
-    with LineFile(written(directory, data), block_bytes) as file:
+    with LineFile(written(directory, data), block_bytes, final=True) as file:
         for block in file.blocks(0):
             if count < len(block):
                 first, rest = block.cut(count)
@@ -98,6 +98,48 @@ def test_cut_blocks_hold_the_same_lines(directory: Path, data: bytes, block_byte
                 assert rest.offsets is not None
                 assert first.end == rest.offsets[0]
                 assert rest.end == block.end
+
+
+@given(data=contents, block_bytes=block_sizes)
+def test_only_complete_lines_are_read_of_a_file_that_may_grow(directory: Path, data: bytes, block_bytes: int) -> None:
+    """A last line without a newline may be half of one: it is told with its place, and not read."""
+    complete = data[: data.rfind(b"\n") + 1]
+    with LineFile(written(directory, data), block_bytes) as file:
+        assert read(file, 0) == lines_of(complete)
+        rest = None if complete == data else IncompleteLine(len(complete), len(data) - len(complete))
+        assert file.incomplete == rest
+
+
+@given(data=contents, cut=st.integers(min_value=0, max_value=60), block_bytes=block_sizes)
+def test_file_read_while_it_grows_gives_the_lines_of_the_whole(
+    directory: Path, data: bytes, cut: int, block_bytes: int
+) -> None:
+    """Wherever the writer had come to at the first run, also between a carriage return and its newline."""
+    path = written(directory, data[:cut])
+    with LineFile(path, block_bytes) as file:
+        found = read(file, 0)
+    path.write_bytes(data)
+    with LineFile(path, block_bytes) as file:
+        found |= read(file, file.after(max(found)) if found else 0)
+    assert found == lines_of(data[: data.rfind(b"\n") + 1])
+
+
+def test_file_cut_within_its_last_published_line_is_refused(tmp_path: Path) -> None:
+    """What is written after the cut would be taken for the rest of a line that is stored, and skipped."""
+    with LineFile(written(tmp_path, b"one\ntw")) as file, pytest.raises(InvalidArgument, match="has no newline"):
+        file.after(4)
+
+
+def test_file_cut_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    """A run that ended as if nothing had happened would hide that the file was begun anew."""
+    path = written(tmp_path, b"one\ntwo\n")
+    with LineFile(path, block_bytes=4) as file:
+        blocks = file.blocks(0)
+        assert next(blocks).values == [b"one"]
+        assert next(blocks).values == [b"two"]
+        path.write_bytes(b"new\n")
+        with pytest.raises(InvalidArgument, match="was cut to 4 bytes"):
+            next(blocks)
 
 
 def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:

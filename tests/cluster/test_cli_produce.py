@@ -52,11 +52,11 @@ def numbered(path: Path, count: int) -> Path:
 def test_file_is_published_once_however_often_it_is_run(cluster: Standalone, tmp_path: Path) -> None:
     """The promise in one command: again means on, and a replay is refused line by line."""
     path = tmp_path / "lines"
-    path.write_bytes(b"a\r\n\n\xff\nlast")
+    path.write_bytes(b"a\r\n\n\xff\nlast\n")
     first = produce(cluster, "once", path)
     assert (first["stored"], first["duplicates"], first["resumed_from"]) == (4, 0, None)
     again = produce(cluster, "once", path)
-    assert (again["sent"], again["resumed_from"], again["position"]) == (0, 10, 10)
+    assert (again["sent"], again["resumed_from"], again["position"]) == (0, 11, 11)
     replayed = produce(cluster, "once", path, "--replay", "2")
     assert (replayed["stored"], replayed["duplicates"], replayed["resumed_from"]) == (0, 2, 4)
     whole = produce(cluster, "once", path, "--from-start")
@@ -77,6 +77,28 @@ def test_longer_file_goes_on_where_it_was(cluster: Standalone, tmp_path: Path) -
         file.write("more\n")
     assert produce(cluster, "grows", path)["stored"] == 1
     assert raw(cluster, "grows") == path.read_bytes()
+
+
+def test_incomplete_last_line_is_published_once_it_is_complete(cluster: Standalone, tmp_path: Path) -> None:
+    """Half a line must not take the id of the whole one: what is written later would be lost."""
+    path = tmp_path / "lines"
+    path.write_bytes(b"one\ntw")
+    words = ("produce", "halves", "--from-file", str(path), "--producer-name", "importer")
+    done = cluster.run(*words, "-o", "json")
+    assert done.returncode == 0
+    summary = json.loads(done.stdout)
+    assert (summary["stored"], summary["position"], summary["incomplete"]) == (1, 4, {"offset": 4, "bytes": 2})
+    assert b"2 bytes without a newline at byte 4" in done.stderr
+    assert b"--final" in done.stderr
+    path.write_bytes(b"one\ntwo\nthree")
+    assert produce(cluster, "halves", path)["stored"] == 1
+    final = produce(cluster, "halves", path, "--final")
+    assert (final["stored"], final["position"], final["incomplete"]) == (1, 13, None)
+    assert raw(cluster, "halves") == b"one\ntwo\nthree\n"
+    assert produce(cluster, "halves", path, "--final")["sent"] == 0
+    again = cluster.run(*words)
+    assert again.returncode == 1
+    assert b"has no newline" in again.stderr
 
 
 def test_another_file_under_the_same_name_is_refused(cluster: Standalone, tmp_path: Path) -> None:

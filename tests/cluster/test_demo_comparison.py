@@ -66,7 +66,7 @@ def test_whole_file_is_all_lines(tmp_path: Path) -> None:
     """What the topic is compared with is the file itself, byte by byte."""
     path = tmp_path / "lines"
     path.write_bytes(b"one\ntwo\n\nfour")
-    with LineFile(path, block_bytes=3) as file:
+    with LineFile(path, block_bytes=3, final=True) as file:
         assert whole_file(file) == (LINES, OFFSETS)
 
 

@@ -56,7 +56,7 @@ async def _demo(seconds: float, file: Path | None, console: Console) -> Exit:
         path = await asyncio.to_thread(fetch, FLIGHTS, cache_directory())
     else:
         path = file
-    with LineFile(path) as opened:
+    with LineFile(path, final=True) as opened:
         lines, offsets = whole_file(opened)
     story = Story(path, lines, offsets, seconds, KILLS)
     with tempfile.TemporaryDirectory(prefix="oncelog-demo-") as folder, View(len(lines), console) as view:
@@ -66,7 +66,7 @@ async def _demo(seconds: float, file: Path | None, console: Console) -> Exit:
             data, storage_node_count=story.storage_node_count, owner_count=story.owner_count, tell=view.tell
         ) as cluster:
             rate = f"{len(lines) / seconds:.3f}"
-            arguments = [TOPIC, "--from-file", str(path), "--producer-name", PRODUCER, "--rate", rate]
+            arguments = [TOPIC, "--from-file", str(path), "--final", "--producer-name", PRODUCER, "--rate", rate]
             publisher = Publisher([*arguments, "--url", cluster.url], data / "producer.log")
             try:
                 report = await Scenario(story, cluster, publisher, view).run()

@@ -28,7 +28,7 @@ from oncelog.cli.produce.progress import ProgressKind, watcher_of
 from oncelog.cli.running import Interrupt, run_command
 
 if TYPE_CHECKING:
-    from oncelog.cli.produce.line_file import LineBlock, LineFile
+    from oncelog.cli.produce.line_file import IncompleteLine, LineBlock, LineFile
     from oncelog.cli.produce.publishing import Publishing, Standing
 
 
@@ -43,6 +43,7 @@ class Job:
 
     topic: str
     path: Path | None
+    final: bool
     producer_name: str | None
     rate: float | None
     replay_lines: int | None
@@ -62,8 +63,13 @@ With --from-file the byte offset of a line is its sequence id. Run the same comm
 a crash, kill -9, a lost network): it goes on after the last line that is stored, nothing is lost and nothing is stored
 twice. The newline is not part of the message; a carriage return is; an empty line is an empty message.
 
+A last line without a newline may still be written to. It stays unpublished until its newline is there; the run says so
+and ends with 0. --final publishes it: say it only of a file that does not grow any more, for what is added to a line
+that is published is lost.
+
 With --stdin ids are given automatically: what you pipe in again is stored again, for standard input has no place to
-come back to. Save it to a file and use --from-file where that matters.
+come back to. Save it to a file and use --from-file where that matters. The end of standard input is final: what stands
+after the last newline is published as a line.
 
 While the cluster is away, it waits and tries again for as long as it takes. Ctrl-C stops reading, waits for what is on
 the way and says how far it is; a second Ctrl-C ends at once.
@@ -72,10 +78,13 @@ the way and says how far it is; a second Ctrl-C ends at once.
 
     oncelog produce flights --from-file flights.csv --producer-name importer --rate 5000
 
+    oncelog produce flights --from-file flights.csv --producer-name importer --final
+
     tail -F app.log | oncelog produce logs --stdin
 
 -o json prints at the end: lines (acknowledged in this run), sent, stored, duplicates (acknowledged, stored before),
-resumed_from (byte offset, null for a first run), position (everything before it is stored), seconds, interrupted.
+resumed_from (byte offset, null for a first run), position (everything before it is stored), incomplete (null, or offset
+and bytes of a last line without a newline that was not published), seconds, interrupted.
 
 {EXIT_CODES}"""
 
@@ -86,6 +95,9 @@ def produce(
         Path | None, typer.Option("--from-file", help="The file to publish.", exists=True, dir_okay=False)
     ] = None,
     stdin: Annotated[bool, typer.Option("--stdin", help="Publish standard input instead.")] = False,
+    final: Annotated[
+        bool, typer.Option("--final", help="The file will not grow: its last line is published without a newline, too.")
+    ] = False,
     producer_name: Annotated[
         str | None, typer.Option(help="Who publishes: one name for one file, on every run.")
     ] = None,
@@ -115,9 +127,12 @@ def produce(
         raise typer.BadParameter("--from-file needs --producer-name: under this name the run is resumed")
     if stdin and (replay or from_start):
         raise typer.BadParameter("standard input cannot be replayed: --replay and --from-start need --from-file")
+    if stdin and final:
+        raise typer.BadParameter("--final is said of a file: the end of standard input is final in any case")
     job = Job(
         topic,
         from_file,
+        final,
         producer_name,
         rate,
         None if from_start else replay,
@@ -144,7 +159,7 @@ async def _produce(job: Job, interrupt: Interrupt, errors: Console) -> Exit:
     from oncelog.client.client import connect
 
     with ExitStack() as stack:
-        file = None if job.path is None else stack.enter_context(LineFile(job.path))
+        file = None if job.path is None else stack.enter_context(LineFile(job.path, final=job.final))
         watcher = watcher_of(job.progress, None if file is None else file.size_bytes, errors)
         stack.callback(watcher.ended)
         async with await connect(
@@ -171,8 +186,9 @@ async def _produce(job: Job, interrupt: Interrupt, errors: Console) -> Exit:
                 await producer.close()
             finally:
                 watcher.ended()
-                resumed_from = start if start > 0 or last >= 0 else None
-                _summarise(job, publishing, None if file is None else resumed_from, time.monotonic() - began, errors)
+                seconds = time.monotonic() - began
+                resumed_from = None if file is None or (start <= 0 and last < 0) else start
+                _summarise(job, publishing, resumed_from, None if file is None else file.incomplete, seconds, errors)
     return Exit.INTERRUPTED if publishing.stopped else Exit.OK
 
 
@@ -188,8 +204,15 @@ async def _blocks(blocks: "Iterable[LineBlock]") -> "AsyncIterator[LineBlock]":
         yield block
 
 
-def _summarise(job: Job, publishing: "Publishing", resumed_from: int | None, seconds: float, errors: Console) -> None:
-    """The end of every run, also of one that failed: what is stored, and how to go on."""
+def _summarise(
+    job: Job,
+    publishing: "Publishing",
+    resumed_from: int | None,
+    incomplete: "IncompleteLine | None",
+    seconds: float,
+    errors: Console,
+) -> None:
+    """The end of every run, also of one that failed: what is stored, what is not, and how to go on."""
     standing = publishing.standing
     if job.output is Output.JSON:
         facts = {
@@ -199,6 +222,7 @@ def _summarise(job: Job, publishing: "Publishing", resumed_from: int | None, sec
             "duplicates": standing.duplicates,
             "resumed_from": resumed_from,
             "position": None if job.path is None else standing.offset,
+            "incomplete": incomplete and {"offset": incomplete.offset, "bytes": incomplete.size_bytes},
             "seconds": round(seconds, 3),
             "interrupted": publishing.stopped,
         }
@@ -207,6 +231,13 @@ def _summarise(job: Job, publishing: "Publishing", resumed_from: int | None, sec
         print(_sentences(standing, resumed_from, seconds), file=sys.stdout, flush=True)
     if standing.unverified:
         _say(errors, "some lines are older than what the owner remembers in detail: known as stored by their ids alone")
+    if incomplete is not None:
+        _say(
+            errors,
+            f"the last line is incomplete and was not published: {incomplete.size_bytes:,} bytes without a newline at "
+            f"byte {incomplete.offset:,}; run the same command again when the line is written, or with --final if the "
+            "file will not grow",
+        )
     if publishing.stopped or standing.acked < standing.sent:
         place = f", everything before byte {standing.offset}" if job.path is not None else ""
         again = "; run the same command again to go on" if publishing.stopped and job.path is not None else ""

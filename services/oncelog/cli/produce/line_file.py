@@ -1,11 +1,15 @@
 """A file as lines with their byte offsets: the offset of a line is its sequence id, so the file itself remembers.
 
-A line is what stands before a newline, or the rest of a file that does not end with one. The newline is not part of
-it, a carriage return is, and an empty line is a line. So offsets ascend, with holes, and the line after the one at
-offset L begins where the next newline ends: whoever knows the last published id knows where to go on.
+A line is what stands before a newline. The newline is not part of it, a carriage return is, and an empty line is a
+line. So offsets ascend, with holes, and the line after the one at offset L begins where the next newline ends: whoever
+knows the last published id knows where to go on.
+
+Bytes after the last newline are an incomplete line: whoever writes the file may still be amid it. Published, it could
+never be completed, for its id would be taken. So it is a line only where the caller says that the file is final.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Self
@@ -52,17 +56,35 @@ def split_lines(data: bytes, start: int) -> LineBlock:
     return LineBlock(values, offsets, end)
 
 
-class LineFile:
-    """An open file; a context manager."""
+@dataclass(frozen=True, slots=True)
+class IncompleteLine:
+    """What stands after the last newline. offset: of its first byte. size_bytes: at least 1."""
 
-    def __init__(self, path: Path, block_bytes: int = BLOCK_BYTES) -> None:
+    offset: int
+    size_bytes: int
+
+
+class LineFile:
+    """An open file; a context manager.
+
+    final: the file will not grow, so that what stands after its last newline is a line, too.
+    """
+
+    def __init__(self, path: Path, block_bytes: int = BLOCK_BYTES, *, final: bool = False) -> None:
         self.path = path
+        self.final = final
+        #: found by `blocks` at the end of a file that is not final; None before that, and when there is none
+        self.incomplete: IncompleteLine | None = None
         self._file = path.open("rb")
         self._block_bytes = block_bytes
         self.size_bytes = self._file.seek(0, 2)
 
     def blocks(self, start: int) -> Iterator[LineBlock]:
-        """The lines from the one that begins at `start` on, as the file is when each block is read."""
+        """The lines from the one that begins at `start` on, as the file is when each block is read.
+
+        Raises InvalidArgument when a line is too long, and when the file has become shorter meanwhile.
+        """
+        self.incomplete = None
         rest, at = b"", start
         while True:
             self._file.seek(at)
@@ -81,13 +103,24 @@ class LineFile:
                     )
             else:
                 break
-        if rest:
+        size_bytes = self._file.seek(0, 2)
+        if size_bytes < at:
+            raise InvalidArgument(
+                f"{self.path} was cut to {size_bytes} bytes after {at} bytes of it had been read: what is published "
+                "may differ from what is in the file now",
+                field="from_file",
+            )
+        if rest and self.final:
             yield LineBlock([rest], [start], start + len(rest))
+        elif rest:
+            self.incomplete = IncompleteLine(start, len(rest))
 
     def after(self, offset: int) -> int:
         """Where the line after the one at `offset` begins; the end of the file after its last line.
 
-        Raises InvalidArgument when no line begins there: what was published is not this file.
+        Raises InvalidArgument when no line begins there: what was published is not this file. Also when the line has no
+        newline and the file is not final: the line was published as final, or the file was cut within it, and what
+        comes after it cannot be told from it.
         """
         self._check_beginning(offset)
         self._file.seek(offset)
@@ -97,6 +130,12 @@ class LineFile:
             if found >= 0:
                 return at + found + 1
             at += len(data)
+        if not self.final:
+            raise InvalidArgument(
+                f"the last published line, at byte {offset} of {self.path}, has no newline: it was published with "
+                "--final, or the file was cut within it; say --final again if the file is whole and will not grow",
+                field="from_file",
+            )
         return at
 
     def before(self, offset: int, line_count: int) -> int:
