@@ -45,7 +45,7 @@ class ProcessSettings:
     tls_certificate_file: str = ""
     tls_key_file: str = ""
     tls_ca_file: str = ""
-    #: path of the secret or public key that verifies tokens; with it every call needs one
+    #: path of the secret or public key (PEM, DER, data:;base64,…) that verifies tokens; with it every call needs one
     auth_key_file: str = ""
     #: path of the token that this process shows to the others
     auth_token_file: str = ""

@@ -1,6 +1,6 @@
 """Tokens: JSON web tokens, `sub` the role, `aud` "oncelog", `exp` optional and always checked.
 
-    key = TokenKey.of(Path("token.key").read_bytes())           # a secret: HS256; a PEM: RS256 or ES256
+    key = TokenKey.of(Path("token.key").read_bytes())           # a secret: HS256; PEM or DER: RS256 or ES256
     token = key.issue("importer", expires_s=30 * 86_400)
     authenticator = Authenticator(WatchedFile(path, "ONCELOG_AUTH_KEY_FILE", TokenKey.of), frozenset({"root"}))
     caller = authenticator.caller("Bearer …")
@@ -19,11 +19,10 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key, l
 from oncelog.core.access import Caller
 from oncelog.core.errors import InvalidArgument, InvalidName, Unauthenticated
 from oncelog.core.names import check_part
+from oncelog.runtime.key_forms import is_pem, read_key_content
 from oncelog.runtime.watched_file import WatchedFile
 
 AUDIENCE = "oncelog"
-#: RFC 7518: as long as the hash.
-SECRET_BYTES_MIN = 32
 RSA_BITS_MIN = 2_048
 #: Clocks of two machines may differ by so much.
 LEEWAY_S = 10
@@ -44,20 +43,11 @@ class TokenKey:
 
     @classmethod
     def of(cls, data: bytes) -> "TokenKey":
-        """Read a key file: a PEM of an RSA or P-256 key, or anything else, of 32 bytes or more, as a secret.
-
-        One line end after a secret does not belong to it. Raises InvalidArgument.
+        """Read a key file in any form that `runtime.key_forms` understands: PEM and DER of RSA and P-256 keys, else a
+        secret of 32 bytes or more. Raises InvalidArgument.
         """
-        if b"-----BEGIN" in data:
-            return cls._of_pem(data)
-        secret = data.removesuffix(b"\n").removesuffix(b"\r")
-        if len(secret) < SECRET_BYTES_MIN:
-            raise InvalidArgument(
-                f"a secret of {len(secret)} bytes is too short, it needs {SECRET_BYTES_MIN}: "
-                "make one with oncelog admin tokens keygen",
-                limit=SECRET_BYTES_MIN,
-            )
-        return cls("HS256", secret, secret)
+        content = read_key_content(data)
+        return cls._of_pem(content) if is_pem(content) else cls("HS256", content, content)
 
     @classmethod
     def _of_pem(cls, data: bytes) -> "TokenKey":
