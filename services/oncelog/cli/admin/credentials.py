@@ -52,7 +52,9 @@ def keygen(
 @offline
 def create_token(
     role: Annotated[str, typer.Option("--role", help="Who it is for: 1 to 255 of A-Z a-z 0-9 _ - = : .")],
-    key_file: Annotated[Path, typer.Option("--key-file", help="The secret, or the private key as PEM or DER.", exists=True)],
+    key_file: Annotated[
+        Path, typer.Option("--key-file", help="The secret, or the private key as PEM or DER.", exists=True)
+    ],
     expires: Annotated[
         str | None, typer.Option("--expires", help="For how long: 45s, 15m, 12h, 30d; by default it never expires.")
     ] = None,
@@ -72,7 +74,9 @@ def create_token(
 @offline
 def show_token(
     token_file: Annotated[Path, typer.Argument(help="The file that holds the token.", exists=True)],
-    key_file: Annotated[Path, typer.Option("--key-file", help="The secret, or the public key as PEM or DER.", exists=True)],
+    key_file: Annotated[
+        Path, typer.Option("--key-file", help="The secret, or the public key as PEM or DER.", exists=True)
+    ],
 ) -> None:
     """Say whose token it is, and whether services with this key take it now."""
     from oncelog.runtime.tokens import TokenKey
