@@ -65,6 +65,25 @@ async def test_off_stores_duplicates_and_on_again_remembers_them(cluster: Cluste
     assert stored[5].value == b"4 again"
 
 
+async def test_partitioned_topic_is_switched_with_all_its_parts(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """Those that are served already, and those that are first used afterwards."""
+    topic = "switched-parts"
+    whole = f"{rest_path(topic)}/deduplicationEnabled"
+    await cluster.change("PUT", f"{rest_path(topic)}/partitions", json=2)
+    early = await client.create_producer(f"{topic}-partition-0", producer_name="importer")
+    await early.send(b"0", sequence_id=0)
+    await cluster.change("POST", whole, json=False)
+    late = await client.create_producer(f"{topic}-partition-1", producer_name="importer")
+    await late.send(b"0", sequence_id=0)
+    for number, producer in enumerate((early, late)):
+        await judged(cluster, f"{topic}-partition-{number}", on=False)
+        assert not (await producer.send(b"0 again", sequence_id=0)).duplicate
+    await cluster.change("DELETE", whole)
+    for number, producer in enumerate((early, late)):
+        await judged(cluster, f"{topic}-partition-{number}", on=True)
+        assert (await producer.send(b"0", sequence_id=0)).duplicate
+
+
 async def test_fences_hold_while_it_is_off(cluster: Cluster, client: oncelog.AsyncClient) -> None:
     """Generations are no matter of sequence ids (hazard 15)."""
     topic = "fenced-while-off"

@@ -89,6 +89,28 @@ async def test_nearest_level_wins_and_is_named() -> None:
         assert await admin.get(f"{DEFAULT}/deduplication?applied=true") == {"value": True, "source": "namespace"}
 
 
+async def test_switch_of_a_partitioned_topic_holds_for_its_parts() -> None:
+    """Set there, read at a part with its source; a part's own switch is nearer."""
+    async with serving() as admin:
+        await admin.owner()
+        await admin.change("PUT", f"{FLIGHTS}/partitions", json=2)
+        whole = f"{FLIGHTS}/deduplicationEnabled"
+        parts = [f"{FLIGHTS}-partition-{number}" for number in range(2)]
+        for part in parts:
+            await admin.get(f"{part.replace('/admin/v2', '/lookup/v2/topic')}?create=true")
+        first, second = (f"{part}/deduplicationEnabled" for part in parts)
+        applied = {"applied": "true"}
+        await admin.change("POST", whole, json=False)
+        assert await admin.get(whole, params=applied) == {"value": False, "source": "topic"}
+        for path in (first, second):
+            assert await admin.get(path) is None
+            assert await admin.get(path, params=applied) == {"value": False, "source": "partitioned_topic"}
+        await admin.change("POST", first, json=True)
+        assert await admin.get(first, params=applied) == {"value": True, "source": "topic"}
+        await admin.change("DELETE", whole)
+        assert await admin.get(second, params=applied) == {"value": True, "source": "default"}
+
+
 async def test_switch_takes_true_or_false_and_nothing_else() -> None:
     """A string that looks like false must not switch anything on."""
     headers = {"content-type": "application/json"}

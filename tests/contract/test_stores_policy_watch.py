@@ -30,7 +30,7 @@ async def test_watch_tells_the_present_and_each_change_at_every_level(backend: B
     """A switch is thrown by somebody else, and the one who serves the topic must hear it."""
     session, other = await new_cluster(backend), await backend.open()
     topic_id = (await TopicStore(session).create(TOPIC)).name.value.topic_id
-    watch = PolicyStore(session).watch(DEFAULT, topic_id)
+    watch = PolicyStore(session).watch(TOPIC, topic_id)
     changes: list[tuple[Scope, bool | None, Effective[bool]]] = [
         (CLUSTER, False, Effective(False, Source.CLUSTER)),
         (DEFAULT, True, Effective(True, Source.NAMESPACE)),
@@ -47,11 +47,32 @@ async def test_watch_tells_the_present_and_each_change_at_every_level(backend: B
     await watch.aclose()
 
 
+async def test_watch_of_a_part_follows_its_partitioned_topic(backend: Backend) -> None:
+    """The switch of the partitioned topic was set, read back, and heeded by nobody."""
+    session, other = await new_cluster(backend), await backend.open()
+    part = replace(TOPIC, partition=1)
+    whole = (await TopicStore(session).create(TOPIC, partitions=2)).name.value.topic_id
+    topic_id = (await TopicStore(session).create(part)).name.value.topic_id
+    watch = PolicyStore(session).watch(part, topic_id)
+    changes: list[tuple[Scope, bool | None, Effective[bool]]] = [
+        (whole, False, Effective(False, Source.PARTITIONED_TOPIC)),
+        (topic_id, True, Effective(True, Source.TOPIC)),
+        (topic_id, None, Effective(False, Source.PARTITIONED_TOPIC)),
+        (whole, None, Effective(True, Source.DEFAULT)),
+    ]
+    async with asyncio.timeout(DEADLINE_S):
+        assert (await anext(watch)).deduplication == Effective(True, Source.DEFAULT)
+        for scope, value, expected in changes:
+            await PolicyStore(other).change(scope, switch(value))
+            assert (await anext(watch)).deduplication == expected
+    await watch.aclose()
+
+
 async def test_watch_misses_nothing_while_the_connection_is_away(backend: Backend) -> None:
     """What was changed meanwhile is told after it, by a new session if need be."""
     session, other = await new_cluster(backend), await backend.open()
     topic_id = (await TopicStore(session).create(TOPIC)).name.value.topic_id
-    watch = PolicyStore(session).watch(DEFAULT, topic_id)
+    watch = PolicyStore(session).watch(TOPIC, topic_id)
     async with asyncio.timeout(DEADLINE_S):
         await anext(watch)
         await PolicyStore(other).change(topic_id, switch(False))
@@ -69,7 +90,7 @@ async def test_watch_ends_with_its_session(backend: Backend) -> None:
     """Once it was told without end, in a loop that let nothing else of its process run, signals included."""
     session = await new_cluster(backend)
     topic_id = (await TopicStore(session).create(TOPIC)).name.value.topic_id
-    watch = PolicyStore(session).watch(DEFAULT, topic_id)
+    watch = PolicyStore(session).watch(TOPIC, topic_id)
     async with asyncio.timeout(DEADLINE_S):
         await anext(watch)
         waiting = asyncio.ensure_future(anext(watch))

@@ -230,7 +230,7 @@ async def test_nearest_policy_wins_and_is_told_with_its_source(backend: Backend)
     topic_id = (await TopicStore(session).create(TOPIC)).name.value.topic_id
 
     async def deduplication() -> Effective[bool]:
-        return (await policies.effective(DEFAULT, topic_id)).deduplication
+        return (await policies.effective_of(TOPIC, topic_id)).deduplication
 
     assert await deduplication() == Effective(True, Source.DEFAULT)
     await policies.change(CLUSTER, lambda p: replace(p, deduplication=False))
@@ -244,6 +244,30 @@ async def test_nearest_policy_wins_and_is_told_with_its_source(backend: Backend)
     assert await deduplication() == Effective(True, Source.NAMESPACE)
     with pytest.raises(NamespaceNotFound):
         await policies.effective(NamespaceName("public", "none"))
+
+
+async def test_policy_of_a_partitioned_topic_holds_for_its_parts(backend: Backend) -> None:
+    """Also for a part that is made later; a part's own policy is nearer, and other topics heed neither."""
+    session = await new_cluster(backend)
+    policies, topics = PolicyStore(session), TopicStore(session)
+    whole = (await topics.create(TOPIC, partitions=2)).name.value.topic_id
+    await policies.change(DEFAULT, lambda p: replace(p, deduplication=True))
+    await policies.change(whole, lambda p: replace(p, deduplication=False))
+
+    async def deduplication(name: TopicName) -> Effective[bool]:
+        topic_id = (await topics.create(name)).name.value.topic_id
+        return (await policies.effective_of(name, topic_id)).deduplication
+
+    first, second = (replace(TOPIC, partition=number) for number in range(2))
+    assert await deduplication(TOPIC) == Effective(False, Source.TOPIC)
+    assert await deduplication(first) == Effective(False, Source.PARTITIONED_TOPIC)
+    first_id = (await topics.create(first)).name.value.topic_id
+    await policies.change(first_id, lambda p: replace(p, deduplication=True))
+    assert await deduplication(first) == Effective(True, Source.TOPIC)
+    assert await deduplication(second) == Effective(False, Source.PARTITIONED_TOPIC)
+    await policies.change(whole, lambda p: replace(p, deduplication=None))
+    assert await deduplication(second) == Effective(True, Source.NAMESPACE)
+    assert await deduplication(parse_topic("another")) == Effective(True, Source.NAMESPACE)
 
 
 async def test_change_of_policies_is_made_once_and_keeps_what_it_does_not_know(backend: Backend) -> None:

@@ -1,6 +1,9 @@
 """Policies of the cluster, of namespaces and of topics: the nearest that says something wins.
 
 Rules
+- The levels of a topic are its own, then its namespace's, then the cluster's. A part of a partitioned topic has one
+  more: after its own policies come those of the partitioned topic, so that what is set there holds for all its parts,
+  also for parts that are made later.
 - A policy that is not set (None) says nothing; it is not "false".
 - The effective value is always told with its source, so that nobody has to guess why a topic behaves as it does.
 - Fields that this version does not know are kept as they are when it writes the record.
@@ -12,20 +15,21 @@ Rules
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Generic, TypeVar
 from zlib import crc32
 
 from oncelog.core.access import Caller, Grants, Right, require
-from oncelog.core.errors import NamespaceNotFound, PreconditionFailed
+from oncelog.core.errors import NamespaceNotFound, PreconditionFailed, StoreUnavailable
 from oncelog.core.id_claim import ABSENT_VERSION
 from oncelog.core.ids import TopicId
-from oncelog.core.names import NamespaceName
+from oncelog.core.names import NamespaceName, TopicName
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
 from oncelog.stores.json_record import FORMAT, decode_record, encode_record
 from oncelog.stores.store_session import Stored, StoreSession, Written, create_or_write
+from oncelog.stores.topic_store import TopicStore
 from oncelog.stores.watch import PathsWatch
 
 T = TypeVar("T")
@@ -35,6 +39,8 @@ class Source(Enum):
     """Whose policy is in effect."""
 
     TOPIC = "topic"
+    #: of the partitioned topic of which this topic is a part
+    PARTITIONED_TOPIC = "partitioned_topic"
     NAMESPACE = "namespace"
     CLUSTER = "cluster"
     DEFAULT = "default"
@@ -139,27 +145,49 @@ class PolicyStore:
             grants = {}
         require(caller, grants, *rights, what=f"namespace {namespace}")
 
-    async def effective(self, namespace: NamespaceName, topic_id: TopicId | None = None) -> EffectivePolicies:
-        """What holds for a topic (or, without an id, for the namespace), and why. Raises NamespaceNotFound."""
-        cluster, in_namespace = await asyncio.gather(self.read(CLUSTER), self.read(namespace))
-        layers = [(in_namespace.value, Source.NAMESPACE), (cluster.value, Source.CLUSTER)]
-        if topic_id is not None:
-            layers.insert(0, ((await self.read(topic_id)).value, Source.TOPIC))
-        return nearest(layers)
+    async def effective(self, namespace: NamespaceName) -> EffectivePolicies:
+        """What holds for a namespace, and why. Raises NamespaceNotFound."""
+        return await self._nearest([(namespace, Source.NAMESPACE), (CLUSTER, Source.CLUSTER)])
 
-    async def watch(self, namespace: NamespaceName, topic_id: TopicId) -> AsyncGenerator[EffectivePolicies, None]:
-        """What holds for a topic now, and again whenever one of the three levels changes or a change could be missed.
+    async def effective_of(self, name: TopicName, topic_id: TopicId) -> EffectivePolicies:
+        """What holds for the topic of that name and id, and why. Raises NamespaceNotFound."""
+        return await self._nearest(await self._levels(name, topic_id))
+
+    async def watch(self, name: TopicName, topic_id: TopicId) -> AsyncGenerator[EffectivePolicies, None]:
+        """What holds for a topic now, and again whenever one of its levels changes or a change could be missed.
 
         An item may equal the one before. Raises StoreUnavailable once the session is closed, CorruptEntry.
         """
-        levels = {
-            _path(topic_id): Source.TOPIC,
-            _path(namespace): Source.NAMESPACE,
-            _path(CLUSTER): Source.CLUSTER,
-        }
+        levels = {_path(scope): source for scope, source in await self._levels_once_answered(name, topic_id)}
         async for nodes in PathsWatch(self._session, tuple(levels)):
             found = [(path, source) for path, source in levels.items() if path in nodes]
             yield nearest([(decode_policies(nodes[path].data), source) for path, source in found])
+
+    async def _levels(self, name: TopicName, topic_id: TopicId) -> list[tuple[Scope, Source]]:
+        """Whose policies hold for a topic, nearest first.
+
+        They stay the same as long as the topic is there: a part is made only under a partitioned topic, and that name
+        points to nothing else before the last part is gone.
+        """
+        levels: list[tuple[Scope, Source]] = [(topic_id, Source.TOPIC)]
+        if name.partition is not None:
+            whole = await TopicStore(self._session).find(replace(name, partition=None))
+            if whole is not None and whole.value.partitions:
+                levels.append((whole.value.topic_id, Source.PARTITIONED_TOPIC))
+        return [*levels, (name.namespace_name, Source.NAMESPACE), (CLUSTER, Source.CLUSTER)]
+
+    async def _levels_once_answered(self, name: TopicName, topic_id: TopicId) -> list[tuple[Scope, Source]]:
+        while True:
+            try:
+                return await self._levels(name, topic_id)
+            except StoreUnavailable:
+                # Its own deadline paced it: go on asking, as a watch does.
+                if self._session.closed:
+                    raise
+
+    async def _nearest(self, levels: list[tuple[Scope, Source]]) -> EffectivePolicies:
+        stored = await asyncio.gather(*(self.read(scope) for scope, _ in levels))
+        return nearest([(one.value, source) for one, (_, source) in zip(stored, levels, strict=True)])
 
 
 def mark_of(stored: Stored[Policies]) -> str:

@@ -150,10 +150,10 @@ class Asks:
 
         Until cancelled, or the session is closed: then this process ends, with topics that its drain could not close.
         """
-        namespace = parse_topic(name).namespace_name
+        topic = parse_topic(name)
         while True:
             try:
-                async for policies in self.parts.policies.watch(namespace, self.topic_id):
+                async for policies in self.parts.policies.watch(topic, self.topic_id):
                     self.grants = policies.grants
                     self._post(JudgingSwitched(policies.deduplication.value))
             except StoreUnavailable:

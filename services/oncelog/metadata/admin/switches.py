@@ -22,6 +22,7 @@ Switch = Annotated[StrictBool, Body(description="true: on; false: off.")]
 SwitchAnswer = bool | None | AppliedSwitch
 
 _DEDUPLICATION = "Whether batches are judged by their sequence ids. The nearest level that sets it wins."
+_OF_PARTS = "Set on a partitioned topic it holds for all its parts but those that have a switch of their own."
 _AUTO_CREATION = "Whether a topic is created when it is first used. The nearest level that sets it wins."
 
 
@@ -35,7 +36,7 @@ def routes(parts: AdminParts) -> APIRouter:
     _add_cluster(router, parts, f"{cluster}/autoTopicCreation", "auto_create_topics", _AUTO_CREATION)
     _add_namespace(router, parts, f"{namespace}/deduplication", "deduplication", _DEDUPLICATION)
     _add_namespace(router, parts, f"{namespace}/autoTopicCreation", "auto_create_topics", _AUTO_CREATION)
-    _add_topic(router, parts, f"{topic}/deduplicationEnabled", "deduplication", _DEDUPLICATION)
+    _add_topic(router, parts, f"{topic}/deduplicationEnabled", "deduplication", f"{_DEDUPLICATION} {_OF_PARTS}")
     return router
 
 
@@ -77,7 +78,7 @@ def _add_topic(router: APIRouter, parts: AdminParts, path: str, name: str, about
     async def get(topic: TopicPath, response: Response, applied: Applied = False) -> SwitchAnswer:
         topic_id = (await parts.lookup.find(topic)).topic_id
         if applied:
-            return _applied(getattr(await parts.policies.effective(topic.namespace_name, topic_id), name))
+            return _applied(getattr(await parts.policies.effective_of(topic, topic_id), name))
         return _shown(response, await parts.policies.read(topic_id), name)
 
     async def post(topic: TopicPath, enabled: Switch, response: Response, if_match: IfMatch = None) -> None:

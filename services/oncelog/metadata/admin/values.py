@@ -98,7 +98,7 @@ class AppliedSwitch(BaseModel):
     """The value that holds, and who says so."""
 
     value: bool
-    source: str = Field(description="topic, namespace, cluster or default")
+    source: str = Field(description="topic, partitioned_topic, namespace, cluster or default")
 
 
 class TopicView(BaseModel):

@@ -180,7 +180,7 @@ class _Request:
         """The log knows the ids, and tells where they are; switched off, it would store them again."""
         assert self._fenced is not None, "only by the producer that was fenced"
         topic, topic_id = self._topic
-        policies = await self._shared.policies.effective(topic.namespace_name, topic_id)
+        policies = await self._shared.policies.effective_of(topic, topic_id)
         if not policies.deduplication.value:
             return Published("")
         result = await send(self._fenced, _ids(claim), self._messages)
