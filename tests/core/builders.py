@@ -18,6 +18,7 @@ from oncelog.core.ids import (
     EntryId,
     Generation,
     Incarnation,
+    InstanceId,
     LedgerId,
     OwnerEpoch,
     Position,
@@ -69,8 +70,18 @@ def received(request: int, ids: Sequence[int], *, pid: int = PID, generation: in
     return ReceivedBatch(request, decode_batch(data, checksum), data)
 
 
-def grant(name: str = "p", *, pid: int = PID, generation: int = 1, mode: SequenceMode = MONOTONIC) -> ProducerOpened:
-    return ProducerOpened(TOPIC, name, ProducerId(pid), Generation(generation), mode, NO_SEQUENCE)
+def grant(
+    name: str = "p",
+    *,
+    pid: int = PID,
+    generation: int = 1,
+    mode: SequenceMode = MONOTONIC,
+    instance_id: bytes = b"",
+    role: str = "",
+) -> ProducerOpened:
+    return ProducerOpened(
+        TOPIC, name, ProducerId(pid), Generation(generation), mode, NO_SEQUENCE, InstanceId(instance_id), role
+    )
 
 
 class LogOf:
@@ -129,7 +140,7 @@ def plain(state: DedupState) -> dict[ProducerId, ProducerState]:
     return {
         pid: ProducerState(
             p.name, p.producer_id, p.generation, p.mode, p.persisted, [without_deltas(r) for r in p.runs],
-            p.runs_floor, p.last_activity_ms,
+            p.runs_floor, p.last_activity_ms, p.instance_id, p.role,
         )
         for pid, p in sorted(state.producers.items())
     }  # fmt: skip

@@ -50,7 +50,10 @@ def random_log(steps: list[tuple[int, int, list[int]]]) -> LogOf:
         if kind == 0 or pid not in generations:
             generations[pid] = generations.get(pid, 0) + 1
             mode = SequenceMode(1 + pid % 2)
-            log.granted(grant(f"name {pid}", pid=pid, generation=generations[pid], mode=mode), now_ms=now_ms)
+            name = f"producer-{pid}" if pid % 3 == 0 else f"name {pid}"
+            instance_id, role = now_ms.to_bytes(16) if now_ms % 4 else b"", ("", "importer", "admin")[now_ms % 3]
+            opened = grant(name, pid=pid, generation=generations[pid], mode=mode, instance_id=instance_id, role=role)
+            log.granted(opened, now_ms=now_ms)
         elif kind == 1:
             log.stored(ids, pid=0, now_ms=now_ms)
         else:
@@ -88,6 +91,7 @@ def test_snapshot_and_replay_are_the_fold(log: LogOf, cuts: list[int]) -> None:
     replayed = fold(log.entries[done:], into=reader.state)
     assert plain(replayed) == plain(whole)
     assert (replayed.position, replayed.next_index, replayed.names) == (whole.position, whole.next_index, whole.names)
+    assert replayed.unnamed == whole.unnamed
 
 
 def some_state(count: int = 3) -> DedupState:

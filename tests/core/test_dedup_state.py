@@ -200,3 +200,23 @@ def test_next_generation_keeps_the_runs() -> None:
     producer = state.producers[PID]
     assert (producer.generation, producer.persisted, len(producer.runs)) == (Generation(2), 2, 1)
     assert state.names == {"p": ProducerId(1)}
+
+
+def test_name_stays_with_the_role_that_opened_it_first() -> None:
+    """Whoever takes it over later does not own it. A name without a role goes to the first role that opens it."""
+    log = LogOf()
+    log.granted(grant("p", generation=1))
+    log.granted(grant("p", generation=2, role="importer"))
+    log.granted(grant("p", generation=3, role="admin"))
+    assert fold(log.entries).producers[PID].role == "importer"
+
+
+def test_instance_of_an_assigned_name_is_found_by_its_id() -> None:
+    """It asks again without a name. Whoever has the next generation is found in its place."""
+    log = LogOf()
+    log.granted(grant("producer-7", pid=7, generation=1, instance_id=b"a" * 16))
+    log.granted(grant("chosen", pid=8, generation=1, instance_id=b"b" * 16))
+    assert fold(log.entries).unnamed == {b"a" * 16: 7}
+    log.granted(grant("producer-7", pid=7, generation=2, instance_id=b"c" * 16))
+    state = fold(log.entries)
+    assert (state.unnamed, state.producers[ProducerId(7)].instance_id) == ({b"c" * 16: 7}, b"c" * 16)

@@ -18,7 +18,7 @@ from oncelog.core.entry import (
     peek_header,
 )
 from oncelog.core.errors import CorruptEntry
-from oncelog.core.ids import EntryId, Generation, LedgerId, OwnerEpoch, Position, ProducerId, SequenceId
+from oncelog.core.ids import EntryId, Generation, InstanceId, LedgerId, OwnerEpoch, Position, ProducerId, SequenceId
 from tests.core.builders import TOPIC, checksum, grant
 
 HEADER = EntryHeader(
@@ -80,10 +80,25 @@ def test_header_is_read_without_its_body() -> None:
     assert peek_header(DATA[:HEADER_BYTES]) == HEADER
 
 
-@given(name=st.text(max_size=300), mode=st.sampled_from(SequenceMode), persisted=st.integers(-1, 2**63 - 1))
-def test_grant_survives_its_bytes(name: str, mode: SequenceMode, persisted: int) -> None:
-    """Any name, and a mark of -1."""
-    opened = ProducerOpened(TOPIC, name, ProducerId(2**63), Generation(2**32 - 1), mode, SequenceId(persisted))
+@given(
+    name=st.text(max_size=300),
+    mode=st.sampled_from(SequenceMode),
+    persisted=st.integers(-1, 2**63 - 1),
+    instance_id=st.just(b"") | st.binary(min_size=16, max_size=16).filter(any),
+    role=st.text(max_size=300),
+)
+def test_grant_survives_its_bytes(name: str, mode: SequenceMode, persisted: int, instance_id: bytes, role: str) -> None:
+    """Any name, a mark of -1, with and without an instance id and a role."""
+    opened = ProducerOpened(
+        TOPIC,
+        name,
+        ProducerId(2**63),
+        Generation(2**32 - 1),
+        mode,
+        SequenceId(persisted),
+        InstanceId(instance_id),
+        role,
+    )
     assert decode_opened(encode_opened(opened)) == opened
 
 

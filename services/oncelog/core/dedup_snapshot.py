@@ -5,7 +5,8 @@ complete snapshot). Each is a few SNAPSHOT_CHUNK entries and then one SNAPSHOT_M
 exists once the manifest is durable, and one without it never happened.
 
 Chunk body: snapshot number 8, chunk index 4, producers 4, then for each producer
-    producer id 8, generation 4, mode 1, runs 1, name bytes 2, persisted 8, runs floor 8, last activity ms 8, name,
+    producer id 8, generation 4, mode 1, runs 1, name bytes 2, persisted 8, runs floor 8, last activity ms 8,
+    instance id 16 (zeros: none), role bytes 2, name, role,
     then for each run: first 8, last 8, count 4, offset 4, ledger 8, entry 8. (Ids of runs with holes stay in their
     entries.) Manifest body: snapshot number 8, previous 8 (-1: a base), position ledger 8 and entry 8, next_index 8,
     producers in all 8, chunks 4, CRC32C over the chunk bodies 4. The position is the cursor's mark_delete.
@@ -15,11 +16,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from struct import Struct
 from struct import error as struct_error
+from sys import intern
 from typing import NamedTuple
 
 from oncelog.core.batch import Buffer, Checksum
 from oncelog.core.dedup_state import DedupState, ProducerState, Run
-from oncelog.core.entry import EntryKind, SequenceMode
+from oncelog.core.entry import EntryKind, SequenceMode, instance_from_bytes, instance_to_bytes
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.ids import EntryId, Position
 
@@ -27,7 +29,7 @@ from oncelog.core.ids import EntryId, Position
 CHUNK_BYTES = 256 * 1024
 
 _CHUNK = Struct("<qII")
-_PRODUCER = Struct("<QIBBHqqq")
+_PRODUCER = Struct("<QIBBHqqq16sH")
 _RUN = Struct("<qqIIqq")
 _MANIFEST = Struct("<qqqqqqII")
 
@@ -65,12 +67,13 @@ def encode_chunks(number: int, producers: Iterable[ProducerState]) -> list[bytes
 
 
 def _encode_producer(p: ProducerState) -> bytes:
-    name = p.name.encode()
+    name, role = p.name.encode(), p.role.encode()
     head = _PRODUCER.pack(
-        p.producer_id, p.generation, p.mode, len(p.runs), len(name), p.persisted, p.runs_floor, p.last_activity_ms
-    )
+        p.producer_id, p.generation, p.mode, len(p.runs), len(name), p.persisted, p.runs_floor, p.last_activity_ms,
+        instance_to_bytes(p.instance_id), len(role),
+    )  # fmt: skip
     runs = b"".join(_RUN.pack(r.first, r.last, r.count, r.offset, r.position[0], r.position[1]) for r in p.runs)
-    return head + name + runs
+    return head + name + role + runs
 
 
 def encode_manifest(m: Manifest) -> bytes:
@@ -111,17 +114,24 @@ def decode_chunk(body: Buffer) -> tuple[int, int, list[ProducerState]]:
 
 
 def _decode_producer(body: Buffer, at: int) -> tuple[ProducerState, int]:
-    pid, generation, mode, runs_count, name_bytes, persisted, floor, activity = _PRODUCER.unpack_from(body, at)
+    pid, generation, mode, runs_count, name_bytes, persisted, floor, activity, instance, role_bytes = (
+        _PRODUCER.unpack_from(body, at)
+    )
     at += _PRODUCER.size
     name = bytes(body[at : at + name_bytes]).decode()
     at += name_bytes
+    # Interned, for a few roles stand in the records of all producers.
+    role = intern(bytes(body[at : at + role_bytes]).decode())
+    at += role_bytes
     runs = []
     for _ in range(runs_count):
         first, last, count, offset, ledger, entry = _RUN.unpack_from(body, at)
         at += _RUN.size
         deltas = b"" if count == last - first + 1 else None
         runs.append(Run(first, last, count, Position(ledger, entry), offset, deltas))
-    state = ProducerState(name, pid, generation, SequenceMode(mode), persisted, runs, floor, activity)
+    state = ProducerState(
+        name, pid, generation, SequenceMode(mode), persisted, runs, floor, activity, instance_from_bytes(instance), role
+    )
     return state, at
 
 

@@ -1,5 +1,5 @@
 """The fold of a topic's log into what dedup must know: pid -> (name, generation, mode, persisted mark, runs, last
-activity).
+activity, instance, role).
 
 Rules
 - The fold takes facts and never judges: the highest mark and the first position win, whether dedup was on or off.
@@ -16,7 +16,17 @@ from typing import NamedTuple
 from oncelog.core.batch import BatchHeader, Buffer, decode_ids, deltas_of, encode_deltas, peek_batch
 from oncelog.core.entry import EntryHeader, EntryKind, ProducerOpened, SequenceMode, body_of, decode_opened
 from oncelog.core.errors import CorruptEntry, InvariantViolated, LogHole
-from oncelog.core.ids import BEFORE_ALL, NO_SEQUENCE, NOT_DEDUPLICATED, Generation, Position, ProducerId, SequenceId
+from oncelog.core.ids import (
+    BEFORE_ALL,
+    NO_INSTANCE,
+    NO_SEQUENCE,
+    NOT_DEDUPLICATED,
+    Generation,
+    InstanceId,
+    Position,
+    ProducerId,
+    SequenceId,
+)
 
 #: Stored batches remembered per producer. The SDK keeps at most as many in flight, so a resend is always answered
 #: exactly.
@@ -89,9 +99,17 @@ def highest_unnamed(
     return NO_SEQUENCE
 
 
+def assigned_name(producer_id: ProducerId) -> str:
+    """The name of a producer that was opened without one."""
+    return f"producer-{producer_id}"
+
+
 @dataclass(slots=True)
 class ProducerState:
-    """runs: ascending, at most RUNS_MAX. runs_floor: ids at or below it are older than the remembered runs."""
+    """runs: ascending, at most RUNS_MAX. runs_floor: ids at or below it are older than the remembered runs.
+
+    instance_id: who holds the current generation. role: the first role that opened the name; it owns the name.
+    """
 
     name: str
     producer_id: ProducerId
@@ -101,6 +119,8 @@ class ProducerState:
     runs: list[Run] = field(default_factory=list)
     runs_floor: SequenceId = NO_SEQUENCE
     last_activity_ms: int = 0
+    instance_id: InstanceId = NO_INSTANCE
+    role: str = ""
 
     def remember(self, run: Run) -> None:
         if run.first <= self.persisted:
@@ -139,6 +159,8 @@ class DedupState:
         self.producers: dict[ProducerId, ProducerState] = {}
         #: {name: producer id}; one to one with `producers`
         self.names: dict[str, ProducerId] = {}
+        #: {instance id: producer id} of the producers whose names were assigned: only these come without a name
+        self.unnamed: dict[InstanceId, ProducerId] = {}
         #: the last entry folded in
         self.position: Position = BEFORE_ALL
         #: base_index of the next entry
@@ -192,8 +214,16 @@ class DedupState:
         elif producer.name != grant.name or grant.generation <= producer.generation:
             raise CorruptEntry(f"entry {header.position} grants {grant.name!r} against what the log says before it")
         producer.generation = grant.generation
+        self._held_by(producer, grant.instance_id)
+        producer.role = producer.role or grant.role
         producer.last_activity_ms = header.append_time_ms
         self.dirty[grant.producer_id] = None
+
+    def _held_by(self, producer: ProducerState, instance_id: InstanceId) -> None:
+        self.unnamed.pop(producer.instance_id, None)
+        producer.instance_id = instance_id
+        if instance_id and producer.name == assigned_name(producer.producer_id):
+            self.unnamed[instance_id] = producer.producer_id
 
     def _step(self, header: EntryHeader) -> None:
         if header.base_index != self.next_index or header.position <= self.position:
@@ -207,8 +237,12 @@ class DedupState:
     def restore(self, producers: Iterable[ProducerState]) -> None:
         """Put producers of a snapshot in place of what is known of them."""
         for producer in producers:
+            before = self.producers.get(producer.producer_id)
+            if before is not None:
+                self.unnamed.pop(before.instance_id, None)
             self.producers[producer.producer_id] = producer
             self.names[producer.name] = producer.producer_id
+            self._held_by(producer, producer.instance_id)
 
     def forget_idle_runs(self, *, before_ms: int, keep: int = 1) -> None:
         """Producers without activity since `before_ms` keep only their latest run."""

@@ -16,11 +16,24 @@ Source: BookKeeper's digest manager; cumulative length and LAC piggybacked in ev
 
 from enum import IntEnum
 from struct import Struct
+from sys import intern
 from typing import NamedTuple
 
 from oncelog.core.batch import Buffer, Checksum, checksum_of
 from oncelog.core.errors import CorruptEntry
-from oncelog.core.ids import EntryId, Generation, LedgerId, OwnerEpoch, Position, ProducerId, SequenceId, TopicId
+from oncelog.core.ids import (
+    INSTANCE_ID_BYTES,
+    NO_INSTANCE,
+    EntryId,
+    Generation,
+    InstanceId,
+    LedgerId,
+    OwnerEpoch,
+    Position,
+    ProducerId,
+    SequenceId,
+    TopicId,
+)
 
 MAGIC = 0xE1
 FORMAT = 1
@@ -117,7 +130,18 @@ def body_of(data: Buffer) -> memoryview:
     return memoryview(data)[HEADER_BYTES:]
 
 
-_OPENED = Struct("<16sQIBxHqH")
+_OPENED = Struct("<16sQIBxHq16sH")
+_NO_INSTANCE_BYTES = bytes(INSTANCE_ID_BYTES)
+
+
+def instance_to_bytes(instance_id: InstanceId) -> bytes:
+    """16 bytes, zeros for NO_INSTANCE."""
+    return instance_id or _NO_INSTANCE_BYTES
+
+
+def instance_from_bytes(data: bytes) -> InstanceId:
+    """The inverse of `instance_to_bytes`."""
+    return NO_INSTANCE if data == _NO_INSTANCE_BYTES else InstanceId(data)
 
 
 class SequenceMode(IntEnum):
@@ -128,7 +152,10 @@ class SequenceMode(IntEnum):
 
 
 class ProducerOpened(NamedTuple):
-    """The body of a grant. persisted: the producer's mark when the grant was appended."""
+    """The body of a grant. persisted: the producer's mark when the grant was appended.
+
+    instance_id: the instance that the grant was given to. role: who opened it; empty where authentication is off.
+    """
 
     topic_id: TopicId
     name: str
@@ -136,27 +163,35 @@ class ProducerOpened(NamedTuple):
     generation: Generation
     mode: SequenceMode
     persisted: SequenceId
+    instance_id: InstanceId = NO_INSTANCE
+    role: str = ""
 
 
 def encode_opened(grant: ProducerOpened) -> bytes:
-    """Layout: topic id 16, producer id 8, generation 4, mode 1, pad 1, zero 2, persisted 8, name bytes 2, then the name
-    in UTF-8."""
-    name = grant.name.encode()
+    """Layout: topic id 16, producer id 8, generation 4, mode 1, pad 1, role bytes 2, persisted 8, instance id 16
+    (zeros: none), name bytes 2, then the name and the role in UTF-8."""
+    name, role = grant.name.encode(), grant.role.encode()
     head = _OPENED.pack(
-        bytes.fromhex(grant.topic_id), grant.producer_id, grant.generation, grant.mode, 0, grant.persisted, len(name)
-    )
-    return head + name
+        bytes.fromhex(grant.topic_id), grant.producer_id, grant.generation, grant.mode, len(role), grant.persisted,
+        instance_to_bytes(grant.instance_id), len(name),
+    )  # fmt: skip
+    return head + name + role
 
 
 def decode_opened(body: Buffer) -> ProducerOpened:
     """Raises CorruptEntry when the body is not a grant."""
     if len(body) < _OPENED.size:
         raise CorruptEntry("a ProducerOpened body is too short")
-    topic_id, pid, generation, mode, _zero, persisted, name_bytes = _OPENED.unpack_from(body)
-    if len(body) != _OPENED.size + name_bytes or mode not in (1, 2):
+    topic_id, pid, generation, mode, role_bytes, persisted, instance, name_bytes = _OPENED.unpack_from(body)
+    end_of_name = _OPENED.size + name_bytes
+    if len(body) != end_of_name + role_bytes or mode not in (1, 2):
         raise CorruptEntry("a ProducerOpened body contradicts its lengths or mode")
     try:
-        name = bytes(body[_OPENED.size :]).decode()
+        name = bytes(body[_OPENED.size : end_of_name]).decode()
+        role = bytes(body[end_of_name:]).decode()
     except UnicodeDecodeError as error:
-        raise CorruptEntry("the name in a ProducerOpened body is not UTF-8") from error
-    return ProducerOpened(TopicId(topic_id.hex()), name, pid, generation, SequenceMode(mode), persisted)
+        raise CorruptEntry("a name in a ProducerOpened body is not UTF-8") from error
+    return ProducerOpened(
+        TopicId(topic_id.hex()), name, pid, generation, SequenceMode(mode), persisted, instance_from_bytes(instance),
+        intern(role),
+    )  # fmt: skip

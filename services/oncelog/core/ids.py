@@ -17,6 +17,8 @@ Incarnation = NewType("Incarnation", str)
 #: UUID hex of a topic; a topic deleted and created anew has another (hazard 3).
 TopicId = NewType("TopicId", str)
 SessionNumber = NewType("SessionNumber", int)
+#: 16 random bytes that name one producer instance of a client for its whole life, or no bytes.
+InstanceId = NewType("InstanceId", bytes)
 
 #: A batch with this producer id is stored without deduplication; issued ids start at 1.
 NOT_DEDUPLICATED = ProducerId(0)
@@ -25,6 +27,9 @@ NO_SEQUENCE = SequenceId(-1)
 #: The last entry of an empty ledger, and the last_add_confirmed before the first acknowledgement.
 NO_ENTRY = EntryId(-1)
 SEQUENCE_ID_MAX = 2**63 - 1
+#: An instance that does not name itself: each of its openings is taken for another instance's.
+NO_INSTANCE = InstanceId(b"")
+INSTANCE_ID_BYTES = 16
 GENERATION_MAX = 2**32 - 1
 
 

@@ -10,7 +10,16 @@ from typing import NamedTuple
 
 from oncelog.core.dedup_state import DedupState, ProducerState, Run, ids_of_run
 from oncelog.core.entry import ProducerOpened, SequenceMode
-from oncelog.core.ids import BEFORE_ALL, Generation, LedgerId, OwnerEpoch, Position, ProducerId
+from oncelog.core.ids import (
+    BEFORE_ALL,
+    NO_INSTANCE,
+    Generation,
+    InstanceId,
+    LedgerId,
+    OwnerEpoch,
+    Position,
+    ProducerId,
+)
 from oncelog.verify.stored_log import LoggedEntry
 from oncelog.verify.violation import Violation
 
@@ -33,6 +42,8 @@ class FoldedProducer:
     generation: Generation
     mode: SequenceMode
     mark: int = -1
+    instance_id: InstanceId = NO_INSTANCE
+    role: str = ""
     places: dict[int, list[Place]] = field(default_factory=dict)
     marked: dict[int, Place] = field(default_factory=dict)
 
@@ -84,6 +95,8 @@ class LogFold:
         if grant.persisted != known.mark:
             raise Violation("grant's mark", f"{grant} at {position}, the log before it says {known.mark}")
         known.generation = grant.generation
+        known.instance_id = grant.instance_id
+        known.role = known.role or grant.role
 
     def _stored(self, entry: LoggedEntry) -> None:
         header, batch = entry.header, entry.batch
@@ -117,8 +130,11 @@ class LogFold:
             raise Violation("state is the fold", f"names {state.names} and {list(self.names)}")
         for pid, known in self.producers.items():
             producer = state.producers[pid]
-            mine = (known.name, known.generation, known.mode, known.mark)
-            theirs = (producer.name, producer.generation, producer.mode, producer.persisted)
+            mine = (known.name, known.generation, known.mode, known.mark, known.instance_id, known.role)
+            theirs = (
+                producer.name, producer.generation, producer.mode, producer.persisted, producer.instance_id,
+                producer.role,
+            )  # fmt: skip
             if mine != theirs:
                 raise Violation("state is the fold", f"producer {pid} is {theirs}, the log says {mine}")
             _compare_runs(known, producer)
