@@ -81,6 +81,8 @@ class FakeOwner:
         self.epoch = OwnerEpoch(epoch)
         self.address = ""
         self.server = Server()
+        #: {topic id: entries it knows of} of an owner that was deposed and does not know it
+        self.knows: dict[TopicId, int] | None = None
         self._cluster = cluster
         self._sessions: dict[SessionNumber, tuple[FakeTopic, ProducerId, str]] = {}
         self._streams: list[ServerStream[ReceivedPublish, PublishAnswers]] = []
@@ -196,7 +198,8 @@ class FakeOwner:
         while not permits.gone:
             permits.news.clear()
             entries: list[bytes] = []
-            while at < len(topic.entries) and permits.left_bytes > 0:
+            end = self._end_of(topic)
+            while at < end and permits.left_bytes > 0:
                 header, data = topic.entries[at]
                 at += 1
                 if header.kind == EntryKind.MESSAGES:
@@ -204,32 +207,37 @@ class FakeOwner:
                     permits.left_bytes -= len(data)
             new = {pid: state.name for pid, state in topic.table.state.producers.items() if pid not in names}
             names.update(new)
-            at_end = at == len(topic.entries)
+            at_end = at >= end
             position = topic.entries[-1][0].position if topic.entries else BEFORE_ALL
             await stream.write(ReaderFrame(self.epoch, position, at_end, first_index, new, None, entries))
             first_index = 0
             topic.readers.append(permits.news)
-            if at < len(topic.entries) and permits.left_bytes > 0:
+            if at < self._end_of(topic) and permits.left_bytes > 0:
                 continue  # it grew while the frame was written
             await permits.news.wait()
+
+    def _end_of(self, topic: FakeTopic) -> int:
+        return len(topic.entries) if self.knows is None else self.knows.get(topic.topic_id, 0)
 
     async def _producer_names(self, request: ProducerNamesRequest) -> ProducerNamesAnswer:
         producers = self._cluster.by_id[TopicId(request.topic_id)].table.state.producers
         names = [ProducerName(producer_id=number, name=producers[ProducerId(number)].name)
                  for number in request.producer_ids if number in producers]  # fmt: skip
-        return ProducerNamesAnswer(names=names)
+        return ProducerNamesAnswer(names=names, owner_epoch=self.epoch)
 
     async def _last_message(self, request: LastMessageRequest) -> LastMessageAnswer:
         topic = self._cluster.by_id.get(TopicId(request.topic_id))
         if topic is None:
             raise NotOwner
-        for header, _ in reversed(topic.entries):
+        self._cluster.knobs.before_last_message()
+        for header, _ in reversed(topic.entries[: self._end_of(topic)]):
             if header.kind == EntryKind.MESSAGES:
                 count = header.skip_first + header.count
                 return LastMessageAnswer(
-                    present=True, ledger_id=header.ledger_id, entry_id=header.entry_id, batch_index=count - 1
-                )
-        return LastMessageAnswer(present=False)
+                    present=True, ledger_id=header.ledger_id, entry_id=header.entry_id, batch_index=count - 1,
+                    owner_epoch=self.epoch,
+                )  # fmt: skip
+        return LastMessageAnswer(present=False, owner_epoch=self.epoch)
 
 
 def _nothing(_: object) -> OncelogError | None:
@@ -246,6 +254,8 @@ class Knobs:
     refuse_open: Callable[[OpenRequest], OncelogError | None] = _nothing
     refuse_batch: Callable[[memoryview], OncelogError | None] = _nothing
     may_create: bool = True
+    #: called when the last message was asked for, before it is looked for
+    before_last_message: Callable[[], None] = lambda: None
 
 
 @dataclass(slots=True)
@@ -296,6 +306,14 @@ class FakeCluster:
         owner = FakeOwner(self, self._epoch)
         await owner.start()
         self.owner = owner
+
+    async def depose(self) -> FakeOwner:
+        """A new owner for every topic; the one before lives on, answers from the past, and is returned."""
+        before, self.owner = self.owner, None
+        assert before is not None
+        before.knows = {topic_id: len(topic.entries) for topic_id, topic in self.by_id.items()}
+        await self.take_over()
+        return before
 
     async def kill_owner(self) -> None:
         """Nobody serves until `take_over`."""

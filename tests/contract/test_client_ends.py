@@ -7,6 +7,7 @@ import pytest
 
 import oncelog
 from oncelog.client.background import Background
+from oncelog.client.epochs import OwnerEpochs
 from oncelog.client.owner_connection import OwnerConnection
 from oncelog.core.errors import ClientClosed
 from oncelog.core.ids import SessionNumber
@@ -52,7 +53,7 @@ async def test_what_was_not_written_goes_with_its_connection(cluster: FakeCluste
     others answered long ago."""
     assert cluster.owner is not None
     background = Background()
-    connection = OwnerConnection(Channel(cluster.owner.address), background)
+    connection = OwnerConnection(Channel(cluster.owner.address), background, OwnerEpochs())
     connection.send(SessionNumber(1), tuple((request, bytes(1 << 20)) for request in range(64)))
     full = not connection.has_room
     assert full

@@ -6,6 +6,7 @@ import pytest
 
 import oncelog
 from oncelog.client.background import Background
+from oncelog.client.epochs import OwnerEpochs
 from oncelog.client.owner_connection import FRAME_OPENS_MAX, OwnerConnection
 from oncelog.client.turn import Turn
 from oncelog.core.producer_session import Event
@@ -114,7 +115,7 @@ async def test_many_producers_at_once_are_opened_in_frames_of_a_bounded_size(
     await client.create_producer("flights")
     assert cluster.owner is not None
     background, told, count = Background(), Told(), FRAME_OPENS_MAX + 100
-    connection = OwnerConnection(Channel(cluster.owner.address), background)
+    connection = OwnerConnection(Channel(cluster.owner.address), background, OwnerEpochs())
     for number in range(count):
         connection.open(
             OpenRequest(0, "public/default/flights", cluster.topic("flights").topic_id, f"{number}"), told, number

@@ -3,6 +3,7 @@
 import asyncio
 
 from oncelog.client.background import Background
+from oncelog.client.epochs import OwnerEpochs
 from oncelog.client.lookup import Lookup, Route
 from oncelog.client.owner_connection import OwnerConnection
 from oncelog.core.errors import ClientClosed
@@ -18,6 +19,7 @@ class Network:
     def __init__(self, addresses: tuple[str, ...], credentials: Credentials) -> None:
         self.background = Background()
         self.closed = False
+        self.epochs = OwnerEpochs()
         self._credentials = credentials
         self._lookup = Lookup(addresses, credentials)
         self._routes: dict[TopicName, Route] = {}
@@ -27,15 +29,19 @@ class Network:
     async def route(
         self, topic: TopicName, *, fresh: bool, owner_epoch: OwnerEpoch = OwnerEpoch(0), create: bool = True
     ) -> Route:
-        """Where `topic` is served; a remembered answer only when not `fresh` and not older than owner_epoch.
+        """Where `topic` is served; a remembered answer only when not `fresh`, and not of an epoch below the highest
+        one that this client has seen of the topic, or below owner_epoch.
 
-        Raises TopicNotFound where it is missing and not to be created.
+        Raises TopicNotFound where it is missing and not to be created, NotOwner for an answer from the past.
         """
         self.check_open()
         route = self._routes.get(topic)
+        if route is not None:
+            owner_epoch = max(owner_epoch, self.epochs.highest(route.topic_id))
         if route is None or fresh or route.owner_epoch < owner_epoch:
             route = await self._lookup.find(topic, create=create, owner_epoch=owner_epoch)
             self._routes[topic] = route
+            self.epochs.believe(route.topic_id, route.owner_epoch)
         return route
 
     def channel(self, address: str) -> Channel:
@@ -47,7 +53,7 @@ class Network:
         self.check_open()
         connection = self._connections.get(address)
         if connection is None or not connection.alive:
-            connection = OwnerConnection(self.channel(address), self.background)
+            connection = OwnerConnection(self.channel(address), self.background, self.epochs)
             # The dead go: each owner that was replaced had an address of its own.
             alive = {other: known for other, known in self._connections.items() if known.alive}
             self._connections = {**alive, address: connection}

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from oncelog.client.background import Background
+from oncelog.client.epochs import OwnerEpochs
 from oncelog.core.errors import OncelogError
 from oncelog.core.errors import SessionEnded as SessionEndedError
 from oncelog.core.ids import OwnerEpoch, SessionNumber
@@ -82,9 +83,9 @@ class _Outbox:
 class OwnerConnection:
     """The stream, the sessions on it, and what waits to be written."""
 
-    def __init__(self, channel: Channel, background: Background) -> None:
-        self.address = channel.address
+    def __init__(self, channel: Channel, background: Background, epochs: OwnerEpochs) -> None:
         self.alive = True
+        self._epochs = epochs
         self._channel = channel
         self._stream: Stream[PublishFrame, ReceivedAnswers] = channel.stream(PUBLISH)
         self._outbox = _Outbox()
@@ -96,6 +97,10 @@ class OwnerConnection:
         self._room_wanted: list[Callable[[], None]] = []
         self._last_open_id = 0
         background.start(self._run(background), name=f"publish stream to {self.address}")
+
+    @property
+    def address(self) -> str:
+        return self._channel.address
 
     # --- what producers ask for ---------------------------------------------------------------------------------------
 
@@ -177,6 +182,7 @@ class OwnerConnection:
             self._ended(ended)
 
     def _granted(self, granted: OpenGranted) -> None:
+        self._epochs.learn(granted.topic_id, granted.owner_epoch)
         asked = self._asked.pop(granted.open_id, None)
         if asked is None:
             return

@@ -1,21 +1,24 @@
 """A reader's way through the log: one stream at a time, taken up again where the last entry was received.
 
 Entries wait here until the application takes them, at most `window_bytes` of them: that much is permitted to the owner
-in advance, and more as entries are taken. A stream that ends, or an owner below the highest epoch seen, is left, and
-the topic looked up again; a fatal error is kept for whoever reads.
+in advance, and more as entries are taken. A stream that ends, or an owner below the highest epoch that the client has
+seen anywhere (`epochs`), is left at once, and the topic looked up again; a fatal error is kept for whoever reads.
 """
 
 import asyncio
 from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from crc32c import crc32c
 
 from oncelog.client.backoff import Backoff
+from oncelog.client.lookup import Route
 from oncelog.client.messages import MessageBatch, Stored, open_entry
 from oncelog.client.network import Network
 from oncelog.client.results import TopicPlace
-from oncelog.core.errors import NotOwner, OncelogError, TopicNotFound
+from oncelog.core.errors import OncelogError, TopicNotFound
 from oncelog.core.ids import NOT_DEDUPLICATED, OwnerEpoch, ProducerId, TopicId
 from oncelog.core.message_id import NO_PARTITION
 from oncelog.core.names import TopicName
@@ -107,14 +110,14 @@ class ReadStream:
         """One stream from its look-up to its end."""
         state = self._state
         # What is read was there when the reader was opened: a topic deleted since is not made anew for it.
-        route = await self._network.route(self._topic, fresh=True, owner_epoch=state.owner_epoch, create=False)
-        state.believe(route.owner_epoch)
+        route = await self._network.route(self._topic, fresh=True, create=False)
         if self.place.topic_id not in ("", route.topic_id):
             raise TopicNotFound(f"{self._topic} was deleted and created anew: what this reader read of is gone")
         self.place = self.place._replace(topic_id=route.topic_id)
-        async with self._network.channel(route.address) as channel:
-            stream = channel.stream(READ)
-            start = ReaderStart(str(self._topic), route.topic_id, self._next_start, state.owner_epoch)
+        epochs = self._network.epochs
+        async with self._network.channel(route.address) as channel, self._opened(channel.stream(READ), route) as stream:
+            seen = epochs.highest(route.topic_id)
+            start = ReaderStart(str(self._topic), route.topic_id, self._next_start, seen)
             permit_bytes = self._window_bytes - sum(arrived.size_bytes for arrived in self._arrived)
             state.due_bytes = 0
             await stream.write(ReadControl(start, max(permit_bytes, 1)))
@@ -123,12 +126,29 @@ class ReadStream:
             )
             try:
                 async for frame in stream:
-                    state.believe(frame.owner_epoch)
+                    state.serving_epoch = max(state.serving_epoch, frame.owner_epoch)
+                    if frame.owner_epoch or frame.error is None:
+                        epochs.believe(route.topic_id, frame.owner_epoch)
                     if frame.error is not None:
                         raise frame.error
                     self._receive(frame)
             finally:
                 granting.cancel()
+
+    @asynccontextmanager
+    async def _opened(
+        self, stream: Stream[ReadControl, ReceivedEntries], route: Route
+    ) -> AsyncIterator[Stream[ReadControl, ReceivedEntries]]:
+        """The stream, until the client learns of an owner newer than the one that serves it."""
+        state = self._state
+        state.serving_epoch = route.owner_epoch
+
+        def moved(owner_epoch: OwnerEpoch) -> None:
+            if owner_epoch > state.serving_epoch:
+                stream.cancel()  # the reading side gets ServiceUnavailable, and looks the topic up again
+
+        with self._network.epochs.followed(route.topic_id, moved):
+            yield stream
 
     def _receive(self, frame: ReceivedEntries) -> None:
         self._state.names.update(frame.names)
@@ -147,20 +167,15 @@ class ReadStream:
 
 
 class _StreamState:
-    """What outlives a stream: who may speak, the producers' names, and what was taken but not permitted again."""
+    """What outlives a stream: the producers' names, and what was taken but not permitted again."""
 
     def __init__(self) -> None:
-        self.owner_epoch = OwnerEpoch(0)
+        #: of the owner whose stream this is
+        self.serving_epoch = OwnerEpoch(0)
         self.names: dict[ProducerId, str] = {}
         self.news = asyncio.Event()
         self.due_bytes = 0
         self._granted = asyncio.Event()
-
-    def believe(self, owner_epoch: OwnerEpoch) -> None:
-        """Raises NotOwner for whoever is below the highest epoch seen (hazard 6)."""
-        if owner_epoch < self.owner_epoch:
-            raise NotOwner(f"an owner of epoch {owner_epoch} answered, {self.owner_epoch} was seen")
-        self.owner_epoch = owner_epoch
 
     def grant(self, size_bytes: int) -> None:
         self.due_bytes += size_bytes

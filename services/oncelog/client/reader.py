@@ -11,7 +11,7 @@ from oncelog.client.messages import Message, MessageBatch
 from oncelog.client.network import Network
 from oncelog.client.read_stream import ReadStream
 from oncelog.core.errors import DeadlineExceeded, InvalidArgument, ReaderClosed
-from oncelog.core.ids import EntryId, LedgerId
+from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch
 from oncelog.core.message_id import EARLIEST, LATEST, NO_PARTITION, MessageId
 from oncelog.core.names import TopicName
 from oncelog.rpc.owner_codec import LAST_MESSAGE
@@ -25,14 +25,18 @@ Place = tuple[int, int, int]
 async def last_message_id(network: Network, topic: TopicName, *, timeout_ms: int | None) -> MessageId | None:
     """The id of the topic's last message, None when it holds none; asked of its owner, through takeovers.
 
+    No message that was acknowledged before the call is missing: an owner proves for each answer that no newer one
+    serves the topic, and an answer of an epoch below the highest one seen is refused.
     Creates nothing. Raises TopicNotFound, DeadlineExceeded with the last retriable reason, or the fatal error.
     """
 
     async def ask(again: bool) -> MessageId | None:
         route = await network.route(topic, fresh=again, create=False)
-        request = LastMessageRequest(topic=str(topic), topic_id=route.topic_id)
+        seen = network.epochs.highest(route.topic_id)
+        request = LastMessageRequest(topic=str(topic), topic_id=route.topic_id, owner_epoch_seen=seen)
         async with network.channel(route.address) as channel:
             answer = await channel.call(LAST_MESSAGE, request, timeout_ms=_CALL_TIMEOUT_MS)
+        network.epochs.believe(route.topic_id, OwnerEpoch(answer.owner_epoch))
         if not answer.present:
             return None
         partition = NO_PARTITION if topic.partition is None else topic.partition

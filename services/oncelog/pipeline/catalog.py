@@ -72,7 +72,11 @@ class Catalog:
                 # The ledgers first: what is closed now stays so, and what is written meanwhile is behind it.
                 ledgers = await self._links.ask_metadata(LEDGERS, pb.LedgersRequest(topic=topic))
                 last = await self._links.ask_owner(
-                    topic, LAST_MESSAGE, lambda route: LastMessageRequest(topic=topic, topic_id=route.topic_id)
+                    topic,
+                    LAST_MESSAGE,
+                    lambda route: LastMessageRequest(
+                        topic=topic, topic_id=route.topic_id, owner_epoch_seen=route.owner_epoch
+                    ),
                 )
             except TopicNotFound:
                 if isinstance(self._topics, Pattern) or topic not in self._topics:
@@ -89,7 +93,7 @@ class Catalog:
         async def ask(_again: bool) -> int:
             route = await self._links.look_up(state.topic)
             stream = self._links.channel(route.owner_address).stream(READ)
-            start = ReaderStart(state.topic, state.topic_id, StartTime(time_ms), OwnerEpoch(0))
+            start = ReaderStart(state.topic, state.topic_id, StartTime(time_ms), OwnerEpoch(route.owner_epoch))
             try:
                 # A permit of one byte lets exactly one frame through.
                 await stream.write(ReadControl(start, 1))

@@ -12,10 +12,12 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from oncelog.client.backoff import persist
+from oncelog.client.epochs import OwnerEpochs
 from oncelog.core.errors import OncelogError, ServiceUnavailable, WrongCluster
+from oncelog.core.ids import OwnerEpoch, TopicId
 from oncelog.pipeline.connection import Connection
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.metadata_codec import LOOKUP
@@ -32,6 +34,16 @@ ReceivedAnswerT = TypeVar("ReceivedAnswerT")
 ResultT = TypeVar("ResultT")
 
 
+class OwnerAnswer(Protocol):
+    """What every owner's answer says of its owner."""
+
+    @property
+    def owner_epoch(self) -> int: ...
+
+
+OwnerAnswerT = TypeVar("OwnerAnswerT", bound=OwnerAnswer)
+
+
 class ClusterLinks:
     """One channel for each address, and the owner of each topic until somebody finds it stale."""
 
@@ -41,6 +53,8 @@ class ClusterLinks:
         self._addresses = list(connection.addresses)
         self._channels: dict[str, Channel] = {}
         self._routes: dict[str, LookupAnswer] = {}
+        #: an owner from the past answers nothing that is believed
+        self._epochs = OwnerEpochs()
         #: of the first answer: addresses of two clusters would mix two logs
         self._cluster_id = ""
 
@@ -68,26 +82,35 @@ class ClusterLinks:
         known = self._routes.get(topic)
         if known is not None and not fresh:
             return known
-        request = LookupRequest(topic=topic, create_if_missing=False, cluster_id=self._cluster_id)
+        seen = self._epochs.highest(TopicId(known.topic_id)) if known is not None else 0
+        request = LookupRequest(
+            topic=topic, create_if_missing=False, cluster_id=self._cluster_id, owner_epoch_seen=seen
+        )
         answer = await self.ask_metadata(LOOKUP, request)
         self._cluster_id = self._cluster_id or answer.cluster_id
         if answer.cluster_id != self._cluster_id:
             raise WrongCluster(f"the addresses belong to the clusters {self._cluster_id} and {answer.cluster_id}")
+        self._epochs.believe(TopicId(answer.topic_id), OwnerEpoch(answer.owner_epoch))
         self._routes[topic] = answer
         return answer
 
     async def ask_owner(
         self,
         topic: str,
-        method: UnaryMethod[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT],
+        method: UnaryMethod[RequestT, ReceivedRequestT, AnswerT, OwnerAnswerT],
         request_of: Callable[[LookupAnswer], RequestT],
-    ) -> ReceivedAnswerT:
-        """One call to whoever serves the topic, through takeovers. Raises as `look_up`, or its fatal error."""
+    ) -> OwnerAnswerT:
+        """One call to whoever serves the topic, through takeovers. Raises as `look_up`, or its fatal error.
 
-        async def ask(again: bool) -> ReceivedAnswerT:
+        request_of: its route's owner_epoch is the highest that was seen; an answer of a lower one is not believed.
+        """
+
+        async def ask(again: bool) -> OwnerAnswerT:
             route = await self.look_up(topic, fresh=again)
             channel = self.channel(route.owner_address)
-            return await channel.call(method, request_of(route), timeout_ms=_CALL_TIMEOUT_MS)
+            answer = await channel.call(method, request_of(route), timeout_ms=_CALL_TIMEOUT_MS)
+            self._epochs.believe(TopicId(route.topic_id), OwnerEpoch(answer.owner_epoch))
+            return answer
 
         return await persist(ask, timeout_ms=self.patience_ms, what=f"the owner of {topic}")
 

@@ -130,7 +130,12 @@ class RangeReader:
         answer = await self._links.ask_owner(
             topic,
             PRODUCER_NAMES,
-            lambda route: ProducerNamesRequest(topic=topic, topic_id=route.topic_id, producer_ids=sorted(ids)),
+            lambda route: ProducerNamesRequest(
+                topic=topic,
+                topic_id=route.topic_id,
+                producer_ids=sorted(ids),
+                owner_epoch_seen=route.owner_epoch,
+            ),
         )
         self._names |= {ProducerId(one.producer_id): one.name for one in answer.names}
 

@@ -52,7 +52,7 @@ class AdminService:
         runner = self._topics.runner(TopicId(request.topic_id), request.topic)
         await authorize(runner, caller, Right.CONSUME)
         await runner.progress.until_serving()
-        answer = pb.ProducerNamesAnswer()
+        answer = pb.ProducerNamesAnswer(owner_epoch=runner.owner_epoch)
         serving = runner.core.serving
         known = serving.log.table.state.producers if serving is not None else {}
         for producer_id in dict.fromkeys(request.producer_ids):

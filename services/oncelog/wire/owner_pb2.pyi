@@ -657,17 +657,21 @@ class LastMessageRequest(_message.Message):
 
     TOPIC_FIELD_NUMBER: _builtins.int
     TOPIC_ID_FIELD_NUMBER: _builtins.int
+    OWNER_EPOCH_SEEN_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     topic_id: _builtins.str
+    owner_epoch_seen: _builtins.int
+    """Highest owner epoch that the client has seen for this topic; a lower owner reads its record again and refuses."""
     def __init__(
         self,
         *,
         topic: _builtins.str = ...,
         topic_id: _builtins.str = ...,
+        owner_epoch_seen: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["owner_epoch_seen", b"owner_epoch_seen", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -716,8 +720,11 @@ class ProducerNamesRequest(_message.Message):
     TOPIC_FIELD_NUMBER: _builtins.int
     TOPIC_ID_FIELD_NUMBER: _builtins.int
     PRODUCER_IDS_FIELD_NUMBER: _builtins.int
+    OWNER_EPOCH_SEEN_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     topic_id: _builtins.str
+    owner_epoch_seen: _builtins.int
+    """As in LastMessageRequest."""
     @_builtins.property
     def producer_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
@@ -726,10 +733,11 @@ class ProducerNamesRequest(_message.Message):
         topic: _builtins.str = ...,
         topic_id: _builtins.str = ...,
         producer_ids: _abc.Iterable[_builtins.int] | None = ...,
+        owner_epoch_seen: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["producer_ids", b"producer_ids", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["owner_epoch_seen", b"owner_epoch_seen", "producer_ids", b"producer_ids", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -742,16 +750,19 @@ class ProducerNamesAnswer(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NAMES_FIELD_NUMBER: _builtins.int
+    OWNER_EPOCH_FIELD_NUMBER: _builtins.int
+    owner_epoch: _builtins.int
     @_builtins.property
     def names(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProducerName]: ...
     def __init__(
         self,
         *,
         names: _abc.Iterable[Global___ProducerName] | None = ...,
+        owner_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names", "owner_epoch", b"owner_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,6 +26,7 @@ from oncelog.rpc.owner_codec import LAST_MESSAGE
 from oncelog.verify.range_join import LedgerFact, Places
 from oncelog.verify.range_summary import RangeSummary
 from oncelog.verify.topic_judge import Judged, judge_topic
+from oncelog.wire.metadata_pb2 import LookupAnswer
 from oncelog.wire.owner_pb2 import LastMessageRequest
 
 ResultT = TypeVar("ResultT")
@@ -84,8 +85,8 @@ def judge_plan(
 
 
 async def _grown(plan: TopicPlan, links: ClusterLinks) -> int | None:
-    def request(_route: object) -> LastMessageRequest:
-        return LastMessageRequest(topic=plan.topic, topic_id=plan.topic_id)
+    def request(route: LookupAnswer) -> LastMessageRequest:
+        return LastMessageRequest(topic=plan.topic, topic_id=plan.topic_id, owner_epoch_seen=route.owner_epoch)
 
     try:
         last = await links.ask_owner(plan.topic, LAST_MESSAGE, request)

@@ -1,0 +1,64 @@
+"""The highest owner_epoch that this client has seen of each topic, by whatever answer told it.
+
+    epochs = OwnerEpochs()
+    epochs.learn(topic_id, owner_epoch)          # from a look-up, a grant, an answer or a frame
+    epochs.believe(topic_id, owner_epoch)        # the same, and NotOwner for an answer of a lower epoch
+    with epochs.followed(topic_id, moved): ...   # `moved(owner_epoch)` is called at each newer epoch
+
+Rules
+- There is one registry for each client. Producers, readers and look-ups feed it, so that a takeover that one of them
+  has met is known to all of them at once.
+- An answer of an epoch below the highest one seen is from the past: the owner was deposed (hazard 6). It is refused,
+  and the topic is looked up again.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from oncelog.core.errors import NotOwner
+from oncelog.core.ids import OwnerEpoch, TopicId
+
+#: What follows a topic: it is told the newer epoch.
+Moved = Callable[[OwnerEpoch], None]
+
+
+class OwnerEpochs:
+    """{topic id: the highest owner_epoch seen}; a topic created anew has another id, so no number ever goes back."""
+
+    def __init__(self) -> None:
+        self._highest: dict[TopicId, OwnerEpoch] = {}
+        self._followers: dict[TopicId, list[Moved]] = {}
+
+    def highest(self, topic_id: TopicId) -> OwnerEpoch:
+        """0 while nothing was seen of the topic."""
+        return self._highest.get(topic_id, OwnerEpoch(0))
+
+    def learn(self, topic_id: TopicId, owner_epoch: OwnerEpoch) -> None:
+        """Some answer was of this epoch; an older one changes nothing."""
+        if owner_epoch <= self.highest(topic_id):
+            return
+        self._highest[topic_id] = owner_epoch
+        for moved in tuple(self._followers.get(topic_id, ())):
+            moved(owner_epoch)
+
+    def believe(self, topic_id: TopicId, owner_epoch: OwnerEpoch) -> None:
+        """Learn the epoch of an answer. Raises NotOwner when a higher one was seen: the answer is from the past."""
+        highest = self.highest(topic_id)
+        if owner_epoch < highest:
+            raise NotOwner(
+                f"an owner of epoch {owner_epoch} answered, epoch {highest} was seen: look the topic up again",
+                owner_epoch=highest,
+            )
+        self.learn(topic_id, owner_epoch)
+
+    @contextmanager
+    def followed(self, topic_id: TopicId, moved: Moved) -> Iterator[None]:
+        """While this lasts, `moved` is called at each newer epoch of the topic."""
+        followers = self._followers.setdefault(topic_id, [])
+        followers.append(moved)
+        try:
+            yield
+        finally:
+            followers.remove(moved)
+            if not followers and self._followers.get(topic_id) is followers:
+                del self._followers[topic_id]

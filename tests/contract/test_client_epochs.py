@@ -1,0 +1,100 @@
+"""What one part of a client learns of a takeover holds for all of it: answers from the past are refused (hazard 6)."""
+
+import asyncio
+
+import pytest
+
+import oncelog
+from oncelog.client.epochs import OwnerEpochs
+from oncelog.core.errors import NotOwner
+from oncelog.core.ids import OwnerEpoch, TopicId
+from tests.cluster.until import until
+from tests.contract.fake_cluster import FakeCluster
+
+pytest_plugins = ["tests.contract.client_fixtures"]
+DEADLINE_S = 20
+TOPIC, OTHER = TopicId("a" * 32), TopicId("b" * 32)
+
+
+def test_lower_epoch_is_refused_for_its_own_topic_alone() -> None:
+    """A topic created anew has another id, and begins at epoch 1 again."""
+    epochs = OwnerEpochs()
+    epochs.believe(TOPIC, OwnerEpoch(3))
+    epochs.believe(TOPIC, OwnerEpoch(3))
+    epochs.believe(OTHER, OwnerEpoch(1))
+    with pytest.raises(NotOwner):
+        epochs.believe(TOPIC, OwnerEpoch(2))
+    assert (epochs.highest(TOPIC), epochs.highest(OTHER)) == (3, 1)
+
+
+def test_follower_is_told_newer_epochs_while_it_follows() -> None:
+    """Each epoch once, no older one, and nothing after the end."""
+    epochs = OwnerEpochs()
+    told: list[int] = []
+    with epochs.followed(TOPIC, told.append):
+        for epoch in (2, 2, 1, 5):
+            epochs.learn(TOPIC, OwnerEpoch(epoch))
+        epochs.learn(OTHER, OwnerEpoch(9))
+    epochs.learn(TOPIC, OwnerEpoch(6))
+    assert told == [2, 5]
+
+
+@pytest.mark.asyncio
+async def test_tail_reader_leaves_a_deposed_owner_when_a_lookup_learns_of_the_new_one(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
+    """The deposed owner lives, says nothing, and would hold the reader for ever."""
+    producer = await client.create_producer("flights", producer_name="importer")
+    await producer.send(b"before")
+    reader = await client.create_reader("flights")
+    assert (await reader.read_next(timeout=DEADLINE_S)).value == b"before"
+    await until(lambda: reader._open_stream.at_end, DEADLINE_S)
+    deposed = await cluster.depose()
+    try:
+        waiting = asyncio.ensure_future(reader.read_next(timeout=DEADLINE_S))
+        await client.create_reader("flights")  # looks the topic up; every producer goes by the cached route
+        other = await client.create_producer("flights", producer_name="another")
+        await other.send(b"after")
+        assert (await waiting).value == b"after"
+    finally:
+        await deposed.kill()
+
+
+@pytest.mark.asyncio
+async def test_cached_route_of_a_lower_epoch_is_not_asked_any_more(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
+    """A reader's look-up has met the new owner: the next question goes there, not where the last one went."""
+    producer = await client.create_producer("flights", producer_name="importer")
+    first = await producer.send(b"1")
+    assert await client.last_message_id("flights") == first.message_id
+    deposed = await cluster.depose()
+    try:
+        topic = cluster.topic("flights")
+        client._network.epochs.learn(topic.topic_id, OwnerEpoch(2))
+        other = await client.create_producer("flights", producer_name="another")
+        second = await other.send(b"2")
+        assert await client.last_message_id("flights") == second.message_id
+    finally:
+        await deposed.kill()
+
+
+@pytest.mark.asyncio
+async def test_answer_of_a_lower_epoch_is_not_believed(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """The epoch became known while the answer was on its way; the question is asked again, elsewhere."""
+    producer = await client.create_producer("flights", producer_name="importer")
+    await producer.send(b"1")
+    deposed = await cluster.depose()
+    try:
+        topic_id, network = cluster.topic("flights").topic_id, client._network
+        asked: list[int] = []
+
+        def learn() -> None:
+            asked.append(network.epochs.highest(topic_id))
+            network.epochs.learn(topic_id, OwnerEpoch(2))
+
+        cluster.knobs.before_last_message = learn
+        assert await client.last_message_id("flights") is not None
+        assert asked == [1, 2]
+    finally:
+        await deposed.kill()
