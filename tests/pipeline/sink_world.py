@@ -4,6 +4,7 @@ The two logs keep the promises of a contiguous producer and no others: a newer o
 is stored is a duplicate, the next one is stored, and one above that would be a gap, which must never be asked for.
 """
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -16,6 +17,7 @@ from oncelog.pipeline.sink_records import (
     decode_winners,
     encode_record,
 )
+from oncelog.pipeline.sink_replay import Replay
 
 Row = str
 
@@ -53,7 +55,8 @@ class World:
         for partition, rows in enumerate(parts):
             name = f"attempt {len(self.staged)}"
             self.staged[name] = rows
-            attempts.append(Attempt(partition, 0, "stage", name, "", len(rows)))
+            digest = sum(zlib.crc32(row.encode()) for row in rows)
+            attempts.append(Attempt(partition, 0, "stage", name, "", len(rows), digest))
         return tuple(attempts)
 
     def rows_of(self, record: WinnersRecord) -> list[Row]:
@@ -68,10 +71,18 @@ class Driver:
     """One commit at one driver. `step` does one thing that a crash may follow; None: it is over."""
 
     def __init__(
-        self, world: World, batch: RunBatch, attempts: tuple[Attempt, ...], *, continues: bool = False
+        self,
+        world: World,
+        batch: RunBatch,
+        attempts: tuple[Attempt, ...],
+        *,
+        continues: bool = False,
+        keeps_stored: bool = False,
+        offsets: str = "",
     ) -> None:
         self.world = world
-        self.core = commit.BatchCommit(batch, attempts, continues=continues)
+        replay = Replay(attempts, offsets)
+        self.core = commit.BatchCommit(batch, replay, continues=continues, keeps_stored=keeps_stored)
         self.outcome: commit.Finish | commit.Refuse | None = None
         self._steps = self._run()
 

@@ -1,6 +1,8 @@
 """The commit of mode batch: whatever dies, whoever comes back, the target holds each batch once and whole."""
 
 from itertools import product
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from oncelog.core.errors import Conflict, InvariantViolated, LogHole
 from oncelog.pipeline.sink_commit import BatchCommit, Begin, Finish, Refuse, RowsCopied
 from oncelog.pipeline.sink_records import RunBatch
+from oncelog.pipeline.sink_replay import Replay, offsets_token
 from tests.pipeline.sink_world import Driver, Row, World
 
 #: What each batch holds, and ways in which a run may cut it into partitions.
@@ -219,14 +222,94 @@ def test_batch_without_rows_stores_nothing() -> None:
     assert not world.records
 
 
-def test_replay_without_rows_finishes_what_was_begun() -> None:
-    """The record counts, not what the replay brings."""
+def test_replay_without_rows_is_not_the_stored_batch() -> None:
+    """A micro-batch never loses its rows: without them it is another one."""
+    world = World()
+    driver(world, 0, 2).run()
+    outcome = Driver(world, RunBatch("q", 0), ()).run()
+    assert isinstance(outcome, Refuse)
+    assert "the replay has 0 rows" in outcome.error.message
+
+
+def test_finishing_what_was_begun_needs_no_rows() -> None:
+    """A job that is repeated copies the rest of its record, and stages nothing again."""
     world = World()
     dying = driver(world, 0, 2)
     while len(world.target.messages) < 1:
         dying.step()
-    Driver(world, RunBatch("q", 0), ()).run()
+    finishing = Driver(world, RunBatch("q", 0), ())
+    finishing.core = BatchCommit(RunBatch("q", 0), None, continues=False)
+    assert isinstance(finishing.run(), Finish)
     assert len(world.target.messages) == len(BATCHES[0])
+
+
+def forked(rows: list[Row], parts: int = 2, **given: Any) -> tuple[World, Finish | Refuse, Driver]:
+    """Batch 1 of a query was published; then a checkpoint that is one batch old gives batch 1 these rows."""
+    world = World()
+    driver(world, 0, 1).run()
+    first = RunBatch("q", 1)
+    Driver(world, first, world.stage(first, cut(BATCHES[1], 2)), offsets="first").run()
+    again = Driver(world, first, world.stage(first, cut(rows, parts)), **given)
+    return world, again.run(), again
+
+
+@pytest.mark.parametrize("rows", [["d", "e", "f"], ["d"], ["d", "x"], ["d", "d"], ["x", "y"]])
+def test_other_rows_under_a_stored_batch_id_are_refused(rows: list[Row]) -> None:
+    """A checkpoint that was set back, or copied, gives a known batch id to other rows: they would be lost."""
+    world, outcome, _ = forked(rows)
+    assert isinstance(outcome, Refuse)
+    assert isinstance(outcome.error, Conflict)
+    for said in ("2 rows with digest", f"the replay has {len(rows)} rows", "newest one back", "onChangedReplay"):
+        assert said in outcome.error.message
+    assert holds(world, 2)
+
+
+def test_same_rows_in_another_order_and_number_of_partitions_are_the_same_batch() -> None:
+    """Spark may plan the replay of a micro-batch otherwise; its source offsets may be out of the driver's reach."""
+    for parts in (1, 2, 3):
+        world, outcome, again = forked(["e", "d"], parts)
+        assert isinstance(outcome, Finish)
+        assert not again.core.warning
+        assert holds(world, 2)
+
+
+def test_same_source_offsets_prove_the_batch_whatever_its_rows_are() -> None:
+    """A query with rand() gives other rows at each replay; those published first count, and that is told."""
+    world, outcome, again = forked(["x", "y"], offsets="first")
+    assert isinstance(outcome, Finish)
+    assert "has other rows than when it was published first" in again.core.warning
+    assert holds(world, 2)
+
+
+def test_other_source_offsets_with_other_rows_are_told() -> None:
+    """Both proofs fail."""
+    _, outcome, _ = forked(["x", "y"], offsets="second")
+    assert isinstance(outcome, Refuse)
+    assert "rows differ in the partitions 0, 1" in outcome.error.message
+    assert "the source offsets differ, too" in outcome.error.message
+
+
+def test_stored_rows_count_where_the_user_says_so() -> None:
+    """onChangedReplay=keep, for a query that gives other rows each time; each time it is told."""
+    world, outcome, again = forked(["x", "y"], keeps_stored=True)
+    assert isinstance(outcome, Finish)
+    assert again.core.warning
+    assert holds(world, 2)
+
+
+def test_source_offsets_are_known_from_a_checkpoint_on_the_driver(tmp_path: Path) -> None:
+    """The bytes of Spark's file, which a replay does not write again. Elsewhere they are not known."""
+    offsets = tmp_path / "a b" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / "7").write_text('v1\n{"batchTimestampMs":1}\n{"a":1}')
+    token = offsets_token(str(tmp_path / "a b"), 7)
+    assert token
+    assert offsets_token(f"file://{tmp_path}/a%20b", 7) == token
+    assert offsets_token(str(tmp_path / "a b"), 8) == ""
+    assert offsets_token("s3a://bucket/checkpoint", 7) == ""
+    assert offsets_token(None, 7) == ""
+    (offsets / "7").write_text('v1\n{"batchTimestampMs":2}\n{"a":1}')
+    assert offsets_token(str(tmp_path / "a b"), 7) != token
 
 
 def test_driver_that_is_fenced_once_finishes_all_the_same() -> None:
@@ -259,12 +342,12 @@ def test_two_attempts_of_one_partition_are_a_bug() -> None:
     batch = RunBatch("q", 0)
     twice = world.stage(batch, [["a"]]) + world.stage(batch, [["a"]])
     with pytest.raises(InvariantViolated):
-        BatchCommit(batch, twice, continues=False)
+        BatchCommit(batch, Replay(twice), continues=False)
 
 
 def test_answer_out_of_turn_is_a_bug() -> None:
     """A shell that answers what was not asked."""
-    core = BatchCommit(RunBatch("q", 0), (), continues=False)
+    core = BatchCommit(RunBatch("q", 0), Replay(()), continues=False)
     core.handle(Begin())
     with pytest.raises(InvariantViolated):
         core.handle(RowsCopied())

@@ -16,6 +16,7 @@ from oncelog.pipeline.sink_log import SinkLog
 from oncelog.pipeline.sink_names import journal_topic, stage_topic
 from oncelog.pipeline.sink_position import publish_by_position
 from oncelog.pipeline.sink_records import Attempt, WinnersRecord, decode_winners
+from oncelog.pipeline.sink_replay import Replay
 from oncelog.pipeline.sink_rows import CALL_BYTES_MAX, rows_of
 from oncelog.pipeline.staging import stage, staged
 from tests.pipeline.memory_log import Died, MemoryClient, MemoryLog, after_each_death, batch, calls_of
@@ -42,7 +43,7 @@ def stage_tasks(log: MemoryLog, tasks: list[list[list[str]]]) -> tuple[Attempt, 
 
 def commit(log: MemoryLog, number: int, attempts: tuple[Attempt, ...]) -> WinnersRecord | None:
     sink_log, options = log.sink_log(mode="batch")
-    return _Commit(sink_log, options.scope).run(BatchCommit(batch(number), attempts, continues=False))
+    return _Commit(sink_log, options.scope).run(BatchCommit(batch(number), Replay(attempts), continues=False))
 
 
 FIRST: list[list[list[str]]] = [[["a", "b"], ["c"]], [[]], [["d"], ["e", "f"]]]
@@ -150,7 +151,7 @@ def test_staged_rows_that_are_gone_stop_the_job() -> None:
     staged_entries[3:] = []
     with pytest.raises(Conflict, match=r"interrupted 5 times.*no further message"):
         commit(log, 0, attempts)
-    longer = (Attempt(0, 0, STAGE, attempts[0].name, attempts[0].start, 1),)
+    longer = (Attempt(0, 0, STAGE, attempts[0].name, attempts[0].start, 1, attempts[0].digest),)
     with pytest.raises(LogHole, match="has 2 rows, 1 were told"):
         commit(MemoryLog(topics={STAGE: log.topic(STAGE)}), 0, longer)
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -187,3 +188,23 @@ def test_lost_checkpoint_is_told(session: SparkSession, cluster: Cluster, tmp_pa
     assert Counter(stored(cluster, "lost")) == Counter(expected)
     run(frame, "oncelog", tmp_path / "third", **options, onNewCheckpoint="continue")
     assert Counter(stored(cluster, "lost")) == Counter(expected * 2)
+
+
+def test_checkpoint_that_is_one_batch_old_is_told(session: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+    """A power loss, or a copy of the checkpoint: the same query gives a known batch id to more rows than then."""
+    expected = write_files(tmp_path / "in")
+    late = tmp_path / "late.json"
+    (tmp_path / "in" / "1.json").rename(late)
+    frame = session.readStream.schema(SCHEMA).json(str(tmp_path / "in")).select("value")
+    options = {"serviceUrl": cluster.url, "topic": "forked", "producerPrefix": "p", "mode": "batch"}
+    run(frame, "oncelog", tmp_path / "checkpoint", **options)
+    for directory in ("offsets", "commits", "sources"):
+        shutil.rmtree(tmp_path / "checkpoint" / directory)
+    run(frame, "oncelog", tmp_path / "checkpoint", **options)
+    assert Counter(stored(cluster, "forked")) == Counter(expected[:ROWS]), "the same rows are the same batch"
+    for directory in ("offsets", "commits", "sources"):
+        shutil.rmtree(tmp_path / "checkpoint" / directory)
+    late.rename(tmp_path / "in" / "1.json")
+    with pytest.raises(StreamingQueryException, match="was published before with other rows"):
+        run(frame, "oncelog", tmp_path / "checkpoint", **options)
+    assert Counter(stored(cluster, "forked")) == Counter(expected[:ROWS])

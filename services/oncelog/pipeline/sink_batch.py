@@ -1,5 +1,7 @@
 """Performs what a commit of mode batch asks for (`sink_commit`): opens, appends, copies."""
 
+import logging
+
 from oncelog.client.sync import Producer
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.pipeline import sink_commit as core
@@ -7,15 +9,31 @@ from oncelog.pipeline.sink_log import Journal, SinkLog, connected, is_interrupti
 from oncelog.pipeline.sink_names import BATCHES_PER_STAGE, stage_number, stage_topic
 from oncelog.pipeline.sink_options import SinkOptions
 from oncelog.pipeline.sink_records import Attempt, RunBatch, WinnersRecord, decode_winners, encode_record
+from oncelog.pipeline.sink_replay import Replay, offsets_token
 from oncelog.pipeline.staging import remove_stage, staged
+
+_LOG = logging.getLogger("oncelog")
 
 
 def commit_batch(options: SinkOptions, batch: RunBatch, attempts: tuple[Attempt, ...]) -> WinnersRecord | None:
-    """Publish the batch, or finish publishing it; the record that counts. Raises OncelogError."""
+    """Publish the batch, or finish publishing it; the record that counts. Raises OncelogError.
+
+    Conflict: another batch was published under this number.
+    """
+    return _commit(options, batch, Replay(attempts, offsets_token(options.checkpoint, batch.batch_id)))
+
+
+def finish_batch(options: SinkOptions, batch: RunBatch) -> WinnersRecord | None:
+    """Publish what the target lacks of the batch's record; None: there is no record. Raises OncelogError."""
+    return _commit(options, batch, None)
+
+
+def _commit(options: SinkOptions, batch: RunBatch, replay: Replay | None) -> WinnersRecord | None:
     with connected(options) as client:
-        record = _Commit(SinkLog(client, options), options.scope).run(
-            core.BatchCommit(batch, attempts, continues=options.continues)
-        )
+        machine = core.BatchCommit(batch, replay, continues=options.continues, keeps_stored=options.keeps_stored)
+        record = _Commit(SinkLog(client, options), options.scope).run(machine)
+    if machine.warning:
+        _LOG.warning("%s", machine.warning)
     done_with = stage_done_with(options, batch)
     if done_with is not None:
         remove_stage(options, done_with)

@@ -1,14 +1,16 @@
 """The driver's half of mode batch: from staged attempts to rows in the target, each once, over every crash.
 
-    Begin ──> OPENING_JOURNAL ──> OPENING_TARGET ──┬── its record is stored ──────────────> COPYING ──> Finish
+    Begin ──> OPENING_JOURNAL ──> OPENING_TARGET ──┬── its record is stored, of these rows > COPYING ──> Finish
                                                    ├── it is next ──> APPENDING ──────────────^
                                                    ├── the one before is not whole ──> SETTLING ──> APPENDING
-                                                   └── not this run's turn ──> Refuse
+                                                   └── not this run's turn, or other rows ──> Refuse
     any step: Interrupted (fenced, or the outcome is unknown) ──> OPENING_JOURNAL, at most ROUNDS_MAX times
 
 Rules
 - The record of the winners is stored before the first row of the batch is copied, and the first record stored for a
   batch counts for ever. So it does not matter how a replay cuts the batch into partitions: its attempts are ignored.
+- That the record is of this very batch is proved, by its source offsets or its rows (`sink_replay`). A batch that is
+  not proved to be the same is refused: its rows would be lost, or published twice.
 - A row's sequence id is base + its place in the record's order. The target's contiguous producer takes each id once, so
   that a copy resumed anywhere, or by two drivers at once, gives the same log.
 - base is the target's mark + 1, read when the batch before is whole there: no id is left out, none is given twice.
@@ -20,7 +22,8 @@ from enum import Enum
 from typing import assert_never
 
 from oncelog.core.errors import Conflict, InvariantViolated, LogHole, OncelogError
-from oncelog.pipeline.sink_records import Attempt, RunBatch, WinnersRecord
+from oncelog.pipeline.sink_records import RunBatch, WinnersRecord
+from oncelog.pipeline.sink_replay import Replay, changed, difference, same_offsets, same_rows
 from oncelog.pipeline.sink_succession import Turn, former_after, turn_after
 
 #: So often one commit begins again because another driver, or a fault, came between.
@@ -129,17 +132,23 @@ class State(Enum):
 class BatchCommit:
     """One commit of one batch. Each list of effects has at most one effect, which is answered by one event.
 
-    attempts: of the tasks that count for this driver, by partition. continues: a new run may follow another one.
+    replay: the tasks that count for this driver; None: only what is stored is finished. continues: a new run may follow
+    another one. keeps_stored: other rows than those stored are told, and not refused.
     """
 
-    def __init__(self, batch: RunBatch, attempts: tuple[Attempt, ...], *, continues: bool) -> None:
+    def __init__(self, batch: RunBatch, replay: Replay | None, *, continues: bool, keeps_stored: bool = False) -> None:
+        attempts = () if replay is None else replay.attempts
         partitions = [attempt.partition for attempt in attempts]
         if len(set(partitions)) != len(partitions):
             raise InvariantViolated(f"{batch} has two attempts of one partition: {partitions}")
         self.batch = batch
         self.state = State.NEW
+        #: what is to be said when the batch is published, in spite of it; empty: nothing
+        self.warning = ""
+        self._replay = replay
         self._attempts = tuple(sorted(attempts, key=lambda attempt: attempt.partition))
         self._continues = continues
+        self._keeps_stored = keeps_stored
         self._number = -1
         #: the last record that is stored, as far as this commit knows
         self._last: WinnersRecord | None = None
@@ -181,14 +190,27 @@ class BatchCommit:
         if not last.base - 1 <= mark < last.end:
             return self._refuse(_contradiction(last, mark))
         if turn is Turn.SAME:
-            return self._copy(mark + 1 - last.base)
+            return self._repeated(last, mark)
         if mark == last.end - 1:
             return self._append(last.end)
         self.state = State.SETTLING
         return [CopyRows(last, mark + 1 - last.base)]
 
+    def _repeated(self, last: WinnersRecord, mark: int) -> list[Effect]:
+        """The record of this batch id is stored. It counts for the batch that it is proved to be of."""
+        replay = self._replay
+        if replay is not None and not same_rows(last, replay):
+            if not (self._keeps_stored or same_offsets(last, replay)):
+                return self._refuse(changed(self.batch, last, replay))
+            self.warning = (
+                f"{self.batch} has other rows than when it was published first, and those count: "
+                f"{difference(last, replay)}"
+            )
+        return self._copy(mark + 1 - last.base)
+
     def _append(self, base: int) -> list[Effect]:
-        record = WinnersRecord(self.batch, base, self._attempts, former_after(self._last, self.batch))
+        offsets = "" if self._replay is None else self._replay.offsets
+        record = WinnersRecord(self.batch, base, self._attempts, former_after(self._last, self.batch), offsets)
         if not record.count:
             return self._finish(None)
         self.state, self._last, self._number = State.APPENDING, record, self._number + 1

@@ -14,6 +14,7 @@ PRODUCER_PREFIX = "producerPrefix"
 MODE = "mode"
 JOB_ID = "jobId"
 ON_NEW_CHECKPOINT = "onNewCheckpoint"
+ON_CHANGED_REPLAY = "onChangedReplay"
 ADMIN_URL = "adminUrl"
 SEND_TIMEOUT = "sendTimeoutSeconds"
 ROWS_PER_CLAIM = "rowsPerClaim"
@@ -24,12 +25,14 @@ NAMES = (
     MODE,
     JOB_ID,
     ON_NEW_CHECKPOINT,
+    ON_CHANGED_REPLAY,
     ADMIN_URL,
     SEND_TIMEOUT,
     ROWS_PER_CLAIM,
 )
 #: Of Spark itself, which passes them on.
-SPARK_NAMES = ("checkpointLocation", "queryName")
+CHECKPOINT = "checkpointLocation"
+SPARK_NAMES = (CHECKPOINT, "queryName")
 ADMIN_URL_VARIABLE = "ONCELOG_ADMIN_URL"
 SEND_TIMEOUT_S = 120
 SEND_TIMEOUT_S_MAX = 86_400
@@ -48,7 +51,8 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Plain values: they travel to executors. job_id: None for a stream. continues: onNewCheckpoint=continue."""
+    """Plain values: they travel to executors. job_id: None for a stream. continues: onNewCheckpoint=continue.
+    keeps_stored: onChangedReplay=keep. checkpoint: as the query names it, None: it is not known."""
 
     connection: Connection
     topic: str
@@ -56,6 +60,8 @@ class SinkOptions:
     mode: Mode
     job_id: str | None = None
     continues: bool = False
+    keeps_stored: bool = False
+    checkpoint: str | None = None
     admin_url: str | None = None
     send_timeout_s: int = SEND_TIMEOUT_S
     rows_per_claim: int = ROWS_CLAIMED
@@ -83,10 +89,17 @@ def sink_options(given: Mapping[str, str], environment: Mapping[str, str], *, st
         mode=Mode(options.choice(MODE, list(Mode), default=Mode.POSITION)),
         job_id=None if streaming else _job_id(options),
         continues=options.choice(ON_NEW_CHECKPOINT, ("error", "continue"), default="error") == "continue",
+        keeps_stored=options.choice(ON_CHANGED_REPLAY, ("error", "keep"), default="error") == "keep",
+        checkpoint=_checkpoint(given) if streaming else None,
         admin_url=options.text(ADMIN_URL) or environment.get(ADMIN_URL_VARIABLE) or None,
         send_timeout_s=options.integer(SEND_TIMEOUT, least=1, most=SEND_TIMEOUT_S_MAX) or SEND_TIMEOUT_S,
         rows_per_claim=options.integer(ROWS_PER_CLAIM, least=1, most=ROWS_CLAIMED_MAX) or ROWS_CLAIMED,
     )
+
+
+def _checkpoint(given: Mapping[str, str]) -> str | None:
+    """Spark passes its own option on, in whatever letters it was given."""
+    return next((value for name, value in given.items() if name.lower() == CHECKPOINT.lower()), None)
 
 
 def _needed(options: Options, name: str, what: str) -> str:

@@ -18,8 +18,9 @@ from dataclasses import asdict, dataclass
 from typing import Self
 
 from oncelog.core.errors import CorruptEntry
+from oncelog.pipeline.sink_digest import sum_of
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Attempt:
     """Rows that one task staged. name: its producer on the staging topic, used by no other attempt ever.
 
     start: the message id of its first row, in hex; its rows are the first `count` ones under its name from there on.
+    digest: of its rows (`sink_digest`).
     """
 
     partition: int
@@ -46,16 +48,24 @@ class Attempt:
     name: str
     start: str
     count: int
+    digest: int
 
 
 @dataclass(frozen=True, slots=True)
 class WinnersRecord:
-    """former: runs that wrote under this name before; none of them may go on."""
+    """former: runs that wrote under this name before; none of them may go on. offsets: a hash of the source offsets of
+    the batch (`sink_replay`), empty: not known."""
 
     batch: RunBatch
     base: int
     attempts: tuple[Attempt, ...]
     former: tuple[str, ...] = ()
+    offsets: str = ""
+
+    @property
+    def digest(self) -> int:
+        """Of all rows, whatever their order."""
+        return sum_of(attempt.digest for attempt in self.attempts)
 
     @property
     def count(self) -> int:
@@ -106,7 +116,9 @@ def decode_winners(data: bytes) -> WinnersRecord:
     fields = _fields(data, WinnersRecord.__name__)
     try:
         attempts = tuple(Attempt(**each) for each in fields["attempts"])  # type: ignore[attr-defined]
-        return WinnersRecord(_batch(fields), int(str(fields["base"])), attempts, _former(fields))
+        return WinnersRecord(
+            _batch(fields), int(str(fields["base"])), attempts, _former(fields), str(fields["offsets"])
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise _corrupt(f"{type(error).__name__}: {error}") from error
 

@@ -15,6 +15,7 @@ import numpy as np
 from oncelog.client.messages import MessageBatch
 from oncelog.core.errors import LogHole, OncelogError, UnreadableEntry
 from oncelog.core.message_id import MessageId
+from oncelog.pipeline.sink_digest import rows_digest, sum_of
 from oncelog.pipeline.sink_log import SinkLog, send_rows
 from oncelog.pipeline.sink_options import SinkOptions
 from oncelog.pipeline.sink_records import Attempt, WinnersRecord
@@ -26,7 +27,7 @@ _ADMIN_TIMEOUT_S = 10.0
 
 def stage(log: SinkLog, topic: str, partition: int, attempt: int, pieces: Iterable[Rows]) -> Attempt | None:
     """Store the rows of one attempt; None: it has none. Raises OncelogError."""
-    name, count, start = f"staged/{uuid.uuid4().hex}", 0, ""
+    name, count, digest, start = f"staged/{uuid.uuid4().hex}", 0, 0, ""
     producer = None
     for rows in pieces:
         if not len(rows):
@@ -38,10 +39,11 @@ def stage(log: SinkLog, topic: str, partition: int, attempt: int, pieces: Iterab
                 raise UnreadableEntry(f"the log no longer knows where {name} begins on {topic}: stage it again")
             start = first.to_bytes().hex()
         count += len(rows)
+        digest = sum_of((digest, rows_digest(rows)))
     if producer is None:
         return None
     producer.close()
-    return Attempt(partition, attempt, topic, name, start, count)
+    return Attempt(partition, attempt, topic, name, start, count, digest)
 
 
 def staged(log: SinkLog, record: WinnersRecord, done: int) -> Iterator[Rows]:

@@ -26,7 +26,7 @@ from oncelog.pipeline.counted import counted
 from oncelog.pipeline.data_source import FORMAT, OncelogDataSource
 from oncelog.pipeline.job_progress import Tell, told_progress
 from oncelog.pipeline.offsets import TopicState
-from oncelog.pipeline.sink_batch import commit_batch
+from oncelog.pipeline.sink_batch import finish_batch
 from oncelog.pipeline.sink_names import journal_topic
 from oncelog.pipeline.sink_options import ADMIN_URL, JOB_ID, MODE, PRODUCER_PREFIX, SEND_TIMEOUT, TOPIC, Mode
 from oncelog.pipeline.sink_records import RunBatch
@@ -67,7 +67,7 @@ def compact_topic(session: SparkSession, options: CompactOptions, tell: Tell) ->
     if not repeated:
         _write(session, options, job_id, states, tell)
     # Finds the winners' record and publishes what the target lacks of it; where it is whole, that is nothing.
-    record = commit_batch(sink, RunBatch(f"job {job_id}", 0), ())
+    record = finish_batch(sink, RunBatch(f"job {job_id}", 0))
     kept = 0 if record is None else record.count
     others = _next(options, options.target) - kept
     if others and not repeated:
