@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from oncelog.core.batch import Compression, encode_batch
+from oncelog.core.columns import encode_values
 from oncelog.core.id_claim import IdClaim
 from oncelog.core.ids import Generation, Incarnation, LedgerId, ProducerId, SessionNumber, TopicId
 from oncelog.core.ledger_metadata import LedgerMetadata
@@ -228,9 +229,9 @@ def batch_of(
     granted: OpenGranted, ids: Sequence[int], *, payload: bytes | None = None, raw_bytes: int | None = None,
     producer_id: ProducerId | None = None,
 ) -> bytes:  # fmt: skip
-    """A batch of dense ids. payload: four bytes a message unless told."""
+    """A batch of dense ids. payload: empty messages unless told."""
     return encode_batch(
-        bytes(4 * len(ids)) if payload is None else payload,
+        encode_values([b""] * len(ids)) if payload is None else payload,
         producer_id=granted.producer_id if producer_id is None else producer_id,
         generation=Generation(granted.generation),
         first=ids[0], last=ids[-1], count=len(ids), publish_time_ms=0, checksum=crc32c,

@@ -1,15 +1,18 @@
 """Publish streams on a whole owner: what is refused, what ends, and how much is taken before it is answered."""
 
+import asyncio
+import zlib
 from pathlib import Path
 
 import pytest
 from crc32c import crc32c
 
-from oncelog.core.batch import encode_batch
+from oncelog.core.batch import BatchHeader, encode_batch
+from oncelog.core.columns import encode_values
 from oncelog.core.errors import InvalidArgument, InvalidBatch, MessageTooLarge, NotOwner, OncelogError
 from oncelog.core.ids import Generation, ProducerId, SessionNumber, TopicId
 from oncelog.core.outcome import PartKind
-from oncelog.rpc.owner_codec import TOPIC_STATES, OpenGranted, OpenRequest, PublishFrame
+from oncelog.rpc.owner_codec import TOPIC_STATES, OpenGranted, OpenRequest, PublishFrame, ReceivedPublish
 from oncelog.topic_owner.publish_service import BATCH_OVERHEAD_BYTES
 from oncelog.wire.owner_pb2 import TopicStatesRequest
 from tests.cluster.until import until
@@ -60,6 +63,11 @@ def counts_beyond(granted: OpenGranted) -> bytes:
     return batch_of(granted, range(1, 1_000_000), payload=bytes(4 * 900_000 // 100))
 
 
+def lies(granted: OpenGranted) -> bytes:
+    """Small, of a size that could hold its count: only decompressing it shows that no reader can."""
+    return batch_of(granted, range(1, 10_001), payload=b"no zlib", raw_bytes=50_000)
+
+
 def damaged(granted: OpenGranted) -> bytes:
     return batch_of(granted, [1])[:-1] + b"\xff"
 
@@ -75,6 +83,7 @@ def of_another_producer(granted: OpenGranted) -> bytes:
         (too_long, MessageTooLarge),
         (unpacks_beyond, MessageTooLarge),
         (counts_beyond, InvalidBatch),
+        (lies, InvalidBatch),
         (damaged, InvalidBatch),
         (of_another_producer, InvalidArgument),
     ],
@@ -191,7 +200,7 @@ async def test_a_stream_with_too_much_unanswered_is_not_read_until_there_is_room
     async with owner_world(tmp_path, limits) as (world, channel):
         client = PublishClient(channel)
         granted = await client.open(await world.serve(TOPIC), "importer")
-        batches = [batch_of(granted, [number], payload=bytes(2_000)) for number in range(12)]
+        batches = [batch_of(granted, [number], payload=encode_values([bytes(2_000)])) for number in range(12)]
         counts = world.metrics.counts
         with world.node.hold():
             for data in batches:
@@ -217,7 +226,7 @@ async def test_the_end_of_a_session_gives_back_its_room(tmp_path: Path) -> None:
         runner = await world.serve(TOPIC)
         granted = await client.open(runner, "importer")
         with world.node.hold():
-            await client.send(granted.session, batch_of(granted, [0], payload=bytes(2_000)))
+            await client.send(granted.session, batch_of(granted, [0], payload=encode_values([bytes(2_000)])))
             await until(lambda: world.metrics.counts.frames_received, DEADLINE_S)
             await client.stream.write(PublishFrame(closes=[granted.session]))
             await world.place(runner.topic_id, world.node.incarnation)
@@ -236,11 +245,36 @@ async def test_a_batch_without_deduplication_needs_no_producer_of_its_own(tmp_pa
         client = PublishClient(channel)
         granted = await client.open(await world.serve(TOPIC), "importer")
         data = encode_batch(
-            bytes(8), producer_id=ProducerId(0), generation=Generation(0), first=0, last=1, count=2,
+            encode_values([b"", b""]), producer_id=ProducerId(0), generation=Generation(0), first=0, last=1, count=2,
             publish_time_ms=0, checksum=crc32c,
         )  # fmt: skip
         outcomes = await client.stored(granted, data, data)
         assert [part.kind for [part] in outcomes] == [PartKind.STORED] * 2
+
+
+@pytest.mark.asyncio
+async def test_a_frame_that_decompresses_to_much_lets_others_run(tmp_path: Path) -> None:
+    """A frame of some KiB may decompress to gigabytes: another task must run long before its end."""
+    async with owner_world(tmp_path) as (world, channel):
+        granted = await PublishClient(channel).open(await world.serve(TOPIC), "importer")
+        raw = encode_values([bytes(900_000)])
+        data = memoryview(batch_of(granted, [1], payload=zlib.compress(raw), raw_bytes=len(raw)))
+        count = 20
+        frame = ReceivedPublish([granted.session] * count, list(range(count)), [data] * count, [], [])
+        turns = 0
+        ended = False
+
+        def other() -> None:
+            nonlocal turns
+            turns += 1
+            if not ended:
+                asyncio.get_running_loop().call_soon(other)
+
+        other()
+        checked = await world.publish.checks.check(frame, {granted.session})
+        ended = True
+        assert [isinstance(each, BatchHeader) for each in checked] == [True] * count
+        assert turns >= count // 2
 
 
 @pytest.mark.asyncio

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from oncelog.core import dedup, dedup_snapshot, recovery_range
+from oncelog.core.batch import decode_batch
 from oncelog.core.dedup import DedupTable, Known
 from oncelog.core.dedup_cursor import DedupCursor
 from oncelog.core.errors import ProducerFenced
@@ -27,6 +28,7 @@ from oncelog.core.storage_node import StorageNode
 from oncelog.core.store_status import WriteStatus
 from oncelog.core.takeover import Takeover, TakeoverState
 from oncelog.core.topic_log import TopicLog
+from tests.simulation import owner_server
 from tests.simulation.cluster import Rules
 from tests.simulation.storage_server import StorageServer
 
@@ -256,20 +258,24 @@ def _fenced_last(takeover: Takeover, metadata: Any) -> Any:
     return _next_log_ledger(takeover) if takeover.state is TakeoverState.LOG else _recovered(takeover, metadata)
 
 
+def _without_looking_inside(data: Any, checksum: Any, limits: Any) -> Any:
+    return decode_batch(data, checksum)
+
+
 MUTANTS = (
     Mutant("one mark instead of two", 10, 13, ((DedupTable, "_judge_known", _one_mark),)),
     Mutant("ack at one answer", 0, 1, ((LedgerWriter, "_acked", _one_answer),)),
     Mutant("nobody is fenced", 2, 3, ((StorageNode, "_fence", _always(None)),)),
-    Mutant("recovery reads that do not fence", 0, 74, ((StorageServer, "read", _read_without_fence),)),
+    Mutant("recovery reads that do not fence", 0, 199, ((StorageServer, "read", _read_without_fence),)),
     Mutant(
         "end declared on one negative", 0, 6,
         ((recovery_range, "missing_is_certain", lambda negatives, **_: negatives >= 1),),
     ),
-    Mutant("ack before fsync", 0, 3, ((StorageAnswers, "may_answer", _always(value=True)),)),
+    Mutant("ack before fsync", 0, 6, ((StorageAnswers, "may_answer", _always(value=True)),)),
     Mutant("fence forgotten on restart", 0, 290, ((StorageNode, "restore_fence", _always(None)),)),
     Mutant("snapshot without generations", 9, 1, ((dedup_snapshot, "_encode_producer", _without_generation),)),
     Mutant(
-        "unknown producer id accepted", 11, 14,
+        "unknown producer id accepted", 11, 69,
         (
             (Openings, "_resume", _resume_unknown), (DedupTable, "judge", _judge_unknown),
             (DedupTable, "accepted", _accept_unknown),
@@ -285,7 +291,7 @@ MUTANTS = (
     Mutant("first adds unchecked", 2, 43, ((StorageNode, "_needs_check", _always(value=False)),)),
     Mutant("trim to the newest snapshot", 16, 66, ((DedupCursor, "trim_bound", _newest_base),)),
     Mutant(
-        "E retried after a conflict", 1, 0,
+        "E retried after a conflict", 1, 6,
         ((Ownership, "record_written", _retry_link), (Ownership, "record_read", _retry_read)),
     ),
     Mutant("a block claim believed without its nonce", 4, 2, ((IdClaim, "_counter_read", _believe_the_number),)),
@@ -294,6 +300,7 @@ MUTANTS = (
     Mutant("later batch accepted after a failed one", 10, 13, ((Sessions, "end_all", _always([])),)),
     Mutant("ids judged by range", 9, 0, ((dedup, "locate", _by_range),)),
     Mutant("reader above last_add_confirmed", 0, 23, rules=Rules(read_bound=_three_further)),
+    Mutant("payload stored unchecked", 0, 14, ((owner_server, "check_batch", _without_looking_inside),)),
     Mutant("newest batch first", 0, 1, ((Sessions, "receive", _newest_first),)),
     Mutant("last_sequence_id from the accepted mark", 6, 3, ((Openings, "_open", _open_at_once),)),
     Mutant("skip_first left out", 0, 1, ((TopicLog, "append_batch", _without_skip_first),)),

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from oncelog.core.batch import Checksum
-from oncelog.core.errors import NotOwner, OncelogError
+from oncelog.core.batch_check import BatchLimits, check_batch
+from oncelog.core.errors import InvalidBatch, NotOwner, OncelogError
 from oncelog.core.id_claim import (
     CounterRead,
     CounterWritten,
@@ -194,6 +195,18 @@ class OwnerServer(Process):
         shell = self.topics.get(topic_id)
         if shell is not None:
             shell.receive(session, batches)
+
+    def receive_bytes(
+        self, link: ClientLink, topic_id: TopicId, session: SessionNumber, data: bytes, checksum: Checksum
+    ) -> None:
+        """One batch of a client whose bytes need not be sound: what cannot be stored ends its session."""
+        try:
+            header = check_batch(data, checksum, BatchLimits(1 << 20))
+        except InvalidBatch as error:
+            self.close_session(topic_id, session)
+            link.answered(session, [(1, error)], OwnerEpoch(0))
+        else:
+            self.receive(topic_id, session, [ReceivedBatch(1, header, data)])
 
     def close_session(self, topic_id: TopicId, session: SessionNumber) -> None:
         shell = self.topics.get(topic_id)

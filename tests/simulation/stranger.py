@@ -1,9 +1,10 @@
-"""A client that breaks the rules of its side: it leaves gaps, resumes what nobody granted, and mixes up producers.
+"""A client that breaks the rules of its side: it leaves gaps, resumes what nobody granted, mixes up producers, and
+sends batches whose payload is not what their header says.
 
 Nothing that it sends may be stored, for it is in no history: whatever of it reaches the log is a ghost.
 """
 
-from oncelog.core.batch import Checksum, decode_batch, encode_batch
+from oncelog.core.batch import Checksum, Compression, encode_batch
 from oncelog.core.columns import encode_values
 from oncelog.core.entry import SequenceMode
 from oncelog.core.errors import OncelogError
@@ -11,11 +12,13 @@ from oncelog.core.ids import Generation, OwnerEpoch, ProducerId, SessionNumber, 
 from oncelog.core.opening import Granted, OnConflict, ProducerInstance, ProducerOpening
 from oncelog.core.openings import AnswerOpen
 from oncelog.core.outcome import Outcome
-from oncelog.core.topic_log import ReceivedBatch
 from tests.simulation.network import Network, Stream
 from tests.simulation.owner_server import OwnerServer
 from tests.simulation.world import Process, World
 
+#: One visit of so many is that of a client whose payloads lie.
+LIARS = 3
+LIE_COUNT = 1000
 NOBODY = ProducerInstance(ProducerId(1 << 40), Generation(1))
 
 
@@ -42,27 +45,37 @@ class Visit:
         self.topic_id = topic_id
         self.stream = Stream(stranger.network, stranger, owner)
         self.stream.on_broken[owner.name] = lambda: owner.link_broken(self)
-        resumes = stranger.world.chance(0.5)
+        self.lies = number % LIARS == 0
+        resumes = stranger.world.chance(0.5) and not self.lies
         name, mode = None if resumes else f"stranger {number}", SequenceMode.CONTIGUOUS
         opening = ProducerOpening(number, name, mode, OnConflict.FENCE, NOBODY if resumes else None)
         self.stream.send(stranger, "a stranger opens", lambda: owner.open(self, topic_id, opening))
 
-    def _batch(self, instance: ProducerInstance) -> ReceivedBatch:
-        payload, checksum = encode_values([b"ghost"]), self.stranger.checksum
-        data = encode_batch(
-            payload, producer_id=instance.producer_id, generation=instance.generation, first=5, last=5, count=1,
-            publish_time_ms=0, checksum=checksum,
+    def _batch(self, instance: ProducerInstance) -> bytes:
+        if self.lies:
+            # In order and dense: only the payload shows that no reader could decode what this would store.
+            return encode_batch(
+                b"no zlib", producer_id=instance.producer_id, generation=instance.generation, first=0,
+                last=LIE_COUNT - 1, count=LIE_COUNT, publish_time_ms=0, checksum=self.stranger.checksum,
+                compression=Compression.ZLIB, payload_raw_bytes=8 * LIE_COUNT,
+            )  # fmt: skip
+        return encode_batch(
+            encode_values([b"ghost"]), producer_id=instance.producer_id, generation=instance.generation, first=5,
+            last=5, count=1, publish_time_ms=0, checksum=self.stranger.checksum,
         )  # fmt: skip
-        return ReceivedBatch(1, decode_batch(data, self.stranger.checksum), data)
 
     def opened(self, answer: AnswerOpen, owner_epoch: OwnerEpoch) -> None:
         result = answer.result
         if not isinstance(result, Granted):
             self.stranger.world.count(f"stranger refused: {result.code}")
             return
-        instance = NOBODY if self.stranger.world.chance(0.3) else result.instance
-        session, batch = result.session, self._batch(instance)
-        self.stream.send(self.stranger, "a stranger sends", lambda: self.owner.receive(self.topic_id, session, [batch]))
+        instance = NOBODY if self.stranger.world.chance(0.3) and not self.lies else result.instance
+        session, data = result.session, self._batch(instance)
+        self.stream.send(
+            self.stranger,
+            "a stranger sends",
+            lambda: self.owner.receive_bytes(self, self.topic_id, session, data, self.stranger.checksum),
+        )
 
     def answered(
         self, session: SessionNumber, answers: list[tuple[int, Outcome | OncelogError]], owner_epoch: OwnerEpoch

@@ -19,6 +19,7 @@ FAULTS = (
 VERDICTS = (
     "answer STORED", "answer DUPLICATE", "answer DUPLICATE at unknown position", "answer stale_sequence",
     "answer BELOW_MARK at unknown position", "producer failed: producer_fenced", "stranger's batch: sequence_gap",
+    "stranger's batch: invalid_batch",
     "stranger refused: unknown_producer", "session ended: producer_fenced", "session ended: session_ended",
     "session ended: not_owner", "ids read from an entry",
 )  # fmt: skip

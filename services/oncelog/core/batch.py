@@ -9,7 +9,8 @@ Layout, little-endian, 64 bytes of header (offset, size, field):
      4 4 CRC32C of the rest 32 8 last sequence id     60 4 zero
 
 Then the id deltas, one varint for each message but the first: (id - previous id - 1); only when there are holes. Then
-the payload (see `columns`). The owner and the storage nodes never look inside the payload.
+the payload (see `columns`). The owner checks the payload before it stores the batch (see `batch_check`); storage nodes
+never look inside.
 
 The checksum function is passed in: `checksum(data, value) -> int`, CRC32C in production.
 """

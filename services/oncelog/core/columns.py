@@ -36,7 +36,8 @@ _U16 = Struct("<H")
 _U32 = Struct("<I")
 COLUMN_HEADER_BYTES = _HEAD.size
 LENGTH_BYTES = 4
-_NONE_LENGTH = 0xFFFFFFFF
+#: Stands in the KEYS column for a message without a key.
+NONE_LENGTH = 0xFFFFFFFF
 _NONE_TIME = -(2**63)
 _CONTENT_BYTES_MAX = 2**32 - 1
 _LITTLE = sys.byteorder == "little"
@@ -162,7 +163,7 @@ def encode_values(values: Sequence[Buffer]) -> bytes:
 
 def encode_keys(keys: Sequence[bytes | None]) -> bytes:
     """The KEYS column; None for a message without a key."""
-    lengths = array("I", (_NONE_LENGTH if key is None else len(key) for key in keys))
+    lengths = array("I", (NONE_LENGTH if key is None else len(key) for key in keys))
     return _column(Column.KEYS, [_packed(lengths), *(key for key in keys if key is not None)])
 
 
@@ -282,7 +283,7 @@ def _properties_section(properties: Mapping[str, str]) -> bytes:
     return bytes(out)
 
 
-def _split_lengths(content: memoryview, count: int, name: str) -> tuple["memoryview | array[int]", memoryview]:
+def split_lengths(content: memoryview, count: int, name: str) -> tuple["memoryview | array[int]", memoryview]:
     """Cut a column into its lengths and its bytes: nothing is built from a count that the content does not hold."""
     if count * LENGTH_BYTES > len(content):
         raise InvalidBatch(f"the {name} column is too short for {count} lengths", field="payload", limit=len(content))
@@ -290,7 +291,7 @@ def _split_lengths(content: memoryview, count: int, name: str) -> tuple["memoryv
 
 
 def _decode_values(content: memoryview, count: int) -> Values:
-    lengths, data = _split_lengths(content, count, "values")
+    lengths, data = split_lengths(content, count, "values")
     width = lengths[0]
     # Values of one width, a common case: the offsets are a range, found out by one comparison of bytes.
     if width and width * count == len(data) and content[: count * LENGTH_BYTES] == _packed(array("I", [width])) * count:
@@ -302,11 +303,11 @@ def _decode_values(content: memoryview, count: int) -> Values:
 
 
 def _decode_keys(content: memoryview, count: int) -> list[bytes | None]:
-    lengths, data = _split_lengths(content, count, "keys")
+    lengths, data = split_lengths(content, count, "keys")
     keys: list[bytes | None] = []
     at = 0
     for length in lengths:
-        if length == _NONE_LENGTH:
+        if length == NONE_LENGTH:
             keys.append(None)
             continue
         keys.append(bytes(data[at : at + length]))
@@ -324,7 +325,7 @@ def _decode_times(content: memoryview, count: int) -> list[int | None]:
 
 def decode_properties(content: memoryview, count: int) -> list[dict[str, str]]:
     """The PROPERTIES column; {} for a message without any. Raises InvalidBatch."""
-    lengths, data = _split_lengths(content, count, "properties")
+    lengths, data = split_lengths(content, count, "properties")
     decoded: list[dict[str, str]] = []
     at = 0
     for length in lengths:

@@ -7,13 +7,15 @@ window, and gRPC's flow control behind it, then hold the rest.
 
 import asyncio
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import count, groupby
 from typing import TypeVar
 
 from oncelog.core.access import Right
-from oncelog.core.batch import HEADER_BYTES, BatchHeader, Buffer, Checksum, decode_batch
-from oncelog.core.errors import InvalidBatch, InvariantViolated, MessageTooLarge, OncelogError
+from oncelog.core.batch import Checksum
+from oncelog.core.batch_check import BatchLimits
+from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import OwnerEpoch, SessionNumber
 from oncelog.core.names import check_producer_name
 from oncelog.core.opening import Granted, ProducerOpening
@@ -31,6 +33,7 @@ from oncelog.rpc.owner_codec import (
 )
 from oncelog.rpc.server import ServerStream
 from oncelog.topic_owner.authorization import Checks, authorize, is_known_to_have
+from oncelog.topic_owner.batch_checks import BatchChecks, Checked
 from oncelog.topic_owner.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
@@ -40,8 +43,6 @@ from oncelog.topic_owner.write_trace import WriteTrace
 BATCH_OVERHEAD_BYTES = 64 * 1024
 #: Answers in one frame; one that carries a name and an error's words has a few KiB, and a frame may have 16 MiB.
 FRAME_ITEMS_MAX = 4096
-#: Each message takes at least its length in the column of values.
-VALUE_LENGTH_BYTES = 4
 
 ItemT = TypeVar("ItemT")
 
@@ -59,7 +60,7 @@ class PublishService:
         unanswered_bytes_max: int,
     ) -> None:
         self.topics = topics
-        self.checksum = checksum
+        self.checks = BatchChecks(checksum, BatchLimits(message_bytes_max + BATCH_OVERHEAD_BYTES))
         self.metrics = metrics
         self.message_bytes_max = message_bytes_max
         self.unanswered_bytes_max = unanswered_bytes_max
@@ -149,7 +150,7 @@ class PublishStream:
             for number in frame.closes:
                 self._close_session(number)
             if frame.batches:
-                self._take(frame)
+                await self._take(frame)
             while self._unanswered_bytes > self._service.unanswered_bytes_max:
                 self._room.clear()
                 await self._room.wait()
@@ -197,61 +198,64 @@ class PublishStream:
             self._out.ended.append(EndedSession(number, None, session.runner.owner_epoch))
             self._wake.set()
 
-    def _take(self, frame: ReceivedPublish) -> None:
+    async def _take(self, frame: ReceivedPublish) -> None:
         """Give each session its batches, in order; runs of one session stay together."""
         self._service.metrics.counts.frames_received += 1
+        began_ns = time.time_ns()
+        checked = await self._service.checks.check(frame, self._sessions)
+        arrival = (began_ns, time.time_ns())
         at = 0
         for number, run in groupby(frame.sessions):
             size = len(list(run))
             session = self._sessions.get(number)
             if session is not None:
-                self._take_run(number, session, frame.requests[at : at + size], frame.batches[at : at + size])
+                run_of_frame = slice(at, at + size)
+                received = zip(
+                    frame.requests[run_of_frame], frame.batches[run_of_frame], checked[run_of_frame], strict=True
+                )
+                self._take_run(number, session, received, arrival)
             at += size
 
     def _take_run(
-        self, number: SessionNumber, session: _Session, requests: list[int], batches: list[memoryview]
+        self,
+        number: SessionNumber,
+        session: _Session,
+        batches: Iterable[tuple[int, memoryview, Checked]],
+        arrival: tuple[int, int],
     ) -> None:
-        began_ns = time.time_ns()
+        """arrival: when the frame arrived and when its batches were checked, ns."""
         received: list[ReceivedBatch] = []
         refused: tuple[int, OncelogError] | None = None
         received_bytes = 0
-        for request, data in zip(requests, batches, strict=True):
-            try:
-                received.append(ReceivedBatch(request, self._check(data), data))
-            except (InvalidBatch, MessageTooLarge) as error:
-                refused = (request, error)
+        for request, data, checked in batches:
+            if checked is None:
+                return  # the session began after the check, and before it nobody knew its number
+            if isinstance(checked, OncelogError):
+                refused = (request, checked)
                 break
+            received.append(ReceivedBatch(request, checked, data))
             session.unanswered[request] = len(data)
             received_bytes += len(data)
         self._unanswered_bytes += received_bytes
         self._service.metrics.counts.bytes_received += received_bytes
         if received:
-            first = received[0].request
-            if session.timed is None:
-                session.timed = (first, began_ns)
-            checked_ns = time.time_ns() if self._service.trace.on else 0
-            session.runner.post(BatchesReceived(number, received))
-            if checked_ns:
-                waits = number in self._sessions and first in session.unanswered
-                self._service.trace.judged(
-                    session.runner, number, first, began_ns=began_ns, checked_ns=checked_ns, waits=waits
-                )
+            self._post(number, session, received, arrival)
         if refused is not None and number in self._sessions:
             self._refuse(number, session, *refused)
 
-    def _check(self, data: Buffer) -> BatchHeader:
-        """Raises InvalidBatch or MessageTooLarge. A count beyond its columns would make the log jump ahead."""
-        limit = self._service.message_bytes_max + BATCH_OVERHEAD_BYTES
-        if len(data) > HEADER_BYTES + limit:
-            raise MessageTooLarge(
-                f"a batch of {len(data)} bytes is over the limit of {limit}", field="batch", limit=limit
+    def _post(
+        self, number: SessionNumber, session: _Session, received: list[ReceivedBatch], arrival: tuple[int, int]
+    ) -> None:
+        began_ns, checked_ns = arrival
+        first = received[0].request
+        if session.timed is None:
+            session.timed = (first, began_ns)
+        session.runner.post(BatchesReceived(number, received))
+        if self._service.trace.on:
+            waits = number in self._sessions and first in session.unanswered
+            self._service.trace.judged(
+                session.runner, number, first, began_ns=began_ns, checked_ns=checked_ns, waits=waits
             )
-        header = decode_batch(data, self._service.checksum)
-        if header.payload_raw_bytes > limit:
-            raise MessageTooLarge("a batch unpacks to more than the limit", field="payload", limit=limit)
-        if header.count * VALUE_LENGTH_BYTES > header.payload_raw_bytes:
-            raise InvalidBatch("a batch counts more messages than its payload holds", field="count")
-        return header
 
     def _refuse(self, number: SessionNumber, session: _Session, request: int, error: OncelogError) -> None:
         """A batch that cannot even be read ends its session, as every refused batch does."""
