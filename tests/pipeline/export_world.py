@@ -43,8 +43,8 @@ class MemoryStore:
         return {each: len(data) for each, data in self.files.items() if each.startswith(f"{path}/")}
 
     def remove(self, path: str) -> None:
-        for each in list(self.sizes(path)):
-            del self.files[each]
+        for each in (path, *self.sizes(path)):
+            self.files.pop(each, None)
 
 
 @dataclass
@@ -128,6 +128,8 @@ class Export:
                 case core.AskTopics():
                     event = core.TopicsTold({t: s for t, s in self.world.topics.items() if self.covers(t)})
                 case core.WriteFiles(run, ranges):
+                    exported.claim(run)
+                    yield "claimed"
                     for number, piece in enumerate(self._pieces(ranges)):
                         store.write(f"{run}/{number}", "\n".join(f"{t} {i} {n}" for t, i, n in piece).encode())
                         yield "file"

@@ -60,6 +60,7 @@ def directory(spark: SparkSession, cluster: Cluster, tmp_path_factory: pytest.Te
     assert outcome.manifest is not None
     assert [(r.first, r.end) for r in outcome.manifest.ranges] == [(200, 210)]
     shutil.copytree(place / outcome.manifest.run, place / "run=000002-dead")
+    Exported(LocalStore(place)).claim("run=000002-dead")
     return place
 
 

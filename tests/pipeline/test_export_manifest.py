@@ -1,6 +1,7 @@
 """Manifests as bytes, and the options of an export: what is wrong is said, with its name."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -13,11 +14,14 @@ from oncelog.pipeline.export.manifest import (
     Reached,
     check_dense,
     decode_manifest,
+    encode_claim,
     encode_manifest,
+    is_claim,
     manifest_name,
     manifest_number,
+    run_name,
 )
-from oncelog.pipeline.export.options import export_options
+from oncelog.pipeline.export.options import directory_of, export_options
 
 MANIFEST = Manifest(
     7,
@@ -90,6 +94,60 @@ def test_directories_are_told_to_spark_and_to_the_driver() -> None:
     assert export_options(GIVEN | {"directory": "/data/x/"}, {}).directory == local
     there = export_options(GIVEN | {"directory": "hdfs://names:8020/data/x/"}, {}).directory
     assert (there.path, there.uri) == ("/data/x", "hdfs://names:8020/data/x")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dbfs:/data/x", "a path, file:// or hdfs://, not dbfs"),
+        ("S3A:/bucket/x", "not s3a"),
+        ("C:/data", "a path of Windows"),
+        ("C:\\data", "a path of Windows"),
+        ("file://other.host/data", "a file of another host, other.host"),
+        ("file:data", "has no whole path"),
+        ("hdfs:data", "has no whole path"),
+        ("/data/a\nb", "a control character"),
+        ("~nobody-has-this-name/x", "no home directory"),
+        ("  ", "option directory is needed"),
+    ],
+)
+def test_what_is_neither_a_path_nor_a_known_uri_is_refused(text: str, message: str) -> None:
+    """`dbfs:/x` was a directory of that name on this machine, which disappeared with it."""
+    with pytest.raises(InvalidArgument, match=message):
+        directory_of(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "uri"),
+    [
+        ("./dbfs:/x", f"{Path.cwd()}/dbfs:/x", f"file://{Path.cwd()}/dbfs:/x"),
+        ("file:/data/x", "/data/x", "file:///data/x"),
+        ("file://localhost/data/x", "/data/x", "file:///data/x"),
+        ("FILE:///data/x#1", "/data/x#1", "file:///data/x#1"),
+        ("hdfs:/data/x/", "/data/x", "hdfs:/data/x"),
+        ("hdfs:///data/x#1", "/data/x#1", "hdfs:///data/x#1"),
+        ("hdfs://names:8020", "/", "hdfs://names:8020/"),
+        ("/data/at 10:00", "/data/at 10:00", "file:///data/at 10:00"),
+    ],
+)
+def test_odd_paths_and_uris_keep_every_character(text: str, path: str, uri: str) -> None:
+    """Nothing behind a `#` is dropped: it would be another directory."""
+    found = directory_of(text)
+    assert (found.path, found.uri) == (path, uri)
+
+
+def test_a_claim_is_of_its_own_name_alone() -> None:
+    """A file that somebody put there, or copied, claims nothing."""
+    run = run_name(42, "5f0c2d1e")
+    assert is_claim(run, encode_claim(run))
+    for name, data in (
+        ("run=000043-5f0c2d1e", encode_claim(run)),
+        ("run=2024", encode_claim("run=2024")),
+        (run, b""),
+        (run, b"[]"),
+        (run, b"\xff"),
+    ):
+        assert not is_claim(name, data)
 
 
 def test_an_export_covers_its_topics_with_their_parts() -> None:

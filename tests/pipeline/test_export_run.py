@@ -42,6 +42,11 @@ def orders_of(*counts: int) -> list[list[int]]:
     return random.Random(counts[0]).sample(every, TRIED)
 
 
+def directories(world: World) -> int:
+    """Of runs, whether they count or not."""
+    return len([name for name in world.store.names("") if name.startswith("run=")])
+
+
 def test_runs_go_on_where_the_last_one_ended() -> None:
     """Each writes what is new, and nothing where nothing is."""
     world = new_world()
@@ -99,6 +104,24 @@ def test_what_a_dead_run_left_is_told_and_can_be_removed() -> None:
         assert set(world.exported.runs()) <= counting
 
 
+def test_a_directory_that_only_looks_like_a_runs_is_never_removed() -> None:
+    """Spark's own partitions may be called so, and somebody else's data are not ours to delete."""
+    world = new_world()
+    foreign = {"run=2024/part-0.parquet": b"x", "run=000007-abc/part-0.parquet": b"y", "run=": b"z"}
+    world.store.files.update(foreign)
+    Export(world).run()
+    dead = Export(world)
+    world.publish("orders", 5)
+    for _ in range(steps_of(Export) - 2):
+        dead.step()
+    outcome = Clean(world).run()
+    assert isinstance(outcome, cleaning.Finish)
+    assert outcome.runs == (dead.core.run,)
+    assert {path: world.store.files[path] for path in foreign} == foreign
+    assert world.exported.foreign() == ["run=", "run=000007-abc", "run=2024"]
+    assert world.store.sizes(dead.core.run) == {}
+
+
 def test_of_two_runs_at_once_one_counts_and_the_other_says_so() -> None:
     """In every order of their steps: nothing is doubled or missed, and the one that lost leaves nothing."""
     lost = 0
@@ -113,7 +136,8 @@ def test_of_two_runs_at_once_one_counts_and_the_other_says_so() -> None:
         refused = [each for each in outcomes if isinstance(each, core.Refuse)]
         assert len(refused) <= 1
         assert all(isinstance(each.error, Conflict) and "run it again" in each.error.message for each in refused)
-        assert len(world.exported.runs()) == 1
+        assert directories(world) == 1
+        assert world.exported.runs() == []
         lost += len(refused)
     assert lost, "no order made them meet"
 
@@ -173,7 +197,7 @@ def test_a_topic_made_anew_is_refused_before_and_during_a_run() -> None:
     world.topics["orders"] = TopicState("orders", TopicId("other"), 0, 100)
     assert "orders was deleted while it was exported" in refused(export.run())
     assert world.read() == before
-    assert len(world.exported.runs()) == 1, "its files were not removed"
+    assert directories(world) == 1, "its files were not removed"
 
 
 def test_lost_messages_are_refused_unless_that_is_allowed() -> None:

@@ -7,6 +7,7 @@ import pytest
 from oncelog.core.errors import Conflict, CorruptEntry, InvalidArgument
 from oncelog.core.ids import TopicId
 from oncelog.core.names import check_producer_name
+from oncelog.pipeline.file_import.files import source_of
 from oncelog.pipeline.file_import.options import import_options
 from oncelog.pipeline.file_import.records import (
     FileRecord,
@@ -118,3 +119,24 @@ def test_a_tab_may_be_written_out() -> None:
     """It is hard to type."""
     assert import_options(GIVEN | {"format": "csv", "delimiter": "\\t"}, {}).mapped.delimiter == "\t"
     assert import_options(GIVEN, {}).glob == "*.parquet"
+
+
+@pytest.mark.parametrize(
+    ("source", "read"),
+    [
+        ("dbfs:/in", "dbfs:/in"),
+        ("s3://bucket/in/", "s3://bucket/in"),
+        ("file:///in", "/in"),
+        ("file:/in#1", "/in#1"),
+        ("/in", "/in"),
+    ],
+)
+def test_a_source_is_a_path_or_a_uri(source: str, read: str) -> None:
+    """`dbfs:/in` is no directory of this machine: Arrow is asked, and says which schemes it knows."""
+    assert import_options(GIVEN | {"source": source}, {}).source == read
+
+
+def test_a_scheme_that_arrow_does_not_know_is_told() -> None:
+    """By the option's name."""
+    with pytest.raises(InvalidArgument, match="option source: dbfs:/in is not read"):
+        source_of("dbfs:/in")

@@ -52,13 +52,14 @@ read what manifests name:
 
     from oncelog.pipeline.export.reading import read_export; frame = read_export(spark, "/data/flights")
 
-DIR is a path, on a cluster one that driver and executors share, or hdfs://. Messages that were trimmed away before
-they were exported, and topics that are gone, are errors unless --allow-data-loss; a topic that was deleted and made
-anew needs a directory of its own.
+DIR is a path, on a cluster one that driver and executors share, or hdfs://; other schemes are refused. Messages that
+were trimmed away before they were exported, and topics that are gone, are errors unless --allow-data-loss; a topic that
+was deleted and made anew needs a directory of its own.
 
 -o json prints: manifest (null: nothing was new), run, rows, files, bytes, topics (topic, topic_id, from, to,
 kept_from), gone, leftovers (run, files, bytes), seconds; with --verify: manifests, files, rows, bytes, topics
-(topic, next), problems, ok; with --clean: removed, bytes.
+(topic, next), problems, ok; with --clean: removed, bytes, foreign (directories that begin with run= and are not of this
+export: they are left alone).
 
 {EXIT_CODES}"""
 
@@ -140,10 +141,14 @@ def _clean(spark: "SparkSession", place: "Directory", output: Output) -> Exit:
     from oncelog.pipeline.export.job import clean_export
     from oncelog.pipeline.export.store import Exported, store_of
 
-    removed = clean_export(Exported(store_of(place, spark)), _now_ms())
-    answer(
-        {"removed": [_leftover(each) for each in removed], "bytes": sum(each.size_bytes for each in removed)}, output
-    )
+    exported = Exported(store_of(place, spark))
+    removed = clean_export(exported, _now_ms())
+    told = {
+        "removed": [_leftover(each) for each in removed],
+        "bytes": sum(each.size_bytes for each in removed),
+        "foreign": exported.foreign(),
+    }
+    answer(told, output)
     return Exit.OK
 
 

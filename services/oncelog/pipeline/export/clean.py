@@ -29,7 +29,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The answer to List: names of runs with something in the export's directory."""
+    """The answer to List: names of runs that have claimed a directory; nobody else's directories are among them."""
 
     runs: Sequence[str]
 

@@ -174,6 +174,7 @@ class _Export:
         with session_settings(self._session):
             with told_progress(self._session.sparkContext, what, self._tell):
                 frame = _rows(self._session, self._options, ranges)
+                self._exported.claim(run)
                 place = f"{self._options.directory.uri}/{run}"
                 frame.write.partitionBy("topic", "date").mode("errorifexists").parquet(place)
             sizes = self._exported.sizes(run)

@@ -2,12 +2,15 @@
 
     DIR/_manifests/000000042.json              manifest 42; made once, never changed
     DIR/run=000042-5f0c2d1e/topic=…/date=…/…   its files; a run that is in no manifest is a leftover
+    DIR/_runs/run=000042-5f0c2d1e              claims that directory for the export, from before it is made on until a
+                                               manifest names it or it is deleted
 
 Manifest n + 1 goes on where manifest n ended: it carries how far every topic part is exported, so the last one is
 enough to go on. All of them together name the files of the export. Numbers leave no gap.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +22,9 @@ FORMAT = 1
 KIND = "oncelog export"
 MANIFESTS = "_manifests"
 RUN = "run="
+RUNS = "_runs"
+_RUN_KIND = "oncelog export run"
+_RUN_NAME = re.compile(r"run=[0-9]{6,}-[0-9A-Za-z]+")
 _SUFFIX = ".json"
 _DIGITS = 9
 
@@ -94,6 +100,22 @@ def manifest_number(name: str) -> int | None:
 def run_name(number: int, token: str) -> str:
     """token: of this very run; no other ever has it."""
     return f"{RUN}{number:06d}-{token}"
+
+
+def encode_claim(run: str) -> bytes:
+    """What stands in the file by which a run claims its directory."""
+    return json.dumps({"format": FORMAT, "kind": _RUN_KIND, "run": run}).encode() + b"\n"
+
+
+def is_claim(name: str, data: bytes) -> bool:
+    """Whether a file of this name and content claims the directory of that name. False: it is somebody else's file."""
+    if _RUN_NAME.fullmatch(name) is None:
+        return False
+    try:
+        told = json.loads(data)
+    except ValueError:
+        return False
+    return isinstance(told, dict) and (told.get("kind"), told.get("run")) == (_RUN_KIND, name)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

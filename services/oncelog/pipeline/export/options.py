@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from urllib.parse import urlsplit
 
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.names import parse_topic
 from oncelog.pipeline import connection
 from oncelog.pipeline.connection import Connection, Options
 from oncelog.pipeline.export.run import ALLOW_DATA_LOSS
+from oncelog.pipeline.locations import LOCAL, location_of
 from oncelog.pipeline.places import whole_of
 from oncelog.pipeline.source_options import (
     CLOSED_LEDGERS,
@@ -39,7 +38,7 @@ ROWS_PER_FILE_MAX = 100_000_000
 #: Characters that Spark takes for a pattern wherever it is given a path.
 _PATTERN_CHARACTERS = "*?[]{}\\"
 #: Stores where a file can be made under a name, whole or not at all, once. See `store`.
-LOCAL, HDFS = "file", "hdfs"
+HDFS = "hdfs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +87,14 @@ def directory_of(text: str | None) -> Directory:
     """A path or URI as users write it. Raises InvalidArgument."""
     if text is None or not text.strip():
         raise InvalidArgument(f"option {DIRECTORY} is needed: where the files are, or shall be", field=DIRECTORY)
-    text = text.strip()
+    location = location_of(DIRECTORY, text)
     if any(character in text for character in _PATTERN_CHARACTERS):
         message = f"option {DIRECTORY} has one of {' '.join(_PATTERN_CHARACTERS)}, which stand for patterns: {text:.80}"
         raise InvalidArgument(message, field=DIRECTORY)
-    parts = urlsplit(text) if "://" in text or text.startswith("file:") else urlsplit("file:")
-    if parts.scheme == LOCAL:
-        path = str(Path(parts.path if text.startswith("file:") else text).expanduser().absolute())
-        return Directory(LOCAL, path, f"file://{path}")
-    if parts.scheme == HDFS:
-        return Directory(HDFS, parts.path.rstrip("/") or "/", text.rstrip("/"))
+    if location.scheme in {LOCAL, HDFS}:
+        return Directory(location.scheme, location.path, location.text)
     raise InvalidArgument(
-        f"option {DIRECTORY} is a path, file:// or hdfs://, not {parts.scheme}://: a manifest must appear under its "
+        f"option {DIRECTORY} is a path, file:// or hdfs://, not {location.scheme}://: a manifest must appear under its "
         "name whole or not at all, and only where none is yet; these stores do that, others do not, or not by default",
         field=DIRECTORY,
     )

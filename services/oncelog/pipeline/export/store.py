@@ -8,23 +8,29 @@ a name that is taken. Both hold across machines. The names of data files need no
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from oncelog.core.errors import InvalidArgument
 from oncelog.pipeline.export.manifest import (
     MANIFESTS,
     RUN,
+    RUNS,
     Manifest,
     check_dense,
     decode_manifest,
+    encode_claim,
     encode_manifest,
+    is_claim,
     manifest_name,
     manifest_number,
 )
-from oncelog.pipeline.export.options import LOCAL, Directory
+from oncelog.pipeline.export.options import Directory
+from oncelog.pipeline.locations import LOCAL
 
 #: Where a run writes its manifest before that gets its name: in its own directory, which Spark's readers skip.
 _DRAFT = "_manifest.json"
@@ -56,7 +62,7 @@ class Store(Protocol):
         """{path of each file in or under a directory: its bytes}."""
 
     def remove(self, path: str) -> None:
-        """A directory with all in it; nothing where there is none."""
+        """A file, or a directory with all in it; nothing where there is none."""
 
 
 def store_of(directory: Directory, session: SparkSession) -> Store:
@@ -67,7 +73,11 @@ def store_of(directory: Directory, session: SparkSession) -> Store:
 
 
 class Exported:
-    """Manifests and runs in a store."""
+    """Manifests and runs in a store.
+
+    Nobody else's directory is ever deleted: a run claims its name before it makes its directory, by a file in RUNS, and
+    only what is claimed is removed. A directory whose name merely begins as a run's is left alone.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -89,19 +99,32 @@ class Exported:
     def commit(self, manifest: Manifest) -> str | None:
         """Make the manifest. None: it is made; else the name of the run that has its number, and this one is gone."""
         draft, path = f"{manifest.run}/{_DRAFT}", f"{MANIFESTS}/{manifest_name(manifest.number)}"
+        self.claim(manifest.run)
         self._store.write(draft, encode_manifest(manifest))
-        if self._store.publish(draft, path):
-            return None
-        there = self._manifest(manifest.number).run
+        published = self._store.publish(draft, path)
+        there = manifest.run if published else self._manifest(manifest.number).run
         # A link that was made and whose answer was lost says the second time that the name is taken.
-        if there == manifest.run:
-            return None
-        self._store.remove(manifest.run)
-        return there
+        if there != manifest.run:
+            self.remove(manifest.run)
+            return there
+        with suppress(OSError, Py4JError):  # it is not needed any more, and does no harm
+            self._store.remove(f"{RUNS}/{manifest.run}")
+        return None
+
+    def claim(self, run: str) -> None:
+        """Say that the directory of this run is the export's, before it is made. Doing so again changes nothing."""
+        if run not in self._store.names(RUNS):
+            self._store.write(f"{RUNS}/{run}", encode_claim(run))
 
     def runs(self) -> list[str]:
-        """Names of runs that have something in the directory."""
-        return [name for name in self._store.names("") if name.startswith(RUN)]
+        """Names of runs that were begun and neither committed nor removed; one that has just committed may be there."""
+        return [name for name in self._store.names(RUNS) if self._is_claimed(name)]
+
+    def foreign(self) -> list[str]:
+        """Names in the directory that begin as a run's, and that neither a claim nor a manifest knows."""
+        named = [name for name in self._store.names("") if name.startswith(RUN)]
+        known = {*self.runs(), *(manifest.run for manifest in self.manifests())} if named else set()
+        return [name for name in named if name not in known]
 
     def size_of(self, run: str) -> Size:
         sizes = self.sizes(run)
@@ -113,8 +136,13 @@ class Exported:
         return {path: size for path, size in found.items() if not path.rpartition("/")[2].startswith(("_", "."))}
 
     def remove(self, run: str) -> None:
-        assert run.startswith(RUN)
-        self._store.remove(run)
+        """The claim goes last, so that a removal that is cut short can be done again."""
+        if run in self._store.names(RUNS) and self._is_claimed(run):
+            self._store.remove(run)
+            self._store.remove(f"{RUNS}/{run}")
+
+    def _is_claimed(self, name: str) -> bool:
+        return is_claim(name, self._store.read(f"{RUNS}/{name}"))
 
     def _numbers(self) -> list[int]:
         found = (manifest_number(name) for name in self._store.names(MANIFESTS))
@@ -167,8 +195,11 @@ class LocalStore:
         return found
 
     def remove(self, path: str) -> None:
-        if (self._root / path).exists():
-            shutil.rmtree(self._root / path)
+        target = self._root / path
+        if target.is_symlink() or target.is_file():
+            target.unlink()
+        elif target.exists():
+            shutil.rmtree(target)
 
 
 class HadoopStore:

@@ -34,7 +34,7 @@ class Source(NamedTuple):
 def source_of(uri: str) -> Source:
     """uri: an absolute path or a URI. Raises InvalidArgument where Arrow does not know it."""
     try:
-        files, path = (fs.LocalFileSystem(), uri) if "://" not in uri else fs.FileSystem.from_uri(uri)
+        files, path = (fs.LocalFileSystem(), uri) if uri.startswith("/") else fs.FileSystem.from_uri(uri)
     except (pa.ArrowInvalid, OSError) as error:
         raise InvalidArgument(f"option {SOURCE}: {uri:.80} is not read: {error}", field=SOURCE) from error
     info = files.get_file_info(path)
@@ -47,7 +47,7 @@ def source_of(uri: str) -> Source:
 def listed(uri: str, glob: str) -> list[Found]:
     """Files below a directory whose paths match, by path; or the one file. Names with _ or . before them are hidden."""
     source = source_of(uri)
-    whole = source.files.get_file_info(uri if "://" not in uri else fs.FileSystem.from_uri(uri)[1])
+    whole = source.files.get_file_info(uri if uri.startswith("/") else fs.FileSystem.from_uri(uri)[1])
     if whole.type != fs.FileType.Directory:
         return [_found(source, whole)]
     infos = source.files.get_file_info(fs.FileSelector(source.base, recursive=True))

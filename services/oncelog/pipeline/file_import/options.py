@@ -4,13 +4,12 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
-from urllib.parse import urlsplit
 
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.names import check_producer_name, parse_topic
 from oncelog.pipeline import connection
 from oncelog.pipeline.connection import Connection, Options, connection_of
+from oncelog.pipeline.locations import LOCAL, location_of
 from oncelog.pipeline.sink_options import (
     PREFIX_CHARACTERS_MAX,
     SEND_TIMEOUT,
@@ -115,11 +114,12 @@ def import_options(given: Mapping[str, str], environment: Mapping[str, str]) -> 
 
 def source_uri(text: str) -> str:
     """A path as a whole one; a URI as it is. Raises InvalidArgument."""
-    if "://" not in text:
-        return str(Path(text).expanduser().absolute())
-    if not urlsplit(text).path.strip("/"):
+    location = location_of(SOURCE, text)
+    if location.scheme == LOCAL:
+        return location.path
+    if location.path == "/":
         raise InvalidArgument(f"option {SOURCE}: {text:.80} names no directory or file", field=SOURCE)
-    return text.removeprefix("file://")
+    return location.text
 
 
 def _mapped(options: Options) -> Mapped:
