@@ -27,7 +27,7 @@ from oncelog.pipeline.arrow_columns import (
 from oncelog.pipeline.source import SCHEMA
 from tests.pipeline.stored_entries import TOPIC_ID, opened, stored_entry
 
-ORIGIN = Origin("public/default/flights", 2)
+ORIGIN = Origin("public/default/flights", 2, "ab" * 16)
 ALL = 2**62
 
 
@@ -62,8 +62,8 @@ def test_every_column_has_its_value() -> None:
     )  # fmt: skip
     time = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
     half = time.replace(microsecond=500_000)
-    same = {"topic": "public/default/flights", "partition": 2, "ledger_id": 3, "entry_id": 4, "publish_time": time,
-            "producer_name": "importer"}  # fmt: skip
+    same = {"topic": "public/default/flights", "partition": 2, "topic_id": "ab" * 16, "ledger_id": 3, "entry_id": 4,
+            "publish_time": time, "producer_name": "importer"}  # fmt: skip
     assert rows(data) == [
         same | {"key": b"k", "value": b"one", "batch_index": 0, "index": 40, "event_time": half,
                 "sequence_id": 5, "properties": [("a", "b"), ("c", "d")]},

@@ -32,7 +32,7 @@ async def copies(url: str, topic: str) -> list[tuple[str, bytes, bytes | None, s
         found = []
         while await reader.has_message_available():
             message = await reader.read_next(timeout=30)
-            source = (message.producer_name or "").rpartition("/")[2]
+            source = (message.producer_name or "").rpartition("/")[2].partition("#")[0]
             found.append((source, message.value, message.key, message.properties["n"]))
         return found
 

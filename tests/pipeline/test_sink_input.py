@@ -93,10 +93,15 @@ def test_rows_need_a_value_and_in_mode_position_an_identity() -> None:
     with pytest.raises(InvalidArgument, match="a column value"):
         new_stream_writer(GIVEN, schema({"key": StringType()}), overwrite=False)
     position = GIVEN | {"mode": "position"}
-    for columns in (VALUE, VALUE | {"topic": StringType()}, VALUE | {"sequence_id": LongType()}):
+    lacking = ({"topic": StringType()}, {"sequence_id": LongType()}, {"topic": StringType(), "index": LongType()})
+    for columns in (VALUE, *(VALUE | each for each in lacking)):
         with pytest.raises(InvalidArgument, match="mode=position needs the columns"):
             new_stream_writer(position, schema(columns), overwrite=False)
-    new_stream_writer(position, schema(VALUE | {"topic": StringType(), "index": LongType()}), overwrite=False)
+    new_stream_writer(
+        position,
+        schema(VALUE | {"topic": StringType(), "topic_id": StringType(), "index": LongType()}),
+        overwrite=False,
+    )
 
 
 def test_nothing_is_overwritten() -> None:
@@ -140,10 +145,11 @@ def test_ids_that_do_not_ascend_are_both_named(last: int, ids: list[int], said: 
 
 def test_rows_are_cut_by_their_source() -> None:
     """By position where there is one; the index is the sequence id, so it goes on over ledgers."""
-    rows = {"topic": ["t", "t", "u"], "partition": [0, 0, -1], "index": [7, 9, 1], "value": ["a", "b", "c"]}
+    rows = {"topic": ["t", "t", "u"], "partition": [0, 0, -1], "index": [7, 9, 1], "value": ["a", "b", "c"],
+            "topic_id": ["1" * 32, "1" * 32, "2" * 32]}  # fmt: skip
     assert list(names_and_ids(pa.record_batch(rows | {"producer_name": ["p"] * 3, "sequence_id": [1] * 3}), "s")) == [
-        ("s/t-partition-0", 0, [7, 9]),
-        ("s/u", 2, range(1, 2)),
+        ("s/t-partition-0#1111111111111111", 0, [7, 9]),
+        ("s/u#2222222222222222", 2, range(1, 2)),
     ]
     own = pa.record_batch({"producer_name": ["p", "q"], "sequence_id": [4, 4]})
     assert list(names_and_ids(own, "s")) == [("s/p", 0, range(4, 5)), ("s/q", 1, range(4, 5))]
@@ -171,20 +177,25 @@ def test_ids_that_do_not_ascend_never_pass_for_a_range(ids: list[int]) -> None:
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from([-1, 0, 1]), st.integers(0, 3)), min_size=1, max_size=12)
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.sampled_from([-1, 0, 1]), st.sampled_from("xy"), st.integers(0, 3)),
+        min_size=1,
+        max_size=12,
+    )
 )
-def test_stretches_are_those_of_a_walk_over_the_rows(given_: list[tuple[str, int, int]]) -> None:
+def test_stretches_are_those_of_a_walk_over_the_rows(given_: list[tuple[str, int, str, int]]) -> None:
     """Topic, part and ids are looked at as columns; a row that went to another producer would be lost or doubled."""
     walked: list[tuple[str, int, list[int]]] = []
-    for at, (topic, part, index) in enumerate(given_):
-        name = f"s/{source_part(topic, part)}"
+    for at, (topic, part, topic_id, index) in enumerate(given_):
+        name = f"s/{source_part(topic, part)}#{topic_id}"
         if walked and walked[-1][0] == name:
             walked[-1][2].append(index)
         else:
             walked.append((name, at, [index]))
-    topics, parts, indexes = zip(*given_, strict=True)
-    batch = pa.record_batch({"topic": pa.array(topics, pa.string()), "partition": pa.array(parts, pa.int32()),
-                             "index": pa.array(indexes, pa.int64())})  # fmt: skip
+    topics, parts, topic_ids, indexes = zip(*given_, strict=True)
+    columns = {"topic": pa.array(topics, pa.string()), "partition": pa.array(parts, pa.int32()),
+               "topic_id": pa.array(topic_ids, pa.string()), "index": pa.array(indexes, pa.int64())}  # fmt: skip
+    batch = pa.record_batch(columns)
     assert [(name, start, list(ids)) for name, start, ids in names_and_ids(batch, "s")] == walked
 
 

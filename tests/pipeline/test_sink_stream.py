@@ -152,7 +152,11 @@ def test_topic_to_topic_keeps_order_keys_and_places(session: SparkSession, clust
     assert [int(message.value) for message in found] == [message.sequence_id for message in found] == expected
     assert [message.key for message in found] == [f"k{n}".encode() for n in expected]
     assert [dict(message.properties) for message in found] == [{"n": str(n)} for n in expected]
-    assert {message.producer_name for message in found} == {"copy/public/default/through-in"}
+    [name] = {message.producer_name for message in found}
+    source, _, source_id = str(name).partition("#")
+    assert source == "copy/public/default/through-in"
+    assert found[0].message_id.topic_id != source_id
+    assert len(source_id) == 16
 
 
 def test_without_protection_the_same_faults_double_rows(

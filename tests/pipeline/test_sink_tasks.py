@@ -15,7 +15,7 @@ from tests.pipeline.memory_log import MemoryLog, after_each_death, batch, calls_
 
 TARGET = "public/default/out"
 STAGE = stage_topic(TARGET, "copy", "query q", 0)
-NAMES = [f"copy/public/default/in-partition-{part}" for part in (0, 1)]
+NAMES = [f"copy/public/default/in-partition-{part}#0123456789abcdef" for part in (0, 1)]
 
 
 def columns(ids: list[int], part: int = 0, **more: list[Any]) -> Any:
@@ -25,6 +25,7 @@ def columns(ids: list[int], part: int = 0, **more: list[Any]) -> Any:
             "value": pa.array([b"%d:%d" % (part, number) for number in ids], pa.binary()),
             "topic": ["public/default/in"] * len(ids),
             "partition": [part] * len(ids),
+            "topic_id": ["0123456789abcdef" * 2] * len(ids),
             "index": ids,
             **more,
         }
@@ -110,7 +111,7 @@ def test_large_rows_wait_for_no_full_claim() -> None:
     log = MemoryLog()
     large = bytes(5 << 20)[:-64]
     values = [large] * 7
-    piece = pa.RecordBatch.from_pydict({"value": values, "topic": ["in"] * 7, "index": list(range(7))})
+    piece = pa.RecordBatch.from_pydict({"value": values, "producer_name": ["in"] * 7, "sequence_id": list(range(7))})
     publish(log, 0, [piece], rowsPerClaim="100")
     assert [count for _, count in claims(log, "copy/in")] == [3, 3, 1]
     assert [number for _, number, _ in log.rows()] == list(range(7))

@@ -58,6 +58,7 @@ def test_positions_of_a_job_are_written_once(spark: SparkSession, cluster: Clust
         "cast(id as string) as value",
         "'public/default/in' as topic",
         "cast(id div 20 as int) as partition",
+        "repeat('ab', 16) as topic_id",
         "id as index",
     )
     frame = frame.repartitionByRange(2, "index").sortWithinPartitions("index")
@@ -65,5 +66,7 @@ def test_positions_of_a_job_are_written_once(spark: SparkSession, cluster: Clust
         write(frame, cluster, "positions", jobId="copy", rowsPerClaim=6)
     found = messages(cluster, "positions")
     assert sorted(int(message.value) for message in found) == list(range(40))
-    assert {each.producer_name for each in found} == {f"job/copy/public/default/in-partition-{n}" for n in (0, 1)}
+    assert {each.producer_name for each in found} == {
+        f"job/copy/public/default/in-partition-{n}#abababababababab" for n in (0, 1)
+    }
     assert all(message.sequence_id == int(message.value) for message in found)

@@ -250,8 +250,12 @@ def test_topics_and_parts_that_come_later_are_read_from_their_first_message(clus
     batches, offset = drained(reader, offset, 10**6)
     assert [len(batch) for batch in batches] == [4 * SIZE]
     run(cluster.change("DELETE", rest_path("later-one")))
-    batches, offset = drained(reader, offset, 10**6)
+    with pytest.raises(NotFound, match=r"later-one was deleted: its messages from number 50 on.*failOnDataLoss"):
+        drained(reader, offset, 10**6)
+    allowing = streaming(cluster, topicsPattern="later-.*", failOnDataLoss="false")
+    batches, offset = drained(allowing, offset, 10**6)
     assert [row for batch in batches for row in batch] == [], "everything of it was read"
+    assert drained(reader, offset, 10**6) == ([], offset), "and the topic is no longer in the checkpoint"
 
 
 def test_a_deleted_topic_is_a_loss_unless_that_is_allowed(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:

@@ -179,9 +179,34 @@ def test_the_limit_of_a_batch_is_the_option() -> None:
 
 
 def test_a_topic_made_anew_is_read_from_its_first_message() -> None:
-    """Under its name, another id: what the checkpoint has of the old one is nothing of the new one."""
+    """Under its name, another id: what the checkpoint has of the old one is nothing of the new one. Whether the old one
+    was read to its end is not known, so that is a loss."""
     anew = replace(state(A, 7), topic_id=TopicId("2" * 32))
-    reader = Stream(anew)
+    with pytest.raises(
+        NotFound, match=r"public/default/a was deleted and made anew: .* from number 25.*failOnDataLoss"
+    ):
+        Stream(anew).latestOffset(offset(a=25), ReadAllAvailable())
+    reader = Stream(anew, failOnDataLoss="false")
     end = reader.latestOffset(offset(a=25), ReadAllAvailable())
     assert end["topics"][A] == {"topic_id": "2" * 32, "next": 7}
     assert spans(reader.partitions(offset(a=25), end)) == [(A, 0, 7)]
+    with pytest.raises(NotFound, match="was deleted and made anew"):
+        Stream(anew).partitions(offset(a=25), end)
+
+
+def test_a_topic_of_a_pattern_that_is_deleted_is_a_loss(caplog: pytest.LogCaptureFixture) -> None:
+    """It may have had unread messages, also those that no batch was planned with yet."""
+    with pytest.raises(NotFound, match=r"public/default/a was deleted: .* from number 20 on.*failOnDataLoss"):
+        Stream(state(B, 10)).latestOffset(offset(a=20, b=0), ReadAllAvailable())
+    allowing = Stream(state(B, 10), failOnDataLoss="false")
+    with caplog.at_level(logging.WARNING):
+        end = allowing.latestOffset(offset(a=20, b=0), ReadAllAvailable())
+    assert end == offset(b=10)
+    assert "public/default/a was deleted" in caplog.text
+    Stream(state(B, 10)).latestOffset(end, ReadAllAvailable())
+
+
+def test_a_topic_that_the_query_no_longer_names_is_no_loss() -> None:
+    """Its options were changed between two runs."""
+    reader = Stream(state(B, 10), topicsPattern="b.*")
+    assert reader.latestOffset(offset(a=20, b=10), ReadAllAvailable()) == offset(b=10)

@@ -75,7 +75,7 @@ class SparkRelease(Release):
         found: dict[str, list[str]] = {name: [] for name in expected}
         for line in said.splitlines():
             message = json.loads(line)
-            found[message["producer_name"].rpartition("/")[2]].append(message["value"])
+            found[message["producer_name"].rpartition("/")[2].partition("#")[0]].append(message["value"])
         lost = sum(((Counter(values) - Counter(found[name])).total()) for name, values in expected.items())
         duplicated = sum(((Counter(found[name]) - Counter(values)).total()) for name, values in expected.items())
         disordered = sum(found[name] != values for name, values in expected.items())

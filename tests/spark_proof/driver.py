@@ -73,7 +73,7 @@ def frame_of(session: SparkSession, spec: DriverSpec) -> DataFrame:
         frame = rows.select(functions.col("key").cast("string").alias("key"), day).dropDuplicates(["key", "value"])
         return frame.coalesce(spec.coalesce) if spec.coalesce else frame
     text = functions.expr("concat(line[0], ' ', line[10], line[11], ' ', line[13], '-', line[14])").alias("value")
-    copied = rows.select("key", text, "topic", "partition", "index")
+    copied = rows.select("key", text, "topic", "partition", "topic_id", "index")
     if spec.job is Job.COPY:
         return copied if spec.protected else copied.select("key", "value")
     return copied.repartition("key").select("key", "value")

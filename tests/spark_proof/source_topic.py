@@ -44,7 +44,9 @@ async def stored(url: str, topic: str) -> list[Found]:
     async with await oncelog.connect(url) as client, await client.create_reader(topic) as reader:
         while await reader.has_message_available():
             found += [
-                Found(m.producer_name or "", m.sequence_id, (m.key or b"").decode(), m.value.decode())
+                Found(
+                    (m.producer_name or "").partition("#")[0], m.sequence_id, (m.key or b"").decode(), m.value.decode()
+                )
                 for m in await reader.read_batch()
             ]
     return found

@@ -37,6 +37,7 @@ ARROW_SCHEMA = pa.schema(
         ("value", pa.binary()),
         ("topic", pa.string()),
         ("partition", pa.int32()),
+        ("topic_id", pa.string()),
         ("ledger_id", pa.int64()),
         ("entry_id", pa.int64()),
         ("batch_index", pa.int32()),
@@ -60,10 +61,12 @@ class Found(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """topic: the name without the suffix of a part. partition: the number of the part, -1: the topic has none."""
+    """topic: the name without the suffix of a part. partition: the number of the part, -1: the topic has none.
+    topic_id: of the topic, or of the part: another one once the topic is deleted and made anew."""
 
     topic: str
     partition: int
+    topic_id: str = ""
 
 
 class Piece(NamedTuple):
@@ -114,6 +117,7 @@ def record_batch(pieces: Sequence[Piece], origin: Origin) -> RecordBatch:
         _bytes_array(pieces, Column.VALUES, counts, starts),
         _same(origin.topic, rows, pa.string()),
         _same(origin.partition, rows, pa.int32()),
+        _same(origin.topic_id, rows, pa.string()),
         pa.array(each_of([each.ledger_id for each in entries])),
         pa.array(each_of([each.entry_id for each in entries])),
         pa.array(places.astype(np.int32)),

@@ -8,6 +8,7 @@ trim changes. So an offset is one number a topic: that of the next message. What
 Rules
 - A topic that the beginning does not know is read from its first message, number 0: it came after the query began.
 - A topic of the same name with another id is another topic, and begins at 0, too.
+- Whether a topic was read to its end cannot be known once it is deleted, so its deletion is a loss (`gone_between`).
 - An owner that was deposed may tell an older end: what was read before stays read.
 """
 
@@ -83,14 +84,17 @@ class Range:
 
 class Loss(NamedTuple):
     """Messages first to end - 1, which were to be read, are gone. kept: the first that is left, None: the topic is not
-    there any more."""
+    there any more. end None: the topic was deleted, and how many messages it had is not known."""
 
     topic: str
     first: int
-    end: int
+    end: int | None
     kept: int | None
 
     def __str__(self) -> str:
+        if self.end is None:
+            anew = "" if self.kept is None else " and made anew"
+            return f"{self.topic} was deleted{anew}: its messages from number {self.first} on, if it had any, are gone"
         lost = f"messages {self.first} to {self.end - 1} of {self.topic}"
         if self.kept is None:
             return f"{lost} are gone: the topic was deleted"
@@ -131,6 +135,16 @@ def spans_between(start: Marks, end: Marks) -> list[Span]:
     """What a batch from one offset to the other holds, by topic."""
     spans = [Span(topic, mark.topic_id, begin_of(start, topic, mark), mark.next) for topic, mark in end.items()]
     return sorted(span for span in spans if span.rows > 0)
+
+
+def gone_between(start: Marks, end: Marks) -> list[Loss]:
+    """Topics that were read up to `start` and are not the same at `end`: deleted, or deleted and made anew."""
+    losses = []
+    for topic, mark in sorted(start.items()):
+        after = end.get(topic)
+        if after is None or after.topic_id != mark.topic_id:
+            losses.append(Loss(topic, mark.next, None, None if after is None else 0))
+    return losses
 
 
 def admit(spans: Iterable[Span], rows_max: int | None) -> list[Span]:

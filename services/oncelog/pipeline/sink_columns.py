@@ -20,6 +20,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "properties": ("map<string,string>",),
     "topic": _TEXT,
     "partition": _NUMBER,
+    "topic_id": _TEXT,
     "index": _NUMBER,
     "producer_name": _TEXT,
     "sequence_id": _NUMBER,
@@ -41,10 +42,13 @@ def check_columns(columns: Mapping[str, str], mode: Mode) -> None:
             raise InvalidArgument(f"column {name} is {' or '.join(COLUMNS[name])}, not {kind}", field=name)
     if "value" not in columns:
         raise InvalidArgument("a column value (binary or string) is needed: the message itself", field="value")
-    by_position, by_producer = {"topic", "index"} <= set(columns), {"producer_name", "sequence_id"} <= set(columns)
+    by_position, by_producer = (
+        {"topic", "topic_id", "index"} <= set(columns),
+        {"producer_name", "sequence_id"} <= set(columns),
+    )
     if mode is Mode.POSITION and not (by_position or by_producer):
         raise InvalidArgument(
-            "mode=position needs the columns topic and index (with partition where topics have parts), or "
+            "mode=position needs the columns topic, topic_id and index (with partition where topics have parts), or "
             "producer_name and sequence_id, which say which row is which after a replay; without them, mode=batch",
             field="mode",
         )

@@ -1,8 +1,11 @@
 """Names that the sink makes: of producers, and of its hidden topics.
 
-A producer of the target is `{producerPrefix}/{source part}` in mode position and `{producerPrefix}` in mode batch, with
-`/{jobId}` behind the prefix for a batch write. Hidden topics lie beside the target, in its namespace, and begin with
-`__sink.`; a hash of what they belong to makes them differ.
+A producer of the target is `{producerPrefix}/{source part}#{source id}` in mode position and `{producerPrefix}` in mode
+batch, with `/{jobId}` behind the prefix for a batch write. The source id is the first half of the source topic's id: a
+topic that is deleted and made anew begins its numbers again, and its messages are not those of before.
+
+Hidden topics lie beside the target, in its namespace, and begin with `__sink.`; a hash of what they belong to makes
+them differ.
 """
 
 import hashlib
@@ -14,6 +17,7 @@ HIDDEN = "__sink."
 #: Batches that share a staging topic: few enough to be rid of them soon, many enough to make few topics.
 BATCHES_PER_STAGE = 64
 _SHOWN_CHARACTERS = 100
+_ID_CHARACTERS = 16
 NO_PARTITION = -1
 
 
@@ -22,8 +26,13 @@ def source_part(topic: str, partition: int | None) -> str:
     return topic if partition is None or partition == NO_PARTITION else f"{topic}-partition-{partition}"
 
 
+def source_of(topic: str, partition: int | None, topic_id: str) -> str:
+    """What a producer is named after in mode position: the topic part that a row was read from, and its id."""
+    return f"{source_part(topic, partition)}#{topic_id[:_ID_CHARACTERS]}"
+
+
 def producer_name(scope: str, source: str) -> str:
-    """source: a topic part, or a producer's name in the rows. Raises InvalidArgument."""
+    """source: see `source_of`, or a producer's name in the rows. Raises InvalidArgument."""
     name = f"{scope}/{source}"
     if len(name) > PRODUCER_CHARACTERS_MAX:
         message = f"producer name {name[:60]}… has {len(name)} characters: a shorter producerPrefix is needed"

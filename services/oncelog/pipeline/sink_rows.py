@@ -16,7 +16,7 @@ from oncelog.core.batch import Buffer
 from oncelog.core.errors import InvalidArgument, InvalidSequenceId, MessageTooLarge
 from oncelog.core.ids import SEQUENCE_ID_MAX
 from oncelog.core.session_opening import MESSAGE_BYTES_MAX
-from oncelog.pipeline.sink_names import producer_name, source_part
+from oncelog.pipeline.sink_names import producer_name, source_of
 
 T = TypeVar("T")
 #: Bytes of each row.
@@ -93,17 +93,21 @@ def names_and_ids(batch: Any, scope: str) -> Iterator[tuple[str, int, Sequence[i
 
     Ids without holes are a range.
     """
-    by_position = _column(batch, "index") is not None and _column(batch, "topic") is not None
+    by_position = all(_column(batch, column) is not None for column in ("topic", "topic_id", "index"))
     name_column, id_column = ("topic", "index") if by_position else ("producer_name", "sequence_id")
-    for column in (name_column, id_column):
+    for column in (name_column, id_column, *(["topic_id"] if by_position else [])):
         if _column(batch, column).null_count:
             raise InvalidArgument(f"column {column} is null in a row: mode=position needs it", field=column)
     names, parts = _column(batch, name_column), _column(batch, "partition") if by_position else None
+    topic_ids = _column(batch, "topic_id") if by_position else None
     ids = _column(batch, id_column).to_numpy()
-    starts = sorted(_starts(names) | (set() if parts is None else _starts(parts)))
+    changes = (_starts(column) for column in (names, parts, topic_ids) if column is not None)
+    starts = sorted(set().union(*changes))
     for start, end in zip(starts, [*starts[1:], len(ids)], strict=True):
         name = names[start].as_py()
-        source = name if parts is None else source_part(name, parts[start].as_py())
+        source = name
+        if topic_ids is not None:
+            source = source_of(name, None if parts is None else parts[start].as_py(), topic_ids[start].as_py())
         yield producer_name(scope, source), start, _plain_ids(ids[start:end])
 
 

@@ -33,12 +33,14 @@ from oncelog.pipeline.cluster_links import ClusterLinks, process_loop, run_with_
 from oncelog.pipeline.offsets import (
     Loss,
     Mark,
+    Marks,
     Range,
     Span,
     TopicState,
     admit,
     decode_offset,
     encode_offset,
+    gone_between,
     kept_of,
     ledgers_of,
     marks_after,
@@ -50,7 +52,7 @@ from oncelog.pipeline.offsets import (
 )
 from oncelog.pipeline.places import whole_of
 from oncelog.pipeline.pushed_filters import EVERYTHING, Bounds, bounds_of
-from oncelog.pipeline.source_options import ENDING, STARTING, SourceOptions, source_options
+from oncelog.pipeline.source_options import ENDING, STARTING, SourceOptions, follows, source_options
 
 SCHEMA = StructType(
     [
@@ -58,6 +60,7 @@ SCHEMA = StructType(
         StructField("value", BinaryType()),
         StructField("topic", StringType()),
         StructField("partition", IntegerType()),
+        StructField("topic_id", StringType()),
         StructField("ledger_id", LongType()),
         StructField("entry_id", LongType()),
         StructField("batch_index", IntegerType()),
@@ -163,8 +166,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         before = decode_offset(start)
         states = self._states()
-        latest = marks_at_end(states.values()) if self._target is None else self._target
-        latest = not_before(latest, before)
+        now = marks_at_end(states.values())
+        self._tell_gone(before, now)
+        latest = not_before(now if self._target is None else self._target, before)
         kept, losses = kept_of(spans_between(before, latest), states)
         tell(losses, self._options)
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -174,8 +178,15 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return encode_offset(marks_at_end(self._states().values()))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        spans = spans_between(decode_offset(start), decode_offset(end))
+        before, behind = decode_offset(start), decode_offset(end)
+        self._tell_gone(before, behind)
+        spans = spans_between(before, behind)
         return [TopicRange(one) for one in planned(spans, self._states() if spans else {}, self._options, EVERYTHING)]
+
+    def _tell_gone(self, before: Marks, after: Marks) -> None:
+        """Topics that the query has read from, and that were deleted since: what was unread in them is not known."""
+        gone = [loss for loss in gone_between(before, after) if follows(self._options.topics, loss.topic)]
+        tell(gone, self._options)
 
     def _states(self) -> dict[str, TopicState]:
         return run_with_links(self._options.connection, lambda links: Catalog(links, self._options.topics).states())
@@ -210,10 +221,10 @@ def tell(losses: Sequence[Loss], options: SourceOptions) -> None:
         logger.warning("%s", loss)
 
 
-def origin_of(topic: str) -> Origin:
+def origin_of(topic: str, topic_id: str = "") -> Origin:
     """As rows name it."""
     partition = parse_topic(topic).partition
-    return Origin(whole_of(topic), -1 if partition is None else partition)
+    return Origin(whole_of(topic), -1 if partition is None else partition, topic_id)
 
 
 def read_range(range_: Range, options: SourceOptions, bounds: Bounds) -> Iterator[RecordBatch]:
@@ -236,7 +247,7 @@ async def _batches(range_: Range, options: SourceOptions, bounds: Bounds) -> Asy
         return
     from oncelog.pipeline.range_reader import RangeReader  # tasks alone need it: Spark plans in a process for each read
 
-    joiner = Joiner(origin_of(span.topic))
+    joiner = Joiner(origin_of(span.topic, span.topic_id))
     async with ClusterLinks(options.connection) as links:
         reader = RangeReader(links, range_, fail_on_data_loss=options.fail_on_data_loss)
         async with aclosing(reader.entries()) as entries:

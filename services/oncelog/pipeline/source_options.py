@@ -8,7 +8,7 @@ from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.names import NamespaceName, parse_namespace, parse_topic
 from oncelog.pipeline import connection
 from oncelog.pipeline.connection import Connection, Options, connection_of
-from oncelog.pipeline.places import Edge, Place, parse_place
+from oncelog.pipeline.places import Edge, Place, parse_place, whole_of
 from oncelog.pipeline.sink_names import HIDDEN
 
 TOPIC = "topic"
@@ -71,6 +71,12 @@ class SourceOptions:
     rows_per_partition: int | None = None
     fail_on_data_loss: bool = True
     closed_from_storage: bool = True
+
+
+def follows(topics: tuple[str, ...] | Pattern, topic: str) -> bool:
+    """Whether a query with these options reads the topic, or part. topic: a full name."""
+    whole = whole_of(topic)
+    return topics.matches(whole) if isinstance(topics, Pattern) else whole in topics or topic in topics
 
 
 def source_options(given: Mapping[str, str], environment: Mapping[str, str], *, streaming: bool) -> SourceOptions:

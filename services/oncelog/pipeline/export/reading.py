@@ -40,8 +40,8 @@ _SETTINGS = {
 #: Files are found bad one by one up to so many at once; reading stops at the first.
 _CHECKED_AT_ONCE = 64
 _CHECKSUM = (
-    "hex(bit_xor(xxhash64(key, value, topic, partition, ledger_id, entry_id, batch_index, index, publish_time, "
-    "event_time, producer_name, sequence_id, map_entries(properties), date)))"
+    "hex(bit_xor(xxhash64(key, value, topic, partition, topic_id, ledger_id, entry_id, batch_index, index, "
+    "publish_time, event_time, producer_name, sequence_id, map_entries(properties), date)))"
 )
 
 
