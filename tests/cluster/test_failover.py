@@ -161,11 +161,17 @@ async def test_owner_killed_while_a_metadata_service_is_dead(cluster: Cluster, c
 
 
 async def test_open_topics_need_no_zookeeper(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """Killed and back again: publishing goes on meanwhile, and whatever needs records goes on after."""
+    """Killed and back again: publishing and questions go on meanwhile, and whatever needs records goes on after."""
     async with one_producer(client, "without-zookeeper") as loads:
         with cluster.held():
             await cluster.kill("zookeeper")
             await loads.answered_more(300)
+            before = await client.last_message_id("without-zookeeper")
+            await loads.answered_more()
+            after = await client.last_message_id("without-zookeeper")
+            assert before is not None
+            assert after is not None
+            assert before < after
             opening = asyncio.ensure_future(client.create_producer("after-zookeeper", producer_name="importer"))
             await loads.answered_more()
             assert not opening.done()

@@ -25,6 +25,9 @@ from oncelog.core.errors import (
 from oncelog.core.ids import Generation, ProducerId
 from oncelog.core.opening import ProducerInstance
 from oncelog.core.outcome import PartKind
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.owner_codec import LAST_MESSAGE
+from oncelog.wire.owner_pb2 import LastMessageRequest
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster, rest_path
 from tests.cluster.loads import Following, Load, Loads, by_future, by_list, read_all
 from tests.cluster.until import until
@@ -125,6 +128,28 @@ async def test_reader_at_a_deposed_owner_reads_on(cluster: Cluster, client: once
             other = await elsewhere.create_producer(topic, producer_name="other")
             await other.send(b"second", sequence_id=0)
         assert [message.value for message in await following.has_all(2)] == [b"first", b"second"]
+    await cluster.healed()
+
+
+async def test_question_to_a_deposed_owner_gets_no_answer_from_the_past(
+    cluster: Cluster, client: oncelog.AsyncClient
+) -> None:
+    """It lies in the socket of a paused owner, which answers when it wakes, before it knows anything (hazard 6)."""
+    topic = "asked-late"
+    producer = await client.create_producer(topic, producer_name="importer")
+    await producer.send(b"first", sequence_id=0)
+    owner = await cluster.owner_of(topic)
+    before = await cluster.stats(topic)
+    request = LastMessageRequest(topic=full(topic), topic_id=before["topic_id"])
+    async with Channel(cluster.serving(owner)) as channel:
+        assert (await channel.call(LAST_MESSAGE, request, timeout_ms=10_000)).next_index == 1
+        with cluster.stopped(owner):
+            asked = [asyncio.ensure_future(channel.call(LAST_MESSAGE, request, timeout_ms=60_000)) for _ in range(5)]
+            await cluster.served_by_another(topic, before["owner_epoch"])
+            await producer.send(b"second", sequence_id=1)
+            assert (await client.last_message_id(topic)) is not None
+        for answer in await asyncio.gather(*asked, return_exceptions=True):
+            assert isinstance(answer, NotOwner), answer
     await cluster.healed()
 
 

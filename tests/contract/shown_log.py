@@ -9,7 +9,7 @@ from crc32c import crc32c
 
 from oncelog.core.batch import encode_batch
 from oncelog.core.entry import EntryHeader, EntryKind, encode_header, peek_header
-from oncelog.core.errors import LogHole
+from oncelog.core.errors import LogHole, OncelogError
 from oncelog.core.ids import (
     NOT_DEDUPLICATED,
     EntryId,
@@ -82,6 +82,16 @@ class ShownLog:
     @property
     def links(self) -> "ShownLog":
         return self
+
+    @property
+    def currency(self) -> "ShownLog":
+        return self
+
+    async def why(self, error: OncelogError) -> OncelogError:
+        return error
+
+    async def prove(self) -> None:
+        """Nobody else serves this topic."""
 
     @property
     def view(self) -> LogView:

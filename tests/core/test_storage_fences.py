@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from oncelog.core.currency import FenceState
 from oncelog.core.ids import EntryId
 from oncelog.core.storage_node import (
     AnswerAppend,
@@ -55,6 +56,33 @@ def test_unknown_ledger_is_fenced_and_remembered() -> None:
     assert disk.sync() == [AnswerFence(1, LEDGER, NONE, NONE, ReadStatus.OK)]
     disk.start()
     assert disk.handle(append(2, E0)) == [answer(2, AppendStatus.FENCED, 0)]
+
+
+def test_fence_state_is_told_from_the_moment_the_fence_is_in_force() -> None:
+    """An owner that asks must not be called current by a member that takes nothing of it any more."""
+    disk = writable()
+    assert (disk.node.ledgers.fence_state(LEDGER), disk.node.ledgers.fence_state(OTHER)) == (
+        FenceState.HELD,
+        FenceState.UNKNOWN,
+    )
+    disk.handle(FenceReceived(2, A, LEDGER))
+    assert disk.node.ledgers.fence_state(LEDGER) is FenceState.FENCED
+    disk.sync()
+    disk.start()
+    assert disk.node.ledgers.fence_state(LEDGER) is FenceState.FENCED
+
+
+def test_forgotten_ledger_is_unknown_though_it_was_fenced() -> None:
+    """Deleted after its topic was trimmed: that nobody is fenced there proves nothing to an owner that slept."""
+    disk = writable()
+    disk.handle(FenceReceived(2, A, LEDGER))
+    disk.sync()
+    check = disk.handle(LedgerCollected(LEDGER))
+    assert check == [CheckLedger(LEDGER, check[0].check)]  # type: ignore[union-attr]
+    disk.handle(LedgerChecked(LEDGER, check[0].check, None))  # type: ignore[union-attr]
+    assert disk.node.ledgers.fence_state(LEDGER) is FenceState.UNKNOWN
+    disk.sync()
+    assert disk.node.ledgers.fence_state(LEDGER) is FenceState.UNKNOWN
 
 
 def test_unsynced_fence_is_lost_with_a_crash_and_was_never_answered() -> None:

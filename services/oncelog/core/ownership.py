@@ -3,6 +3,7 @@
     UNREAD --record names me--> OWNED --a write not plainly OK, or anything suspicious--> SUSPECT
     SUSPECT --names me, same epoch--> OWNED
     UNREAD | OWNED | SUSPECT --names another, or another epoch--> DEPOSED, for good
+    UNREAD --names me, at an epoch that I gave up--> DEPOSED: I am placed anew at a higher one, or another is
     UNREAD | OWNED | SUSPECT --there is no record any more--> DELETED, for good
 
 Rules: one read and one write are in flight at most, so that no answer can be taken for another's; what was read before
@@ -12,7 +13,7 @@ read again and nothing is written before that, and then the takeover starts agai
 refusal is a read that shows my epoch.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from oncelog.core.errors import NotOwner, TopicNotFound
@@ -124,6 +125,14 @@ class Ownership:
     def epoch(self) -> OwnerEpoch:
         return self.record.owner_epoch
 
+    def gave_up(self, owner_epoch: OwnerEpoch) -> None:
+        """Before the record is read: this owner has closed the topic at this epoch a moment ago.
+
+        Whoever asked it to is about to place the topic at a higher epoch. An assignment that was sent before, or by
+        somebody who still sees the old record, would make this owner serve a topic that is another's by then.
+        """
+        self.record = replace(self.record, owner_epoch=owner_epoch)
+
     def read(self) -> _Out:
         """Read the record, once at a time."""
         if self._reading or self.hold in _LOST:
@@ -169,6 +178,8 @@ class Ownership:
             return self._depose("it was deleted", Hold.DELETED)
         if record.owner != self.me or (self.hold is not Hold.UNREAD and record.owner_epoch != self.epoch):
             return self._depose(f"owner_epoch {record.owner_epoch} belongs to {record.owner}")
+        if self.hold is Hold.UNREAD and record.owner_epoch <= self.epoch:
+            return self._depose(f"owner_epoch {record.owner_epoch} was given up here")
         if self.hold is Hold.OWNED:
             return [OwnershipConfirmed()]
         if self._writing is not None:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, assert_never
 
 from oncelog.core.batch import Buffer, Checksum
+from oncelog.core.currency import FenceState
 from oncelog.core.entry import EntryHeader
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.ids import NO_ENTRY, Incarnation, LedgerId
@@ -146,7 +147,7 @@ class _Step(NamedTuple):
     records: list[JournalRecord]
 
 
-class _Ledgers(dict[LedgerId, StorageLedger]):
+class Ledgers(dict[LedgerId, StorageLedger]):
     """Every ledger that something is known of."""
 
     def of(self, ledger_id: LedgerId) -> StorageLedger:
@@ -155,6 +156,18 @@ class _Ledgers(dict[LedgerId, StorageLedger]):
         if ledger is None:
             ledger = self[ledger_id] = StorageLedger(ledger_id)
         return ledger
+
+    def fence_state(self, ledger_id: LedgerId) -> FenceState:
+        """Whether the ledger takes ordinary adds here now; changes nothing.
+
+        A fence counts from the moment it is in force, though it may not be durable yet.
+        """
+        ledger = self.get(ledger_id)
+        if ledger is None or ledger.deleting:
+            return FenceState.UNKNOWN
+        if ledger.fenced:
+            return FenceState.FENCED
+        return FenceState.HELD if ledger.writable else FenceState.UNKNOWN
 
 
 class StorageNode:
@@ -168,7 +181,7 @@ class StorageNode:
         self.incarnation = incarnation
         self._index = index
         self._checksum = checksum
-        self._ledgers = _Ledgers()
+        self.ledgers = Ledgers()
         self._answers = self.answers_class(index)
         self._parked_bytes = 0
         self._checks = 0
@@ -178,17 +191,17 @@ class StorageNode:
 
     def restore_entry(self, header: EntryHeader, *, recovery: bool = False) -> None:
         """The journal holds this entry, synced; recovery: as a RECOVERY_ADD."""
-        ledger = self._ledgers.of(header.ledger_id)
+        ledger = self.ledgers.of(header.ledger_id)
         ledger.writable = ledger.writable or not recovery
         ledger.see(header.last_add_confirmed)
 
     def restore_fence(self, ledger_id: LedgerId) -> None:
         """The journal holds a fence of this ledger, synced."""
-        self._ledgers.of(ledger_id).fenced = True
+        self.ledgers.of(ledger_id).fenced = True
 
     def restore_deletion(self, ledger_id: LedgerId) -> None:
         """The journal holds a tombstone: what it holds of the ledger before that is gone."""
-        self._ledgers.pop(ledger_id, None)
+        self.ledgers.pop(ledger_id, None)
 
     # --- events ------------------------------------------------------------------------------------------------------
 
@@ -200,8 +213,8 @@ class StorageNode:
             case Synced():
                 step.effects.extend(self._answers.settle(event.lsn))
                 for effect in step.effects:
-                    if isinstance(effect, LedgerDeleted) and self._ledgers[effect.ledger_id].idle:
-                        del self._ledgers[effect.ledger_id]
+                    if isinstance(effect, LedgerDeleted) and self.ledgers[effect.ledger_id].idle:
+                        del self.ledgers[effect.ledger_id]
             case FenceReceived():
                 self._fence_received(event, step)
             case ReadReceived():
@@ -228,7 +241,7 @@ class StorageNode:
             if event.target != self.incarnation:
                 step.effects.append(_refused(event.call, ledger_id, entries, AppendStatus.WRONG_INCARNATION))
                 continue
-            ledger = self._ledgers.of(ledger_id)
+            ledger = self.ledgers.of(ledger_id)
             if ledger.deleting:
                 step.effects.append(_refused(event.call, ledger_id, entries, AppendStatus.NOT_WRITABLE))
             elif event.recovery:
@@ -292,7 +305,7 @@ class StorageNode:
             wrong = ReadStatus.WRONG_INCARNATION
             step.effects.append(AnswerFence(event.call, event.ledger_id, NO_ENTRY, NO_ENTRY, wrong))
             return
-        ledger = self._ledgers.of(event.ledger_id)
+        ledger = self.ledgers.of(event.ledger_id)
         self._fence(ledger, step)
         step.effects.extend(self._answers.give(Waiting(self._answers.rests_on(ledger.fence_lsn), ledger, (), event)))
 
@@ -301,9 +314,9 @@ class StorageNode:
             wrong = ReadStatus.WRONG_INCARNATION
             step.effects.append(AnswerRead(event.call, event.ledger_id, (), (), NO_ENTRY, NO_ENTRY, wrong))
             return
-        ledger = self._ledgers.get(event.ledger_id) or StorageLedger(event.ledger_id)
+        ledger = self.ledgers.get(event.ledger_id) or StorageLedger(event.ledger_id)
         if event.fence:
-            ledger = self._ledgers.of(event.ledger_id)
+            ledger = self.ledgers.of(event.ledger_id)
             self._fence(ledger, step)
         beyond = event.first + event.count
         on_its_way = any(event.first <= entry_id < beyond for entry_id in ledger.pending)
@@ -319,13 +332,13 @@ class StorageNode:
             step.effects.append(CheckLedger(ledger.ledger_id, ledger.check))
 
     def _ledger_collected(self, ledger_id: LedgerId, step: _Step) -> None:
-        ledger = self._ledgers.get(ledger_id)
+        ledger = self.ledgers.get(ledger_id)
         if ledger is not None and not ledger.deleting:
             ledger.collect = True
             self._check(ledger, step)
 
     def _ledger_checked(self, event: LedgerChecked, step: _Step) -> None:
-        ledger = self._ledgers.get(event.ledger_id)
+        ledger = self.ledgers.get(event.ledger_id)
         if ledger is None or ledger.check != event.check:
             return
         metadata = event.metadata
@@ -352,20 +365,20 @@ class StorageNode:
 
     def _delete(self, ledger_id: LedgerId, step: _Step) -> None:
         """What comes after the tombstone belongs to another state than what came before."""
-        ledger = self._ledgers[ledger_id] = StorageLedger(ledger_id, deleting=True)
+        ledger = self.ledgers[ledger_id] = StorageLedger(ledger_id, deleting=True)
         lsn = self._answers.write(step.records, RecordKind.LEDGER_DELETED, ledger_id)
         step.effects.extend(self._answers.give(Waiting(lsn, ledger, (), LedgerDeleted(ledger_id))))
 
     def _forget_if_empty(self, ledger: StorageLedger) -> None:
         """Refused adds to unknown ledgers leave no trace."""
         if ledger.idle and self._index.last_entry(ledger.ledger_id) is None:
-            self._ledgers.pop(ledger.ledger_id, None)
+            self.ledgers.pop(ledger.ledger_id, None)
 
     def check_invariants(self) -> None:
         """Raises InvariantViolated where this machine contradicts itself."""
         self._answers.check_invariants()
         parked_bytes = 0
-        for ledger in self._ledgers.values():
+        for ledger in self.ledgers.values():
             if ledger.parked and ledger.check == 0:
                 raise InvariantViolated(f"adds of ledger {ledger.ledger_id} wait for no check")
             if ledger.fence_lsn and not ledger.fenced:

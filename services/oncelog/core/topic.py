@@ -21,6 +21,7 @@ from oncelog.core.batch import Checksum
 from oncelog.core.errors import NotOwner, SessionEnded, TopicNotFound
 from oncelog.core.ids import Incarnation, LedgerId, SessionNumber, TopicId
 from oncelog.core.ledger_chain import ChainEvent
+from oncelog.core.ledger_metadata import LedgerMetadata
 from oncelog.core.next_ledger import (
     Chain,
     ChainSettings,
@@ -144,7 +145,7 @@ class Topic:
             return self._refuse(event)
         match event:
             case TopicAssigned():
-                return self._assigned()
+                return self._assigned(event)
             case TopicRecordRead():
                 return self._route(self.ownership.record_read(event), now_ms)
             case TopicRecordWritten():
@@ -207,11 +208,12 @@ class Topic:
 
     # --- phases -------------------------------------------------------------------------------------------------------
 
-    def _assigned(self) -> _Out:
+    def _assigned(self, event: TopicAssigned) -> _Out:
         """Told again while it is held, only a newer epoch would say something: the record says which."""
         read = cast("_Out", self.ownership.read())
         if self.phase is not Phase.IDLE:
             return read
+        self.ownership.gave_up(event.given_up)
         self.phase = Phase.READING
         return [*read, StartTimer("tick", self._kept[0].tick_ms)]
 
@@ -352,3 +354,14 @@ class Topic:
     def check_invariants(self) -> None:
         if self.serving is not None:
             self.serving.check_invariants()
+
+
+def open_ledger(topic: Topic) -> LedgerMetadata | None:
+    """The ledger whose members can prove that this owner is the current one; None while there is none.
+
+    Whoever looks again behind an answer and finds the same object knows that the ledger was open in between.
+    """
+    if topic.phase is not Phase.SERVING or topic.serving is None or not topic.serving.log.chain.open:
+        return None
+    writer = topic.serving.log.chain.writer
+    return None if writer is None else writer.metadata

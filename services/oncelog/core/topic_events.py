@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from oncelog.core.batch import BatchHeader, Buffer
-from oncelog.core.ids import Position, ProducerId, SessionNumber
+from oncelog.core.ids import OwnerEpoch, Position, ProducerId, SessionNumber
 from oncelog.core.topic_log import ReceivedBatch
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -11,7 +11,13 @@ from oncelog.core.topic_log import ReceivedBatch
 
 @dataclass(frozen=True, slots=True)
 class TopicAssigned:
-    """Somebody says that this owner was given the topic; the record decides."""
+    """Somebody says that this owner was given the topic; the record decides.
+
+    given_up: this owner has closed the topic a moment ago, at this epoch: whoever has asked it to, places the topic at
+    a higher one. 0: it has not.
+    """
+
+    given_up: OwnerEpoch = OwnerEpoch(0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,18 +16,20 @@ Rules
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
 
+from oncelog.core.currency import FenceState
 from oncelog.core.errors import ServiceUnavailable
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger_chain import SendAdds
 from oncelog.core.ledger_recovery import MemberFenced, RecoveryAdded, RecoveryReadAnswered
+from oncelog.core.storage_answers import ReadStatus
 from oncelog.ledgers import recovery_asks
 from oncelog.ledgers.append_stream import AppendStream, OnAnswer
 from oncelog.ledgers.reach import Reach
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.storage_codec import READ, ReadRequest, ReceivedRead
+from oncelog.rpc.storage_codec import FENCE_STATES, READ, FenceStatesRequest, ReadRequest, ReceivedRead
 from oncelog.runtime.credentials import PLAIN, Credentials
 
 UNANSWERED_BYTES_MAX = 64 * 1024 * 1024
@@ -145,6 +147,19 @@ class StorageLinks:
     ) -> RecoveryAdded:
         """Add original bytes past the fence. One entry refused for good makes it not ok for all of them."""
         return await recovery_asks.add(lambda: self._channel(member), member, ledger_id, entries)
+
+    async def fence_states(
+        self, member: Incarnation, ledger_ids: Sequence[LedgerId], *, timeout_ms: int
+    ) -> Sequence[FenceState]:
+        """Of each ledger, one attempt; at most FENCE_STATES_MAX ledgers.
+
+        Raises ServiceUnavailable when another incarnation answers, and what `Channel.call` raises.
+        """
+        request = FenceStatesRequest(member, ledger_ids)
+        answer = await self._channel(member).call(FENCE_STATES, request, timeout_ms=timeout_ms)
+        if answer.status is not ReadStatus.OK or len(answer.states) != len(ledger_ids):
+            raise ServiceUnavailable(f"storage node {member} does not answer for fences: {answer.status.name}")
+        return answer.states
 
     def read(self, member: Incarnation, request: ReadRequest, *, timeout_ms: int) -> AsyncGenerator[ReceivedRead, None]:
         """One attempt. Raises ServiceUnavailable and what `Channel.read` raises."""

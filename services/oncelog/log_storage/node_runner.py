@@ -112,7 +112,7 @@ class NodeRunner:
         self.counts = NodeCounts()
         self.index = NodeIndex(LedgerIndex())
         self.read_only = False
-        self._core = StorageNode(incarnation, self.index, crc32c)
+        self.core = StorageNode(incarnation, self.index, crc32c)
         self._read_ledger = read_ledger
         self._next_call = 0
         self._appenders: dict[int, AppendAsker] = {}
@@ -148,7 +148,7 @@ class NodeRunner:
         return runner
 
     def _replay(self, directory: StorageDirectory) -> None:
-        core, index = self._core, self.index.entries
+        core, index = self.core, self.index.entries
         with StoredHeaders(directory) as headers:
             for record in directory.scan():
                 index.replay(record)
@@ -241,7 +241,7 @@ class NodeRunner:
 
     def handle(self, event: StorageEvent) -> None:
         """One step. Raises InvariantViolated, and JournalFailed once the journal has stopped."""
-        for effect in self._core.handle(event):
+        for effect in self.core.handle(event):
             match effect:
                 case AnswerAppend():
                     self._answer_append(effect)

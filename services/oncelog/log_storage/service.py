@@ -19,6 +19,8 @@ from oncelog.rpc.storage_codec import (
     AppendAnswer,
     FenceAnswer,
     FenceRequest,
+    FenceStatesAnswer,
+    FenceStatesRequest,
     ReadFrame,
     ReadRequest,
     ReceivedAppend,
@@ -48,6 +50,7 @@ class StorageService:
     def add_to(self, server: Server) -> None:
         server.stream(storage_codec.APPEND, self.append)
         server.unary(storage_codec.FENCE, self.fence)
+        server.unary(storage_codec.FENCE_STATES, self.fence_states)
         server.read(storage_codec.READ, self.read)
         server.unary(storage_codec.DESCRIBE, self._describe)
 
@@ -74,6 +77,12 @@ class StorageService:
     async def fence(self, request: FenceRequest) -> FenceAnswer:
         answer = await self._runner.fence(request.target, request.ledger_id)
         return FenceAnswer(answer.status, answer.last_entry, answer.last_add_confirmed)
+
+    async def fence_states(self, request: FenceStatesRequest) -> FenceStatesAnswer:
+        if request.target != self._runner.incarnation:
+            return FenceStatesAnswer(ReadStatus.WRONG_INCARNATION)
+        ledgers = self._runner.core.ledgers
+        return FenceStatesAnswer(ReadStatus.OK, [ledgers.fence_state(ledger_id) for ledger_id in request.ledger_ids])
 
     async def read(self, request: ReadRequest) -> AsyncGenerator[ReadFrame, None]:
         """Look up a part of the ids at a time; each part is answered before the next is looked up."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar, cast
 
+from oncelog.core.currency import FenceState
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId
 from oncelog.core.storage_answers import AppendStatus, ReadStatus
@@ -50,6 +51,20 @@ class FenceAnswer(NamedTuple):
     last_add_confirmed: EntryId = NO_ENTRY
 
 
+class FenceStatesRequest(NamedTuple):
+    """At most FENCE_STATES_MAX ledgers."""
+
+    target: Incarnation
+    ledger_ids: Sequence[LedgerId]
+
+
+class FenceStatesAnswer(NamedTuple):
+    """states: parallel to the request's ledger_ids; empty unless the status is OK."""
+
+    status: ReadStatus
+    states: Sequence[FenceState] = ()
+
+
 class ReadRequest(NamedTuple):
     """bytes_max 0: no bound. fence: the ledger is durably fenced first. heads_only: headers and id deltas alone."""
 
@@ -86,6 +101,9 @@ class ReceivedRead(NamedTuple):
     entries: list[memoryview]
 
 
+#: Ledgers that one FenceStates call asks about.
+FENCE_STATES_MAX = 4096
+_FENCE_STATES = {int(state): state for state in FenceState}
 _APPEND_STATUSES = {int(status): status for status in AppendStatus}
 _READ_STATUSES = {int(status): status for status in ReadStatus}
 
@@ -151,6 +169,37 @@ def decode_fence_answer(data: bytes) -> FenceAnswer:
     return FenceAnswer(status, EntryId(answer.last_entry), EntryId(answer.last_add_confirmed))
 
 
+def encode_fence_states_request(request: FenceStatesRequest) -> bytes:
+    return pb.FenceStatesRequest(target=request.target, ledger_ids=request.ledger_ids).SerializeToString()
+
+
+def decode_fence_states_request(data: bytes) -> FenceStatesRequest:
+    """Raises InvalidArgument."""
+    request = parse(pb.FenceStatesRequest.FromString, data)
+    count = len(request.ledger_ids)
+    if count > FENCE_STATES_MAX:
+        raise InvalidArgument(
+            f"{count} ledgers were asked for, at most {FENCE_STATES_MAX} are answered",
+            field="ledger_ids",
+            limit=FENCE_STATES_MAX,
+        )
+    return FenceStatesRequest(Incarnation(request.target), [LedgerId(number) for number in request.ledger_ids])
+
+
+def encode_fence_states(answer: FenceStatesAnswer) -> bytes:
+    return pb.FenceStatesAnswer(
+        status=pb.StorageStatus.ValueType(answer.status),
+        states=[pb.FenceState.ValueType(state) for state in answer.states],
+    ).SerializeToString()
+
+
+def decode_fence_states(data: bytes) -> FenceStatesAnswer:
+    """A state that is not known here proves nothing."""
+    answer = parse(pb.FenceStatesAnswer.FromString, data)
+    states = [_FENCE_STATES.get(state, FenceState.UNKNOWN) for state in answer.states]
+    return FenceStatesAnswer(_status(answer.status, _READ_STATUSES), states)
+
+
 def encode_read_request(request: ReadRequest) -> bytes:
     return pb.ReadRequest(
         target=request.target,
@@ -208,6 +257,13 @@ _SERVICE = "/oncelog.wire.v1.LogStorage"
 APPEND = StreamMethod(f"{_SERVICE}/Append", encode_append, decode_append, encode_append_answers, decode_append_answers)
 FENCE = UnaryMethod(
     f"{_SERVICE}/Fence", encode_fence_request, decode_fence_request, encode_fence_answer, decode_fence_answer
+)
+FENCE_STATES = UnaryMethod(
+    f"{_SERVICE}/FenceStates",
+    encode_fence_states_request,
+    decode_fence_states_request,
+    encode_fence_states,
+    decode_fence_states,
 )
 READ = ReadMethod(f"{_SERVICE}/Read", encode_read_request, decode_read_request, encode_read, decode_read)
 DESCRIBE = unary_of(f"{_SERVICE}/Describe", pb.DescribeRequest, pb.DescribeAnswer)

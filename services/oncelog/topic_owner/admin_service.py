@@ -4,10 +4,11 @@ import json
 import re
 
 from oncelog.core.access import Caller, Right
-from oncelog.core.errors import InvalidArgument, NotOwner
-from oncelog.core.ids import Incarnation, ProducerId, TopicId
+from oncelog.core.errors import InvalidArgument, LogHole, NotOwner, UnreadableEntry
+from oncelog.core.ids import Incarnation, OwnerEpoch, ProducerId, TopicId
 from oncelog.topic_owner import topic_states
 from oncelog.topic_owner.authorization import authorize
+from oncelog.topic_owner.currency import until_current
 from oncelog.topic_owner.log_view import LogView
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
@@ -32,8 +33,11 @@ class AdminService:
     async def last_message(self, request: pb.LastMessageRequest, caller: Caller) -> pb.LastMessageAnswer:
         runner = self._topics.runner(TopicId(request.topic_id), request.topic)
         await authorize(runner, caller, Right.CONSUME)
-        await runner.progress.until_serving()
-        last = await LogView(runner).last_message()
+        await until_current(runner, OwnerEpoch(request.owner_epoch_seen))
+        try:
+            last = await LogView(runner).last_message()
+        except (LogHole, UnreadableEntry) as error:
+            raise await runner.why(error) from error
         serving = runner.core.serving
         next_index = serving.log.table.state.next_index if serving is not None else 0
         if last is None:
@@ -51,7 +55,7 @@ class AdminService:
     async def producer_names(self, request: pb.ProducerNamesRequest, caller: Caller) -> pb.ProducerNamesAnswer:
         runner = self._topics.runner(TopicId(request.topic_id), request.topic)
         await authorize(runner, caller, Right.CONSUME)
-        await runner.progress.until_serving()
+        await until_current(runner, OwnerEpoch(request.owner_epoch_seen))
         answer = pb.ProducerNamesAnswer(owner_epoch=runner.owner_epoch)
         serving = runner.core.serving
         known = serving.log.table.state.producers if serving is not None else {}

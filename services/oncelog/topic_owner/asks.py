@@ -102,6 +102,7 @@ class Asks:
         self._of_members: set[asyncio.Task[None]] = set()
         #: what the topic's namespace grants to roles; None: not known yet
         self.grants: Grants | None = None
+        self._follows_policies = False
 
     def perform(self, ask: Ask) -> None:
         """Start it; its answer is posted."""
@@ -145,7 +146,13 @@ class Asks:
             case _:
                 await self._write(ask)
 
-    async def follow_policies(self, name: str) -> None:
+    def follow_policies(self, name: str) -> None:
+        """Begin to follow the policies of the topic of this name, unless that was begun before."""
+        if not self._follows_policies:
+            self._follows_policies = True
+            self.start(self._follow_policies(name))
+
+    async def _follow_policies(self, name: str) -> None:
         """Tell the topic whether it is deduplicated, and keep its grants, now and at each change.
 
         Until cancelled, or the session is closed: then this process ends, with topics that its drain could not close.

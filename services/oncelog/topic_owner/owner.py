@@ -35,9 +35,11 @@ from oncelog.stores.policy_store import PolicyStore
 from oncelog.stores.registry import LiveOwner, Registry
 from oncelog.stores.store_session import SessionState, StoreSession
 from oncelog.stores.topic_store import TopicStore
+from oncelog.stores.zookeeper import SESSION_TIMEOUT_MS
 from oncelog.topic_owner.admin_service import AdminService
 from oncelog.topic_owner.asks import OwnerParts
 from oncelog.topic_owner.calm import calm
+from oncelog.topic_owner.currency import CurrencyWatch
 from oncelog.topic_owner.id_source import IdSource
 from oncelog.topic_owner.ledger_routes import LedgerRoutes
 from oncelog.topic_owner.metadata_links import MetadataLinks
@@ -134,6 +136,8 @@ class Owner:
             await view.first()
             health.ready_when("storage", lambda: view.shortage)
             running = [tasks.create_task(view.follow())]
+            watch = CurrencyWatch(self.topics, self._parts.links, doubt_after_ms=SESSION_TIMEOUT_MS)
+            running.append(tasks.create_task(watch.run()))
 
             server = Server(self.security, frame_bytes_max=settings.frame_bytes_max)
             self._serve(server)

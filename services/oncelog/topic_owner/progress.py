@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from oncelog.core.errors import TopicLoading
+from oncelog.core.errors import NotOwner, TopicLoading
 from oncelog.core.ids import BEFORE_ALL, Position
 from oncelog.core.topic import Phase, Topic
 
@@ -22,6 +22,8 @@ class TopicProgress:
         #: when the event being handled was taken, ns
         self.event_ns = 0
         self._waiting: list[asyncio.Future[None]] = []
+        #: why readers must not wait here for what comes next
+        self._doubt: NotOwner | None = None
 
     @property
     def ended(self) -> bool:
@@ -44,6 +46,15 @@ class TopicProgress:
             if not waiter.done():
                 waiter.set_result(None)
 
+    def doubt(self, reason: NotOwner) -> None:
+        """A newer owner may be there: readers that wait for the log to grow are sent to look the topic up."""
+        self._doubt = reason
+        self.changed()
+
+    def trust(self) -> None:
+        """It was proved that this owner is the current one."""
+        self._doubt = None
+
     async def until_serving(self) -> None:
         """Raises NotOwner once this process has lost the topic, TopicNotFound once it was deleted."""
         while self._core.phase is not Phase.SERVING:
@@ -51,9 +62,11 @@ class TopicProgress:
             await self._change()
 
     async def until_after(self, position: Position) -> None:
-        """Wait until something behind `position` is confirmed. Raises as `until_serving`."""
+        """Wait until something behind `position` is confirmed. Raises as `until_serving`, and what `doubt` was told."""
         while self.confirmed <= position or self._core.phase is not Phase.SERVING:
             self._require_owned()
+            if self._doubt is not None:
+                raise self._doubt
             await self._change()
 
     async def until_ended(self) -> None:

@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator
 from oncelog.core.access import Right
 from oncelog.core.batch import Buffer
 from oncelog.core.entry import EntryKind, body_of, peek_header
-from oncelog.core.errors import InvalidArgument, InvariantViolated, NotOwner, OncelogError, TopicLoading
+from oncelog.core.errors import InvalidArgument, InvariantViolated, OncelogError, TopicLoading
 from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, Position, ProducerId
-from oncelog.core.topic_events import HigherEpochSeen
 from oncelog.ledgers.reader import read_entries
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.reader_codec import ReadControl, ReaderFrame, ReaderStart
 from oncelog.rpc.server import ServerStream
-from oncelog.topic_owner.authorization import LOADING_DEADLINE_MS, authorize
+from oncelog.topic_owner.authorization import authorize
+from oncelog.topic_owner.currency import until_current
 from oncelog.topic_owner.log_view import LogView, Stretch
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
@@ -46,7 +46,7 @@ class ReadService:
             except InvariantViolated:
                 raise
             except OncelogError as error:
-                await stream.write(ReaderFrame(runner.owner_epoch, error=error))
+                await stream.write(ReaderFrame(runner.owner_epoch, error=await runner.why(error)))
             permits.cancel()
 
 
@@ -77,16 +77,7 @@ class _Reading:
 
     async def run(self, start: ReaderStart) -> None:
         runner = self._runner
-        if start.owner_epoch_seen > runner.owner_epoch and await runner.record_shows_higher_epoch():
-            # Only the record makes it a suspicion: anybody can claim to have seen an epoch.
-            runner.post(HigherEpochSeen())
-        try:
-            async with asyncio.timeout(LOADING_DEADLINE_MS / 1000):
-                await runner.progress.until_serving()
-        except TimeoutError as error:
-            raise TopicLoading("the topic is still being taken over: try again") from error
-        if start.owner_epoch_seen > runner.owner_epoch:
-            raise NotOwner("a newer owner was seen: look the topic up again", owner_epoch=runner.owner_epoch)
+        await until_current(runner, start.owner_epoch_seen)
         wanted, self._first_index = await self._view.start_of(start.at)
         at, _ = await self._view.next_stretch(wanted)
         if at != wanted:

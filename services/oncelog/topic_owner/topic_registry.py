@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator
 from itertools import count
 
 from oncelog.core.errors import NotOwner, TooManyRequests, TopicNotFound
-from oncelog.core.ids import SessionNumber, TopicId
+from oncelog.core.ids import OwnerEpoch, SessionNumber, TopicId
 from oncelog.core.next_ledger import StorageNodesSeen
 from oncelog.core.topic import Phase
 from oncelog.core.topic_events import DrainWanted, TopicAssigned
@@ -20,6 +21,10 @@ SESSIONS_PER_SLOT_BITS = 40
 SLOTS_MAX = 1 << 23
 #: A drain waits no longer for metadata services that do not ask for the next topic.
 HAND_OVER_IDLE_MS = 2_000
+
+#: A topic that was closed here is not taken again at the same epoch for so long: whoever had it closed places it anew.
+#: If that one died in between, the topic is served here again after this.
+RETAKE_AFTER_MS = 2_000
 
 Finished = Callable[[TopicRunner], None]
 NewRunner = Callable[[TopicId, StorageNodesSeen, SessionNumber, Finished], TopicRunner]
@@ -35,6 +40,8 @@ class TopicRegistry:
         self._nodes = StorageNodesSeen(())
         self._slots = count(1)
         self._one_left = asyncio.Event()
+        #: {topic closed here: (its epoch then, until when it is not taken at that epoch, in ms)}
+        self._given_up: dict[TopicId, tuple[OwnerEpoch, int]] = {}
         self.draining = False
 
     def __iter__(self) -> Iterator[TopicRunner]:
@@ -67,12 +74,16 @@ class TopicRegistry:
             first = SessionNumber(next(self._slots) % SLOTS_MAX << SESSIONS_PER_SLOT_BITS)
             runner = self._new_runner(topic_id, self._nodes, first, self._left)
             self._runners[topic_id] = runner
-        runner.assigned()
+        self._given_up = {known: given for known, given in self._given_up.items() if given[1] > _now_ms()}
+        given_up, _ = self._given_up.get(topic_id, (OwnerEpoch(0), 0))
+        runner.assigned(given_up)
 
     def _left(self, runner: TopicRunner) -> None:
         if self._runners.get(runner.topic_id) is runner:
             del self._runners[runner.topic_id]
             self._one_left.set()
+            if runner.core.phase is Phase.CLOSED:
+                self._given_up[runner.topic_id] = (runner.owner_epoch, _now_ms() + RETAKE_AFTER_MS)
 
     def see(self, nodes: StorageNodesSeen) -> None:
         """A newer view of the storage nodes."""
@@ -130,3 +141,7 @@ class TopicRegistry:
     @property
     def serving_count(self) -> int:
         return sum(runner.core.phase is Phase.SERVING for runner in self)
+
+
+def _now_ms() -> int:
+    return int(time.monotonic() * 1000)

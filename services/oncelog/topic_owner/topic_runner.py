@@ -16,7 +16,15 @@ from oncelog.core.access import Grants
 from oncelog.core.batch import Checksum, decode_ids, deltas_of, peek_batch
 from oncelog.core.dedup_cursor import SnapshotTaken
 from oncelog.core.entry import body_of
-from oncelog.core.errors import InvalidBatch, InvariantViolated, LogHole, OncelogError, TopicLoading, UnreadableEntry
+from oncelog.core.errors import (
+    InvalidBatch,
+    InvariantViolated,
+    LogHole,
+    OncelogError,
+    TopicLoading,
+    TopicNotFound,
+    UnreadableEntry,
+)
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, Position, SessionNumber, TopicId
 from oncelog.core.ledger_chain import SendAdds
 from oncelog.core.ledger_metadata import LedgerMetadata
@@ -40,6 +48,7 @@ from oncelog.core.topic_events import (
 )
 from oncelog.ledgers.reader import read_entry
 from oncelog.topic_owner.asks import ASKS, Asks, OwnerParts
+from oncelog.topic_owner.currency import Proofs
 from oncelog.topic_owner.entry_cache import EntryCache
 from oncelog.topic_owner.progress import TopicProgress
 from oncelog.topic_owner.takeover_trace import TakeoverTrace
@@ -86,7 +95,8 @@ class TopicRunner:
         self._queue: deque[TopicEvent] | None = deque()
         self.progress = TopicProgress(self.core)
         self._finished = finished
-        self._follows_policies = False
+        #: proofs that this owner is the current one
+        self.currency = Proofs(self)
 
     # --- what others ask
     # -------------------------------------------------------------------------------------------------
@@ -126,6 +136,18 @@ class TopicRunner:
         """Whether the topic record, read now, is of a newer epoch than this runner's, or gone."""
         stored = await self.parts.topics.read(self.topic_id)
         return stored is None or stored.value.owner_epoch > self.owner_epoch
+
+    async def why(self, error: OncelogError) -> OncelogError:
+        """What a reader is told that met `error`: a hole in the log of a topic that was deleted is no damage."""
+        if not isinstance(error, LogHole | UnreadableEntry):
+            return error
+        try:
+            stored = await self.parts.topics.read(self.topic_id)
+        except OncelogError:
+            return error  # it is not known whether the topic was deleted
+        if stored is not None:
+            return error
+        return TopicNotFound(f"topic {self.name or self.topic_id} was deleted", topic_id=self.topic_id)
 
     async def ledger(self, ledger_id: LedgerId) -> LedgerMetadata:
         """The record of one of the topic's ledgers. Raises LogHole."""
@@ -185,10 +207,8 @@ class TopicRunner:
         match effect:
             case Marked():
                 self._asks.step_over()
-                if not self._follows_policies:
-                    # From the first mark on: known well before E, so that a topic without dedup never judges.
-                    self._follows_policies = True
-                    self._asks.start(self._asks.follow_policies(self.name))
+                # From the first mark on: known well before E, so that a topic without dedup never judges.
+                self._asks.follow_policies(self.name)
                 self.trace.mark(effect.mark, handled=effect.count)
                 if effect.mark == "B":
                     asyncio.get_running_loop().call_later(CURSOR_WAIT_MS / 1000, self._give_up_cursor)
@@ -248,11 +268,14 @@ class TopicRunner:
         self.progress.changed()
         self._finished(self)
 
-    def assigned(self) -> None:
-        """Told that the record may name this owner. Told again while it serves, that is no takeover yet."""
+    def assigned(self, given_up: OwnerEpoch = OwnerEpoch(0)) -> None:
+        """Told that the record may name this owner. Told again while it serves, that is no takeover yet.
+
+        given_up: the epoch at which this owner has closed the topic a moment ago, 0: it has not.
+        """
         if self.core.phase is not Phase.SERVING:
             self.trace.begin()
-        self.post(TopicAssigned())
+        self.post(TopicAssigned(given_up))
 
     # --- work that takes its time
     # -----------------------------------------------------------------------------------------

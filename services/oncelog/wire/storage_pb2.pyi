@@ -66,6 +66,29 @@ STORAGE_STATUS_TOO_MANY_REQUESTS: StorageStatus.ValueType  # 8
 """A bounded queue is full; nothing was kept."""
 Global___StorageStatus: _TypeAlias = StorageStatus  # noqa: Y015
 
+class _FenceState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FenceStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FenceState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FENCE_STATE_UNSPECIFIED: _FenceState.ValueType  # 0
+    FENCE_STATE_HELD: _FenceState.ValueType  # 1
+    """Ordinary adds are taken."""
+    FENCE_STATE_FENCED: _FenceState.ValueType  # 2
+    FENCE_STATE_UNKNOWN: _FenceState.ValueType  # 3
+    """Nothing is held of the ledger, or its record was not checked yet."""
+
+class FenceState(_FenceState, metaclass=_FenceStateEnumTypeWrapper): ...
+
+FENCE_STATE_UNSPECIFIED: FenceState.ValueType  # 0
+FENCE_STATE_HELD: FenceState.ValueType  # 1
+"""Ordinary adds are taken."""
+FENCE_STATE_FENCED: FenceState.ValueType  # 2
+FENCE_STATE_UNKNOWN: FenceState.ValueType  # 3
+"""Nothing is held of the ledger, or its record was not checked yet."""
+Global___FenceState: _TypeAlias = FenceState  # noqa: Y015
+
 @_typing.final
 class AppendFrame(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -287,6 +310,57 @@ class ReadFrame(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReadFrame: _TypeAlias = ReadFrame  # noqa: Y015
+
+@_typing.final
+class FenceStatesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGET_FIELD_NUMBER: _builtins.int
+    LEDGER_IDS_FIELD_NUMBER: _builtins.int
+    target: _builtins.str
+    @_builtins.property
+    def ledger_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """At most 4096."""
+
+    def __init__(
+        self,
+        *,
+        target: _builtins.str = ...,
+        ledger_ids: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ledger_ids", b"ledger_ids", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FenceStatesRequest: _TypeAlias = FenceStatesRequest  # noqa: Y015
+
+@_typing.final
+class FenceStatesAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    STATES_FIELD_NUMBER: _builtins.int
+    status: Global___StorageStatus.ValueType
+    """OK or WRONG_INCARNATION."""
+    @_builtins.property
+    def states(self) -> _containers.RepeatedScalarFieldContainer[Global___FenceState.ValueType]:
+        """Parallel to the request's ledger_ids."""
+
+    def __init__(
+        self,
+        *,
+        status: Global___StorageStatus.ValueType = ...,
+        states: _abc.Iterable[Global___FenceState.ValueType] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["states", b"states", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FenceStatesAnswer: _TypeAlias = FenceStatesAnswer  # noqa: Y015
 
 @_typing.final
 class DescribeRequest(_message.Message):

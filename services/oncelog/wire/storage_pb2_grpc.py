@@ -49,6 +49,11 @@ class LogStorageStub:
                 request_serializer=oncelog_dot_wire_dot_storage__pb2.ReadRequest.SerializeToString,
                 response_deserializer=oncelog_dot_wire_dot_storage__pb2.ReadFrame.FromString,
                 _registered_method=True)
+        self.FenceStates = channel.unary_unary(
+                '/oncelog.wire.v1.LogStorage/FenceStates',
+                request_serializer=oncelog_dot_wire_dot_storage__pb2.FenceStatesRequest.SerializeToString,
+                response_deserializer=oncelog_dot_wire_dot_storage__pb2.FenceStatesAnswer.FromString,
+                _registered_method=True)
         self.Describe = channel.unary_unary(
                 '/oncelog.wire.v1.LogStorage/Describe',
                 request_serializer=oncelog_dot_wire_dot_storage__pb2.DescribeRequest.SerializeToString,
@@ -80,6 +85,13 @@ class LogStorageServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FenceStates(self, request, context):
+        """Which ledgers are fenced here now. Changes nothing: owners ask it to prove that they are still the current ones.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Describe(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -103,6 +115,11 @@ def add_LogStorageServicer_to_server(servicer, server):
                     servicer.Read,
                     request_deserializer=oncelog_dot_wire_dot_storage__pb2.ReadRequest.FromString,
                     response_serializer=oncelog_dot_wire_dot_storage__pb2.ReadFrame.SerializeToString,
+            ),
+            'FenceStates': grpc.unary_unary_rpc_method_handler(
+                    servicer.FenceStates,
+                    request_deserializer=oncelog_dot_wire_dot_storage__pb2.FenceStatesRequest.FromString,
+                    response_serializer=oncelog_dot_wire_dot_storage__pb2.FenceStatesAnswer.SerializeToString,
             ),
             'Describe': grpc.unary_unary_rpc_method_handler(
                     servicer.Describe,
@@ -191,6 +208,33 @@ class LogStorage:
             '/oncelog.wire.v1.LogStorage/Read',
             oncelog_dot_wire_dot_storage__pb2.ReadRequest.SerializeToString,
             oncelog_dot_wire_dot_storage__pb2.ReadFrame.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FenceStates(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/oncelog.wire.v1.LogStorage/FenceStates',
+            oncelog_dot_wire_dot_storage__pb2.FenceStatesRequest.SerializeToString,
+            oncelog_dot_wire_dot_storage__pb2.FenceStatesAnswer.FromString,
             options,
             channel_credentials,
             insecure,

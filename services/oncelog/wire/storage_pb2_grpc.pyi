@@ -24,6 +24,8 @@ class LogStorageStub:
     """Forbids ordinary adds to one ledger for ever; durable before it is answered."""
     Read: _aio.UnaryStreamMultiCallable[_storage_pb2.ReadRequest, _storage_pb2.ReadFrame]
     """Entries of one ledger from first_entry on, in ascending order, in frames of about 256 KiB."""
+    FenceStates: _aio.UnaryUnaryMultiCallable[_storage_pb2.FenceStatesRequest, _storage_pb2.FenceStatesAnswer]
+    """Which ledgers are fenced here now. Changes nothing: owners ask it to prove that they are still the current ones."""
     Describe: _aio.UnaryUnaryMultiCallable[_storage_pb2.DescribeRequest, _storage_pb2.DescribeAnswer]
 
 class LogStorageServicer(metaclass=_abc_1.ABCMeta):
@@ -50,6 +52,14 @@ class LogStorageServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_storage_pb2.ReadRequest, _abc.AsyncIterator[_storage_pb2.ReadFrame]],
     ) -> _abc.AsyncIterator[_storage_pb2.ReadFrame]:
         """Entries of one ledger from first_entry on, in ascending order, in frames of about 256 KiB."""
+
+    @_abc_1.abstractmethod
+    def FenceStates(
+        self,
+        request: _storage_pb2.FenceStatesRequest,
+        context: _aio.ServicerContext[_storage_pb2.FenceStatesRequest, _abc.Awaitable[_storage_pb2.FenceStatesAnswer]],
+    ) -> _abc.Awaitable[_storage_pb2.FenceStatesAnswer]:
+        """Which ledgers are fenced here now. Changes nothing: owners ask it to prove that they are still the current ones."""
 
     @_abc_1.abstractmethod
     def Describe(

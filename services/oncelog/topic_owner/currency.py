@@ -1,0 +1,224 @@
+"""Answers that are never from the past: an owner proves that it is the current one before it speaks of a log's end.
+
+    await until_current(runner, owner_epoch_seen)     # before a question is answered, or a read stream begins
+    CurrencyWatch(...).run()                          # for readers that wait at the end and ask nothing
+
+Rules
+- A question that shows a higher epoch has the topic record read; the owner refuses it with NotOwner.
+- Every other question is answered after a proof that began after the question: an ack quorum of members holds the open
+  ledger unfenced (`core.currency`), or else the topic record, read after a sync, shows this owner at this epoch.
+  Neither needs a clock, and the first one needs no ZooKeeper. Questions that come while a proof is under way share the
+  next one.
+- Readers that wait are checked together, one call for each storage node. They are sent away when a member is fenced,
+  and when no quorum of members has answered for longer than ZooKeeper lets a session last, by this process's own clock.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from oncelog.core import currency
+from oncelog.core.currency import FenceState
+from oncelog.core.errors import InvariantViolated, NotOwner, OncelogError, TopicLoading, TopicNotFound
+from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch
+from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.core.topic import open_ledger
+from oncelog.core.topic_events import HigherEpochSeen
+from oncelog.ledgers.storage_links import StorageLinks
+from oncelog.rpc.storage_codec import FENCE_STATES_MAX
+
+if TYPE_CHECKING:
+    from oncelog.topic_owner.topic_registry import TopicRegistry
+    from oncelog.topic_owner.topic_runner import TopicRunner
+
+logger = logging.getLogger(__name__)
+
+#: Members that are there answer within milliseconds; after this the topic record is asked.
+FENCES_TIMEOUT_MS = 1_000
+#: Of a whole proof. A client asks again, so that it learns of a newer owner meanwhile.
+PROOF_TIMEOUT_MS = 3_000
+#: How long a question waits for a takeover to finish.
+SERVING_TIMEOUT_MS = 10_000
+#: Between two checks for readers that wait.
+CHECK_INTERVAL_MS = 1_000
+
+
+async def until_current(runner: "TopicRunner", owner_epoch_seen: OwnerEpoch) -> None:
+    """Return when the topic is served here, and by nobody newer, at some moment after this call began.
+
+    Raises NotOwner, TopicNotFound for a deleted topic, TopicLoading while the takeover takes its time.
+    """
+    if owner_epoch_seen > runner.owner_epoch and await runner.record_shows_higher_epoch():
+        # Only the record makes it a suspicion: anybody can claim to have seen an epoch.
+        runner.post(HigherEpochSeen())
+    try:
+        async with asyncio.timeout(SERVING_TIMEOUT_MS / 1000):
+            await runner.progress.until_serving()
+    except TimeoutError as error:
+        raise TopicLoading("the topic is still being taken over: try again") from error
+    if owner_epoch_seen > runner.owner_epoch:
+        raise NotOwner("a newer owner was seen: look the topic up again", owner_epoch=runner.owner_epoch)
+    await runner.currency.prove()
+
+
+class Proofs:
+    """The proofs of one topic, one at a time."""
+
+    def __init__(self, runner: "TopicRunner") -> None:
+        self._runner = runner
+        self._one_at_a_time = asyncio.Lock()
+        #: proofs begun, and the newest one that has ended, with why it failed
+        self._begun = 0
+        self._ended: tuple[int, OncelogError | None] = (0, None)
+
+    async def prove(self) -> None:
+        """Return after a proof that began after this call. Raises NotOwner, TopicNotFound."""
+        begun_before = self._begun
+        async with self._one_at_a_time:
+            if self._ended[0] <= begun_before:
+                self._begun += 1
+                number = self._begun
+                failure: OncelogError | None = None
+                try:
+                    async with asyncio.timeout(PROOF_TIMEOUT_MS / 1000):
+                        await self._prove()
+                except InvariantViolated:
+                    raise
+                except TimeoutError:
+                    failure = NotOwner("neither storage nodes nor ZooKeeper show that this owner is the current one")
+                except OncelogError as error:
+                    failure = error if isinstance(error, TopicNotFound) else NotOwner(error.message)
+                self._ended = (number, failure)
+            if self._ended[1] is not None:
+                raise self._ended[1]
+        self._runner.progress.trust()
+
+    async def _prove(self) -> None:
+        runner = self._runner
+        ledger = open_ledger(runner.core)
+        if ledger is not None:
+            verdict = await self._ask_members(ledger)
+            if verdict is currency.Currency.PROVED and open_ledger(runner.core) is ledger:
+                return
+            if verdict is currency.Currency.REFUTED:
+                runner.post(HigherEpochSeen())
+                raise NotOwner(f"ledger {ledger.ledger_id} is fenced by a newer owner: look the topic up again")
+        stored = await runner.parts.topics.read(runner.topic_id)
+        if stored is None:
+            runner.post(HigherEpochSeen())
+            raise TopicNotFound(f"topic {runner.name} was deleted", topic_id=runner.topic_id)
+        record, mine = stored.value, runner.core.ownership
+        if (record.owner, record.owner_epoch) != (mine.me, mine.epoch):
+            runner.post(HigherEpochSeen())
+            raise NotOwner(f"owner_epoch {record.owner_epoch} belongs to {record.owner}: look the topic up again")
+
+    async def _ask_members(self, ledger: LedgerMetadata) -> currency.Currency:
+        """Until the answers suffice, or all members have answered, or had their time."""
+        links, states = self._runner.parts.links, list[FenceState]()
+        asks = [_states_of(links, member, [ledger.ledger_id]) for member in ledger.members]
+        verdict = currency.judge((), ack_quorum=ledger.ack_quorum)
+        async with aclosing(_as_they_come(asks)) as answers:
+            async for answer in answers:
+                states += answer
+                verdict = currency.judge(states, ack_quorum=ledger.ack_quorum)
+                if verdict is not currency.Currency.UNPROVED:
+                    break
+        return verdict
+
+
+async def _states_of(links: StorageLinks, member: Incarnation, ledger_ids: Sequence[LedgerId]) -> Sequence[FenceState]:
+    """Nothing where the member does not answer."""
+    try:
+        return await links.fence_states(member, ledger_ids, timeout_ms=FENCES_TIMEOUT_MS)
+    except InvariantViolated:
+        raise
+    except OncelogError:
+        return ()
+
+
+async def _as_they_come(
+    asks: Sequence[Coroutine[Any, Any, Sequence[FenceState]]],
+) -> AsyncGenerator[Sequence[FenceState], None]:
+    """The answers in the order of their coming; what is not waited for any more is cancelled."""
+    waiting = {asyncio.ensure_future(ask) for ask in asks}
+    try:
+        while waiting:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                yield task.result()
+    finally:
+        for task in waiting:
+            task.cancel()
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A topic whose readers wait: its open ledger, and what members say of it."""
+
+    runner: "TopicRunner"
+    ledger: LedgerMetadata
+    states: list[FenceState] = field(default_factory=list)
+
+
+class CurrencyWatch:
+    """Checks the topics of one owner whose readers wait at the end of the log."""
+
+    def __init__(self, topics: "TopicRegistry", links: StorageLinks, *, doubt_after_ms: int) -> None:
+        self._topics = topics
+        self._links = links
+        self._doubt_after_ms = doubt_after_ms
+        #: {topic: since when no quorum has answered, on the clock that only goes forward}
+        self._unanswered_since: dict[TopicRunner, float] = {}
+
+    async def run(self) -> None:
+        """Never returns."""
+        while True:
+            await asyncio.sleep(CHECK_INTERVAL_MS / 1000)
+            await self.check()
+
+    async def check(self) -> None:
+        """Ask once about every topic whose readers wait."""
+        runners = [runner for runner in self._topics if runner.progress.waiting_count]
+        self._unanswered_since = {r: since for r, since in self._unanswered_since.items() if r in runners}
+        waiting: dict[LedgerId, _Waiting] = {}
+        by_member: dict[Incarnation, list[LedgerId]] = {}
+        for runner in runners:
+            ledger = open_ledger(runner.core)
+            if ledger is None:
+                self._unanswered(runner)
+                continue
+            waiting[ledger.ledger_id] = _Waiting(runner, ledger)
+            for member in ledger.members:
+                by_member.setdefault(member, []).append(ledger.ledger_id)
+        await asyncio.gather(*(self._ask(member, ids, waiting) for member, ids in by_member.items()))
+        for one in waiting.values():
+            self._judge(one)
+
+    async def _ask(
+        self, member: Incarnation, ledger_ids: Sequence[LedgerId], waiting: dict[LedgerId, _Waiting]
+    ) -> None:
+        for first in range(0, len(ledger_ids), FENCE_STATES_MAX):
+            some = ledger_ids[first : first + FENCE_STATES_MAX]
+            for ledger_id, state in zip(some, await _states_of(self._links, member, some), strict=False):
+                waiting[ledger_id].states.append(state)
+
+    def _judge(self, one: _Waiting) -> None:
+        runner = one.runner
+        if currency.may_wait(one.states, ack_quorum=one.ledger.ack_quorum):
+            self._unanswered_since.pop(runner, None)
+        elif FenceState.FENCED not in one.states:
+            self._unanswered(runner)
+        elif open_ledger(runner.core) is one.ledger:
+            logger.warning("topic %s: a newer owner has fenced ledger %d", runner.name, one.ledger.ledger_id)
+            runner.progress.doubt(NotOwner("a newer owner has fenced the topic's ledger: look the topic up again"))
+            runner.post(HigherEpochSeen())
+
+    def _unanswered(self, runner: "TopicRunner") -> None:
+        now = time.monotonic()
+        since = self._unanswered_since.setdefault(runner, now)
+        if now - since > self._doubt_after_ms / 1000:
+            runner.progress.doubt(NotOwner("no quorum of storage nodes answers this owner: look the topic up again"))

@@ -1,0 +1,225 @@
+"""Questions to an owner that was deposed and does not know it: no answer is from the past, and no reader is held."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from oncelog.core.errors import NotOwner, TopicNotFound
+from oncelog.core.ids import OwnerEpoch
+from oncelog.core.names import parse_topic
+from oncelog.core.storage_answers import ReadStatus
+from oncelog.core.topic import Phase, open_ledger
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.owner_codec import LAST_MESSAGE, PRODUCER_NAMES, OpenGranted
+from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, ReceivedEntries, StartEdge
+from oncelog.rpc.storage_codec import FENCE, FENCE_STATES, FenceRequest, FenceStatesRequest
+from oncelog.stores.deletion_store import DeletionStore
+from oncelog.topic_owner.currency import CurrencyWatch
+from oncelog.topic_owner.topic_runner import TopicRunner
+from oncelog.wire import owner_pb2 as pb
+from tests.cluster.until import until
+from tests.contract.owner_world import ANOTHER, DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world
+
+pytestmark = pytest.mark.asyncio
+
+
+@asynccontextmanager
+async def one_message(tmp_path: Path) -> AsyncIterator[tuple[OwnerWorld, Channel, TopicRunner, OpenGranted]]:
+    """A served topic with a message in its open ledger."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("flights")
+        client = PublishClient(channel)
+        granted = await client.open(runner, "importer")
+        await client.stored(granted, batch_of(granted, [1]))
+        yield world, channel, runner, granted
+
+
+async def last_message(channel: Channel, runner: TopicRunner, *, seen: int = 0) -> pb.LastMessageAnswer:
+    request = pb.LastMessageRequest(topic=runner.name, topic_id=runner.topic_id, owner_epoch_seen=seen)
+    return await channel.call(LAST_MESSAGE, request, timeout_ms=10_000)
+
+
+async def fence(world: OwnerWorld, runner: TopicRunner) -> None:
+    """As a newer owner does at B."""
+    ledger = open_ledger(runner.core)
+    assert ledger is not None
+    async with Channel(world.node.address) as node:
+        answer = await node.call(FENCE, FenceRequest(world.node.incarnation, ledger.ledger_id), timeout_ms=5_000)
+    assert answer.status is ReadStatus.OK
+
+
+async def at_end(channel: Channel, runner: TopicRunner) -> AsyncIterator[ReceivedEntries]:
+    """The frames of a reader that waits at the end of the log."""
+    stream = channel.stream(READ)
+    start = ReaderStart(runner.name, runner.topic_id, StartEdge.EARLIEST, OwnerEpoch(0))
+    await stream.write(ReadControl(start, 1 << 20))
+    frames = aiter(stream)
+    while not (await anext(frames)).at_end:
+        pass
+    await until(lambda: runner.progress.waiting_count, DEADLINE_S)
+    return frames
+
+
+async def test_node_tells_which_ledgers_are_fenced(tmp_path: Path) -> None:
+    """Held, fenced, and one that it has never heard of; another incarnation answers for none."""
+    async with one_message(tmp_path) as (world, _, runner, _), Channel(world.node.address) as node:
+        ledger = open_ledger(runner.core)
+        assert ledger is not None
+
+        async def states(target: str) -> tuple[ReadStatus, list[str]]:
+            request = FenceStatesRequest(
+                type(world.node.incarnation)(target), [ledger.ledger_id, type(ledger.ledger_id)(999)]
+            )
+            answer = await node.call(FENCE_STATES, request, timeout_ms=5_000)
+            return answer.status, [state.name for state in answer.states]
+
+        assert await states(world.node.incarnation) == (ReadStatus.OK, ["HELD", "UNKNOWN"])
+        await fence(world, runner)
+        assert await states(world.node.incarnation) == (ReadStatus.OK, ["FENCED", "UNKNOWN"])
+        assert await states("e" * 32) == (ReadStatus.WRONG_INCARNATION, [])
+
+
+async def test_question_is_refused_once_a_newer_owner_has_fenced_the_ledger(tmp_path: Path) -> None:
+    """ZooKeeper is away from the deposed owner alone: it cannot read that it is deposed, and answers nothing."""
+    async with one_message(tmp_path) as (world, channel, runner, _):
+        assert (await last_message(channel, runner)).present
+        await world.place(runner.topic_id, ANOTHER)
+        await fence(world, runner)
+        world.session.faults.suspend()
+        with pytest.raises(NotOwner):
+            await last_message(channel, runner)
+        world.session.faults.resume()
+        await until(lambda: runner.core.phase is Phase.DEPOSED, DEADLINE_S)
+
+
+async def test_open_topic_answers_while_zookeeper_is_away(tmp_path: Path) -> None:
+    """The storage nodes prove it: nobody else has passed B."""
+    async with one_message(tmp_path) as (world, channel, runner, _):
+        world.session.faults.suspend()
+        answer = await last_message(channel, runner)
+        assert (answer.present, answer.next_index, answer.owner_epoch) == (True, 1, 1)
+        world.session.faults.resume()
+
+
+async def test_ledger_without_entries_has_the_record_asked(tmp_path: Path) -> None:
+    """No member holds it, so nothing is proved by fences; the record names another owner."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("flights")
+        assert not (await last_message(channel, runner)).present
+        await world.place(runner.topic_id, ANOTHER)
+        with pytest.raises(NotOwner):
+            await last_message(channel, runner)
+        await until(lambda: runner.core.phase is Phase.DEPOSED, DEADLINE_S)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+async def test_higher_epoch_shown_by_a_question_is_refused(tmp_path: Path, recorded: bool) -> None:
+    """Where the record says so too, the owner steps down; a claim alone costs it nothing."""
+    async with one_message(tmp_path) as (world, channel, runner, granted):
+        if recorded:
+            await world.place(runner.topic_id, ANOTHER)
+        with pytest.raises(NotOwner):
+            await last_message(channel, runner, seen=2)
+        names = pb.ProducerNamesRequest(
+            topic=runner.name, topic_id=runner.topic_id, producer_ids=[granted.producer_id], owner_epoch_seen=2
+        )
+        with pytest.raises(NotOwner):
+            await channel.call(PRODUCER_NAMES, names, timeout_ms=10_000)
+        if recorded:
+            await until(lambda: runner.core.phase is Phase.DEPOSED, DEADLINE_S)
+        else:
+            assert (await last_message(channel, runner)).present
+
+
+async def test_reader_that_waits_is_sent_away_when_the_ledger_is_fenced(tmp_path: Path) -> None:
+    """It asks nothing, and the owner writes nothing: without a check both would wait for ever."""
+    async with one_message(tmp_path) as (world, channel, runner, _):
+        watch = CurrencyWatch(world.topics, world.parts.links, doubt_after_ms=1_000_000)
+        frames = await at_end(channel, runner)
+        await watch.check()
+        assert runner.progress.waiting_count == 1, "nobody is fenced"
+        await world.place(runner.topic_id, ANOTHER)
+        await fence(world, runner)
+        world.session.faults.suspend()
+        await watch.check()
+        assert isinstance((await anext(frames)).error, NotOwner)
+        world.session.faults.resume()
+        await until(lambda: runner.core.phase is Phase.DEPOSED, DEADLINE_S)
+
+
+async def test_reader_that_waits_is_sent_away_when_no_storage_node_answers(tmp_path: Path) -> None:
+    """An owner that is cut off from everybody but its readers; it takes them back once it has proved itself."""
+    async with one_message(tmp_path) as (world, channel, runner, _):
+        watch = CurrencyWatch(world.topics, world.parts.links, doubt_after_ms=-1)
+        frames = await at_end(channel, runner)
+        address = world.node.address
+        world.parts.links.see({world.node.incarnation: "127.0.0.1:1"})
+        await watch.check()
+        assert isinstance((await anext(frames)).error, NotOwner)
+        world.parts.links.see({world.node.incarnation: address})
+        await at_end(channel, runner)
+        await watch.check()
+        assert runner.progress.waiting_count == 1
+
+
+async def test_questions_at_once_share_a_proof(tmp_path: Path) -> None:
+    """One that began before a question does not count for it; one that begins behind it serves all that wait."""
+    async with one_message(tmp_path) as (_, channel, runner, _):
+        before = runner.currency._begun
+        await asyncio.gather(*(last_message(channel, runner) for _ in range(50)))
+        assert before < runner.currency._begun < before + 50
+
+
+async def test_last_message_of_a_deleted_topic_is_topic_not_found(tmp_path: Path) -> None:
+    """The owner was not told yet, and its ledgers' records are gone: that is no hole in a log."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("flights")
+        deletion = await DeletionStore(world.session).begin(parse_topic("flights"))
+        for ledger_id in deletion.ledgers:
+            await world.parts.ledgers.remove(ledger_id)
+        with pytest.raises(TopicNotFound):
+            await last_message(channel, runner)
+
+
+async def test_reader_of_a_deleted_topic_is_told_topic_not_found(tmp_path: Path) -> None:
+    """A ledger that the reader comes to has no record any more, and the owner learns of the deletion by it."""
+    async with one_message(tmp_path) as (world, channel, runner, _):
+        await world.topics.unload(runner.topic_id)
+        await world.place(runner.topic_id, runner.core.ownership.me)
+        world.topics.assign(runner.topic_id)
+        again = world.topics.find(runner.topic_id)
+        assert again is not None
+        await again.progress.until_serving()
+        client = PublishClient(channel)
+        granted = await client.open(again, "importer")
+        await client.stored(granted, batch_of(granted, [2]))
+        stream = channel.stream(READ)
+        start = ReaderStart(again.name, again.topic_id, StartEdge.EARLIEST, OwnerEpoch(0))
+        deletion = await DeletionStore(world.session).begin(parse_topic("flights"))
+        for ledger_id in deletion.ledgers:
+            await world.parts.ledgers.remove(ledger_id)
+        await stream.write(ReadControl(start, 1 << 20))
+        frames = [frame async for frame in stream]
+        assert [type(frame.error) for frame in frames] == [TopicNotFound]
+        assert again.currency._ended == (1, None), "storage nodes have proved the owner: the ledger's record was missed"
+
+
+async def test_topic_that_was_unloaded_is_not_taken_again_at_its_old_epoch(tmp_path: Path) -> None:
+    """A look-up that still saw the old record has the owner told once more, before the topic is placed anew."""
+    async with one_message(tmp_path) as (world, _, runner, _):
+        topic_id = runner.topic_id
+        await world.topics.unload(topic_id)
+        world.topics.assign(topic_id)
+        late = world.topics.find(topic_id)
+        assert late is not None
+        await late.progress.until_ended()
+        assert world.topics.find(topic_id) is None
+        await world.place(topic_id, runner.core.ownership.me)
+        world.topics.assign(topic_id)
+        anew = world.topics.find(topic_id)
+        assert anew is not None
+        await anew.progress.until_serving()
+        assert anew.owner_epoch == 2

@@ -1,0 +1,73 @@
+"""What members say of fences decides whether an owner may answer; and an owner does not take again what it gave up."""
+
+from itertools import product
+
+import pytest
+
+from oncelog.core.currency import Currency, FenceState, judge, may_wait
+from oncelog.core.errors import NotOwner
+from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
+from oncelog.core.ownership import Deposed, Owned, Ownership, TopicRecordRead
+from oncelog.core.quorum import fence_covers
+from oncelog.core.topic_record import TopicRecord
+
+HELD, FENCED, UNKNOWN = FenceState.HELD, FenceState.FENCED, FenceState.UNKNOWN
+ME, TOPIC = Incarnation("d" * 32), TopicId("a" * 32)
+
+
+@pytest.mark.parametrize(
+    ("states", "verdict"),
+    [
+        ((), Currency.UNPROVED),
+        ((HELD,), Currency.UNPROVED),
+        ((HELD, HELD), Currency.PROVED),
+        ((HELD, HELD, FENCED), Currency.PROVED),
+        ((HELD, FENCED), Currency.REFUTED),
+        ((UNKNOWN, UNKNOWN, UNKNOWN), Currency.UNPROVED),
+        ((HELD, UNKNOWN, UNKNOWN), Currency.UNPROVED),
+        ((UNKNOWN, FENCED), Currency.REFUTED),
+    ],
+)
+def test_ack_quorum_of_unfenced_members_proves_the_owner(states: tuple[FenceState, ...], verdict: Currency) -> None:
+    """Of three members, two of which acknowledge."""
+    assert judge(states, ack_quorum=2) is verdict
+
+
+@pytest.mark.parametrize(("write_quorum", "ack_quorum"), [(1, 1), (3, 1), (3, 2), (3, 3), (5, 3)])
+def test_no_proof_once_a_newer_owner_has_fenced_its_cover(write_quorum: int, ack_quorum: int) -> None:
+    """The fences of a finished recovery leave fewer members than a proof needs, whoever has answered."""
+    for states in product((HELD, FENCED, UNKNOWN), repeat=write_quorum):
+        not_held = write_quorum - states.count(HELD)
+        if fence_covers(not_held, write_quorum=write_quorum, ack_quorum=ack_quorum):
+            assert judge(states, ack_quorum=ack_quorum) is not Currency.PROVED
+
+
+def test_readers_wait_at_an_unwritten_ledger_until_somebody_fences_it() -> None:
+    """No member holds a ledger without entries; a quorum must answer all the same."""
+    assert may_wait((UNKNOWN, UNKNOWN), ack_quorum=2)
+    assert may_wait((HELD, UNKNOWN, HELD), ack_quorum=2)
+    assert not may_wait((UNKNOWN,), ack_quorum=2)
+    assert not may_wait((HELD, HELD, FENCED), ack_quorum=2)
+
+
+def _record(epoch: int) -> TopicRecordRead:
+    return TopicRecordRead(TopicRecord(TOPIC, "t", owner=ME, owner_epoch=OwnerEpoch(epoch)), 7)
+
+
+def test_epoch_that_was_given_up_is_not_taken_again() -> None:
+    """An assignment that was late, or of somebody who saw the old record: the topic is about to be placed anew."""
+    ownership = Ownership(TOPIC, ME)
+    ownership.gave_up(OwnerEpoch(4))
+    ownership.read()
+    [deposed] = ownership.record_read(_record(4))
+    assert isinstance(deposed, Deposed)
+    assert isinstance(ownership.lost(""), NotOwner)
+
+
+def test_higher_epoch_is_taken_after_another_was_given_up() -> None:
+    """With one owner alone the topic comes back to it."""
+    ownership = Ownership(TOPIC, ME)
+    ownership.gave_up(OwnerEpoch(4))
+    ownership.read()
+    assert ownership.record_read(_record(5)) == [Owned()]
+    assert ownership.epoch == 5
