@@ -17,7 +17,8 @@ from oncelog.client.sync import Client
 from oncelog.core.batch import Buffer
 from oncelog.core.errors import DeadlineExceeded, ProducerFenced, SequenceGap, TopicNotFound
 from oncelog.core.ids import EntryId, LedgerId, TopicId
-from oncelog.core.message_id import MessageId
+from oncelog.core.message_id import EARLIEST, MessageId
+from oncelog.core.outcome import Part, PartKind
 from oncelog.pipeline.sink_log import SinkLog
 from oncelog.pipeline.sink_options import SinkOptions, sink_options
 from oncelog.pipeline.sink_records import RunBatch
@@ -40,8 +41,14 @@ class Entry:
     event_times_ms: list[int | None] | None
     properties: list[Mapping[str, str]] | None
 
+    #: where the entry is in its topic
+    place: int = 0
+
     def __len__(self) -> int:
         return len(self.values)
+
+    def message_id(self, index: int) -> MessageId:
+        return _id(self.place, index)
 
 
 @dataclass
@@ -72,13 +79,16 @@ class Topic:
 class MemoryLog:
     """Topics outlive clients. calls: sends so far, of all producers.
 
-    dies_at: (number of a send, whether it is stored). creates: topics are created by use.
+    dies_at: (number of a send, whether it is stored). creates: topics are created by use. forgets: it is not known
+    whether ids below the mark were stored, as after an idle time. entries_read: by all readers.
     """
 
     topics: dict[str, Topic] = field(default_factory=dict)
     creates: bool = True
     calls: int = 0
     dies_at: tuple[int, bool] | None = None
+    forgets: bool = False
+    entries_read: int = 0
 
     def topic(self, name: str) -> Topic:
         if name not in self.topics and not self.creates:
@@ -142,7 +152,8 @@ class MemoryClient:
     @contextmanager
     def create_reader(self, topic: str, *, start: MessageId, inclusive: bool) -> Iterator["MemoryReader"]:
         assert inclusive
-        yield MemoryReader(self._log.topic(topic).entries, start.entry_id, start.batch_index)
+        at = (0, 0) if start == EARLIEST else (int(start.entry_id), start.batch_index)
+        yield MemoryReader(self._log, self._log.topic(topic).entries, *at)
 
 
 class MemoryProducer:
@@ -203,11 +214,19 @@ class MemoryProducer:
                 None if keys is None else [_bytes(keys[at]) for at in fresh],
                 None if event_times_ms is None else [event_times_ms[at] for at in fresh],
                 None if properties is None else [dict(properties[at] or {}) for at in fresh],
+                len(self._topic.entries),
             )
             places |= {ids[at]: _id(len(self._topic.entries), index) for index, at in enumerate(fresh)}
             self._topic.entries.append(entry)
             self._name.mark = ids[-1]
-        return SimpleNamespace(message_ids=[places.get(number) for number in ids], duplicates=len(ids) - len(fresh))
+        old = len(ids) - len(fresh)
+        known = PartKind.BELOW_MARK if self._log.forgets and not self._contiguous else PartKind.DUPLICATE
+        parts = [Part(known, old, None, 0), Part(PartKind.STORED, len(fresh), None, 0)]
+        found = [places.get(number) for number in ids]
+        if known is PartKind.BELOW_MARK:
+            found[:old] = [None] * old
+        verified = not old or known is PartKind.DUPLICATE
+        return SimpleNamespace(message_ids=found, duplicates=old, parts=parts, verified=verified)
 
     def close(self, *, flush: bool = True) -> None:
         assert isinstance(flush, bool)
@@ -217,7 +236,8 @@ class MemoryProducer:
 class MemoryReader:
     """From one message on; at the end of what is there it says that nothing comes."""
 
-    def __init__(self, entries: list[Entry], entry: int, first: int) -> None:
+    def __init__(self, log: MemoryLog, entries: list[Entry], entry: int, first: int) -> None:
+        self._log = log
         self._entries = entries
         self._at = entry
         self._skip = first
@@ -228,6 +248,7 @@ class MemoryReader:
             raise DeadlineExceeded("no further message")
         whole, skip = self._entries[self._at], self._skip
         self._at, self._skip = self._at + 1, 0
+        self._log.entries_read += 1
         return Entry(
             whole.producer_name,
             whole.sequence_ids[skip:],
@@ -235,6 +256,7 @@ class MemoryReader:
             None if whole.keys is None else whole.keys[skip:],
             None if whole.event_times_ms is None else whole.event_times_ms[skip:],
             None if whole.properties is None else whole.properties[skip:],
+            whole.place,
         )
 
     def read_next(self, *, timeout: float) -> SimpleNamespace:

@@ -21,7 +21,7 @@ WINNERS = WinnersRecord(
     ("p",),
     "offsets",
 )
-CLAIM = ClaimRecord(RunBatch("q", 7), IdPiece.of([3, 5, 6]), "ab", ("p",))
+CLAIM = ClaimRecord(RunBatch("q", 7), IdPiece.of([3, 5, 6]), "ab", ("p",), "cd")
 
 
 def test_winners_survive_their_bytes() -> None:

@@ -10,7 +10,7 @@ from oncelog.core.errors import Conflict, InvalidSequenceId, TopicNotFound
 from oncelog.pipeline.sink_log import JOURNAL
 from oncelog.pipeline.sink_names import journal_topic, stage_topic
 from oncelog.pipeline.sink_position import publish_by_position
-from oncelog.pipeline.sink_records import decode_claim
+from oncelog.pipeline.sink_records import RunBatch, decode_claim
 from tests.pipeline.memory_log import MemoryLog, after_each_death, batch, calls_of
 
 TARGET = "public/default/out"
@@ -168,3 +168,53 @@ def test_a_topic_that_use_may_not_create_is_named() -> None:
     """The first one is the journal."""
     with pytest.raises(TopicNotFound, match=r"__sink\.out\..*\.journal does not exist.*create it"):
         publish(MemoryLog(creates=False), 0, [columns([1])])
+
+
+# --- ids that the log has forgotten -----------------------------------------------------------------------------------
+
+
+def test_rows_that_the_log_has_forgotten_are_proved_by_reading() -> None:
+    """A replay after an idle time: the log says "not stored now" and no more; every row is there."""
+    log = MemoryLog()
+    publish(log, 0, [columns([0, 1, 2, 3, 4])])
+    publish(log, 1, [columns([5, 6, 7]), columns([1], 1)])
+    log.forgets = True
+    before, log.entries_read = log.rows(), 0
+    publish(log, 1, [columns([5, 6, 7]), columns([1], 1)])
+    assert log.rows() == before
+    assert log.entries_read < 8, "reading begins at the claim's place, not at the beginning"
+
+
+def test_rows_of_earlier_batches_are_found_by_their_claims() -> None:
+    """A new run reads everything again from the beginning, as onNewCheckpoint=continue allows."""
+    log = MemoryLog()
+    for number in range(3):
+        publish(log, number, [columns(list(range(number * 5, number * 5 + 5)))])
+    log.forgets = True
+    before = log.rows()
+    sink_log, options = log.sink_log(onNewCheckpoint="continue", rowsPerClaim="4")
+    publish_by_position(sink_log, options, RunBatch("query new", 0), iter([columns(list(range(17)))]))
+    assert log.rows() == [*before, *((NAMES[0], n, b"0:%d" % n) for n in (15, 16))]
+
+
+@pytest.mark.parametrize("lost", [[3], [1, 3], [3, 7]])
+def test_rows_below_the_mark_that_were_never_stored_are_an_error(lost: list[int]) -> None:
+    """A filter that passes more than it did: the log would call them old, and they would be lost."""
+    log = MemoryLog()
+    publish(log, 0, [columns([0, 2, 4, 6, 8])])
+    log.forgets = True
+    before = log.rows()
+    ids = sorted({0, 2, 4, 6, 8, *lost})
+    sink_log, options = log.sink_log(onNewCheckpoint="continue")
+    with pytest.raises(Conflict, match=rf"{len(lost)} rows of copy/.* not in {TARGET}: .*\({lost[0]}"):
+        publish_by_position(sink_log, options, RunBatch("query new", 0), iter([columns(ids)]))
+    assert log.rows() == before
+
+
+def test_a_name_whose_numbers_were_used_up_is_an_error() -> None:
+    """Another role sent ids near the highest one under the sink's name, and then the owner forgot them."""
+    log = MemoryLog()
+    log.sink_log()[0].producer(TARGET, NAMES[0], "monotonic").send(b"foreign", sequence_id=2**62)
+    log.forgets = True
+    with pytest.raises(Conflict, match=r"3 rows of copy/.* were not published"):
+        publish(log, 0, [columns([0, 1, 2])], onNewCheckpoint="continue")

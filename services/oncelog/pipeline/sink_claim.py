@@ -12,6 +12,8 @@ Rules
   keeps a mark, not a set: where two tasks share the rows of one name (a repartition, several ranges of one topic part),
   the later ids may be stored first, and the earlier ones would be taken for duplicates. So of one batch only the rows
   of one task are published under one name: those that its claims say.
+- The log may take rows for old ones without knowing whether it has them. The shell proves that they are stored, by
+  reading (`sink_proof`), before it says Published. A claim names the place in the target from which to read.
 - A claim is stored before its rows are published. So what is in the target of a batch is in its claims, and a task that
   has the claimed ids, one for one, and further ones behind them, leaves nothing out. Any other task of the batch, and a
   replay that is cut otherwise, is refused, loudly, before anything of its own is published.
@@ -50,9 +52,13 @@ class JournalOpened:
 
 @dataclass(frozen=True, slots=True)
 class TargetOpened:
-    """The answer to OpenTarget: older attempts are fenced there. mark: the last sequence id stored, -1: none."""
+    """The answer to OpenTarget: older attempts are fenced there. mark: the last sequence id stored, -1: none.
+
+    place: the message id of the target's last message, in hex, empty: it has none.
+    """
 
     mark: int
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,9 @@ class ClaimAppended:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The answer to Publish: the log has all of them."""
+    """The answer to Publish: the log has all of them. place: of the last one, empty: not known."""
+
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +171,8 @@ class PositionClaims:
         self._claims: tuple[ClaimRecord, ...] = ()
         self._start = ""
         self._former: tuple[str, ...] = ()
+        #: what is claimed next lies behind this message of the target
+        self._place = ""
 
     def handle(self, event: Event) -> list[Effect]:
         match event:
@@ -177,6 +187,7 @@ class PositionClaims:
                 return [OpenTarget()]
             case TargetOpened():
                 self._expect(State.OPENING_TARGET)
+                self._place = event.place
                 return self._judge(event.mark)
             case RowsGiven():
                 self._expect(State.READY)
@@ -187,6 +198,7 @@ class PositionClaims:
                 return self._publish()
             case Published():
                 self._expect(State.PUBLISHING)
+                self._place = event.place or self._place
                 return self._take()
             case RowsEnded():
                 self._expect(State.READY)
@@ -216,7 +228,7 @@ class PositionClaims:
             claimed, self._claims = self._claims[0].ids, self._claims[1:]
             return self._publish() if claimed == mine else [self._end(Refuse(self._shared(claimed, str(mine))))]
         self.state, self._number = State.APPENDING, self._number + 1
-        return [AppendClaim(self._number, ClaimRecord(self.batch, mine, self._start, self._former))]
+        return [AppendClaim(self._number, ClaimRecord(self.batch, mine, self._start, self._former, self._place))]
 
     def _publish(self) -> list[Effect]:
         self.state = State.PUBLISHING

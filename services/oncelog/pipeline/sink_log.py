@@ -6,6 +6,7 @@ fenced, or an outcome that is not known. Everything else is an error of its own.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Literal, Self
 
 from oncelog.client.messages import Message
@@ -19,7 +20,8 @@ from oncelog.core.errors import (
     Retriable,
     TopicNotFound,
 )
-from oncelog.core.message_id import MessageId
+from oncelog.core.message_id import EARLIEST, MessageId
+from oncelog.core.outcome import Part, PartKind
 from oncelog.pipeline.sink_names import journal_topic
 from oncelog.pipeline.sink_options import SinkOptions
 from oncelog.pipeline.sink_rows import Rows
@@ -106,14 +108,13 @@ class Journal:
         """Message id of the last record when it was opened, in hex; empty: there was none."""
         return "" if self._last is None else self._last.message_id.to_bytes().hex()
 
-    def records(self, start: str, end: int) -> list[bytes]:
-        """The records from the one with this message id up to number `end`."""
-        found = []
-        for message in self._log.read_from(MessageId.from_bytes(bytes.fromhex(start)), self.topic):
-            found.append(message.value)
+    def records(self, start: str, end: int) -> Iterator[bytes]:
+        """The records from the one with this message id, "" the first one, up to number `end`."""
+        place = MessageId.from_bytes(bytes.fromhex(start)) if start else EARLIEST
+        for message in self._log.read_from(place, self.topic):
+            yield message.value
             if message.sequence_id >= end:
                 break
-        return found
 
     def append(self, number: int, record: bytes) -> str:
         """Store it; its message id, in hex. Raises OncelogError, ProducerFenced for one."""
@@ -136,12 +137,23 @@ class Journal:
         self.close()
 
 
-def send_rows(producer: Producer, rows: Rows, ids: Sequence[int] | None) -> MessageId | None:
-    """Publish all of them and wait until they are stored; the id of the first one, None where it is not remembered.
-
-    ids None: automatic ones.
+@dataclass(slots=True)
+class Sent:
+    """What became of rows that were sent. first, last: message ids of the first and last row, None where the log does
+    not remember them. unverified: ids that were not stored now, and that the log does not know to be stored.
     """
+
     first: MessageId | None = None
+    last: MessageId | None = None
+    unverified: list[int] = field(default_factory=list)
+
+
+def send_rows(producer: Producer, rows: Rows, ids: Sequence[int] | None) -> Sent:
+    """Publish all of them and wait until they are stored, but for those that are `unverified`.
+
+    ids None: automatic ones, which are always new.
+    """
+    sent = Sent()
     for start, end in rows.calls():
         part = rows.part(start, end)
         result = producer.send_many(
@@ -152,8 +164,21 @@ def send_rows(producer: Producer, rows: Rows, ids: Sequence[int] | None) -> Mess
             properties=part.properties,
         )
         if start == 0:
-            first = result.message_ids[0]
-    return first
+            sent.first = result.message_ids[0]
+        sent.last = result.message_ids[-1]
+        if not result.verified:
+            sent.unverified += _unverified(result.parts, range(start, end) if ids is None else ids[start:end])
+    return sent
+
+
+def _unverified(parts: Sequence[Part], ids: Sequence[int]) -> list[int]:
+    found: list[int] = []
+    at = 0
+    for part in parts:
+        if part.kind is PartKind.BELOW_MARK:
+            found += ids[at : at + part.count]
+        at += part.count
+    return found
 
 
 def is_interruption(error: OncelogError) -> bool:

@@ -5,10 +5,12 @@ from typing import Any
 
 from oncelog.client.sync import Producer
 from oncelog.core.errors import InvariantViolated, OncelogError
+from oncelog.core.message_id import MessageId
 from oncelog.pipeline import sink_claim as core
 from oncelog.pipeline.sink_log import Journal, SinkLog, is_interruption, send_rows
 from oncelog.pipeline.sink_options import SinkOptions
-from oncelog.pipeline.sink_records import RunBatch, decode_claim, encode_record
+from oncelog.pipeline.sink_proof import missing_of, never_stored, place_of
+from oncelog.pipeline.sink_records import ClaimRecord, RunBatch, decode_claim, encode_record
 from oncelog.pipeline.sink_rows import Rows, check_ascending, cut, joined, names_and_ids, rows_of
 
 #: Rows of one producer that wait to be claimed together have at most so many bytes; one row may have more.
@@ -33,6 +35,48 @@ def publish_by_position(
     return {name: outlet.count for name, outlet in outlets.items()}
 
 
+def _hex(message_id: MessageId | None) -> str:
+    return "" if message_id is None else message_id.to_bytes().hex()
+
+
+class _Claims:
+    """What the journal of one producer says of earlier claims, and new ones."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        #: of the last record when the journal was opened
+        self._number = -1
+        #: of the last record's batch
+        self._newest: tuple[ClaimRecord, ...] = ()
+
+    def open(self) -> core.JournalOpened:
+        """Fence older attempts, and read the claims of the last batch."""
+        self._number, data = self._journal.open()
+        if data is None:
+            return core.JournalOpened(self._number, (), "")
+        last = decode_claim(data)
+        start = last.start or self._journal.last_id
+        records = self._journal.records(start, self._number) if last.start else [data]
+        self._newest = tuple(map(decode_claim, records))
+        return core.JournalOpened(self._number, self._newest, start)
+
+    def place_of(self, ids: Sequence[int]) -> str:
+        """From where in the target these ids may have been published, in hex; empty: from its beginning."""
+        place = None
+        if self._newest and self._newest[0].ids.first <= ids[0]:
+            place = place_of(self._newest, ids)
+        if place is None and self._number >= 0:
+            place = place_of(map(decode_claim, self._journal.records("", self._number)), ids)
+        return place or ""
+
+    def append(self, number: int, record: ClaimRecord) -> str:
+        """Store a claim; its message id, in hex."""
+        return self._journal.append(number, encode_record(record))
+
+    def close(self) -> None:
+        self._journal.close()
+
+
 class _Outlet:
     """One producer of the target in one task."""
 
@@ -40,7 +84,7 @@ class _Outlet:
         self.count = 0
         self._name = name
         self._log = log
-        self._journal: Journal = log.journal(name)
+        self._claims = _Claims(log.journal(name))
         self._producer: Producer | None = None
         self._machine = core.PositionClaims(name, batch, continues=options.continues)
         self._rows_per_claim = options.rows_per_claim
@@ -109,28 +153,27 @@ class _Outlet:
     def _perform(self, effect: core.Effect, rows: Rows | None, ids: Sequence[int]) -> core.Event:
         match effect:
             case core.OpenJournal():
-                return self._open_journal()
+                return self._claims.open()
             case core.OpenTarget():
                 self._producer = self._log.producer(self._log.target, self._name, "monotonic")
-                return core.TargetOpened(self._producer.last_sequence_id)
+                last_id = self._log.client.last_message_id(self._log.target)
+                return core.TargetOpened(self._producer.last_sequence_id, _hex(last_id))
             case core.AppendClaim(number, record):
-                return core.ClaimAppended(self._journal.append(number, encode_record(record)))
+                return core.ClaimAppended(self._claims.append(number, record))
             case core.Publish() if rows is not None and self._producer is not None:
-                send_rows(self._producer, rows, ids)
-                return core.Published()
+                sent = send_rows(self._producer, rows, ids)
+                if sent.unverified:
+                    self._prove(sent.unverified)
+                return core.Published(_hex(sent.last))
             case _:
                 raise InvariantViolated(f"{effect} is no step of {self._name}")
 
-    def _open_journal(self) -> core.JournalOpened:
-        number, data = self._journal.open()
-        if data is None:
-            return core.JournalOpened(number, (), "")
-        last = decode_claim(data)
-        start = last.start or self._journal.last_id
-        records = self._journal.records(start, number) if last.start else [data]
-        return core.JournalOpened(number, tuple(map(decode_claim, records)), start)
+    def _prove(self, ids: list[int]) -> None:
+        """Raises Conflict for ids that the log takes for old ones, and does not have."""
+        if missing := missing_of(self._log, self._log.target, self._name, ids, self._claims.place_of(ids)):
+            raise never_stored(self._log.target, self._name, missing)
 
     def _close(self) -> None:
-        self._journal.close()
+        self._claims.close()
         if self._producer is not None:
             self._producer.close()

@@ -97,12 +97,14 @@ class IdPiece:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRecord:
-    """start: the message id, in hex, of the batch's first claim, empty in that one. former: see WinnersRecord."""
+    """start: the message id, in hex, of the batch's first claim, empty in that one. former: see WinnersRecord.
+    place: a message id of the target, in hex: what is published of this claim lies behind it; empty: the beginning."""
 
     batch: RunBatch
     ids: IdPiece
     start: str = ""
     former: tuple[str, ...] = ()
+    place: str = ""
 
 
 def encode_record(record: WinnersRecord | ClaimRecord) -> bytes:
@@ -132,6 +134,7 @@ def decode_claim(data: bytes) -> ClaimRecord:
             IdPiece(**fields["ids"]),  # type: ignore[arg-type]
             str(fields["start"]),
             _former(fields),
+            str(fields["place"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _corrupt(f"{type(error).__name__}: {error}") from error

@@ -33,7 +33,7 @@ def stage(log: SinkLog, topic: str, partition: int, attempt: int, pieces: Iterab
         if not len(rows):
             continue
         producer = producer or log.producer(topic, name, "monotonic")
-        first = send_rows(producer, rows, None)
+        first = send_rows(producer, rows, None).first
         if not start:
             if first is None:
                 raise UnreadableEntry(f"the log no longer knows where {name} begins on {topic}: stage it again")
