@@ -19,6 +19,7 @@ from oncelog.core.message_id import EARLIEST, LATEST, MessageId
 
 if TYPE_CHECKING:
     from oncelog.client.client import AsyncClient, connect
+    from oncelog.client.corruption import Skipped
     from oncelog.client.messages import Message, MessageBatch
     from oncelog.client.producer import AsyncProducer
     from oncelog.client.reader import AsyncReader
@@ -37,6 +38,7 @@ _LAZY = {
     "Producer": "oncelog.client.sync",
     "Reader": "oncelog.client.sync",
     "SendResult": "oncelog.client.results",
+    "Skipped": "oncelog.client.corruption",
     "connect": "oncelog.client.client",
 }
 
@@ -54,6 +56,7 @@ __all__ = [
     "Producer",
     "Reader",
     "SendResult",
+    "Skipped",
     "connect",
     "errors",
 ]

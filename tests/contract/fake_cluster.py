@@ -19,6 +19,7 @@ from oncelog.core.errors import (
     ProducerFenced,
     ServiceUnavailable,
     TopicNotFound,
+    UnreadableEntry,
 )
 from oncelog.core.ids import (
     BEFORE_ALL,
@@ -41,7 +42,7 @@ from oncelog.rpc.owner_codec import (
     PublishAnswers,
     ReceivedPublish,
 )
-from oncelog.rpc.reader_codec import READ, ReadControl, ReaderFrame, StartAt
+from oncelog.rpc.reader_codec import READ, ReadControl, ReaderFrame, StartAt, StartIndex
 from oncelog.rpc.server import Server, ServerStream
 from oncelog.wire.metadata_pb2 import LookupAnswer, LookupRequest
 from oncelog.wire.owner_pb2 import (
@@ -51,7 +52,7 @@ from oncelog.wire.owner_pb2 import (
     ProducerNamesAnswer,
     ProducerNamesRequest,
 )
-from tests.contract.fake_topic import FakeTopic, start_of
+from tests.contract.fake_topic import LEDGER, FakeTopic, start_of
 
 MESSAGE_BYTES_MAX = 5 * 1024 * 1024
 
@@ -193,13 +194,15 @@ class FakeOwner:
     async def _send_log(
         self, topic: FakeTopic, start: StartAt, stream: ServerStream[ReadControl, ReaderFrame], permits: "Permits"
     ) -> None:
+        if isinstance(start, StartIndex) and topic.search_meets is not None:
+            raise _unreadable(topic.search_meets)
         at, first_index = start_of(topic, start)
         names: set[ProducerId] = set()
         while not permits.gone:
             permits.news.clear()
             entries: list[bytes] = []
             end = self._end_of(topic)
-            while at < end and permits.left_bytes > 0:
+            while at < end and permits.left_bytes > 0 and at not in topic.unreadable:
                 header, data = topic.entries[at]
                 at += 1
                 if header.kind == EntryKind.MESSAGES:
@@ -207,10 +210,12 @@ class FakeOwner:
                     permits.left_bytes -= len(data)
             new = {pid: state.name for pid, state in topic.table.state.producers.items() if pid not in names}
             names.update(new)
-            at_end = at >= end
+            at_end = at >= end and at not in topic.unreadable
             position = topic.entries[-1][0].position if topic.entries else BEFORE_ALL
             await stream.write(ReaderFrame(self.epoch, position, at_end, first_index, new, None, entries))
             first_index = 0
+            if at in topic.unreadable:
+                raise _unreadable(at)
             topic.readers.append(permits.news)
             if at < self._end_of(topic) and permits.left_bytes > 0:
                 continue  # it grew while the frame was written
@@ -344,3 +349,7 @@ class FakeCluster:
         return LookupAnswer(
             cluster_id="fake", topic_id=topic.topic_id, owner_address=self.owner.address, owner_epoch=self.owner.epoch
         )
+
+
+def _unreadable(at: int) -> UnreadableEntry:
+    return UnreadableEntry(f"entry {LEDGER}:{at} is damaged everywhere", ledger_id=LEDGER, entry_id=at)

@@ -42,6 +42,10 @@ class FakeTopic:
         self.table = DedupTable(DedupState())
         #: (header, the whole entry)
         self.entries: list[tuple[EntryHeader, bytes]] = []
+        #: indexes of entries whose every copy is damaged
+        self.unreadable: set[int] = set()
+        #: one of them that a search for a number meets first
+        self.search_meets: int | None = None
         #: to be set when the log has grown
         self.readers: list[asyncio.Event] = []
         self.now_ms = 1_000

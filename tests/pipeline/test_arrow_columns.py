@@ -158,6 +158,8 @@ def test_lengths_that_do_not_add_up_are_a_corrupt_entry(column: Column, lengths:
     good = whole(stored_entry([b"good"], keys=[b"good"], place=(3, 9)))
     with pytest.raises(CorruptEntry, match="3:4"):
         record_batch([good, piece, good], ORIGIN)
+    with pytest.raises(CorruptEntry, match=r"3:4 \(messages 0 to 0\).*onCorrupt=skip"):
+        piece_of(Found(broken, None), first=0, end=ALL, check=True)  # a task that skips must know it before it joins
 
 
 def test_small_entries_are_joined_and_none_is_lost() -> None:

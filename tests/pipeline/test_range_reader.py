@@ -8,7 +8,14 @@ from contextlib import aclosing, asynccontextmanager
 import pytest
 
 import oncelog
-from oncelog.core.errors import DeadlineExceeded, NotFound, OncelogError, PermissionDenied, Unauthenticated
+from oncelog.core.errors import (
+    DeadlineExceeded,
+    NotFound,
+    OncelogError,
+    PermissionDenied,
+    Unauthenticated,
+    UnreadableEntry,
+)
 from oncelog.core.ids import EntryId, Incarnation
 from oncelog.core.storage_answers import ReadStatus
 from oncelog.pipeline.cluster_links import ClusterLinks
@@ -84,12 +91,13 @@ async def read(
     *closed: ClosedLedger,
     fail_on_data_loss: bool = True,
     patience_ms: int = 20_000,
+    skip_corrupt: bool = False,
 ) -> list[tuple[int, str | None]]:
     """(number, producer) of the messages that were found."""
     span = Span(FLIGHTS, cluster.topic("flights").topic_id, first, end)
     found: list[tuple[int, str | None]] = []
     async with ClusterLinks(Connection(cluster.url), patience_ms=patience_ms) as links:
-        reader = RangeReader(links, Range(span, closed), fail_on_data_loss=fail_on_data_loss)
+        reader = RangeReader(links, Range(span, closed), fail_on_data_loss=fail_on_data_loss, skip_corrupt=skip_corrupt)
         async with aclosing(reader.entries()) as entries:
             async for (entry, _, _), name in entries:
                 numbers = range(max(first, entry.base_index), min(end, entry.next_index))
@@ -214,3 +222,28 @@ async def test_a_topic_created_anew_is_another_one() -> None:
                 await anext(RangeReader(links, Range(span), fail_on_data_loss=True).entries())
             with pytest.raises(StopAsyncIteration):
                 await anext(RangeReader(links, Range(span), fail_on_data_loss=False).entries())
+
+
+@pytest.mark.parametrize(
+    ("first", "at", "kept"), [(0, 4, (0, 10, 15, 20)), (0, 5, (0, 15)), (7, 3, (10, 20)), (10, 3, (10, 20))]
+)
+async def test_an_entry_whose_copies_are_all_damaged_is_skipped(first: int, at: int, kept: tuple[int, ...]) -> None:
+    """Entries 0 and 1 are grants, then come 0-4, 5-9, 10-14 and 15-19. The last one, too; what comes behind keeps its
+    number, and nothing is counted as trimmed."""
+    async with a_log([5, 5, 5, 5]) as (cluster, _):
+        topic = cluster.topic("flights")
+        topic.unreadable = {at}
+        found = await read(cluster, first, 20, skip_corrupt=True)
+        ranges = [expected(low, high, 5) for low, high in zip(kept[::2], kept[1::2], strict=True)]
+        assert found == [each for part in ranges for each in part]
+        with pytest.raises(UnreadableEntry, match="onCorrupt=skip"):
+            await read(cluster, 0, 20)
+
+
+async def test_an_entry_that_stops_the_search_for_a_number_is_not_taken_for_the_one_wanted() -> None:
+    """The owner looks for a number by halves; an entry that it meets there may be far behind the one that is wanted."""
+    async with a_log([5, 5, 5, 5]) as (cluster, _):
+        topic = cluster.topic("flights")
+        topic.unreadable = {4}
+        topic.search_meets = 4
+        assert await read(cluster, 7, 20, skip_corrupt=True) == [*expected(7, 10, 5), *expected(15, 20, 5)]

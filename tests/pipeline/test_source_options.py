@@ -37,6 +37,7 @@ def test_every_option_has_its_meaning() -> None:
             "rowsPerPartition": "10",
             "failOnDataLoss": "FALSE",
             "closedLedgers": "owner",
+            "onCorrupt": "Skip",
             "serviceUrl": "oncelog://10.0.0.1,10.0.0.2:7000",
         },
         {},
@@ -47,6 +48,7 @@ def test_every_option_has_its_meaning() -> None:
     assert (options.rows_max, options.rows_per_partition) == (1000, 10)
     assert not options.fail_on_data_loss
     assert not options.closed_from_storage
+    assert options.skip_corrupt
     assert options.connection.addresses == ("10.0.0.1:6650", "10.0.0.2:7000")
     assert read(topic="a", endingPosition="5").ending == AtTime(5)
 
@@ -95,6 +97,7 @@ def test_a_name_that_only_resembles_hidden_ones_is_a_topic() -> None:
         ({"topic": "a", "rowsPerPartition": "1e3"}, "1 to "),
         ({"topic": "a", "failOnDataLoss": "no"}, "true or false"),
         ({"topic": "a", "closedLedgers": "both"}, "storage, owner"),
+        ({"topic": "a", "onCorrupt": "ignore"}, "raise, skip"),
         ({"topic": "a", "serviceUrl": "http://x"}, "service URL"),
         ({"topic": "a", "tokenFile": "/does/not/exist"}, "exist"),
         ({"topic": "a", "tlsCaFile": "/x"}, "TLS"),

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Literal, Self, TypeVar
 
 from oncelog.client.addresses import parse_url, speaks_tls
+from oncelog.client.corruption import OnCorrupt
 from oncelog.client.network import Network
 from oncelog.client.producer import AsyncProducer
 from oncelog.client.reader import AsyncReader, last_message_id
@@ -30,6 +31,7 @@ KeyT = TypeVar("KeyT")
 ChoiceT = TypeVar("ChoiceT")
 
 _MODES: dict[str, SequenceMode] = {"monotonic": SequenceMode.MONOTONIC, "contiguous": SequenceMode.CONTIGUOUS}
+_ON_CORRUPT: dict[str, OnCorrupt] = {"raise": OnCorrupt.RAISE, "skip": OnCorrupt.SKIP}
 _CONFLICTS: dict[str, OnConflict] = {"fence": OnConflict.FENCE, "refuse": OnConflict.REFUSE}
 _COMPRESSIONS: dict[str | None, Compression] = {None: Compression.NONE, "zlib": Compression.ZLIB}
 
@@ -109,15 +111,27 @@ class AsyncClient:
         return producer
 
     async def create_reader(
-        self, topic: str, *, start: MessageId | datetime = EARLIEST, inclusive: bool = False
+        self,
+        topic: str,
+        *,
+        start: MessageId | datetime = EARLIEST,
+        inclusive: bool = False,
+        on_corrupt: Literal["raise", "skip"] = "raise",
     ) -> AsyncReader:
         """Open a reader at EARLIEST, LATEST, a message id (behind it, or with it if `inclusive`), or a point in time.
 
         LATEST, exclusive: only messages stored from now on. A datetime: the first entry appended at or after it.
+        on_corrupt: at an entry that cannot be read, "raise" CorruptEntry or UnreadableEntry, each time; or "skip" it:
+        a warning is logged, `reader.skipped` has the place and the reason, and later messages keep their index.
         Raises InvalidName, InvalidArgument (an id of another topic), TopicNotFound, DeadlineExceeded, ClientClosed.
         """
         self._network.check_open()
-        reader = AsyncReader(parse_topic(topic), self._network, timeout_ms=self._timeout_ms)
+        reader = AsyncReader(
+            parse_topic(topic),
+            self._network,
+            timeout_ms=self._timeout_ms,
+            on_corrupt=_choice("on_corrupt", _ON_CORRUPT, on_corrupt),
+        )
         self._readers = [each for each in self._readers if not each.closed]
         self._readers.append(reader)
         await reader.open(start, inclusive=inclusive)

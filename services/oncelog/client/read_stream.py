@@ -14,12 +14,14 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from oncelog.client.backoff import Backoff
+from oncelog.client.corruption import Corruption
 from oncelog.client.lookup import Route
 from oncelog.client.messages import MessageBatch, Stored, open_entry
 from oncelog.client.network import Network
 from oncelog.client.results import TopicPlace
-from oncelog.core.errors import OncelogError, TopicNotFound
-from oncelog.core.ids import NOT_DEDUPLICATED, OwnerEpoch, ProducerId, TopicId
+from oncelog.core.entry import peek_header
+from oncelog.core.errors import CorruptEntry, OncelogError, TopicNotFound, UnreadableEntry
+from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, OwnerEpoch, Position, ProducerId, TopicId
 from oncelog.core.message_id import NO_PARTITION
 from oncelog.core.names import TopicName
 from oncelog.rpc.channel import Stream
@@ -29,6 +31,7 @@ from oncelog.rpc.reader_codec import (
     ReaderStart,
     ReceivedEntries,
     StartAt,
+    StartEdge,
     StartMessage,
 )
 
@@ -44,7 +47,15 @@ class _Arrived(NamedTuple):
 class ReadStream:
     """Fetches ahead; `take` gives one entry after the other."""
 
-    def __init__(self, topic: TopicName, start: StartAt, network: Network, *, window_bytes: int = WINDOW_BYTES) -> None:
+    def __init__(
+        self,
+        topic: TopicName,
+        start: StartAt,
+        network: Network,
+        *,
+        corruption: Corruption,
+        window_bytes: int = WINDOW_BYTES,
+    ) -> None:
         self.place = TopicPlace(TopicId(""), NO_PARTITION if topic.partition is None else topic.partition)
         #: nothing can be read any more, for this reason
         self.failure: OncelogError | None = None
@@ -55,21 +66,26 @@ class ReadStream:
         self._window_bytes = window_bytes
         self._next_start = start
         self._arrived: deque[_Arrived] = deque()
-        self._state = _StreamState()
+        self._state = _StreamState(corruption)
         self._task = network.background.start(self._run(), name=f"reader of {topic}")
 
     # --- the application's side ---------------------------------------------------------------------------------------
 
     def take(self) -> MessageBatch | None:
-        """The next batch, None when none is here. Raises CorruptEntry."""
+        """The next batch, None when none is here. Raises CorruptEntry, again and again, unless entries are skipped."""
         while self._arrived:
-            stored, size_bytes, first_batch_index = self._arrived.popleft()
-            self._state.grant(size_bytes)
+            stored, size_bytes, first_batch_index = self._arrived[0]
             name = self._state.names.get(ProducerId(stored.batch.producer_id))
             if stored.batch.producer_id == NOT_DEDUPLICATED:
                 name = None
-            batch = MessageBatch(stored, self.place, name, first_batch_index=first_batch_index)
-            if len(batch):
+            try:
+                batch = MessageBatch(stored, self.place, name, first_batch_index=first_batch_index)
+            except CorruptEntry as error:
+                self._state.corruption.cannot_decode(stored.entry, error, first_batch_index=first_batch_index)
+                batch = None
+            self._arrived.popleft()
+            self._state.grant(size_bytes)
+            if batch is not None and len(batch):
                 return batch
         return None
 
@@ -101,10 +117,27 @@ class ReadStream:
             try:
                 await self._read_stream()
             except OncelogError as error:
+                if self._skips(error):
+                    continue
                 if not error.retriable:
                     self._fail(error)
                     return
             await backoff.pause()
+
+    def _skips(self, error: OncelogError) -> bool:
+        """Whether reading goes on behind an entry that the owner cannot read. Fails the reader where it may not."""
+        if not isinstance(self._next_start, StartMessage) and self._next_start is not StartEdge.EARLIEST:
+            return False  # the owner met that entry while it searched for the start, which may be far before it
+        try:
+            skipped = self._state.corruption.unreadable(error)
+        except UnreadableEntry as told:
+            self._fail(told)
+            return False
+        if skipped is None:
+            return False
+        self._next_start = StartMessage(Position(skipped.ledger_id, EntryId(skipped.entry_id + 1)), 0, inclusive=True)
+        self._state.news.set()
+        return True
 
     async def _read_stream(self) -> None:
         """One stream from its look-up to its end."""
@@ -154,12 +187,25 @@ class ReadStream:
         self._state.names.update(frame.names)
         first_batch_index = frame.first_batch_index
         for data in frame.entries:
-            stored = open_entry(data, crc32c)
-            self._arrived.append(_Arrived(stored, len(data), first_batch_index))
+            stored = self._open(data, first_batch_index)
+            if stored is not None:
+                self._arrived.append(_Arrived(stored, len(data), first_batch_index))
+                self._next_start = StartMessage(stored.entry.position, stored.batch.count - 1, inclusive=False)
+                self._state.corruption.next_index = stored.entry.next_index
             first_batch_index = 0
-            self._next_start = StartMessage(stored.entry.position, stored.batch.count - 1, inclusive=False)
         self.at_end = frame.at_end
         self._state.news.set()
+
+    def _open(self, data: memoryview, first_batch_index: int) -> Stored | None:
+        """None: the entry is no batch, and was skipped. Raises CorruptEntry."""
+        try:
+            return open_entry(data, crc32c)
+        except CorruptEntry as error:
+            entry = peek_header(data)
+            self._state.corruption.cannot_decode(entry, error, first_batch_index=first_batch_index)
+            self._state.grant(len(data))
+            self._next_start = StartMessage(Position(entry.ledger_id, EntryId(entry.entry_id + 1)), 0, inclusive=True)
+            return None
 
     def _fail(self, error: OncelogError) -> None:
         self.failure = self.failure or error
@@ -169,7 +215,8 @@ class ReadStream:
 class _StreamState:
     """What outlives a stream: the producers' names, and what was taken but not permitted again."""
 
-    def __init__(self) -> None:
+    def __init__(self, corruption: Corruption) -> None:
+        self.corruption = corruption
         #: of the owner whose stream this is
         self.serving_epoch = OwnerEpoch(0)
         self.names: dict[ProducerId, str] = {}

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from oncelog.client.backoff import persist
+from oncelog.client.corruption import Corruption, OnCorrupt, SkippedEntries
 from oncelog.client.messages import Message, MessageBatch
 from oncelog.client.network import Network
 from oncelog.client.read_stream import ReadStream
@@ -52,8 +53,16 @@ class AsyncReader:
     Nothing is acknowledged: where to go on is the application's to keep, as a message id.
     """
 
-    def __init__(self, topic: TopicName, network: Network, *, timeout_ms: int | None) -> None:
+    def __init__(
+        self,
+        topic: TopicName,
+        network: Network,
+        *,
+        timeout_ms: int | None,
+        on_corrupt: OnCorrupt = OnCorrupt.RAISE,
+    ) -> None:
         self.topic = str(topic)
+        self._corruption = Corruption(self.topic, on_corrupt)
         self._topic = topic
         self._network = network
         self._timeout_ms = timeout_ms
@@ -75,7 +84,7 @@ class AsyncReader:
         else:
             at = self._start_at(start, inclusive=inclusive)
         await self._check_topic(start)
-        self._stream = ReadStream(self._topic, at, self._network)
+        self._stream = ReadStream(self._topic, at, self._network, corruption=self._corruption)
 
     def _start_at(self, start: MessageId, *, inclusive: bool) -> StartAt:
         self._after = (start.ledger_id, start.entry_id, start.batch_index - inclusive)
@@ -145,13 +154,44 @@ class AsyncReader:
             return False
         self._handed_out()
         last = await last_message_id(self._network, self._topic, timeout_ms=self._timeout_ms)
-        return last is not None and self._after is not None and _place(last) > self._after
+        if last is None or self._after is None or _place(last) <= self._after:
+            return False
+        if self._corruption.choice is OnCorrupt.RAISE:
+            return True
+        # The messages up to the last one may all be in entries that are skipped: only reading them tells.
+        batch = await self._next(None, up_to=last)
+        if batch is not None:
+            self._batch, self._at = batch, 0
+        return batch is not None
+
+    async def batch_up_to(self, last: MessageId, *, timeout: float | None) -> MessageBatch | None:
+        """As `read_batch`; None once everything up to the stored message `last` was handed out or skipped."""
+        batch = self.take_local()
+        if batch is None:
+            batch = await self._next(timeout, up_to=last)
+            if batch is not None:
+                self._batch, self._at = batch, len(batch)
+        return batch
+
+    @property
+    def skipped(self) -> SkippedEntries:
+        """How many entries were skipped, and the newest 1000 of them."""
+        return self._corruption.skipped
 
     async def _fetch(self, timeout: float | None) -> MessageBatch:
+        batch = await self._next(timeout, up_to=None)
+        assert batch is not None, "without an end, reading goes on"
+        return batch
+
+    async def _next(self, timeout: float | None, *, up_to: MessageId | None) -> MessageBatch | None:
+        """The next batch that comes over the network; None once the entry of `up_to` was skipped."""
         stream = self._open_stream
         try:
             async with asyncio.timeout(timeout):
                 while (batch := stream.take()) is None:
+                    passed = self._corruption.passed
+                    if up_to is not None and passed is not None and up_to.position <= passed:
+                        return None
                     await stream.arrival()
         except TimeoutError as error:
             raise DeadlineExceeded(f"no message on {self.topic} within {timeout} s") from error

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from oncelog.client.client import OPERATION_TIMEOUT_S, AsyncClient, connect
+from oncelog.client.corruption import SkippedEntries
 from oncelog.client.messages import Message, MessageBatch
 from oncelog.client.portal import Portal
 from oncelog.client.producer import AsyncProducer
@@ -117,6 +118,11 @@ class Reader(_Face[AsyncReader]):
     @property
     def topic(self) -> str:
         return self._inner.topic
+
+    @property
+    def skipped(self) -> SkippedEntries:
+        """See AsyncReader.skipped."""
+        return self._inner.skipped
 
     @property
     def _has_rest(self) -> bool:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from oncelog.client.messages import Stored
 from oncelog.core.batch import Buffer, decode_ids, deltas_of, payload_of
+from oncelog.core.batch_check import check_columns
 from oncelog.core.columns import Column, decode_properties, expand_payload, split_columns
 from oncelog.core.errors import CorruptEntry, InvalidBatch
 
@@ -83,15 +84,21 @@ class Piece(NamedTuple):
         return self.found.stored.batch.count
 
 
-def piece_of(found: Found, *, first: int, end: int) -> Piece | None:
-    """The entry, if it has messages whose numbers are first to end - 1. Raises CorruptEntry."""
+def piece_of(found: Found, *, first: int, end: int, check: bool = False) -> Piece | None:
+    """The entry, if it has messages whose numbers are first to end - 1. Raises CorruptEntry.
+
+    check: compare all lengths now, so that `record_batch` finds nothing wrong with it.
+    """
     entry, batch, body = found.stored
     low = entry.skip_first + max(0, first - entry.base_index)
     high = entry.skip_first + min(entry.count, end - entry.base_index)
     if low >= high:
         return None
     try:
-        return Piece(found, low, high, split_columns(expand_payload(batch, payload_of(batch, body)), batch.count))
+        columns = split_columns(expand_payload(batch, payload_of(batch, body)), batch.count)
+        if check:
+            check_columns(columns, batch.count)
+        return Piece(found, low, high, columns)
     except InvalidBatch as error:
         raise _corrupt(found, error) from error
 
@@ -167,7 +174,11 @@ def _wanted(batch: RecordBatch, pieces: Sequence[Piece], starts: np.ndarray[Any,
 
 
 def _corrupt(found: Found, error: InvalidBatch) -> CorruptEntry:
-    return CorruptEntry(f"entry {found.stored.entry.position} cannot be read: {error}")
+    entry = found.stored.entry
+    return CorruptEntry(
+        f"entry {entry.position} (messages {entry.base_index} to {entry.next_index - 1}) cannot be read: {error}. "
+        "Option onCorrupt=skip passes over such entries"
+    )
 
 
 def _bytes_array(

@@ -18,8 +18,8 @@ from crc32c import crc32c
 from oncelog.client.backoff import Backoff
 from oncelog.client.messages import Stored, open_entry
 from oncelog.core.entry import EntryKind, peek_header
-from oncelog.core.errors import DeadlineExceeded, InvariantViolated, OncelogError, TopicNotFound
-from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, Incarnation, LedgerId, OwnerEpoch, ProducerId
+from oncelog.core.errors import DeadlineExceeded, InvariantViolated, OncelogError, TopicNotFound, UnreadableEntry
+from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, Incarnation, LedgerId, OwnerEpoch, Position, ProducerId
 from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
 from oncelog.core.storage_answers import AppendStatus
 from oncelog.ledgers.reader import read_entries, read_entry
@@ -28,7 +28,7 @@ from oncelog.pipeline.arrow_columns import Found
 from oncelog.pipeline.cluster_links import ClusterLinks
 from oncelog.pipeline.offsets import ClosedLedger, Loss, Range, refuse
 from oncelog.rpc.owner_codec import PRODUCER_NAMES
-from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, StartIndex
+from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, StartAt, StartEdge, StartIndex, StartMessage
 from oncelog.rpc.storage_codec import DESCRIBE
 from oncelog.wire.owner_pb2 import ProducerNamesRequest
 from oncelog.wire.storage_pb2 import DescribeRequest
@@ -44,7 +44,9 @@ logger = logging.getLogger(__name__)
 class RangeReader:
     """Reads one range, once."""
 
-    def __init__(self, links: ClusterLinks, range_: Range, *, fail_on_data_loss: bool) -> None:
+    def __init__(
+        self, links: ClusterLinks, range_: Range, *, fail_on_data_loss: bool, skip_corrupt: bool = False
+    ) -> None:
         self._links = links
         self._span = range_.span
         self._closed = range_.closed
@@ -52,6 +54,11 @@ class RangeReader:
         #: number of the next message wanted
         self._at = range_.span.first
         self._names: dict[ProducerId, str] = {}
+        self._skip_corrupt = skip_corrupt
+        #: the last entry skipped, until the next one shows how many messages it held
+        self._skipped: Position | None = None
+        #: whether the owner looks for a number and has sent nothing yet; whether it cannot find one
+        self._searches = self._search_fails = False
 
     async def entries(self) -> AsyncGenerator[Found, None]:
         """The entries that hold messages of the range, in order; the first and the last may hold others, too.
@@ -153,6 +160,11 @@ class RangeReader:
                         yield found
                 trouble = "it knows fewer messages than were there"
             except OncelogError as error:
+                if self._skips(error):
+                    continue
+                if isinstance(error, UnreadableEntry):
+                    message = f"{error.message}. Option onCorrupt=skip passes over such entries"
+                    raise UnreadableEntry(message, **error.details) from error
                 if not error.retriable:
                     raise
                 trouble = error.message
@@ -174,12 +186,15 @@ class RangeReader:
             self._lose(self._span.end, None)
             return
         stream = self._links.channel(route.owner_address).stream(READ)
-        start = ReaderStart(self._span.topic, self._span.topic_id, StartIndex(self._at), OwnerEpoch(0))
+        at = self._start()
+        self._searches = isinstance(at, StartIndex)
+        start = ReaderStart(self._span.topic, self._span.topic_id, at, OwnerEpoch(0))
         try:
             await stream.write(ReadControl(start, WINDOW_BYTES))
             async for frame in stream:
                 if frame.error is not None:
                     raise frame.error
+                self._searches = False
                 self._names |= frame.names
                 for data in frame.entries:
                     for found in self._taken(open_entry(data, crc32c)):
@@ -187,16 +202,49 @@ class RangeReader:
                     if self._at >= end:
                         return
                 if frame.at_end:
+                    self._at = self._at if self._skipped is None else end  # the skipped entry was the last one
                     return
                 await stream.write(ReadControl(None, sum(map(len, frame.entries))))
         finally:
             stream.cancel()
+
+    def _start(self) -> StartAt:
+        """By number, unless an entry that cannot be read stands in the way of the owner's search for it."""
+        if self._skipped is not None:
+            behind = Position(self._skipped.ledger_id, EntryId(self._skipped.entry_id + 1))
+            return StartMessage(behind, 0, inclusive=True)
+        if not self._search_fails:
+            return StartIndex(self._at)
+        ledger_id = max((one.ledger_id for one in self._closed if one.first <= self._at), default=None)
+        return StartEdge.EARLIEST if ledger_id is None else StartMessage(Position(ledger_id, EntryId(0)), 0, True)
+
+    def _skips(self, error: OncelogError) -> bool:
+        """Whether reading goes on although the owner cannot read an entry."""
+        ledger_id, entry_id = error.details.get("ledger_id"), error.details.get("entry_id")
+        if not self._skip_corrupt or not isinstance(error, UnreadableEntry):
+            return False
+        if not isinstance(ledger_id, int) or not isinstance(entry_id, int):
+            return False
+        if self._searches:
+            # The owner met the entry while it looked for the number; that entry may be far from the one wanted.
+            self._search_fails, self._searches = True, False
+            return True
+        position = Position(LedgerId(ledger_id), EntryId(entry_id))
+        if self._skipped is not None and position <= self._skipped:
+            return False
+        self._skipped = position
+        logger.warning(
+            "%s: entry %s is skipped, with messages from %d on: %s", self._span.topic, position, self._at, error.message
+        )
+        return True
 
     # --- both ---------------------------------------------------------------------------------------------------------
 
     def _taken(self, stored: Stored) -> list[Found]:
         """The entry, unless all of it was read before. Raises NotFound when there is a gap before it."""
         entry = stored.entry
+        if self._skipped is not None and entry.position > self._skipped:
+            self._at, self._skipped = max(self._at, min(entry.base_index, self._span.end)), None
         if entry.base_index > self._at:
             self._lose(min(entry.base_index, self._span.end), entry.base_index)
         if entry.next_index <= self._at or entry.base_index >= self._span.end:

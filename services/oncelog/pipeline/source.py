@@ -24,10 +24,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from oncelog.core.errors import InvalidArgument
+from oncelog.core.errors import CorruptEntry, InvalidArgument
 from oncelog.core.ids import TopicId
 from oncelog.core.names import parse_topic
-from oncelog.pipeline.arrow_columns import Joiner, Origin, RecordBatch, piece_of
+from oncelog.pipeline.arrow_columns import Found, Joiner, Origin, Piece, RecordBatch, piece_of
 from oncelog.pipeline.catalog import Catalog
 from oncelog.pipeline.cluster_links import ClusterLinks, process_loop, run_with_links
 from oncelog.pipeline.offsets import (
@@ -52,7 +52,7 @@ from oncelog.pipeline.offsets import (
 )
 from oncelog.pipeline.places import whole_of
 from oncelog.pipeline.pushed_filters import EVERYTHING, Bounds, bounds_of
-from oncelog.pipeline.source_options import ENDING, STARTING, SourceOptions, follows, source_options
+from oncelog.pipeline.source_options import ENDING, ON_CORRUPT, STARTING, SourceOptions, follows, source_options
 
 SCHEMA = StructType(
     [
@@ -249,15 +249,28 @@ async def _batches(range_: Range, options: SourceOptions, bounds: Bounds) -> Asy
 
     joiner = Joiner(origin_of(span.topic, span.topic_id))
     async with ClusterLinks(options.connection) as links:
-        reader = RangeReader(links, range_, fail_on_data_loss=options.fail_on_data_loss)
+        reader = RangeReader(
+            links, range_, fail_on_data_loss=options.fail_on_data_loss, skip_corrupt=options.skip_corrupt
+        )
         async with aclosing(reader.entries()) as entries:
             async for found in entries:
                 if bounds.wants_entry(found):
-                    piece = piece_of(found, first=span.first, end=span.end)
+                    piece = _piece(found, span, skip_corrupt=options.skip_corrupt)
                     for ready in () if piece is None else joiner.add(piece):
                         yield ready
     for rest in joiner.rest():
         yield rest
+
+
+def _piece(found: Found, span: Span, *, skip_corrupt: bool) -> Piece | None:
+    """None: nothing of the entry is wanted, or it cannot be read and is skipped. Raises CorruptEntry."""
+    try:
+        return piece_of(found, first=span.first, end=span.end, check=skip_corrupt)
+    except CorruptEntry as error:
+        if not skip_corrupt:
+            raise
+        logger.warning("%s: skipped, as option %s says: %s", span.topic, ON_CORRUPT, error.message)
+        return None
 
 
 def _check_schema(schema: StructType) -> None:

@@ -19,6 +19,7 @@ ENDING = "endingPosition"
 ROWS_MAX = "maxRowsPerBatch"
 ROWS_PER_PARTITION = "rowsPerPartition"
 FAIL_ON_DATA_LOSS = "failOnDataLoss"
+ON_CORRUPT = "onCorrupt"
 CLOSED_LEDGERS = "closedLedgers"
 NAMES = (
     *connection.NAMES,
@@ -30,10 +31,13 @@ NAMES = (
     ROWS_MAX,
     ROWS_PER_PARTITION,
     FAIL_ON_DATA_LOSS,
+    ON_CORRUPT,
     CLOSED_LEDGERS,
 )
 #: Whom closed ledgers are read from.
 STORAGE, OWNER = "storage", "owner"
+#: What a task does at an entry that cannot be read.
+RAISE, SKIP = "raise", "skip"
 CLOSED_LEDGERS_VARIABLE = "ONCELOG_CLOSED_LEDGERS"
 DEFAULT_NAMESPACE = "public/default"
 ROWS_LIMIT = 2**62
@@ -71,6 +75,7 @@ class SourceOptions:
     rows_per_partition: int | None = None
     fail_on_data_loss: bool = True
     closed_from_storage: bool = True
+    skip_corrupt: bool = False
 
 
 def follows(topics: tuple[str, ...] | Pattern, topic: str) -> bool:
@@ -96,6 +101,7 @@ def source_options(given: Mapping[str, str], environment: Mapping[str, str], *, 
         rows_max=options.integer(ROWS_MAX, least=1, most=ROWS_LIMIT),
         rows_per_partition=options.integer(ROWS_PER_PARTITION, least=1, most=ROWS_LIMIT),
         fail_on_data_loss=options.switch(FAIL_ON_DATA_LOSS, default=True),
+        skip_corrupt=options.choice(ON_CORRUPT, (RAISE, SKIP), default=RAISE) == SKIP,
         closed_from_storage=_closed_ledgers(options, environment) == STORAGE,
     )
 

@@ -21,6 +21,7 @@ from oncelog.cli.options import (
 from oncelog.cli.running import run_command
 
 if TYPE_CHECKING:
+    from oncelog.cli.read.skips import SkipsTold
     from oncelog.client.messages import MessageBatch
     from oncelog.client.reader import AsyncReader
 
@@ -30,11 +31,20 @@ class Form(StrEnum):
     JSON = "json"
 
 
+class OnCorrupt(StrEnum):
+    RAISE = "raise"
+    SKIP = "skip"
+
+
 _HELP = f"""Print the messages of a topic: all that are stored now, or with --follow on and on.
 
 -o raw prints each value and a newline. -o json prints an object for each message: value (value_base64 where it is no
 UTF-8), producer_name, sequence_id, message_id, publish_time, index (the message's dense number in the topic), and key,
 event_time_ms and properties where there are any. Nothing is acknowledged: a message_id is where the next read goes on.
+
+An entry that cannot be read ends the command with an error that names it. With --on-corrupt skip, reading goes on
+behind it: what was skipped is printed on standard error, and -o json prints an object with the one field skipped in its
+place (position, first_index, count, reason).
 
     oncelog read flights -o json --limit 3
 
@@ -59,6 +69,9 @@ def read(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for what comes, until Ctrl-C.")] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many messages.")] = None,
     form: Annotated[Form, typer.Option("-o", "--output", help="raw: values; json: all that is known.")] = Form.RAW,
+    on_corrupt: Annotated[
+        OnCorrupt, typer.Option("--on-corrupt", help="At an entry that cannot be read: raise an error, or skip it.")
+    ] = OnCorrupt.RAISE,
     url: UrlOption = DEFAULT_URL,
     token_file: TokenFileOption = None,
     tls_ca_file: TlsCaFileOption = None,
@@ -68,6 +81,7 @@ def read(
     errors = Console(stderr=True, highlight=False)
 
     async def run() -> Exit:
+        from oncelog.cli.read.skips import SkipsTold
         from oncelog.cli.read.start import parse_start
         from oncelog.client.client import connect
 
@@ -81,14 +95,14 @@ def read(
         ) as client:
             if not follow:
                 await client.last_message_id(topic)  # a read of what is stored refuses a topic that is not there
-            reader = await client.create_reader(topic, start=begin, inclusive=inclusive)
+            reader = await client.create_reader(topic, start=begin, inclusive=inclusive, on_corrupt=on_corrupt.value)
             if follow:
                 batches = _batches(reader)
             else:
                 from oncelog.cli.read.whole import batches_up_to_now
 
                 batches = batches_up_to_now(client, reader, timeout_s=timeout)
-            return await _print(batches, form, limit)
+            return await _print(batches, SkipsTold(reader, errors), form, limit)
 
     raise typer.Exit(run_command(lambda _interrupt: run(), errors))
 
@@ -101,13 +115,20 @@ async def _batches(reader: "AsyncReader") -> "AsyncIterator[MessageBatch]":
         yield await reader.read_batch()
 
 
-async def _print(batches: "AsyncIterator[MessageBatch]", form: Form, limit: int | None) -> Exit:
+async def _print(batches: "AsyncIterator[MessageBatch]", skips: "SkipsTold", form: Form, limit: int | None) -> Exit:
     from oncelog.cli.read.lines import json_lines, raw_lines
+    from oncelog.cli.read.skips import skip_lines
+
+    def tell_skipped() -> None:
+        skipped = skips.new()
+        if form is Form.JSON:
+            output.write(skip_lines(skipped))
 
     left = limit
     output = sys.stdout.buffer
     try:
         async for batch in batches:
+            tell_skipped()
             kept = None if left is None else min(left, len(batch))
             output.write(json_lines(batch, kept) if form is Form.JSON else raw_lines(batch, kept))
             output.flush()
@@ -115,6 +136,8 @@ async def _print(batches: "AsyncIterator[MessageBatch]", form: Form, limit: int 
                 left -= kept
                 if left == 0:
                     break
+        tell_skipped()
+        output.flush()
     except BrokenPipeError:
         # Whoever reads our output has enough, as in `oncelog read … | head`; nothing more may be flushed at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -17,8 +17,7 @@ async def batches_up_to_now(
     last = await client.last_message_id(reader.topic)
     if last is None or not await reader.has_message_available():
         return
-    while True:
-        batch = await reader.read_batch(timeout=timeout_s)
+    while (batch := await reader.batch_up_to(last, timeout=timeout_s)) is not None:
         yield batch
         end = batch.message_id(-1)
         if (end.ledger_id, end.entry_id) >= (last.ledger_id, last.entry_id):

@@ -1,0 +1,174 @@
+"""Entries that cannot be read: a reader stops at them and says what helps, or skips them and tells which."""
+
+import asyncio
+import io
+import json
+
+import pytest
+from crc32c import crc32c
+from rich.console import Console
+
+import oncelog
+from oncelog.cli.read.skips import SkipsTold, skip_lines
+from oncelog.cli.read.whole import batches_up_to_now
+from oncelog.client.corruption import Corruption, OnCorrupt
+from oncelog.core.batch import Compression, encode_batch
+from oncelog.core.entry import EntryKind, encode_header
+from oncelog.core.errors import CorruptEntry, InvalidArgument, UnreadableEntry
+from oncelog.core.ids import Generation, ProducerId
+from tests.contract.fake_cluster import FakeCluster
+from tests.contract.fake_topic import LEDGER, FakeTopic
+
+pytest_plugins = ["tests.contract.client_fixtures"]
+pytestmark = pytest.mark.asyncio
+DEADLINE_S = 20
+
+
+async def filled(cluster: FakeCluster, client: oncelog.AsyncClient, count: int = 12) -> FakeTopic:
+    """Messages b"0" to b"b", four in an entry: entries 1 to 3 behind the grant."""
+    producer = await client.create_producer("flights", producer_name="importer", batch_bytes_max=4 * 5)
+    await producer.send_many([b"%x" % i for i in range(count)])
+    return cluster.topic("flights")
+
+
+def lie(topic: FakeTopic, at: int) -> None:
+    """Put a batch there whose payload is no zlib, as an older owner would have stored it: its checksums are sound."""
+    header, _ = topic.entries[at]
+    body = encode_batch(
+        b"no zlib", producer_id=ProducerId(1), generation=Generation(1), first=0, last=header.count - 1,
+        count=header.count, publish_time_ms=0, checksum=crc32c, compression=Compression.ZLIB, payload_raw_bytes=500,
+    )  # fmt: skip
+    header = header._replace(body_bytes=len(body))
+    topic.entries[at] = (header, encode_header(header, body, crc32c) + body)
+
+
+async def rest(reader: oncelog.AsyncReader) -> list[tuple[int, bytes]]:
+    """(index, value) of everything that is there now."""
+    found = []
+    while await reader.has_message_available():
+        message = await reader.read_next(timeout=DEADLINE_S)
+        found.append((message.index, message.value))
+    return found
+
+
+def numbered(*numbers: int) -> list[tuple[int, bytes]]:
+    return [(number, b"%x" % number) for number in numbers]
+
+
+async def test_reader_stops_at_an_entry_that_lies_and_says_what_helps(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
+    """It must not pass over the entry in silence when it is asked again, and the way that it names works."""
+    lie(await filled(cluster, client), 2)
+    reader = await client.create_reader("flights")
+    assert [(await reader.read_next(timeout=DEADLINE_S)).index for _ in range(4)] == [0, 1, 2, 3]
+    for _ in range(3):
+        with pytest.raises(CorruptEntry, match=r"entry 3:2 \(messages 4 to 7\).*on_corrupt='skip'.*3:3:0") as raised:
+            await reader.read_next(timeout=DEADLINE_S)
+        assert raised.value.details == {"ledger_id": 3, "entry_id": 2, "first_index": 4, "count": 4}
+    behind = await client.create_reader("flights", start=oncelog.MessageId.parse("3:3:0"), inclusive=True)
+    assert await rest(behind) == numbered(8, 9, 10, 11)
+
+
+async def test_reader_skips_an_entry_that_lies_and_tells_it(
+    cluster: FakeCluster, client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The messages behind it keep their index."""
+    lie(await filled(cluster, client), 2)
+    reader = await client.create_reader("flights", on_corrupt="skip")
+    assert await rest(reader) == numbered(0, 1, 2, 3, 8, 9, 10, 11)
+    [skipped] = reader.skipped.newest
+    assert skipped[:4] == (LEDGER, 2, 4, 4)
+    assert "compressed payload is damaged" in skipped.reason
+    assert reader.skipped.total == 1
+    assert "skipped entry 3:2 (messages 4 to 7)" in caplog.text
+
+
+async def test_reader_that_starts_inside_such_an_entry_tells_what_it_wanted_of_it(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
+    lie(await filled(cluster, client), 2)
+    start = oncelog.MessageId.parse("3:2:1")
+    reader = await client.create_reader("flights", start=start, on_corrupt="skip")
+    assert await rest(reader) == numbered(8, 9, 10, 11)
+    assert reader.skipped.newest[0][:4] == (LEDGER, 2, 6, 2)
+
+
+@pytest.mark.parametrize("last", [True, False])
+async def test_reader_skips_an_entry_whose_copies_are_all_damaged(
+    cluster: FakeCluster, client: oncelog.AsyncClient, last: bool
+) -> None:
+    """Its owner says which one; how many messages it held shows only in the index of the next one."""
+    topic = await filled(cluster, client)
+    topic.unreadable = {3} if last else {2}
+    reader = await client.create_reader("flights", on_corrupt="skip")
+    assert await rest(reader) == numbered(*(range(8) if last else (0, 1, 2, 3, 8, 9, 10, 11)))
+    assert reader.skipped.newest[0][:4] == ((LEDGER, 3, 8, None) if last else (LEDGER, 2, 4, None))
+    assert not await reader.has_message_available()
+
+
+async def test_reader_stops_at_an_entry_whose_copies_are_all_damaged(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
+    topic = await filled(cluster, client)
+    topic.unreadable = {2}
+    reader = await client.create_reader("flights")
+    assert (await reader.read_batch(timeout=DEADLINE_S)).count == 4
+    for _ in range(2):
+        with pytest.raises(UnreadableEntry, match=r"entry 3:2 \(messages from index 4 on\).*damaged everywhere.*skip"):
+            await reader.read_next(timeout=DEADLINE_S)
+
+
+async def test_entry_that_the_owner_names_again_is_not_skipped_again() -> None:
+    """A reader that asked for the next entry, and hears of the same one, must not go round for ever."""
+    corruption = Corruption("flights", OnCorrupt.SKIP)
+    error = UnreadableEntry("entry 3:2 is damaged everywhere", ledger_id=3, entry_id=2)
+    assert corruption.unreadable(error) == (3, 2)
+    assert corruption.unreadable(error) is None
+    assert corruption.unreadable(UnreadableEntry("of no name")) is None
+    assert corruption.skipped.total == 1
+
+
+async def test_only_raise_and_skip_are_choices(client: oncelog.AsyncClient) -> None:
+    with pytest.raises(InvalidArgument, match="on_corrupt"):
+        await client.create_reader("flights", on_corrupt="ignore")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+async def test_command_prints_what_it_skipped_and_ends(
+    cluster: FakeCluster, client: oncelog.AsyncClient, at: int
+) -> None:
+    """Also where the last entry is the one that cannot be read: the end of now is behind it."""
+    lie(await filled(cluster, client), at)
+    reader = await client.create_reader("flights", on_corrupt="skip")
+    shown = io.StringIO()
+    skips = SkipsTold(reader, Console(file=shown, width=400))
+    seen: list[object] = []
+
+    def tell() -> None:
+        seen.extend(json.loads(line)["skipped"]["position"] for line in skip_lines(skips.new()).splitlines())
+
+    async with asyncio.timeout(DEADLINE_S):
+        async for batch in batches_up_to_now(client, reader, timeout_s=DEADLINE_S):
+            tell()
+            seen += [message.index for message in batch]
+    tell()
+    entries = {1: list(range(4)), 2: list(range(4, 8)), 3: list(range(8, 12))}
+    expected: list[object] = []
+    for entry, numbers in entries.items():
+        expected += numbers if entry != at else [f"3:{at}"]
+    assert seen == expected
+    assert shown.getvalue().startswith(f"skipped entry 3:{at} (messages {entries[at][0]} to {entries[at][-1]}): ")
+    assert skips.new() == []
+
+
+async def test_entry_that_holds_no_batch_is_skipped_too(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """Its header is sound, so its place and its count are known."""
+    topic = await filled(cluster, client)
+    header, _ = topic.entries[2]
+    header = header._replace(body_bytes=3)
+    assert header.kind == EntryKind.MESSAGES
+    topic.entries[2] = (header, encode_header(header, b"???", crc32c) + b"???")
+    reader = await client.create_reader("flights", on_corrupt="skip")
+    assert await rest(reader) == numbered(0, 1, 2, 3, 8, 9, 10, 11)
+    assert reader.skipped.newest[0][:4] == (LEDGER, 2, 4, 4)
