@@ -40,6 +40,7 @@ from oncelog.stores.policy_store import PolicyStore
 from oncelog.stores.topic_store import TopicStore
 from oncelog.topic_owner.admin_service import AdminService
 from oncelog.topic_owner.asks import OwnerParts
+from oncelog.topic_owner.entry_cache import CacheBudget
 from oncelog.topic_owner.id_source import IdSource
 from oncelog.topic_owner.ledger_routes import LedgerRoutes
 from oncelog.topic_owner.owner_metrics import OwnerMetrics
@@ -106,6 +107,7 @@ class OwnerWorld:
             unanswered_bytes_max=limits.unanswered_bytes_max,
         )  # fmt: skip
         self._limits = limits
+        self._cache_budget = CacheBudget(1 << 20)
         routes = LedgerRoutes()
         self.parts = OwnerParts(
             TopicStore(session), CursorStore(session), LedgerStore(session),
@@ -121,7 +123,7 @@ class OwnerWorld:
     ) -> TopicRunner:
         return TopicRunner(
             topic_id, ME, self._limits.topic, crc32c, self.parts, nodes=nodes, first_session=first,
-            cache_bytes_max=1 << 20, finished=finished,
+            cache_budget=self._cache_budget, finished=finished,
         )  # fmt: skip
 
     def see_the_node(self) -> None:

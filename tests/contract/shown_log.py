@@ -32,7 +32,7 @@ from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, ReceivedEntries, StartAt
 from oncelog.rpc.server import Server
 from oncelog.rpc.storage_codec import ReadRequest, ReceivedRead
-from oncelog.topic_owner.entry_cache import EntryCache
+from oncelog.topic_owner.entry_cache import CacheBudget, EntryCache
 from oncelog.topic_owner.log_view import LogView
 from oncelog.topic_owner.progress import TopicProgress
 from oncelog.topic_owner.read_service import ReadService
@@ -64,7 +64,7 @@ class ShownLog:
         self.core.phase = Phase.SERVING
         self.core.ownership.record = TopicRecord(TOPIC_ID, TOPIC)
         self.progress = TopicProgress(self.core)
-        self.cache = EntryCache(1 << 20)
+        self.cache = EntryCache(CacheBudget(1 << 20))
         self.records: dict[LedgerId, LedgerMetadata] = {}
         self.entries: dict[Position, bytes] = {}
         self.posted: list[object] = []

@@ -7,12 +7,12 @@ import pytest
 import oncelog
 from oncelog.client.background import Background
 from oncelog.client.epochs import OwnerEpochs
-from oncelog.client.owner_connection import FRAME_OPENS_MAX, OwnerConnection
+from oncelog.client.owner_connection import OwnerConnection
 from oncelog.client.turn import Turn
 from oncelog.core.producer_session import Event
 from oncelog.core.session_opening import ProducerGranted
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.owner_codec import OpenRequest
+from oncelog.rpc.owner_codec import OPENS_MAX, OpenRequest
 from tests.cluster.until import until
 from tests.contract.fake_cluster import FakeCluster
 
@@ -114,7 +114,7 @@ async def test_many_producers_at_once_are_opened_in_frames_of_a_bounded_size(
     of a client open at its successor in the same moment."""
     await client.create_producer("flights")
     assert cluster.owner is not None
-    background, told, count = Background(), Told(), FRAME_OPENS_MAX + 100
+    background, told, count = Background(), Told(), OPENS_MAX + 100
     connection = OwnerConnection(Channel(cluster.owner.address), background, OwnerEpochs())
     for number in range(count):
         connection.open(
@@ -122,6 +122,6 @@ async def test_many_producers_at_once_are_opened_in_frames_of_a_bounded_size(
         )
     await until(lambda: len(told.events) == count, 20)
     assert all(isinstance(event, ProducerGranted) for event in told.events)
-    assert max(cluster.seen.opens) == FRAME_OPENS_MAX
+    assert max(cluster.seen.opens) == OPENS_MAX
     connection.close()
     await background.close()

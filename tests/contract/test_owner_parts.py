@@ -27,6 +27,7 @@ from oncelog.stores.registry import LiveMetadata, LiveStorageNode, Registry, Sto
 from oncelog.stores.topic_store import TopicStore
 from oncelog.topic_owner.admin_service import AdminService
 from oncelog.topic_owner.asks import OwnerParts
+from oncelog.topic_owner.entry_cache import CacheBudget
 from oncelog.topic_owner.id_source import IdSource
 from oncelog.topic_owner.ledger_routes import LedgerRoutes
 from oncelog.topic_owner.metadata_links import MetadataLinks
@@ -92,7 +93,7 @@ async def test_a_takeover_that_fails_again_and_again_leaves_no_asks_behind() -> 
     links = OneMemberHangs()
     runner = TopicRunner(
         TOPIC_ID, ME, TopicSettings(retry_ms=1), crc32c, owner_parts(session, links),
-        nodes=StorageNodesSeen((A, B, C)), first_session=SessionNumber(1), cache_bytes_max=1 << 20,
+        nodes=StorageNodesSeen((A, B, C)), first_session=SessionNumber(1), cache_budget=CacheBudget(1 << 20),
         finished=lambda _: None,
     )  # fmt: skip
     runner.assigned()

@@ -19,7 +19,7 @@ from oncelog.stores import paths
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.counter_store import Counter, CounterStore
 from oncelog.stores.memory import MemorySession, MemoryTree
-from oncelog.topic_owner.entry_cache import EntryCache
+from oncelog.topic_owner.entry_cache import CacheBudget, EntryCache
 from oncelog.topic_owner.id_source import IdSource
 from oncelog.topic_owner.ledger_routes import LedgerRoutes
 from oncelog.topic_owner.progress import TopicProgress
@@ -144,7 +144,7 @@ def run_of(cache: EntryCache, ledger_id: int, first: int, last: int, *, bytes_ma
 
 def test_the_cache_keeps_the_newest_entries_by_bytes() -> None:
     """The oldest leave, through the ends of ledgers; bytes are those of what is left."""
-    cache = EntryCache(300)
+    cache = EntryCache(CacheBudget(300))
     cached(cache, 1, 0, 1, 2)
     cached(cache, 2, 0)
     assert cache.bytes == 300
@@ -155,14 +155,28 @@ def test_the_cache_keeps_the_newest_entries_by_bytes() -> None:
 
 def test_one_entry_is_kept_however_large() -> None:
     """A reader at the tail shall not read from disk what was just written."""
-    cache = EntryCache(50)
+    cache = EntryCache(CacheBudget(50))
     cached(cache, 1, 0, 1, size=400)
     assert (cache.bytes, run_of(cache, 1, 1, 1)) == (400, [1])
 
 
+def test_all_topics_share_one_cache_budget() -> None:
+    """A client that publishes to a thousand topics makes the owner keep no more than to one."""
+    budget = CacheBudget(300)
+    caches = [EntryCache(budget) for _ in range(100)]
+    for number, cache in enumerate(caches):
+        cached(cache, number, 0, 1)
+    assert sum(cache.bytes for cache in caches) == budget.bytes == 300
+    assert [cache.bytes for cache in caches[-3:]] == [0, 100, 200]
+    caches[-1].clear()
+    assert (budget.bytes, caches[-1].bytes) == (100, 0)
+    cached(caches[0], 1_000, 0, 1, 2)
+    assert (budget.bytes, caches[0].bytes, caches[-2].bytes) == (300, 300, 0)
+
+
 def test_a_run_of_the_cache_ends_at_its_bounds() -> None:
     """At the last entry wanted, at a gap, and when there are bytes enough; never empty for the lack of bytes."""
-    cache = EntryCache(10_000)
+    cache = EntryCache(CacheBudget(10_000))
     cached(cache, 1, 0, 1, 2, 4)
     assert run_of(cache, 1, 0, 1) == [0, 1]
     assert run_of(cache, 1, 0, 4) == [0, 1, 2]

@@ -1,11 +1,14 @@
 """The producer's bytes: what was packed comes back, and nothing that came from outside breaks more than itself."""
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from oncelog.core.batch import (
     HEADER_BYTES,
+    SPARSE_IDS_MAX,
     BatchHeader,
     decode_batch,
     decode_ids,
@@ -137,3 +140,29 @@ def test_endless_number_is_refused_at_once() -> None:
     )  # fmt: skip
     with pytest.raises(InvalidBatch, match="longer than an id"):
         decode_ids(header, b"\x80" * 4_000_000)
+
+
+def header_with(count: int, ids_bytes: int) -> bytes:
+    """A batch's header alone, of ids with holes."""
+    data = bytearray(batch([0, 5, 6]))
+    struct.pack_into("<I", data, 20, count)
+    struct.pack_into("<q", data, 32, 2**60)
+    struct.pack_into("<I", data, 48, ids_bytes)
+    return bytes(data[:HEADER_BYTES])
+
+
+@pytest.mark.parametrize(
+    ("count", "ids_bytes"),
+    [(3, 1), (3, 19), (2**32 - 1, 2**32 - 2), (SPARSE_IDS_MAX + 1, SPARSE_IDS_MAX), (2, 14 << 20)],
+)
+def test_id_deltas_are_bounded_before_they_are_decoded(count: int, ids_bytes: int) -> None:
+    """14 MiB of them cost 1.5 s and 250 MB. The header alone says that they cannot be right."""
+    with pytest.raises(InvalidBatch, match=r"deltas contradict|ids have holes"):
+        peek_batch(header_with(count, ids_bytes))
+
+
+def test_the_largest_batch_of_ids_with_holes_passes() -> None:
+    """The bound is above what the SDK packs."""
+    ids = range(0, 2 * SPARSE_IDS_MAX, 2)
+    header = peek_batch(batch(list(ids)))
+    assert (header.count, header.dense) == (SPARSE_IDS_MAX, False)

@@ -20,10 +20,16 @@ from oncelog.core.session_opening import OpenRefused, ProducerGranted, StreamLos
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.frames import BLOBS_MAX
 from oncelog.rpc.options import FRAME_BYTES_TARGET
-from oncelog.rpc.owner_codec import PUBLISH, EndedSession, OpenGranted, OpenRequest, PublishFrame, ReceivedAnswers
-
-#: Wishes for sessions in one frame: each may carry two names of a thousand characters, and a frame may have 16 MiB.
-FRAME_OPENS_MAX = 1000
+from oncelog.rpc.owner_codec import (
+    CLOSES_MAX,
+    OPENS_MAX,
+    PUBLISH,
+    EndedSession,
+    OpenGranted,
+    OpenRequest,
+    PublishFrame,
+    ReceivedAnswers,
+)
 
 
 class SessionUser(Protocol):
@@ -75,8 +81,8 @@ class _Outbox:
             requests.append(request)
             blobs.append(data)
         self.batches_bytes -= size_bytes
-        frame = PublishFrame(sessions, requests, blobs, self.opens[:FRAME_OPENS_MAX], self.closes)
-        self.opens, self.closes = self.opens[FRAME_OPENS_MAX:], []
+        frame = PublishFrame(sessions, requests, blobs, self.opens[:OPENS_MAX], self.closes[:CLOSES_MAX])
+        self.opens, self.closes = self.opens[OPENS_MAX:], self.closes[CLOSES_MAX:]
         return frame
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from oncelog.client.results import SendResult
-from oncelog.core.batch import Buffer
+from oncelog.core.batch import SPARSE_IDS_MAX, Buffer
 from oncelog.core.columns import encode_event_times, encode_keys, encode_properties, pack_values
 from oncelog.core.errors import OncelogError
 from oncelog.core.sequence_ids import BatchIds, pack_sequence_ids
@@ -57,9 +57,9 @@ class Packer:
         column, count = pack_values(values, start, bytes_max=self.bytes_max, count_hint=hint)
         if count < hint:
             # What is sliced and not taken is measured in vain: stay close above what fits.
-            self._count_hint = max(64, count + count // 8)
+            self._count_hint = min(SPARSE_IDS_MAX, max(64, count + count // 8))
         elif hint == self._count_hint:
-            self._count_hint = min(1 << 20, hint * 2)
+            self._count_hint = min(SPARSE_IDS_MAX, hint * 2)
         return column, count
 
 

@@ -32,6 +32,10 @@ FORMAT = 1
 _HEADER = Struct("<BBBBIQIIqqqIIII")
 HEADER_BYTES = _HEADER.size
 assert HEADER_BYTES == 64
+#: Messages of one batch whose ids have holes: its delta column is decoded number by number, here and in every reader.
+SPARSE_IDS_MAX = 65_536
+#: An id is below 2**63, and a byte of a varint holds seven bits of it.
+_DELTA_BYTES_MAX = 9
 _CRC_START = 8
 _CRC = Struct("<I")
 
@@ -178,6 +182,8 @@ def peek_batch(data: Buffer) -> BatchHeader:
     dense = last - first == count - 1
     if count < 1 or first < 0 or last > SEQUENCE_ID_MAX or last - first < count - 1 or dense != (ids_bytes == 0):
         raise InvalidBatch(f"sequence ids {first}..{last} contradict a count of {count}", field="sequence_ids")
+    if not dense:
+        _check_delta_bytes(count, ids_bytes)
     return BatchHeader(
         pid,
         generation,
@@ -191,6 +197,15 @@ def peek_batch(data: Buffer) -> BatchHeader:
         payload_bytes,
         raw_bytes,
     )
+
+
+def _check_delta_bytes(count: int, ids_bytes: int) -> None:
+    """What decoding the deltas can cost, bounded before one of them is read."""
+    if count > SPARSE_IDS_MAX:
+        message = f"a batch of {count} messages whose ids have holes, at most {SPARSE_IDS_MAX}: send smaller batches"
+        raise InvalidBatch(message, field="count", limit=SPARSE_IDS_MAX)
+    if not count - 1 <= ids_bytes <= (count - 1) * _DELTA_BYTES_MAX:
+        raise InvalidBatch(f"{ids_bytes} bytes of id deltas contradict a count of {count}", field="sequence_ids")
 
 
 def decode_batch(data: Buffer, checksum: Checksum) -> BatchHeader:

@@ -4,7 +4,8 @@ A frame is an ordinary protobuf message, and any protobuf program reads and writ
 but 15) goes through protobuf; the blobs of field 15 are joined behind it, and read as slices of the received bytes.
 
 Rules: what comes in is hostile until parsed. Every failure is InvalidArgument, and what a frame can make us allocate is
-bounded by its own size and BLOBS_MAX.
+bounded by its own size, BLOBS_MAX and HEAD_FIELDS_MAX: both counts are compared while the frame is split, so a frame of
+two-byte fields costs no more than an honest one.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,6 +22,10 @@ BLOB_TAG = 15 << 3 | 2
 BLOBS_MAX = 16_384
 #: The head of one frame, bytes.
 HEAD_BYTES_MAX = 4 * 1024 * 1024
+#: Fields of the head. Columns are one field each; names of producers and openings are one field for each.
+HEAD_FIELDS_MAX = 16_384
+#: A message that is not a frame carries names and a few numbers.
+REQUEST_BYTES_MAX = 1024 * 1024
 
 _TRUNCATED = "the frame ends inside a field"
 
@@ -100,7 +105,7 @@ def split_frame(data: bytes) -> tuple[bytes, list[memoryview]]:
     end = len(data)
     heads: list[memoryview] = []
     blobs: list[memoryview] = []
-    at = head_start = 0
+    at = head_start = head_fields = 0
     while at < end:
         field_start = at
         tag = data[at]
@@ -108,6 +113,10 @@ def split_frame(data: bytes) -> tuple[bytes, list[memoryview]]:
         if tag > 127:
             tag, at = _varint(data, field_start, end)
         if tag != BLOB_TAG:
+            head_fields += 1
+            if head_fields > HEAD_FIELDS_MAX:
+                message = f"the head of a frame may have at most {HEAD_FIELDS_MAX} fields"
+                raise InvalidArgument(message, field="frame", limit=HEAD_FIELDS_MAX)
             at = _after_field(data, tag, at, end)
             continue
         if head_start < field_start:
@@ -137,6 +146,14 @@ def split_frame(data: bytes) -> tuple[bytes, list[memoryview]]:
             f"the head of a frame may have {HEAD_BYTES_MAX} bytes", field="frame", limit=HEAD_BYTES_MAX
         )
     return head, blobs
+
+
+def parse_request(from_string: Callable[[bytes], MessageT], data: bytes) -> MessageT:
+    """Parse a request that is not a frame. Raises InvalidArgument, without parsing, above REQUEST_BYTES_MAX."""
+    if len(data) > REQUEST_BYTES_MAX:
+        message = f"a request of {len(data)} bytes is over the limit of {REQUEST_BYTES_MAX}"
+        raise InvalidArgument(message, field="request", limit=REQUEST_BYTES_MAX)
+    return parse(from_string, data)
 
 
 def parse(from_string: Callable[[bytes], MessageT], data: bytes) -> MessageT:

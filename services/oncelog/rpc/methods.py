@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from google.protobuf.message import Message
 
-from oncelog.rpc.frames import parse
+from oncelog.rpc.frames import parse, parse_request
 
 #: As the caller gives it, and as the callee receives it: bulk bytes are sent from any buffers and arrive as slices.
 RequestT = TypeVar("RequestT")
@@ -54,7 +54,7 @@ def unary_of(
     return UnaryMethod(
         path,
         request.SerializeToString,
-        partial(parse, request.FromString),
+        partial(parse_request, request.FromString),
         answer.SerializeToString,
         partial(parse, answer.FromString),
     )
@@ -67,7 +67,7 @@ def stream_of(
     return StreamMethod(
         path,
         request.SerializeToString,
-        partial(parse, request.FromString),
+        partial(parse_request, request.FromString),
         answer.SerializeToString,
         partial(parse, answer.FromString),
     )

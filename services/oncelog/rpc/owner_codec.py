@@ -28,6 +28,12 @@ from oncelog.rpc.methods import StreamMethod, unary_of
 from oncelog.rpc.status import error_from_wire, error_to_wire
 from oncelog.wire import owner_pb2 as pb
 
+#: Openings and closings in one frame, compared before a Python object is made of any of them.
+OPENS_MAX = 1_000
+CLOSES_MAX = 16_384
+#: Of a topic's name and id and a producer's name in an opening: no valid one is longer, and errors repeat them.
+_NAME_CHARACTERS_MAX = 1_024
+
 
 class OpenRequest(NamedTuple):
     """producer_name None: assigned by the owner. resume: go on as this instance; present: open anew, proving it."""
@@ -145,6 +151,9 @@ def decode_publish(data: bytes) -> ReceivedPublish:
     head = parse(pb.PublishFrame.FromString, head_bytes)
     if not len(head.sessions) == len(head.requests) == len(batches):
         raise InvalidArgument("each batch needs its session and its request", field="sessions")
+    for name, count, limit in (("opens", len(head.opens), OPENS_MAX), ("closes", len(head.closes), CLOSES_MAX)):
+        if count > limit:
+            raise InvalidArgument(f"a frame holds {count} {name}, at most {limit}", field=name, limit=limit)
     return ReceivedPublish(
         _sessions(head.sessions),
         head.requests[:],
@@ -253,6 +262,9 @@ def _open_from_wire(opening: pb.OpenProducer) -> OpenRequest:
         mode, on_conflict = SequenceMode(opening.mode), OnConflict(opening.on_conflict)
     except ValueError as error:
         raise InvalidArgument(f"opening {opening.open_id}: {error}", field="mode") from error
+    if max(len(opening.topic), len(opening.topic_id), len(opening.producer_name)) > _NAME_CHARACTERS_MAX:
+        message = f"opening {opening.open_id}: a name has at most {_NAME_CHARACTERS_MAX} characters"
+        raise InvalidArgument(message, field="topic", limit=_NAME_CHARACTERS_MAX)
     return OpenRequest(
         opening.open_id,
         opening.topic,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, OwnerEpoch, Position, ProducerId, TopicId
-from oncelog.rpc.frames import Blob, join_frame, parse, split_frame
+from oncelog.rpc.frames import Blob, join_frame, parse, parse_request, split_frame
 from oncelog.rpc.methods import StreamMethod
 from oncelog.rpc.status import error_from_wire, error_to_wire
 from oncelog.wire import owner_pb2 as pb
@@ -105,7 +105,7 @@ def encode_read_control(control: ReadControl) -> bytes:
 
 
 def decode_read_control(data: bytes) -> ReadControl:
-    control = parse(pb.ReadControl.FromString, data)
+    control = parse_request(pb.ReadControl.FromString, data)
     return ReadControl(_start_from_wire(control.start) if control.HasField("start") else None, control.permit_bytes)
 
 

@@ -7,7 +7,7 @@ from oncelog.core.currency import FenceState
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId
 from oncelog.core.storage_answers import AppendStatus, ReadStatus
-from oncelog.rpc.frames import Blob, join_frame, parse, split_frame
+from oncelog.rpc.frames import Blob, join_frame, parse, parse_request, split_frame
 from oncelog.rpc.methods import ReadMethod, StreamMethod, UnaryMethod, unary_of
 from oncelog.wire import storage_pb2 as pb
 
@@ -151,7 +151,7 @@ def encode_fence_request(request: FenceRequest) -> bytes:
 
 
 def decode_fence_request(data: bytes) -> FenceRequest:
-    request = parse(pb.FenceRequest.FromString, data)
+    request = parse_request(pb.FenceRequest.FromString, data)
     return FenceRequest(Incarnation(request.target), LedgerId(request.ledger_id))
 
 
@@ -213,7 +213,7 @@ def encode_read_request(request: ReadRequest) -> bytes:
 
 
 def decode_read_request(data: bytes) -> ReadRequest:
-    r = parse(pb.ReadRequest.FromString, data)
+    r = parse_request(pb.ReadRequest.FromString, data)
     return ReadRequest(
         target=Incarnation(r.target),
         ledger_id=LedgerId(r.ledger_id),

@@ -16,6 +16,8 @@ from oncelog.wire import owner_pb2 as pb
 
 #: It becomes a path in ZooKeeper: any other text would name another record, or none that ZooKeeper can read.
 _TOPIC_ID = re.compile(r"[0-9a-f]{32}")
+#: Above the entries of one ledger, so above the producers that a reader of it meets.
+PRODUCER_IDS_MAX = 65_536
 
 
 class AdminService:
@@ -56,6 +58,9 @@ class AdminService:
         runner = self._topics.runner(TopicId(request.topic_id), request.topic)
         await authorize(runner, caller, Right.CONSUME)
         await until_current(runner, OwnerEpoch(request.owner_epoch_seen))
+        if len(request.producer_ids) > PRODUCER_IDS_MAX:
+            message = f"{len(request.producer_ids)} producer ids in one request, at most {PRODUCER_IDS_MAX}"
+            raise InvalidArgument(message, field="producer_ids", limit=PRODUCER_IDS_MAX)
         answer = pb.ProducerNamesAnswer(owner_epoch=runner.owner_epoch)
         serving = runner.core.serving
         known = serving.log.table.state.producers if serving is not None else {}

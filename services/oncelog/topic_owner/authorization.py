@@ -47,6 +47,9 @@ class Checks:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
+    def __len__(self) -> int:
+        return len(self._running)
+
     def cancel(self) -> None:
         for task in self._running:
             task.cancel()

@@ -12,6 +12,8 @@ from oncelog.rpc.owner_codec import ReceivedPublish
 
 #: A frame of a few KiB may decompress to gigabytes. After so many bytes other clients of this process get their turn.
 UNPACKED_BYTES_PER_TURN = 1024 * 1024
+#: Id deltas are decoded byte by byte, which takes so many times as long as decompressing a byte.
+ID_BYTE_COST = 16
 
 #: The header of a batch that can be stored, why it cannot be, or None: it is of no session, so nobody looked.
 Checked: TypeAlias = BatchHeader | OncelogError | None
@@ -41,6 +43,7 @@ class BatchChecks:
             else:
                 checked.append(header)
                 unpacked_bytes += header.payload_raw_bytes if unpacks(header) else 0
+                unpacked_bytes += header.ids_bytes * ID_BYTE_COST
             if unpacked_bytes >= UNPACKED_BYTES_PER_TURN:
                 unpacked_bytes = 0
                 await asyncio.sleep(0)

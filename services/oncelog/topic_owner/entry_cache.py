@@ -1,36 +1,87 @@
-"""The newest entries of a topic's log in memory, so that readers at the tail ask no storage node.
+"""The newest entries of the topics' logs in memory, so that readers at the tail ask no storage node.
 
-Entries come in log order and leave from the front, by bytes. An entry is kept as the parts it was sent in: nothing is
-copied to cache it. The cache knows nothing of what is confirmed; its readers go no further than they may.
+    budget = CacheBudget(64 << 20)          # one for the process
+    cache = EntryCache(budget)              # one for each topic
+
+Entries come in log order and leave from the front. The budget is of all topics: the entry that has been kept longest
+leaves first, whichever topic it is of, so memory does not grow with the number of topics. An entry is kept as the parts
+it was sent in: nothing is copied to cache it. The cache knows nothing of what is confirmed; its readers go no further
+than they may.
 """
 
 from collections import deque
+from typing import NamedTuple
 
 from oncelog.core.batch import Buffer
 from oncelog.core.ids import EntryId, LedgerId
 
 Parts = tuple[Buffer, Buffer]
+_Key = tuple[LedgerId, EntryId]
 
 
-class EntryCache:
-    """bytes_max: of headers and bodies; one entry is always kept."""
+class _Kept(NamedTuple):
+    cache: "EntryCache"
+    key: _Key
+
+
+class CacheBudget:
+    """bytes_max: of headers and bodies of all caches together; the newest entry is always kept."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.bytes = 0
+        self._order: deque[_Kept] = deque()
+        #: entries of `_order` whose cache was cleared
+        self._stale = 0
+
+    def take(self, cache: "EntryCache", key: _Key, size: int) -> None:
+        """An entry of `size` bytes came; the oldest ones leave as far as need be."""
+        self._order.append(_Kept(cache, key))
+        self.bytes += size
+        while self.bytes > self.bytes_max and len(self._order) > 1:
+            oldest = self._order.popleft()
+            size = oldest.cache.drop(oldest.key)
+            self.bytes -= size
+            self._stale -= not size
+
+    def give_back(self, size: int, entries: int) -> None:
+        """A cache was cleared. Its entries leave the order later, so that clearing many caches costs no more than
+        filling them."""
+        self.bytes -= size
+        self._stale += entries
+        if self._stale * 2 > len(self._order):
+            self._order = deque(kept for kept in self._order if kept.cache.holds(kept.key))
+            self._stale = 0
+
+
+class EntryCache:
+    """The entries of one topic. bytes: what they take of the budget."""
+
+    def __init__(self, budget: CacheBudget) -> None:
+        self.bytes = 0
         self.hits = 0
         self.misses = 0
-        self._entries: dict[tuple[LedgerId, EntryId], Parts] = {}
-        self._order: deque[tuple[LedgerId, EntryId]] = deque()
+        self._budget = budget
+        self._entries: dict[_Key, Parts] = {}
 
     def put(self, ledger_id: LedgerId, entry_id: EntryId, parts: Parts) -> None:
         key = (ledger_id, entry_id)
+        size = len(parts[0]) + len(parts[1])
         self._entries[key] = parts
-        self._order.append(key)
-        self.bytes += len(parts[0]) + len(parts[1])
-        while self.bytes > self.bytes_max and len(self._order) > 1:
-            gone = self._entries.pop(self._order.popleft())
-            self.bytes -= len(gone[0]) + len(gone[1])
+        self.bytes += size
+        self._budget.take(self, key, size)
+
+    def drop(self, key: _Key) -> int:
+        """Forget an entry; its bytes, 0 when it is gone already."""
+        gone = self._entries.pop(key, None)
+        if gone is None:
+            return 0
+        size = len(gone[0]) + len(gone[1])
+        self.bytes -= size
+        return size
+
+    def holds(self, key: _Key) -> bool:
+        return key in self._entries
 
     def get(self, ledger_id: LedgerId, entry_id: EntryId) -> Parts | None:
         return self._entries.get((ledger_id, entry_id))
@@ -54,6 +105,7 @@ class EntryCache:
         return found
 
     def clear(self) -> None:
+        size, entries = self.bytes, len(self._entries)
         self._entries.clear()
-        self._order.clear()
         self.bytes = 0
+        self._budget.give_back(size, entries)

@@ -40,6 +40,7 @@ from oncelog.topic_owner.admin_service import AdminService
 from oncelog.topic_owner.asks import OwnerParts
 from oncelog.topic_owner.calm import calm
 from oncelog.topic_owner.currency import CurrencyWatch
+from oncelog.topic_owner.entry_cache import CacheBudget
 from oncelog.topic_owner.id_source import IdSource
 from oncelog.topic_owner.ledger_routes import LedgerRoutes
 from oncelog.topic_owner.metadata_links import MetadataLinks
@@ -90,6 +91,7 @@ class Owner:
         self.metrics = OwnerMetrics(Telemetry.from_environment("topic_owner", self.incarnation))
         observe(self.metrics, self.topics)
         self._parts: OwnerParts | None = None
+        self._cache_budget = CacheBudget(settings.entry_cache_bytes_max)
         self._topic_settings = topic_settings(settings)
         #: why this owner gets no new work; None once it serves
         self._unready: str | None = "starting"
@@ -106,7 +108,7 @@ class Owner:
             self._parts,
             nodes=nodes,
             first_session=first_session,
-            cache_bytes_max=self.settings.entry_cache_bytes_max,
+            cache_budget=self._cache_budget,
             finished=finished,
         )
 

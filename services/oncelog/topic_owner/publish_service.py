@@ -2,7 +2,8 @@
 
 Two tasks a stream: one reads frames and posts them, one sends whatever answers wait, so answers coalesce while a frame
 is on its way. Reading stops while the batches received and not answered exceed `unanswered_bytes_max`: the client's own
-window, and gRPC's flow control behind it, then hold the rest.
+window, and gRPC's flow control behind it, then hold the rest. It also stops while answers wait that the client does not
+read, and while the rights of many of its openings are being looked up: nobody has proved a right to that memory.
 """
 
 import asyncio
@@ -43,6 +44,11 @@ from oncelog.topic_owner.write_trace import WriteTrace
 BATCH_OVERHEAD_BYTES = 64 * 1024
 #: Answers in one frame; one that carries a name and an error's words has a few KiB, and a frame may have 16 MiB.
 FRAME_ITEMS_MAX = 4096
+
+#: Answers that may wait before the stream is read on; one frame more of them may come on top.
+OUTBOX_ITEMS_MAX = 8192
+#: Openings of one stream whose rights are being looked up.
+CHECKS_MAX = 1024
 
 ItemT = TypeVar("ItemT")
 
@@ -90,6 +96,9 @@ class _Outbox:
     granted: list[OpenGranted] = field(default_factory=list)
     denied: list[OpenDenied] = field(default_factory=list)
     ended: list[EndedSession] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.answers) + len(self.granted) + len(self.denied) + len(self.ended)
 
     def take(self) -> PublishAnswers | None:
         """The next frame, None when nothing waits; what does not fit goes with later ones, in the frame's order."""
@@ -151,9 +160,18 @@ class PublishStream:
                 self._close_session(number)
             if frame.batches:
                 await self._take(frame)
-            while self._unanswered_bytes > self._service.unanswered_bytes_max:
+            while self._is_full:
                 self._room.clear()
                 await self._room.wait()
+
+    @property
+    def _is_full(self) -> bool:
+        """More is not read: what came before waits for the storage nodes, the policies or the client."""
+        return (
+            self._unanswered_bytes > self._service.unanswered_bytes_max
+            or len(self._out) > OUTBOX_ITEMS_MAX
+            or len(self._checks) > CHECKS_MAX
+        )
 
     def _open(self, request: OpenRequest) -> None:
         call = next(self._service.calls)
@@ -189,6 +207,8 @@ class PublishStream:
             self._deny(opening.call, error, runner.owner_epoch)
         else:
             runner.open(opening, self)
+        finally:
+            asyncio.get_running_loop().call_soon(self._room.set)  # once this check has left the checks under way
 
     def _close_session(self, number: SessionNumber) -> None:
         session = self._forget(number)
@@ -331,7 +351,7 @@ class PublishStream:
 
     def _give_room(self, size: int) -> None:
         self._unanswered_bytes -= size
-        if self._unanswered_bytes <= self._service.unanswered_bytes_max:
+        if not self._is_full:
             self._room.set()
 
     # --- to the client
@@ -344,6 +364,7 @@ class PublishStream:
             self._wake.clear()
             while (frame := self._out.take()) is not None:
                 await self._stream.write(frame)
+                self._room.set()
             if self._finished:
                 return
 

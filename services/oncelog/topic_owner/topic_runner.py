@@ -49,7 +49,7 @@ from oncelog.core.topic_events import (
 from oncelog.ledgers.reader import read_entry
 from oncelog.topic_owner.asks import ASKS, Asks, OwnerParts
 from oncelog.topic_owner.currency import Proofs
-from oncelog.topic_owner.entry_cache import EntryCache
+from oncelog.topic_owner.entry_cache import CacheBudget, EntryCache
 from oncelog.topic_owner.progress import TopicProgress
 from oncelog.topic_owner.takeover_trace import TakeoverTrace
 
@@ -82,11 +82,11 @@ class TopicRunner:
         *,
         nodes: StorageNodesSeen,
         first_session: SessionNumber,
-        cache_bytes_max: int,
+        cache_budget: CacheBudget,
         finished: Callable[["TopicRunner"], None],
     ) -> None:
         self.core = Topic(topic_id, me, settings, checksum, first_session=first_session, nodes=nodes)
-        self.cache = EntryCache(cache_bytes_max)
+        self.cache = EntryCache(cache_budget)
         self.trace = TakeoverTrace(topic_id)
         #: {session: where its answers go}; {call: who asked}
         self.sinks: dict[SessionNumber, SessionSink] = {}
@@ -264,6 +264,7 @@ class TopicRunner:
 
     def _finish(self) -> None:
         self._asks.cancel()
+        self.cache.clear()
         self.parts.routes.remove(self.post)
         self.progress.changed()
         self._finished(self)

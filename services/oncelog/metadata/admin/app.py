@@ -8,8 +8,10 @@ from oncelog.metadata.admin import cluster, namespaces, partitions, permissions,
 from oncelog.metadata.admin.access import Authentication, default_rule
 from oncelog.metadata.admin.body_limit import ALL_BYTES_MAX, BODY_BYTES_MAX, BodyLimit
 from oncelog.metadata.admin.conditions import refuse_unread
+from oncelog.metadata.admin.json_limits import VALUES_MAX
 from oncelog.metadata.admin.values import AdminParts
 from oncelog.metadata.publish import routes as publish_routes
+from oncelog.metadata.publish.body import values_of
 from oncelog.metadata.publish.publisher import Publisher
 from oncelog.runtime.security import OPEN, Security
 
@@ -58,7 +60,8 @@ def new_app(
     problems.install(app)
     publish_bytes_max = BODY_BYTES_MAX if publisher is None else publisher.limits.body_bytes_max
     others = {publish_routes.PREFIX: publish_bytes_max}
-    app.add_middleware(BodyLimit, others=others, all_bytes_max=bodies_bytes_max)
+    values_max = VALUES_MAX if publisher is None else max(VALUES_MAX, values_of(publisher.limits))
+    app.add_middleware(BodyLimit, others=others, all_bytes_max=bodies_bytes_max, values_max=values_max)
     app.add_middleware(Authentication, security=security)  # the last one added comes first
     generate = app.openapi
 

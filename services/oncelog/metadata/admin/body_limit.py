@@ -1,4 +1,5 @@
-"""Bounds on request bodies, whether or not anybody reads them: in bytes, in the time they may take, and together.
+"""Bounds on request bodies, whether or not anybody reads them: in bytes, in JSON values, in the time they may take, and
+together.
 
 Together counts what has come of the bodies of all requests that are not answered yet, for so long they are in memory. A
 request whose body does not fit any more is refused at once, with Retry-After. Room is taken as bytes come and not as
@@ -13,6 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from oncelog.core.errors import MessageTooLarge, OncelogError, ServiceUnavailable
+from oncelog.metadata.admin.json_limits import VALUES_MAX, check_json
 from oncelog.metadata.admin.problems import http_problem, problem
 
 BODY_BYTES_MAX = 1 << 20
@@ -81,13 +83,16 @@ class BodyLimit:
         others: Mapping[str, int] = MappingProxyType({}),
         all_bytes_max: int = ALL_BYTES_MAX,
         timeout_s: float = BODY_TIMEOUT_S,
+        values_max: int = VALUES_MAX,
     ) -> None:
-        """others: {beginning of a path: the bound below it}. all_bytes_max: of all together, at least of one."""
+        """others: {beginning of a path: the bound below it}. all_bytes_max: of all together, at least of one.
+        values_max: of the JSON in one body (`json_limits`)."""
         self._app = app
         self._bytes_max = bytes_max
         self._others = others
         self._room = _Room(max(all_bytes_max, bytes_max, *others.values()))
         self._timeout_s = timeout_s
+        self._values_max = values_max
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -103,6 +108,7 @@ class BodyLimit:
         try:
             async with asyncio.timeout(self._timeout_s):
                 whole = await body.read(receive)
+            check_json(whole, values_max=self._values_max)
         except OncelogError as error:
             await problem(error)(scope, receive, send)
             return

@@ -20,6 +20,10 @@ _OVERHEAD_BYTES = 16
 _KEY_CHARACTERS_MAX = 255
 
 
+#: Of one message: its brackets, its five fields, and some properties.
+_VALUES_PER_MESSAGE = 64
+
+
 class PublishMessage(BaseModel):
     """One message; its value is given as text, or as bytes in base64."""
 
@@ -42,12 +46,12 @@ class PublishBody(BaseModel):
         default=None, description="Of the first message; each further one has one more. With `producer_name`."
     )
     sequence_ids: list[StrictInt] | None = Field(
-        default=None, description="One for each message, ascending; instead of `sequence_id`."
+        default=None, fail_fast=True, description="One for each message, ascending; instead of `sequence_id`."
     )
     sequence_mode: Literal["monotonic", "contiguous"] = Field(
         default="monotonic", description="Whether ids may leave holes; a name keeps its mode."
     )
-    messages: list[PublishMessage] = Field(min_length=1)
+    messages: list[PublishMessage] = Field(min_length=1, fail_fast=True)
 
 
 class MessageAnswer(BaseModel):
@@ -74,6 +78,11 @@ class PublishLimits:
     body_bytes_max: int
     message_bytes_max: int
     messages_max: int
+
+
+def values_of(limits: PublishLimits) -> int:
+    """How many JSON values (`json_limits`) the largest body that these limits allow may need."""
+    return _VALUES_PER_MESSAGE * limits.messages_max
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,111 @@
+"""The JSON of a body is bounded before it is parsed: in values and in depth, whatever its bytes are."""
+
+import json
+import tracemalloc
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncelog.core.errors import InvalidArgument
+from oncelog.metadata.admin.json_limits import DEPTH_MAX, VALUES_MAX, check_json
+from tests.contract.admin_world import serving
+from tests.contract.publish_world import ORDERS, PublishWorld
+
+BODY_BYTES = 8 << 20
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=30,
+)
+
+
+def body_of(element: bytes) -> bytes:
+    """A publish body of BODY_BYTES that repeats one element."""
+    head, tail = b'{"producer_name":"p","sequence_id":1,"messages":[', b"{}]}"
+    return head + (element + b",") * ((BODY_BYTES - len(head) - len(tail)) // (len(element) + 1)) + tail
+
+
+def values_in(found: object) -> int:
+    """Upper bound of what the scan counts, told by the parsed value."""
+    if isinstance(found, dict):
+        return 2 + sum(2 + values_in(each) for each in found.values())
+    if isinstance(found, list):
+        return 2 + sum(1 + values_in(each) for each in found)
+    return 1
+
+
+@given(content=JSON)
+def test_values_are_counted_as_the_parser_would_find_them(content: object) -> None:
+    """Brackets, commas and quotes inside of strings are no values."""
+    body = json.dumps(content, ensure_ascii=False).encode()
+    check_json(body, values_max=max(1, values_in(content)))
+
+
+def test_a_value_full_of_brackets_is_one_value() -> None:
+    """Messages are often JSON themselves."""
+    text = json.dumps({"rows": [{"a": '["]}\\'}] * 10_000})
+    body = json.dumps({"messages": [{"value": text}]}).encode()
+    assert body.count(b"[") > 10_000
+    check_json(body, values_max=10)
+
+
+@pytest.mark.parametrize("body", [b"[" * 100, b'{"a":' * 100, b"[" * (DEPTH_MAX + 1) + b"]" * (DEPTH_MAX + 1)])
+def test_deep_nesting_is_refused_before_a_parser_recurses(body: bytes) -> None:
+    """A parser uses its stack for each level."""
+    with pytest.raises(InvalidArgument, match="nested deeper"):
+        check_json(body)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32-be"])
+def test_only_utf_8_is_read(encoding: str) -> None:
+    """A parser detects other encodings by itself, and the count would be of something else."""
+    with pytest.raises(InvalidArgument, match="UTF-8"):
+        check_json(json.dumps({"messages": []}).encode(encoding))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("element", [b"{}", b"[]", b'""', b"0", b'{"x":1}', b'{"value":"","value":""}'])
+async def test_a_body_of_many_small_values_takes_little_memory(element: bytes) -> None:
+    """8 MiB of `{},` took 1.8 GB. The peak is now a few times the bytes that were sent."""
+    body = body_of(element)
+    async with PublishWorld.running() as world:
+        replica = await world.replica()
+        await replica.post("first", producer_name="p", sequence_id=0)  # imports and caches are made before
+        tracemalloc.start()
+        answer = await send(replica.http, body)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert (answer.status_code, answer.json()["code"], answer.json()["limit"]) == (413, "message_too_large", VALUES_MAX)
+    assert peak < 4 * len(body)
+
+
+@pytest.mark.asyncio
+async def test_a_body_within_the_count_takes_memory_by_the_count() -> None:
+    """Errors are told one at a time: a thousand wrong messages make one error, not a thousand."""
+    body = b'{"producer_name":"p","sequence_id":1,"messages":[' + b"7," * 60_000 + b"7]}"
+    async with PublishWorld.running() as world:
+        replica = await world.replica()
+        await replica.post("first", producer_name="p", sequence_id=0)
+        tracemalloc.start()
+        answer = await send(replica.http, body)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert (answer.status_code, answer.json()["field"]) == (422, "messages.0")
+    assert peak < 5 << 20
+
+
+@pytest.mark.asyncio
+async def test_administration_has_the_same_bounds() -> None:
+    """Its bodies are smaller, and would take as many times their size."""
+    async with serving() as admin:
+        for body, status in ((b"[" * 1_000, 422), (b"[" + b"{}," * 100_000 + b"{}]", 413)):
+            answer = await admin.http.put(
+                "/admin/v2/namespaces/public/many", content=body, headers={"Content-Type": "application/json"}
+            )
+            assert answer.status_code == status, answer.text
+
+
+async def send(http: httpx.AsyncClient, body: bytes) -> httpx.Response:
+    return await http.post(ORDERS, content=body, headers={"Content-Type": "application/json"})

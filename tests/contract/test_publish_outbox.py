@@ -1,0 +1,91 @@
+"""What waits for a client that sends and does not read is bounded: the owner reads no more of its stream."""
+
+import asyncio
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from oncelog.core.access import Caller
+from oncelog.core.ids import TopicId
+from oncelog.core.serving import TopicSettings
+from oncelog.rpc.owner_codec import OPENS_MAX, OpenRequest, PublishAnswers, ReceivedPublish
+from oncelog.rpc.server import ServerStream
+from oncelog.topic_owner.publish_service import CHECKS_MAX, OUTBOX_ITEMS_MAX
+from tests.cluster.until import until
+from tests.contract.owner_world import DEADLINE_S, OwnerLimits, OwnerWorld, owner_world
+
+pytestmark = pytest.mark.asyncio
+
+TOPIC = "public/default/flights"
+NOWHERE = TopicId("ab" * 16)
+FRAMES = 100
+
+
+class UnreadStream:
+    """A client that has sent FRAMES frames of openings, and reads no answer until `reads` is set."""
+
+    def __init__(self, topic_id: TopicId) -> None:
+        self.caller = Caller("stranger", superuser=False)
+        self.peer = "ipv4:127.0.0.1:1"
+        self.reads = asyncio.Event()
+        self.taken = 0
+        self.refused = 0
+        self._opens = [OpenRequest(number, TOPIC, topic_id, "importer") for number in range(OPENS_MAX)]
+
+    def __aiter__(self) -> "UnreadStream":
+        return self
+
+    async def __anext__(self) -> ReceivedPublish:
+        await asyncio.sleep(0)  # as a frame from a socket: others have their turn first
+        if self.taken == FRAMES:
+            raise StopAsyncIteration
+        self.taken += 1
+        return ReceivedPublish([], [], [], self._opens, [])
+
+    async def write(self, answers: PublishAnswers) -> None:
+        await self.reads.wait()
+        self.refused += len(answers.denied)
+
+
+def serve(world: OwnerWorld, stream: UnreadStream) -> "asyncio.Future[None]":
+    return asyncio.ensure_future(world.publish.publish(cast("ServerStream[ReceivedPublish, PublishAnswers]", stream)))
+
+
+async def stands_still(stream: UnreadStream) -> None:
+    looks: list[int] = []
+
+    def same_for_long() -> bool:
+        looks.append(stream.taken)
+        return stream.taken > 0 and looks[-20:] == [stream.taken] * 20
+
+    await until(same_for_long, DEADLINE_S, waiting_for="the owner to take no more")
+
+
+async def test_refused_openings_whose_answers_are_not_read_stop_the_stream(tmp_path: Path) -> None:
+    """They grew an owner from 64 to 757 MB."""
+    async with owner_world(tmp_path) as (world, _):
+        stream = UnreadStream(NOWHERE)
+        serving = serve(world, stream)
+        await stands_still(stream)
+        # One frame of answers is with gRPC, which does not take it; the outbox is full behind it.
+        assert stream.taken <= (OUTBOX_ITEMS_MAX + 4096) // OPENS_MAX + 2
+        stream.reads.set()
+        await serving
+        assert (stream.taken, stream.refused) == (FRAMES, FRAMES * OPENS_MAX)
+
+
+async def test_openings_whose_rights_are_looked_up_stop_the_stream(tmp_path: Path) -> None:
+    """Each one is a task that waits for the topic to serve, and then a read in ZooKeeper."""
+    never_serves = OwnerLimits(TopicSettings(write_quorum=2, ack_quorum=2))  # there is one storage node
+    async with owner_world(tmp_path, never_serves) as (world, _):
+        topic_id = await world.new_topic(TOPIC)
+        world.topics.assign(topic_id)
+        stream = UnreadStream(topic_id)
+        serving = serve(world, stream)
+        await stands_still(stream)
+        [client] = world.publish.streams
+        assert stream.taken == CHECKS_MAX // OPENS_MAX + 1
+        assert len(client._checks) == stream.taken * OPENS_MAX
+        serving.cancel()
+        await asyncio.wait((serving,))
