@@ -37,7 +37,9 @@ class UnreadStream:
         return self
 
     async def __anext__(self) -> ReceivedPublish:
-        await asyncio.sleep(0)  # as a frame from a socket: others have their turn first
+        turn = asyncio.Event()
+        asyncio.get_running_loop().call_soon(turn.set)
+        await turn.wait()  # as with a frame from a socket: others have their turn first
         if self.taken == FRAMES:
             raise StopAsyncIteration
         self.taken += 1
