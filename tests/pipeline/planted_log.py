@@ -17,6 +17,7 @@ from oncelog.verify.marks import Told
 from oncelog.verify.range_fold import RangeFold, find_places
 from oncelog.verify.range_join import LedgerFact, Places
 from oncelog.verify.range_summary import RangeSummary
+from oncelog.verify.remembered import Remembered
 from oncelog.verify.stored_log import parse_entry
 from oncelog.verify.topic_judge import Judged, LiveMap, SnapshotTold, judge_topic
 from oncelog.verify.violation import Violation
@@ -34,6 +35,9 @@ class PlantedProducer:
     producer_id: ProducerId
     generation: Generation = Generation(0)
     mark: SequenceId = SequenceId(-1)
+    mode: SequenceMode = SequenceMode.MONOTONIC
+    #: what a snapshot would remember: batches by their positions
+    remembered: list[Remembered] = field(default_factory=list)
 
 
 @dataclass
@@ -50,13 +54,21 @@ class PlantedLog:
     #: [ledger id, first index, entries, bytes] of each ledger
     ledgers: list[list[int]] = field(default_factory=lambda: [[1, 0, 0, 0]])
 
-    def open(self, name: str, *, persisted: int | None = None, generation: int | None = None) -> Position:
+    def open(
+        self,
+        name: str,
+        *,
+        persisted: int | None = None,
+        generation: int | None = None,
+        mode: SequenceMode = SequenceMode.MONOTONIC,
+    ) -> Position:
         """A grant."""
-        producer = self.producers.setdefault(name, PlantedProducer(name, ProducerId(len(self.producers) + 1)))
+        unknown = PlantedProducer(name, ProducerId(len(self.producers) + 1), mode=mode)
+        producer = self.producers.setdefault(name, unknown)
         producer.generation = Generation(producer.generation + 1 if generation is None else generation)
         stated = SequenceId(producer.mark if persisted is None else persisted)
         grant = ProducerOpened(
-            TOPIC_ID, producer.name, producer.producer_id, producer.generation, SequenceMode.MONOTONIC, stated
+            TOPIC_ID, producer.name, producer.producer_id, producer.generation, producer.mode, stated
         )
         return self._append(EntryKind.PRODUCER_OPENED, encode_opened(grant), 0, 0)
 
@@ -84,7 +96,10 @@ class PlantedLog:
         if bad_batch:
             batch = batch[:-1] + bytes([batch[-1] ^ 1])
         counted = len(ids) - skip if count is None else count
-        return self._append(EntryKind.MESSAGES, batch, skip, counted, topic_id)
+        position = self._append(EntryKind.MESSAGES, batch, skip, counted, topic_id)
+        new = ids[skip:]
+        producer.remembered.append(Remembered(producer.producer_id, new[0], new[-1], len(new), position, skip))
+        return position
 
     def roll(self, *, epoch: int | None = None, ledger_id: int | None = None) -> None:
         """The next ledger, of a new owner if an epoch is given."""
@@ -123,17 +138,15 @@ class PlantedLog:
 
     def told(self) -> dict[ProducerId, Told]:
         """As the owner would have it now."""
-        return {
-            one.producer_id: Told(one.name, SequenceMode.MONOTONIC, one.generation, one.mark)
-            for one in self.producers.values()
-        }
+        return {one.producer_id: Told(one.name, one.mode, one.generation, one.mark) for one in self.producers.values()}
 
     def live(self) -> LiveMap:
         return LiveMap(list(self.entries)[-1], self.next_index, self.told(), True)
 
     def snapshot(self, number: int = 1) -> SnapshotTold:
         """Of the log as it is now; which range ends there is found when it is judged."""
-        return SnapshotTold(number, list(self.entries)[-1], self.next_index, self.told(), None)
+        remembered = tuple(batch for one in self.producers.values() for batch in one.remembered)
+        return SnapshotTold(number, list(self.entries)[-1], self.next_index, self.told(), None, remembered)
 
 
 def fold(entries: Iterable[tuple[Position, bytes]]) -> RangeSummary:

@@ -3,14 +3,14 @@
 It is served by the loop of the pipeline: whoever waits for something else meanwhile does so in a thread.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from oncelog.core.ids import EntryId, Incarnation, Position
 from oncelog.core.storage_answers import ReadStatus
-from oncelog.pipeline.audit.ledger_ranges import AuditRange, StoredLedger, cut, range_behind
-from oncelog.pipeline.audit.topic_plan import OwnerTold, TopicPlan
+from oncelog.pipeline.audit.ledger_ranges import AuditRange, StoredLedger, cut, misplaced, range_behind, remembered_in
+from oncelog.pipeline.audit.topic_plan import NOT_TOLD, OwnerTold, SnapshotDue, TopicPlan
 from oncelog.pipeline.connection import Connection
 from oncelog.rpc.server import Server
 from oncelog.rpc.storage_codec import READ, ReadFrame, ReadRequest
@@ -22,9 +22,13 @@ FLIGHTS = "public/default/flights"
 
 
 class PlantedStorage:
-    """The only member of every ledger of the log. spoiled: entries whose bytes it gives with a bit turned."""
+    """A member of every ledger of the log, the only one unless the plan names others.
 
-    def __init__(self, log: PlantedLog, *spoiled: Position) -> None:
+    spoiled: entries whose bytes it gives with a bit turned.
+    """
+
+    def __init__(self, log: PlantedLog, *spoiled: Position, node: Incarnation = NODE) -> None:
+        self.node = node
         self._log = log
         self._spoiled = spoiled
         self.address = ""
@@ -57,21 +61,31 @@ class PlantedStorage:
         live: LiveMap | None = None,
         snapshot: SnapshotTold | None = None,
         entries_max: int = 3,
+        others: "Sequence[PlantedStorage]" = (),
+        all_copies: bool = False,
+        due: SnapshotDue = NOT_TOLD,
         **stats: object,
     ) -> TopicPlan:
-        """As the cluster would tell it, if it has not told otherwise. stats: of the owner."""
-        members = ((NODE, self.address),)
+        """As the cluster would tell it, if it has not told otherwise. others: further members. stats: of the owner."""
+        members = ((self.node, self.address), *((other.node, other.address) for other in others))
         ledgers = tuple(
-            StoredLedger(fact.ledger_id, fact.first_index, fact.last, fact.whole, fact.length, members)
+            StoredLedger(
+                fact.ledger_id, fact.first_index, fact.last, fact.whole, fact.length, members,
+                len(members) // 2 + 1 if fact.whole else 0,
+            )
             for fact in self._log.facts()
-        )
+        )  # fmt: skip
         pieces = cut(ledgers, entries_max=entries_max, behind=snapshot.position if snapshot else None)
         if snapshot is not None:
             snapshot = replace_after(snapshot, range_behind(pieces, snapshot.position))
         connection = Connection("oncelog://127.0.0.1:1")
-        told = OwnerTold(self._log.epoch, live or self._log.live(), stats, snapshot.number if snapshot else 0)
-        ranges = tuple(AuditRange(connection, TOPIC_ID, slices) for slices in pieces)
-        return TopicPlan(FLIGHTS, TOPIC_ID, told, ledgers, snapshot, None, False, ranges)
+        told = OwnerTold(self._log.epoch, live or self._log.live(), stats, snapshot.number if snapshot else 0, due)
+        remembered = snapshot.remembered if snapshot else ()
+        ranges = tuple(
+            AuditRange(connection, TOPIC_ID, slices, remembered_in(slices, remembered), all_copies) for slices in pieces
+        )
+        findings = misplaced(snapshot.position, remembered, ledgers) if snapshot else ()
+        return TopicPlan(FLIGHTS, TOPIC_ID, told, ledgers, snapshot, tuple(findings), False, ranges, all_copies)
 
 
 def replace_after(snapshot: SnapshotTold, after: int | None) -> SnapshotTold:

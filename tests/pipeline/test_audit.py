@@ -28,6 +28,7 @@ from oncelog.pipeline.audit.topic_plan import SnapshotReading, TopicPlan, kept_l
 from oncelog.pipeline.cluster_links import process_loop
 from oncelog.pipeline.connection import Connection
 from oncelog.pipeline.source_options import source_options
+from oncelog.verify.range_summary import Finding
 from oncelog.verify.topic_judge import LiveMap
 from oncelog.wire import metadata_pb2 as pb
 from tests.cluster.cluster_fixture import Cluster, rest_path
@@ -68,7 +69,7 @@ def test_a_topic_with_duplicates_and_takeovers_is_good(spark: SparkSession, clus
         connection_given(cluster.url, None, None, False) | topics_given(None, "audited.*"), {}, streaming=False
     )
     told: list[tuple[str, int, int]] = []
-    audits = audit_topics(spark, options, entries_max=7, tell=lambda *progress: told.append(progress))
+    audits = audit_topics(spark, options, entries_max=7, tell=lambda *progress: told.append(progress), all_copies=True)
     report = report_of(audits, began_ms=1, seconds=1.0)
     assert report["verdict"] == "good", json.dumps(report)
     by_name = {topic["topic"].rpartition("/")[2]: topic for topic in report["topics"]}
@@ -82,6 +83,9 @@ def test_a_topic_with_duplicates_and_takeovers_is_good(spark: SparkSession, clus
     assert (topic["duplicates_refused"]["in_log"], sum(topic["timeline"]["duplicates_refused"])) == (10, 10)
     assert len(topic["takeovers"]) >= 2
     assert topic["ranges"] >= topic["entries"] / 7 > 5
+    held = {check["check"]: check["held_against"] for check in topic["checks"]}
+    assert int(held["copies"].partition(" ")[0].replace(",", "")) >= 2 * topic["entries"]
+    assert " 0 remembered" not in held["snapshot"]
     assert sum(topic["timeline"]["stored"]) == topic["messages"]
     assert (told[0][0], told[0][1], told[-1][1]) == ("reading", 0, told[-1][2])
 
@@ -145,8 +149,9 @@ def test_damage_in_stored_entries_is_told_exactly(spark: SparkSession) -> None:
     assert messages[4] == "'a' (1) has the mark 39 there, 40 in the log"
     assert (topic["verdict"], topic["violations_count"]) == ("violations", 5)
     assert states(topic) == {
-        "once": "violated", "order": "incomplete", "producers": "incomplete", "base_index": "violated",
-        "digests": "violated", "chain": "violated", "live map": "violated", "snapshot": "none",
+        "once": "violated", "order": "incomplete", "contiguous": "good", "producers": "incomplete",
+        "base_index": "violated", "digests": "violated", "copies": "good", "chain": "violated", "live map": "violated",
+        "snapshot": "none",
     }  # fmt: skip
 
 
@@ -181,7 +186,7 @@ def test_what_cannot_be_seen_is_said_and_not_called_good() -> None:
     assert whole["notes"] == ["stored since the audit began, and no part of it: 7 messages"]
     trimmed = topic_report(audit_here(storage, lambda: without_start(storage.plan(snapshot=snapshot), 5)))
     assert "messages 0 to 4 were trimmed away" in trimmed["not_seen"][0]
-    gone = snapshot._replace(position=Position(LedgerId(0), EntryId(3)))
+    gone = snapshot._replace(position=Position(LedgerId(0), EntryId(3)), remembered=())
     unreached = topic_report(audit_here(storage, lambda: storage.plan(snapshot=gone)))
     assert "snapshot 1 is of 0:3" in unreached["not_seen"][0]
     newer = topic_report(audit_here(storage, lambda: replace(storage.plan(), snapshot_newer=True)))
@@ -194,10 +199,13 @@ def test_what_cannot_be_seen_is_said_and_not_called_good() -> None:
     assert "incomplete" in states(listed).values()
 
 
+GONE = Finding("snapshot", None, "it is gone")
+
+
 def test_a_snapshot_that_its_owner_took_and_nobody_can_read_is_a_violation() -> None:
     """It is what a takeover would begin with."""
     storage = PlantedStorage(good_log())
-    topic = topic_report(audit_here(storage, lambda: replace(storage.plan(), snapshot_trouble="it is gone")))
+    topic = topic_report(audit_here(storage, lambda: replace(storage.plan(), snapshot_findings=(GONE,))))
     assert (topic["verdict"], topic["violations"]) == (
         "violations", [{"rule": "snapshot", "position": None, "message": "it is gone"}],
     )  # fmt: skip
@@ -232,7 +240,8 @@ def test_a_ledger_that_is_gone_is_told_in_few_words() -> None:
     storage = PlantedStorage(replace(log, entries=kept))
     assert facts[0].last == 2 * LOST_MAX
     topic = topic_report(audit_here(storage, lambda: storage.plan(entries_max=1000)))
-    assert [one["rule"] for one in topic["violations"]] == ["unreadable"] * (LOST_MAX + 1)
+    rules = [one["rule"] for one in topic["violations"]]
+    assert sorted(rules) == ["copies", *["unreadable"] * (LOST_MAX + 1)]
     assert (topic["entries"], states(topic)["digests"]) == (1, "violated")
 
 

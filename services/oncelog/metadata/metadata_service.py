@@ -127,6 +127,7 @@ def _ledger(link: LedgerLink, ledger: LedgerMetadata, addresses: dict[Incarnatio
         end=ledger.end,
         length_bytes=ledger.length,
         members=[pb.LedgerMember(incarnation=one, address=addresses.get(one, "")) for one in ledger.members],
+        ack_quorum=ledger.ack_quorum,
     )
 
 

@@ -92,6 +92,8 @@ def _snapshot(serving: Serving) -> Json:
         "taken_ms": at_ms if position is not None else None,
         "entries_since": cursor.entries_since,
         "state": cursor.state.value,
+        "entries_max": cursor.settings.entries_max,
+        "interval_ms": cursor.settings.interval_ms,
         "ledgers": [
             {"ledger_id": link.ledger_id, "base": _shown(cursor.bases.get(link.ledger_id))}
             for link in cursor.record.ledgers

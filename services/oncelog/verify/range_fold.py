@@ -6,20 +6,25 @@ out of order is known when the whole log was looked through for it.
 """
 
 from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from oncelog.core.batch import BatchHeader
 from oncelog.core.entry import EntryHeader, ProducerOpened
-from oncelog.core.ids import EntryId, Position, SequenceId, TopicId
+from oncelog.core.ids import EntryId, Incarnation, Position, SequenceId, TopicId
+from oncelog.verify.copies import Compared
 from oncelog.verify.range_summary import (
     EARLY_KEPT,
     FINDINGS_KEPT,
     FRONT_KEPT,
+    HOLES_KEPT,
     LOW_KEPT,
     STATED_KEPT,
     STATED_ODD_KEPT,
     Early,
     Finding,
     Granted,
+    Hole,
     LedgerPart,
     ProducerPart,
     RangeSummary,
@@ -27,15 +32,20 @@ from oncelog.verify.range_summary import (
     Stated,
     Stretch,
 )
+from oncelog.verify.remembered import Remembered, difference
 from oncelog.verify.stored_log import LoggedEntry
 
 
 class RangeFold:
     """Takes the entries of one range in order."""
 
-    def __init__(self, topic_id: TopicId) -> None:
+    def __init__(self, topic_id: TopicId, remembered: Iterable[Remembered] = ()) -> None:
+        """remembered: what a snapshot has of batches in this range."""
         self.summary = RangeSummary()
         self._topic_id = topic_id
+        self._remembered: dict[Position, list[Remembered]] = {}
+        for one in remembered:
+            self._remembered.setdefault(one.position, []).append(one)
         #: whether an entry of this range could not be read: grants or batches may be missing
         self._blind = False
 
@@ -57,6 +67,20 @@ class RangeFold:
         held = 0 if entry.batch is None else entry.batch.count - header.skip_first
         if header.count != held:
             self._find("count", header.position, f"the entry counts {header.count} messages and holds {held}")
+        for told in self._remembered.get(header.position, ()):
+            wrong = difference(told, entry)
+            summary.remembered += not wrong
+            if wrong:
+                self._find("snapshot", header.position, wrong)
+
+    def compare(self, compared: Compared, silent: Mapping[Incarnation, str]) -> None:
+        """Take what the members hold of some entries of this range."""
+        summary = self.summary
+        summary.copies += compared.copies
+        summary.thin += compared.thin
+        summary.silent |= silent
+        for finding in compared.findings:
+            self._find(*finding)
 
     def lose(self, position: Position, rule: str, message: str) -> None:
         """An entry must be there and cannot be read, or not be understood: what it held is not known."""
@@ -169,11 +193,25 @@ class RangeFold:
             if len(part.low) < LOW_KEPT:
                 part.low.append(Stretch.of(header.position, skip, new[:low]))
         if low < len(new):
+            self._note_holes(header.position, part, new[low:])
             if len(part.front) < FRONT_KEPT:
                 part.front.append(Stretch.of(header.position, skip + low, new[low:]))
             else:
                 part.front_cut = True
             part.mark = SequenceId(new[-1])
+
+    def _note_holes(self, position: Position, part: ProducerPart, ids: Sequence[int]) -> None:
+        """ids: ascending, above the range's own mark. What stands before the first id of a range is not known here."""
+        if part.mark >= 0 and ids[0] != part.mark + 1 and not self._blind:
+            part.holes_count += 1
+            if len(part.holes) < HOLES_KEPT:
+                part.holes.append(Hole(position, part.mark, SequenceId(ids[0])))
+        if ids[-1] - ids[0] + 1 == len(ids):
+            return
+        part.holes_count += 1
+        if len(part.holes) < HOLES_KEPT:
+            before, after = next((one, two) for one, two in pairwise(ids) if two != one + 1)
+            part.holes.append(Hole(position, SequenceId(before), SequenceId(after)))
 
     def _check_generation(self, header: EntryHeader, batch: BatchHeader, part: ProducerPart) -> None:
         if part.granted is None:

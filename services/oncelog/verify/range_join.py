@@ -32,7 +32,8 @@ class LedgerFact(NamedTuple):
 
 @dataclass(slots=True)
 class JoinedProducer:
-    """sure: everything of it was seen; else the mark is "at least"."""
+    """sure: everything of it was seen; else the mark is "at least". followed: the log is seen without a gap since an
+    id of it."""
 
     name: str
     mode: SequenceMode | None
@@ -40,6 +41,7 @@ class JoinedProducer:
     mark: SequenceId
     sure: bool
     messages: int = 0
+    followed: bool = False
 
 
 class Low(NamedTuple):
@@ -71,6 +73,8 @@ class Joined:
     epochs: list[Takeover] = field(default_factory=list)
     last: LedgerPart | None = None
     blind: bool = False
+    #: modes of producers whose grants may be gone, as they are told
+    modes: Mapping[ProducerId, SequenceMode] = field(default_factory=dict)
     totals: RangeSummary = field(default_factory=RangeSummary)
 
     def find(self, rule: str, position: Position | None, message: str) -> None:
@@ -105,7 +109,7 @@ def join_range(joined: Joined, summary: RangeSummary) -> None:
         _join_producer(joined, names, producer_id, each, blind=blind_before, lost=summary.lost > 0)
     if summary.lost:  # also of those that this range seems to hold nothing of
         for producer in joined.producers.values():
-            producer.sure = False
+            producer.sure = producer.followed = False
     _add_totals(joined.totals, summary)
 
 
@@ -124,6 +128,7 @@ def _join_producer(
     known.sure = known.sure and not lost
     _check_generations(joined, known, part)
     _check_presumed(joined, known, part)
+    _check_holes(joined, known, part, lost=lost)
     for stretch in part.low:
         joined.low.append(Low(producer_id, stretch, max(known.mark, part.mark)))
     joined.low_unlisted += part.low_rows - sum(stretch.rows for stretch in part.low)
@@ -148,7 +153,7 @@ def _appear(
 ) -> JoinedProducer:
     """A producer that no range before has named."""
     granted = part.granted
-    known = JoinedProducer("", None, Generation(0), NO_SEQUENCE, sure=not blind)
+    known = JoinedProducer("", joined.modes.get(producer_id), Generation(0), NO_SEQUENCE, sure=not blind)
     if granted is not None:
         known.name, known.mode = granted.name, granted.mode
         if names.get(granted.name, producer_id) != producer_id:
@@ -200,9 +205,39 @@ def _check_presumed(joined: Joined, known: JoinedProducer, part: ProducerPart) -
         joined.find("skipped", skipped.position, text)
 
 
+def _check_holes(joined: Joined, known: JoinedProducer, part: ProducerPart, *, lost: bool) -> None:
+    """A contiguous producer's ids follow each other, from 0 on."""
+    if known.mode is SequenceMode.CONTIGUOUS:
+        for hole in part.holes:
+            joined.find("hole", hole.position, _hole(known.name, hole.before, hole.after))
+        joined.findings_count += part.holes_count - len(part.holes)
+        if part.front and (known.sure or known.followed) and not lost:
+            first = part.front[0].ids[0]
+            if first > known.mark + 1:
+                joined.find("hole", part.front[0].position, _hole(known.name, known.mark, first))
+    known.followed = (known.followed or part.mark >= 0) and not lost
+
+
+def _hole(name: str, before: int, after: int) -> str:
+    missing = f"id {before + 1} is" if after == before + 2 else f"ids {before + 1} to {after - 1} are"
+    return f"{missing} missing of {name!r}, which is contiguous"
+
+
 def _add_totals(totals: RangeSummary, summary: RangeSummary) -> None:
-    for name in ("entries", "grants", "messages", "skipped", "unnamed", "bytes", "lost"):
+    for name in (
+        "entries",
+        "grants",
+        "messages",
+        "skipped",
+        "unnamed",
+        "bytes",
+        "lost",
+        "remembered",
+        "copies",
+        "thin",
+    ):
         setattr(totals, name, getattr(totals, name) + getattr(summary, name))
+    totals.silent |= summary.silent
     totals.stored_times.merge(summary.stored_times)
     totals.skipped_times.merge(summary.skipped_times)
     totals.opened_times.merge(summary.opened_times)

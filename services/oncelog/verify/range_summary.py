@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from oncelog.core.entry import SequenceMode
-from oncelog.core.ids import EntryId, Generation, LedgerId, OwnerEpoch, Position, ProducerId, SequenceId
+from oncelog.core.ids import EntryId, Generation, Incarnation, LedgerId, OwnerEpoch, Position, ProducerId, SequenceId
 from oncelog.verify.time_series import TimeSeries
 
 #: Ids kept of a stretch that has holes. What is cut is counted.
@@ -23,6 +23,8 @@ STATED_KEPT = 32
 STATED_ODD_KEPT = 64
 #: Generations before a grant that are kept of each producer: a good log has one.
 EARLY_KEPT = 8
+#: Holes kept of each producer; the rest are counted.
+HOLES_KEPT = 8
 #: Findings kept of a range.
 FINDINGS_KEPT = 100
 
@@ -83,6 +85,14 @@ class Early(NamedTuple):
     position: Position
 
 
+class Hole(NamedTuple):
+    """Ids between two that follow each other in the log, in one range."""
+
+    position: Position
+    before: SequenceId
+    after: SequenceId
+
+
 @dataclass(slots=True)
 class ProducerPart:
     """One producer in one range.
@@ -91,7 +101,8 @@ class ProducerPart:
     mark: the highest id stored in this range, -1 none. front: the first entries with ids above every other before them
     in this range; front_cut: more follow. low: those at or below; low_rows counts them. stated: of its grants, the
     first ones, and then those that a good log has only where a mark comes with the range. skipped: the highest one
-    above the mark.
+    above the mark. holes: the first ones, holes_count all, behind the first id; only a contiguous producer may have
+    none.
     """
 
     early: list[Early] = field(default_factory=list)
@@ -104,6 +115,8 @@ class ProducerPart:
     low_rows: int = 0
     stated: list[Stated] = field(default_factory=list)
     skipped: Skipped | None = None
+    holes: list[Hole] = field(default_factory=list)
+    holes_count: int = 0
     messages: int = 0
 
 
@@ -144,6 +157,13 @@ class RangeSummary:
     bytes: int = 0
     #: entries that nobody could read
     lost: int = 0
+    #: batches of a snapshot that are where it remembers them
+    remembered: int = 0
+    #: copies of entries that were compared, and entries with fewer copies than members, but enough
+    copies: int = 0
+    thin: int = 0
+    #: {storage node: why it did not answer}, where its copies were looked for
+    silent: dict[Incarnation, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     findings_count: int = 0
     stored_times: TimeSeries = field(default_factory=TimeSeries)

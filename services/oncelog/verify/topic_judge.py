@@ -9,14 +9,17 @@ from oncelog.core.ids import BEFORE_ALL, Position, ProducerId
 from oncelog.verify.marks import Compared, Told, compare_marks
 from oncelog.verify.range_join import Joined, LedgerFact, Places, check_chain, join_range, judge_low, looked_for
 from oncelog.verify.range_summary import Finding, RangeSummary
+from oncelog.verify.remembered import Remembered
 
 #: Which rules each check of a report stands for, in its order.
 CHECKS: Mapping[str, tuple[str, ...]] = {
     "once": ("once",),
     "order": ("order",),
+    "contiguous": ("hole",),
     "producers": ("names", "grants", "generations", "fencing", "grant's mark", "skipped"),
     "base_index": ("base_index", "count"),
     "digests": ("digest", "unreadable"),
+    "copies": ("copies",),
     "chain": ("chain", "positions", "ledger length", "confirmed", "owner epoch", "topic"),
     "live map": ("live map",),
     "snapshot": ("snapshot",),
@@ -37,13 +40,14 @@ class LiveMap(NamedTuple):
 
 class SnapshotTold(NamedTuple):
     """A stored snapshot: the state as of exactly `position`, which is the last entry of a range, the `after`-th; None:
-    the log does not reach back to it."""
+    the log does not reach back to it. remembered: the batches that it has of its producers."""
 
     number: int
     position: Position
     next_index: int
     producers: Mapping[ProducerId, Told]
     after: int | None
+    remembered: tuple[Remembered, ...] = ()
 
 
 @dataclass(slots=True)
@@ -71,7 +75,8 @@ def judge_topic(
     look: Look,
 ) -> Judged:
     """summaries: of ranges that follow each other, up to the position of `live`. from_start False: it was trimmed."""
-    joined = Joined(blind=not from_start)
+    modes = {producer_id: told.mode for producer_id, told in live.producers.items()}
+    joined = Joined(blind=not from_start, modes=modes)
     compared: Compared | None = None
     for number, summary in enumerate(summaries):
         join_range(joined, summary)

@@ -329,6 +329,7 @@ class TopicLedger(_message.Message):
     END_FIELD_NUMBER: _builtins.int
     LENGTH_BYTES_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
+    ACK_QUORUM_FIELD_NUMBER: _builtins.int
     ledger_id: _builtins.int
     state: Global___LedgerState.ValueType
     first_base_index: _builtins.int
@@ -336,6 +337,8 @@ class TopicLedger(_message.Message):
     end: _builtins.int
     """Last entry and bytes of bodies; -1 and 0 unless CLOSED."""
     length_bytes: _builtins.int
+    ack_quorum: _builtins.int
+    """Copies that an entry has before it is acknowledged."""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___LedgerMember]: ...
     def __init__(
@@ -347,10 +350,11 @@ class TopicLedger(_message.Message):
         end: _builtins.int = ...,
         length_bytes: _builtins.int = ...,
         members: _abc.Iterable[Global___LedgerMember] | None = ...,
+        ack_quorum: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "first_base_index", b"first_base_index", "ledger_id", b"ledger_id", "length_bytes", b"length_bytes", "members", b"members", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_quorum", b"ack_quorum", "end", b"end", "first_base_index", b"first_base_index", "ledger_id", b"ledger_id", "length_bytes", b"length_bytes", "members", b"members", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -47,17 +47,26 @@ EntriesOption = Annotated[
     int, typer.Option("--entries-per-task", min=1, max=1_000_000, help="Entries that one task reads at most.")
 ]
 
+CopiesOption = Annotated[
+    bool, typer.Option("--all-copies", help="Read each storage node's copy of every entry, and compare them.")
+]
+
 _HELP = """Hold whole topics against what the log promises: every entry is read from the storage nodes, in parallel.
 
     oncelog pipeline audit flights
 
     oncelog pipeline audit --pattern 'orders-.*' --picture orders.svg -o json
 
-once: each id of a producer is stored once. order: a producer's ids ascend. producers: names, generations, fences and
-the marks that openings state follow from the log. base_index: messages are numbered without a hole. digests: each
-entry can be read, and carries the checksums of itself and of its batch. chain: ledgers are whole, and follow each
-other without a gap. live map: the marks that the log gives are those that the topic's owner has. snapshot: they were
-those of its last snapshot, at the entry that this is of.
+    oncelog pipeline audit flights --all-copies      # every copy on every storage node, three times as much to read
+
+once: each id of a producer is stored once. order: a producer's ids ascend. contiguous: those of a contiguous producer
+follow each other without a hole. producers: names, generations, fences and the marks that openings state follow from
+the log. base_index: messages are numbered without a hole. digests: each entry can be read, and carries the checksums of
+itself and of its batch. copies: every storage node of a closed ledger holds it; with --all-copies each entry has as
+many copies as were promised, and all are equal. chain: ledgers are whole, and follow each other without a gap. live
+map: the marks that the log gives are those that the topic's owner has. snapshot: they were those of its last snapshot,
+at the entry that this is of; it remembers batches where they are, and a log that needs a snapshot has one that can be
+read.
 
 A topic is audited up to where it ended when the audit began. What cannot be seen is said, and then the verdict is
 incomplete, never good: the beginning of a log that was trimmed, entries that cannot be read, producers that the owner
@@ -78,6 +87,7 @@ def audit(
     pattern: PatternOption = None,
     picture: PictureOption = None,
     entries_per_task: EntriesOption = 10_000,
+    all_copies: CopiesOption = False,
     url: UrlOption = DEFAULT_URL,
     token_file: TokenFileOption = None,
     tls_ca_file: TlsCaFileOption = None,
@@ -103,7 +113,8 @@ def audit(
         from oncelog.pipeline.audit.report import GOOD, report_of
 
         began_ms, began_s = int(time.time() * 1000), time.monotonic()
-        audits = audit_topics(spark, options(), entries_max=entries_per_task, tell=Progress(errors).tell)
+        tell = Progress(errors).tell
+        audits = audit_topics(spark, options(), entries_max=entries_per_task, tell=tell, all_copies=all_copies)
         report = report_of(audits, began_ms=began_ms, seconds=time.monotonic() - began_s)
         if output is Output.JSON:
             print(json.dumps(report, indent=2))

@@ -46,9 +46,14 @@ class TopicAudit:
     grown: int | None
 
 
-def audit_topics(session: SparkSession, options: SourceOptions, *, entries_max: int, tell: Tell) -> list[TopicAudit]:
-    """Audit each topic and part that the options name. entries_max: of one task. Raises OncelogError."""
-    plans = run_with_links(options.connection, lambda links: plan_topics(links, options, entries_max=entries_max))
+def audit_topics(
+    session: SparkSession, options: SourceOptions, *, entries_max: int, tell: Tell, all_copies: bool = False
+) -> list[TopicAudit]:
+    """Audit each topic and part that the options name. entries_max: of one task. all_copies: compare the copies of
+    each entry on all members of its ledger. Raises OncelogError."""
+    plans = run_with_links(
+        options.connection, partial(plan_topics, options=options, entries_max=entries_max, all_copies=all_copies)
+    )
     ranges = [range_ for plan in plans for range_ in plan.ranges]
     summaries = run_tasks(session, fold_range, ranges, partial(tell, "reading"))
     ends = list(accumulate((len(plan.ranges) for plan in plans), initial=0))
@@ -60,10 +65,15 @@ def audit_topics(session: SparkSession, options: SourceOptions, *, entries_max: 
     return audits
 
 
-async def plan_topics(links: ClusterLinks, options: SourceOptions, *, entries_max: int) -> list[TopicPlan]:
+async def plan_topics(
+    links: ClusterLinks, options: SourceOptions, *, entries_max: int, all_copies: bool = False
+) -> list[TopicPlan]:
     """One after the other, so that little time is between a topic's end and its map. Raises OncelogError."""
     states = await Catalog(links, options.topics).states()
-    return [await plan_topic(links, options.connection, topic, entries_max=entries_max) for topic in states]
+    return [
+        await plan_topic(links, options.connection, topic, entries_max=entries_max, all_copies=all_copies)
+        for topic in states
+    ]
 
 
 def judge_plan(

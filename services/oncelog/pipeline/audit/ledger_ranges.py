@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, TopicId
 from oncelog.pipeline.connection import Connection
+from oncelog.verify.range_summary import Finding
+from oncelog.verify.remembered import Remembered
 
 #: (incarnation, host:port or "" while it is not registered)
 Members = tuple[tuple[Incarnation, str], ...]
@@ -14,7 +16,7 @@ Members = tuple[tuple[Incarnation, str], ...]
 class StoredLedger(NamedTuple):
     """A ledger as the cluster lists it. last: its last entry that is read, -1 none. whole: it is closed, with that end.
 
-    length: bytes of its bodies, 0 unless it is whole.
+    length: bytes of its bodies, quorum: copies that each entry must have; both 0 unless it is whole.
     """
 
     ledger_id: LedgerId
@@ -23,24 +25,32 @@ class StoredLedger(NamedTuple):
     whole: bool
     length: int
     members: Members
+    quorum: int = 0
 
 
 class Slice(NamedTuple):
-    """Entries first to last of one ledger."""
+    """Entries first to last of one ledger. quorum: as of the ledger."""
 
     ledger_id: LedgerId
     members: Members
     first: EntryId
     last: EntryId
+    quorum: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class AuditRange:
-    """What one task reads, in order."""
+    """What one task reads, in order.
+
+    remembered: the batches that the snapshot has in this range. all_copies: every member's copy of each entry is read
+    and compared; else it is only asked whether it holds the beginning of each ledger.
+    """
 
     connection: Connection
     topic_id: TopicId
     slices: tuple[Slice, ...]
+    remembered: tuple[Remembered, ...] = ()
+    all_copies: bool = False
 
 
 def cut(ledgers: Sequence[StoredLedger], *, entries_max: int, behind: Position | None) -> list[tuple[Slice, ...]]:
@@ -65,10 +75,34 @@ def _pieces(ledgers: Iterable[StoredLedger], behind: Position | None) -> Iterabl
     for ledger in ledgers:
         last = ledger.last
         if behind is not None and behind.ledger_id == ledger.ledger_id and behind.entry_id < last:
-            yield Slice(ledger.ledger_id, ledger.members, EntryId(0), behind.entry_id)
-            yield Slice(ledger.ledger_id, ledger.members, EntryId(behind.entry_id + 1), last)
+            yield Slice(ledger.ledger_id, ledger.members, EntryId(0), behind.entry_id, ledger.quorum)
+            yield Slice(ledger.ledger_id, ledger.members, EntryId(behind.entry_id + 1), last, ledger.quorum)
         elif last >= 0:
-            yield Slice(ledger.ledger_id, ledger.members, EntryId(0), last)
+            yield Slice(ledger.ledger_id, ledger.members, EntryId(0), last, ledger.quorum)
+
+
+def remembered_in(slices: Iterable[Slice], remembered: Iterable[Remembered]) -> tuple[Remembered, ...]:
+    """Those whose positions are among the slices."""
+    pieces = {piece.ledger_id: piece for piece in slices}
+    return tuple(
+        one
+        for one in remembered
+        if (piece := pieces.get(one.position.ledger_id)) and piece.first <= one.position.entry_id <= piece.last
+    )
+
+
+def misplaced(snapshot: Position, remembered: Iterable[Remembered], ledgers: Sequence[StoredLedger]) -> list[Finding]:
+    """What a snapshot remembers where the log has no entry, or behind its own position; trimmed ledgers aside."""
+    ends = {ledger.ledger_id: ledger.last for ledger in ledgers}
+    first = ledgers[0].ledger_id if ledgers else LedgerId(0)
+    found: list[Finding] = []
+    for one in remembered:
+        what = f"the snapshot remembers ids {one.first} to {one.last} of producer {one.producer_id} here"
+        if one.position > snapshot:
+            found.append(Finding("snapshot", one.position, f"{what}, behind its own position {snapshot}"))
+        elif one.position.ledger_id >= first and one.position.entry_id > ends.get(one.position.ledger_id, EntryId(-1)):
+            found.append(Finding("snapshot", one.position, f"{what}, and the log has no such entry"))
+    return found
 
 
 def range_behind(ranges: Sequence[tuple[Slice, ...]], position: Position) -> int | None:

@@ -12,9 +12,11 @@ from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
 from oncelog.core.storage_answers import AppendStatus
 from oncelog.ledgers.reader import read_entries
 from oncelog.ledgers.storage_links import StorageLinks
+from oncelog.pipeline.audit.copy_reading import CopyReading
 from oncelog.pipeline.audit.ledger_ranges import AuditRange, Members, Slice
 from oncelog.pipeline.cluster_links import process_loop
 from oncelog.pipeline.connection import Connection
+from oncelog.verify.copies import compare_copies
 from oncelog.verify.range_fold import RangeFold, find_places
 from oncelog.verify.range_summary import RangeSummary
 from oncelog.verify.stored_log import parse_entry
@@ -35,7 +37,7 @@ def fold_range(range_: AuditRange) -> RangeSummary:
 
 async def fold_entries(range_: AuditRange) -> RangeSummary:
     """The same inside a loop."""
-    fold = RangeFold(range_.topic_id)
+    fold = RangeFold(range_.topic_id, range_.remembered)
 
     def take(position: Position, data: Buffer) -> None:
         try:
@@ -44,6 +46,17 @@ async def fold_entries(range_: AuditRange) -> RangeSummary:
             fold.lose(position, "digest", str(violation))
 
     await _read(range_, take, fold.lose)
+    everyone = _members_of(range_)
+    async with storage_of(range_.connection, everyone) as storage:
+        reading = CopyReading(storage, {member for member, address in everyone if address})
+        for piece in range_.slices:
+            if range_.all_copies:
+                copies = await reading.copies_of(piece)
+                compared = compare_copies(piece.ledger_id, piece.first, piece.last, piece.quorum, copies)
+            else:
+                copies = await reading.beginnings_of(piece)
+                compared = compare_copies(piece.ledger_id, EntryId(0), EntryId(-1), piece.quorum, copies)
+            fold.compare(compared, {member: copy.silent for member, copy in copies.items() if copy.silent})
     return fold.summary
 
 
@@ -67,10 +80,13 @@ def places_in(range_: AuditRange, wanted: dict[int, set[int]]) -> list[Place]:
 async def _read(
     range_: AuditRange, take: Callable[[Position, Buffer], None], lose: Callable[[Position, str, str], None]
 ) -> None:
-    everyone = tuple({member: None for piece in range_.slices for member in piece.members})
-    async with storage_of(range_.connection, everyone) as storage:
+    async with storage_of(range_.connection, _members_of(range_)) as storage:
         for piece in range_.slices:
             await _read_slice(storage, range_.topic_id, piece, take, lose)
+
+
+def _members_of(range_: AuditRange) -> Members:
+    return tuple({member: None for piece in range_.slices for member in piece.members})
 
 
 async def _read_slice(

@@ -8,9 +8,12 @@ verdict     good: every promise was checked and holds, up to `end`
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from oncelog.core.entry import SequenceMode
 from oncelog.pipeline.audit.audit_job import TopicAudit
-from oncelog.pipeline.audit.topic_plan import TopicPlan
+from oncelog.pipeline.audit.topic_plan import TopicPlan, missing_snapshot
 from oncelog.pipeline.counted import counted
+from oncelog.verify.copies import shown
+from oncelog.verify.range_summary import Finding
 from oncelog.verify.topic_judge import CHECKS, Judged
 
 FORMAT = 1
@@ -69,13 +72,15 @@ def topic_report(audit: TopicAudit) -> Json:
 
 
 def _violations(plan: TopicPlan, judged: Judged) -> list[Json]:
-    found: list[Json] = [
-        {"rule": one.rule, "position": None if one.position is None else str(one.position), "message": one.message}
-        for one in judged.findings
-    ]
-    if plan.snapshot_trouble is not None:
-        found.append({"rule": "snapshot", "position": None, "message": plan.snapshot_trouble})
-    return found
+    found = [_told(one) for one in judged.findings]
+    totals = judged.joined.totals
+    trouble = missing_snapshot(plan, totals.entries, (totals.last_ms or 0) - (totals.first_ms or 0))
+    missing = () if trouble is None else (Finding("snapshot", None, trouble),)
+    return found + [_told(one) for one in (*plan.snapshot_findings, *missing)]
+
+
+def _told(one: Finding) -> Json:
+    return {"rule": one.rule, "position": None if one.position is None else str(one.position), "message": one.message}
 
 
 def _checks(plan: TopicPlan, judged: Judged, violations: Sequence[Json]) -> list[Json]:
@@ -88,6 +93,8 @@ def _checks(plan: TopicPlan, judged: Judged, violations: Sequence[Json]) -> list
         "producers": counted(totals.grants, "opening"),
         "base_index": counted(totals.messages, "message"),
         "digests": counted(totals.entries, "entry", "entries"),
+        "contiguous": counted(_contiguous(judged), "contiguous producer"),
+        "copies": _copies(plan, judged),
         "chain": counted(len(plan.ledgers), "ledger"),
         "live map": f"{judged.live.equal:,} of {counted(len(plan.told.live.producers), 'producer')} equal",
         "snapshot": "none was compared",
@@ -95,10 +102,12 @@ def _checks(plan: TopicPlan, judged: Judged, violations: Sequence[Json]) -> list
     if plan.snapshot is not None and judged.snapshot is not None:
         told = plan.snapshot
         equal = f"{judged.snapshot.equal:,} of {counted(len(told.producers), 'producer')} equal"
-        held["snapshot"] = f"number {told.number}, as of {told.position}: {equal}"
+        places = counted(totals.remembered, "remembered batch", "remembered batches")
+        held["snapshot"] = f"number {told.number}, as of {told.position}: {equal}, {places} in place"
     partly = {
         "live map": not judged.live.whole,
         "snapshot": _snapshot_unseen(plan, judged) is not None,
+        "copies": plan.all_copies and bool(totals.silent),
         **dict.fromkeys(("once", "order", "producers"), blind),
     }
     found: list[Json] = []
@@ -109,6 +118,21 @@ def _checks(plan: TopicPlan, judged: Judged, violations: Sequence[Json]) -> list
             state = "none"
         found.append({"check": name, "state": state, "violations": count, "held_against": held[name]})
     return found
+
+
+def _contiguous(judged: Judged) -> int:
+    return sum(one.mode is SequenceMode.CONTIGUOUS for one in judged.joined.producers.values())
+
+
+def _copies(plan: TopicPlan, judged: Judged) -> str:
+    if not plan.all_copies:
+        return f"the beginning of {counted(len(plan.ledgers), 'ledger')} on each member"
+    copies = counted(judged.joined.totals.copies, "copy", "copies")
+    return f"{copies} of {counted(judged.joined.totals.entries, 'entry', 'entries')}"
+
+
+def _silent(judged: Judged) -> str:
+    return "; ".join(f"{shown(member)}: {why}" for member, why in sorted(judged.joined.totals.silent.items()))
 
 
 def _snapshot_unseen(plan: TopicPlan, judged: Judged) -> str | None:
@@ -131,6 +155,8 @@ def _not_seen(plan: TopicPlan, judged: Judged) -> list[str]:
         found.append(f"messages 0 to {first - 1} were trimmed away: what they stored is not seen, nor what repeats it")
     if judged.joined.totals.lost:
         found.append(f"what {judged.joined.totals.lost} entries held, for they cannot be read")
+    if plan.all_copies and judged.joined.totals.silent:
+        found.append(f"copies on storage nodes that do not answer ({_silent(judged)})")
     live = judged.live
     if live.untold:
         found.append(
@@ -152,14 +178,20 @@ def _notes(audit: TopicAudit) -> list[str]:
     found: list[str] = []
     if audit.grown:
         found.append(f"stored since the audit began, and no part of it: {counted(audit.grown, 'message')}")
+    totals = judged.joined.totals
     if plan.snapshot is None and plan.told.snapshot_number == 0 and not plan.snapshot_newer:
         found.append("no snapshot was taken yet")
+    if totals.thin:
+        some = counted(totals.thin, "entry has", "entries have")
+        found.append(f"{some} fewer copies than members, and as many as were promised: the ack quorum")
+    if totals.silent and not plan.all_copies:
+        found.append(f"whether storage nodes that do not answer hold their copies is not known ({_silent(judged)})")
     if not plan.told.stats.get("deduplication_enabled", True):
         found.append("deduplication is switched off: what is stored meanwhile is not judged")
-    if judged.count_of("once") or judged.count_of("order"):
+    if judged.count_of("once") or judged.count_of("order") or judged.count_of("contiguous"):
         found.append(
-            "messages that were stored while deduplication was switched off may repeat and be out of order; the log "
-            "does not say when that was"
+            "messages that were stored while deduplication was switched off may repeat, be out of order and have "
+            "holes; the log does not say when that was"
         )
     return found
 

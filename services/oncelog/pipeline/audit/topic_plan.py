@@ -8,7 +8,7 @@ cursor is read for the newest snapshot up to there.
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
@@ -27,13 +27,22 @@ from oncelog.core.ids import (
     TopicId,
 )
 from oncelog.ledgers.reader import read_entries
-from oncelog.pipeline.audit.ledger_ranges import AuditRange, StoredLedger, cut, range_behind
+from oncelog.pipeline.audit.ledger_ranges import (
+    AuditRange,
+    StoredLedger,
+    cut,
+    misplaced,
+    range_behind,
+    remembered_in,
+)
 from oncelog.pipeline.audit.range_task import PATIENCE_MS, closed_at, storage_of
 from oncelog.pipeline.cluster_links import ClusterLinks
 from oncelog.pipeline.connection import Connection
 from oncelog.rpc.metadata_codec import LEDGERS
 from oncelog.rpc.owner_codec import TOPIC_STATES
 from oncelog.verify.marks import Told
+from oncelog.verify.range_summary import Finding
+from oncelog.verify.remembered import Remembered
 from oncelog.verify.topic_judge import LiveMap, SnapshotTold
 from oncelog.wire import metadata_pb2 as pb
 from oncelog.wire.owner_pb2 import TopicStatesRequest
@@ -44,10 +53,22 @@ _STATE_TIMEOUT_MS = 30_000
 #: How long members are asked for an entry that most likely does not exist.
 END_PATIENCE_MS = 3_000
 _SERVING = "serving"
+#: A snapshot takes a moment: so many times the entries after which one is due are too many without one.
+_OVERDUE_TIMES = 10
 #: Entries of a cursor's open ledger that are asked for: its real end is found by reading.
 _ENTRIES_MAX = 2**31
 
 Json = Mapping[str, Any]
+
+
+class SnapshotDue(NamedTuple):
+    """When an owner takes a snapshot at the latest. entries_max 0: it does not say."""
+
+    entries_max: int = 0
+    interval_ms: int = 0
+
+
+NOT_TOLD = SnapshotDue()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +79,26 @@ class OwnerTold:
     live: LiveMap
     stats: Json
     snapshot_number: int
+    snapshot_due: SnapshotDue = NOT_TOLD
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """One topic, or part. trouble: what is wrong with its snapshot already. newer: the snapshots that could be read are
-    of a later position."""
+    """One topic, or part.
+
+    snapshot_findings: what is wrong with its snapshots already. snapshot_newer: those that could be read are of a later
+    position. all_copies: all copies of each entry are read.
+    """
 
     topic: str
     topic_id: TopicId
     told: OwnerTold
     ledgers: tuple[StoredLedger, ...]
     snapshot: SnapshotTold | None
-    snapshot_trouble: str | None
+    snapshot_findings: tuple[Finding, ...]
     snapshot_newer: bool
     ranges: tuple[AuditRange, ...]
+    all_copies: bool = False
 
     @property
     def from_start(self) -> bool:
@@ -80,7 +106,9 @@ class TopicPlan:
         return not self.ledgers or self.ledgers[0].first_index == 0
 
 
-async def plan_topic(links: ClusterLinks, connection: Connection, topic: str, *, entries_max: int) -> TopicPlan:
+async def plan_topic(
+    links: ClusterLinks, connection: Connection, topic: str, *, entries_max: int, all_copies: bool
+) -> TopicPlan:
     """Raises TopicNotFound, PermissionDenied, DeadlineExceeded."""
     topic_id, told = await _ask_owner(links, topic)
     answer = await links.ask_metadata(LEDGERS, pb.LedgersRequest(topic=topic, with_snapshots=True))
@@ -91,6 +119,11 @@ async def plan_topic(links: ClusterLinks, connection: Connection, topic: str, *,
         if reading.found is not None:
             break
     found = reading.found
+    remembered = found.remembered if found else ()
+    findings = [*reading.findings, *(misplaced(found.position, remembered, ledgers) if found else ())]
+    trouble = trouble_of(told.snapshot_number, found, newer=reading.newer)
+    if trouble is not None:
+        findings.append(Finding("snapshot", None, trouble))
     pieces = cut(ledgers, entries_max=entries_max, behind=found.position if found else None)
     if found is not None:
         found = found._replace(after=range_behind(pieces, found.position))
@@ -100,9 +133,12 @@ async def plan_topic(links: ClusterLinks, connection: Connection, topic: str, *,
         told,
         ledgers,
         found,
-        trouble_of(told.snapshot_number, found, newer=reading.newer),
+        tuple(findings),
         reading.newer,
-        tuple(AuditRange(connection, topic_id, slices) for slices in pieces),
+        tuple(
+            AuditRange(connection, topic_id, slices, remembered_in(slices, remembered), all_copies) for slices in pieces
+        ),
+        all_copies,
     )
 
 
@@ -140,7 +176,9 @@ def owner_told(owner_epoch: int, stats: Json, internal: Json) -> OwnerTold:
         producers,
         len(producers) == stats["producer_count"],
     )
-    return OwnerTold(owner_epoch, live, stats, internal["snapshot"]["number"])
+    snapshot = internal["snapshot"]
+    due = SnapshotDue(snapshot.get("entries_max", 0), snapshot.get("interval_ms", 0))
+    return OwnerTold(owner_epoch, live, stats, snapshot["number"], due)
 
 
 def position_of(text: str) -> Position:
@@ -160,7 +198,8 @@ def kept_ledgers(listed: Iterable[pb.TopicLedger], end: Position) -> tuple[Store
         last = end.entry_id if ledger_id == end.ledger_id else EntryId(ledger.end)
         whole = closed and last == ledger.end
         length = ledger.length_bytes if whole else 0
-        found.append(StoredLedger(ledger_id, ledger.first_base_index, last, whole, length, members))
+        quorum = ledger.ack_quorum if whole else 0
+        found.append(StoredLedger(ledger_id, ledger.first_base_index, last, whole, length, members, quorum))
     return tuple(found)
 
 
@@ -168,7 +207,8 @@ class SnapshotReading:
     """Looks for the newest whole snapshot that is of `end` or before it.
 
     Where an open ledger ends only its reading shows. With a member away that cannot be shown, and is not waited for:
-    what was whole before counts, and the owner says which snapshot there must be.
+    what was whole before counts, and the owner says which snapshot there must be. A closed ledger has its end in its
+    record: what cannot be read before that is damage.
     """
 
     def __init__(
@@ -181,6 +221,8 @@ class SnapshotReading:
         self.found: SnapshotTold | None = None
         #: whether one was passed over for being of a later position
         self.newer = False
+        #: entries of closed ledgers that cannot be read
+        self.findings: list[Finding] = []
 
     async def read(self, ledger: pb.TopicLedger) -> None:
         members = tuple((Incarnation(one.incarnation), one.address) for one in ledger.members)
@@ -193,8 +235,10 @@ class SnapshotReading:
                 async for page in read_entries(storage, metadata, EntryId(0), last, timeout_ms=patience_ms):
                     for entry_id, data in page:
                         self._feed(reader, entry_id, bytes(data))
-            except (UnreadableEntry, CorruptEntry):
-                pass  # its end, or damage: see above
+            except (UnreadableEntry, CorruptEntry) as error:
+                if closed:  # else its end, or damage: see above
+                    text = f"ledger {ledger.ledger_id} of the snapshots cannot be read: {error.message}"
+                    self.findings.append(Finding("snapshot", None, text))
             except DeadlineExceeded:
                 if closed:
                     raise
@@ -204,7 +248,13 @@ class SnapshotReading:
                 producer_id: Told(one.name, one.mode, one.generation, one.persisted)
                 for producer_id, one in reader.state.producers.items()
             }
-            self.found = SnapshotTold(manifest.number, manifest.position, manifest.next_index, producers, None)
+            remembered = tuple(
+                Remembered(producer_id, run.first, run.last, run.count, run.position, run.offset)
+                for producer_id, one in reader.state.producers.items()
+                for run in one.runs
+            )
+            position, next_index = manifest.position, manifest.next_index
+            self.found = SnapshotTold(manifest.number, position, next_index, producers, None, remembered)
 
     def _feed(self, reader: SnapshotReader, entry_id: EntryId, data: bytes) -> None:
         kind, body = peek_header(data).kind, body_of(data)
@@ -212,6 +262,28 @@ class SnapshotReading:
             self.newer = True
             return
         reader.feed(entry_id, kind, body)
+
+
+def missing_snapshot(plan: TopicPlan, entries: int, span_ms: int) -> str | None:
+    """Why a log must have a snapshot, when none can be read; None: it has one, or need not have.
+
+    A takeover of a log that begins behind a trim needs one. And an owner takes one after so many entries, or so much
+    time, at the latest: where the log is far beyond both, those that there were are gone.
+    """
+    if plan.snapshot is not None or plan.snapshot_newer or plan.snapshot_findings:
+        return None
+    if not plan.from_start:
+        return (
+            "the log begins behind a trim, and no snapshot of what came before can be read: no owner can take it over"
+        )
+    due = plan.told.snapshot_due
+    overdue = entries > due.entries_max and span_ms > due.interval_ms
+    if due.entries_max and (overdue or entries > _OVERDUE_TIMES * due.entries_max):
+        return (
+            f"the log has {entries} entries, a snapshot is due after {due.entries_max} entries or "
+            f"{due.interval_ms} ms, and none can be read: those that were taken are gone"
+        )
+    return None
 
 
 def trouble_of(number: int, found: SnapshotTold | None, *, newer: bool) -> str | None:

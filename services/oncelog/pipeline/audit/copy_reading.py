@@ -1,0 +1,113 @@
+"""Reads what each member of a ledger holds of it, one by one: the copies, not the log.
+
+A member that does not answer in SILENCE_MS is passed over and told; the same one is not waited for again in this task.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Iterable
+from contextlib import aclosing
+
+from crc32c import crc32c
+
+from oncelog.core.entry import decode_entry
+from oncelog.core.errors import CorruptEntry, OncelogError
+from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.storage_answers import ReadStatus
+from oncelog.ledgers.storage_links import StorageLinks
+from oncelog.pipeline.audit.ledger_ranges import Slice
+from oncelog.rpc.storage_codec import ReadRequest, ReceivedRead
+from oncelog.verify.copies import Copy
+
+#: A member that is silent for so long is passed over.
+SILENCE_MS = 10_000
+_READ_TIMEOUT_MS = 60_000
+_ENTRIES_MAX = 4096
+_BYTES_MAX = 64 * 1024 * 1024
+_DIGEST_BYTES = 16
+_NOT_REGISTERED = "it is not registered"
+
+
+class CopyReading:
+    """The members of some ledgers, for one task. registered: those that have an address now."""
+
+    def __init__(
+        self, storage: StorageLinks, registered: Iterable[Incarnation], *, silence_ms: int = SILENCE_MS
+    ) -> None:
+        self._storage = storage
+        self._registered = frozenset(registered)
+        self._silence_ms = silence_ms
+        #: {member: why it does not answer}
+        self._silent: dict[Incarnation, str] = {}
+
+    async def beginnings_of(self, piece: Slice) -> dict[Incarnation, Copy]:
+        """Whether each member holds the first entry of the ledger, of a slice that begins there; else nothing."""
+        copies = {member: Copy() for member, _ in piece.members}
+        if piece.first == 0 and piece.quorum:
+            await asyncio.gather(*(self._begins(piece.ledger_id, member, copy) for member, copy in copies.items()))
+        return copies
+
+    async def copies_of(self, piece: Slice) -> dict[Incarnation, Copy]:
+        """Every entry of the slice, of every member."""
+        copies = {member: Copy() for member, _ in piece.members}
+        await asyncio.gather(*(self._whole(piece, member, copy) for member, copy in copies.items()))
+        return copies
+
+    async def _begins(self, ledger_id: LedgerId, member: Incarnation, copy: Copy) -> None:
+        found = Copy()
+        await self._read(ledger_id, member, EntryId(0), EntryId(0), found)
+        copy.silent = found.silent
+        copy.begins = None if found.silent else EntryId(0) not in found.missing
+
+    async def _whole(self, piece: Slice, member: Incarnation, copy: Copy) -> None:
+        await self._read(piece.ledger_id, member, piece.first, piece.last, copy)
+        if not copy.silent and not copy.digests and not copy.damaged:
+            await self._begins(piece.ledger_id, member, copy)
+        else:
+            copy.begins = None if copy.silent else True
+
+    async def _read(self, ledger_id: LedgerId, member: Incarnation, first: EntryId, last: EntryId, copy: Copy) -> None:
+        """Into `copy`; `silent` is set when the member does not answer for all of it."""
+        if member not in self._registered:
+            copy.silent = _NOT_REGISTERED
+        copy.silent = copy.silent or self._silent.get(member, "")
+        following: int = first
+        while following <= last and not copy.silent:
+            before = following
+            count = min(last - following + 1, _ENTRIES_MAX)
+            request = ReadRequest(member, ledger_id, EntryId(following), count, _BYTES_MAX)
+            try:
+                following = await self._frames(request, copy)
+            except TimeoutError:
+                copy.silent = f"it was silent for {self._silence_ms} ms"
+            except OncelogError as error:
+                copy.silent = error.message
+            if following == before:
+                copy.silent = copy.silent or "it gave no answer"
+        if copy.silent:
+            self._silent[member] = copy.silent
+
+    async def _frames(self, request: ReadRequest, copy: Copy) -> int:
+        """Take the frames of one call; returns the first entry that it did not answer for."""
+        following: int = request.first_entry
+        async with aclosing(self._storage.read(request.target, request, timeout_ms=_READ_TIMEOUT_MS)) as frames:
+            while True:
+                async with asyncio.timeout(self._silence_ms / 1000):
+                    frame = await anext(frames, None)
+                if frame is None or frame.status is not ReadStatus.OK:
+                    return following
+                _take(request.ledger_id, frame, copy)
+                while copy.has_told(EntryId(following)):
+                    following += 1
+
+
+def _take(ledger_id: LedgerId, frame: ReceivedRead, copy: Copy) -> None:
+    copy.missing.update(frame.missing_ids)
+    copy.damaged |= dict.fromkeys(frame.unreadable_ids, "the node cannot read it")
+    for entry_id, data in zip(frame.entry_ids, frame.entries, strict=True):
+        try:
+            decode_entry(data, ledger_id=ledger_id, entry_id=entry_id, checksum=crc32c)
+        except CorruptEntry as error:
+            copy.damaged[entry_id] = error.message
+        else:
+            copy.digests[entry_id] = hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()

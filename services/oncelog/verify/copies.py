@@ -1,0 +1,117 @@
+"""The copies of a ledger's entries on its members, held against each other. Pure.
+
+    held      a member has answered for the entry and gave it whole; its digest counts
+    missing   a member has answered that it does not hold the entry
+    damaged   a member has answered that it cannot read it, or gave bytes that are not this entry's
+    unknown   a member has not answered: unknown is not missing, and nothing follows from it
+
+Rules
+- Two copies with different bytes are a violation, whichever is right, and so is a copy that is damaged.
+- A member that holds nothing of a ledger is a violation: its copy is gone, or never came to be; the next loss counts.
+- An entry with fewer copies than the ack quorum is a violation, unless a member that did not answer may hold it.
+- An entry that one member lacks and that the ack quorum has is thin: the log promised no more. It is counted.
+- Of a ledger that is still written (quorum 0) nothing is missing: a copy may be on its way.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
+from oncelog.verify.range_summary import Finding
+
+RULE = "copies"
+#: Characters of an incarnation that are shown; enough to tell the members of a ledger apart.
+SHOWN_CHARACTERS = 8
+
+
+@dataclass(slots=True)
+class Copy:
+    """What one member said of some entries. digests: {entry: digest of its bytes}. damaged: {entry: why}.
+
+    silent: why the member did not answer for the rest; "": it has answered for all. begins: whether it holds the first
+    entry of the ledger; False: nor any other that was asked for; None: unknown.
+    """
+
+    digests: dict[EntryId, bytes] = field(default_factory=dict)
+    missing: set[EntryId] = field(default_factory=set)
+    damaged: dict[EntryId, str] = field(default_factory=dict)
+    silent: str = ""
+    begins: bool | None = None
+
+    def has_told(self, entry_id: EntryId) -> bool:
+        """Whether the member has answered for the entry."""
+        return entry_id in self.digests or entry_id in self.missing or entry_id in self.damaged
+
+
+class Compared(NamedTuple):
+    """copies: held ones. thin: entries with fewer copies than members, and enough of them."""
+
+    findings: list[Finding]
+    copies: int
+    thin: int
+
+
+def compare_copies(
+    ledger_id: LedgerId, first: EntryId, last: EntryId, quorum: int, copies: Mapping[Incarnation, Copy]
+) -> Compared:
+    """Entries first to last of a ledger; of none, when only the beginning of the ledger was asked for (last < first).
+
+    quorum: the ack quorum, 0: the ledger is still written.
+    """
+    findings: list[Finding] = []
+    if quorum:
+        findings += [_gone(ledger_id, first, member) for member, copy in sorted(copies.items()) if copy.begins is False]
+    scarce: list[EntryId] = []
+    thin = 0
+    for number in range(first, last + 1):
+        entry_id = EntryId(number)
+        position = Position(ledger_id, entry_id)
+        for member, copy in copies.items():
+            if entry_id in copy.damaged:
+                text = f"the copy on {shown(member)} is damaged: {copy.damaged[entry_id]}"
+                findings.append(Finding(RULE, position, text))
+        holders = {member: copy.digests[entry_id] for member, copy in copies.items() if entry_id in copy.digests}
+        if len(set(holders.values())) > 1:
+            findings.append(Finding(RULE, position, _different(holders)))
+        unknown = sum(not copy.has_told(entry_id) for copy in copies.values())
+        if quorum and len(holders) + unknown < quorum:
+            scarce.append(entry_id)
+        elif quorum and len(holders) + unknown < len(copies):
+            thin += 1
+    findings += [_scarce(ledger_id, some, quorum) for some in _runs(scarce)]
+    return Compared(findings, sum(len(copy.digests) for copy in copies.values()), thin)
+
+
+def shown(member: Incarnation) -> str:
+    return member[:SHOWN_CHARACTERS]
+
+
+def _gone(ledger_id: LedgerId, first: EntryId, member: Incarnation) -> Finding:
+    text = (
+        f"storage node {shown(member)} does not hold ledger {ledger_id}, of which it is a member: its copy is gone, or "
+        "the node was away when the ledger was written"
+    )
+    return Finding(RULE, Position(ledger_id, first), text)
+
+
+def _different(holders: Mapping[Incarnation, bytes]) -> str:
+    told = ", ".join(f"{shown(member)} {digest.hex()[:12]}" for member, digest in sorted(holders.items()))
+    return f"its copies differ, by their digests: {told}"
+
+
+def _scarce(ledger_id: LedgerId, run: Sequence[EntryId], quorum: int) -> Finding:
+    what = f"entry {run[0]} has" if len(run) == 1 else f"entries {run[0]} to {run[-1]} have"
+    return Finding(RULE, Position(ledger_id, run[0]), f"{what} fewer than {quorum} copies, the ack quorum")
+
+
+def _runs(entries: Iterable[EntryId]) -> Iterator[list[EntryId]]:
+    """Ascending entries as stretches without a hole."""
+    run: list[EntryId] = []
+    for entry_id in entries:
+        if run and entry_id != run[-1] + 1:
+            yield run
+            run = []
+        run.append(entry_id)
+    if run:
+        yield run

@@ -1,0 +1,275 @@
+"""Damage that an audit must name with its place: holes, snapshots, and copies on storage nodes. Undamaged logs pass."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from oncelog.core.entry import EntryKind, SequenceMode
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
+from oncelog.pipeline.audit.audit_job import TopicAudit, judge_plan
+from oncelog.pipeline.audit.range_task import fold_entries
+from oncelog.pipeline.audit.report import topic_report
+from oncelog.pipeline.audit.topic_plan import SnapshotDue, SnapshotReading, TopicPlan
+from oncelog.pipeline.cluster_links import process_loop
+from oncelog.pipeline.connection import Connection
+from oncelog.wire import metadata_pb2 as pb
+from tests.pipeline.planted_log import TOPIC_ID, PlantedLog, judged
+from tests.pipeline.planted_storage import PlantedStorage, without_start
+
+NODES = tuple(Incarnation(letter * 32) for letter in "abc")
+Found = list[tuple[str, str | None]]
+
+
+def at(ledger: int, entry: int) -> Position:
+    return Position(LedgerId(ledger), EntryId(entry))
+
+
+def found_in(report: dict[str, Any]) -> Found:
+    return [(one["rule"], one["position"]) for one in report["violations"]]
+
+
+# --- holes of contiguous producers ------------------------------------------------------------------------------------
+
+
+def contiguous(*batches: Sequence[int], mode: SequenceMode = SequenceMode.CONTIGUOUS) -> PlantedLog:
+    log = PlantedLog()
+    log.open("a", mode=mode)
+    for ids in batches:
+        log.store("a", ids)
+    return log
+
+
+def cuts(log: PlantedLog) -> Iterator[tuple[int, ...]]:
+    """No cut, one at each place, and one behind every entry."""
+    count = len(log.entries)
+    yield ()
+    yield from ((place,) for place in range(1, count))
+    yield tuple(range(1, count))
+
+
+@pytest.mark.parametrize(
+    ("batches", "place", "missing"),
+    [
+        ([range(5), range(6, 9)], at(1, 2), "id 5 is missing of 'a'"),
+        ([range(5), [5, 6, 9], range(10, 12)], at(1, 2), "ids 7 to 8 are missing of 'a'"),
+        ([range(3, 5), range(5, 9)], at(1, 1), "ids 0 to 2 are missing of 'a'"),
+    ],
+)
+def test_hole_of_a_contiguous_producer_is_told(batches: list[Sequence[int]], place: Position, missing: str) -> None:
+    """Whatever ranges the log is cut into; a monotonic producer may have the same holes."""
+    log = contiguous(*batches)
+    for some in cuts(log):
+        holes = [one for one in judged(log, *some).findings if one.rule == "hole"]
+        assert [one.position for one in holes] == [place], some
+        assert missing in holes[0].message
+    assert judged(contiguous(*batches, mode=SequenceMode.MONOTONIC)).findings == []
+
+
+def test_contiguous_producer_without_a_hole_is_good() -> None:
+    """Also one of which a known prefix was skipped, and one whose grant was trimmed away."""
+    log = contiguous(range(5), range(5, 9))
+    log.store("a", range(7, 12), skip=2)
+    for some in cuts(log):
+        assert judged(log, *some).findings == []
+    rest = replace(log, entries={place: data for place, data in log.entries.items() if place.entry_id >= 2})
+    facts = log.facts()
+    holes = [one for one in judged(rest, facts=facts, from_start=False).findings if one.rule == "hole"]
+    assert holes == []
+
+
+def test_hole_is_told_of_a_producer_whose_grant_was_trimmed_away() -> None:
+    """The owner says that it is contiguous; what came before its first kept id is not known."""
+    log = contiguous(range(5), range(5, 9), range(10, 12))
+    rest = replace(log, entries={place: data for place, data in log.entries.items() if place.entry_id >= 2})
+    for some in ((), (1,)):
+        findings = judged(rest, *some, facts=log.facts(), from_start=False).findings
+        assert [one.position for one in findings if one.rule == "hole"] == [at(1, 3)]
+
+
+# --- storage ----------------------------------------------------------------------------------------------------------
+
+
+def two_ledgers() -> PlantedLog:
+    log = contiguous(range(5), range(5, 9))
+    log.roll()
+    log.store("a", range(9, 12))
+    log.store("a", range(12, 14))
+    log.roll()
+    log.store("a", range(14, 20))
+    return log
+
+
+def audited(storages: Sequence[PlantedStorage], **options: Any) -> dict[str, Any]:
+    """The first one knows the log; the others are further members."""
+
+    async def work() -> TopicAudit:
+        async with AsyncExitStack() as stack:
+            for storage in storages:
+                await stack.enter_async_context(storage.serving())
+            plan: TopicPlan = storages[0].plan(others=storages[1:], **options)
+            summaries = list(await asyncio.gather(*map(fold_entries, plan.ranges)))
+            return TopicAudit(plan, judge_plan(plan, summaries, lambda _task, _ranges: []), 0)
+
+    return topic_report(process_loop().run_until_complete(work()))
+
+
+def nodes_of(log: PlantedLog, *damaged: PlantedLog) -> list[PlantedStorage]:
+    """Three nodes, of which the last ones hold something else."""
+    logs = [log] * (len(NODES) - len(damaged)) + list(damaged)
+    return [PlantedStorage(each, node=node) for each, node in zip(logs, NODES, strict=True)]
+
+
+def without(log: PlantedLog, *ledgers: int) -> PlantedLog:
+    kept = {place: data for place, data in log.entries.items() if place.ledger_id not in ledgers}
+    return replace(log, entries=kept)
+
+
+@pytest.mark.parametrize("all_copies", [False, True])
+def test_undamaged_copies_are_good(all_copies: bool) -> None:
+    """The control: three whole nodes, and every copy compared."""
+    report = audited(nodes_of(two_ledgers()), all_copies=all_copies)
+    assert (report["verdict"], report["violations"], report["notes"]) == ("good", [], ["no snapshot was taken yet"])
+    copies = next(check for check in report["checks"] if check["check"] == "copies")
+    assert copies["held_against"].startswith("18 copies" if all_copies else "the beginning of 3 ledgers")
+
+
+@pytest.mark.parametrize("all_copies", [False, True])
+def test_ledger_that_is_gone_on_one_or_two_of_three_nodes_is_told(all_copies: bool) -> None:
+    """One copy is enough to read, and so nobody sees that it is the last one."""
+    log = two_ledgers()
+    one = audited(nodes_of(log, without(log, 2)), all_copies=all_copies)
+    assert found_in(one) == [("copies", "2:0")]
+    assert "storage node cccccccc does not hold ledger 2" in one["violations"][0]["message"]
+    two = audited(nodes_of(log, without(log, 2), without(log, 2)), all_copies=all_copies)
+    places = [("copies", "2:0")] * (3 if all_copies else 2)
+    assert found_in(two) == places
+    if all_copies:
+        assert "entries 0 to 1 have fewer than 2 copies" in two["violations"][2]["message"]
+
+
+def test_diverging_replica_is_told_when_all_copies_are_read() -> None:
+    """Bytes with a right checksum that are not those of the others, and bytes with a wrong one."""
+    log, other = two_ledgers(), contiguous(range(5), [5, 6, 7, 99])
+    other.roll()
+    other.store("a", range(9, 12))
+    other.store("a", range(12, 14))
+    other.roll()
+    other.store("a", range(14, 20))
+    report = audited(nodes_of(log, other), all_copies=True)
+    assert found_in(report) == [("copies", "1:2")]
+    assert "its copies differ" in report["violations"][0]["message"]
+    assert "cccccccc" in report["violations"][0]["message"]
+    assert audited(nodes_of(log, other))["verdict"] == "good", "one copy alone shows nothing"
+    rotten = [*nodes_of(log)[:2], PlantedStorage(log, at(1, 1), node=NODES[2])]
+    report = audited(rotten, all_copies=True)
+    assert found_in(report) == [("copies", "1:1")]
+    assert "the copy on cccccccc is damaged" in report["violations"][0]["message"]
+
+
+def test_node_that_lacks_the_end_of_a_ledger_is_no_violation() -> None:
+    """An entry is acknowledged on two of three: a node that died amid the ledger lacks the rest. It is counted."""
+    log = two_ledgers()
+    short = replace(log, entries={place: data for place, data in log.entries.items() if place != at(2, 1)})
+    report = audited(nodes_of(log, short), all_copies=True)
+    assert (report["verdict"], report["violations"]) == ("good", [])
+    assert "1 entry has fewer copies than members" in " ".join(report["notes"])
+
+
+def test_node_that_does_not_answer_is_unknown_and_not_missing() -> None:
+    """With --all-copies its copies were to be seen, so the verdict is incomplete; else it is noted."""
+    log = two_ledgers()
+    away = nodes_of(log)
+
+    def audit(all_copies: bool) -> dict[str, Any]:
+        async def work() -> TopicAudit:
+            async with AsyncExitStack() as stack:
+                for storage in away[:2]:
+                    await stack.enter_async_context(storage.serving())
+                plan = away[0].plan(others=away[1:], all_copies=all_copies)
+                summaries = [await fold_entries(one) for one in plan.ranges]
+                return TopicAudit(plan, judge_plan(plan, summaries, lambda _task, _ranges: []), 0)
+
+        return topic_report(process_loop().run_until_complete(work()))
+
+    whole, quick = audit(True), audit(False)
+    assert (whole["verdict"], whole["violations"]) == ("incomplete", [])
+    assert "cccccccc: it is not registered" in whole["not_seen"][0]
+    assert quick["verdict"] == "good"
+    assert "cccccccc" in " ".join(quick["notes"])
+
+
+# --- snapshots --------------------------------------------------------------------------------------------------------
+
+
+def test_remembered_batches_are_held_against_their_places() -> None:
+    """A wrong position answers a repeated id wrongly, or calls it never stored."""
+    log = two_ledgers()
+    [storage] = [PlantedStorage(log)]
+    snapshot = log.snapshot()
+    good = audited([storage], snapshot=snapshot)
+    assert (good["verdict"], good["violations"]) == ("good", [])
+    held = next(check["held_against"] for check in good["checks"] if check["check"] == "snapshot")
+    assert held.endswith("5 remembered batches in place")
+    first, second, *rest = snapshot.remembered
+    for wrong, place in (
+        (second._replace(position=first.position), "1:1"),
+        (second._replace(position=at(1, 0)), "1:0"),
+        (second._replace(offset=1), "1:2"),
+        (second._replace(last=second.last + 1, rows=second.rows + 1), "1:2"),
+        (second._replace(position=at(1, 7)), "1:7"),
+        (second._replace(position=at(9, 0)), "9:0"),
+    ):
+        report = audited([storage], snapshot=snapshot._replace(remembered=(first, wrong, *rest)))
+        assert found_in(report) == [("snapshot", place)], wrong
+        assert report["verdict"] == "violations"
+
+
+def test_log_that_needs_a_snapshot_and_has_none_is_told() -> None:
+    """It is trimmed, or far longer than what an owner leaves without one; a short log needs none."""
+    storage = PlantedStorage(two_ledgers())
+
+    def report_of(plan: TopicPlan) -> dict[str, Any]:
+        async def work() -> TopicAudit:
+            async with storage.serving():
+                again = replace(plan, ranges=storage.plan().ranges)
+                summaries = [await fold_entries(one) for one in again.ranges]
+                return TopicAudit(again, judge_plan(again, summaries, lambda _task, _ranges: []), 0)
+
+        return topic_report(process_loop().run_until_complete(work()))
+
+    trimmed = report_of(without_start(storage.plan(), 5))
+    assert ("snapshot", None) in found_in(trimmed)
+    assert "no owner can take it over" in trimmed["violations"][-1]["message"]
+    entries = len(two_ledgers().entries)
+    for due, told in (
+        (SnapshotDue(entries - 1, 1_000), True),
+        (SnapshotDue(entries - 1, 10**9), False),
+        (SnapshotDue(entries, 1_000), False),
+    ):
+        report = report_of(storage.plan(due=due))
+        assert (("snapshot", None) in found_in(report)) is told
+    storage = PlantedStorage(contiguous(*([number] for number in range(30))))
+    report = report_of(storage.plan(due=SnapshotDue(3, 10**9)))
+    assert "those that were taken are gone" in report["violations"][0]["message"]
+
+
+def test_closed_ledger_of_snapshots_that_cannot_be_read_is_told() -> None:
+    """Its record says that it has entries: they are gone."""
+    cursor = PlantedLog()
+    cursor.append(EntryKind.SNAPSHOT_CHUNK, b"chunk")
+    storage = PlantedStorage(replace(cursor, entries={}))
+
+    async def read() -> SnapshotReading:
+        async with storage.serving():
+            member = pb.LedgerMember(incarnation=storage.node, address=storage.address)
+            reading = SnapshotReading(Connection("oncelog://h:1"), TOPIC_ID, at(1, 9))
+            await reading.read(pb.TopicLedger(ledger_id=7, state=pb.LEDGER_STATE_CLOSED, end=0, members=[member]))
+            return reading
+
+    reading = process_loop().run_until_complete(read())
+    assert reading.found is None
+    assert "ledger 7 of the snapshots cannot be read" in reading.findings[0].message
