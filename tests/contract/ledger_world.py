@@ -12,6 +12,7 @@ from oncelog.core.entry import EntryKind
 from oncelog.core.errors import JournalFailed, StoreUnavailable
 from oncelog.core.ids import EntryId, Generation, Incarnation, LedgerId, OwnerEpoch, ProducerId, TopicId
 from oncelog.core.ledger_chain import SendAdds
+from oncelog.core.ledger_deletion import LedgerOrigin
 from oncelog.core.ledger_metadata import LedgerMetadata
 from oncelog.core.ledger_writer import Add, LedgerWriter
 from oncelog.core.storage_answers import AppendStatus
@@ -126,6 +127,8 @@ class Node:
         self.path = path
         #: {ledger: its record}; an error is raised instead
         self.records: dict[LedgerId, LedgerMetadata | StoreUnavailable] = {}
+        #: ledgers that ZooKeeper proves to be deleted
+        self.deleted: set[LedgerId] = set()
         self.failures: list[JournalFailed] = []
         self.address = ""
         self.disk = DiskCalls()
@@ -142,7 +145,7 @@ class Node:
 
     async def start(self) -> None:
         directory = StorageDirectory.open(self.path, CLUSTER, segment_bytes=1 << 20)
-        runner = await NodeRunner.open(directory, self._read_ledger, on_failed=self.failures.append, disk=self.disk)
+        runner = await NodeRunner.open(directory, self, on_failed=self.failures.append, disk=self.disk)
         service = StorageService(runner, _describe, queue_bytes_max=QUEUE_BYTES_MAX)
         server = Server()
         service.add_to(server)
@@ -157,7 +160,10 @@ class Node:
         await runner.close()
         directory.close()
 
-    async def _read_ledger(self, ledger_id: LedgerId) -> LedgerMetadata | None:
+    async def was_deleted(self, ledger_id: LedgerId, _: LedgerOrigin) -> bool:
+        return ledger_id in self.deleted
+
+    async def read(self, ledger_id: LedgerId) -> LedgerMetadata | None:
         record = self.records.get(ledger_id)
         if isinstance(record, StoreUnavailable):
             raise record

@@ -18,6 +18,7 @@ from oncelog.core.batch import Compression, encode_batch
 from oncelog.core.columns import encode_values
 from oncelog.core.id_claim import IdClaim
 from oncelog.core.ids import Generation, Incarnation, LedgerId, ProducerId, SessionNumber, TopicId
+from oncelog.core.ledger_deletion import LedgerOrigin
 from oncelog.core.ledger_metadata import LedgerMetadata
 from oncelog.core.names import parse_topic
 from oncelog.core.next_ledger import StorageNodesSeen
@@ -34,6 +35,7 @@ from oncelog.runtime.telemetry import Telemetry
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.counter_store import Counter, CounterStore
 from oncelog.stores.cursor_store import CursorStore
+from oncelog.stores.ledger_lookup import LedgerLookup
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.memory import MemorySession, MemoryTree
 from oncelog.stores.policy_store import PolicyStore
@@ -73,9 +75,9 @@ class OwnerLimits:
 class StoredNode(Node):
     """A storage node that finds the records of ledgers in the store."""
 
-    def __init__(self, path: Path, ledgers: LedgerStore) -> None:
+    def __init__(self, path: Path, lookup: LedgerLookup) -> None:
         super().__init__(path)
-        self._ledgers = ledgers
+        self._lookup = lookup
         self.held = Disk()
         self.disk = self.held.calls()
 
@@ -88,9 +90,11 @@ class StoredNode(Node):
         finally:
             self.held.gate.set()
 
-    async def _read_ledger(self, ledger_id: LedgerId) -> LedgerMetadata | None:
-        stored = await self._ledgers.read(ledger_id)
-        return None if stored is None else stored.value
+    async def read(self, ledger_id: LedgerId) -> LedgerMetadata | None:
+        return await self._lookup.read(ledger_id)
+
+    async def was_deleted(self, ledger_id: LedgerId, origin: LedgerOrigin) -> bool:
+        return await self._lookup.was_deleted(ledger_id, origin)
 
 
 class OwnerWorld:
@@ -167,7 +171,7 @@ async def owner_world(
         await stack.enter_async_context(asyncio.timeout(30))
         session = MemorySession(MemoryTree(), root="/oncelog")
         await ClusterStore(session).establish("test-cluster")
-        node = StoredNode(tmp_path / "node", LedgerStore(session))
+        node = StoredNode(tmp_path / "node", LedgerLookup(session))
         await node.start()
         stack.push_async_callback(node.stop)
         world = OwnerWorld(session, node, limits or OwnerLimits())

@@ -1,5 +1,6 @@
-"""Ledgers whose records are gone are dropped from a storage node, and no others."""
+"""A storage node erases the ledgers that were deleted, and keeps those whose records are merely missing."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,10 +8,12 @@ import pytest
 from oncelog.core.errors import WrongCluster
 from oncelog.core.ids import LedgerId
 from oncelog.core.names import parse_topic
+from oncelog.core.topic_record import LedgerLink
 from oncelog.log_storage.collector import Collector
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.deletion_store import DeletionStore
 from oncelog.stores.ledger_store import LedgerStore
+from oncelog.stores.topic_store import TopicStore
 from tests.cluster.until import until
 from tests.contract.owner_world import DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world
 
@@ -59,6 +62,49 @@ async def test_entries_of_a_deleted_topic_are_dropped_at_the_second_look(tmp_pat
         await world.node.stop()
         await world.node.start()
         assert held(world) == kept
+
+
+async def test_ledger_whose_record_was_removed_by_mistake_is_kept_and_reported(tmp_path: Path) -> None:
+    """A missing record proves nothing while the topic lists the ledger (hazard 67)."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("kept")
+        client = PublishClient(channel)
+        granted = await client.open(runner, "importer")
+        await client.stored(granted, batch_of(granted, [1]))
+        before, ledgers = held(world), LedgerStore(world.session)
+        records = {ledger_id: await ledgers.read(LedgerId(ledger_id)) for ledger_id in before}
+        for ledger_id in before:
+            await ledgers.remove(LedgerId(ledger_id))
+        looking, counts = collector(world), world.node.runner.counts
+        for _ in range(3):
+            await looking.look()
+        await until(lambda: counts.orphaned == before, DEADLINE_S, waiting_for="the ledgers to be reported")
+        assert held(world) == before
+        for record in records.values():
+            assert record is not None
+            await ledgers.create(record.value)
+        await looking.look()
+        assert held(world) == before
+        assert not counts.orphaned
+
+
+async def test_trimmed_ledger_is_erased(tmp_path: Path) -> None:
+    """The topic's list, which names higher ids alone, proves that the ledger was trimmed."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve("kept")
+        client = PublishClient(channel)
+        granted = await client.open(runner, "importer")
+        await client.stored(granted, batch_of(granted, [1]))
+        topics, (log,) = TopicStore(world.session), tuple(held(world))
+        listed = await topics.read(runner.topic_id)
+        assert listed is not None
+        trimmed = replace(listed.value, ledgers=(LedgerLink(LedgerId(log + 1), 1),))
+        await topics.write(trimmed, version=listed.version)
+        await LedgerStore(world.session).remove(LedgerId(log))
+        looking = collector(world)
+        for _ in range(2):
+            await looking.look()
+        await until(lambda: not held(world), DEADLINE_S, waiting_for="the entries to be erased")
 
 
 async def test_store_that_is_not_the_clusters_proves_nothing(tmp_path: Path) -> None:

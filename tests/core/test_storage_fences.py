@@ -6,6 +6,8 @@ import pytest
 
 from oncelog.core.currency import FenceState
 from oncelog.core.ids import EntryId
+from oncelog.core.ledger_deletion import LedgerOrigin
+from oncelog.core.next_ledger import Chain
 from oncelog.core.storage_node import (
     AnswerAppend,
     AnswerFence,
@@ -16,13 +18,16 @@ from oncelog.core.storage_node import (
     LedgerChecked,
     LedgerCollected,
     LedgerDeleted,
+    LedgerOrphaned,
     ReadReceived,
     ReadStatus,
     RecordKind,
     StorageEffect,
 )
-from tests.core.recovery_world import LEDGER, OPEN, A, entry
+from tests.core.recovery_world import LEDGER, OPEN, TOPIC, A, entry
 from tests.core.storage_disk import E0, E1, E2, NONE, OTHER, Disk, answer, append, read, read_answer, writable
+
+ORIGIN = LedgerOrigin(TOPIC, Chain.LOG)
 
 # --- fences -----------------------------------------------------------------------------------------------------------
 
@@ -156,14 +161,14 @@ def test_last_add_confirmed_is_the_highest_stored_and_survives_a_restart() -> No
 # --- deletion ---------------------------------------------------------------------------------------------------------
 
 
-def test_ledger_is_deleted_only_after_a_synced_read_found_no_record() -> None:
+def test_ledger_is_deleted_only_after_a_synced_read_proved_it() -> None:
     """A lagging follower shows absence where there is none (hazard 2)."""
     disk = writable()
-    assert disk.handle(LedgerCollected(LEDGER)) == [CheckLedger(LEDGER, 2)]
+    assert disk.handle(LedgerCollected(LEDGER)) == [CheckLedger(LEDGER, 2, ORIGIN)]
     assert disk.handle(LedgerChecked(LEDGER, 2, OPEN)) == []
     assert disk.unsynced == []
     disk.handle(LedgerCollected(LEDGER))
-    assert disk.handle(LedgerChecked(LEDGER, 3, None)) == []
+    assert disk.handle(LedgerChecked(LEDGER, 3, None, deleted=True)) == []
     assert disk.handle(append(5, E1)) == [answer(5, AppendStatus.NOT_WRITABLE, 1)]
     assert disk.handle(append(6, E1, recovery=True)) == [answer(6, AppendStatus.NOT_WRITABLE, 1)]
     assert disk.sync() == [LedgerDeleted(LEDGER)]
@@ -174,7 +179,7 @@ def test_deleted_ledger_is_not_created_again() -> None:
     disk = writable()
     disk.handle(FenceReceived(2, A, LEDGER))
     disk.handle(LedgerCollected(LEDGER))
-    disk.handle(LedgerChecked(LEDGER, 2, None))
+    disk.handle(LedgerChecked(LEDGER, 2, None, deleted=True))
     disk.sync()
     assert disk.handle(append(3, E1)) == [CheckLedger(LEDGER, 3)]
     disk.start()
@@ -186,12 +191,33 @@ def test_fence_behind_a_tombstone_stands() -> None:
     """The journal replays them in this order too."""
     disk = writable()
     disk.handle(LedgerCollected(LEDGER))
-    disk.handle(LedgerChecked(LEDGER, 2, None))
+    disk.handle(LedgerChecked(LEDGER, 2, None, deleted=True))
     disk.handle(FenceReceived(2, A, LEDGER))
     assert [type(effect) for effect in disk.sync()] == [LedgerDeleted, AnswerFence]
     assert disk.handle(append(3, E1)) == [answer(3, AppendStatus.FENCED, 1)]
     disk.start()
     assert disk.handle(append(4, E1)) == [answer(4, AppendStatus.FENCED, 1)]
+
+
+def test_ledger_whose_record_is_missing_without_proof_is_kept_and_reported() -> None:
+    """A lost record, or an older backup of ZooKeeper, must not erase acknowledged entries (hazard 67)."""
+    disk = writable()
+    disk.handle(LedgerCollected(LEDGER))
+    assert disk.handle(LedgerChecked(LEDGER, 2, None)) == [LedgerOrphaned(LEDGER)]
+    assert disk.unsynced == []
+    assert disk.handle(read(5, 0, 1)) == [read_answer(5, [0], [], last=0)]
+    disk.handle(LedgerCollected(LEDGER))
+    assert disk.handle(LedgerChecked(LEDGER, 3, OPEN)) == []
+    assert disk.handle(append(6, E1)) == []
+    assert disk.sync() == [answer(6, AppendStatus.OK, 1)]
+
+
+def test_check_that_began_before_anything_was_stored_decides_nothing_about_deletion() -> None:
+    """Such a check knows no origin, so nobody has looked for a proof."""
+    disk = Disk()
+    assert disk.handle(append(1, E0)) == [CheckLedger(LEDGER, 1)]
+    assert disk.handle(LedgerCollected(LEDGER)) == []
+    assert disk.handle(LedgerChecked(LEDGER, 1, None)) == [answer(1, AppendStatus.NOT_WRITABLE, 0)]
 
 
 def test_unknown_ledger_is_not_collected() -> None:

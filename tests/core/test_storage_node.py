@@ -4,7 +4,9 @@ import pytest
 
 from oncelog.core.entry import peek_header
 from oncelog.core.ids import EntryId
+from oncelog.core.ledger_deletion import LedgerOrigin
 from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.core.next_ledger import Chain
 from oncelog.core.storage_node import (
     AnswerFence,
     AnswerRead,
@@ -182,9 +184,9 @@ def test_recovery_add_does_not_make_a_ledger_writable() -> None:
     disk = Disk()
     disk.handle(append(1, E0, recovery=True))
     assert disk.sync() == [answer(1, AppendStatus.OK, 0)]
-    assert disk.handle(append(2, E1)) == [CheckLedger(LEDGER, 1)]
+    assert disk.handle(append(2, E1)) == [CheckLedger(LEDGER, 1, LedgerOrigin(TOPIC, Chain.LOG))]
     disk.start()
-    assert disk.handle(append(3, E1)) == [CheckLedger(LEDGER, 1)]
+    assert disk.handle(append(3, E1)) == [CheckLedger(LEDGER, 1, LedgerOrigin(TOPIC, Chain.LOG))]
 
 
 def test_held_ledger_needs_no_check_after_a_restart() -> None:

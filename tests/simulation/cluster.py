@@ -118,9 +118,13 @@ class Cluster:
         self.store = Store(world, self.network)
         stale = StaleRoutes()
         topic_ids = tuple(TopicId(f"{n + 1:032x}") for n in range(shape.topics))
-        node_parts = NodeParts(world, self.network, self.store, checksum, rules.node, rules.sync_at_start)
-        self.nodes = {Incarnation(f"node{n}"): StorageServer(node_parts, f"node{n}") for n in range(shape.nodes)}
+        self.nodes: dict[Incarnation, StorageServer] = {}
         self.watch = Watch(self.store, self.nodes, checksum)
+        node_parts = NodeParts(
+            world, self.network, self.store, checksum, self.watch.erased, rules.node, rules.sync_at_start
+        )
+        for name in [f"node{n}" for n in range(shape.nodes)]:
+            self.nodes[Incarnation(name)] = StorageServer(node_parts, name)
         self.owner_parts = OwnerParts(
             world,
             self.network,

@@ -361,4 +361,5 @@ KINDS = (
     Kind("stranger", 0.3, _stranger),
     Kind("switch", 0.1, _switch),
     Kind("collect", 0.4, races.collect_all),
+    Kind("lost ledger record", 0.15, races.lose_ledger_record),
 )

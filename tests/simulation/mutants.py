@@ -28,7 +28,7 @@ from oncelog.core.storage_node import StorageNode
 from oncelog.core.store_status import WriteStatus
 from oncelog.core.takeover import Takeover, TakeoverState
 from oncelog.core.topic_log import TopicLog
-from tests.simulation import owner_server
+from tests.simulation import owner_server, storage_server
 from tests.simulation.cluster import Rules
 from tests.simulation.storage_server import StorageServer
 
@@ -266,12 +266,12 @@ MUTANTS = (
     Mutant("one mark instead of two", 10, 13, ((DedupTable, "_judge_known", _one_mark),)),
     Mutant("ack at one answer", 0, 1, ((LedgerWriter, "_acked", _one_answer),)),
     Mutant("nobody is fenced", 2, 3, ((StorageNode, "_fence", _always(None)),)),
-    Mutant("recovery reads that do not fence", 0, 199, ((StorageServer, "read", _read_without_fence),)),
+    Mutant("recovery reads that do not fence", 0, 313, ((StorageServer, "read", _read_without_fence),)),
     Mutant(
-        "end declared on one negative", 0, 6,
+        "end declared on one negative", 0, 40,
         ((recovery_range, "missing_is_certain", lambda negatives, **_: negatives >= 1),),
     ),
-    Mutant("ack before fsync", 0, 6, ((StorageAnswers, "may_answer", _always(value=True)),)),
+    Mutant("ack before fsync", 0, 13, ((StorageAnswers, "may_answer", _always(value=True)),)),
     Mutant("fence forgotten on restart", 0, 290, ((StorageNode, "restore_fence", _always(None)),)),
     Mutant("snapshot without generations", 9, 1, ((dedup_snapshot, "_encode_producer", _without_generation),)),
     Mutant(
@@ -300,7 +300,7 @@ MUTANTS = (
     Mutant("later batch accepted after a failed one", 10, 13, ((Sessions, "end_all", _always([])),)),
     Mutant("ids judged by range", 9, 0, ((dedup, "locate", _by_range),)),
     Mutant("reader above last_add_confirmed", 0, 23, rules=Rules(read_bound=_three_further)),
-    Mutant("payload stored unchecked", 0, 14, ((owner_server, "check_batch", _without_looking_inside),)),
+    Mutant("payload stored unchecked", 0, 69, ((owner_server, "check_batch", _without_looking_inside),)),
     Mutant("newest batch first", 0, 1, ((Sessions, "receive", _newest_first),)),
     Mutant("last_sequence_id from the accepted mark", 6, 3, ((Openings, "_open", _open_at_once),)),
     Mutant("skip_first left out", 0, 1, ((TopicLog, "append_batch", _without_skip_first),)),
@@ -309,5 +309,6 @@ MUTANTS = (
         "a wiped node answers for its former self", 2, 53,
         ((StorageServer, "read", _answers_for_all_reads), (StorageServer, "fence", _answers_for_all_fences)),
     ),
+    Mutant("a missing record taken for a deletion", 67, 6, ((storage_server, "was_deleted", _always(value=True)),)),
     Mutant("recovery without writing back", 0, 5, ((recovery_range.RecoveryRange, "entries", _always(())),)),
 )  # fmt: skip

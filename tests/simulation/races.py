@@ -212,6 +212,22 @@ def trim_all(faults: "Faults") -> None:
                 shell.handle(TrimWanted(beyond))
 
 
+def lose_ledger_record(faults: "Faults") -> None:
+    """The record of a CLOSED ledger vanishes by an operator's mistake, and comes back from a backup.
+
+    Storage nodes look for deleted ledgers meanwhile: they must not take the missing record for a deletion.
+    """
+    rng, world, cluster = faults.world.rng, faults.world, faults.cluster
+    lost = [f"ledgers/{n}" for n in cluster.watch.closed if f"ledgers/{n}" in cluster.store.records]
+    if not lost:
+        return
+    world.count("ledger record lost")
+    ticks = rng.randint(50, 400)
+    world.after(ticks, "a lost record is restored", cluster.store.lose(rng.choice(lost)))
+    for _ in range(3):
+        world.after(rng.randint(1, ticks), "collects", lambda: collect_all(faults))
+
+
 def collect_all(faults: "Faults") -> None:
     """Every storage node looks for ledgers that nobody needs any more."""
     for node in faults.cluster.nodes.values():

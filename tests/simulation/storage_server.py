@@ -11,7 +11,9 @@ from typing import NamedTuple
 from oncelog.core.batch import Buffer, Checksum
 from oncelog.core.entry import EntryHeader, peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger_deletion import LedgerOrigin, was_deleted
 from oncelog.core.ledger_metadata import decode_ledger
+from oncelog.core.next_ledger import Chain
 from oncelog.core.storage_answers import FenceReceived
 from oncelog.core.storage_node import (
     AnswerAppend,
@@ -23,18 +25,28 @@ from oncelog.core.storage_node import (
     LedgerChecked,
     LedgerCollected,
     LedgerDeleted,
+    LedgerOrphaned,
     ReadReceived,
     RecordKind,
     StorageEvent,
     StorageNode,
     Synced,
 )
+from oncelog.core.topic_record import decode_cursor, decode_topic
 from tests.simulation.disk import Disk, Index
 from tests.simulation.network import Network
 from tests.simulation.store import Store
 from tests.simulation.world import Process, World
 
 SESSION_TICKS = 300
+
+
+def listed_ledgers(data: bytes | None, origin: LedgerOrigin | None) -> list[LedgerId]:
+    """The ids in the record of a chain; none without a record."""
+    if data is None or origin is None:
+        return []
+    record = decode_topic(data) if origin.chain is Chain.LOG else decode_cursor(data)
+    return [link.ledger_id for link in record.ledgers]
 
 
 class ReadReply(NamedTuple):
@@ -55,6 +67,8 @@ class NodeParts:
     network: Network
     store: Store
     checksum: Checksum
+    #: told of each ledger that a node has erased
+    erased: Callable[[LedgerId], None]
     make: Callable[[Incarnation, Index, Checksum], StorageNode] = StorageNode
     #: whether what a start reads back is synced before it is served (hazard 19)
     sync_at_start: bool = True
@@ -154,8 +168,8 @@ class StorageServer(Process):
                 case Journal(records):
                     self.disk.write(records)
                     self._sync()
-                case CheckLedger(ledger_id, check):
-                    self._check(ledger_id, check)
+                case CheckLedger():
+                    self._check(effect)
                 case AnswerAppend() | AnswerFence():
                     self._reply(effect.call, effect)
                 case AnswerRead():
@@ -163,7 +177,10 @@ class StorageServer(Process):
                     self._reply(effect.call, ReadReply(effect, {e: d for e, d in found.items() if d is not None}))
                 case LedgerDeleted(ledger_id):
                     self.world.count("ledger deleted on a node")
+                    self.parts.erased(ledger_id)
                     self.index.entries.pop(ledger_id, None)
+                case LedgerOrphaned():
+                    self.world.count("ledger kept without a record")
             if self.burn():
                 return
         self.core.check_invariants()
@@ -192,9 +209,19 @@ class StorageServer(Process):
 
         self.post(self.world.rng.randint(1, 5), "fsync done", synced)
 
-    def _check(self, ledger_id: LedgerId, check: int) -> None:
+    def _check(self, effect: CheckLedger) -> None:
+        ledger_id, origin = effect.ledger_id, effect.origin
+
         def checked(data: bytes | None, _version: int) -> None:
-            self.handle(LedgerChecked(ledger_id, check, None if data is None else decode_ledger(data)))
+            if data is None and origin is not None:
+                chain = "topics" if origin.chain is Chain.LOG else "cursors"
+                self.parts.store.read(self, f"{chain}/{origin.topic_id}", looked)
+                return
+            self.handle(LedgerChecked(ledger_id, effect.check, None if data is None else decode_ledger(data)))
+
+        def looked(data: bytes | None, _version: int) -> None:
+            deleted = was_deleted(ledger_id, listed=listed_ledgers(data, origin), topic_deleted=False)
+            self.handle(LedgerChecked(ledger_id, effect.check, None, deleted))
 
         self.parts.store.read(self, f"ledgers/{ledger_id}", checked)
 

@@ -60,6 +60,17 @@ class Store:
         if before is not None:
             self._changed(path, before[0], None)
 
+    def lose(self, path: str) -> Callable[[], None]:
+        """A record vanishes by mistake, and no observer takes that for a deletion; returns what restores it."""
+        data, version = self.records.pop(path)
+        self._past.setdefault(path, []).append((self.world.now, None))
+
+        def restore() -> None:
+            self.records[path] = (data, version)
+            self._past[path].append((self.world.now, data))
+
+        return restore
+
     def _changed(self, path: str, before: bytes | None, after: bytes | None) -> None:
         self._past.setdefault(path, []).append((self.world.now, after))
         for observer in self.observers:

@@ -14,7 +14,8 @@ FAULTS = (
     "torn tail", "storage node crashed with unsynced recovery", "storage node wiped", "snapshot spoiled",
     "lost reply, applied", "lost reply, not applied", "lost reply, applied late", "stale read", "store stalled",
     "store call held by a stall", "trim wanted", "ledger deleted", "ledger seems to be gone",
-    "ledger deleted on a node", "unload", "deduplication switched", "stale id sent", "ids wasted",
+    "ledger deleted on a node", "ledger record lost",
+    "ledger kept without a record", "unload", "deduplication switched", "stale id sent", "ids wasted",
 )  # fmt: skip
 VERDICTS = (
     "answer STORED", "answer DUPLICATE", "answer DUPLICATE at unknown position", "answer stale_sequence",

@@ -114,6 +114,16 @@ class Watch:
         copies = durable_copies(self.nodes, metadata.ledger_id)
         self.closed[metadata.ledger_id] = (metadata, check_copies(metadata, copies))
 
+    def erased(self, ledger_id: LedgerId) -> None:
+        """A storage node has erased what it held of this ledger (hazard 67)."""
+        lists = [
+            (path, data) for path, (data, _) in self.store.records.items() if path.startswith(("topics/", "cursors/"))
+        ]
+        for path, data in lists:
+            record = decode_topic(data) if path.startswith("topics/") else decode_cursor(data)
+            if any(link.ledger_id == ledger_id for link in record.ledgers):
+                raise Violation("erasing", f"a node erased ledger {ledger_id}, which {path} lists")
+
     # --- owners -------------------------------------------------------------------------------------------------------
 
     def stepped(self, owner: OwnerServer, shell: TopicShell) -> None:

@@ -6,7 +6,7 @@
 
 Rules
 - An entry is acknowledged when Qa members answered that it is durable and every entry before it is acknowledged.
-- A member that fails is absent for the rest of the ledger: nothing is re-sent to it, repair completes its copies. So
+- A member that fails is absent for the rest of the ledger: nothing is re-sent to it, and its copies stay incomplete. So
   one slow or dead member slows no write, and no ensemble ever changes while a ledger is open.
 - Once CLOSING or LOST nothing is acknowledged any more: what the ledger holds is decided by its record alone.
 Source: BookKeeper's LedgerHandle, without its ensemble changes.

@@ -105,6 +105,13 @@ class LedgerDeleted:
     ledger_id: LedgerId
 
 
+@dataclass(frozen=True, slots=True)
+class LedgerOrphaned:
+    """The ledger's record is missing, and nothing proves that the ledger was deleted: its entries are kept."""
+
+    ledger_id: LedgerId
+
+
 Answer = AnswerAppend | AnswerFence | AnswerRead | LedgerDeleted
 
 

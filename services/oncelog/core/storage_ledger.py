@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 from oncelog.core.batch import Buffer, Checksum, checksum_of
 from oncelog.core.entry import HEADER_BYTES, EntryHeader
 from oncelog.core.ids import NO_ENTRY, EntryId, LedgerId
+from oncelog.core.ledger_deletion import LedgerOrigin
 
 #: Entries with their peeked headers.
 Entries = Sequence[tuple[EntryHeader, Buffer]]
@@ -80,6 +81,8 @@ class StorageLedger:
     #: its tombstone is on its way to the disk
     deleting: bool = False
     last_add_confirmed: EntryId = NO_ENTRY
+    #: whose ledger it is; None until an entry was stored
+    origin: LedgerOrigin | None = None
     #: {entry id: its CRC}, handed to the journal and not yet synced
     pending: dict[EntryId, int] = field(default_factory=dict)
     #: number of the check under way, 0: none
@@ -94,9 +97,11 @@ class StorageLedger:
         """Whether nothing but stored entries would be lost with this object."""
         return not (self.fenced or self.writable or self.deleting or self.check or self.pending)
 
-    def see(self, last_add_confirmed: EntryId) -> None:
-        """A stored entry carries this."""
-        self.last_add_confirmed = max(self.last_add_confirmed, last_add_confirmed)
+    def see(self, header: EntryHeader) -> None:
+        """A stored entry has this header."""
+        self.last_add_confirmed = max(self.last_add_confirmed, header.last_add_confirmed)
+        if self.origin is None:
+            self.origin = LedgerOrigin.of(header)
 
     def store(
         self, entries: Entries, kind: RecordKind, records: list[JournalRecord], *, lsn: int, index: StorageIndex,
@@ -121,7 +126,7 @@ class StorageLedger:
                 records.append(JournalRecord(lsn + len(result.fresh), kind, ledger_id, entry_id, data))
                 pending[entry_id] = crc
                 result.fresh.append(entry_id)
-                self.see(header.last_add_confirmed)
+                self.see(header)
             elif first != crc:
                 result.conflicting.append(entry_id)
                 continue

@@ -5,7 +5,8 @@
         CHECKING --OPEN with this incarnation as a member--> WRITABLE: parked and later adds are stored
         CHECKING --anything else--> UNCHECKED: NOT_WRITABLE (a zombie re-creates nothing here)
         any --fence: by request or by a fencing read--> FENCED, for ever: ordinary adds are refused at once
-        any --LedgerCollected, and a check finds no record--> forgotten, after a tombstone in the journal
+        any --LedgerCollected, and a check proves its deletion--> forgotten, after a tombstone in the journal
+        any --LedgerCollected, and a check finds no record and no proof--> kept: LedgerOrphaned
 
 Rules
 - Every call names the incarnation that it is for; another one refuses it. A wiped directory is another node.
@@ -14,7 +15,8 @@ Rules
   holds back what is not durable.
 - Recovery adds pass the fence and the check: whoever recovers raised the one and closes the ledger itself.
 - Entries come in any order and with gaps; `storage_ledger` judges each by itself.
-- Nothing absent in ZooKeeper is believed without the sync that CheckLedger asks for (hazards 2 and 19).
+- Nothing absent in ZooKeeper is believed without the sync that CheckLedger asks for (hazards 2 and 19). A missing
+  record alone never erases a ledger (hazard 67, `ledger_deletion`).
 Source: BookKeeper's bookie rules.
 """
 
@@ -27,6 +29,7 @@ from oncelog.core.currency import FenceState
 from oncelog.core.entry import EntryHeader
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.ids import NO_ENTRY, Incarnation, LedgerId
+from oncelog.core.ledger_deletion import LedgerOrigin
 from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
 from oncelog.core.storage_answers import (
     READ_ENTRIES_MAX,
@@ -36,6 +39,7 @@ from oncelog.core.storage_answers import (
     AppendStatus,
     FenceReceived,
     LedgerDeleted,
+    LedgerOrphaned,
     ReadReceived,
     ReadStatus,
     StorageAnswers,
@@ -57,6 +61,7 @@ __all__ = [
     "LedgerChecked",
     "LedgerCollected",
     "LedgerDeleted",
+    "LedgerOrphaned",
     "ReadOnlyChanged",
     "ReadReceived",
     "ReadStatus",
@@ -83,11 +88,15 @@ class AppendReceived:
 
 @dataclass(frozen=True, slots=True)
 class LedgerChecked:
-    """The answer to the CheckLedger of this number. metadata None: after a sync there is no such record."""
+    """The answer to the CheckLedger of this number. metadata None: after a sync there is no such record.
+
+    deleted: the record is missing, and `ledger_deletion.was_deleted` proves that the ledger was deleted.
+    """
 
     ledger_id: LedgerId
     check: int
     metadata: LedgerMetadata | None
+    deleted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +137,17 @@ class Journal:
 
 @dataclass(frozen=True, slots=True)
 class CheckLedger:
-    """Read the ledger's record after a sync."""
+    """Read the ledger's record after a sync; where it is missing, look for a proof that the ledger was deleted.
+
+    origin: whose ledger it is; None while nothing is stored of it, and then there is nothing to erase either.
+    """
 
     ledger_id: LedgerId
     check: int
+    origin: LedgerOrigin | None = None
 
 
-StorageEffect = Journal | CheckLedger | AnswerAppend | AnswerFence | AnswerRead | LedgerDeleted
+StorageEffect = Journal | CheckLedger | AnswerAppend | AnswerFence | AnswerRead | LedgerDeleted | LedgerOrphaned
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------
@@ -193,7 +206,7 @@ class StorageNode:
         """The journal holds this entry, synced; recovery: as a RECOVERY_ADD."""
         ledger = self.ledgers.of(header.ledger_id)
         ledger.writable = ledger.writable or not recovery
-        ledger.see(header.last_add_confirmed)
+        ledger.see(header)
 
     def restore_fence(self, ledger_id: LedgerId) -> None:
         """The journal holds a fence of this ledger, synced."""
@@ -329,11 +342,12 @@ class StorageNode:
         if ledger.check == 0:
             self._checks += 1
             ledger.check = self._checks
-            step.effects.append(CheckLedger(ledger.ledger_id, ledger.check))
+            step.effects.append(CheckLedger(ledger.ledger_id, ledger.check, ledger.origin))
 
     def _ledger_collected(self, ledger_id: LedgerId, step: _Step) -> None:
         ledger = self.ledgers.get(ledger_id)
-        if ledger is not None and not ledger.deleting:
+        # A check that is under way may have begun before the ledger's origin was known: the next look decides.
+        if ledger is not None and not ledger.deleting and ledger.check == 0:
             ledger.collect = True
             self._check(ledger, step)
 
@@ -342,7 +356,7 @@ class StorageNode:
         if ledger is None or ledger.check != event.check:
             return
         metadata = event.metadata
-        gone = ledger.collect and metadata is None
+        missing = ledger.collect and metadata is None
         parked, ledger.parked = ledger.parked, []
         ledger.check, ledger.collect = 0, False
         open_here = (
@@ -358,9 +372,11 @@ class StorageNode:
                 self._add(call, ledger, entries, step)
             else:
                 step.effects.append(_refused(call, ledger.ledger_id, entries, AppendStatus.NOT_WRITABLE))
-        if gone:
+        if missing and event.deleted:
             self._delete(ledger.ledger_id, step)
         else:
+            if missing and ledger.origin is not None:
+                step.effects.append(LedgerOrphaned(ledger.ledger_id))
             self._forget_if_empty(ledger)
 
     def _delete(self, ledger_id: LedgerId, step: _Step) -> None:

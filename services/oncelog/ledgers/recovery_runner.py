@@ -1,7 +1,7 @@
 """Recovers and closes one ledger outside of a topic: performs the effects of `core.ledger_recovery`.
 
 Whoever owns a topic recovers its ledgers within the takeover; this is for everybody else who must end one: operators,
-repair, tests. It is as safe, for the fence and the compare-and-set decide, not who asks.
+tests. It is as safe, for the fence and the compare-and-set decide, not who asks.
 """
 
 import asyncio

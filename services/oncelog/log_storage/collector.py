@@ -1,11 +1,10 @@
-"""Finds ledgers whose records are gone from ZooKeeper, and has the node drop their entries.
+"""Finds ledgers whose records are missing in ZooKeeper, and has the node erase those that were deleted.
 
 Rules
-- Whoever may remove a ledger's record (its topic's owner behind a trim, whoever deletes the topic) has made sure that
-  nobody will ask for it. So a record that is gone is the order to drop the entries; there is no other.
-- Absence is believed only after two looks in a row, an interval apart, each behind a sync: a leader of ZooKeeper that
-  was cut off answers a sync for a while, and does not know what was created since. The core then reads the one record
-  again before it writes the tombstone (hazard 2).
+- A missing record is only a reason to look. The core erases a ledger when its topic's records prove that it was trimmed
+  or that the topic was deleted (`core.ledger_deletion`); everything else is kept and reported (hazard 67).
+- A missing record is acted on only after two looks in a row, an interval apart, each after a sync. A leader of
+  ZooKeeper that was cut off answers a sync for a while, and does not know what was created since (hazard 2).
 - A ZooKeeper that is not this cluster's, or is empty, proves nothing.
 """
 
@@ -40,13 +39,14 @@ class Collector:
             await self.look()
 
     async def look(self) -> None:
-        """Drop what had no record the last time and has none now."""
+        """Have the node check the ledgers that had no record at the last look and have none now."""
         try:
             listed = set(await self._list_ledgers())
         except OncelogError as error:
             self._missed = set()
-            logger.warning("the ledgers cannot be listed, none is dropped: %s", error.message)
+            logger.warning("the ledgers cannot be listed, none is erased: %s", error.message)
             return
+        self._runner.counts.orphaned -= listed
         missed = {LedgerId(held) for held in self._runner.index.entries.ledgers()} - listed
         for ledger_id in sorted(missed & self._missed):
             self._runner.handle(LedgerCollected(ledger_id))

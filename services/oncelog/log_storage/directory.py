@@ -326,7 +326,7 @@ class StorageDirectory:
         if not found or found[-1] > missing:
             raise StorageDirectoryRefused(
                 f"{segments}: segment {missing:016x} is missing, and with it records that this node acknowledged; "
-                f"restore the file, {_WIPE}, which is then filled from the others",
+                f"restore the file, {_WIPE}: the ledgers that it held then stay one copy short",
                 missing=missing,
             )
         for segment_id in found:

@@ -33,6 +33,8 @@ def observe(telemetry: Telemetry, runner: NodeRunner, space: FreeSpace) -> None:
     telemetry.observe_level("storage_queue_bytes", "Bytes received and not yet durable",
                             lambda: [Reading(runner.journal.pending_bytes)])  # fmt: skip
     telemetry.observe_level("storage_ledgers", "Ledgers with an entry here", lambda: [Reading(runner.ledger_count)])
+    telemetry.observe_level("storage_orphaned_ledgers", "Ledgers kept here although their records are missing",
+                            lambda: [Reading(len(counts.orphaned))])  # fmt: skip
     telemetry.observe_level("storage_free_bytes", "Free space of the disk", lambda: [Reading(space.free_bytes)])
     telemetry.observe_level("storage_read_only", "1 while ordinary adds are refused for want of space",
                             lambda: [Reading(int(runner.read_only))])  # fmt: skip

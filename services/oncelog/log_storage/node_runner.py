@@ -9,7 +9,7 @@ gets its records in the order in which the core decided them.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, Self, assert_never
 
@@ -18,6 +18,7 @@ from crc32c import crc32c
 from oncelog.core.entry import HEADER_BYTES, peek_header
 from oncelog.core.errors import CorruptEntry, InvariantViolated, JournalFailed, StoreUnavailable, TooManyRequests
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger_deletion import LedgerOrigin
 from oncelog.core.ledger_metadata import LedgerMetadata
 from oncelog.core.storage_node import (
     AnswerAppend,
@@ -30,6 +31,7 @@ from oncelog.core.storage_node import (
     JournalRecord,
     LedgerChecked,
     LedgerDeleted,
+    LedgerOrphaned,
     ReadOnlyChanged,
     ReadReceived,
     RecordKind,
@@ -54,8 +56,15 @@ logger = logging.getLogger(__name__)
 CALLS_MAX = 1024
 _CRC_AT = slice(4, 8)
 
-#: The ledger's record after a sync; None: there is none. Raises StoreUnavailable, CorruptEntry.
-ReadLedger = Callable[[LedgerId], Awaitable[LedgerMetadata | None]]
+
+class LedgerRecords(Protocol):
+    """What ZooKeeper says of a ledger, read after a sync. Each call raises StoreUnavailable, CorruptEntry."""
+
+    async def read(self, ledger_id: LedgerId) -> LedgerMetadata | None:
+        """The ledger's record; None: there is none."""
+
+    async def was_deleted(self, ledger_id: LedgerId, origin: LedgerOrigin) -> bool:
+        """Whether a ledger without a record was surely deleted, see `core.ledger_deletion`."""
 
 
 class AppendAsker(Protocol):
@@ -76,6 +85,8 @@ class NodeCounts:
     bytes_read: int = 0
     entries_unreadable: int = 0
     checks: int = 0
+    #: ledgers kept though their records are missing, since nothing proves that they were deleted
+    orphaned: set[LedgerId] = field(default_factory=set)
     #: {status: entries}
     answered: dict[AppendStatus, int] = field(default_factory=lambda: dict.fromkeys(AppendStatus, 0))
 
@@ -107,13 +118,13 @@ class NodeIndex:
 class NodeRunner:
     """Made by `open`. All methods on the event loop."""
 
-    def __init__(self, incarnation: Incarnation, read_ledger: ReadLedger) -> None:
+    def __init__(self, incarnation: Incarnation, records: LedgerRecords) -> None:
         self.incarnation = incarnation
         self.counts = NodeCounts()
         self.index = NodeIndex(LedgerIndex())
         self.read_only = False
         self.core = StorageNode(incarnation, self.index, crc32c)
-        self._read_ledger = read_ledger
+        self._records = records
         self._next_call = 0
         self._appenders: dict[int, AppendAsker] = {}
         self._calls: dict[int, asyncio.Future[AnswerFence | AnswerRead]] = {}
@@ -123,7 +134,7 @@ class NodeRunner:
     async def open(
         cls,
         directory: StorageDirectory,
-        read_ledger: ReadLedger,
+        records: LedgerRecords,
         *,
         on_failed: Callable[[JournalFailed], None],
         disk: DiskCalls | None = None,
@@ -132,7 +143,7 @@ class NodeRunner:
 
         on_failed: called once when the journal fails; the process must then end. Raises DamagedSegment, JournalFailed.
         """
-        runner = cls(Incarnation(directory.identity.incarnation), read_ledger)
+        runner = cls(Incarnation(directory.identity.incarnation), records)
         await asyncio.to_thread(runner._replay, directory)
         try:
             runner.index.journal = Journal(
@@ -254,7 +265,10 @@ class NodeRunner:
                 case CheckLedger():
                     self._start_check(effect)
                 case LedgerDeleted():
+                    self.counts.orphaned.discard(effect.ledger_id)
                     logger.info("ledger deleted", extra={"fields": {"ledger_id": effect.ledger_id}})
+                case LedgerOrphaned():
+                    _report_orphan(self.counts, effect.ledger_id)
                 case _:
                     assert_never(effect)
 
@@ -287,13 +301,29 @@ class NodeRunner:
     async def _check(self, effect: CheckLedger) -> None:
         """Until the record is known the parked adds wait; the core bounds them."""
         backoff = Backoff()
+        ledger_id, deleted = effect.ledger_id, False
         while True:
             try:
-                metadata = await self._read_ledger(effect.ledger_id)
+                metadata = await self._records.read(ledger_id)
+                if metadata is None and effect.origin is not None:
+                    deleted = await self._records.was_deleted(ledger_id, effect.origin)
             except (StoreUnavailable, CorruptEntry) as error:
-                fields = {"ledger_id": effect.ledger_id, "reason": error.message}
+                fields = {"ledger_id": ledger_id, "reason": error.message}
                 logger.warning("a ledger's record cannot be read yet", extra={"fields": fields})
                 await backoff.pause()
             else:
-                self.handle(LedgerChecked(effect.ledger_id, effect.check, metadata))
+                if metadata is not None:
+                    self.counts.orphaned.discard(ledger_id)
+                self.handle(LedgerChecked(ledger_id, effect.check, metadata, deleted))
                 return
+
+
+def _report_orphan(counts: NodeCounts, ledger_id: LedgerId) -> None:
+    """Say it once for each ledger."""
+    if ledger_id not in counts.orphaned:
+        counts.orphaned.add(ledger_id)
+        logger.error(
+            "the record of a ledger is missing in ZooKeeper, and nothing shows that the ledger was deleted: its "
+            "entries are kept; restore the record",
+            extra={"fields": {"ledger_id": ledger_id}},
+        )

@@ -154,8 +154,8 @@ def damaged(path: Path, *, offset: int, what: str, why: str = "") -> DamagedSegm
     """The error for lost data: names the file, the place, what stood there, and what to do."""
     return DamagedSegment(
         f"{path}: damaged at offset {offset} ({what}{', ' + why if why else ''}). Records that this node "
-        "acknowledged are lost here, so it does not start: restore the file, or wipe the node's directory, and "
-        "it joins as a new node and is filled from the others",
+        "acknowledged are lost here, so it does not start: restore the file. Or wipe the node's directory: the node "
+        "joins as a new, empty one, and the ledgers that it held stay one copy short. Wipe one node at a time at most",
         file=str(path),
         offset=offset,
         what=what,

@@ -14,12 +14,11 @@ from contextlib import AsyncExitStack
 
 from oncelog.core.errors import JournalFailed, StorageDirectoryRefused
 from oncelog.core.ids import LedgerId
-from oncelog.core.ledger_metadata import LedgerMetadata
 from oncelog.log_storage.collector import Collector, ListLedgers
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.membership import Membership
 from oncelog.log_storage.node_metrics import observe
-from oncelog.log_storage.node_runner import NodeRunner, ReadLedger
+from oncelog.log_storage.node_runner import NodeRunner
 from oncelog.log_storage.service import StorageService
 from oncelog.log_storage.space import FreeSpace
 from oncelog.rpc.server import Server
@@ -30,6 +29,7 @@ from oncelog.runtime.settings import LogStorageSettings
 from oncelog.runtime.telemetry import Telemetry
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.joining import join_cluster
+from oncelog.stores.ledger_lookup import LedgerLookup
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.registry import LiveStorageNode, Registry
 from oncelog.stores.session_absence import SessionAbsence
@@ -74,7 +74,7 @@ class StorageProcess:
             stack.push_async_callback(session.close)
             health.ready_when("zookeeper", _absence(session, settings).reason)
             directory = await self._open_directory(joined.cluster.cluster_id, stack)
-            runner = await NodeRunner.open(directory, _ledger_reader(session), on_failed=_end)
+            runner = await NodeRunner.open(directory, LedgerLookup(session), on_failed=_end)
             stack.push_async_callback(runner.close)
             space = FreeSpace(directory.free_bytes, runner, free_bytes_min=settings.free_bytes_min)
             observe(telemetry, runner, space)
@@ -146,16 +146,6 @@ def _absence(session: StoreSession, settings: LogStorageSettings) -> SessionAbse
     allowed_ms = ABSENT_SESSIONS_MAX * settings.session_timeout_ms
     loop = asyncio.get_running_loop()
     return SessionAbsence(session, allowed_ms=allowed_ms, now_ms=lambda: int(loop.time() * 1000))
-
-
-def _ledger_reader(session: StoreSession) -> ReadLedger:
-    ledgers = LedgerStore(session)
-
-    async def read_ledger(ledger_id: LedgerId) -> LedgerMetadata | None:
-        stored = await ledgers.read(ledger_id)
-        return None if stored is None else stored.value
-
-    return read_ledger
 
 
 def _ledger_lister(session: StoreSession, cluster_id: str) -> ListLedgers:

@@ -42,8 +42,9 @@ class ClusterStore:
             record = await self.read()
             if record is not None:
                 _checked(record, cluster_id)
-                # A cluster that was made before topics could be deleted has no such folder.
+                # An older cluster lacks the folders that came later.
                 await self._session.ensure_path(paths.DELETIONS)
+                await self._session.ensure_path(paths.TOMBSTONES)
                 return record
             await self._session.transact(_creation(ClusterRecord(cluster_id or uuid4().hex)))
 

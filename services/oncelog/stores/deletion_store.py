@@ -2,7 +2,7 @@
 
     name -> topic record, cursors, policies      begin: one transaction, or nothing
     /deletions/<topic_id>: owner, ledgers        the owner lets go, the ledgers' records are removed, the parts deleted
-    nothing                                      end
+    /tombstones/<topic_id>                       end: this alone is left
 
 Rules
 - `begin` takes the name, the topic record, its cursors and its policies away, and writes the deletion's record, all in
@@ -10,6 +10,8 @@ Rules
   believes, no replica can place the topic, and a crash at any moment leaves a topic, or a record of what is left to do.
 - Each transaction names a node of that topic id (its record, or the record of its deletion). An id never comes back, so
   a request that arrives late does nothing to a topic created anew under the name (hazard 3).
+- The topic's tombstone is made in the same transaction and stays for good. It is the proof by which storage nodes erase
+  the topic's ledgers; a missing record is none (`core.ledger_deletion`).
 - The name of a partitioned topic becomes a tombstone, so that none of its parts is made again; `end` removes it. Until
   then nothing can be created under that name: a new topic's parts would be the old ones.
 """
@@ -109,6 +111,7 @@ class DeletionStore:
         else:
             steps.append(DeleteStep(paths.topic_name(name), found.version))
         steps.append(CreateStep(paths.deletion(topic_id), _encode(deletion)))
+        steps.append(CreateStep(paths.tombstone(topic_id)))
         return deletion, steps
 
     async def _cursors(self, topic_id: TopicId) -> dict[str, Znode]:

@@ -16,6 +16,7 @@
     /ledgers/<id>                            ledger metadata
     /idempotency                             which data in Redis counts, once a key was used
     /deletions/<topic_id>                    what is left to do for a deleted topic
+    /tombstones/<topic_id>                   stays: the topic was deleted, and its ledgers may be erased
 
 Tenants, namespaces and topics are valid path elements by their own rules (core.names); names that are not (of cursors:
 subscriptions are named freely) are percent-quoted.
@@ -41,6 +42,7 @@ TOPICS = "/topics"
 LEDGERS = "/ledgers"
 KEY_DATASET = "/idempotency"
 DELETIONS = "/deletions"
+TOMBSTONES = "/tombstones"
 
 #: Folders of a new cluster, parents first.
 FOLDERS = (
@@ -56,6 +58,7 @@ FOLDERS = (
     TOPICS,
     LEDGERS,
     DELETIONS,
+    TOMBSTONES,
 )
 
 
@@ -101,6 +104,10 @@ def ledger(ledger_id: LedgerId) -> str:
 
 def deletion(topic_id: TopicId) -> str:
     return f"{DELETIONS}/{topic_id}"
+
+
+def tombstone(topic_id: TopicId) -> str:
+    return f"{TOMBSTONES}/{topic_id}"
 
 
 def quoted(name: str) -> str:
