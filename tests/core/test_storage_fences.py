@@ -82,9 +82,8 @@ def test_forgotten_ledger_is_unknown_though_it_was_fenced() -> None:
     disk = writable()
     disk.handle(FenceReceived(2, A, LEDGER))
     disk.sync()
-    check = disk.handle(LedgerCollected(LEDGER))
-    assert check == [CheckLedger(LEDGER, check[0].check)]  # type: ignore[union-attr]
-    disk.handle(LedgerChecked(LEDGER, check[0].check, None))  # type: ignore[union-attr]
+    assert disk.handle(LedgerCollected(LEDGER)) == [CheckLedger(LEDGER, 2, ORIGIN)]
+    disk.handle(LedgerChecked(LEDGER, 2, None, deleted=True))
     assert disk.node.ledgers.fence_state(LEDGER) is FenceState.UNKNOWN
     disk.sync()
     assert disk.node.ledgers.fence_state(LEDGER) is FenceState.UNKNOWN
