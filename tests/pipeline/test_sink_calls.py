@@ -23,8 +23,8 @@ from oncelog.pipeline.sink import (
     write_rows,
     written_by,
 )
-from oncelog.pipeline.sink_batch import stage_done_with
-from oncelog.pipeline.sink_names import journal_topic, stage_topic
+from oncelog.pipeline.sink_batch import stages_done_with
+from oncelog.pipeline.sink_names import journal_topic, stage_topic, stage_topics
 from oncelog.pipeline.sink_options import SinkOptions, sink_options
 from oncelog.pipeline.sink_records import RunBatch
 from oncelog.pipeline.staging import remove_stage
@@ -93,7 +93,7 @@ def test_a_task_publishes_or_stages_by_the_mode() -> None:
     told = write_rows(*log.sink_log(mode="batch"), MINE, (2, 1), iter([empty, piece, piece]))
     assert told.attempt is not None
     assert (told.attempt.partition, told.attempt.attempt, told.attempt.count) == (2, 1, 4)
-    assert told.attempt.topic == stage_topic("public/default/out", "copy", "query q", 2)
+    assert told.attempt.topic == stage_topic("public/default/out", "copy", "query q", 2, slot=2)
     assert log.hidden("stage") == [told.attempt.topic]
 
 
@@ -169,31 +169,33 @@ def test_a_staging_topic_is_deleted_and_a_failure_is_only_told(admin: str, caplo
     topic = stage_topic("public/default/out", "copy", "query q", 0)
     Admin.codes[:], Admin.asked[:] = [204, 404, 403], []
     with caplog.at_level(logging.WARNING, logger="oncelog"):
-        remove_stage(options(), topic)
-        remove_stage(options(admin), topic)
-        remove_stage(options(admin), topic)
+        remove_stage(options(), [topic])
+        remove_stage(options(admin), [topic])
+        remove_stage(options(admin), [topic])
         assert caplog.text == ""
-        remove_stage(options(admin), topic)
+        remove_stage(options(admin), [topic])
         assert f"{topic} was not deleted: 403" in caplog.text
-        remove_stage(options("http://127.0.0.1:1"), topic)
-    assert caplog.text.count("was not deleted") == 2
+        remove_stage(options("http://127.0.0.1:1"), [topic])
+    assert caplog.text.count("not deleted") == 2
     assert Admin.asked == [(f"/admin/v2/persistent/{topic}", None)] * 3
 
 
 def test_a_staging_topic_is_done_with_once_the_next_one_has_begun() -> None:
     """64 batches share one; a replay of batch 63 must find its rows while batch 64 is not published."""
     own = options()
-    assert stage_done_with(own, RunBatch("query q", 0)) is None
-    assert stage_done_with(own, RunBatch("query q", 63)) is None
-    assert stage_done_with(own, RunBatch("query q", 64)) == stage_topic("public/default/out", "copy", "query q", 0)
-    assert stage_done_with(own, RunBatch("query q", 65)) is None
+    assert stages_done_with(own, RunBatch("query q", 0)) == ()
+    assert stages_done_with(own, RunBatch("query q", 63)) == ()
+    assert stages_done_with(own, RunBatch("query q", 64)) == stage_topics("public/default/out", "copy", "query q", 0)
+    assert stages_done_with(own, RunBatch("query q", 65)) == ()
     job = sink_options(GIVEN | {"jobId": "j"}, {}, streaming=False)
-    assert stage_done_with(job, RunBatch("job j", 0)) == stage_topic("public/default/out", "copy/j", "job j", 0)
+    assert stages_done_with(job, RunBatch("job j", 0)) == stage_topics("public/default/out", "copy/j", "job j", 0)
 
 
 def test_hidden_topics_of_two_owners_are_never_one() -> None:
     """Else one run would delete what another one has staged, or take its journal for its own."""
     targets, scopes, runs = ("public/default/out", "public/default/out2"), ("copy", "copy/j"), ("query q", "query r")
-    stages = {stage_topic(t, s, r, n) for t in targets for s in scopes for r in runs for n in (0, 1)}
-    assert len(stages) == 16
-    assert len(stages | {journal_topic(t, s) for t in targets for s in scopes}) == 20
+    stages = {
+        stage_topic(t, s, r, n, k) for t in targets for s in scopes for r in runs for n in (0, 1) for k in (0, 63)
+    }
+    assert len(stages) == 32
+    assert len(stages | {journal_topic(t, s) for t in targets for s in scopes}) == 36

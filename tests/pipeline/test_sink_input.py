@@ -19,8 +19,8 @@ from pyspark.sql.types import (
 
 from oncelog.core.errors import InvalidArgument, InvalidSequenceId, MessageTooLarge
 from oncelog.pipeline.sink import new_stream_writer, new_writer
-from oncelog.pipeline.sink_batch import stage_done_with
-from oncelog.pipeline.sink_names import journal_topic, producer_name, source_part, stage_topic
+from oncelog.pipeline.sink_batch import stages_done_with
+from oncelog.pipeline.sink_names import journal_topic, producer_name, source_part, stage_topic, stage_topics
 from oncelog.pipeline.sink_options import Mode, sink_options
 from oncelog.pipeline.sink_records import RunBatch
 from oncelog.pipeline.sink_rows import CALL_BYTES_MAX, Rows, check_ascending, gathered, joined, names_and_ids, rows_of
@@ -222,8 +222,8 @@ def test_names_differ_where_they_must() -> None:
 def test_staging_topics_go_when_their_batches_are_published() -> None:
     """A job's with the job; a query's when the first batch of the next one is; never one that may still be copied."""
     stream = sink_options(GIVEN, {}, streaming=True)
-    gone = [stage_done_with(stream, RunBatch("q", batch_id)) for batch_id in range(130)]
+    gone = [stages_done_with(stream, RunBatch("q", batch_id)) for batch_id in range(130)]
     names = [stage_topic(stream.topic, stream.scope, "q", number) for number in (0, 1)]
-    assert [(at, name) for at, name in enumerate(gone) if name] == [(64, names[0]), (128, names[1])]
+    assert [(at, found[0]) for at, found in enumerate(gone) if found] == [(64, names[0]), (128, names[1])]
     job = sink_options(GIVEN | {"jobId": "j"}, {}, streaming=False)
-    assert stage_done_with(job, RunBatch("r", 0)) == stage_topic(job.topic, "copy/j", "r", 0)
+    assert stages_done_with(job, RunBatch("r", 0)) == stage_topics(job.topic, "copy/j", "r", 0)

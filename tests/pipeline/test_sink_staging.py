@@ -2,23 +2,26 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
 from oncelog.client.sync import Client
-from oncelog.core.errors import Conflict, LogHole, OncelogError, Retriable
+from oncelog.core.errors import Conflict, CorruptEntry, LogHole, OncelogError, Retriable
 from oncelog.core.message_id import MessageId
+from oncelog.pipeline.sink import write_rows
 from oncelog.pipeline.sink_batch import _Commit
 from oncelog.pipeline.sink_commit import BatchCommit
 from oncelog.pipeline.sink_log import SinkLog
 from oncelog.pipeline.sink_names import journal_topic, stage_topic
 from oncelog.pipeline.sink_position import publish_by_position
-from oncelog.pipeline.sink_records import Attempt, WinnersRecord, decode_winners
+from oncelog.pipeline.sink_records import Attempt, WinnersRecord, decode_page, decode_winners, encode_page
 from oncelog.pipeline.sink_replay import Replay
 from oncelog.pipeline.sink_rows import CALL_BYTES_MAX, rows_of
-from oncelog.pipeline.staging import stage, staged
+from oncelog.pipeline.staging import PAGE_ATTEMPTS, stage, staged
 from tests.pipeline.memory_log import Died, MemoryClient, MemoryLog, after_each_death, batch, calls_of
 
 TARGET = "public/default/out"
@@ -193,6 +196,56 @@ def test_names_are_contiguous_where_ids_are_dense() -> None:
     assert target == {"copy/p": "monotonic", "copy": "contiguous"}
     assert modes[STAGE] == {"monotonic"}
     assert [modes[topic] for topic in log.hidden("journal")] == [{"contiguous"}] * 2
+
+
+def test_driver_reads_each_staged_row_once_however_many_tasks_staged_at_once() -> None:
+    """Tasks that run at the same time do not share a staging topic: what the copy reads is what it copies."""
+    log, tasks, calls = MemoryLog(), 32, 5
+    together = Barrier(tasks)
+
+    def work(partition: int) -> Attempt | None:
+        def batches() -> Iterator[Any]:
+            for number in range(calls):
+                together.wait(60)
+                yield pa.RecordBatch.from_pydict({"value": [f"{partition}:{number}"]})
+
+        sink_log, options = log.sink_log(mode="batch")
+        return write_rows(sink_log, options, batch(0), (partition, 0), batches()).attempt
+
+    with ThreadPoolExecutor(tasks) as pool:
+        attempts = tuple(each for each in pool.map(work, range(tasks)) if each is not None)
+    log.entries_read = 0
+    commit(log, 0, attempts)
+    assert [value for _, _, value in log.rows()] == [b"%d:%d" % (p, n) for p in range(tasks) for n in range(calls)]
+    assert log.entries_read == tasks * calls
+    assert len(log.hidden(".stage.0.")) == tasks
+
+
+def test_more_tasks_than_one_message_lists_are_committed_and_replayed() -> None:
+    """Their list is on pages beside the staged rows; the record stays one message, stored at once or not at all."""
+    log, tasks = MemoryLog(), 2 * PAGE_ATTEMPTS + 1
+    attempts = stage_tasks(log, [[[str(number)]] for number in range(tasks)])
+    log.dies_at = (log.calls + 5, True)  # three pages, the record, a call of the copy
+    with pytest.raises(Died):
+        commit(log, 0, attempts)
+    log.dies_at = None
+    commit(log, 0, stage_tasks(log, [[[str(number)]] for number in reversed(range(tasks))]))
+    assert [value for _, _, value in log.rows()] == [str(number).encode() for number in range(tasks)]
+    [data] = [value for _, _, value in log.rows(journal_topic(TARGET, "copy"))]
+    record = decode_winners(data)
+    assert record.paged is not None
+    assert (len(record.paged.ids), record.attempts, record.count, len(data) < 2000) == (3, (), tasks, True)
+    with pytest.raises(Conflict, match="was published before with other rows"):
+        commit(log, 0, stage_tasks(log, FIRST))
+    commit(log, 1, stage_tasks(log, FIRST))
+    assert len(log.rows()) == tasks + 6
+
+
+def test_pages_that_are_no_pages_are_told() -> None:
+    """What is read in their place is not guessed."""
+    for data in (b"", b"{}", b"hello", encode_page(())[:-1]):
+        with pytest.raises(CorruptEntry):
+            decode_page(data)
 
 
 # --- journals ---------------------------------------------------------------------------------------------------------

@@ -50,7 +50,10 @@ class Stream(TopicStreamReader):
         super().__init__(source_options({"topicsPattern": ".*", **given}, {}, streaming=True))
         self.states = {each.topic: each for each in states}
 
+        self.asked = 0
+
     def _states(self) -> dict[str, TopicState]:
+        self.asked += 1
         return self.states
 
     def see(self, *states: TopicState) -> None:
@@ -91,6 +94,24 @@ def test_a_query_over_what_is_there_now_ends_there() -> None:
     assert reader.latestOffset(offset(a=15), ReadMaxRows(15)) == offset(a=20)
     assert reader.latestOffset(offset(a=20), ReadMaxRows(15)) == offset(a=20)
     assert reader.reportLatestOffset() == offset(a=50, b=5)
+
+
+def test_planning_a_batch_asks_for_nothing_that_cutting_it_has_told() -> None:
+    """The cluster is asked once for each batch; again only for a batch that this process did not cut."""
+    reader = Stream(state(A, 20), state(B, 12))
+    end = reader.latestOffset(offset(a=5, b=0), ReadAllAvailable())
+    assert spans(reader.partitions(offset(a=5, b=0), end)) == [(A, 5, 20), (B, 0, 12)]
+    assert reader.asked == 1
+    restarted = Stream(state(A, 20), state(B, 12))
+    assert spans(restarted.partitions(offset(a=5, b=0), end)) == [(A, 5, 20), (B, 0, 12)]
+    assert restarted.asked == 1
+    assert restarted.partitions(end, end) == []
+    assert restarted.asked == 1
+    anew = state(A, 30, name="2")
+    restarted.see(anew, state(B, 12))
+    restarted.latestOffset(offset(b=12), ReadAllAvailable())
+    with pytest.raises(NotFound, match="messages 5 to 19 of public/default/a are gone"):
+        restarted.partitions(offset(a=5, b=12), offset(a=20, b=12))
 
 
 def test_what_was_trimmed_is_told_before_it_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from oncelog.core.access import Caller, Right
 from oncelog.core.address import join_address
 from oncelog.core.errors import InvalidArgument, TopicNotFound, WrongCluster
-from oncelog.core.ids import Incarnation, OwnerEpoch
+from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
 from oncelog.core.names import parse_namespace, parse_topic
 from oncelog.core.topic_record import DEDUP_CURSOR, LedgerLink
+from oncelog.metadata.closed_ledgers import ClosedLedgers
 from oncelog.metadata.lookup import Lookup
 from oncelog.metadata.owners import OwnerLink, Owners
 from oncelog.metadata.placer import now_ms
@@ -51,7 +52,7 @@ class LookupService:
         self._cluster_id = cluster_id
         self._lookup = lookup
         self._topics = topics
-        self._ledgers = ledgers
+        self._ledgers = ClosedLedgers(ledgers)
         self._cursors = cursors
         self._registry = registry
         self._policies = policies
@@ -94,25 +95,26 @@ class LookupService:
         if stored is None:
             raise TopicNotFound(f"there is no topic {name}: it was deleted", topic=str(name))
         answer = pb.LedgersAnswer(topic_id=record.topic_id)
-        answer.ledgers.extend(await self._listed(stored.value.ledgers))
+        answer.ledgers.extend(await self._listed(record.topic_id, stored.value.ledgers))
         if request.with_snapshots:
             # Behind the log's: a snapshot that is listed here may be of entries that are not listed there, never less.
             cursor = await self._cursors.read(record.topic_id, DEDUP_CURSOR)
             links = cursor.value.ledgers if cursor is not None else ()
-            answer.snapshot_ledgers.extend(await self._listed([LedgerLink(link.ledger_id, 0) for link in links]))
+            snapshots = [LedgerLink(link.ledger_id, 0) for link in links]
+            answer.snapshot_ledgers.extend(await self._listed(record.topic_id, snapshots))
         return answer
 
-    async def _listed(self, links: Sequence[LedgerLink]) -> list[pb.TopicLedger]:
+    async def _listed(self, topic_id: TopicId, links: Sequence[LedgerLink]) -> list[pb.TopicLedger]:
         """Their records, with the addresses of their members."""
         nodes = await self._registry.storage_nodes.live()
         addresses = {node.incarnation: join_address(node.host, node.port) for node in nodes.values()}
         listed: list[pb.TopicLedger] = []
         for start in range(0, len(links), LEDGER_READS_MAX):
             some = links[start : start + LEDGER_READS_MAX]
-            records = await asyncio.gather(*(self._ledgers.read(link.ledger_id) for link in some))
+            records = await asyncio.gather(*(self._ledgers.read(topic_id, link.ledger_id) for link in some))
             # One that is gone was trimmed since the topic record was read.
             listed += [
-                _ledger(link, ledger.value, addresses)
+                _ledger(link, ledger, addresses)
                 for link, ledger in zip(some, records, strict=True)
                 if ledger is not None
             ]

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from oncelog.core.errors import Conflict, InvalidArgument, InvariantViolated
 from oncelog.pipeline.sink_columns import check_columns
-from oncelog.pipeline.sink_names import stage_number, stage_topic
+from oncelog.pipeline.sink_names import stage_number, stage_slot, stage_topic
 from oncelog.pipeline.sink_options import Mode, SinkOptions, sink_options
 from oncelog.pipeline.sink_records import Attempt, RunBatch
 
@@ -145,7 +145,8 @@ def write_rows(
     partition, attempt = place
     if options.mode is Mode.POSITION:
         return Written(batch, partition, counts=publish_by_position(log, options, batch, iterator))
-    topic = stage_topic(options.topic, options.scope, batch.run_id, stage_number(batch.batch_id))
+    number, slot = stage_number(batch.batch_id), stage_slot(partition)
+    topic = stage_topic(options.topic, options.scope, batch.run_id, number, slot)
     pieces = map(rows_of, iterator)
     return Written(batch, partition, attempt=stage(log, topic, partition, attempt, pieces))
 

@@ -6,11 +6,11 @@ from oncelog.client.sync import Producer
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.pipeline import sink_commit as core
 from oncelog.pipeline.sink_log import Journal, SinkLog, connected, is_interruption, send_rows
-from oncelog.pipeline.sink_names import BATCHES_PER_STAGE, stage_number, stage_topic
+from oncelog.pipeline.sink_names import BATCHES_PER_STAGE, stage_number, stage_topic, stage_topics
 from oncelog.pipeline.sink_options import SinkOptions
 from oncelog.pipeline.sink_records import Attempt, RunBatch, WinnersRecord, decode_winners, encode_record
 from oncelog.pipeline.sink_replay import Replay, offsets_token
-from oncelog.pipeline.staging import remove_stage, staged
+from oncelog.pipeline.staging import paged, remove_stage, staged
 
 _LOG = logging.getLogger("oncelog")
 
@@ -34,9 +34,7 @@ def _commit(options: SinkOptions, batch: RunBatch, replay: Replay | None) -> Win
         record = _Commit(SinkLog(client, options), options.scope).run(machine)
     if machine.warning:
         _LOG.warning("%s", machine.warning)
-    done_with = stage_done_with(options, batch)
-    if done_with is not None:
-        remove_stage(options, done_with)
+    remove_stage(options, stages_done_with(options, batch))
     return record
 
 
@@ -73,13 +71,18 @@ class _Commit:
                 self._target = self._log.producer(self._log.target, self._name, "contiguous")
                 return core.TargetOpened(self._target.last_sequence_id)
             case core.AppendRecord(number, record):
-                self._journal.append(number, encode_record(record))
+                self._journal.append(number, encode_record(paged(self._log, self._pages_topic(record), record)))
                 return core.RecordAppended()
             case core.CopyRows(record, done):
                 self._copy(record, done)
                 return core.RowsCopied()
             case _:
                 raise InvariantViolated(f"{effect} is no step")
+
+    def _pages_topic(self, record: WinnersRecord) -> str:
+        """Beside the staged rows: both are needed until the batch is copied, and no longer."""
+        batch = record.batch
+        return stage_topic(self._log.target, self._name, batch.run_id, stage_number(batch.batch_id))
 
     def _copy(self, record: WinnersRecord, done: int) -> None:
         if self._target is None:
@@ -92,10 +95,10 @@ class _Commit:
             raise InvariantViolated(f"{at - record.base} rows of {record.count} were copied")
 
 
-def stage_done_with(options: SinkOptions, batch: RunBatch) -> str | None:
-    """The staging topic that nobody needs once this batch is published: a job's own, a query's from 64 batches ago."""
+def stages_done_with(options: SinkOptions, batch: RunBatch) -> tuple[str, ...]:
+    """The staging topics that nobody needs once this batch is published: a job's own, a query's from 64 batches ago."""
     number = stage_number(batch.batch_id)
     if options.job_id is None and batch.batch_id % BATCHES_PER_STAGE:
-        return None
+        return ()
     done = number if options.job_id is not None else number - 1
-    return None if done < 0 else stage_topic(options.topic, options.scope, batch.run_id, done)
+    return () if done < 0 else stage_topics(options.topic, options.scope, batch.run_id, done)

@@ -16,6 +16,9 @@ from oncelog.core.names import PRODUCER_CHARACTERS_MAX, parse_topic
 HIDDEN = "__sink."
 #: Batches that share a staging topic: few enough to be rid of them soon, many enough to make few topics.
 BATCHES_PER_STAGE = 64
+#: Tasks that run at once have neighbouring partitions, so up to so many of them have a staging topic each. The driver
+#: reads a topic from the first row of an attempt to its last one, and so reads rows of tasks that shared it meanwhile.
+STAGE_SLOTS = 64
 _SHOWN_CHARACTERS = 100
 _ID_CHARACTERS = 16
 NO_PARTITION = -1
@@ -49,9 +52,19 @@ def stage_number(batch_id: int) -> int:
     return batch_id // BATCHES_PER_STAGE
 
 
-def stage_topic(target: str, scope: str, run_id: str, number: int) -> str:
-    """Where tasks of a run stage rows, a topic for each 64 batches."""
-    return _hidden(target, f"{target}\n{scope}\n{run_id}", f"stage.{number}")
+def stage_slot(partition: int) -> int:
+    """Which of the staging topics a task's partition uses."""
+    return partition % STAGE_SLOTS
+
+
+def stage_topic(target: str, scope: str, run_id: str, number: int, slot: int = 0) -> str:
+    """Where tasks of a run stage rows: for each 64 batches one topic for each slot of partitions."""
+    return _hidden(target, f"{target}\n{scope}\n{run_id}", f"stage.{number}.{slot}")
+
+
+def stage_topics(target: str, scope: str, run_id: str, number: int) -> tuple[str, ...]:
+    """All that there may be for these 64 batches."""
+    return tuple(stage_topic(target, scope, run_id, number, slot) for slot in range(STAGE_SLOTS))
 
 
 def _hidden(target: str, owner: str, kind: str) -> str:

@@ -21,6 +21,7 @@ from oncelog.core.errors import CorruptEntry
 from oncelog.pipeline.sink_digest import sum_of
 
 FORMAT = 2
+_PAGE = "Page"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +53,39 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
+class Paged:
+    """Attempts that are too many for one message. ids: message ids, in hex, of the pages that list them, in order.
+    topic: where the pages are. count, digest: of all rows."""
+
+    ids: tuple[str, ...]
+    topic: str
+    count: int
+    digest: int
+
+
+@dataclass(frozen=True, slots=True)
 class WinnersRecord:
     """former: runs that wrote under this name before; none of them may go on. offsets: a hash of the source offsets of
-    the batch (`sink_replay`), empty: not known."""
+    the batch (`sink_replay`), empty: not known. paged: attempts is empty then, and pages list them."""
 
     batch: RunBatch
     base: int
     attempts: tuple[Attempt, ...]
     former: tuple[str, ...] = ()
     offsets: str = ""
+    paged: Paged | None = None
 
     @property
     def digest(self) -> int:
         """Of all rows, whatever their order."""
+        if self.paged is not None:
+            return self.paged.digest
         return sum_of(attempt.digest for attempt in self.attempts)
 
     @property
     def count(self) -> int:
+        if self.paged is not None:
+            return self.paged.count
         return sum(attempt.count for attempt in self.attempts)
 
     @property
@@ -117,10 +134,28 @@ def decode_winners(data: bytes) -> WinnersRecord:
     """Raises CorruptEntry when the bytes are no such record."""
     fields = _fields(data, WinnersRecord.__name__)
     try:
-        attempts = tuple(Attempt(**each) for each in fields["attempts"])  # type: ignore[attr-defined]
         return WinnersRecord(
-            _batch(fields), int(str(fields["base"])), attempts, _former(fields), str(fields["offsets"])
+            _batch(fields),
+            int(str(fields["base"])),
+            _attempts(fields),
+            _former(fields),
+            str(fields["offsets"]),
+            _paged(fields["paged"]),
         )
+    except (KeyError, TypeError, ValueError) as error:
+        raise _corrupt(f"{type(error).__name__}: {error}") from error
+
+
+def encode_page(attempts: Sequence[Attempt]) -> bytes:
+    """A list of attempts, as JSON with a format field."""
+    fields = {"attempts": [asdict(each) for each in attempts], "format": FORMAT, "kind": _PAGE}
+    return json.dumps(fields, separators=(",", ":"), sort_keys=True).encode()
+
+
+def decode_page(data: bytes) -> tuple[Attempt, ...]:
+    """Raises CorruptEntry when the bytes are no such list."""
+    try:
+        return _attempts(_fields(data, _PAGE))
     except (KeyError, TypeError, ValueError) as error:
         raise _corrupt(f"{type(error).__name__}: {error}") from error
 
@@ -152,6 +187,16 @@ def _fields(data: bytes, kind: str) -> dict[str, object]:
 
 def _batch(fields: dict[str, object]) -> RunBatch:
     return RunBatch(**fields["batch"])  # type: ignore[arg-type]
+
+
+def _attempts(fields: dict[str, object]) -> tuple[Attempt, ...]:
+    return tuple(Attempt(**each) for each in fields["attempts"])  # type: ignore[attr-defined]
+
+
+def _paged(fields: object) -> Paged | None:
+    if fields is None:
+        return None
+    return Paged(**(fields | {"ids": tuple(fields["ids"])}))  # type: ignore[operator, index]
 
 
 def _former(fields: dict[str, object]) -> tuple[str, ...]:

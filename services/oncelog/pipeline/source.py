@@ -147,6 +147,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         #: where a query ends that reads what is there now
         self._target: dict[str, Mark] | None = None
+        #: as the last batch was cut: planning it asks for nothing again
+        self._known: dict[str, TopicState] = {}
 
     def initialOffset(self) -> dict[str, Any]:
         return encode_offset(run_with_links(self._options.connection, self._initial))
@@ -165,7 +167,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         before = decode_offset(start)
-        states = self._states()
+        states = self._known = self._states()
         now = marks_at_end(states.values())
         self._tell_gone(before, now)
         latest = not_before(now if self._target is None else self._target, before)
@@ -181,7 +183,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before, behind = decode_offset(start), decode_offset(end)
         self._tell_gone(before, behind)
         spans = spans_between(before, behind)
-        return [TopicRange(one) for one in planned(spans, self._states() if spans else {}, self._options, EVERYTHING)]
+        states = self._known if all(covers(self._known, span) for span in spans) else self._states()
+        return [TopicRange(one) for one in planned(spans, states, self._options, EVERYTHING)]
 
     def _tell_gone(self, before: Marks, after: Marks) -> None:
         """Topics that the query has read from, and that were deleted since: what was unread in them is not known."""
@@ -219,6 +222,12 @@ def tell(losses: Sequence[Loss], options: SourceOptions) -> None:
         refuse(losses)
     for loss in losses:
         logger.warning("%s", loss)
+
+
+def covers(states: Mapping[str, TopicState], span: Span) -> bool:
+    """Whether the states are new enough to plan the span. What is trimmed since then is found by the task."""
+    state = states.get(span.topic)
+    return state is not None and state.topic_id == span.topic_id and state.next >= span.end
 
 
 def origin_of(topic: str, topic_id: str = "") -> Origin:

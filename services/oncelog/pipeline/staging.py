@@ -7,7 +7,8 @@ it goes with its topic, once the batches that share it are published.
 
 import logging
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -18,11 +19,13 @@ from oncelog.core.message_id import MessageId
 from oncelog.pipeline.sink_digest import rows_digest, sum_of
 from oncelog.pipeline.sink_log import SinkLog, send_rows
 from oncelog.pipeline.sink_options import SinkOptions
-from oncelog.pipeline.sink_records import Attempt, WinnersRecord
+from oncelog.pipeline.sink_records import Attempt, Paged, WinnersRecord, decode_page, encode_page
 from oncelog.pipeline.sink_rows import Rows, gathered
 
 _LOG = logging.getLogger("oncelog")
 _ADMIN_TIMEOUT_S = 10.0
+#: Attempts, of some 300 bytes each, that one message lists.
+PAGE_ATTEMPTS = 2_000
 
 
 def stage(log: SinkLog, topic: str, partition: int, attempt: int, pieces: Iterable[Rows]) -> Attempt | None:
@@ -48,12 +51,42 @@ def stage(log: SinkLog, topic: str, partition: int, attempt: int, pieces: Iterab
 
 def staged(log: SinkLog, record: WinnersRecord, done: int) -> Iterator[Rows]:
     """The record's rows in its order, but for the first `done`. Raises LogHole when some are gone."""
-    for attempt in record.attempts:
+    for attempt in record.attempts if record.paged is None else _attempts_of(log, record.paged):
         if done >= attempt.count:
             done -= attempt.count
             continue
         yield from gathered(_rows_of(log, attempt, done))
         done = 0
+
+
+def paged(log: SinkLog, topic: str, record: WinnersRecord) -> WinnersRecord:
+    """The record as it fits a message: with many attempts these are stored on pages in the topic, before the record.
+
+    Raises OncelogError.
+    """
+    if len(record.attempts) <= PAGE_ATTEMPTS:
+        return record
+    producer = log.producer(topic, f"pages/{uuid.uuid4().hex}", "monotonic")
+    ids = []
+    for start in range(0, len(record.attempts), PAGE_ATTEMPTS):
+        data = encode_page(record.attempts[start : start + PAGE_ATTEMPTS])
+        result = producer.send(data, sequence_id=start)
+        if result.message_id is None:
+            raise UnreadableEntry(f"the log no longer knows where a page of {record.batch} is on {topic}: try again")
+        ids.append(result.message_id.to_bytes().hex())
+    producer.close()
+    return replace(record, attempts=(), paged=Paged(tuple(ids), topic, record.count, record.digest))
+
+
+def _attempts_of(log: SinkLog, pages: Paged) -> Iterator[Attempt]:
+    for place in pages.ids:
+        try:
+            page = next(log.read_from(MessageId.from_bytes(bytes.fromhex(place)), pages.topic))
+        except OncelogError as error:
+            if error.retriable:
+                raise
+            raise LogHole(f"a list of staged rows on {pages.topic} cannot be read: {error.message}") from error
+        yield from decode_page(page.value)
 
 
 def _rows_of(log: SinkLog, attempt: Attempt, done: int) -> Iterator[Rows]:
@@ -90,13 +123,13 @@ def _rows(batch: MessageBatch, skip: int) -> Rows:
     )
 
 
-def remove_stage(options: SinkOptions, topic: str) -> None:
-    """Delete a staging topic that nobody needs any more. A failure is logged: nothing rests on it but space."""
-    if options.admin_url is None:
+def remove_stage(options: SinkOptions, topics: Sequence[str]) -> None:
+    """Delete staging topics that nobody needs any more. A failure is logged: nothing rests on them but space."""
+    if options.admin_url is None or not topics:
         return
     import httpx  # once in 64 batches; see `sink`
 
-    credentials = options.connection.credentials()
+    topic, credentials = topics[0], options.connection.credentials()
     place = urlsplit(options.admin_url)
     try:
         credentials.check_address(f"{place.hostname}:{place.port}")
@@ -104,13 +137,15 @@ def remove_stage(options: SinkOptions, topic: str) -> None:
         with httpx.Client(
             timeout=_ADMIN_TIMEOUT_S, trust_env=False, verify=credentials.ssl_context() or True
         ) as client:
-            answer = client.delete(
-                f"{options.admin_url.rstrip('/')}/admin/v2/persistent/{topic}",
-                headers={"Authorization": authorization} if authorization else None,
-                extensions={"sni_hostname": credentials.expected_name} if credentials.expected_name else None,
-            )
+            for topic in topics:
+                answer = client.delete(
+                    f"{options.admin_url.rstrip('/')}/admin/v2/persistent/{topic}",
+                    headers={"Authorization": authorization} if authorization else None,
+                    extensions={"sni_hostname": credentials.expected_name} if credentials.expected_name else None,
+                )
+                if answer.status_code not in {204, 404}:
+                    _LOG.warning(
+                        "staging topic %s was not deleted: %s %s", topic, answer.status_code, answer.text[:200]
+                    )
     except (httpx.HTTPError, httpx.InvalidURL, OncelogError) as error:
-        _LOG.warning("staging topic %s was not deleted: %s", topic, error)
-        return
-    if answer.status_code not in {204, 404}:
-        _LOG.warning("staging topic %s was not deleted: %s %s", topic, answer.status_code, answer.text[:200])
+        _LOG.warning("staging topics from %s on were not deleted: %s", topic, error)

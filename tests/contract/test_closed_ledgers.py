@@ -1,0 +1,77 @@
+"""Records of ledgers: each is read from the store until it is CLOSED, and then not again."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
+from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.metadata.closed_ledgers import ClosedLedgers
+from oncelog.stores.store_session import Stored
+
+TOPIC = TopicId("1" * 32)
+
+
+@dataclass
+class Records:
+    """A store that counts its reads."""
+
+    known: dict[int, LedgerMetadata] = field(default_factory=dict)
+    read_ids: list[int] = field(default_factory=list)
+
+    async def read(self, ledger_id: LedgerId) -> Stored[LedgerMetadata] | None:
+        self.read_ids.append(ledger_id)
+        found = self.known.get(ledger_id)
+        return None if found is None else Stored(found, 0)
+
+
+def opened(number: int) -> LedgerMetadata:
+    return LedgerMetadata(LedgerId(number), TOPIC, (Incarnation("a" * 32),), 1)
+
+
+def closed(number: int) -> LedgerMetadata:
+    return opened(number).closed(end=EntryId(9), length=100)
+
+
+@pytest.mark.asyncio
+async def test_closed_record_is_read_from_the_store_once() -> None:
+    """Spark plans each micro-batch anew over all ledgers of a topic."""
+    records = Records({number: closed(number) for number in range(3)})
+    ledgers = ClosedLedgers(records)
+    for _ in range(4):
+        assert [await ledgers.read(TOPIC, LedgerId(number)) for number in range(3)] == list(records.known.values())
+    assert records.read_ids == [0, 1, 2]
+
+
+@pytest.mark.asyncio
+async def test_open_and_recovering_and_absent_records_are_read_each_time() -> None:
+    """They change."""
+    records = Records({0: opened(0), 1: opened(1).in_recovery()})
+    ledgers = ClosedLedgers(records)
+    for _ in range(2):
+        found = [await ledgers.read(TOPIC, LedgerId(number)) for number in range(3)]
+        assert found == [records.known[0], records.known[1], None]
+    assert records.read_ids == [0, 1, 2] * 2
+    records.known[0] = closed(0)
+    assert [await ledgers.read(TOPIC, LedgerId(0)) for _ in range(3)] == [closed(0)] * 3
+    assert records.read_ids == [0, 1, 2] * 2 + [0]
+
+
+@pytest.mark.asyncio
+async def test_copies_are_bounded_and_the_least_used_one_goes() -> None:
+    """However many topics are read."""
+    records = Records({number: closed(number) for number in range(4)})
+    ledgers = ClosedLedgers(records, ledgers_max=2)
+    for number in (0, 1, 0, 2, 0, 1):
+        await ledgers.read(TOPIC, LedgerId(number))
+    assert records.read_ids == [0, 1, 2, 1]
+
+
+@pytest.mark.asyncio
+async def test_copies_of_two_topics_are_never_one() -> None:
+    """A restored store may give an id again."""
+    records = Records({0: closed(0)})
+    ledgers = ClosedLedgers(records)
+    await ledgers.read(TOPIC, LedgerId(0))
+    await ledgers.read(TopicId("2" * 32), LedgerId(0))
+    assert records.read_ids == [0, 0]
