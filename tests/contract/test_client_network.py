@@ -2,7 +2,9 @@
 
 import pytest
 
+from oncelog.client.lookup import Route
 from oncelog.client.network import Network
+from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.runtime.credentials import PLAIN
 from tests.cluster.until import until
 
@@ -11,11 +13,15 @@ pytestmark = pytest.mark.asyncio
 DEADLINE_S = 20.0
 
 
+def route(port: int) -> Route:
+    return Route(TopicId("t"), f"127.0.0.1:{port}", OwnerEpoch(1), Incarnation(f"{port:032x}"))
+
+
 async def test_connections_to_owners_that_are_gone_are_forgotten() -> None:
     """Each owner that was replaced had an address of its own: a client that lives for months would keep them all."""
     network = Network(("127.0.0.1:1",), PLAIN)
-    dead = [network.connection(f"127.0.0.1:{port}") for port in (1, 2)]
+    dead = [network.connection(route(port)) for port in (1, 2)]
     await until(lambda: not any(connection.alive for connection in dead), DEADLINE_S)
-    living = network.connection("127.0.0.1:3")
+    living = network.connection(route(3))
     assert network.connections == (living,)
     await network.close()

@@ -29,7 +29,7 @@ async def test_registered_owner_is_listed_until_its_session_ends(backend: Backen
     await registration.establish()
     await registration.establish()
     assert await Registry(other).owners.live() == {OWNER: owner}
-    moved = replace(owner, ports={"grpc": 6652})
+    moved = replace(owner, ports={"grpc": 6652}, advertised="logs.example:31000")
     await registration.update(moved)
     assert await Registry(other).owners.live() == {OWNER: moved}
     await session.close()

@@ -116,6 +116,32 @@ def test_an_address_is_where_others_reach_the_process() -> None:
     assert load(MetadataSettings, {}, advertised_host="metadata-0").address(6650) == "metadata-0:6650"
 
 
+def test_an_advertised_port_is_where_others_connect_to() -> None:
+    """NAT, a NodePort or a proxy gives the port another number; the process listens on its own."""
+    behind = load(TopicOwnerSettings, {}, advertised_host="logs.example", advertised_port=31000, grpc_port=6650)
+    assert behind.grpc_address(6650) == "logs.example:31000"
+    assert behind.address(8081) == "logs.example:8081"
+    assert behind.internal_address(6650) == "logs.example:31000"
+    inside = load(TopicOwnerSettings, {"ONCELOG_INTERNAL_HOST": "10.1.2.3", "ONCELOG_ADVERTISED_PORT": "31000"})
+    assert inside.internal_address(6650) == "10.1.2.3:6650"
+    assert inside.grpc_address(6650) == "127.0.0.1:31000"
+
+
+@pytest.mark.parametrize("field", ["advertised_host", "internal_host"])
+@pytest.mark.parametrize("host", ["logs.example:6650", "0.0.0.0"])
+def test_an_advertised_host_that_nobody_reaches_is_refused(field: str, host: str) -> None:
+    """At the start, and not by each client."""
+    with pytest.raises(InvalidArgument, match=f"ONCELOG_{field.upper()}"):
+        load(TopicOwnerSettings, {}, **{field: host})
+
+
+@pytest.mark.parametrize("port", [-1, 65_536])
+def test_an_advertised_port_that_is_none_is_refused(port: int) -> None:
+    """0 is the one that is listened on."""
+    with pytest.raises(InvalidArgument, match="ONCELOG_ADVERTISED_PORT"):
+        load(TopicOwnerSettings, {}, advertised_port=port)
+
+
 @pytest.mark.parametrize("cls", ALL)
 def test_every_number_says_its_unit_or_bound(cls: type[ProcessSettings]) -> None:
     """A time without a unit is read wrongly by half of its readers."""

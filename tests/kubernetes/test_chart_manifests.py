@@ -162,11 +162,19 @@ def services(name: str) -> Iterator[tuple[str, Manifest]]:
     return ((part, container) for part, container in containers(name) if part in SETTINGS)
 
 
+def started_with(container: Manifest) -> dict[str, str]:
+    """The environment with a pod's own name and address in place of what stands for them."""
+    return {
+        name: value.replace("<status.podIP>", "10.1.2.3").replace("<metadata.name>", "pod-0")
+        for name, value in environment(container).items()
+    }
+
+
 @each_file
 def test_each_service_accepts_its_environment(name: str) -> None:
     """Loaded by the code itself: an unknown variable or a value that is none ends a pod at its start."""
     for part, container in services(name):
-        settings = load(SETTINGS[part], environment(container))
+        settings = load(SETTINGS[part], started_with(container))
         given = values_of(name)[part]["settings"] | {
             key: value
             for key, value in values_of(name)["settings"].items()
@@ -182,7 +190,7 @@ def test_ports_and_probes_are_served(name: str) -> None:
     """Each port by the setting that opens it, each path by the health server; liveness never asks for readiness."""
     health = Health(lambda: b"")
     for part, container in services(name):
-        settings = load(SETTINGS[part], environment(container))
+        settings = load(SETTINGS[part], started_with(container))
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
         opened = {f"{key}": getattr(settings, f"{key}_port") for key in ports}
         assert ports == opened
@@ -235,7 +243,7 @@ def test_drain_fits_into_the_grace_period(name: str) -> None:
     for part, pod in pod_templates(name):
         if part in SETTINGS:
             (container,) = pod["spec"]["containers"]
-            settings = load(SETTINGS[part], environment(container))
+            settings = load(SETTINGS[part], started_with(container))
             sleep_s = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
             drain_ms = settings.drain_timeout_ms + getattr(settings, "calm_timeout_ms", 0)
             assert pod["spec"]["terminationGracePeriodSeconds"] > sleep_s + drain_ms / 1000

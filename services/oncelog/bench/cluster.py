@@ -83,7 +83,7 @@ class Cluster:
     async def stats(self, topic: str) -> dict[str, Any]:
         """What the topic's owner tells of it, internals included, under "internal"."""
         route = await self.route(topic)
-        async with Channel(route.address) as channel:
+        async with Channel(route.address, metadata=route.metadata) as channel:
             request = TopicStatesRequest(topic_ids=[route.topic_id], internal=True)
             answer = await channel.call(TOPIC_STATES, request, timeout_ms=_CALL_TIMEOUT_MS)
         if not answer.states:

@@ -1,23 +1,43 @@
-"""`oncelog://host:port[,host:port]`: the metadata services a client begins with. `oncelog+tls://…`: they speak TLS."""
+"""`oncelog://host:port[,host:port]`: the metadata services a client begins with, and how it reaches the topic owners.
+
+oncelog://             plain text, each owner at the address that it advertises
+oncelog+tls://         the same, with TLS
+oncelog+proxy://       plain text; the metadata services pass everything on to the owners, as gateways
+oncelog+proxy+tls://   the same, with TLS
+"""
 
 import re
+from enum import Enum
 
 from oncelog.core.errors import InvalidArgument
 
 DEFAULT_PORT = 6650
-_SCHEME = "oncelog://"
-_TLS_SCHEME = "oncelog+tls://"
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+)(?::([0-9]{1,5}))?", re.ASCII)
+
+
+class Routing(Enum):
+    """How a client reaches topic owners. ADVERTISED: each at the address that it advertises to clients. PROXY: all at
+    the address of a metadata service, which passes everything on. INTERNAL: for services alone, at the owners' own."""
+
+    ADVERTISED = "advertised"
+    PROXY = "proxy"
+    INTERNAL = "internal"
+
+
+#: {scheme: (whether it is TLS, the routing)}
+_SCHEMES = {
+    "oncelog://": (False, Routing.ADVERTISED),
+    "oncelog+tls://": (True, Routing.ADVERTISED),
+    "oncelog+proxy://": (False, Routing.PROXY),
+    "oncelog+proxy+tls://": (True, Routing.PROXY),
+    "oncelog+tls+proxy://": (True, Routing.PROXY),
+}
 
 
 def parse_url(url: str) -> tuple[str, ...]:
     """Return "host:port" of each address, in order; the port is 6650 where it is left out. Raises InvalidArgument."""
-    scheme = next((scheme for scheme in (_SCHEME, _TLS_SCHEME) if str(url).startswith(scheme)), None)
-    if scheme is None:
-        message = "a service URL is oncelog://host:port[,host:port], or oncelog+tls://… for a cluster that speaks TLS"
-        raise InvalidArgument(message, field="url")
     addresses = []
-    for part in url.removeprefix(scheme).rstrip("/").split(","):
+    for part in url.removeprefix(_scheme(url)).rstrip("/").split(","):
         match = _HOST.fullmatch(part.strip())
         port = DEFAULT_PORT if match is None or match[2] is None else int(match[2])
         if match is None or not 0 < port < 65_536:
@@ -27,5 +47,26 @@ def parse_url(url: str) -> tuple[str, ...]:
 
 
 def speaks_tls(url: str) -> bool:
-    """Whether the URL says that the cluster speaks TLS."""
-    return url.startswith(_TLS_SCHEME)
+    """Whether the URL says that the cluster speaks TLS. Raises InvalidArgument."""
+    return _SCHEMES[_scheme(url)][0]
+
+
+def routing_of(url: str) -> Routing:
+    """How the URL wants topic owners to be reached. Raises InvalidArgument."""
+    return _SCHEMES[_scheme(url)][1]
+
+
+def is_proxy_url(url: str) -> bool:
+    """Whether this is a service URL that leads everything through the metadata services."""
+    return any(url.startswith(scheme) for scheme, (_, routing) in _SCHEMES.items() if routing is Routing.PROXY)
+
+
+def _scheme(url: str) -> str:
+    scheme = next((scheme for scheme in _SCHEMES if str(url).startswith(scheme)), None)
+    if scheme is None:
+        raise InvalidArgument(
+            "a service URL is oncelog://host:port[,host:port], or oncelog+tls://… for a cluster that speaks TLS; from "
+            "outside of its network oncelog+proxy://… or oncelog+proxy+tls://…",
+            field="url",
+        )
+    return scheme

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
-from oncelog.client.addresses import parse_url, speaks_tls
+from oncelog.client.addresses import Routing, parse_url, routing_of, speaks_tls
 from oncelog.client.corruption import OnCorrupt
 from oncelog.client.network import Network
 from oncelog.client.producer import AsyncProducer
@@ -37,7 +37,10 @@ _COMPRESSIONS: dict[str | None, Compression] = {None: Compression.NONE, "zlib": 
 
 
 class AsyncClient:
-    """Made by `connect`. operation_timeout: seconds that opening a producer or a reader may take; None: for ever."""
+    """Made by `connect`. operation_timeout: seconds that opening a producer or a reader may take; None: for ever.
+
+    internal: for services of the cluster, which reach owners without what is advertised to clients.
+    """
 
     def __init__(
         self,
@@ -47,6 +50,7 @@ class AsyncClient:
         tls_ca_file: Path | str | None = None,
         allow_plaintext_token: bool = False,
         operation_timeout: float | None = OPERATION_TIMEOUT_S,
+        internal: bool = False,
     ) -> None:
         addresses = parse_url(url)
         credentials = Credentials.of(
@@ -57,7 +61,7 @@ class AsyncClient:
         )
         for address in addresses:
             credentials.check_address(address)
-        self._network = Network(addresses, credentials)
+        self._network = Network(addresses, credentials, Routing.INTERNAL if internal else routing_of(url))
         self._timeout_ms = None if operation_timeout is None else int(operation_timeout * 1000)
         self._producers: list[AsyncProducer] = []
         self._readers: list[AsyncReader] = []
@@ -168,7 +172,8 @@ async def connect(
 ) -> AsyncClient:
     """A client of the cluster whose metadata services are at `oncelog://host:port[,host:port]`.
 
-    url: `oncelog+tls://…` for a cluster that speaks TLS.
+    url: `oncelog+tls://…` for a cluster that speaks TLS. `oncelog+proxy://…` and `oncelog+proxy+tls://…`: the metadata
+    services pass everything on to the topic owners, for clients that reach them and nobody else.
 
     token: who calls: the token, a pathlib.Path of the file that holds it (read again when it changes), or a function
     that returns it, called for each call and stream. tls_ca_file: PEM of the cluster's own CA; None: the system's CAs.

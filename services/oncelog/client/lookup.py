@@ -2,31 +2,53 @@
 
 from typing import NamedTuple
 
+from oncelog.client.addresses import Routing
 from oncelog.core.errors import InvalidArgument, OncelogError, ServiceUnavailable, WrongCluster
-from oncelog.core.ids import OwnerEpoch, TopicId
+from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.core.names import TopicName
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.metadata_codec import LOOKUP
+from oncelog.rpc.metadata_codec import GATEWAY_OWNER, LOOKUP
 from oncelog.runtime.credentials import Credentials
 from oncelog.wire.metadata_pb2 import LookupAnswer, LookupRequest
 
 LOOK_UP_TIMEOUT_MS = 3_000
+#: How the origin of an owner's own address begins.
+OWNER_ORIGIN = "advertised by topic owner"
+GATEWAY_ORIGIN = "a metadata service, as the gateway"
 
 
 class Route(NamedTuple):
-    """address: the owner's host:port. owner_epoch: of the ownership that this answer saw."""
+    """address: host:port to connect to, the owner's or a gateway's. owner_epoch: of the ownership that this answer saw.
+
+    proxied: `address` is a gateway, which passes on what names the owner.
+    """
 
     topic_id: TopicId
     address: str
     owner_epoch: OwnerEpoch
+    owner: Incarnation = Incarnation("")
+    proxied: bool = False
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What every call there carries."""
+        return ((GATEWAY_OWNER, self.owner),) if self.proxied else ()
+
+    @property
+    def origin(self) -> str:
+        """Where the address comes from, for errors."""
+        return f"{GATEWAY_ORIGIN} to owner {self.owner}" if self.proxied else f"{OWNER_ORIGIN} {self.owner}"
 
 
 class Lookup:
     """Asks one metadata service after the other, beginning with the one that answered last."""
 
-    def __init__(self, addresses: tuple[str, ...], credentials: Credentials) -> None:
+    def __init__(
+        self, addresses: tuple[str, ...], credentials: Credentials, routing: Routing = Routing.ADVERTISED
+    ) -> None:
         self._addresses = list(addresses)
         self._credentials = credentials
+        self._routing = routing
         self._channels: dict[str, Channel] = {}
         #: of the first answer; another cluster behind one of the addresses would mix two logs
         self._cluster_id: str | None = None
@@ -53,22 +75,35 @@ class Lookup:
                 self._addresses.remove(address)
                 self._addresses.append(address)
                 continue
-            return self._route(topic, answer)
+            return self._route(topic, answer, address)
         raise failure
 
-    def _route(self, topic: TopicName, answer: LookupAnswer) -> Route:
+    def _route(self, topic: TopicName, answer: LookupAnswer, asked: str) -> Route:
         self._cluster_id = self._cluster_id or answer.cluster_id
         if answer.cluster_id != self._cluster_id:
             raise WrongCluster(f"{self._addresses[0]} belongs to cluster {answer.cluster_id}, not {self._cluster_id}")
         if answer.partitions:
             message = f"{topic} has {answer.partitions} parts: name one, {topic}-partition-N"
             raise InvalidArgument(message, field="topic", limit=answer.partitions)
-        return Route(TopicId(answer.topic_id), answer.owner_address, OwnerEpoch(answer.owner_epoch))
+        address = answer.owner_address
+        if self._routing is Routing.PROXY:
+            address = asked
+        elif self._routing is Routing.INTERNAL:
+            address = answer.owner_internal_address or address
+        return Route(
+            TopicId(answer.topic_id),
+            address,
+            OwnerEpoch(answer.owner_epoch),
+            Incarnation(answer.owner_incarnation),
+            self._routing is Routing.PROXY,
+        )
 
     def _channel(self, address: str) -> Channel:
         channel = self._channels.get(address)
         if channel is None:
-            channel = self._channels[address] = Channel(address, credentials=self._credentials)
+            channel = self._channels[address] = Channel(
+                address, credentials=self._credentials, origin="a metadata service"
+            )
         return channel
 
     async def close(self) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from oncelog.client.addresses import Routing
 from oncelog.client.background import Background
 from oncelog.client.epochs import OwnerEpochs
 from oncelog.client.lookup import Lookup, Route
@@ -10,20 +11,23 @@ from oncelog.core.errors import ClientClosed
 from oncelog.core.ids import OwnerEpoch
 from oncelog.core.names import TopicName
 from oncelog.rpc.channel import Channel
+from oncelog.rpc.channels import Channels
 from oncelog.runtime.credentials import Credentials
 
 
 class Network:
     """Remembers the route of each topic until somebody finds it stale."""
 
-    def __init__(self, addresses: tuple[str, ...], credentials: Credentials) -> None:
+    def __init__(
+        self, addresses: tuple[str, ...], credentials: Credentials, routing: Routing = Routing.ADVERTISED
+    ) -> None:
         self.background = Background()
         self.closed = False
         self.epochs = OwnerEpochs()
-        self._credentials = credentials
-        self._lookup = Lookup(addresses, credentials)
+        self._channels = Channels(credentials)
+        self._lookup = Lookup(addresses, credentials, routing)
         self._routes: dict[TopicName, Route] = {}
-        #: {address of an owner: the stream to it}
+        #: {owner, or its address where it is connected to directly: the stream to it}
         self._connections: dict[str, OwnerConnection] = {}
 
     async def route(
@@ -44,19 +48,21 @@ class Network:
             self.epochs.believe(route.topic_id, route.owner_epoch)
         return route
 
-    def channel(self, address: str) -> Channel:
-        """A new channel; whoever asked closes it."""
-        return Channel(address, credentials=self._credentials)
+    def channel(self, route: Route) -> Channel:
+        """A channel to where the route leads; whoever asked closes it."""
+        return self._channels.channel(route.address, metadata=route.metadata, origin=route.origin)
 
-    def connection(self, address: str) -> OwnerConnection:
+    def connection(self, route: Route) -> OwnerConnection:
         """The one living publish stream to an owner, opened when there is none."""
         self.check_open()
-        connection = self._connections.get(address)
+        # Through a gateway every owner has the gateway's address; whichever gateway it is, one stream is enough.
+        key = route.owner if route.proxied else route.address
+        connection = self._connections.get(key)
         if connection is None or not connection.alive:
-            connection = OwnerConnection(self.channel(address), self.background, self.epochs)
+            connection = OwnerConnection(self.channel(route), self.background, self.epochs)
             # The dead go: each owner that was replaced had an address of its own.
             alive = {other: known for other, known in self._connections.items() if known.alive}
-            self._connections = {**alive, address: connection}
+            self._connections = {**alive, key: connection}
         return connection
 
     @property
@@ -73,5 +79,6 @@ class Network:
             connection.close()
         await self.background.close()
         await self._lookup.close()
+        await self._channels.close()
         # One turn of the loop lets gRPC finish what the cancelled calls left behind.
         await asyncio.sleep(0)

@@ -108,6 +108,11 @@ class OwnerConnection:
     def address(self) -> str:
         return self._channel.address
 
+    @property
+    def failure(self) -> OncelogError | None:
+        """Why the stream is over; None while it is open, and where the owner has ended it in good order."""
+        return self._stream.closed
+
     # --- what producers ask for ---------------------------------------------------------------------------------------
 
     def open(self, request: OpenRequest, user: SessionUser, attempt: int) -> None:
@@ -147,7 +152,7 @@ class OwnerConnection:
             async for answers in self._stream:
                 self._dispatch(answers)
         except OncelogError:
-            # Why it ended makes no difference: every producer looks its owner up and resends.
+            # Why it ended makes a difference to people alone: every producer looks its owner up and resends.
             pass
         finally:
             writing.cancel()

@@ -104,6 +104,11 @@ class ReadStream:
     def has_arrived(self) -> bool:
         return bool(self._arrived)
 
+    @property
+    def trouble(self) -> OncelogError | None:
+        """Why the latest stream ended, for whoever gives up waiting."""
+        return self._state.trouble
+
     def close(self, error: OncelogError) -> None:
         self._task.cancel()
         self._arrived.clear()
@@ -122,6 +127,7 @@ class ReadStream:
                 if not error.retriable:
                     self._fail(error)
                     return
+                self._state.trouble = error
             await backoff.pause()
 
     def _skips(self, error: OncelogError) -> bool:
@@ -148,7 +154,7 @@ class ReadStream:
             raise TopicNotFound(f"{self._topic} was deleted and created anew: what this reader read of is gone")
         self.place = self.place._replace(topic_id=route.topic_id)
         epochs = self._network.epochs
-        async with self._network.channel(route.address) as channel, self._opened(channel.stream(READ), route) as stream:
+        async with self._network.channel(route) as channel, self._opened(channel.stream(READ), route) as stream:
             seen = epochs.highest(route.topic_id)
             start = ReaderStart(str(self._topic), route.topic_id, self._next_start, seen)
             permit_bytes = self._window_bytes - sum(arrived.size_bytes for arrived in self._arrived)
@@ -194,6 +200,7 @@ class ReadStream:
                 self._state.corruption.next_index = stored.entry.next_index
             first_batch_index = 0
         self.at_end = frame.at_end
+        self._state.trouble = None
         self._state.news.set()
 
     def _open(self, data: memoryview, first_batch_index: int) -> Stored | None:
@@ -221,6 +228,7 @@ class _StreamState:
         self.serving_epoch = OwnerEpoch(0)
         self.names: dict[ProducerId, str] = {}
         self.news = asyncio.Event()
+        self.trouble: OncelogError | None = None
         self.due_bytes = 0
         self._granted = asyncio.Event()
 

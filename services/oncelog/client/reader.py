@@ -35,7 +35,7 @@ async def last_message_id(network: Network, topic: TopicName, *, timeout_ms: int
         route = await network.route(topic, fresh=again, create=False)
         seen = network.epochs.highest(route.topic_id)
         request = LastMessageRequest(topic=str(topic), topic_id=route.topic_id, owner_epoch_seen=seen)
-        async with network.channel(route.address) as channel:
+        async with network.channel(route) as channel:
             answer = await channel.call(LAST_MESSAGE, request, timeout_ms=_CALL_TIMEOUT_MS)
         network.epochs.believe(route.topic_id, OwnerEpoch(answer.owner_epoch))
         if not answer.present:
@@ -194,7 +194,8 @@ class AsyncReader:
                         return None
                     await stream.arrival()
         except TimeoutError as error:
-            raise DeadlineExceeded(f"no message on {self.topic} within {timeout} s") from error
+            why = "" if stream.trouble is None else f": {stream.trouble}"
+            raise DeadlineExceeded(f"no message on {self.topic} within {timeout} s{why}") from (stream.trouble or error)
         self._handed_out()
         return batch
 

@@ -33,6 +33,7 @@ from oncelog.core.session_opening import (
     OwnerFound,
     ProducerSettings,
     StartTimer,
+    StreamLost,
     TimerFired,
 )
 from oncelog.rpc.owner_codec import OpenRequest
@@ -73,6 +74,8 @@ class SessionDriver:
         """Handle an event and perform its effects; an event that comes up meanwhile is handled after them."""
         if isinstance(event, OpenRefused):
             self.trouble = event.error
+        elif isinstance(event, StreamLost) and (lost := self._routes.get(event.attempt)) is not None:
+            self.trouble = lost.failure or self.trouble
         self._events.append(event)
         if self._busy:
             return
@@ -119,7 +122,7 @@ class SessionDriver:
             another = self.place.topic_id not in ("", route.topic_id)
             if bound and another:
                 raise TopicNotFound(f"{self._topic} was deleted and created anew: what this producer wrote is gone")
-            connection = self._network.connection(route.address)
+            connection = self._network.connection(route)
         except OncelogError as error:
             self.trouble = error
             self.feed(LookUpFailed(effect.attempt, error))

@@ -1,6 +1,6 @@
 """Which live storage nodes this process cannot reach.
 
-    reach = Reach()
+    reach = Reach(Channels(credentials))
     reach.add_listener(tell)         # whenever reach.unreachable changes
     reach.lost(member, address)      # its stream broke: unreachable until a connection stands again
     reach.see(addresses)             # who is not registered there any more is another question
@@ -14,20 +14,18 @@ import logging
 from collections.abc import Callable, Mapping
 
 from oncelog.core.ids import Incarnation
-from oncelog.rpc.channel import Channel
-from oncelog.runtime.credentials import PLAIN, Credentials
+from oncelog.rpc.channels import Channels
 from oncelog.runtime.tasks import start
 
 logger = logging.getLogger(__name__)
-
-_TRY_S = 1.0
 
 
 class Reach:
     """Made and used inside one event loop."""
 
-    def __init__(self, *, credentials: Credentials = PLAIN) -> None:
-        self._credentials = credentials
+    def __init__(self, channels: Channels) -> None:
+        """channels: a connection that was found is left there, for whoever sends next."""
+        self._channels = channels
         #: {unreachable member: (where it is registered, who tries to connect there)}
         self._sought: dict[Incarnation, tuple[str, asyncio.Task[None]]] = {}
         self._listeners: list[Callable[[], None]] = []
@@ -65,20 +63,10 @@ class Reach:
             await asyncio.wait(self._closing)
 
     async def _seek(self, member: Incarnation, address: str) -> None:
-        while not await self._connects(address):
-            pass  # each turn takes its time
+        async with self._channels.channel(address) as channel:
+            await channel.connected()
         logger.info("storage node %s at %s is reached again", member, address)
         self._found(member)
-
-    async def _connects(self, address: str) -> bool:
-        """One try, with a channel of its own: one that knew where the node was before is slow to look elsewhere."""
-        async with Channel(address, credentials=self._credentials) as channel:
-            try:
-                async with asyncio.timeout(_TRY_S):
-                    await channel.connected()
-            except TimeoutError:
-                return False
-        return True
 
     def _found(self, member: Incarnation) -> None:
         del self._sought[member]

@@ -29,6 +29,7 @@ from oncelog.ledgers import recovery_asks
 from oncelog.ledgers.append_stream import AppendStream, OnAnswer
 from oncelog.ledgers.reach import Reach
 from oncelog.rpc.channel import Channel
+from oncelog.rpc.channels import Channels
 from oncelog.rpc.storage_codec import FENCE_STATES, READ, FenceStatesRequest, ReadRequest, ReceivedRead
 from oncelog.runtime.credentials import PLAIN, Credentials
 
@@ -56,8 +57,8 @@ class StorageLinks:
         self._open = partial(
             AppendStream, on_answer=on_answer, on_over=self._stream_over, unanswered_bytes_max=unanswered_bytes_max
         )
-        self._credentials = credentials
-        self.reach = Reach(credentials=credentials)
+        self._new_channels = Channels(credentials)
+        self.reach = Reach(self._new_channels)
         self._live: dict[Incarnation, str] = {}
         #: the last address of every member ever seen
         self._addresses: dict[Incarnation, str] = {}
@@ -110,7 +111,7 @@ class StorageLinks:
         address = self._live.get(member)
         if address is None:
             return None
-        channel = Channel(address, credentials=self._credentials)
+        channel = self._new_channels.channel(address)
         stream = self._open(channel, member)
         self._streams[member] = (channel, stream)
         return stream
@@ -172,7 +173,7 @@ class StorageLinks:
             raise ServiceUnavailable(f"nobody says where storage node {member} is")
         channel = self._channels.get(address)
         if channel is None:
-            channel = self._channels[address] = Channel(address, credentials=self._credentials)
+            channel = self._channels[address] = self._new_channels.channel(address)
         return channel
 
     # --- the end -----------------------------------------------------------------------------------------------------
@@ -187,6 +188,7 @@ class StorageLinks:
             self._retire(self._channels.popitem()[1])
         if self._closing:
             await asyncio.wait(self._closing)
+        await self._new_channels.close()
 
     def _retire(self, channel: Channel) -> None:
         task = asyncio.get_running_loop().create_task(channel.close())

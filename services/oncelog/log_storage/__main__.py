@@ -19,6 +19,7 @@ def main() -> int:
     parser.add_argument("--port", dest="grpc_port", type=int, help="gRPC port; 0: a free one")
     parser.add_argument("--health-port", type=int, help="port of /livez, /readyz and /metrics; 0: a free one")
     parser.add_argument("--advertised-host", help="the name under which others reach this node")
+    parser.add_argument("--advertised-port", type=int, help="gRPC port that others connect to, 0: the one listened on")
     parser.add_argument("--segment-bytes", type=int, help="size of the files that entries are stored in")
     arguments = vars(parser.parse_args())
     settings = load(LogStorageSettings, os.environ, **arguments)

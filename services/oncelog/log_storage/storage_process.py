@@ -80,10 +80,11 @@ class StorageProcess:
             observe(telemetry, runner, space)
             port = await self._serve(directory, runner, space, security, stack)
 
-            address = settings.address(port)
-            host = address.rpartition(":")[0]
-            live = LiveStorageNode(runner.incarnation, host, port, space.free_bytes, runner.read_only)
-            membership = Membership(Registry(session), live, address_is_chosen=bool(settings.grpc_port))
+            address = settings.grpc_address(port)
+            host, _, told_port = address.rpartition(":")
+            live = LiveStorageNode(runner.incarnation, host, int(told_port), space.free_bytes, runner.read_only)
+            chosen = bool(settings.grpc_port or settings.advertised_port)
+            membership = Membership(Registry(session), live, address_is_chosen=chosen)
             await membership.join()
             async with asyncio.TaskGroup() as tasks:
                 listed = _ledger_lister(session, directory.identity.cluster_id)

@@ -19,6 +19,7 @@ def main() -> int:
     parser.add_argument("--http-port", dest="rest_port", type=int, help="REST port, 8080 by custom; 0: a free one")
     parser.add_argument("--health-port", type=int, help="port of /livez, /readyz and /metrics; 0: a free one")
     parser.add_argument("--advertised-host", help="the name under which others reach this service")
+    parser.add_argument("--advertised-port", type=int, help="gRPC port that others connect to, 0: the one listened on")
     settings = load(MetadataSettings, os.environ, **vars(parser.parse_args()))
     set_up_logs(settings.log_level)
     return run(MetadataService(settings).run, drain_timeout_ms=settings.drain_timeout_ms)

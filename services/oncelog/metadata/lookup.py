@@ -7,7 +7,7 @@ from oncelog.core.access import Caller, Right
 from oncelog.core.errors import InvalidName, ServiceUnavailable, TopicNotFound
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.core.names import TopicName
-from oncelog.metadata.owners import Owners, address_of
+from oncelog.metadata.owners import Owners, address_of, advertised_address_of
 from oncelog.metadata.placements import Placements
 from oncelog.stores.policy_store import PolicyStore
 from oncelog.stores.topic_store import NameRecord, TopicStore
@@ -19,13 +19,17 @@ SUSPECTED_RETRY_MS = 20
 
 
 class Located(NamedTuple):
-    """Where a topic is served. partitions above 0: it is a name for its parts, and the rest is empty."""
+    """Where a topic is served: address for clients, internal_address for services.
+
+    partitions above 0: it is a name for its parts, and the rest is empty.
+    """
 
     topic_id: TopicId
     partitions: int
     address: str = ""
     owner: Incarnation = Incarnation("")
     owner_epoch: OwnerEpoch = OwnerEpoch(0)
+    internal_address: str = ""
 
 
 class Lookup:
@@ -112,6 +116,13 @@ class Lookup:
                 continue
             owner = self._owners.find(placed.owner)
             if owner is not None and not self._owners.is_lost(placed.owner):
-                return Located(topic_id, 0, address_of(owner), placed.owner, placed.owner_epoch)
+                return Located(
+                    topic_id,
+                    0,
+                    advertised_address_of(owner),
+                    placed.owner,
+                    placed.owner_epoch,
+                    address_of(owner),
+                )
             # Gone again, or held by the back-off after a takeover: it moves soon.
             await asyncio.sleep(SUSPECTED_RETRY_MS / 1000)

@@ -73,6 +73,7 @@ class LookupService:
             owner_address=located.address,
             owner_incarnation=located.owner,
             owner_epoch=located.owner_epoch,
+            owner_internal_address=located.internal_address,
         )
 
     async def topics(self, request: pb.TopicsRequest, caller: Caller) -> pb.TopicsAnswer:

@@ -245,5 +245,10 @@ class Owners:
 
 
 def address_of(owner: LiveOwner) -> str:
-    """host:port of the owner's gRPC port."""
+    """host:port of the owner's gRPC, for services."""
     return join_address(owner.host, owner.ports.get("grpc", 0))
+
+
+def advertised_address_of(owner: LiveOwner) -> str:
+    """host:port of the owner's gRPC, for clients."""
+    return owner.advertised or address_of(owner)

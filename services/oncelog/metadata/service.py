@@ -154,8 +154,8 @@ class MetadataService:
             rest = RestServer(app, stop_timeout_s=REST_STOP_S, certificate=security.certificate)
             rest_port = rest.start(host=settings.listen_host, port=settings.rest_port)
             serving_rest = start(rest.run())
-            host = settings.address(port).rpartition(":")[0]
-            me = LiveMetadata(host, {"grpc": port, "http": rest_port, "health": health_port})
+            host, _, told_port = settings.grpc_address(port).rpartition(":")
+            me = LiveMetadata(host, {"grpc": int(told_port), "http": rest_port, "health": health_port})
             registration = parts.admin.registry.register_metadata(me)
             await registration.establish()
             keeping = start(registration.keep())
@@ -223,7 +223,7 @@ class MetadataService:
     def _say_serving(self, cluster_id: str, port: int, rest_port: int, health_port: int) -> None:
         address = self.settings.address
         serving = {
-            "address": address(port),
+            "address": self.settings.grpc_address(port),
             "http": address(rest_port),
             "health": address(health_port),
             "cluster_id": cluster_id,

@@ -12,13 +12,15 @@ token as it is when it begins.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
+from weakref import WeakSet
 
 import grpc
 
 from oncelog.core.errors import OncelogError, ServiceUnavailable
+from oncelog.rpc.connecting import PATIENCE_MS, Connecting
 from oncelog.rpc.methods import (
     AnswerT,
     ReadMethod,
@@ -29,7 +31,7 @@ from oncelog.rpc.methods import (
     UnaryMethod,
 )
 from oncelog.rpc.options import AUTHORIZATION, FRAME_BYTES_MAX, channel_options
-from oncelog.rpc.status import error_from_call
+from oncelog.rpc.status import error_from_call, not_reached
 from oncelog.runtime.credentials import PLAIN, Credentials
 
 RequestOutT_contra = TypeVar("RequestOutT_contra", contravariant=True)
@@ -51,11 +53,16 @@ class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
         address: str,
         encode: Callable[[RequestOutT_contra], bytes],
         decode: Callable[[bytes], AnswerInT_co],
+        origin: str = "",
     ) -> None:
         self._call = call
+        self._origin = origin
         self._address = address
         self._encode = encode
         self._decode = decode
+        #: set by `cancel`; gRPC forgets who waits on a call that is cancelled before it has a connection
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._connected = False
         #: Why the stream is over; None while it is open, and after an end without an error.
         self.closed: OncelogError | None = None
 
@@ -63,7 +70,7 @@ class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
         """Returns when gRPC has taken the message, which is its flow control. Raises why the stream is over."""
         data = self._encode(frame)
         try:
-            await self._call.write(data)
+            await self._heard(self._call.write(data))
         except (*_FAILURES, asyncio.CancelledError) as failure:
             raise await self._end(failure) from failure
 
@@ -72,7 +79,7 @@ class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
 
     async def __anext__(self) -> AnswerInT_co:
         try:
-            data: Any = await self._call.read()
+            data: Any = await self._heard(self._call.read())
         except (*_FAILURES, asyncio.CancelledError) as failure:
             raise await self._end(failure) from failure
         if data is grpc.aio.EOF:
@@ -91,36 +98,91 @@ class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
         except _FAILURES as failure:
             await self._end(failure)
 
-    def cancel(self) -> None:
-        """End the stream at once, on both sides; whoever reads or writes gets ServiceUnavailable."""
-        if self.closed is None:
-            self.closed = ServiceUnavailable(f"{self._address}: the stream was ended on this side")
+    def cancel(self, error: OncelogError | None = None) -> None:
+        """End the stream at once, on both sides; whoever reads or writes gets `error`, else ServiceUnavailable."""
+        self._close_with(error or ServiceUnavailable(f"{self._address}: the stream was ended on this side"))
         self._call.cancel()
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    async def _heard(self, operation: Coroutine[Any, Any, Any]) -> Any:
+        """What a read or a write gives; ends with the stream also where there is no connection yet."""
+        if self._connected:
+            return await operation
+        task = asyncio.ensure_future(operation)
+        try:
+            await asyncio.wait({task, self._ended}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            over = not task.done() or task.cancelled()
+            if over:
+                task.cancel()
+                del task, operation  # or the error that follows would keep the call, and with it its channel
+        if over:
+            raise asyncio.CancelledError
+        result = task.result()
+        self._connected = True
+        return result
 
     async def _end(self, failure: BaseException) -> OncelogError:
         """Return why the stream is over. Raises CancelledError when it is this task that was cancelled."""
         if isinstance(failure, asyncio.CancelledError) and _task_is_cancelled(self._call):
             raise failure
+        error = self.closed or self._close_with(await _meaning(self._call, failure, self._address, self._origin))
+        self._call = _OVER
+        return error
+
+    def _close_with(self, error: OncelogError) -> OncelogError:
+        """Returns the first reason that was given."""
         if self.closed is None:
-            self.closed = await _meaning(self._call, failure, self._address)
+            self.closed = error
         return self.closed
+
+
+class _Over:
+    """What is left of a call: the error that ended it is kept by its stream, and would keep the call and its channel,
+    which would go on to connect."""
+
+    async def write(self, _data: bytes) -> None:
+        raise asyncio.InvalidStateError("the stream is over")
+
+    async def read(self) -> bytes:
+        raise asyncio.InvalidStateError("the stream is over")
+
+    async def done_writing(self) -> None:
+        raise asyncio.InvalidStateError("the stream is over")
+
+    def cancel(self) -> bool:
+        return False
+
+    def done(self) -> bool:
+        return True
+
+
+_OVER: Any = _Over()
 
 
 def _task_is_cancelled(call: grpc.aio.Call) -> bool:
     """Whether a CancelledError means this task: gRPC also raises it in others, when the call was cancelled."""
+    return _cancelled_here() or not call.done()
+
+
+def _cancelled_here() -> bool:
+    """Whether this very task was cancelled."""
     task = asyncio.current_task()
-    return task is None or task.cancelling() > 0 or not call.done()
+    return task is None or task.cancelling() > 0
 
 
-async def _meaning(call: grpc.aio.StreamStreamCall[bytes, bytes], failure: BaseException, address: str) -> OncelogError:
+async def _meaning(
+    call: grpc.aio.StreamStreamCall[bytes, bytes], failure: BaseException, address: str, origin: str
+) -> OncelogError:
     if isinstance(failure, grpc.aio.AioRpcError):
-        return error_from_call(failure, address)
+        return error_from_call(failure, address, origin=origin)
     if not call.done():
         return ServiceUnavailable(f"{address}: {failure}", address=address)
     code, details, trailing = await call.code(), await call.details(), await call.trailing_metadata()
     if code is grpc.StatusCode.OK:
         return ServiceUnavailable(f"{address}: the server has ended the stream", address=address)
-    return error_from_call(grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailing, details), address)
+    return error_from_call(grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailing, details), address, origin=origin)
 
 
 class Channel:
@@ -132,24 +194,40 @@ class Channel:
         *,
         credentials: Credentials = PLAIN,
         frame_bytes_max: int = FRAME_BYTES_MAX,
+        metadata: tuple[tuple[str, str], ...] = (),
+        origin: str = "",
     ) -> None:
-        """Raises InvalidArgument where a token would go out in plain text."""
+        """metadata: goes with each call. origin: where the address comes from, for errors: "advertised by owner x".
+
+        Raises InvalidArgument where a token would go out in plain text.
+        """
         credentials.check_address(address)
         self.address = address
         self._credentials = credentials
-        options: list[tuple[str, int | str]] = [*channel_options(frame_bytes_max)]
+        self._frame_bytes_max = frame_bytes_max
+        self._metadata_always = metadata
+        self._origin = origin
+        self._connecting = Connecting(self._new)
+        #: calls that were ended because there was no connection in time
+        self._given_up: WeakSet[grpc.aio.Call] = WeakSet()
+        #: whether a call or stream has begun here and has not given up for want of a connection
+        self._used = False
+
+    def _new(self, attempt_ms: int) -> grpc.aio.Channel:
+        credentials = self._credentials
+        options: list[tuple[str, int | str]] = [*channel_options(self._frame_bytes_max, attempt_ms=attempt_ms)]
         if credentials.expected_name is not None:
             options.append(("grpc.ssl_target_name_override", credentials.expected_name))
         secure = credentials.channel_credentials()
         if secure is None:
-            self._channel = grpc.aio.insecure_channel(address, options=options)
-        else:
-            self._channel = grpc.aio.secure_channel(address, secure, options=options)
+            return grpc.aio.insecure_channel(self.address, options=options)
+        return grpc.aio.secure_channel(self.address, secure, options=options)
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         """What goes with each call. Raises InvalidArgument when the caller's own token is none."""
         authorization = self._credentials.authorization
-        return () if authorization is None else ((AUTHORIZATION, authorization),)
+        own = () if authorization is None else ((AUTHORIZATION, authorization),)
+        return (*own, *self._metadata_always)
 
     async def call(
         self,
@@ -159,11 +237,12 @@ class Channel:
         timeout_ms: int,
     ) -> ReceivedAnswerT:
         """One request, one answer. Raises the server's core error, DeadlineExceeded or ServiceUnavailable."""
-        callee: Any = self._channel.unary_unary(method.path)
+        callee: Any = self._connecting.channel.unary_unary(method.path)
         metadata = self._metadata()
         call: Any = None
         try:
             call = callee(method.encode_request(request), timeout=timeout_ms / 1000, metadata=metadata)
+            self._watch(call)
             data: Any = await call
         except (*_FAILURES, asyncio.CancelledError) as failure:
             raise self._failed(call, failure) from failure
@@ -177,11 +256,12 @@ class Channel:
         timeout_ms: int,
     ) -> AsyncGenerator[ReceivedAnswerT, None]:
         """One request, many answers, all of them within `timeout_ms`. Raises as `call` does."""
-        callee: Any = self._channel.unary_stream(method.path)
+        callee: Any = self._connecting.channel.unary_stream(method.path)
         metadata = self._metadata()
         answers: Any = None
         try:
             answers = callee(method.encode_request(request), timeout=timeout_ms / 1000, metadata=metadata)
+            self._watch(answers)
             async for data in answers:
                 yield method.decode_answer(data)
         except (*_FAILURES, asyncio.CancelledError) as failure:
@@ -190,32 +270,59 @@ class Channel:
             if answers is not None:
                 answers.cancel()
 
+    def _watch(self, call: grpc.aio.Call, end: Callable[[], object] | None = None) -> None:
+        """End the call when there is no connection for it in time. end: how, in place of cancelling it."""
+        self._used = True
+
+        def give_up() -> None:
+            if not call.done():
+                self._used = False
+                self._given_up.add(call)
+                (end or call.cancel)()
+
+        self._connecting.watch(give_up)
+
+    def _no_connection(self) -> ServiceUnavailable:
+        return not_reached(self.address, f"no connection within {PATIENCE_MS / 1000:g} s", origin=self._origin)
+
     def _failed(self, call: grpc.aio.Call | None, failure: BaseException) -> OncelogError:
         """What a failed call means. Raises CancelledError when it is this task that was cancelled."""
         if isinstance(failure, grpc.aio.AioRpcError):
-            return error_from_call(failure, self.address)
+            return error_from_call(failure, self.address, origin=self._origin)
+        if call is not None and call in self._given_up and not _cancelled_here():
+            return self._no_connection()
         if isinstance(failure, asyncio.CancelledError) and (call is None or _task_is_cancelled(call)):
             raise failure
         return ServiceUnavailable(f"{self.address}: the channel was closed", address=self.address)
 
     def stream(
-        self, method: StreamMethod[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT]
+        self,
+        method: StreamMethod[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT],
+        *,
+        metadata: tuple[tuple[str, str], ...] = (),
     ) -> Stream[RequestT, ReceivedAnswerT]:
         """Open a stream. Returns at once: a peer that is not there shows at the first write or read."""
-        call: Any = self._channel.stream_stream(method.path)(metadata=self._metadata())
-        return Stream(call, self.address, method.encode_request, method.decode_answer)
+        call: Any = self._connecting.channel.stream_stream(method.path)(metadata=(*self._metadata(), *metadata))
+        stream = Stream(call, self.address, method.encode_request, method.decode_answer, self._origin)
+        self._watch(call, lambda: stream.cancel(self._no_connection()))
+        return stream
 
     def connect_ahead(self) -> None:
         """Begin to connect, so that the first call need not wait for names, connection and handshake."""
-        self._channel.get_state(try_to_connect=True)
+        self._connecting.begin()
 
     async def connected(self) -> None:
         """Return once a connection stands, however long that takes; it is tried again and again."""
-        await self._channel.channel_ready()
+        await self._connecting.connected()
+
+    @property
+    def worth_keeping(self) -> bool:
+        """Whether the connection is still being made, or stands and no call has used it."""
+        return self._connecting.unfinished or (self._connecting.ready and not self._used)
 
     async def close(self) -> None:
         """End all calls and streams."""
-        await self._channel.close()
+        await self._connecting.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -20,9 +20,6 @@ _KEEPALIVE_TIMEOUT_MS = 3_000
 #: gRPC's own pause between attempts begins at 1 s, which a client that fails over would feel.
 _RECONNECT_MS_MIN = 20
 _RECONNECT_MS_MAX = 1_000
-#: A connection takes milliseconds, or for ever where the peer is stopped: whoever waits for that one asks too late
-#: where the topic has gone meanwhile.
-_CONNECT_TIMEOUT_MS = 800
 #: A pod that comes back has its name and another address. gRPC asks for a name again after 30 s at the soonest.
 _RESOLVE_AGAIN_MS = 500
 
@@ -51,12 +48,13 @@ def server_options(frame_bytes_max: int) -> Options:
     ]
 
 
-def channel_options(frame_bytes_max: int) -> Options:
+def channel_options(frame_bytes_max: int, *, attempt_ms: int = 1_000) -> Options:
+    """attempt_ms: how long one attempt to connect may take (`rpc.connecting`)."""
     return [
         *_shared(frame_bytes_max),
+        ("grpc.min_reconnect_backoff_ms", attempt_ms),
         ("grpc.initial_reconnect_backoff_ms", _RECONNECT_MS_MIN),
         ("grpc.max_reconnect_backoff_ms", _RECONNECT_MS_MAX),
-        ("grpc.min_reconnect_backoff_ms", _CONNECT_TIMEOUT_MS),
         ("grpc.dns_min_time_between_resolutions_ms", _RESOLVE_AGAIN_MS),
         # A new channel begins with a new connection, not with the pause of one that failed before.
         ("grpc.use_local_subchannel_pool", 1),

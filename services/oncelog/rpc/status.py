@@ -8,6 +8,7 @@ import grpc
 
 from oncelog.core import errors
 from oncelog.core.errors import BY_CODE, InvariantViolated, OncelogError
+from oncelog.rpc.connecting import why_not_connected
 from oncelog.rpc.frames import parse
 from oncelog.wire import error_pb2 as pb
 
@@ -85,10 +86,20 @@ def trailing_of(error: OncelogError) -> tuple[tuple[str, bytes], ...]:
     return ((ERROR_KEY, error_to_wire(error).SerializeToString()),)
 
 
-def error_from_call(failure: grpc.aio.AioRpcError, address: str) -> OncelogError:
-    """What a failed call to `address` means to its caller."""
+def error_from_call(failure: grpc.aio.AioRpcError, address: str, *, origin: str = "") -> OncelogError:
+    """What a failed call to `address` means to its caller. origin: where the address comes from."""
     for key, value in failure.trailing_metadata() or ():
         if key == ERROR_KEY and isinstance(value, bytes):
             return error_from_wire(parse(pb.Error.FromString, value))
     cls = _CLASSES.get(failure.code(), errors.ServiceUnavailable)
-    return cls(f"{address}: {failure.details() or failure.code().name}", address=address)
+    details = failure.details() or failure.code().name
+    if cls is errors.ServiceUnavailable and (reason := why_not_connected(details)) is not None:
+        return not_reached(address, reason, origin=origin, details=details)
+    return cls(f"{address}: {details}", address=address)
+
+
+def not_reached(address: str, reason: str, *, origin: str = "", details: str = "") -> errors.ServiceUnavailable:
+    """No connection to `address` came about; details: the words of gRPC."""
+    place = f"{address} ({origin})" if origin else address
+    message = f"{place} is not reached: {reason}" + (f" [{details}]" if details else "")
+    return errors.ServiceUnavailable(message, address=address, reason=reason, origin=origin or None)

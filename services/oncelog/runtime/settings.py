@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
-from oncelog.core.address import join_address
+from oncelog.core.address import host_fault, join_address
 from oncelog.core.errors import InvalidArgument
 from oncelog.runtime.logs import LEVELS
 
@@ -29,6 +29,8 @@ class ProcessSettings:
     #: where to listen, and under which name others reach this process; empty: the host it listens on
     listen_host: str = "127.0.0.1"
     advertised_host: str = ""
+    #: the port of gRPC that others connect to, where NAT or a proxy gives it another one; 0: the one it listens on
+    advertised_port: int = 0
     grpc_port: int = 0
     #: /livez, /readyz and /metrics
     health_port: int = 0
@@ -55,6 +57,7 @@ class ProcessSettings:
     def __post_init__(self) -> None:
         if self.log_level.lower() not in LEVELS:
             raise InvalidArgument(f"{variable('log_level')} is none of {', '.join(LEVELS)}", field="log_level")
+        check_host("advertised_host", self.advertised_host)
         given = {name: bool(getattr(self, name)) for name in _TLS_FILES}
         if any(given.values()) and not all(given.values()):
             missing = [name for name, there in given.items() if not there]
@@ -65,11 +68,18 @@ class ProcessSettings:
         """host:port under which others reach `port` of this process."""
         return join_address(self.advertised_host or self.listen_host, port)
 
+    def grpc_address(self, port: int) -> str:
+        """host:port under which others reach gRPC of this process, which listens on `port`."""
+        return self.address(self.advertised_port or port)
+
 
 @dataclass(frozen=True, slots=True)
 class TopicOwnerSettings(ProcessSettings):
     """A topic owner. A ledger rolls at the first of its three limits."""
 
+    #: under which name the other services reach this owner, at the port it listens on; empty: as clients do, by what
+    #: is advertised. With it the advertised host and port are for clients alone, and may lead through NAT or a proxy.
+    internal_host: str = ""
     write_quorum: int = 3
     ack_quorum: int = 2
     ledger_bytes_max: int = 1 << 30
@@ -89,6 +99,7 @@ class TopicOwnerSettings(ProcessSettings):
     def __post_init__(self) -> None:
         # super() without arguments does not find the class that slots=True makes.
         ProcessSettings.__post_init__(self)
+        check_host("internal_host", self.internal_host)
         if not 1 <= self.ack_quorum <= self.write_quorum:
             raise InvalidArgument(
                 f"{variable('ack_quorum')} must be 1 to {variable('write_quorum')}", field="ack_quorum"
@@ -96,6 +107,10 @@ class TopicOwnerSettings(ProcessSettings):
         if self.message_bytes_max > self.frame_bytes_max:
             message = f"{variable('message_bytes_max')} must be at most {variable('frame_bytes_max')}"
             raise InvalidArgument(message, field="message_bytes_max", limit=self.frame_bytes_max)
+
+    def internal_address(self, port: int) -> str:
+        """host:port under which the other services reach gRPC of this owner, which listens on `port`."""
+        return join_address(self.internal_host, port) if self.internal_host else self.grpc_address(port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +175,12 @@ SettingsT = TypeVar("SettingsT", bound=ProcessSettings)
 ALL: tuple[type[ProcessSettings], ...] = (TopicOwnerSettings, LogStorageSettings, MetadataSettings)
 #: What the command line reads; a service started from the same environment has no use for them.
 CLIENT_VARIABLES = frozenset({"ONCELOG_URL", "ONCELOG_ADMIN_URL", "ONCELOG_TOKEN_FILE"})
+
+
+def check_host(field: str, host: str) -> None:
+    """Raises InvalidArgument where `host` is given and others could not connect to it."""
+    if host and (fault := host_fault(host)) is not None:
+        raise InvalidArgument(f"{variable(field)}: {fault}", field=field)
 
 
 def variable(field_name: str) -> str:

@@ -18,9 +18,10 @@ from oncelog.stores.watch import PathsWatch
 
 @dataclass(frozen=True, slots=True)
 class LiveOwner:
-    """ports: {what is spoken there: port}, e.g. {"grpc": 6651}. since_ms: wall clock at its start, to be shown.
+    """host, ports: where the other services reach it; ports: {what is spoken there: port}, e.g. {"grpc": 6651}.
 
-    ack_quorum: storage nodes that it needs to serve a topic.
+    since_ms: wall clock at its start, to be shown. ack_quorum: storage nodes that it needs to serve a topic.
+    advertised: "host:port" of its gRPC for clients; empty: the same as for services.
     """
 
     incarnation: Incarnation
@@ -28,6 +29,7 @@ class LiveOwner:
     ports: Mapping[str, int]
     since_ms: int
     ack_quorum: int = 1
+    advertised: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +117,16 @@ class Registry:
 
 def _encode_owner(owner: LiveOwner) -> bytes:
     fields = {"host": owner.host, "ports": dict(owner.ports), "since_ms": owner.since_ms}
-    return encode_record({**fields, "ack_quorum": owner.ack_quorum})
+    return encode_record({**fields, "ack_quorum": owner.ack_quorum, "advertised": owner.advertised})
 
 
 def _decode_owner(name: str, data: bytes) -> LiveOwner:
     return decode_record(
         data,
         "an owner's record",
-        lambda f: LiveOwner(Incarnation(name), f["host"], f["ports"], f["since_ms"], f.get("ack_quorum", 1)),
+        lambda f: LiveOwner(
+            Incarnation(name), f["host"], f["ports"], f["since_ms"], f.get("ack_quorum", 1), f.get("advertised", "")
+        ),
     )
 
 

@@ -17,6 +17,8 @@ def main() -> int:
     parser.add_argument("--port", dest="grpc_port", type=int, help="gRPC port, 0: a free one")
     parser.add_argument("--health-port", type=int, help="port of /livez, /readyz and /metrics, 0: a free one")
     parser.add_argument("--advertised-host", help="the name under which others reach this owner")
+    parser.add_argument("--advertised-port", type=int, help="gRPC port that others connect to, 0: the one listened on")
+    parser.add_argument("--internal-host", help="the name under which services alone reach it, at the port listened on")
     parser.add_argument("--write-quorum", type=int, help="copies of each entry")
     parser.add_argument("--ack-quorum", type=int, help="durable copies before an acknowledgement")
     settings = load(TopicOwnerSettings, os.environ, **vars(parser.parse_args()))

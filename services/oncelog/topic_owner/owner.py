@@ -6,7 +6,6 @@ import logging
 import sys
 import time
 from contextlib import AsyncExitStack
-from functools import partial
 from uuid import uuid4
 
 from crc32c import crc32c
@@ -20,7 +19,7 @@ from oncelog.core.next_ledger import StorageNodesSeen
 from oncelog.core.serving import TopicSettings
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.rpc import owner_codec, reader_codec
-from oncelog.rpc.channel import Channel
+from oncelog.rpc.channels import Channels
 from oncelog.rpc.server import Server
 from oncelog.runtime.health import Health
 from oncelog.runtime.process import Shutdown
@@ -146,24 +145,23 @@ class Owner:
             port = await server.start(host=settings.listen_host, port=settings.grpc_port)
             stack.push_async_callback(lambda: server.stop(grace_ms=STOP_GRACE_MS))
 
-            address = settings.address(port)
-            host = address.rpartition(":")[0]
-            ports, since_ms = {"grpc": port, "health": health_port}, time.time_ns() // 1_000_000
-            me = LiveOwner(self.incarnation, host, ports, since_ms, settings.ack_quorum)
-            registration = registry.register_owner(me)
+            address = settings.internal_address(port)
+            registration = registry.register_owner(self._record(port, health_port))
             await registration.establish()
             running.append(tasks.create_task(registration.keep()))
+            channels = Channels(self.security.peers)
+            stack.push_async_callback(channels.close)
             links = MetadataLinks(
                 registry,
                 self.topics,
-                partial(Channel, credentials=self.security.peers),
+                channels.channel,
                 cluster_id=cluster.cluster_id,
                 incarnation=self.incarnation,
                 address=address,
             )
             running.append(tasks.create_task(links.run()))
             self._unready = None
-            self._say_serving(address, settings.address(health_port))
+            self._say_serving(settings.grpc_address(port), settings.address(health_port))
             await shutdown.wait()
             self._unready = "draining"
             handed_over = await self._hand_over(registry, links, view)
@@ -176,6 +174,18 @@ class Owner:
                 task.cancel()
             await asyncio.wait(running)
             await registration.leave()
+
+    def _record(self, port: int, health_port: int) -> LiveOwner:
+        """Where others find this owner, which listens on these ports."""
+        host, _, grpc_port = self.settings.internal_address(port).rpartition(":")
+        return LiveOwner(
+            self.incarnation,
+            host,
+            {"grpc": int(grpc_port), "health": health_port},
+            time.time_ns() // 1_000_000,
+            self.settings.ack_quorum,
+            self.settings.grpc_address(port),
+        )
 
     async def _hand_over(self, registry: Registry, links: MetadataLinks, view: StorageView) -> bool:
         """Have the topics moved; whether there is anybody for that. Topics are served until they are asked for.

@@ -80,14 +80,17 @@ class LookupAnswer(_message.Message):
     OWNER_ADDRESS_FIELD_NUMBER: _builtins.int
     OWNER_INCARNATION_FIELD_NUMBER: _builtins.int
     OWNER_EPOCH_FIELD_NUMBER: _builtins.int
+    OWNER_INTERNAL_ADDRESS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     topic_id: _builtins.str
     partitions: _builtins.int
     """0: not partitioned, served by the owner named here. Else the parts are topics of their own, to be looked up."""
     owner_address: _builtins.str
-    """host:port of the owner's gRPC port."""
+    """host:port of the owner's gRPC port, as it is advertised to clients."""
     owner_incarnation: _builtins.str
     owner_epoch: _builtins.int
+    owner_internal_address: _builtins.str
+    """The same for the services of the cluster, which need no way through NAT or a proxy."""
     def __init__(
         self,
         *,
@@ -97,10 +100,11 @@ class LookupAnswer(_message.Message):
         owner_address: _builtins.str = ...,
         owner_incarnation: _builtins.str = ...,
         owner_epoch: _builtins.int = ...,
+        owner_internal_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "owner_address", b"owner_address", "owner_epoch", b"owner_epoch", "owner_incarnation", b"owner_incarnation", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "owner_address", b"owner_address", "owner_epoch", b"owner_epoch", "owner_incarnation", b"owner_incarnation", "owner_internal_address", b"owner_internal_address", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -448,3 +452,85 @@ class NamedTopic(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NamedTopic: _TypeAlias = NamedTopic  # noqa: Y015
+
+@_typing.final
+class RestRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METHOD_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    HEADERS_FIELD_NUMBER: _builtins.int
+    BODY_FIELD_NUMBER: _builtins.int
+    method: _builtins.str
+    """GET, PUT, POST, PATCH, DELETE or HEAD."""
+    target: _builtins.str
+    """Path and query as in the first line of an HTTP request, from the root: "/admin/v2/clusters?applied=true"."""
+    body: _builtins.bytes
+    @_builtins.property
+    def headers(self) -> _containers.RepeatedCompositeFieldContainer[Global___RestHeader]:
+        """Names in lower case. `authorization` is taken from the metadata of the call, never from here."""
+
+    def __init__(
+        self,
+        *,
+        method: _builtins.str = ...,
+        target: _builtins.str = ...,
+        headers: _abc.Iterable[Global___RestHeader] | None = ...,
+        body: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "headers", b"headers", "method", b"method", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestRequest: _TypeAlias = RestRequest  # noqa: Y015
+
+@_typing.final
+class RestHeader(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    value: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestHeader: _TypeAlias = RestHeader  # noqa: Y015
+
+@_typing.final
+class RestAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    HEADERS_FIELD_NUMBER: _builtins.int
+    BODY_FIELD_NUMBER: _builtins.int
+    status: _builtins.int
+    """Of HTTP."""
+    body: _builtins.bytes
+    @_builtins.property
+    def headers(self) -> _containers.RepeatedCompositeFieldContainer[Global___RestHeader]: ...
+    def __init__(
+        self,
+        *,
+        status: _builtins.int = ...,
+        headers: _abc.Iterable[Global___RestHeader] | None = ...,
+        body: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "headers", b"headers", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestAnswer: _TypeAlias = RestAnswer  # noqa: Y015

@@ -54,6 +54,11 @@ class MetadataStub:
                 request_serializer=oncelog_dot_wire_dot_metadata__pb2.TopicsRequest.SerializeToString,
                 response_deserializer=oncelog_dot_wire_dot_metadata__pb2.TopicsAnswer.FromString,
                 _registered_method=True)
+        self.Rest = channel.unary_unary(
+                '/oncelog.wire.v1.Metadata/Rest',
+                request_serializer=oncelog_dot_wire_dot_metadata__pb2.RestRequest.SerializeToString,
+                response_deserializer=oncelog_dot_wire_dot_metadata__pb2.RestAnswer.FromString,
+                _registered_method=True)
 
 
 class MetadataServicer:
@@ -88,6 +93,13 @@ class MetadataServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Rest(self, request, context):
+        """One request of REST, for clients that reach this port and no other. The caller is who calls this.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MetadataServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -110,6 +122,11 @@ def add_MetadataServicer_to_server(servicer, server):
                     servicer.Topics,
                     request_deserializer=oncelog_dot_wire_dot_metadata__pb2.TopicsRequest.FromString,
                     response_serializer=oncelog_dot_wire_dot_metadata__pb2.TopicsAnswer.SerializeToString,
+            ),
+            'Rest': grpc.unary_unary_rpc_method_handler(
+                    servicer.Rest,
+                    request_deserializer=oncelog_dot_wire_dot_metadata__pb2.RestRequest.FromString,
+                    response_serializer=oncelog_dot_wire_dot_metadata__pb2.RestAnswer.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -220,6 +237,33 @@ class Metadata:
             '/oncelog.wire.v1.Metadata/Topics',
             oncelog_dot_wire_dot_metadata__pb2.TopicsRequest.SerializeToString,
             oncelog_dot_wire_dot_metadata__pb2.TopicsAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Rest(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/oncelog.wire.v1.Metadata/Rest',
+            oncelog_dot_wire_dot_metadata__pb2.RestRequest.SerializeToString,
+            oncelog_dot_wire_dot_metadata__pb2.RestAnswer.FromString,
             options,
             channel_credentials,
             insecure,

@@ -24,6 +24,8 @@ class MetadataStub:
     """The ledgers of a topic and the nodes that hold them, for readers of closed ledgers."""
     Topics: _aio.UnaryUnaryMultiCallable[_metadata_pb2.TopicsRequest, _metadata_pb2.TopicsAnswer]
     """The topics of a namespace, for readers that choose them by a pattern."""
+    Rest: _aio.UnaryUnaryMultiCallable[_metadata_pb2.RestRequest, _metadata_pb2.RestAnswer]
+    """One request of REST, for clients that reach this port and no other. The caller is who calls this."""
 
 class MetadataServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -59,5 +61,13 @@ class MetadataServicer(metaclass=_abc_1.ABCMeta):
         context: _aio.ServicerContext[_metadata_pb2.TopicsRequest, _abc.Awaitable[_metadata_pb2.TopicsAnswer]],
     ) -> _abc.Awaitable[_metadata_pb2.TopicsAnswer]:
         """The topics of a namespace, for readers that choose them by a pattern."""
+
+    @_abc_1.abstractmethod
+    def Rest(
+        self,
+        request: _metadata_pb2.RestRequest,
+        context: _aio.ServicerContext[_metadata_pb2.RestRequest, _abc.Awaitable[_metadata_pb2.RestAnswer]],
+    ) -> _abc.Awaitable[_metadata_pb2.RestAnswer]:
+        """One request of REST, for clients that reach this port and no other. The caller is who calls this."""
 
 def add_MetadataServicer_to_server(servicer: MetadataServicer, server: _aio.Server) -> None: ...

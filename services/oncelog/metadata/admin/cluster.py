@@ -11,7 +11,7 @@ from oncelog.core.errors import InvalidArgument, NotFound, ServiceUnavailable
 from oncelog.core.ids import Incarnation
 from oncelog.metadata.admin.access import anybody
 from oncelog.metadata.admin.values import AdminParts, BrokersHealth, OwnerView, StorageNodeView
-from oncelog.metadata.owners import address_of
+from oncelog.metadata.owners import advertised_address_of
 from oncelog.stores.registry import LiveOwner, LiveStorageNode, StorageCookie
 
 _INCARNATION = re.compile(r"[0-9a-f]{32}")
@@ -124,7 +124,7 @@ def _owner(parts: AdminParts, owner: LiveOwner) -> OwnerView:
         state = "draining"
     return OwnerView(
         incarnation=owner.incarnation,
-        address=address_of(owner),
+        address=advertised_address_of(owner),
         since_ms=owner.since_ms,
         state=state,
         connected=parts.owners.link(owner.incarnation) is not None,

@@ -12,7 +12,7 @@ from oncelog.core.names import TopicName
 from oncelog.core.topic_record import TopicRecord
 from oncelog.metadata.admin.access import CallerOfRequest, requires
 from oncelog.metadata.admin.values import AdminParts, LookupView, NamespacePath, TopicPath, TopicStats, TopicView
-from oncelog.metadata.owners import address_of
+from oncelog.metadata.owners import advertised_address_of
 from oncelog.stores.topic_store import NameRecord
 
 _TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
@@ -165,7 +165,7 @@ async def _stats(parts: AdminParts, topic: TopicName, *, internal: bool) -> Topi
         "topic": str(topic),
         "topic_id": name.topic_id,
         "owner": owner,
-        "owner_address": address_of(live) if live else None,
+        "owner_address": advertised_address_of(live) if live else None,
         "owner_epoch": record.owner_epoch if record else 0,
     }
     return TopicStats.model_validate({"phase": UNOWNED, **known, **own})

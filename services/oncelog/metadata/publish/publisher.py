@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from oncelog.client.client import AsyncClient, connect
+from oncelog.client.client import AsyncClient
 from oncelog.client.results import BatchResult
 from oncelog.core.address import join_address
 from oncelog.core.errors import DeadlineExceeded, IdempotencyUnavailable, OncelogError
@@ -133,11 +133,12 @@ async def own_client(settings: MetadataSettings, port: int) -> AsyncClient:
     """A client of this very replica, with the token and the CA that services have."""
     host = _ANY_HOST.get(settings.listen_host, settings.listen_host)
     scheme = "oncelog+tls" if settings.tls_certificate_file else "oncelog"
-    return await connect(
+    return AsyncClient(
         f"{scheme}://{join_address(host, port)}",
         token=Path(settings.auth_token_file) if settings.auth_token_file else None,
         tls_ca_file=settings.tls_ca_file or None,
         allow_plaintext_token=True,
+        internal=True,
     )
 
 

@@ -1,0 +1,84 @@
+"""A TCP relay that takes its time before it passes on what a connection says first: a starved peer."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+
+class SlowProxy:
+    """One relay on 127.0.0.1. delay_s: of each connection from now on; None: for ever."""
+
+    def __init__(self, server_port: int) -> None:
+        self._server_port = server_port
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.delay_s: float | None = 0.0
+        self.port = 0
+        #: connections that were taken, and those of them that were closed by their client before they were served
+        self.taken = 0
+        self.given_up = 0
+
+    @classmethod
+    @asynccontextmanager
+    async def running(cls, server_port: int) -> AsyncIterator["SlowProxy"]:
+        proxy = cls(server_port)
+        listener = await asyncio.start_server(proxy._relay, "127.0.0.1", 0)
+        proxy.port = listener.sockets[0].getsockname()[1]
+        try:
+            yield proxy
+        finally:
+            listener.close()
+            for task in tuple(proxy._tasks):
+                task.cancel()
+            await asyncio.gather(*proxy._tasks, return_exceptions=True)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def _relay(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self.taken += 1
+        writers = [to_client]
+        try:
+            first = await self._first(from_client)
+            if first is None:
+                self.given_up += 1
+                return
+            from_server, to_server = await asyncio.open_connection("127.0.0.1", self._server_port)
+            writers.append(to_server)
+            to_server.write(first)
+            ways = {
+                asyncio.ensure_future(_pump(from_client, to_server)),
+                asyncio.ensure_future(_pump(from_server, to_client)),
+            }
+            try:
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for way in ways:
+                    way.cancel()
+                await asyncio.gather(*ways, return_exceptions=True)
+        except (ConnectionError, asyncio.CancelledError):
+            return
+        finally:
+            self._tasks.discard(task)
+            for writer in writers:
+                writer.transport.abort()
+
+    async def _first(self, from_client: asyncio.StreamReader) -> bytes | None:
+        """What the client says first, after the delay; None: it has gone meanwhile."""
+        said = b""
+        try:
+            async with asyncio.timeout(self.delay_s):
+                while data := await from_client.read(65_536):
+                    said += data
+            return None
+        except TimeoutError:
+            return said
+
+
+async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    while data := await source.read(65_536):
+        sink.write(data)
+        await sink.drain()

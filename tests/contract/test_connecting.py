@@ -1,0 +1,159 @@
+"""Connections to peers that take their time: they come about in the end, and nobody waits for one that does not."""
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+
+import oncelog
+from oncelog.core.errors import DeadlineExceeded, ServiceUnavailable
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.channels import Channels
+from oncelog.rpc.connecting import CONNECT_MS_MAX, CONNECT_MS_MIN, Connecting
+from oncelog.rpc.storage_codec import APPEND, FENCE
+from tests.cluster.until import until
+from tests.contract.fake_cluster import FakeCluster
+from tests.contract.rpc_serving import REQUEST, echo, forever, frame_of, serving
+from tests.contract.slow_proxy import SlowProxy
+
+pytestmark = pytest.mark.asyncio
+
+DEADLINE_S = 60.0
+#: Longer than the first attempt may take, and the second.
+SLOW_S = 2 * CONNECT_MS_MIN / 1000 + 0.4
+
+
+def slowly(address: str) -> AbstractAsyncContextManager[SlowProxy]:
+    """A relay before the server at `address`."""
+    return SlowProxy.running(int(address.rpartition(":")[2]))
+
+
+async def first_answer(channels: Channels, address: str) -> int:
+    """How many channels it takes until a stream gives an answer, each closed when its stream has failed."""
+    for number in range(1, 100):
+        async with channels.channel(address) as channel:
+            stream = channel.stream(APPEND)
+            try:
+                await stream.write(frame_of(7))
+                await anext(stream)
+            except ServiceUnavailable:
+                continue
+            return number
+    raise AssertionError("no stream was ever answered")
+
+
+async def test_a_peer_whose_handshake_is_slow_is_reached_in_the_end() -> None:
+    """On a starved machine a connection took longer than 0.8 s every time, so that it never came about."""
+    async with asyncio.timeout(DEADLINE_S), serving(append=echo) as (_, served), slowly(served.address) as proxy:
+        proxy.delay_s = SLOW_S
+        channels = Channels()
+        try:
+            assert await first_answer(channels, proxy.address) > 1, "nobody waits for so long at once"
+        finally:
+            await channels.close()
+
+
+async def test_calls_of_a_lasting_channel_reach_a_slow_peer_too() -> None:
+    """Metadata services keep one channel to each owner, and clients one to each metadata service."""
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        serving(fence=forever) as (_, served),
+        slowly(served.address) as proxy,
+        Channel(proxy.address) as channel,
+    ):
+        proxy.delay_s = SLOW_S
+
+        async def through() -> bool:
+            try:
+                await channel.call(FENCE, REQUEST, timeout_ms=CONNECT_MS_MIN * 2)
+            except ServiceUnavailable:
+                return False
+            except DeadlineExceeded:
+                return True  # the server has the call, and never answers it
+            raise AssertionError("the server never answers")
+
+        await until(through, DEADLINE_S)
+
+
+async def test_a_call_gives_up_before_the_attempt_does() -> None:
+    """A topic whose owner is frozen goes to another one meanwhile: whoever waits for the frozen one asks too late."""
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        serving(append=echo) as (_, served),
+        slowly(served.address) as proxy,
+        Channel(proxy.address) as channel,
+    ):
+        proxy.delay_s = None
+        for _ in range(4):
+            stream = channel.stream(APPEND)
+            with pytest.raises(ServiceUnavailable, match=r"is not reached: no connection within 0\.8 s"):
+                await anext(stream)
+        assert proxy.taken < 4, "attempts are allowed more and more time, calls are not"
+
+
+async def test_a_connection_that_stood_makes_the_next_attempt_short_again() -> None:
+    """A good peer that dies is noticed as fast as if nothing had ever been slow."""
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        serving(append=echo) as (_, served),
+        slowly(served.address) as proxy,
+        Channel(proxy.address) as channel,
+    ):
+        connecting: Connecting = channel._connecting
+        proxy.delay_s = SLOW_S
+        await channel.connected()
+        assert connecting.allowance_ms == CONNECT_MS_MIN
+        assert proxy.given_up >= 1
+
+
+async def test_refused_attempts_leave_the_allowance_as_it_is() -> None:
+    """Nothing is slow where nobody listens."""
+    async with asyncio.timeout(DEADLINE_S), Channel("127.0.0.1:1") as channel:
+        connecting: Connecting = channel._connecting
+        for _ in range(3):
+            with pytest.raises(ServiceUnavailable, match="the connection was refused: nothing listens there"):
+                await channel.call(FENCE, REQUEST, timeout_ms=5_000)
+        former = connecting.channel
+        connecting.begin()
+        await until(lambda: connecting.channel is not former, DEADLINE_S)
+        assert connecting.allowance_ms == CONNECT_MS_MIN < CONNECT_MS_MAX
+
+
+async def test_errors_name_the_address_its_origin_and_the_reason() -> None:
+    """ "Is the cluster running?" helped nobody whose network does not lead to an owner."""
+    async with asyncio.timeout(DEADLINE_S), Channel("127.0.0.1:1", origin="advertised by topic owner 7") as channel:
+        with pytest.raises(ServiceUnavailable) as refused:
+            await anext(channel.stream(APPEND))
+        assert refused.value.message.startswith(
+            "127.0.0.1:1 (advertised by topic owner 7) is not reached: the connection was refused"
+        )
+    async with asyncio.timeout(DEADLINE_S), Channel("no-such-host.invalid:1") as channel:
+        with pytest.raises(ServiceUnavailable, match=r"no-such-host\.invalid:1 is not reached: its name is not found"):
+            await channel.call(FENCE, REQUEST, timeout_ms=20_000)
+
+
+async def test_a_producer_and_a_reader_reach_an_owner_whose_handshake_is_slow() -> None:
+    """As an application meets it: it only takes longer."""
+    async with asyncio.timeout(DEADLINE_S), FakeCluster.running() as cluster:
+        assert cluster.owner is not None
+        async with slowly(cluster.owner.address) as proxy:
+            proxy.delay_s = SLOW_S
+            cluster.owner.address = proxy.address
+            async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:
+                producer = await client.create_producer("orders", producer_name="shop")
+                await producer.send(b"one")
+                reader = await client.create_reader("orders")
+                assert (await reader.read_next(timeout=DEADLINE_S)).value == b"one"
+
+
+async def test_a_reader_that_waits_in_vain_says_what_it_does_not_reach() -> None:
+    """An advertised address that leads nowhere: the look-up succeeds, and nothing else ever does."""
+    async with asyncio.timeout(DEADLINE_S), FakeCluster.running() as cluster:
+        assert cluster.owner is not None
+        async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:
+            producer = await client.create_producer("orders", producer_name="shop")
+            await producer.send(b"one")
+            cluster.owner.address = "127.0.0.1:1"
+            reader = await client.create_reader("orders")
+            with pytest.raises(DeadlineExceeded, match=r"advertised by topic owner.*refused"):
+                await reader.read_next(timeout=2)
