@@ -32,7 +32,7 @@ from typing import Any
 
 import grpc
 
-from oncelog.rpc.options import FRAME_BYTES_MAX, channel_options, server_options
+from oncelog.rpc.options import CONNECTIONS_MAX, FRAME_BYTES_MAX, channel_options, server_options
 from oncelog.runtime.process import Shutdown, run
 from oncelog.runtime.tasks import start
 
@@ -213,7 +213,7 @@ class Owner:
 
 
 async def _serve(handler: Handler, shutdown: Shutdown) -> None:
-    server = grpc.aio.server(options=server_options(FRAME_BYTES_MAX))
+    server = grpc.aio.server(options=server_options(FRAME_BYTES_MAX, CONNECTIONS_MAX))
     service, _, method = METHOD.strip("/").rpartition("/")
     methods: dict[str, Any] = {method: grpc.stream_stream_rpc_method_handler(handler)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))

@@ -34,6 +34,7 @@ from crc32c import crc32c
 
 from oncelog.core.errors import StorageDirectoryRefused
 from oncelog.log_storage.damage import judge_followed, judge_last
+from oncelog.log_storage.descriptor_reserve import DescriptorReserve
 from oncelog.log_storage.segment_writer import DiskCalls, SegmentWriter, write_all
 from oncelog.log_storage.segments import (
     FIRST_GROUP,
@@ -99,8 +100,9 @@ class Identity:
         return identity
 
 
-def sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def sync_directory(path: Path, reserve: DescriptorReserve | None = None) -> None:
+    flags = os.O_RDONLY | os.O_DIRECTORY
+    fd = os.open(path, flags) if reserve is None else reserve.open(path, flags)
     try:
         os.fsync(fd)
     finally:
@@ -127,6 +129,7 @@ class StorageDirectory:
         self.identity = identity
         self.segment_bytes = segment_bytes
         self._lock_fd = lock_fd
+        self._reserve = DescriptorReserve()
         #: {segment_id: its header}, ascending and dense, never empty.
         self._headers: dict[int, SegmentHeader] = {}
         #: (fd, scan, ranges to cut) of the last segment, once the whole scan is through; consumed by `settle`.
@@ -187,6 +190,7 @@ class StorageDirectory:
         """Let the lock go. Not before the journal is closed."""
         if self._tail is not None:
             os.close(self._tail[0])
+        self._reserve.close()
         os.close(self._lock_fd)
 
     def scan(self) -> Iterator[StoredRecord]:
@@ -252,6 +256,7 @@ class StorageDirectory:
             successor.close()
             raise
         full.close(disk)
+        self._reserve.refill()
         return successor
 
     def _make_segment(self, disk: DiskCalls, *, previous_end: int, group_bytes: int) -> SegmentWriter:
@@ -270,13 +275,13 @@ class StorageDirectory:
         )
         path = self.segment_path(segment_id)
         temporary = path.with_suffix(TEMPORARY)
-        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        fd = self._reserve.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
             os.posix_fallocate(fd, 0, header.file_bytes)
             write_all(disk, fd, [header.encode()], 0)
             disk.sync(fd)
             temporary.rename(path)
-            sync_directory(path.parent)
+            sync_directory(path.parent, self._reserve)
         except BaseException:
             os.close(fd)
             raise

@@ -136,7 +136,7 @@ class StorageProcess:
 
         service = StorageService(runner, describe, queue_bytes_max=settings.queue_bytes_max)
         stack.callback(service.close)
-        server = Server(security, frame_bytes_max=settings.frame_bytes_max)
+        server = Server(security, frame_bytes_max=settings.frame_bytes_max, connections_max=settings.connections_max)
         service.add_to(server)
         port = await server.start(host=settings.listen_host, port=settings.grpc_port)
         stack.push_async_callback(lambda: server.stop(grace_ms=STOP_GRACE_MS))

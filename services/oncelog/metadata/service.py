@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from oncelog.metadata.admin.app import new_app
+from oncelog.metadata.admin.connections import ConnectionLimits
 from oncelog.metadata.admin.server import RestServer
 from oncelog.metadata.admin.values import AdminParts
 from oncelog.metadata.balancer import Balancer
@@ -24,6 +25,7 @@ from oncelog.metadata.publish.publisher import Publisher, Reaching, key_server, 
 from oncelog.rpc import metadata_codec
 from oncelog.rpc.server import Server
 from oncelog.runtime.credentials import PLAIN, Credentials
+from oncelog.runtime.descriptors import connections_within
 from oncelog.runtime.health import Health
 from oncelog.runtime.process import Shutdown
 from oncelog.runtime.security import Security
@@ -140,7 +142,9 @@ class MetadataService:
             start(parts.admin.deletions.run())
             self._observe(parts)
 
-            server = Server(security, frame_bytes_max=settings.frame_bytes_max)
+            server = Server(
+                security, frame_bytes_max=settings.frame_bytes_max, connections_max=settings.connections_max
+            )
             parts.serve(server)
             port = await server.start(host=settings.listen_host, port=settings.grpc_port)
             stack.push_async_callback(lambda: server.stop(grace_ms=STOP_GRACE_MS))
@@ -151,7 +155,10 @@ class MetadataService:
             start(publisher.run())
             self._observe_publishing(publisher)
             app = new_app(parts.admin, security, publisher, bodies_bytes_max=settings.rest_bodies_bytes_max)
-            rest = RestServer(app, stop_timeout_s=REST_STOP_S, certificate=security.certificate)
+            limits = ConnectionLimits(
+                connections_within(settings.rest_connections_max), settings.rest_connections_per_peer_max
+            )
+            rest = RestServer(app, stop_timeout_s=REST_STOP_S, certificate=security.certificate, limits=limits)
             rest_port = rest.start(host=settings.listen_host, port=settings.rest_port)
             serving_rest = start(rest.run())
             host, _, told_port = settings.grpc_address(port).rpartition(":")

@@ -9,6 +9,11 @@ FRAME_BYTES_MAX = 16 * 1024 * 1024
 #: two thirds of the processor that frames of 256 KiB need, and twice that size gains nothing more.
 FRAME_BYTES_TARGET = 1024 * 1024
 
+#: Connections at one server, unless its settings say otherwise.
+CONNECTIONS_MAX = 10_000
+#: How long TLS and the beginning of HTTP/2 may take. Nobody has proved anything by then.
+HANDSHAKE_TIMEOUT_MS = 5_000
+
 #: Key of the metadata that carries the token.
 AUTHORIZATION = "authorization"
 
@@ -37,9 +42,12 @@ def _shared(frame_bytes_max: int) -> Options:
     ]
 
 
-def server_options(frame_bytes_max: int) -> Options:
+def server_options(frame_bytes_max: int, connections_max: int) -> Options:
     return [
         *_shared(frame_bytes_max),
+        # A connection counts from the moment it is taken, and has so long to become one that speaks gRPC.
+        ("grpc.max_allowed_incoming_connections", connections_max),
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_MS),
         # Two servers on one port would each get half of the calls.
         ("grpc.so_reuseport", 0),
         # By default a server hangs up on clients that ping as often as ours.

@@ -11,9 +11,11 @@
 Rules: errors are translated here and nowhere else. A core error ends its call with its code. Anything else is a bug: it
 is logged with a request id, which is all that the caller learns. InvariantViolated also goes to the event loop's
 exception handler, which ends the process (runtime.process).
-Where authentication is on, every call is authenticated before its handler sees it, once for a whole stream; also one of
-a method that is not there. What is added by `unary`, `read` and `stream` is for superusers, as the services are to each
-other; only a handler of `client_unary` and `client_stream` gets other callers, and has to decide what each may do.
+Where authentication is on, every call is authenticated before a message of it is received, once for a whole stream, and
+also where there is no such method. To gRPC every method is a stream in both directions, which is the same on the wire:
+of a unary method it would receive the whole request, up to the largest frame, before the token could be checked. What
+is added by `unary`, `read` and `stream` is for superusers, as the services are to each other; only a handler of
+`client_unary` and `client_stream` gets other callers, and has to decide what each may do.
 A handler is cancelled when its caller goes away: work that must not be lost belongs to a task of its own.
 """
 
@@ -27,7 +29,14 @@ import grpc
 
 from oncelog.core.access import UNCHECKED, Caller, require_superuser
 from oncelog.core.address import join_address
-from oncelog.core.errors import InvalidArgument, InvariantViolated, OncelogError, ServiceUnavailable, Unauthenticated
+from oncelog.core.errors import (
+    DeadlineExceeded,
+    InvalidArgument,
+    InvariantViolated,
+    OncelogError,
+    ServiceUnavailable,
+    Unauthenticated,
+)
 from oncelog.rpc.methods import (
     AnswerT,
     ReadMethod,
@@ -37,8 +46,9 @@ from oncelog.rpc.methods import (
     StreamMethod,
     UnaryMethod,
 )
-from oncelog.rpc.options import AUTHORIZATION, FRAME_BYTES_MAX, server_options
+from oncelog.rpc.options import AUTHORIZATION, CONNECTIONS_MAX, FRAME_BYTES_MAX, server_options
 from oncelog.rpc.status import code_of, trailing_of
+from oncelog.runtime.descriptors import connections_within
 from oncelog.runtime.security import OPEN, Security
 
 logger = logging.getLogger(__name__)
@@ -50,6 +60,8 @@ _Context = grpc.aio.ServicerContext[bytes, bytes]
 _GONE = (grpc.aio.InternalError, grpc.aio.UsageError, asyncio.InvalidStateError)
 #: Status messages are for people; the whole error travels beside them.
 _STATUS_CHARACTERS_MAX = 200
+#: How long an authenticated caller may take to send the one message of a unary call.
+REQUEST_TIMEOUT_S = 10.0
 
 RequestInT_co = TypeVar("RequestInT_co", covariant=True)
 AnswerOutT_contra = TypeVar("AnswerOutT_contra", contravariant=True)
@@ -125,9 +137,16 @@ class ServerStream(Generic[RequestInT_co, AnswerOutT_contra]):
 class Server:
     """Handlers are added first, then the server starts, once."""
 
-    def __init__(self, security: Security = OPEN, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        security: Security = OPEN,
+        *,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        connections_max: int = CONNECTIONS_MAX,
+    ) -> None:
         self._security = security
         self._frame_bytes_max = frame_bytes_max
+        self._connections_max = connections_within(connections_max)
         self._handlers: dict[str, _Handler] = {}
         self._server: grpc.aio.Server | None = None
         self._stopped = asyncio.Event()
@@ -150,29 +169,31 @@ class Server:
     ) -> None:
         """For every caller with a valid token: the handler decides what this one may do."""
 
-        async def serve(data: bytes, context: _Context) -> bytes:
+        async def serve(_requests: object, context: _Context) -> None:
             try:
                 caller = self._caller(context)
-                return method.encode_answer(await handler(method.decode_request(data), caller))
+                request = method.decode_request(await _only_message(context))
+                answer = method.encode_answer(await handler(request, caller))
             except Exception as error:  # noqa: BLE001  # every path ends in abort, which raises
                 await _refuse(context, method.path, error)
+            await context.write(answer)
 
-        self._handlers[method.path] = grpc.unary_unary_rpc_method_handler(serve)
+        self._handlers[method.path] = grpc.stream_stream_rpc_method_handler(serve)
 
     def read(
         self,
         method: ReadMethod[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT],
         handler: Callable[[ReceivedRequestT], AsyncIterator[AnswerT]],
     ) -> None:
-        async def serve(data: bytes, context: _Context) -> None:
+        async def serve(_requests: object, context: _Context) -> None:
             try:
                 require_superuser(self._caller(context))
-                async for answer in handler(method.decode_request(data)):
+                async for answer in handler(method.decode_request(await _only_message(context))):
                     await context.write(method.encode_answer(answer))
             except Exception as error:  # noqa: BLE001  # every path ends in abort, which raises
                 await _refuse(context, method.path, error)
 
-        self._handlers[method.path] = grpc.unary_stream_rpc_method_handler(serve)
+        self._handlers[method.path] = grpc.stream_stream_rpc_method_handler(serve)
 
     def stream(
         self,
@@ -226,7 +247,7 @@ class Server:
 
     async def start(self, *, host: str = "127.0.0.1", port: int = 0) -> int:
         """Listen; port 0 takes a free one. Returns the port. Raises InvalidArgument when the address cannot be had."""
-        server = grpc.aio.server(options=server_options(self._frame_bytes_max))
+        server = grpc.aio.server(options=server_options(self._frame_bytes_max, self._connections_max))
         unknown: _Handler = grpc.stream_stream_rpc_method_handler(self._serve_unknown)
         server.add_generic_rpc_handlers((_Handlers(self._handlers, unknown),))
         address = join_address(host, port)
@@ -253,6 +274,21 @@ class Server:
     async def stopped(self) -> None:
         """Return when `stop` has finished."""
         await self._stopped.wait()
+
+
+async def _only_message(context: _Context) -> bytes:
+    """The request of a call that has one. Raises InvalidArgument without it, DeadlineExceeded when it does not come."""
+    try:
+        async with asyncio.timeout(REQUEST_TIMEOUT_S):
+            data: Any = await context.read()
+    except TimeoutError as error:
+        raise DeadlineExceeded(f"the request did not come within {REQUEST_TIMEOUT_S:g} s") from error
+    except _GONE as error:
+        raise ServiceUnavailable(f"{context.peer()}: the client is gone") from error
+    if data is grpc.aio.EOF:
+        raise InvalidArgument("the call ended without a request", field="request")
+    message: bytes = data
+    return message
 
 
 class _Handlers(grpc.GenericRpcHandler):

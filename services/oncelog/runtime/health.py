@@ -24,6 +24,8 @@ Check = Callable[[], str | None]
 
 _HEAD_BYTES_MAX = 8 * 1024
 _READ_TIMEOUT_S = 5.0
+#: At once; a further one takes the place of the oldest, so that probes are answered whoever holds the others.
+_CONNECTIONS_MAX = 256
 
 
 class _Answer(NamedTuple):
@@ -40,6 +42,8 @@ class Health:
         self._live: dict[str, Check] = {}
         self._ready: dict[str, Check] = {}
         self._server: asyncio.Server | None = None
+        #: open connections, the oldest first
+        self._open: dict[asyncio.StreamWriter, None] = {}
 
     def live_when(self, name: str, check: Check) -> None:
         """The process is to be restarted when `check` gives a reason."""
@@ -65,6 +69,11 @@ class Health:
             await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._open) >= _CONNECTIONS_MAX:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.transport.abort()
+        self._open[writer] = None
         try:
             async with asyncio.timeout(_READ_TIMEOUT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -73,6 +82,7 @@ class Health:
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ConnectionError):
             pass  # no request, or nobody left to answer
         finally:
+            self._open.pop(writer, None)
             writer.close()
 
     def _response(self, head: bytes) -> bytes:

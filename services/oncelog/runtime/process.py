@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 import uvloop
 
 from oncelog.core.errors import InvariantViolated, OncelogError
+from oncelog.runtime.descriptors import raise_limit
 from oncelog.runtime.memory import tune_memory
 
 logger = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ def run(main: Callable[[Shutdown], Awaitable[None]], *, drain_timeout_ms: int) -
     """Run `main` on a new uvloop until it returns. Returns the code to exit with."""
     faulthandler.enable()
     tune_memory()
+    raise_limit()
     threading.excepthook = _thread_failed
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

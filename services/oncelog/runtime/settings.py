@@ -42,6 +42,8 @@ class ProcessSettings:
     #: how long a start waits for ZooKeeper and for the cluster's record
     start_timeout_ms: int = 300_000
     frame_bytes_max: int = 16 * 1024 * 1024
+    #: connections at the gRPC port; never more than half of the open files that the system allows
+    connections_max: int = 10_000
     log_level: str = "info"
     #: paths of PEM files, all three or none: with them everything but health speaks TLS
     tls_certificate_file: str = ""
@@ -136,6 +138,9 @@ class MetadataSettings(ProcessSettings):
     #: whether topics move to owners that have fewer, and how often the elected replica looks
     balance: bool = True
     balance_interval_ms: int = 5_000
+    #: connections at the REST port, and those of one address among them; the oldest idle one makes room for another
+    rest_connections_max: int = 1_000
+    rest_connections_per_peer_max: int = 500
     #: bodies of all requests under way
     rest_bodies_bytes_max: int = 64 * 1024 * 1024
     #: publishing over HTTP: bounds of a request, of a value, of the messages in one request

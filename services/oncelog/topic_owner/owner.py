@@ -140,7 +140,9 @@ class Owner:
             watch = CurrencyWatch(self.topics, self._parts.links, doubt_after_ms=SESSION_TIMEOUT_MS)
             running.append(tasks.create_task(watch.run()))
 
-            server = Server(self.security, frame_bytes_max=settings.frame_bytes_max)
+            server = Server(
+                self.security, frame_bytes_max=settings.frame_bytes_max, connections_max=settings.connections_max
+            )
             self._serve(server)
             port = await server.start(host=settings.listen_host, port=settings.grpc_port)
             stack.push_async_callback(lambda: server.stop(grace_ms=STOP_GRACE_MS))

@@ -4,40 +4,61 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
 from oncelog.core.errors import InvalidArgument
+from oncelog.metadata.admin.connections import ConnectionLimits, Listener, Seats
 from oncelog.runtime.security import ServerCertificate
 
-CONNECTIONS_MAX = 1_000
+LIMITS = ConnectionLimits(connections_max=1_000, per_peer_max=500)
 KEEP_ALIVE_S = 30
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, seats: Seats) -> None:
+        super().__init__(config)
+        self._seats = seats
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Signals belong to runtime.process."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take connections in a way that knows limits; the rest is uvicorn's."""
+        await self.lifespan.startup()
+        listeners: list[Any] = [Listener(each, self, self._seats) for each in sockets or ()]
+        self.servers = listeners
+        self.started = True
+
 
 class RestServer:
     """`start`, then `run` as a task; `stop` makes it return. certificate None: plain text."""
 
-    def __init__(self, app: FastAPI, *, stop_timeout_s: int, certificate: ServerCertificate | None = None) -> None:
+    def __init__(
+        self,
+        app: FastAPI,
+        *,
+        stop_timeout_s: int,
+        certificate: ServerCertificate | None = None,
+        limits: ConnectionLimits = LIMITS,
+    ) -> None:
         config = uvicorn.Config(
             app,
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
-            limit_concurrency=CONNECTIONS_MAX,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=stop_timeout_s,
             ssl_context_factory=None if certificate is None else lambda _config, _default: certificate.ssl_context(),
         )
-        self._server = _Server(config)
+        #: the connections there are
+        self.seats = Seats(limits)
+        self._server = _Server(config, self.seats)
         self._socket: socket.socket | None = None
 
     def start(self, *, host: str, port: int) -> int:
