@@ -84,6 +84,8 @@ class FakeOwner:
         self.server = Server()
         #: {topic id: entries it knows of} of an owner that was deposed and does not know it
         self.knows: dict[TopicId, int] | None = None
+        #: batches judged here
+        self.judged = 0
         self._cluster = cluster
         self._sessions: dict[SessionNumber, tuple[FakeTopic, ProducerId, str]] = {}
         self._streams: list[ServerStream[ReceivedPublish, PublishAnswers]] = []
@@ -166,6 +168,7 @@ class FakeOwner:
             session = self._sessions.get(number)
             if session is None:
                 continue
+            self.judged += 1
             result = self._cluster.knobs.refuse_batch(data) or session[0].publish(data)
             answers.append(BatchAnswer(number, request, result))
             if isinstance(result, OncelogError):

@@ -82,7 +82,7 @@ class FakeTopic:
         deltas = deltas_of(batch, data)
         verdict = self.table.judge(batch, deltas)
         if isinstance(verdict, Known):
-            return verdict.parts
+            return verdict.known
         if isinstance(verdict, Refused):
             return verdict.error
         assert isinstance(verdict, Accept), "everything in this log is durable at once"

@@ -98,3 +98,44 @@ async def test_answer_of_a_lower_epoch_is_not_believed(cluster: FakeCluster, cli
         assert asked == [1, 2]
     finally:
         await deposed.kill()
+
+
+@pytest.mark.asyncio
+async def test_a_producer_leaves_an_owner_that_a_reader_knows_to_be_deposed(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
+    """What the former owner would say of a duplicate is from the past: the current one is asked."""
+    producer = await client.create_producer("flights", producer_name="importer")
+    await producer.send(b"a", sequence_id=1)
+    topic_id, deposed = cluster.topic("flights").topic_id, await cluster.depose()
+    try:
+        await client.create_reader("flights")
+        await until(lambda: client._network.epochs.highest(topic_id) == 2, DEADLINE_S)
+        assert (await producer.send(b"a", sequence_id=1)).duplicate
+        assert cluster.owner is not None
+        assert (deposed.judged, cluster.owner.judged) == (1, 1)
+    finally:
+        await deposed.kill()
+
+
+@pytest.mark.asyncio
+async def test_an_answer_of_a_deposed_owner_is_asked_for_again(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
+    """The next owner becomes known while the batch is with the former one."""
+    producer = await client.create_producer("flights", producer_name="importer")
+    cluster.knobs.gate.clear()
+    seen = len(cluster.seen.frames)
+    sent = producer.send_nowait(b"a", sequence_id=1)
+    await until(lambda: len(cluster.seen.frames) > seen, DEADLINE_S)
+    topic_id, deposed = cluster.topic("flights").topic_id, await cluster.depose()
+    try:
+        await client.create_reader("flights")
+        await until(lambda: client._network.epochs.highest(topic_id) == 2, DEADLINE_S)
+        cluster.knobs.gate.set()
+        result = await sent
+        assert (result.duplicate, result.resent) == (True, True)  # this fake's owners share one log
+        assert cluster.owner is not None
+        assert (deposed.judged, cluster.owner.judged) == (1, 1)
+    finally:
+        await deposed.kill()

@@ -9,7 +9,7 @@ from oncelog.client.background import Background
 from oncelog.client.epochs import OwnerEpochs
 from oncelog.client.owner_connection import OwnerConnection
 from oncelog.client.turn import Turn
-from oncelog.core.producer_session import Event
+from oncelog.core.producer_events import Event
 from oncelog.core.session_opening import ProducerGranted
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import OPENS_MAX, OpenRequest
@@ -86,11 +86,13 @@ async def test_leaving_a_producer_waits_for_those_in_line(cluster: FakeCluster) 
     assert [int(value[:3]) for value in cluster.topic("flights").values()] == list(range(100))
 
 
-async def test_a_flush_waits_for_those_in_line(client: oncelog.AsyncClient) -> None:
+async def test_a_flush_waits_for_those_in_line(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """The same for a flush: everything given before is answered when it returns."""
     producer = await client.create_producer("flights", pending_bytes_max=2_000)
+    cluster.knobs.gate.clear()
     given = [asyncio.create_task(producer.send(bytes(300))) for _ in range(100)]
     await until(lambda: producer.pending_bytes, 20)
+    cluster.knobs.gate.set()
     await producer.flush()
     assert producer.pending_bytes == 0
     assert producer.last_sequence_id == 99

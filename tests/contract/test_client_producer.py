@@ -144,11 +144,11 @@ async def test_a_takeover_is_not_seen_by_the_application(cluster: FakeCluster, c
 
 
 async def test_a_lost_answer_is_a_duplicate_told_as_such(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
-    """Stored, answer lost, resent: one message, and the result says that the resend was the duplicate."""
+    """Stored, answer lost, resent: one message, and the result says that the resend was the duplicate, its own."""
     producer = await client.create_producer("flights")
     cluster.knobs.lose_answers = 1
     result = await producer.send(b"once")
-    assert result.duplicate
+    assert (result.duplicate, result.resent) == (True, True)
     assert result.message_id is not None
     assert cluster.topic("flights").values() == [b"once"]
 
@@ -167,17 +167,90 @@ async def test_a_refused_batch_is_resent_when_that_is_right(
 
 
 async def test_a_stale_id_fails_alone(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
-    """Hazard 9: an id below the mark that was never stored is an error, never an acknowledged loss; others go on."""
+    """Hazard 9: an id below the mark that was never stored is an error, never an acknowledged loss; others go on.
+
+    Those that share its batch have each a truth of its own: whoever was told "never stored" of 2 would store it twice.
+    """
     producer = await client.create_producer("flights", producer_name="importer")
-    await producer.send_many([b"2", b"3", b"5"], sequence_ids=[2, 3, 5])
-    stale, fine = producer.send_nowait(b"4", sequence_id=4), producer.send_nowait(b"6", sequence_id=6)
+    before = await producer.send_many([b"2", b"3", b"5"], sequence_ids=[2, 3, 5])
+    known, stale, fine = [producer.send_nowait(b"%d" % i, sequence_id=i) for i in (2, 4, 6)]
     await producer.flush()
-    with pytest.raises(StaleSequence):
+    assert ((await known).duplicate, (await known).message_id) == (True, before.message_ids[0])
+    with pytest.raises(StaleSequence) as caught:
         await stale
-    with pytest.raises(StaleSequence):  # it shared the batch of the stale one
-        await fine
-    assert not (await producer.send(b"6", sequence_id=6)).duplicate
+    assert (caught.value.stored, caught.value.details) == (False, {"high_water": 6})
+    assert not (await fine).duplicate
     assert cluster.topic("flights").values() == [b"2", b"3", b"5", b"6"]
+
+
+async def test_a_list_with_a_stale_id_names_the_fate_of_each(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """The error carries the whole list: which are duplicates, which never were, which are stored now."""
+    producer = await client.create_producer("flights", producer_name="importer", batch_bytes_max=4)
+    before = await producer.send_many([b"2", b"3", b"5"], sequence_ids=[2, 3, 5])
+    assert [before.duplicate_ranges, before.failed_ranges, before.unverified_ranges, before.resent_ranges] == [[]] * 4
+    ids = [1, 2, 4, 5, 6, 9, 11]
+    with pytest.raises(StaleSequence, match="2 of 7 messages failed") as caught:
+        await producer.send_many([b"%d" % i for i in ids], sequence_ids=ids)
+    result: oncelog.BatchResult = caught.value.result
+    assert caught.value.stored is None  # of others of the list it is not False
+    assert (result.duplicate_ranges, result.failed_ranges) == ([range(1, 2), range(3, 4)], [range(1), range(2, 3)])
+    told = [each if isinstance(each, OncelogError) else (each.sequence_id, each.duplicate) for each in result.results]
+    assert [type(each) for each in told[0:3:2]] == [StaleSequence, StaleSequence]
+    assert [each.stored for each in told if isinstance(each, OncelogError)] == [False, False]
+    assert [each for each in told if isinstance(each, tuple)] == [
+        (2, True),
+        (5, True),
+        (6, False),
+        (9, False),
+        (11, False),
+    ]
+    assert (result.message_ids[0], result.message_ids[1]) == (None, before.message_ids[0])
+    assert cluster.topic("flights").values() == [b"2", b"3", b"5", b"6", b"9", b"11"]
+    with pytest.raises(StaleSequence) as alone:
+        await producer.send_many([b"4"], sequence_ids=[4])
+    assert alone.value.stored is False
+
+
+async def test_whose_duplicate_a_repeated_list_is(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """The head was stored by a former instance; the tail by this one, whose answer was lost."""
+    former = await client.create_producer("flights", producer_name="importer")
+    await former.send_many([b"0", b"1"], sequence_ids=[0, 1])
+    producer = await client.create_producer("flights", producer_name="importer")
+    cluster.knobs.lose_answers = 1
+    result = await producer.send_many([b"%d" % i for i in range(4)], sequence_ids=range(4))
+    assert (result.duplicate_ranges, result.resent_ranges) == ([range(4)], [range(2, 4)])
+    assert [each.resent for each in result.results if isinstance(each, oncelog.SendResult)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    assert cluster.topic("flights").values() == [b"0", b"1", b"2", b"3"]
+
+
+async def test_errors_say_whether_the_message_may_be_stored(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """False: nobody has seen it, or it was refused; None: it was sent, and nothing is known."""
+    producer = await client.create_producer("flights", producer_name="importer", pending_bytes_max=10_000)
+    with pytest.raises(OncelogError) as too_large:
+        producer.send_nowait(bytes(6 << 20))
+    assert too_large.value.stored is False
+    cluster.knobs.gate.clear()
+    seen = len(cluster.seen.frames)
+    sent = producer.send_nowait(b"sent")
+    await until(lambda: len(cluster.seen.frames) > seen, DEADLINE_S)
+    with pytest.raises(TooManyRequests) as refused:
+        producer.send_nowait(bytes(20_000))
+    assert refused.value.stored is False
+    gathered = producer.send_nowait(b"gathered")
+    await producer.close(flush=False)
+    for future, stored, words in ((sent, None, "is unknown"), (gathered, False, "stored nothing")):
+        with pytest.raises(ProducerClosed, match=words) as caught:
+            await future
+        assert caught.value.stored is stored
+    with pytest.raises(ProducerClosed) as late:
+        await producer.send(b"late")
+    assert late.value.stored is False
+    cluster.knobs.gate.set()
 
 
 async def test_pending_memory_is_bounded(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:

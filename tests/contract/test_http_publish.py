@@ -52,6 +52,26 @@ async def test_batch_is_stored_and_its_repeat_is_a_duplicate(world: PublishWorld
     assert world.values() == ["a", "b"]
 
 
+async def test_a_stale_id_says_nothing_about_its_neighbours(world: PublishWorld) -> None:
+    """The problem tells of each message: whoever took 5 for never stored would publish it twice."""
+    replica = await world.replica()
+    await replica.stored("a", "b", producer_name="shop", sequence_ids=[5, 9])
+    problem = await replica.refused(
+        409, "stale_sequence", "a", "late", "c", producer_name="shop", sequence_ids=[5, 7, 10]
+    )
+    assert (problem["stored"], problem["high_water"]) == (None, 10)
+    assert problem["messages"] == [
+        {"sequence_id": 5, "stored": True, "duplicate": True, "code": None},
+        {"sequence_id": 7, "stored": False, "duplicate": False, "code": "stale_sequence"},
+        {"sequence_id": 10, "stored": True, "duplicate": False, "code": None},
+    ]
+    assert world.values() == ["a", "b", "c"]
+    alone = await replica.refused(409, "stale_sequence", "late", producer_name="shop", sequence_id=7)
+    assert alone["stored"] is False
+    wrong = await replica.refused(422, "invalid_sequence_id", "a", producer_name="shop", sequence_id=-1)
+    assert wrong["stored"] is False
+
+
 async def test_bytes_keys_times_and_properties_are_stored(world: PublishWorld) -> None:
     """The value in base64; what few messages have beside those that have it not."""
     replica = await world.replica()
@@ -104,7 +124,8 @@ async def test_instance_that_is_fenced_again_and_again_is_told(world: PublishWor
 
     world.cluster.knobs.refuse_open = steal
     stealing = True
-    await replica.refused(409, "producer_fenced", "0", producer_name="shop", sequence_id=0)
+    problem = await replica.refused(409, "producer_fenced", "0", producer_name="shop", sequence_id=0)
+    assert problem["stored"] in {None, False}
     stealing = False
     await replica.stored("0", producer_name="shop", sequence_id=0)
 

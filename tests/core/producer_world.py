@@ -30,7 +30,7 @@ from oncelog.core.ids import (
 )
 from oncelog.core.outcome import Outcome, Part, PartKind
 from oncelog.core.pending_batches import BatchReady, SendBatches
-from oncelog.core.producer_session import (
+from oncelog.core.producer_events import (
     BatchesAnswered,
     Complete,
     Effect,
@@ -38,11 +38,10 @@ from oncelog.core.producer_session import (
     Fail,
     FailProducer,
     OpenWanted,
-    ProducerSession,
     ReportOpen,
-    State,
 )
-from oncelog.core.producer_session import SessionEnded as SessionEndedEvent
+from oncelog.core.producer_events import SessionEnded as SessionEndedEvent
+from oncelog.core.producer_session import ProducerSession, State
 from oncelog.core.sequence_ids import BatchIds
 from oncelog.core.session_opening import (
     EndSession,

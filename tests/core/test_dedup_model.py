@@ -16,7 +16,7 @@ from oncelog.core.dedup import Accept, DedupTable, Known, NeedIds, Refused, Verd
 from oncelog.core.entry import EntryKind, SequenceMode, body_of
 from oncelog.core.errors import SequenceGap, StaleSequence
 from oncelog.core.ids import Position
-from oncelog.core.outcome import Part
+from oncelog.core.outcome import Part, PartKind
 from tests.core.builders import CONTIGUOUS, MONOTONIC, PID, fold, parts
 from tests.core.test_dedup import Judged
 
@@ -72,13 +72,14 @@ class Model:
         mark = max(stored, default=-1)
         match verdict:
             case Accept(skip, known):
-                assert ids[skip:] == new
+                assert ids[skip:] == [each for each in new if each > mark]
                 self.check_parts(known, ids[:skip])
             case Known(known, _):
-                assert not new
+                assert all(each < mark for each in new)
                 self.check_parts(known, ids)
             case Refused(StaleSequence()):
-                assert any(each < mark for each in new)
+                assert new == ids
+                assert ids[-1] < mark
             case Refused(SequenceGap() as gap):
                 assert self.contiguous
                 assert (ids[0], gap.details["expected"]) > (mark + 1, mark)
@@ -90,6 +91,8 @@ class Model:
         assert sum(part.count for part in known) == len(ids)
         at = 0
         for part in known:
+            if part.kind is PartKind.STALE_SEQUENCE:
+                assert not any(self.stored()[each] for each in ids[at : at + part.count])
             if part.position is not None:
                 held = self.ids_at(part.position.entry_id)[part.offset : part.offset + part.count]
                 assert held == ids[at : at + part.count]

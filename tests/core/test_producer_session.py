@@ -16,14 +16,14 @@ from oncelog.core.errors import (
 )
 from oncelog.core.ids import SEQUENCE_ID_MAX, Generation, OwnerEpoch, SequenceId, SessionNumber
 from oncelog.core.pending_batches import SendBatches
-from oncelog.core.producer_session import (
+from oncelog.core.producer_events import (
     CloseWanted,
     Complete,
     Fail,
     FailProducer,
     OpenWanted,
-    State,
 )
+from oncelog.core.producer_session import State
 from oncelog.core.session_opening import (
     BATCH_OVERHEAD_BYTES,
     EndSession,

@@ -4,6 +4,7 @@ import pytest
 
 from oncelog.core.entry import SequenceMode
 from oncelog.core.errors import (
+    InvalidBatch,
     NotOwner,
     OncelogError,
     ProducerExpired,
@@ -16,15 +17,12 @@ from oncelog.core.errors import (
     TopicLoading,
     UnknownProducer,
 )
-from oncelog.core.ids import OwnerEpoch, SessionNumber
+from oncelog.core.ids import OwnerEpoch, SequenceId, SessionNumber
 from oncelog.core.outcome import Part, PartKind
-from oncelog.core.producer_session import (
-    Complete,
-    Fail,
-    FailProducer,
-    State,
-)
-from oncelog.core.producer_session import SessionEnded as SessionEndedEvent
+from oncelog.core.producer_events import CloseWanted, Complete, Effect, Fail, FailProducer
+from oncelog.core.producer_events import SessionEnded as SessionEndedEvent
+from oncelog.core.producer_session import State
+from oncelog.core.sequence_ids import BatchIds
 from oncelog.core.session_opening import (
     EndSession,
     OpenRefused,
@@ -85,7 +83,7 @@ def test_a_final_verdict_for_a_batch_fails_it_alone() -> None:
         producer.handle(ready(request, ids=explicit(request * 10)))
     stale = StaleSequence(high_water=25)
     effects = producer.handle(answered(1, (1, stored(1)), (2, stale)))
-    assert Fail(2, stale) in effects
+    assert Fail(2, stale, stored=False) in effects
     assert producer.state is State.OPENING
     assert sent_requests(reopened(producer, session=2)) == [3]
     assert producer.handle(answered(2, (3, stored(1)))) == [Complete(3, explicit(30), stored(1))]
@@ -99,13 +97,13 @@ def test_a_final_verdict_for_a_batch_ends_a_contiguous_producer() -> None:
     stale = StaleSequence()
     effects = producer.handle(answered(1, (2, stale)))
     assert effects == [
-        Fail(2, stale),
+        Fail(2, stale, stored=False),
         FailProducer(stale),
         EndSession(1, SessionNumber(1)),
-        Fail(1, stale),
-        Fail(3, stale),
+        Fail(1, stale, stored=None),
+        Fail(3, stale, stored=False),
     ]
-    assert producer.handle(ready(4)) == [Fail(4, stale)]
+    assert producer.handle(ready(4)) == [Fail(4, stale, stored=False)]
 
 
 @pytest.mark.parametrize("error", [ProducerFenced(current=2), ProducerExpired()])
@@ -116,15 +114,15 @@ def test_a_final_verdict_for_the_producer_ends_it(error: OncelogError) -> None:
     assert FailProducer(error) in by_answer.handle(answered(1, (1, error)))
     by_end = opened()
     by_end.handle(ready(1))
-    assert Fail(1, error) in by_end.handle(SessionEndedEvent(SessionNumber(1), error, OwnerEpoch(1)))
+    assert Fail(1, error, stored=None) in by_end.handle(SessionEndedEvent(SessionNumber(1), error, OwnerEpoch(1)))
     by_open = opened()
     by_open.handle(ready(1))
     by_open.handle(StreamLost(1))
     by_open.handle(OwnerFound(2, OwnerEpoch(1)))
-    assert by_open.handle(OpenRefused(2, error, OwnerEpoch(1))) == [FailProducer(error), Fail(1, error)]
+    assert by_open.handle(OpenRefused(2, error, OwnerEpoch(1))) == [FailProducer(error), Fail(1, error, stored=None)]
     for producer in (by_answer, by_end, by_open):
         assert producer.state is State.FAILED
-        assert producer.handle(ready(2)) == [Fail(2, error)]
+        assert producer.handle(ready(2)) == [Fail(2, error, stored=False)]
         assert producer.handle(TimerFired(TimerKey(TimerKind.RETRY, producer.opening.attempt))) == []
         producer.check_invariants()
 
@@ -177,3 +175,87 @@ def test_every_batch_takes_effect_once_through_any_faults(seed: int, mode: Seque
     assert [world.completed[request].last for request in range(len(sizes))] == [
         sum(sizes[: request + 1]) - 1 for request in range(len(sizes))
     ]
+
+
+# --- what a failure says of the message -------------------------------------------------------------------------------
+
+
+def failures(effects: list[Effect]) -> dict[int, bool | None]:
+    """{request: what its failure says}."""
+    return {effect.request: effect.stored for effect in effects if isinstance(effect, Fail)}
+
+
+def test_what_was_never_sent_is_not_stored() -> None:
+    """The window holds it back, or no session was open: whatever ends the producer, nobody has seen it."""
+    producer = opened(in_flight_count_max=2)
+    for request in (1, 2, 3):
+        producer.handle(ready(request))
+    assert failures(producer.handle(CloseWanted())) == {1: None, 2: None, 3: False}
+    assert failures(producer.handle(ready(4))) == {4: False}
+
+
+def test_a_fenced_batch_is_not_stored_when_its_only_sending_was_refused() -> None:
+    """The owner drops what comes behind the refused batch; what is before it may be on its way into the log."""
+    producer = opened()
+    for request in (1, 2, 3):
+        producer.handle(ready(request))
+    assert failures(producer.handle(answered(1, (2, ProducerFenced())))) == {1: None, 2: False, 3: False}
+
+
+def test_of_a_batch_that_was_sent_before_a_refusal_proves_nothing() -> None:
+    """The first sending may be stored; only the one that was sent on this session alone is known."""
+    producer = opened()
+    producer.handle(ready(1))
+    producer.handle(StreamLost(1))
+    reopened(producer, session=2)
+    producer.handle(ready(2))
+    assert failures(producer.handle(answered(2, (1, ProducerFenced())))) == {1: None, 2: False}
+
+
+def test_a_stale_id_is_not_stored_however_often_it_was_sent() -> None:
+    """What an earlier sending stored is a duplicate and never stale; a malformed batch says nothing of that sending."""
+    for error, told in ((StaleSequence(), False), (InvalidBatch(), None)):
+        producer = opened()
+        producer.handle(ready(1))
+        producer.handle(StreamLost(1))
+        reopened(producer, session=2)
+        assert failures(producer.handle(answered(2, (1, error)))) == {1: told}
+
+
+def test_a_deadline_says_that_the_outcome_is_unknown() -> None:
+    """Also of what was not sent yet: it stays in its place."""
+    producer = opened(send_timeout_ms=100, in_flight_count_max=1)
+    for request in (1, 2):
+        producer.handle(ready(request))
+        assert failures(producer.handle(TimerFired(TimerKey(TimerKind.SEND, request)))) == {request: None}
+
+
+def test_a_repeated_batch_tells_whose_duplicate_it_is() -> None:
+    """Ids up to the mark of the first grant were stored before this instance; what is above it is its own."""
+    producer = opened(last=4)
+    producer.handle(ready(1, 3, ids=explicit(4, 6)))
+    producer.handle(StreamLost(1))
+    reopened(producer, session=2)
+    duplicate = (Part(PartKind.DUPLICATE, 3, None, 0),)
+    assert producer.handle(answered(2, (1, duplicate))) == [
+        Complete(1, explicit(4, 6), duplicate, own_above=SequenceId(4))
+    ]
+    producer.handle(ready(2, 3, ids=explicit(4, 6)))
+    assert producer.handle(answered(2, (2, duplicate))) == [Complete(2, explicit(4, 6), duplicate)]
+
+
+def test_a_stale_message_ends_neither_its_batch_nor_its_session() -> None:
+    """2 is stored, 4 was never, 6 is new: one answer for each, and what is in flight behind stays there."""
+    producer = opened(last=5)
+    producer.handle(ready(1, 3, ids=BatchIds(SequenceId(2), SequenceId(6), b"\x01\x01")))
+    producer.handle(ready(2, ids=explicit(7)))
+    outcome = (
+        Part(PartKind.DUPLICATE, 1, None, 0),
+        Part(PartKind.STALE_SEQUENCE, 1, None, 0),
+        Part(PartKind.STORED, 1, None, 2),
+    )  # fmt: skip
+    (told,) = producer.handle(answered(1, (1, outcome)))
+    assert isinstance(told, Complete)
+    assert (told.outcome, told.high_water) == (outcome, 6)
+    assert producer.state is State.OPEN
+    assert producer.handle(answered(1, (2, stored(1)))) == [Complete(2, explicit(7), stored(1))]

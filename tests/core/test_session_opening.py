@@ -15,16 +15,16 @@ from oncelog.core.errors import (
 from oncelog.core.ids import Generation, OwnerEpoch, SequenceId, SessionNumber
 from oncelog.core.opening import OnConflict, ProducerInstance
 from oncelog.core.pending_batches import SendBatches
-from oncelog.core.producer_session import (
+from oncelog.core.producer_events import (
     Complete,
     FailProducer,
     OpenWanted,
-    ProducerSession,
     ReportOpen,
-    State,
 )
+from oncelog.core.producer_session import ProducerSession, State
 from oncelog.core.session_opening import (
     EndSession,
+    EpochSeen,
     LookUp,
     LookUpFailed,
     OpenProducer,
@@ -75,6 +75,21 @@ def test_a_producer_is_looked_up_asked_for_and_reported_once() -> None:
     granted = producer.handle(grant(1, last=41, epoch=3))
     assert granted == [ReportOpen("importer", SequenceId(41), 5 * 1024 * 1024)]
     assert producer.handle(grant(1, last=41, epoch=3)) == [EndSession(1, SessionNumber(1))]
+    assert producer.state is State.OPEN
+
+
+def test_a_higher_epoch_seen_anywhere_ends_the_session() -> None:
+    """The owner of the session is deposed: its answers are of an older session, all is sent again."""
+    producer = opened()
+    producer.handle(ready(1))
+    assert producer.handle(EpochSeen(OwnerEpoch(1))) == []
+    assert producer.handle(EpochSeen(OwnerEpoch(4)))[:2] == [
+        EndSession(1, SessionNumber(1)),
+        LookUp(2, fresh=True, owner_epoch=OwnerEpoch(4)),
+    ]
+    assert producer.handle(answered(1, (1, stored(1)))) == []
+    assert sent_requests(reopened(producer, session=2, epoch=4)) == [1]
+    assert producer.handle(EpochSeen(OwnerEpoch(3))) == []
     assert producer.state is State.OPEN
 
 

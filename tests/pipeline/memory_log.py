@@ -18,7 +18,6 @@ from oncelog.core.batch import Buffer
 from oncelog.core.errors import DeadlineExceeded, ProducerFenced, SequenceGap, TopicNotFound
 from oncelog.core.ids import EntryId, LedgerId, TopicId
 from oncelog.core.message_id import EARLIEST, MessageId
-from oncelog.core.outcome import Part, PartKind
 from oncelog.pipeline.sink_log import SinkLog
 from oncelog.pipeline.sink_options import SinkOptions, sink_options
 from oncelog.pipeline.sink_records import RunBatch
@@ -220,13 +219,11 @@ class MemoryProducer:
             self._topic.entries.append(entry)
             self._name.mark = ids[-1]
         old = len(ids) - len(fresh)
-        known = PartKind.BELOW_MARK if self._log.forgets and not self._contiguous else PartKind.DUPLICATE
-        parts = [Part(known, old, None, 0), Part(PartKind.STORED, len(fresh), None, 0)]
+        unverified = [range(old)] if old and self._log.forgets and not self._contiguous else []
         found = [places.get(number) for number in ids]
-        if known is PartKind.BELOW_MARK:
+        if unverified:
             found[:old] = [None] * old
-        verified = not old or known is PartKind.DUPLICATE
-        return SimpleNamespace(message_ids=found, duplicates=old, parts=parts, verified=verified)
+        return SimpleNamespace(message_ids=found, duplicates=old, unverified_ranges=unverified, verified=not unverified)
 
     def close(self, *, flush: bool = True) -> None:
         assert isinstance(flush, bool)

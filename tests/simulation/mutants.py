@@ -13,15 +13,17 @@ from oncelog.core import dedup, dedup_snapshot, recovery_range
 from oncelog.core.batch import decode_batch
 from oncelog.core.dedup import DedupTable, Known
 from oncelog.core.dedup_cursor import DedupCursor
-from oncelog.core.errors import ProducerFenced
+from oncelog.core.errors import ProducerFenced, StaleSequence
 from oncelog.core.id_claim import ClaimState, IdClaim
 from oncelog.core.ids import BEFORE_ALL, NO_SEQUENCE, EntryId, Generation, Position
 from oncelog.core.ledger_chain import ChainClosed, LedgerChain
 from oncelog.core.ledger_writer import LedgerWriter
 from oncelog.core.opening import Granted, ProducerInstance
 from oncelog.core.openings import AnswerOpen, Openings
-from oncelog.core.outcome import Part, PartKind
+from oncelog.core.outcome import Part, PartKind, refuses
 from oncelog.core.ownership import Hold, Ownership, ReadTopicRecord, WriteTopicRecord
+from oncelog.core.producer_events import Fail
+from oncelog.core.producer_session import ProducerSession
 from oncelog.core.sessions import Sessions
 from oncelog.core.storage_answers import StorageAnswers
 from oncelog.core.storage_node import StorageNode
@@ -65,6 +67,7 @@ def _always(value: Any) -> Callable[..., Any]:
 _judge_known = DedupTable._judge_known
 _append_batch = TopicLog.append_batch
 _judge, _accepted = DedupTable.judge, DedupTable.accepted
+_end = ProducerSession._end
 _open, _resume = Openings._open, Openings._resume
 
 
@@ -79,6 +82,19 @@ def _by_range(ids: Any, runs: Any, *, floor: int, mode: Any) -> Any:
     if run is None or ids[0] < run.first:
         return (Part(PartKind.DUPLICATE, len(ids), None, 0),)
     return (Part(PartKind.DUPLICATE, len(ids), run.position, run.offset),)
+
+
+def _condemned(table: DedupTable, *arguments: Any) -> Any:
+    """One stale id, and the whole batch was never stored, they say."""
+    verdict = _judge_known(table, *arguments)
+    mixed = isinstance(verdict, Known | dedup.Accept) and refuses(verdict.known)
+    return dedup.Refused(StaleSequence()) if mixed else verdict
+
+
+def _sure_of_nothing(session: ProducerSession, *arguments: Any) -> Any:
+    """Whatever fails with its producer was not stored, they say."""
+    effects = _end(session, *arguments)
+    return [replace(effect, stored=False) if isinstance(effect, Fail) else effect for effect in effects]
 
 
 def _without_skip_first(log: TopicLog, batch: Any, *, skip_first: int, now_ms: int) -> Any:
@@ -263,7 +279,7 @@ def _without_looking_inside(data: Any, checksum: Any, limits: Any) -> Any:
 
 
 MUTANTS = (
-    Mutant("one mark instead of two", 10, 13, ((DedupTable, "_judge_known", _one_mark),)),
+    Mutant("one mark instead of two", 10, 56, ((DedupTable, "_judge_known", _one_mark),)),
     Mutant("ack at one answer", 0, 1, ((LedgerWriter, "_acked", _one_answer),)),
     Mutant("nobody is fenced", 2, 3, ((StorageNode, "_fence", _always(None)),)),
     Mutant("recovery reads that do not fence", 0, 313, ((StorageServer, "read", _read_without_fence),)),
@@ -275,7 +291,7 @@ MUTANTS = (
     Mutant("fence forgotten on restart", 0, 290, ((StorageNode, "restore_fence", _always(None)),)),
     Mutant("snapshot without generations", 9, 1, ((dedup_snapshot, "_encode_producer", _without_generation),)),
     Mutant(
-        "unknown producer id accepted", 11, 69,
+        "unknown producer id accepted", 11, 81,
         (
             (Openings, "_resume", _resume_unknown), (DedupTable, "judge", _judge_unknown),
             (DedupTable, "accepted", _accept_unknown),
@@ -299,6 +315,8 @@ MUTANTS = (
     Mutant("next ledger before the last is CLOSED", 0, 1, ((LedgerChain, "_close_when_drained", _closed_once_asked),)),
     Mutant("later batch accepted after a failed one", 10, 13, ((Sessions, "end_all", _always([])),)),
     Mutant("ids judged by range", 9, 0, ((dedup, "locate", _by_range),)),
+    Mutant("a stale id condemns its batch", 9, 0, ((DedupTable, "_judge_known", _condemned),)),
+    Mutant("what was sent is called not stored", 14, 15, ((ProducerSession, "_end", _sure_of_nothing),)),
     Mutant("reader above last_add_confirmed", 0, 23, rules=Rules(read_bound=_three_further)),
     Mutant("payload stored unchecked", 0, 69, ((owner_server, "check_batch", _without_looking_inside),)),
     Mutant("newest batch first", 0, 1, ((Sessions, "receive", _newest_first),)),
@@ -306,7 +324,7 @@ MUTANTS = (
     Mutant("skip_first left out", 0, 1, ((TopicLog, "append_batch", _without_skip_first),)),
     Mutant("re-add answered from the page cache", 19, 83, rules=Rules(sync_at_start=False)),
     Mutant(
-        "a wiped node answers for its former self", 2, 53,
+        "a wiped node answers for its former self", 2, 112,
         ((StorageServer, "read", _answers_for_all_reads), (StorageServer, "fence", _answers_for_all_fences)),
     ),
     Mutant("a missing record taken for a deletion", 67, 6, ((storage_server, "was_deleted", _always(value=True)),)),

@@ -17,18 +17,17 @@ from oncelog.core.opening import Granted, ProducerOpening
 from oncelog.core.openings import AnswerOpen
 from oncelog.core.outcome import Outcome
 from oncelog.core.pending_batches import BatchReady, SendBatches
-from oncelog.core.producer_session import (
+from oncelog.core.producer_events import (
     BatchesAnswered,
     Complete,
     Event,
     Fail,
     FailProducer,
     OpenWanted,
-    ProducerSession,
     ReportOpen,
     SessionEnded,
-    State,
 )
+from oncelog.core.producer_session import ProducerSession, State
 from oncelog.core.sequence_ids import pack_sequence_ids
 from oncelog.core.session_opening import (
     EndSession,
@@ -150,8 +149,8 @@ class ProducerClient(Process):
                     self._opened(name, last)
                 case Complete(request, _, outcome):
                     self._answered(request, outcome)
-                case Fail(request, error):
-                    self._answered(request, error)
+                case Fail(request, error, stored):
+                    self._answered(request, error.of_send(stored))
                 case FailProducer(error):
                     self._failed(error)
             if self.burn():
@@ -180,14 +179,27 @@ class ProducerClient(Process):
         if app.next and self.world.chance(source.careless):
             stale = [i for i in source.holes if i < source.ids[app.next - 1]]
             if stale:
-                self.world.count("stale id sent")
-                self._hand_over([rng.choice(stale[-6:])])
+                self._hand_over(self._careless_ids(stale[-6:]))
                 return
         # Boundaries differ between lives: a batch may straddle what was stored before.
         count = rng.randint(1, 4)
         ids = list(source.ids[app.next : app.next + count])
         app.next += len(ids)
         self._hand_over(ids)
+
+    def _careless_ids(self, stale: list[int]) -> list[int]:
+        """One id that comes too late; or several in one batch, among some that were sent before and some new ones."""
+        app, source, rng = self.app, self.source, self.world.rng
+        if rng.random() < 0.3:
+            self.world.count("stale id sent")
+            return [rng.choice(stale)]
+        self.world.count("stale ids among others sent")
+        before = source.ids[max(0, app.next - 9) : app.next]
+        new = source.ids[app.next : app.next + rng.randint(0, 2)]
+        app.next += len(new)
+        late = rng.sample(stale, rng.randint(1, min(3, len(stale))))
+        known = rng.sample(before, rng.randint(0, min(3, len(before))))
+        return sorted([*late, *known, *new])
 
     def _hand_over(self, ids: list[int]) -> None:
         app, source = self.app, self.source

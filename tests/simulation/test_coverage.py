@@ -15,10 +15,12 @@ FAULTS = (
     "lost reply, applied", "lost reply, not applied", "lost reply, applied late", "stale read", "store stalled",
     "store call held by a stall", "trim wanted", "ledger deleted", "ledger seems to be gone",
     "ledger deleted on a node", "ledger record lost",
-    "ledger kept without a record", "unload", "deduplication switched", "stale id sent", "ids wasted",
+    "ledger kept without a record", "unload", "deduplication switched", "stale id sent",
+    "stale ids among others sent", "ids wasted",
 )  # fmt: skip
 VERDICTS = (
     "answer STORED", "answer DUPLICATE", "answer DUPLICATE at unknown position", "answer stale_sequence",
+    "answer STALE_SEQUENCE at unknown position",
     "answer BELOW_MARK at unknown position", "producer failed: producer_fenced", "stranger's batch: sequence_gap",
     "stranger's batch: invalid_batch",
     "stranger refused: unknown_producer", "session ended: producer_fenced", "session ended: session_ended",

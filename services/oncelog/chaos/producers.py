@@ -16,8 +16,7 @@ from oncelog.chaos.checker import Fate, message_value
 from oncelog.chaos.report_lines import Record, Say
 from oncelog.client.client import AsyncClient
 from oncelog.client.producer import AsyncProducer
-from oncelog.core.errors import OncelogError
-from oncelog.verify.history import NOT_STORED
+from oncelog.core.errors import InvalidArgument, OncelogError, StaleSequence
 
 #: Between two sends. So slow that a small cluster is far from its limit: a pause is to be the fault's, not a queue's.
 _PERIOD_S = 0.25
@@ -105,8 +104,9 @@ class Publisher:
         try:
             await sending
         except OncelogError as error:
-            known = isinstance(error, NOT_STORED)
-            self.record.answer(key, first, count, Fate.FAILED if known else Fate.INFO)
+            # Of the id itself, whoever sent it; other failures speak of one sending alone.
+            never = isinstance(error, StaleSequence | InvalidArgument) and error.stored is False
+            self.record.answer(key, first, count, Fate.FAILED if never else Fate.INFO)
             if not error.retriable:
                 self._say("trouble", client=self.name, error=f"{error} [{error.code}]")
             return

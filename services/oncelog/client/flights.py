@@ -2,21 +2,20 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Protocol
 
-from oncelog.client.results import BatchResult, SendResult, TopicPlace
+from oncelog.client.results import BatchResult, Piece, SendResult, Stretch, TopicPlace, stretches_of
 from oncelog.client.send_buffer import Packed
-from oncelog.core.errors import OncelogError
-from oncelog.core.outcome import Outcome
-from oncelog.core.sequence_ids import BatchIds
+from oncelog.core.errors import OncelogError, StaleSequence
+from oncelog.core.producer_events import Complete
 
 
 class Flight(Protocol):
     """Whoever is told of one batch's fate, once."""
 
-    def completed(self, place: TopicPlace, ids: BatchIds, outcome: Outcome) -> None: ...
+    def completed(self, place: TopicPlace, answer: Complete) -> None: ...
     def failed(self, error: OncelogError) -> None: ...
 
 
@@ -29,13 +28,18 @@ class MessagesFlight:
         self._futures = packed.futures
         self._ids = packed.ids
 
-    def completed(self, place: TopicPlace, ids: BatchIds, outcome: Outcome) -> None:
+    def completed(self, place: TopicPlace, answer: Complete) -> None:
+        ids = answer.ids
         given: Sequence[int] = self._ids if self._ids is not None else range(ids.first, ids.last + 1)
         rows = zip(self._futures, given, strict=True)
-        for part in outcome:
-            for index, (future, sequence_id) in enumerate(islice(rows, part.count)):
-                if not future.done():
-                    future.set_result(SendResult(place, part, index, sequence_id))
+        for size, part, resent, error in stretches_of(answer):
+            for index, (future, sequence_id) in enumerate(islice(rows, size)):
+                if future.done():
+                    continue
+                if part is not None:
+                    future.set_result(SendResult(place, part, index, sequence_id, resent=resent))
+                elif error is not None:
+                    future.set_exception(error)
 
     def failed(self, error: OncelogError) -> None:
         for future in self._futures:
@@ -47,54 +51,71 @@ class ListFlight:
     """All batches of one list, with one future for the whole."""
 
     def __init__(self) -> None:
-        self.error: OncelogError | None = None
-        self._answers: dict[int, tuple[BatchIds, Outcome]] = {}
+        #: why the rest of the list cannot be sent any more
+        self.over: OncelogError | None = None
+        self._pieces: dict[int, Piece] = {}
         self._begun = 0
-        self._ended = 0
         self._done: asyncio.Future[None] | None = None
 
-    def batch(self) -> "ListPiece":
-        """The flight of the next batch of the list."""
+    def batch(self, count: int) -> "ListPiece":
+        """The flight of the next batch of the list, with so many messages."""
         self._begun += 1
-        return ListPiece(self, self._begun)
+        return ListPiece(self, self._begun, count)
 
-    def piece_completed(self, number: int, ids: BatchIds, outcome: Outcome) -> None:
-        self._answers[number] = (ids, outcome)
-        self._piece_ended()
-
-    def piece_failed(self, error: OncelogError) -> None:
-        self.error = self.error or error
-        self._piece_ended()
-
-    def _piece_ended(self) -> None:
-        self._ended += 1
-        if self._done is not None and not self._done.done() and self._ended == self._begun:
+    def piece_ended(self, number: int, piece: Piece) -> None:
+        self._pieces[number] = piece
+        if self._done is not None and not self._done.done() and len(self._pieces) == self._begun:
             self._done.set_result(None)
 
-    async def result(self, place: TopicPlace) -> BatchResult:
-        """Wait for every batch begun; raise the first error, or return the result."""
-        if self._ended < self._begun:
+    async def result(self, place: Callable[[], TopicPlace], *, unsent: int) -> BatchResult:
+        """Wait for every batch begun; return the result, or raise the first error, which carries it.
+
+        unsent: messages of the list that were never handed over, for what `over` says.
+        """
+        if len(self._pieces) < self._begun:
             self._done = asyncio.get_running_loop().create_future()
             await self._done
-        if self.error is not None:
-            raise self.error
-        return BatchResult(place, [self._answers[number] for number in sorted(self._answers)])
+        pieces = [self._pieces[number] for number in sorted(self._pieces)]
+        if unsent and self.over is not None:
+            pieces.append(Piece(unsent, None, [Stretch(unsent, None, error=self.over.of_send(stored=False))]))
+        result = BatchResult(place(), pieces)
+        failed = [stretch for stretch in result.stretches if stretch.error is not None]
+        if failed:
+            raise _of_list(failed, result)
+        return result
+
+
+def _of_list(failed: Sequence[Stretch], result: BatchResult) -> OncelogError:
+    """The first error, told of the list as a whole. stored False: of no message of it."""
+    first = failed[0].error
+    assert first is not None, "they failed"
+    count = sum(stretch.size for stretch in failed)
+    if count == result.count and all(stretch.error is not None and stretch.error.stored is False for stretch in failed):
+        whole = first.of_send(stored=False)
+    else:
+        whole = type(first)(f"{count} of {result.count} messages failed; the first: {first}", **first.details)
+        whole.__cause__ = first
+    whole.result = result
+    return whole
 
 
 class ListPiece:
     """One batch of a list."""
 
-    __slots__ = ("_list", "_number")
+    __slots__ = ("_count", "_list", "_number")
 
-    def __init__(self, whole: ListFlight, number: int) -> None:
+    def __init__(self, whole: ListFlight, number: int, count: int) -> None:
         self._list = whole
         self._number = number
+        self._count = count
 
-    def completed(self, _place: TopicPlace, ids: BatchIds, outcome: Outcome) -> None:
-        self._list.piece_completed(self._number, ids, outcome)
+    def completed(self, _place: TopicPlace, answer: Complete) -> None:
+        self._list.piece_ended(self._number, Piece(self._count, answer.ids, stretches_of(answer)))
 
     def failed(self, error: OncelogError) -> None:
-        self._list.piece_failed(error)
+        if not isinstance(error, StaleSequence):
+            self._list.over = self._list.over or error
+        self._list.piece_ended(self._number, Piece(self._count, None, [Stretch(self._count, None, error=error)]))
 
 
 class Flights:

@@ -15,7 +15,7 @@ from oncelog.client.epochs import OwnerEpochs
 from oncelog.core.errors import OncelogError
 from oncelog.core.errors import SessionEnded as SessionEndedError
 from oncelog.core.ids import OwnerEpoch, SessionNumber
-from oncelog.core.producer_session import BatchesAnswered, Event, SessionEnded
+from oncelog.core.producer_events import BatchesAnswered, Event, SessionEnded
 from oncelog.core.session_opening import OpenRefused, ProducerGranted, StreamLost
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.frames import BLOBS_MAX

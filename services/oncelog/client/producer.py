@@ -16,7 +16,7 @@ from oncelog.core.batch import Buffer
 from oncelog.core.columns import encode_event_times, encode_properties
 from oncelog.core.errors import OncelogError
 from oncelog.core.names import TopicName
-from oncelog.core.producer_session import OpenWanted
+from oncelog.core.producer_events import OpenWanted
 from oncelog.core.sequence_ids import check_sequence_id, check_sequence_ids, pack_sequence_ids
 
 #: What a long list packs before other tasks get a turn.
@@ -75,8 +75,9 @@ class AsyncProducer:
         """Publish one message and wait for its fate; waits for room when too much is pending.
 
         Raises MessageTooLarge, InvalidSequenceId, SequenceIdRequired, SequenceGap (contiguous: an id was left out),
-        StaleSequence (also for messages that shared a batch with the stale one: nothing of it was stored),
-        DeadlineExceeded, or why the producer is over. Cancelling takes nothing back: the message may be stored.
+        StaleSequence (of this message alone: it is below the mark and was never stored), DeadlineExceeded, or why the
+        producer is over. The error's `stored` is False when this send stored nothing and never will, None when that is
+        not known. Cancelling takes nothing back: the message may be stored.
         """
         if type(value) is not bytes:
             value = _plain(value, field="value")
@@ -107,7 +108,7 @@ class AsyncProducer:
             limit = self._sender.options.pending_bytes_max
             raise errors.TooManyRequests(
                 "too much is pending: wait for results", field="pending_bytes_max", limit=limit
-            )
+            ).of_send(stored=False)
         return self._begin(value, sequence_id, key, event_time_ms, properties)
 
     def _begin(
@@ -120,7 +121,7 @@ class AsyncProducer:
     ) -> "asyncio.Future[SendResult]":
         core = self._core
         if core.error is not None:
-            raise core.error
+            raise core.error.of_send(stored=False)
         if len(value) > core.message_bytes_max:
             limit = core.message_bytes_max
             raise errors.MessageTooLarge(f"a message of {len(value)} bytes is over {limit}", field="value", limit=limit)
@@ -145,11 +146,13 @@ class AsyncProducer:
     ) -> BatchResult:
         """Publish a list of messages and wait until all are stored; the fastest way.
 
-        sequence_ids: ascending. Every further column given has one item for each value. Raises what `send` raises; on
-        an error others of the list may be stored: with explicit ids, sending the list again is safe.
+        sequence_ids: ascending. Every further column given has one item for each value. Raises what `send` raises, once
+        all that was sent is answered: the error's `result` tells the fate of each message (see BatchResult), for others
+        of the list may be stored; its `stored` is False when none is. A stale message does not hold up the others.
+        With explicit ids, sending the list again is safe.
         """
         if self._core.error is not None:
-            raise self._core.error
+            raise self._core.error.of_send(stored=False)
         for column in (sequence_ids, keys, event_times_ms, properties):
             if column is not None and len(column) != len(values):
                 message = f"{len(column)} items for {len(values)} values"
@@ -159,22 +162,26 @@ class AsyncProducer:
         sender, flight = self._sender, ListFlight()
         start = turn_bytes = 0
         async with self._turn:
-            if len(values):
-                sender.number_by(explicit=ids is not None)
-                sender.pack_gathered()
-            while start < len(values) and flight.error is None:
-                payload, count = sender.packer.pack(values, start, len(values))
-                piece = slice(start, start + count)
-                if any(column is not None for column in columns):
-                    payload += _pack_columns(count, piece, *columns)
-                await sender.room(len(payload))
-                sender.hand_over(flight.batch(), payload, count, None if ids is None else pack_sequence_ids(ids[piece]))
-                start += count
-                turn_bytes += len(payload)
-                if turn_bytes > _TURN_BYTES:
-                    turn_bytes = 0
-                    await asyncio.sleep(0)
-        return await flight.result(sender.driver.place)
+            try:
+                if len(values):
+                    sender.number_by(explicit=ids is not None)
+                    sender.pack_gathered()
+                while start < len(values) and flight.over is None:
+                    payload, count = sender.packer.pack(values, start, len(values))
+                    piece = slice(start, start + count)
+                    if any(column is not None for column in columns):
+                        payload += _pack_columns(count, piece, *columns)
+                    await sender.room(len(payload))
+                    packed_ids = None if ids is None else pack_sequence_ids(ids[piece])
+                    sender.hand_over(flight.batch(count), payload, count, packed_ids)
+                    start += count
+                    turn_bytes += len(payload)
+                    if turn_bytes > _TURN_BYTES:
+                        turn_bytes = 0
+                        await asyncio.sleep(0)
+            except OncelogError as error:
+                flight.over = error
+        return await flight.result(lambda: sender.driver.place, unsent=len(values) - start)
 
     async def flush(self) -> None:
         """Return when everything given before is answered. Raises why the producer is over, if it failed.

@@ -124,9 +124,10 @@ class SendBuffer:
         return packed
 
     def fail_all(self, error: OncelogError) -> None:
+        """None of them was handed over, so none of them is stored."""
         for future in self._futures:
             if not future.done():
-                future.set_exception(error)
+                future.set_exception(error.of_send(stored=False))
         self._values, self._futures, self._ids, self._extras = [], [], [], {}
         self.size_bytes = 0
 

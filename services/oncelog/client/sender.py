@@ -22,7 +22,12 @@ from oncelog.core.entry import SequenceMode
 from oncelog.core.errors import OncelogError, SequenceIdRequired
 from oncelog.core.names import TopicName
 from oncelog.core.pending_batches import BatchReady
-from oncelog.core.producer_session import CloseWanted, Complete, Fail, ReportOpen
+from oncelog.core.producer_events import (
+    CloseWanted,
+    Complete,
+    Fail,
+    ReportOpen,
+)
 from oncelog.core.sequence_ids import BatchIds
 from oncelog.core.session_opening import ProducerSettings
 
@@ -77,7 +82,7 @@ class Sender:
         while self.failure is None and not self.has_room(size_bytes):
             await self.changed()
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.of_send(stored=False)
 
     async def changed(self) -> None:
         """Return when the session has handled something; whoever waits looks again."""
@@ -94,7 +99,7 @@ class Sender:
         elif self._explicit is not explicit:
             given = "explicit" if self._explicit else "automatic"
             message = f"this producer's sequence ids are {given}: give every message one, or none"
-            raise SequenceIdRequired(message, field="sequence_id")
+            raise SequenceIdRequired(message, field="sequence_id").of_send(stored=False)
 
     def add(
         self, value: bytes, sequence_id: int | None, extras: Extras | None, future: "asyncio.Future[SendResult]"
@@ -147,10 +152,10 @@ class Sender:
         """Nothing to do: `moved` follows, and whoever opens looks again."""
 
     def completed(self, effect: Complete) -> None:
-        self.flights.end(effect.request).completed(self.driver.place, effect.ids, effect.outcome)
+        self.flights.end(effect.request).completed(self.driver.place, effect)
 
     def failed(self, effect: Fail) -> None:
-        self.flights.end(effect.request).failed(effect.error)
+        self.flights.end(effect.request).failed(effect.error.of_send(effect.stored))
 
     def over(self, error: OncelogError) -> None:
         self._buffer.fail_all(error)

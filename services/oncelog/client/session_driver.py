@@ -15,17 +15,18 @@ from oncelog.core.ids import TopicId
 from oncelog.core.message_id import NO_PARTITION
 from oncelog.core.names import TopicName
 from oncelog.core.pending_batches import SendBatches
-from oncelog.core.producer_session import (
+from oncelog.core.producer_events import (
     Complete,
     Effect,
     Event,
     Fail,
     FailProducer,
-    ProducerSession,
     ReportOpen,
 )
+from oncelog.core.producer_session import ProducerSession
 from oncelog.core.session_opening import (
     EndSession,
+    EpochSeen,
     LookUp,
     LookUpFailed,
     OpenProducer,
@@ -82,11 +83,21 @@ class SessionDriver:
         self._busy = True
         try:
             while self._events:
+                self._heed_epochs()
                 for effect in self.core.handle(self._events.popleft()):
                     self._perform(effect)
+            # Higher than what anybody knows where an answer told it: readers leave a deposed owner, too.
+            self._network.epochs.learn(self.place.topic_id, self.core.opening.owner_epoch)
         finally:
             self._busy = False
         self._news.moved()
+
+    def _heed_epochs(self) -> None:
+        """What anybody of this client knows of the topic's owners comes before any answer of one of them."""
+        seen = self._network.epochs.highest(self.place.topic_id)
+        if seen > self.core.opening.owner_epoch:
+            for effect in self.core.handle(EpochSeen(seen)):
+                self._perform(effect)
 
     def _perform(self, effect: Effect) -> None:
         match effect:

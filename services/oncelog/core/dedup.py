@@ -8,8 +8,9 @@ order, so the upper layer drains from its front.
     first > accepted mark         new (contiguous: exactly the next, else SequenceGap)
     an id exactly in a run        duplicate, or joins its write in flight
     an id below the runs          contiguous: duplicate, position unknown; monotonic: below the mark, not verified
-    an id between, never stored   StaleSequence for the whole batch: tests on ranges call it a duplicate, and lose it
-    a known prefix, then new ids  stored verbatim with skip_first = the prefix's length
+    an id between, never stored   stale: tests on ranges call it a duplicate, and lose it. This message alone is refused
+                                  (contiguous, or no other message of the batch is known or new: the whole batch)
+    a known prefix, then new ids  stored verbatim with skip_first = the prefix's length; stale ids are in it
 """
 
 from bisect import bisect_left, bisect_right
@@ -30,7 +31,7 @@ from oncelog.core.errors import (
     UnknownProducer,
 )
 from oncelog.core.ids import BEFORE_ALL, NO_SEQUENCE, NOT_DEDUPLICATED, Generation, Position, ProducerId, SequenceId
-from oncelog.core.outcome import Part, PartKind
+from oncelog.core.outcome import REFUSED_PARTS_MAX, Part, PartKind, refuses
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +44,9 @@ class Accept:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Nothing is new: answer `parts` once everything up to `settles_at` is durable."""
+    """Nothing is new: answer `known` once everything up to `settles_at` is durable."""
 
-    parts: tuple[Part, ...]
+    known: tuple[Part, ...]
     settles_at: Position
 
 
@@ -181,13 +182,13 @@ class DedupTable:
         located = locate(ids[:split], runs, floor=floor, mode=producer.mode)
         if isinstance(located, NeedIds):
             return located
-        if located is None:
-            return Refused(
-                StaleSequence(
-                    f"an id of {batch.first}..{batch.last} is below the mark {accepted} and was never stored",
-                    high_water=accepted,
-                )
-            )
+        if refuses(located):
+            nothing_else = len(located) == 1 and split == batch.count
+            if nothing_else or producer.mode is SequenceMode.CONTIGUOUS or len(located) > REFUSED_PARTS_MAX:
+                return Refused(_stale(batch, accepted, whole=nothing_else))
+            if pending is not None:
+                # What is stale because of a write in flight is told when that is durable.
+                return Known(located, pending.position) if split == batch.count else Accept(split, located)
         if split == batch.count:
             return Known(located, max((p.position for p in located if p.position), default=settles_at))
         return Accept(split, located)
@@ -267,10 +268,16 @@ class DedupTable:
                     raise InvariantViolated(f"producer {pid}: run at {run.position} is durable and in flight")
 
 
+def _stale(batch: BatchHeader, accepted: SequenceId, *, whole: bool) -> StaleSequence:
+    which = "all ids" if whole else "some id"
+    message = f"{which} of {batch.first}..{batch.last}: below the mark {accepted} and never stored"
+    return StaleSequence(message, high_water=accepted)
+
+
 def locate(
     ids: Sequence[int], runs: Sequence[Run], *, floor: SequenceId, mode: SequenceMode
-) -> tuple[Part, ...] | NeedIds | None:
-    """Find each id (ascending) in the runs (ascending). None: one of them was never stored.
+) -> tuple[Part, ...] | NeedIds:
+    """Find each id (ascending) in the runs (ascending); those that were never stored are stale.
 
     Ids at or below `floor` are older than the runs: an exact duplicate of a contiguous producer, unverified of a
     monotonic one.
@@ -282,46 +289,73 @@ def locate(
         parts.append(Part(kind, i, None, 0))
     while i < len(ids):
         at = bisect_left(runs, ids[i], key=lambda run: run.last)
-        if at == len(runs) or ids[i] < runs[at].first:
-            return None
-        run = runs[at]
-        end = bisect_right(ids, run.last, i)
-        indexes = _indexes(ids[i:end], run)
-        if indexes is None:
-            return None
-        if isinstance(indexes, NeedIds):
-            return indexes
-        parts += _parts_of(indexes, run)
-        i = end
-    return tuple(parts)
-
-
-def _parts_of(indexes: Sequence[int], run: Run) -> list[Part]:
-    """One part for each stretch of consecutive indexes."""
-    if indexes[-1] - indexes[0] == len(indexes) - 1:
-        return [Part(PartKind.DUPLICATE, len(indexes), run.position, run.offset + indexes[0])]
-    parts = [Part(PartKind.DUPLICATE, 1, run.position, run.offset + indexes[0])]
-    for index in indexes[1:]:
-        last = parts[-1]
-        if last.offset + last.count == run.offset + index:
-            parts[-1] = last._replace(count=last.count + 1)
+        begin = bisect_left(ids, runs[at].first, i) if at < len(runs) else len(ids)
+        if begin > i:
+            parts.append(_stale_part(begin - i))
         else:
-            parts.append(Part(PartKind.DUPLICATE, 1, run.position, run.offset + index))
-    return parts
+            begin = bisect_right(ids, runs[at].last, i)
+            found = _parts_in(ids[i:begin], runs[at])
+            if isinstance(found, NeedIds):
+                return found
+            parts += found
+        i = begin
+    return _merged(parts)
 
 
-def _indexes(ids: Sequence[int], run: Run) -> Sequence[int] | NeedIds | None:
-    """Where in the run each id stands; None when one of them is in a hole."""
-    if len(ids) > run.count:
-        return None
+def _stale_part(count: int) -> Part:
+    return Part(PartKind.STALE_SEQUENCE, count, None, 0)
+
+
+def _merged(parts: list[Part]) -> tuple[Part, ...]:
+    """Neighbours that are stale become one part."""
+    merged: list[Part] = []
+    for part in parts:
+        if merged and merged[-1].kind is part.kind is PartKind.STALE_SEQUENCE:
+            merged[-1] = _stale_part(merged[-1].count + part.count)
+        else:
+            merged.append(part)
+    return tuple(merged)
+
+
+def _parts_in(ids: Sequence[int], run: Run) -> list[Part] | NeedIds:
+    """Where in the run each id (all within its span) stands, in stretches; those in its holes are stale."""
     if run.dense:
         if isinstance(ids, range):
-            return range(ids[0] - run.first, ids[-1] - run.first + 1)
-        return [i - run.first for i in ids]
+            return _parts_of(range(ids[0] - run.first, ids[-1] - run.first + 1), run)
+        return _parts_of([i - run.first for i in ids], run)
     if run.deltas is None:
         return NeedIds(run.position)
     stored = ids_of_run(run)
+    if len(ids) > run.count:
+        # Cheap also for a hostile count: only what the run holds is looked for.
+        found = [(bisect_left(ids, each), index) for index, each in enumerate(stored)]
+        places = [(at, index) for at, index in found if at < len(ids) and ids[at] == stored[index]]
+        return _parts_between(len(ids), places, run)
     indexes = [bisect_left(stored, i) for i in ids]
-    if any(at == len(stored) or stored[at] != i for at, i in zip(indexes, ids, strict=True)):
-        return None
-    return indexes
+    places = [(at, index) for at, index in enumerate(indexes) if index < len(stored) and stored[index] == ids[at]]
+    return _parts_of(indexes, run) if len(places) == len(ids) else _parts_between(len(ids), places, run)
+
+
+def _parts_between(count: int, places: Sequence[tuple[int, int]], run: Run) -> list[Part]:
+    """Parts for `count` ids, of which those at `places` (index among the ids, index in the run) are in the run."""
+    parts: list[Part] = []
+    done = 0
+    for at, index in places:
+        if at > done:
+            parts.append(_stale_part(at - done))
+        last = parts[-1] if parts else None
+        if last is not None and last.kind is PartKind.DUPLICATE and last.offset + last.count == run.offset + index:
+            parts[-1] = last._replace(count=last.count + 1)
+        else:
+            parts.append(Part(PartKind.DUPLICATE, 1, run.position, run.offset + index))
+        done = at + 1
+    if done < count:
+        parts.append(_stale_part(count - done))
+    return parts
+
+
+def _parts_of(indexes: Sequence[int], run: Run) -> list[Part]:
+    """One part for each stretch of consecutive indexes; every id is in the run."""
+    if indexes[-1] - indexes[0] == len(indexes) - 1:
+        return [Part(PartKind.DUPLICATE, len(indexes), run.position, run.offset + indexes[0])]
+    return _parts_between(len(indexes), list(enumerate(indexes)), run)

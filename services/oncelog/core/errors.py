@@ -41,7 +41,10 @@
 `code` is the stable name on the wire, in REST problems and in metrics. A message says what to do next.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar, Self
+
+_NOT_STORED = "this send stored nothing and never will"
+_UNKNOWN = "stored or not is unknown: look at last_sequence_id, or send it again under the same name and sequence id"
 
 
 class OncelogError(Exception):
@@ -49,11 +52,24 @@ class OncelogError(Exception):
 
     code: ClassVar[str] = "error"
     retriable: ClassVar[bool] = False
+    #: Of a failed send. False: it is proved that this send stored nothing and never will. None: that is not known; look
+    #: at last_sequence_id, or send again under the same producer name and sequence id.
+    stored: bool | None = None
+    #: Of a failed `send_many`: what became of each message, an `oncelog.BatchResult`; None for any other error.
+    result: Any = None
 
     def __init__(self, message: str = "", **details: int | str | None) -> None:
         super().__init__(message or self.code)
         #: Further facts by name (expected, current, owner, field, limit …), None where unknown.
         self.details: dict[str, int | str | None] = details
+
+    def of_send(self, stored: bool | None) -> Self:
+        """A copy of this error as the result of one send, with `stored` in its words, too."""
+        said = self.message.removesuffix(f"; {_NOT_STORED}").removesuffix(f"; {_UNKNOWN}")
+        copy = type(self)(f"{said}; {_UNKNOWN if stored is None else _NOT_STORED}", **self.details)
+        copy.stored, copy.result = stored, self.result
+        copy.__cause__ = self.__cause__
+        return copy
 
     @property
     def message(self) -> str:
@@ -138,6 +154,9 @@ class Fatal(OncelogError):
 class InvalidArgument(Fatal):
     """A field is malformed or over its limit; details: field, limit."""
 
+    #: raised before anything is sent; when an owner says it of a batch, the producer session decides what is known
+    stored: bool | None = False
+
 
 class InvalidName(InvalidArgument):
     """A tenant, namespace, topic or producer name breaks the rules of `core.names`."""
@@ -218,9 +237,15 @@ class PreconditionFailed(Conflict):
 class Unauthenticated(Fatal):
     """No valid credentials."""
 
+    #: said before anything is taken; what was sent before is for the producer session to judge
+    stored: bool | None = False
+
 
 class PermissionDenied(Fatal):
     """The credentials do not allow this."""
+
+    #: see Unauthenticated
+    stored: bool | None = False
 
 
 class WrongCluster(Fatal):

@@ -62,6 +62,8 @@ class PendingBatch:
     packed_for: tuple[ProducerId, Generation] | None = None
     #: it reached the wire once, in this or an earlier session: the owner may have stored it
     sent: bool = False
+    #: it was sent in an earlier session, too: what is said of it now may be due to that
+    resent: bool = False
     #: unanswered in the current session
     in_flight: bool = False
     #: its caller was told DeadlineExceeded; it stays here for the order's sake
@@ -157,6 +159,7 @@ class PendingBatches:
                 break
             self._unsent.popleft()
             taken.append((batch.request, batch.pack(producer_id, generation, self._checksum)))
+            batch.resent = batch.sent
             batch.sent = batch.in_flight = True
             self.in_flight_count += 1
             self.in_flight_bytes += batch.size_bytes

@@ -23,6 +23,7 @@ def check_initial(initial: int | None) -> None:
 class ProducerNumbers:
     """highest: the highest id granted or handed over. stored: the highest known to be stored.
 
+    stored_before: the highest stored before this instance was granted; what is stored above it is this instance's own.
     known: the first grant has told where the log ends. explicit: None before the first batch.
     """
 
@@ -30,6 +31,7 @@ class ProducerNumbers:
     initial: int | None
     highest: int = NO_SEQUENCE
     stored: SequenceId = NO_SEQUENCE
+    stored_before: SequenceId = NO_SEQUENCE
     known: bool = False
     explicit: bool | None = None
 
@@ -47,6 +49,7 @@ class ProducerNumbers:
         if self.known:
             self.highest = max(self.highest, self.stored)
             return False
+        self.stored_before = self.stored
         self.highest = self.stored if self.initial is None else self.initial
         self.known = True
         return True

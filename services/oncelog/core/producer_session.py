@@ -8,13 +8,16 @@ Rules
 - A verdict is retriable (the session is over: open again, resend everything pending, in order), final for its batch
   (that result fails and is not resent; a monotonic producer goes on, a contiguous one cannot) or final for the producer
   (hazard 14).
-- Answers of another session number are ignored (hazard 10); those of an owner_epoch below the highest seen are not
-  believed, and the owner is looked up again (hazard 6).
+- Answers of another session number are ignored (hazard 10); those of an owner_epoch below the highest seen, by this
+  producer or by anybody else in its client, are not believed, and the owner is looked up again (hazard 6).
 - ProducerExpired is final as soon as anything pending was ever sent (hazard 11).
 - last_sequence_id counts only when final, and resuming never lowers the counter of automatic ids (hazard 6).
 - A send deadline fails the caller's result with DeadlineExceeded: the outcome is unknown. The batch itself stays
   pending towards the owner, unchanged and in its place, because a later id must not overtake it; it goes on counting
   towards pending_bytes_max, and what becomes of it is told to nobody.
+- A Fail says `stored=False` only of what is proved: the batch was never sent; or an owner refused it, or one before it
+  in the same session, at its first sending; or its ids were judged to be stale. Whatever may have been stored by an
+  earlier sending, or is unanswered, is `stored=None`.
 """
 
 from dataclasses import dataclass
@@ -25,15 +28,27 @@ from oncelog.core import errors
 from oncelog.core.batch import HEADER_BYTES, Checksum
 from oncelog.core.entry import SequenceMode
 from oncelog.core.errors import InvariantViolated, OncelogError
-from oncelog.core.ids import OwnerEpoch, SequenceId, SessionNumber
-from oncelog.core.outcome import Outcome
+from oncelog.core.ids import OwnerEpoch, SessionNumber
+from oncelog.core.outcome import Outcome, PartKind, refuses
 from oncelog.core.pending_batches import BatchReady, PendingBatch, PendingBatches, SendBatches
+from oncelog.core.producer_events import (
+    BatchesAnswered,
+    CloseWanted,
+    Complete,
+    Effect,
+    Event,
+    Fail,
+    FailProducer,
+    OpenWanted,
+    ReportOpen,
+    SessionEnded,
+)
 from oncelog.core.producer_numbers import ProducerNumbers, check_initial
-from oncelog.core.sequence_ids import BatchIds
 from oncelog.core.session_opening import (
     BATCH_OVERHEAD_BYTES,
     MESSAGE_BYTES_MAX,
     EndSession,
+    EpochSeen,
     LookUpFailed,
     OpenRefused,
     OwnerFound,
@@ -46,82 +61,6 @@ from oncelog.core.session_opening import (
     TimerKey,
     TimerKind,
 )
-from oncelog.core.session_opening import Effect as OpeningEffect
-
-# --- events, beside those of `session_opening` and `pending_batches` --------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class OpenWanted:
-    """The application wants the producer; the first event."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchesAnswered:
-    """A frame of answers, in any order."""
-
-    session: SessionNumber
-    answers: list[tuple[int, Outcome | OncelogError]]
-    owner_epoch: OwnerEpoch
-
-
-@dataclass(frozen=True, slots=True)
-class SessionEnded:
-    """The owner ended the session: everything unanswered is not decided. owner_epoch 0: not known."""
-
-    session: SessionNumber
-    error: OncelogError
-    owner_epoch: OwnerEpoch = OwnerEpoch(0)
-
-
-@dataclass(frozen=True, slots=True)
-class CloseWanted:
-    """The application is done; it flushes before, for everything still pending fails now."""
-
-
-Event = (
-    BatchReady | BatchesAnswered | OpenWanted | OwnerFound | LookUpFailed | ProducerGranted | OpenRefused
-    | SessionEnded | StreamLost | TimerFired | CloseWanted
-)  # fmt: skip
-
-
-# --- effects, beside those of `session_opening` and `pending_batches` -------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ReportOpen:
-    """The first grant: the application has its producer. last_sequence_id: -1 when nothing is stored."""
-
-    name: str
-    last_sequence_id: SequenceId
-    message_bytes_max: int
-
-
-@dataclass(frozen=True, slots=True)
-class Complete:
-    """The batch is stored, or was; its ids and its fate."""
-
-    request: int
-    ids: BatchIds
-    outcome: Outcome
-
-
-@dataclass(frozen=True, slots=True)
-class Fail:
-    """The batch's result; of DeadlineExceeded alone the outcome is unknown."""
-
-    request: int
-    error: OncelogError
-
-
-@dataclass(frozen=True, slots=True)
-class FailProducer:
-    """The producer is over; a Fail for everything pending stands beside it."""
-
-    error: OncelogError
-
-
-Effect = OpeningEffect | ReportOpen | SendBatches | Complete | Fail | FailProducer
 
 
 class State(Enum):
@@ -187,6 +126,8 @@ class ProducerSession:
                 return self._session_ended(event)
             case StreamLost():
                 return self._reopen() if event.attempt == self.opening.attempt else []
+            case EpochSeen():
+                return self._epoch_seen(event.owner_epoch)
             case TimerFired():
                 return self._timer_fired(event.key)
             case CloseWanted():
@@ -245,13 +186,13 @@ class ProducerSession:
 
     def _batch_ready(self, event: BatchReady) -> list[Effect]:
         if self.error is not None:
-            return [Fail(event.request, self.error)]
+            return [Fail(event.request, self.error, stored=False)]
         if not self.numbers.known:
             raise InvariantViolated("a batch before the producer was reported open")
         size_bytes = HEADER_BYTES + len(event.payload) + (len(event.ids.deltas) if event.ids is not None else 0)
         refused = self._too_much(size_bytes) or self.numbers.refuse(event.ids, event.count)
         if refused is not None:
-            return [Fail(event.request, refused)]
+            return [Fail(event.request, refused, stored=False)]
         ids = self.numbers.assign(event.ids, event.count)
         raw_bytes = len(event.payload) if event.payload_raw_bytes is None else event.payload_raw_bytes
         self.pending.add(
@@ -302,6 +243,7 @@ class ProducerSession:
         effects: list[Effect] = []
         over: OncelogError | None = None
         fatal: OncelogError | None = None
+        judged: int | None = None
         for request, result in event.answers:
             batch = self.pending.get(request)
             if batch is None or not batch.in_flight:
@@ -314,25 +256,41 @@ class ProducerSession:
             elif isinstance(result, FINAL_FOR_BATCH):
                 effects += self._fail_batch(batch, result)
                 over = over or errors.SessionEnded("a refused batch ended the session")
-                fatal = fatal or (result if self.numbers.contiguous else None)
+                fatal, judged = fatal or (result if self.numbers.contiguous else None), request
             elif result.retriable:
                 over = over or result
             else:
-                fatal = fatal or result
+                fatal, judged = fatal or result, request
         self._answered.count += len(event.answers)
         if fatal is not None:
-            return effects + self._fail(fatal)
+            return effects + self._fail(fatal, judged)
         return effects + (self._send() if over is None else self._over(over))
 
     def _complete(self, batch: PendingBatch, outcome: Outcome) -> list[Effect]:
         self.pending.answered(batch.request)
         self.opening.succeeded()
-        self.numbers.stored = max(self.numbers.stored, batch.ids.last)
-        return [] if batch.given_up else [Complete(batch.request, batch.ids, outcome)]
+        if outcome[-1].kind is not PartKind.STALE_SEQUENCE:
+            self.numbers.stored = max(self.numbers.stored, batch.ids.last)
+        if batch.given_up:
+            return []
+        high_water = self.numbers.stored if refuses(outcome) else None
+        repeated = batch.resent and any(part.kind is PartKind.DUPLICATE for part in outcome)
+        own_above = self.numbers.stored_before if repeated else None
+        return [Complete(batch.request, batch.ids, outcome, own_above, high_water)]
 
     def _fail_batch(self, batch: PendingBatch, error: OncelogError) -> list[Effect]:
         self.pending.answered(batch.request)
-        return [] if batch.given_up else [Fail(batch.request, error)]
+        # What an earlier sending stored is never stale; every other refusal says nothing about that one.
+        stored = None if batch.resent and not isinstance(error, errors.StaleSequence) else False
+        return [] if batch.given_up else [Fail(batch.request, error, stored)]
+
+    def _epoch_seen(self, owner_epoch: OwnerEpoch) -> list[Effect]:
+        """The owner of this session was deposed if a higher epoch is about: what it says is from the past."""
+        newer = owner_epoch > self.opening.owner_epoch
+        self.opening.believes(owner_epoch)
+        if not newer or self.session is None:
+            return []
+        return [EndSession(self.opening.attempt, self.session), *self._reopen()]
 
     def _session_ended(self, event: SessionEnded) -> list[Effect]:
         if event.session != self.session:
@@ -358,8 +316,8 @@ class ProducerSession:
             if batch is None or batch.given_up:
                 return []
             batch.given_up = True
-            message = "no answer within send_timeout; the message may or may not be stored, now or later"
-            return [Fail(key.number, errors.DeadlineExceeded(message))]
+            # Also of what was never sent: it stays in its place, and will be.
+            return [Fail(key.number, errors.DeadlineExceeded("no answer within send_timeout"), stored=None)]
         if key.kind is not TimerKind.ANSWER:
             return [*self.opening.timer_fired(key)]
         if key.number != self.opening.attempt or self.session is None:
@@ -373,15 +331,19 @@ class ProducerSession:
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    def _fail(self, error: OncelogError) -> list[Effect]:
-        return [FailProducer(error), *self._end(State.FAILED, error)]
+    def _fail(self, error: OncelogError, judged: int | None = None) -> list[Effect]:
+        return [FailProducer(error), *self._end(State.FAILED, error, judged)]
 
-    def _end(self, state: State, error: OncelogError) -> list[Effect]:
+    def _end(self, state: State, error: OncelogError, judged: int | None = None) -> list[Effect]:
+        """judged: the batch that the owner refused, if it did; it dropped what came behind it in the session."""
         effects: list[Effect] = []
         if self.session is not None:
             effects.append(EndSession(self.opening.attempt, self.session))
         self.state, self.session, self.error = state, None, error
-        effects += [Fail(batch.request, error) for batch in self.pending.drain() if not batch.given_up]
+        for batch in self.pending.drain():
+            refused = judged is not None and batch.request >= judged and not batch.resent
+            if not batch.given_up:
+                effects.append(Fail(batch.request, error, stored=None if batch.sent and not refused else False))
         return effects
 
     def check_invariants(self) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from operator import index, sub
 from typing import NamedTuple
 
-from oncelog.core.batch import encode_deltas
+from oncelog.core.batch import BatchHeader, decode_ids, encode_deltas
 from oncelog.core.errors import InvalidSequenceId
-from oncelog.core.ids import SEQUENCE_ID_MAX, SequenceId
+from oncelog.core.ids import NOT_DEDUPLICATED, SEQUENCE_ID_MAX, Generation, SequenceId
 
 _FIELD = "sequence_ids"
 
@@ -67,3 +67,9 @@ def pack_sequence_ids(ids: Sequence[int]) -> BatchIds:
     if max(steps) <= 128:  # one byte each, the common case
         return BatchIds(first, last, bytes([step - 1 for step in steps]))
     return BatchIds(first, last, encode_deltas(ids))
+
+
+def ids_of(ids: BatchIds, count: int) -> Sequence[int]:
+    """The ids of a batch of `count` messages, in order: what was packed, unpacked."""
+    shape = BatchHeader(NOT_DEDUPLICATED, Generation(0), *ids[:2], count, 0, 0, 1, len(ids.deltas), 0, 0)
+    return decode_ids(shape, ids.deltas)

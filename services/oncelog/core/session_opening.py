@@ -129,6 +129,13 @@ class StreamLost:
 
 
 @dataclass(frozen=True, slots=True)
+class EpochSeen:
+    """Somebody else of this client, a reader or another producer, was answered by an owner of this epoch."""
+
+    owner_epoch: OwnerEpoch
+
+
+@dataclass(frozen=True, slots=True)
 class TimerFired:
     key: TimerKey
 

@@ -5,9 +5,11 @@ A session takes its batches in order. A batch that cannot be judged yet parks th
     ROLL       no ledger is open for entries                 until the next one opens
     GRANT      the verdict rests on a grant not yet durable  until that is
     IDS        a run's ids must be read from its entry       until they are
-    OWNERSHIP  the first refusing verdict of the session     until the topic record was read again
+    OWNERSHIP  a verdict refuses the batch, or some of it    until the topic record was read again
 
 The first refused batch ends its session and no other; what is behind it is dropped, for the client resends it in order.
+A batch of which single messages are refused (stale ids beside stored or new ones) ends nothing: those messages are
+never sent again, so nothing can overtake them.
 """
 
 from collections import Counter, deque
@@ -19,7 +21,7 @@ from oncelog.core.dedup import Accept, DedupTable, Known, NeedIds, Refused, Wait
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.ids import NOT_DEDUPLICATED, Position, ProducerId, SessionNumber
 from oncelog.core.opening import ProducerInstance
-from oncelog.core.outcome import Outcome, Part, PartKind
+from oncelog.core.outcome import Outcome, Part, PartKind, refuses
 from oncelog.core.topic_log import InFlight, ReceivedBatch, TopicLog, Waiting
 
 # --- effects ----------------------------------------------------------------------------------------------------------
@@ -142,6 +144,11 @@ class Sessions:
                 error = InvalidArgument("the batch is of another producer than its session", field="producer_id")
                 return self._refuse(session, batch, error)
             verdict = self.table.judge(batch.header, deltas_of(batch.header, batch.data))
+            if isinstance(verdict, Accept | Known) and refuses(verdict.known):
+                if not session.confirmed:
+                    session.why = Park.OWNERSHIP
+                    return [ConfirmOwnership()]
+                session.confirmed = session.asked = False  # the next refusal needs a reading of its own
             match verdict:
                 case Accept():
                     self._accept(session, batch, verdict, now_ms)
@@ -167,12 +174,12 @@ class Sessions:
         self._count_parts(verdict.known)
 
     def _known(self, session: Session, batch: ReceivedBatch, verdict: Known) -> None:
-        self._count_parts(verdict.parts)
+        self._count_parts(verdict.known)
         if verdict.settles_at > self.table.state.position:
             entry = self.log.at(verdict.settles_at)
-            entry.waiting.append(Waiting(session.number, batch.request, verdict.parts))
+            entry.waiting.append(Waiting(session.number, batch.request, verdict.known))
         else:
-            self._answers.append(BatchAnswer(session.number, batch.request, verdict.parts))
+            self._answers.append(BatchAnswer(session.number, batch.request, verdict.known))
 
     def _refuse(self, session: Session, batch: ReceivedBatch, error: OncelogError) -> list[SessionEffect]:
         if not session.confirmed:

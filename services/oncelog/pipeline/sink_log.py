@@ -21,7 +21,6 @@ from oncelog.core.errors import (
     TopicNotFound,
 )
 from oncelog.core.message_id import EARLIEST, MessageId
-from oncelog.core.outcome import Part, PartKind
 from oncelog.pipeline.sink_names import journal_topic
 from oncelog.pipeline.sink_options import SinkOptions
 from oncelog.pipeline.sink_rows import Rows
@@ -166,19 +165,10 @@ def send_rows(producer: Producer, rows: Rows, ids: Sequence[int] | None) -> Sent
         if start == 0:
             sent.first = result.message_ids[0]
         sent.last = result.message_ids[-1]
-        if not result.verified:
-            sent.unverified += _unverified(result.parts, range(start, end) if ids is None else ids[start:end])
+        given = range(start, end) if ids is None else ids[start:end]
+        for stretch in result.unverified_ranges:
+            sent.unverified += given[stretch.start : stretch.stop]
     return sent
-
-
-def _unverified(parts: Sequence[Part], ids: Sequence[int]) -> list[int]:
-    found: list[int] = []
-    at = 0
-    for part in parts:
-        if part.kind is PartKind.BELOW_MARK:
-            found += ids[at : at + part.count]
-        at += part.count
-    return found
 
 
 def is_interruption(error: OncelogError) -> bool:

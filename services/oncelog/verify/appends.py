@@ -2,15 +2,17 @@
 
     no loss          an answered message is in the log, at the position that it was answered with
     no ghost         nothing is in the log that was not handed over, with that very value
-    no failure       what was refused for good is not stored by that instance
+    no failure       what was called not stored is not stored by that instance
+    exact            what was called stale, never stored, is not in the log: in no batch, whatever its neighbours are
     once             no (producer, id) is visible twice
     order            a producer's ids ascend along the log, and no instance's message is overtaken by a later one
     real time        what was answered before another was handed over stands before it
     last id          the last sequence id told at an opening is the producer's mark at that grant
 
-Messages stored while deduplication was off are exempt from `once` and `order`, and from nothing else.
+Messages stored while deduplication was off are exempt from `once`, `order` and `exact`, and from nothing else.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from oncelog.core.entry import EntryHeader
@@ -21,14 +23,18 @@ from oncelog.verify.history import Append, History
 from oncelog.verify.violation import Violation
 
 Judged = Callable[[EntryHeader], bool]
+_TOLD_AS_NOT_STORED_NOW = (PartKind.BELOW_MARK, PartKind.STALE_SEQUENCE)
 
 
 def check_appends(history: History, fold: LogFold, *, judged: Judged = lambda _: True) -> None:
     """Raises Violation. fold: of the whole log. judged: whether deduplication was on when an entry was appended."""
     _check_once_and_order(fold, judged)
     _check_ghosts(history, fold)
+    given = _times_given(history)
     for append in history.appends:
         _check_answer(history, fold, append)
+        _check_refused(history, fold, append, given[append.opened])
+        _check_stale(history, fold, append, judged)
     _check_overtaken(history, fold)
     _check_real_time(history, fold)
     _check_last_ids(history, fold)
@@ -67,14 +73,42 @@ def _check_ghosts(history: History, fold: LogFold) -> None:
                     raise Violation("no ghost", f"{producer.name!r} id {number} at {place.position} was never sent")
 
 
+def _times_given(history: History) -> dict[int, Counter[int]]:
+    """{instance: {id: how often it was handed over there}}."""
+    given: dict[int, Counter[int]] = {}
+    for append in history.appends:
+        given.setdefault(append.opened, Counter()).update(append.ids)
+    return given
+
+
+def _check_refused(history: History, fold: LogFold, append: Append, given: Counter[int]) -> None:
+    """An id that the instance handed over twice may be stored by the other append."""
+    opened = history.opens[append.opened]
+    producer = fold.names.get(opened.name)
+    if not append.refused or producer is None:
+        return
+    for number in append.ids:
+        mine = [p for p in producer.places.get(number, []) if p.generation == opened.instance.generation]
+        if mine and given[number] == 1:
+            raise Violation(
+                "no failure", f"{opened.name!r} id {number} was called not stored and is at {mine[0].position}"
+            )
+
+
+def _check_stale(history: History, fold: LogFold, append: Append, judged: Judged) -> None:
+    name = history.opens[append.opened].name
+    producer = fold.names.get(name)
+    for at, number in enumerate(append.ids):
+        if producer is not None and append.kind_at(at) is PartKind.STALE_SEQUENCE:
+            found = [p for p in producer.places.get(number, []) if judged(fold.entries[p.position].header)]
+            if found:
+                raise Violation("exact", f"{name!r} id {number} was called never stored and is at {found[0].position}")
+
+
 def _check_answer(history: History, fold: LogFold, append: Append) -> None:
     name = history.opens[append.opened].name
     producer = fold.names.get(name)
     places = producer.places if producer is not None else {}
-    if append.refused:
-        if all(number in places for number in append.ids):
-            raise Violation("no failure", f"{name!r} {list(append.ids)} was refused and is stored")
-        return
     if append.result is None or isinstance(append.result, OncelogError):
         return
     at = 0
@@ -86,7 +120,7 @@ def _check_answer(history: History, fold: LogFold, append: Append) -> None:
 
 def _check_message(name: str, places: dict[int, list[Place]], append: Append, at: int, part: Part, offset: int) -> None:
     number, value = append.ids[at], append.values[at]
-    if part.kind is PartKind.BELOW_MARK:
+    if part.kind in _TOLD_AS_NOT_STORED_NOW:
         return
     found = places.get(number, [])
     if part.position is not None:
@@ -99,12 +133,19 @@ def _check_message(name: str, places: dict[int, list[Place]], append: Append, at
 
 
 def _check_overtaken(history: History, fold: LogFold) -> None:
-    """Of what one instance handed over, what it stored is a prefix, known and refused messages aside."""
+    """Of what one instance handed over, what it stored is a prefix, known and refused messages aside.
+
+    Ids that are not above all that it handed over before are known, or stale: they say nothing of the order.
+    """
     missing: dict[int, int] = {}
+    highest: dict[int, int] = {}
     for append in history.appends:
         opened = history.opens[append.opened]
         producer = fold.names.get(opened.name)
         for i, number in enumerate(append.ids):
+            if number <= highest.get(append.opened, -1):
+                continue
+            highest[append.opened] = number
             places = producer.places.get(number, []) if producer is not None else []
             mine = [p for p in places if p.generation == opened.instance.generation]
             if mine and append.opened in missing:
@@ -112,18 +153,8 @@ def _check_overtaken(history: History, fold: LogFold) -> None:
                     "order",
                     f"{opened.name!r} {opened.instance}: id {number} is stored, {missing[append.opened]} is not",
                 )
-            if not places and not append.refused and not _unverified(append, i):
+            if not places and not append.refused and append.kind_at(i) not in _TOLD_AS_NOT_STORED_NOW:
                 missing.setdefault(append.opened, number)
-
-
-def _unverified(append: Append, at: int) -> bool:
-    if append.result is None or isinstance(append.result, OncelogError):
-        return False
-    for part in append.result:
-        if at < part.count:
-            return part.kind is PartKind.BELOW_MARK
-        at -= part.count
-    return False
 
 
 def _check_real_time(history: History, fold: LogFold) -> None:
@@ -131,9 +162,9 @@ def _check_real_time(history: History, fold: LogFold) -> None:
     for append in history.appends:
         name = history.opens[append.opened].name
         answered = isinstance(append.result, tuple) and append.answered_at
-        for number in append.ids:
+        for at, number in enumerate(append.ids):
             times = first.setdefault((name, number), [append.invoked_at, 1 << 62])
-            if answered:
+            if answered and append.kind_at(at) not in _TOLD_AS_NOT_STORED_NOW:
                 times[1] = min(times[1], answered)
     latest, latest_name = 0, ""
     for entry in fold.entries.values():

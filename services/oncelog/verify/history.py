@@ -7,13 +7,10 @@ answered may or may not have happened, and so may what was answered with an erro
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from oncelog.core.errors import InvalidArgument, OncelogError, StaleSequence
+from oncelog.core.errors import OncelogError, StaleSequence
 from oncelog.core.ids import Position, SequenceId
 from oncelog.core.opening import ProducerInstance
-from oncelog.core.outcome import Outcome
-
-#: Errors that say for certain that the batch is not stored, now or later.
-NOT_STORED = (StaleSequence, InvalidArgument)
+from oncelog.core.outcome import Outcome, PartKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +38,20 @@ class Append:
 
     @property
     def refused(self) -> bool:
-        return isinstance(self.result, NOT_STORED)
+        """The error says for certain that this append stored nothing, now or later."""
+        return isinstance(self.result, OncelogError) and self.result.stored is False
+
+    def kind_at(self, at: int) -> PartKind | None:
+        """What was answered of the message at this index; None while nothing is known of it."""
+        if isinstance(self.result, StaleSequence):
+            return PartKind.STALE_SEQUENCE
+        if self.result is None or isinstance(self.result, OncelogError):
+            return None
+        for part in self.result:
+            if at < part.count:
+                return part.kind
+            at -= part.count
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,8 @@ class _PartKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PartKind.Val
     PART_KIND_DUPLICATE: _PartKind.ValueType  # 2
     PART_KIND_BELOW_MARK: _PartKind.ValueType  # 3
     """Success, not stored now, and that it was stored before is not verified."""
+    PART_KIND_STALE_SEQUENCE: _PartKind.ValueType  # 4
+    """Below the mark and never stored, beside other messages of its batch that were or are: refused, this message alone."""
 
 class PartKind(_PartKind, metaclass=_PartKindEnumTypeWrapper): ...
 
@@ -83,6 +85,8 @@ PART_KIND_STORED: PartKind.ValueType  # 1
 PART_KIND_DUPLICATE: PartKind.ValueType  # 2
 PART_KIND_BELOW_MARK: PartKind.ValueType  # 3
 """Success, not stored now, and that it was stored before is not verified."""
+PART_KIND_STALE_SEQUENCE: PartKind.ValueType  # 4
+"""Below the mark and never stored, beside other messages of its batch that were or are: refused, this message alone."""
 Global___PartKind: _TypeAlias = PartKind  # noqa: Y015
 
 @_typing.final

@@ -23,6 +23,8 @@ from oncelog.core.errors import InvalidArgument, InvariantViolated, OncelogError
 logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
+#: where messages are published
+PUBLISH_PREFIX = "/topics/"
 RETRY_AFTER_S = 1
 _DETAIL_CHARACTERS_MAX = 1_000
 _NOT_JSON = InvalidArgument("the body is not JSON", field="body")
@@ -84,13 +86,21 @@ class Problem(BaseModel):
     expected: int | None = Field(default=None, description="Of `sequence_gap`: the id to resend from.")
     high_water: int | None = Field(default=None, description="Of `stale_sequence`: the producer's highest stored id.")
     request_id: str | None = Field(default=None, description="To be found in the server's log, for failures of ours.")
+    stored: bool | None = Field(
+        default=None, description="Of a publish. false: it stored nothing and never will; null: that is not known."
+    )
+    messages: list[dict[str, Any]] | None = Field(
+        default=None,
+        description="Of a publish of which some is stored: each message with `stored`, as above, and `code`.",
+    )
 
 
-def problem(error: OncelogError) -> JSONResponse:
-    """The answer that tells of `error`."""
+def problem(error: OncelogError, *, publishing: bool = False) -> JSONResponse:
+    """The answer that tells of `error`. publishing: it also tells whether anything is stored."""
     status, title = _STATUSES[told_as(type(error))]
     field, request_id = (error.details.get(name) for name in ("field", "request_id"))
-    numbers = {name: error.details.get(name) for name in ("limit", "expected", "high_water")}
+    given = {name: error.details.get(name) for name in ("limit", "expected", "high_water")}
+    numbers: dict[str, Any] = {name: number for name, number in given.items() if isinstance(number, int)}
     headers = {"Retry-After": str(error.details.get("retry_after_s") or RETRY_AFTER_S)} if error.retriable else {}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
@@ -103,10 +113,17 @@ def problem(error: OncelogError) -> JSONResponse:
             code=error.code,
             field=str(field) if field is not None else None,
             request_id=str(request_id) if request_id is not None else None,
-            **{name: number for name, number in numbers.items() if isinstance(number, int)},
+            **numbers,
         ),
         headers,
+        _fate(error) if publishing else {},
     )
+
+
+def _fate(error: OncelogError) -> dict[str, Any]:
+    """What is known of the messages; null is said, too."""
+    rows = [row.model_dump() for row in error.result or () if isinstance(row, BaseModel)]
+    return {"stored": error.stored, **({"messages": rows} if rows else {})}
 
 
 def told_as(kind: type[OncelogError]) -> type[OncelogError]:
@@ -134,7 +151,7 @@ async def _oncelog_error(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error, InvariantViolated):
         asyncio.get_running_loop().call_exception_handler({"message": str(error), "exception": error})
         return await _bug(request, error)
-    return problem(error)
+    return problem(error, publishing=_publishes(request))
 
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:
@@ -142,13 +159,18 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     first = error.errors()[0]
     where = [str(part) for part in first["loc"]]
     if first["type"] == "json_invalid":
-        return problem(_NOT_JSON)
+        return problem(_NOT_JSON, publishing=_publishes(request))
     content_type = request.headers.get("content-type", "")
     if where[0] == "body" and "json" not in content_type and await request.body():
-        return problem(InvalidArgument("send the body as JSON, with Content-Type: application/json", field="body"))
+        error = InvalidArgument("send the body as JSON, with Content-Type: application/json", field="body")
+        return problem(error, publishing=_publishes(request))
     # The name of the field, without where it was looked for unless that is all there is; an element of a list has none.
     field = ".".join(where if where[1:] and where[1].isdecimal() else where[1:]) or where[0]
-    return problem(InvalidArgument(f"{field}: {_said(first)}", field=field))
+    return problem(InvalidArgument(f"{field}: {_said(first)}", field=field), publishing=_publishes(request))
+
+
+def _publishes(request: Request) -> bool:
+    return request.url.path.startswith(PUBLISH_PREFIX)
 
 
 def _said(error: Mapping[str, Any]) -> str:
@@ -187,8 +209,10 @@ def _type(code: str) -> str:
     return f"urn:oncelog:problem:{code}"
 
 
-def _response(body: Problem, headers: Mapping[str, str] | None) -> JSONResponse:
-    content = body.model_dump(exclude_none=True)
+def _response(
+    body: Problem, headers: Mapping[str, str] | None, further: Mapping[str, Any] | None = None
+) -> JSONResponse:
+    content = {**body.model_dump(exclude_none=True), **(further or {})}
     return JSONResponse(content, body.status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
 
 

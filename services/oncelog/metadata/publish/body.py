@@ -60,7 +60,19 @@ class MessageAnswer(BaseModel):
     message_id: str | None = Field(description="ledger:entry:index; null where it is no longer remembered")
     sequence_id: int
     duplicate: bool = Field(description="It was stored before, nothing was written now.")
+    resent: bool = Field(
+        description="It is a duplicate of this very publish, which the service had to send to the log twice."
+    )
     verified: bool = Field(description="false: so old that only the mark is remembered, not this id")
+
+
+class MessageFate(BaseModel):
+    """What became of one message of a publish that failed."""
+
+    sequence_id: int
+    stored: bool | None = Field(description="null: not known; send it again under the same name and sequence id")
+    duplicate: bool = Field(description="It was stored before, nothing was written now.")
+    code: str | None = Field(description="Why it failed; null when it is stored.")
 
 
 class PublishAnswer(BaseModel):
@@ -69,6 +81,7 @@ class PublishAnswer(BaseModel):
     topic: str
     producer_name: str
     messages: list[MessageAnswer]
+    warning: str | None = Field(default=None, description="Of messages that are not verified: what that means.")
 
 
 @dataclass(frozen=True, slots=True)

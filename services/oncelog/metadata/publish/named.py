@@ -17,7 +17,14 @@ from typing import Literal, NamedTuple
 from oncelog.client.client import AsyncClient
 from oncelog.client.producer import AsyncProducer
 from oncelog.client.results import BatchResult
-from oncelog.core.errors import ProducerClosed, ProducerFenced, SequenceGap, TooManyRequests
+from oncelog.core.errors import (
+    OncelogError,
+    ProducerClosed,
+    ProducerFenced,
+    SequenceGap,
+    StaleSequence,
+    TooManyRequests,
+)
 from oncelog.core.names import TopicName
 from oncelog.core.session_opening import MESSAGE_BYTES_MAX
 from oncelog.metadata.publish.body import Messages
@@ -59,17 +66,23 @@ class NamedProducers:
     async def publish(self, place: ProducerPlace, ids: Sequence[int], messages: Messages) -> BatchResult:
         """Return when all are stored. Raises what `AsyncProducer.send_many` and `create_producer` raise."""
         attempts = gaps = 0
+        unknown = False
         while True:
             attempts += 1
             slot = await self._take(place)
             try:
                 producer = await self._opened(place, slot)
                 return await send(producer, ids, messages)
-            except (ProducerFenced, ProducerClosed, SequenceGap) as error:
-                self._forget(place, slot)
+            except OncelogError as error:
+                again = isinstance(error, ProducerFenced | ProducerClosed | SequenceGap)
                 gaps += isinstance(error, SequenceGap)
-                if attempts == ATTEMPTS or gaps == 2:
+                if again:
+                    self._forget(place, slot)
+                if not again or attempts == ATTEMPTS or gaps == 2:
+                    if unknown and error.stored is False and not isinstance(error, StaleSequence):
+                        raise error.of_send(stored=None) from error  # an earlier attempt may be stored
                     raise
+                unknown = unknown or error.stored is None
             finally:
                 slot.users -= 1
                 slot.used_at = asyncio.get_running_loop().time()
@@ -89,19 +102,22 @@ class NamedProducers:
             if slot.producer is not None and slot.producer.failure is not None:
                 slot.producer = None
             if slot.producer is None:
-                slot.producer = await self._client.create_producer(
-                    str(place.topic),
-                    producer_name=place.name,
-                    sequence_mode=place.mode,
-                    batch_bytes_max=MESSAGE_BYTES_MAX,
-                )
+                try:
+                    slot.producer = await self._client.create_producer(
+                        str(place.topic),
+                        producer_name=place.name,
+                        sequence_mode=place.mode,
+                        batch_bytes_max=MESSAGE_BYTES_MAX,
+                    )
+                except OncelogError as error:
+                    raise error.of_send(stored=False) from error
             return slot.producer
 
     async def _make_room(self) -> None:
         idle = [(slot.used_at, place) for place, slot in self._slots.items() if not slot.users]
         if not idle:
             message = f"{self._producers_max} producers are at work here: repeat in a moment"
-            raise TooManyRequests(message, field="producer_name", limit=self._producers_max)
+            raise TooManyRequests(message, field="producer_name", limit=self._producers_max).of_send(stored=False)
         _, place = min(idle)
         slot = self._slots[place]
         self._forget(place, slot)

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from oncelog.client.client import AsyncClient
-from oncelog.client.results import BatchResult
+from oncelog.client.results import BatchResult, SendResult
 from oncelog.core.address import join_address
 from oncelog.core.errors import DeadlineExceeded, IdempotencyUnavailable, OncelogError
 from oncelog.core.message_id import MessageId
 from oncelog.core.names import TopicName
-from oncelog.core.outcome import PartKind
 from oncelog.metadata.lookup import Lookup
-from oncelog.metadata.publish.body import MessageAnswer, Messages, PublishAnswer, PublishLimits
+from oncelog.metadata.publish.body import MessageAnswer, MessageFate, Messages, PublishAnswer, PublishLimits
 from oncelog.metadata.publish.keyed import KeyedAnswer, KeyedPublishes
 from oncelog.metadata.publish.lanes import Lanes
 from oncelog.metadata.publish.named import NamedProducers, ProducerPlace
@@ -31,6 +30,11 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _ANY_HOST = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
+_UNVERIFIED = (
+    "messages with verified=false were not stored now: their sequence ids are older than everything that the log "
+    "remembers of this producer, so nobody knows whether they ever were. If they are new, they are lost: publish them "
+    "under higher sequence ids or another producer name"
+)
 _NO_KEYS = (
     "publishing with an idempotency key is not configured here: set ONCELOG_REDIS_URL on the metadata service, or name "
     "a producer and give sequence ids"
@@ -66,9 +70,17 @@ class Publisher:
 
     async def publish_named(self, place: ProducerPlace, ids: Sequence[int], messages: Messages) -> PublishAnswer:
         """Raises what the SDK raises; DeadlineExceeded: sending the same ids again is safe."""
-        result = await self._in_time(self._named.publish(place, ids, messages), "the same sequence ids")
+        try:
+            result = await self._in_time(self._named.publish(place, ids, messages), "the same sequence ids")
+        except OncelogError as error:
+            if isinstance(error.result, BatchResult):
+                error.result = _fates(ids, error.result)
+            raise
         self._count("named", len(messages.values))
-        return PublishAnswer(topic=str(place.topic), producer_name=place.name, messages=_rows(ids, result))
+        answer = PublishAnswer(topic=str(place.topic), producer_name=place.name, messages=_rows(ids, result))
+        if not result.verified:
+            answer.warning = _UNVERIFIED
+        return answer
 
     async def publish_keyed(self, topic: TopicName, key: str, messages: Messages) -> tuple[PublishAnswer, bool]:
         """And whether the answer was given before. Raises the errors of `core.idempotency`."""
@@ -170,16 +182,29 @@ def _now_ms() -> int:
 
 
 def _rows(ids: Sequence[int], result: BatchResult) -> list[MessageAnswer]:
-    kinds = [part.kind for part in result.parts for _ in range(part.count)]
     return [
         MessageAnswer(
-            message_id=None if message_id is None else str(message_id),
+            message_id=None if each.message_id is None else str(each.message_id),
             sequence_id=sequence_id,
-            duplicate=kind is not PartKind.STORED,
-            verified=kind is not PartKind.BELOW_MARK,
+            duplicate=each.duplicate,
+            resent=each.resent,
+            verified=each.verified,
         )
-        for message_id, sequence_id, kind in zip(result.message_ids, ids, kinds, strict=True)
+        for each, sequence_id in zip(result.results, ids, strict=True)
+        if isinstance(each, SendResult)
     ]
+
+
+def _fates(ids: Sequence[int], result: BatchResult) -> list[MessageFate]:
+    """Of a publish that failed, message by message."""
+    fates = []
+    for each, sequence_id in zip(result.results, ids, strict=True):
+        if isinstance(each, SendResult):
+            stored = True if each.verified else None
+            fates.append(MessageFate(sequence_id=sequence_id, stored=stored, duplicate=each.duplicate, code=None))
+        else:
+            fates.append(MessageFate(sequence_id=sequence_id, stored=each.stored, duplicate=False, code=each.code))
+    return fates
 
 
 def _keyed_answer(topic: TopicName, answer: KeyedAnswer) -> PublishAnswer:
@@ -190,6 +215,7 @@ def _keyed_answer(topic: TopicName, answer: KeyedAnswer) -> PublishAnswer:
             message_id=None if first is None else str(replace(first, batch_index=first.batch_index + index)),
             sequence_id=answer.claim.first + index,
             duplicate=False,
+            resent=False,
             verified=True,
         )
         for index in range(answer.claim.count)

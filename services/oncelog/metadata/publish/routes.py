@@ -33,6 +33,7 @@ def routes(publisher: Publisher | None) -> APIRouter:
         "/{tenant}/{namespace}/{topic}",
         summary="Publish messages",
         operation_id="publish_messages",
+        response_model_exclude_unset=True,
         dependencies=[requires(Right.PRODUCE)],
     )
     async def publish_messages(
@@ -42,6 +43,9 @@ def routes(publisher: Publisher | None) -> APIRouter:
         idempotency_key: Annotated[str | None, Header(description=_KEY)] = None,
     ) -> PublishAnswer:
         """Answered when all messages are stored. Under a producer name with sequence ids, or with an Idempotency-Key.
+
+        A problem's `stored` is false when it is proved that this publish stored nothing, null when that is not known;
+        its `messages` tell of each message where some are stored and some are not.
 
         A newer instance of a producer name fences the older: send one name's messages to one address, in order. With a
         key: 409 while the first is under way, 422 for other messages under the same key, 503 while keys are not served.
