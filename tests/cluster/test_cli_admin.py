@@ -79,6 +79,7 @@ def admin(rest: RecordingServer, *words: str) -> tuple[int, str, str]:
 
 NAMESPACE = "/admin/v2/namespaces/public/orders"
 TOPIC = "/admin/v2/persistent/public/default/new"
+NODE = "0a1b" * 8
 
 
 @pytest.mark.parametrize(
@@ -111,12 +112,12 @@ TOPIC = "/admin/v2/persistent/public/default/new"
         ("tenants create acme", ("PUT", "/admin/v2/tenants/acme", None)),
         ("tenants show acme", ("GET", "/admin/v2/tenants/acme", None)),
         ("tenants delete acme", ("DELETE", "/admin/v2/tenants/acme", None)),
-        ("storage-nodes show abc", ("GET", "/admin/v2/storage-nodes/abc", None)),
+        (f"storage-nodes show {NODE}", ("GET", f"/admin/v2/storage-nodes/{NODE}", None)),
         ("brokers list", ("GET", "/admin/v2/brokers", None)),
         ("brokers health", ("GET", "/admin/v2/brokers/health", None)),
         ("storage-nodes list", ("GET", "/admin/v2/storage-nodes", None)),
-        ("storage-nodes set-read-only 0a1b", ("PUT", "/admin/v2/storage-nodes/0a1b/read-only", None)),
-        ("storage-nodes clear-read-only 0a1b", ("DELETE", "/admin/v2/storage-nodes/0a1b/read-only", None)),
+        (f"storage-nodes set-read-only {NODE}", ("PUT", f"/admin/v2/storage-nodes/{NODE}/read-only", None)),
+        (f"storage-nodes clear-read-only {NODE}", ("DELETE", f"/admin/v2/storage-nodes/{NODE}/read-only", None)),
     ],
 )
 def test_command_asks_what_it_says(rest: RecordingServer, words: str, asked: Asked) -> None:
@@ -124,6 +125,19 @@ def test_command_asks_what_it_says(rest: RecordingServer, words: str, asked: Ask
     code, _, errors = admin(rest, *words.split())
     assert (code, errors) == (0, "")
     assert rest.asked == [asked]
+
+
+def test_beginning_of_a_storage_node_is_enough_while_it_is_one(rest: RecordingServer) -> None:
+    """Tables show short names, and what is shown can be typed; an ambiguous one names nobody."""
+    others = ["0a2c" * 8, "ffff" * 8]
+    rest.answers["/admin/v2/storage-nodes"] = (200, [{"incarnation": one} for one in (NODE, *others)])
+    assert admin(rest, "storage-nodes", "set-read-only", "0a1b0a1b")[0] == 0
+    assert rest.asked[-1] == ("PUT", f"/admin/v2/storage-nodes/{NODE}/read-only", None)
+    code, _, errors = admin(rest, "storage-nodes", "set-read-only", "0a")
+    assert code == 1
+    assert "begins the names of 2 storage nodes" in errors
+    assert admin(rest, "storage-nodes", "show", "bbbb")[0] == 0
+    assert rest.asked[-1] == ("GET", "/admin/v2/storage-nodes/bbbb", None)
 
 
 def test_cluster_switch_finds_the_cluster(rest: RecordingServer) -> None:

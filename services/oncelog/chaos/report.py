@@ -182,8 +182,8 @@ def schedule_json(seed: int, steps: Sequence[Step]) -> dict[str, object]:
 
 def show(report: Report, console: Console) -> None:
     """The table for each kind of fault, and the verdict."""
-    table = Table(title="Faults", title_justify="left")
-    table.add_column("kind")
+    table = Table(title="Faults", title_justify="left", box=None, pad_edge=False)
+    table.add_column("kind", no_wrap=True)
     for column in ("struck", "planned", "client gap p50, ms", "max, ms", "above quiet p99.9", "with opening, max, ms"):
         table.add_column(column, justify="right")
     for figures in report.figures:

@@ -17,6 +17,14 @@ class Output(StrEnum):
     JSON = "json"
 
 
+class WideOutput(StrEnum):
+    """As Output, and a table with every column and whole values."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+
+
 UrlOption = Annotated[
     str, typer.Option("--url", envvar="ONCELOG_URL", help="Metadata services, oncelog[+tls]://host:port[,host:port…].")
 ]
@@ -24,6 +32,10 @@ AdminUrlOption = Annotated[
     str, typer.Option("--admin-url", envvar="ONCELOG_ADMIN_URL", help="REST of a metadata service.")
 ]
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="table: for people, json: for programs.")]
+WideOutputOption = Annotated[
+    WideOutput,
+    typer.Option("-o", "--output", help="table: for people, wide: every column and whole ids, json: for programs."),
+]
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", min=0.1, help="Seconds to wait for the cluster before giving up.")
 ]

@@ -13,6 +13,7 @@ from oncelog.cli.admin.places import (
     namespace_path,
     permissions_path,
     read_only_path,
+    storage_node,
     tenant_path,
     topic_path,
     topics_path,
@@ -21,7 +22,7 @@ from oncelog.cli.admin.rest import AdminApi, Answer
 from oncelog.cli.admin.switches import add_cluster_switch, add_switch
 from oncelog.cli.failures import EXIT_CODES
 from oncelog.core.access import Right
-from oncelog.core.names import DEFAULT_TENANT, check_part
+from oncelog.core.names import DEFAULT_TENANT
 
 _HELP = f"""Administer a cluster over the REST interface of a metadata service.
 
@@ -38,6 +39,9 @@ public/default.
 
     oncelog admin topics unload public/orders/new
 
+-o wide shows every column and whole ids, -o json what REST answers. Tables show the beginning of an id, which is enough
+for commands that take one, times in UTC or as how long ago, and sizes in KiB, MiB and GiB.
+
 {EXIT_CODES}"""
 
 Namespace = Annotated[str, typer.Argument(metavar="NAMESPACE", help="tenant/namespace.")]
@@ -45,7 +49,9 @@ Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="A name, or tenant/n
 Role = Annotated[str, typer.Argument(metavar="ROLE", help="The role that a token was made for.")]
 Rights = Annotated[list[Right], typer.Argument(metavar="RIGHT…", help="admin, produce, consume.")]
 Tenant = Annotated[str, typer.Argument(metavar="TENANT", help="A tenant.")]
-Incarnation = Annotated[str, typer.Argument(metavar="INCARNATION", help="Of a storage node, as the list shows it.")]
+Incarnation = Annotated[
+    str, typer.Argument(metavar="INCARNATION", help="Of a storage node, or its beginning, as listed.")
+]
 
 admin = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown")
 tenants = typer.Typer(help="Tenants: what namespaces belong to.", no_args_is_help=True)
@@ -198,11 +204,9 @@ def unload_topic(api: AdminApi, topic: Topic) -> Answer:
 
 
 @admin_command(storage_nodes, "show")
-def show_storage_node(
-    api: AdminApi, incarnation: Annotated[str, typer.Argument(metavar="INCARNATION", help="As the list tells it.")]
-) -> Answer:
+def show_storage_node(api: AdminApi, incarnation: Incarnation) -> Answer:
     """Show one storage node."""
-    return api.get(f"{ROOT}/storage-nodes/{check_part(incarnation, field='incarnation')}")
+    return api.get(f"{ROOT}/storage-nodes/{storage_node(api, incarnation)}")
 
 
 @admin_command(cluster, "show")
@@ -236,15 +240,17 @@ def list_storage_nodes(api: AdminApi) -> Answer:
 @admin_command(storage_nodes, "set-read-only")
 def set_read_only(api: AdminApi, incarnation: Incarnation) -> Answer:
     """Give a storage node no new ledgers; what it holds is still read. It stays so until it is cleared."""
-    api.put(read_only_path(incarnation))
-    return f"storage node {incarnation} gets no new ledgers"
+    node = storage_node(api, incarnation)
+    api.put(read_only_path(node))
+    return f"storage node {node} gets no new ledgers"
 
 
 @admin_command(storage_nodes, "clear-read-only")
 def clear_read_only(api: AdminApi, incarnation: Incarnation) -> Answer:
     """Give a storage node new ledgers again."""
-    api.delete(read_only_path(incarnation))
-    return f"storage node {incarnation} gets new ledgers"
+    node = storage_node(api, incarnation)
+    api.delete(read_only_path(node))
+    return f"storage node {node} gets new ledgers"
 
 
 add_partitions(topics)

@@ -16,12 +16,12 @@ from oncelog.cli.failures import explain
 from oncelog.cli.options import (
     DEFAULT_ADMIN_URL,
     AdminUrlOption,
-    Output,
-    OutputOption,
     PlaintextTokenOption,
     TimeoutOption,
     TlsCaFileOption,
     TokenFileOption,
+    WideOutput,
+    WideOutputOption,
 )
 from oncelog.core.errors import OncelogError
 from oncelog.runtime.credentials import Credentials
@@ -44,7 +44,7 @@ def admin_command(app: typer.Typer, name: str) -> Callable[[Command], Command]:
             token_file: Path | None,
             tls_ca_file: Path | None,
             allow_plaintext_token: bool,
-            output: Output,
+            output: WideOutput,
             timeout: float,
             **arguments: object,
         ) -> None:
@@ -70,10 +70,9 @@ def admin_command(app: typer.Typer, name: str) -> Callable[[Command], Command]:
     return add
 
 
-def _print(answer: Answer, output: Output) -> None:
-    console = Console(highlight=False)
-    if output is Output.TABLE:
-        show(answer, console)
+def _print(answer: Answer, output: WideOutput) -> None:
+    if output is not WideOutput.JSON:
+        show(answer, Console(highlight=False), wide=output is WideOutput.WIDE)
     elif not isinstance(answer, str):
         print(json.dumps(answer, indent=2))
 
@@ -90,7 +89,7 @@ def _signature(command: Command) -> inspect.Signature:
         ("token_file", TokenFileOption, None),
         ("tls_ca_file", TlsCaFileOption, None),
         ("allow_plaintext_token", PlaintextTokenOption, False),
-        ("output", OutputOption, Output.TABLE),
+        ("output", WideOutputOption, WideOutput.TABLE),
         ("timeout", TimeoutOption, _TIMEOUT_S),
     ]
     keyword_only = inspect.Parameter.KEYWORD_ONLY

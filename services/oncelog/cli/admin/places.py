@@ -2,9 +2,12 @@
 
 from urllib.parse import quote
 
+from oncelog.cli.admin.rest import AdminApi
+from oncelog.core.errors import InvalidArgument
 from oncelog.core.names import TopicName, check_part, parse_namespace, parse_topic
 
 ROOT = "/admin/v2"
+INCARNATION_CHARACTERS = 32
 
 
 def tenant_path(tenant: str) -> str:
@@ -36,6 +39,21 @@ def topics_path(namespace: str) -> str:
 def lookup_path(topic: str) -> str:
     """Raises InvalidName."""
     return f"/lookup/v2/topic/persistent/{_full(parse_topic(topic))}"
+
+
+def storage_node(api: AdminApi, typed: str) -> str:
+    """The incarnation of a storage node, from the whole of it or a beginning that no other one has, as the list shows
+    it. Raises InvalidName, and InvalidArgument for a beginning of several."""
+    check_part(typed, field="incarnation")
+    if len(typed) >= INCARNATION_CHARACTERS:
+        return typed
+    listed = api.get(f"{ROOT}/storage-nodes")
+    nodes = [str(one.get("incarnation")) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    found = [node for node in nodes if node.startswith(typed)]
+    if len(found) > 1:
+        message = f"{typed} begins the names of {len(found)} storage nodes: {', '.join(found)}"
+        raise InvalidArgument(message, field="incarnation")
+    return found[0] if found else typed
 
 
 def read_only_path(incarnation: str) -> str:

@@ -1,38 +1,212 @@
-"""Answers of the REST interface for people: values, lists and nested objects as tables."""
+"""Answers of the REST interface for people: values, lists and nested objects as tables.
+
+Rules
+- Nothing is broken inside: a line holds whole words, and an id, an address or a number is one word. A list that does
+  not fit the width as a table is shown as a block of lines for each of its rows.
+- A table has the columns that one looks for; `wide` has all columns and whole values, however long the lines get.
+"""
 
 import json
-from collections.abc import Mapping, Sequence
+import textwrap
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
-from rich.console import Console
-from rich.table import Table
-
+from oncelog.cli.admin.readable import ago, is_size, is_time, label, moment, short_address, short_names, size
 from oncelog.cli.admin.rest import Answer
 
+if TYPE_CHECKING:
+    from rich.console import Console
 
-def show(answer: Answer, console: Console) -> None:
+_GAP = "  "
+Row = Mapping[str, object]
+
+
+class Column(NamedTuple):
+    """text: makes the cell of the whole row; None: it is the value of the field."""
+
+    title: str
+    field: str
+    text: Callable[[Row], str] | None = None
+
+
+def _storage_state(row: Row) -> str:
+    state = "retired" if row.get("retired") else "live" if row.get("live") else "away"
+    if row.get("read_only_set"):
+        return f"{state}, read-only (set)"
+    return f"{state}, read-only" if row.get("read_only") and row.get("live") else state
+
+
+def _connected(row: Row) -> str:
+    return "yes" if row.get("connected") else "no"
+
+
+#: ({fields that tell what a list is of}, its columns): what is not among them is shown by `wide`.
+_KNOWN: tuple[tuple[frozenset[str], tuple[Column, ...]], ...] = (
+    (
+        frozenset({"incarnation", "retired"}),
+        (
+            Column("node", "incarnation"),
+            Column("address", "address"),
+            Column("state", "live", _storage_state),
+            Column("free", "free_bytes"),
+        ),
+    ),
+    (
+        frozenset({"incarnation", "connected", "state"}),
+        (
+            Column("owner", "incarnation"),
+            Column("address", "address"),
+            Column("state", "state"),
+            Column("since", "since_ms"),
+            Column("connected", "connected", _connected),
+        ),
+    ),
+    (
+        frozenset({"began_ms", "replayed_entries"}),
+        (
+            Column("owner_epoch", "owner_epoch"),
+            Column("began", "began_ms"),
+            Column("ms", "ms"),
+            Column("replayed_entries", "replayed_entries"),
+        ),
+    ),
+    (
+        frozenset({"producer_id", "persisted"}),
+        (
+            Column("name", "name"),
+            Column("gen", "generation"),
+            Column("mode", "mode"),
+            Column("persisted", "persisted"),
+            Column("active", "last_activity_ms"),
+            Column("connected", "connected", _connected),
+        ),
+    ),
+)
+
+
+def show(answer: Answer, console: "Console", *, wide: bool = False) -> None:
     """Print any answer; nothing for none."""
+    for line in lines_of(answer, width=console.width, wide=wide, now_ms=time.time() * 1000):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def lines_of(answer: Answer, *, width: int, wide: bool, now_ms: float) -> list[str]:
+    """The lines of an answer; at most `width` characters each where words allow it, unless `wide`."""
+    if answer is None:
+        return []
+    layout = _Layout(width, wide, now_ms, short_names(answer))
     if isinstance(answer, Mapping):
-        _show_object("", answer, console)
-    elif isinstance(answer, Sequence) and not isinstance(answer, str):
-        _show_list("", answer, console)
-    elif answer is not None:
-        console.print(_text(answer), markup=False)
+        return layout.facts("", answer)
+    if isinstance(answer, Sequence) and not isinstance(answer, str):
+        return layout.items("", answer)
+    return [layout.value("", answer)]
 
 
-def _show_object(title: str, facts: Mapping[str, object], console: Console) -> None:
-    table = Table(show_header=False, box=None, title=title or None, title_justify="left")
-    later: list[tuple[str, Sequence[object]]] = []
-    for name, value in _flat("", facts):
-        if isinstance(value, list) and value and isinstance(value[0], Mapping):
-            later.append((name, value))
-        else:
-            table.add_row(name, _text(value))
-    console.print(table)
-    for name, items in later:
-        _show_list(name, items, console)
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    width: int
+    wide: bool
+    now_ms: float
+    #: {id: its short name}
+    names: Mapping[str, str]
+
+    def facts(self, title: str, facts: Row) -> list[str]:
+        """One line for each value, or more where it is a sentence; then the lists of objects among them."""
+        rows: list[tuple[str, str]] = []
+        later: list[tuple[str, Sequence[object]]] = []
+        for name, value in _flat("", facts):
+            if isinstance(value, list) and value and isinstance(value[0], Mapping):
+                later.append((name, value))
+            else:
+                rows.append((label(name, value), self.value(name, value)))
+        lines = [*([title] if title else []), *self._pairs(rows)]
+        for name, items in later:
+            lines += ["", *self.items(name, items)]
+        return lines
+
+    def items(self, title: str, items: Sequence[object]) -> list[str]:
+        """A table of objects, or one line for each value."""
+        if not items or not isinstance(items[0], Mapping):
+            return [self.value(title, item) for item in items]
+        rows = [dict(_flat("", item)) for item in items if isinstance(item, Mapping)]
+        columns = self._columns(rows)
+        table = [[column.title for column in columns], *([self._cell(one, row) for one in columns] for row in rows)]
+        widths = [max(len(row[number]) for row in table) for number in range(len(columns))]
+        heading = [f"{title}:"] if title else []
+        if not self.wide and sum(widths) + len(_GAP) * (len(widths) - 1) > self.width:
+            return heading + self._blocks(table)
+        right = [
+            all(isinstance(row.get(column.field), int | float | None) for row in rows) and column.text is None
+            for column in columns
+        ]
+        return heading + [
+            _GAP.join(
+                cell.rjust(size) if aligned else cell.ljust(size)
+                for cell, size, aligned in zip(row, widths, right, strict=True)
+            ).rstrip()
+            for row in table
+        ]
+
+    def value(self, name: str, value: object) -> str:
+        """One value that stands alone in its line."""
+        if isinstance(value, list):
+            return ", ".join(self._short(item) for item in value) or "-"
+        if is_time(name, value) and isinstance(value, int | float):
+            return f"{moment(value)}, {ago(value, self.now_ms)}"
+        if is_size(name, value) and isinstance(value, int):
+            return f"{value} B" if self.wide else size(value)
+        return _text(value)
+
+    def _columns(self, rows: Sequence[Row]) -> Sequence[Column]:
+        fields = list(dict.fromkeys(name for row in rows for name in row))
+        for key, known in _KNOWN:
+            if not self.wide and key <= set(fields):
+                return known
+        samples = {name: next((row[name] for row in rows if row.get(name) is not None), None) for name in fields}
+        return [Column(label(name, samples[name]), name) for name in fields]
+
+    def _cell(self, column: Column, row: Row) -> str:
+        if column.text is not None:
+            return column.text(row)
+        value = row.get(column.field)
+        if is_time(column.field, value) and isinstance(value, int | float):
+            return moment(value) if self.wide else ago(value, self.now_ms)
+        if column.field.endswith("_ms") and value == 0 and column.title != column.field:
+            return "-"
+        if is_size(column.field, value) and isinstance(value, int):
+            return f"{value} B" if self.wide else size(value)
+        if isinstance(value, list):
+            return ", ".join(self._short(item) for item in value) or "-"
+        return self._short(value)
+
+    def _short(self, value: object) -> str:
+        if self.wide or not isinstance(value, str):
+            return _text(value)
+        return self.names.get(value) or short_address(value)
+
+    def _blocks(self, table: Sequence[Sequence[str]]) -> list[str]:
+        """A row as lines: for a table that is too wide."""
+        lines: list[str] = []
+        for row in table[1:]:
+            lines += [*([""] if lines else []), *self._pairs(list(zip(table[0], row, strict=True)))]
+        return lines
+
+    def _pairs(self, rows: Sequence[tuple[str, str]]) -> list[str]:
+        """Names and values below each other; what is too long goes on in the next line at the value's place."""
+        indent = max((len(name) for name, _ in rows), default=0) + len(_GAP)
+        room = max(self.width - indent, 20)
+        lines: list[str] = []
+        for name, value in rows:
+            pieces = [value]
+            if not self.wide and len(value) > room:
+                pieces = textwrap.wrap(value, room, break_long_words=False, break_on_hyphens=False) or [value]
+            lines += [f"{name.ljust(indent)}{pieces[0]}", *(" " * indent + piece for piece in pieces[1:])]
+        return lines
 
 
-def _flat(prefix: str, facts: Mapping[str, object]) -> list[tuple[str, object]]:
+def _flat(prefix: str, facts: Row) -> list[tuple[str, object]]:
     """Nested objects as dotted names."""
     rows: list[tuple[str, object]] = []
     for name, value in facts.items():
@@ -40,22 +214,9 @@ def _flat(prefix: str, facts: Mapping[str, object]) -> list[tuple[str, object]]:
     return rows
 
 
-def _show_list(title: str, items: Sequence[object], console: Console) -> None:
-    if not items or not isinstance(items[0], Mapping):
-        for item in items:
-            console.print(_text(item), markup=False)
-        return
-    rows = [dict(_flat("", item)) for item in items if isinstance(item, Mapping)]
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    table = Table(title=title or None, title_justify="left")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(_text(row.get(column)) for column in columns))
-    console.print(table)
-
-
 def _text(value: object) -> str:
     if value is None:
         return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,101 @@
+"""Values of REST's answers as people read them: times, sizes, short names of processes. Pure.
+
+A field says by its name what it holds: `…_ms` is a time where the number is one since 1970 and else a duration,
+`…_bytes` a size. Incarnations and topic ids are 32 hexadecimal digits; a short name is the beginning of one, long
+enough to be no other's in the same answer.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from ipaddress import ip_address
+
+#: Digits of a short name, unless that is ambiguous.
+SHORT_CHARACTERS = 8
+_ID = re.compile(r"[0-9a-f]{32}")
+#: ms since 1970 are above this from 1973 on; no duration is.
+_TIME_MS_MIN = 10**11
+_ADDRESS = re.compile(r"[A-Za-z0-9.-]+:[0-9]{1,5}")
+_MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
+_AGO_DAYS_MAX = 30
+_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def is_time(name: str, value: object) -> bool:
+    """Whether the field is a moment, in ms since 1970."""
+    return name.endswith("_ms") and isinstance(value, int | float) and value >= _TIME_MS_MIN
+
+
+def is_size(name: str, value: object) -> bool:
+    """Whether the field is a number of bytes."""
+    return name.endswith("bytes") and isinstance(value, int) and not isinstance(value, bool)
+
+
+def label(name: str, value: object) -> str:
+    """The name of a field without the unit that its value shows itself."""
+    if is_time(name, value):
+        return name.removesuffix("_ms")
+    return name.removesuffix("_bytes") if is_size(name, value) else name
+
+
+def size(size_bytes: int) -> str:
+    """`9 B`, `1.5 KiB`, `20.0 GiB`."""
+    if abs(size_bytes) < 1024:
+        return f"{size_bytes} B"
+    # Enough units for any number of bytes that 64 bits hold.
+    power = min((abs(size_bytes).bit_length() - 1) // 10, len(_UNITS))
+    return f"{size_bytes / 1024**power:.1f} {_UNITS[power - 1]}"
+
+
+def ago(time_ms: float, now_ms: float) -> str:
+    """`12 s ago`, `3 min ago`; the date where it is long ago or to come."""
+    seconds = (now_ms - time_ms) / 1000
+    if not 0 <= seconds < _AGO_DAYS_MAX * _DAY_S:
+        return _moment(time_ms).strftime("%Y-%m-%d")
+    for unit_s, unit in ((_DAY_S, "d"), (_HOUR_S, "h"), (_MINUTE_S, "min")):
+        if seconds >= unit_s:
+            return f"{seconds // unit_s:.0f} {unit} ago"
+    return f"{seconds:.0f} s ago"
+
+
+def moment(time_ms: float) -> str:
+    """`2026-03-01 12:00:00 UTC`."""
+    return _moment(time_ms).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _moment(time_ms: float) -> datetime:
+    # Beyond the years that dates have: as near as they come.
+    return datetime.fromtimestamp(min(time_ms / 1000, 253_402_300_799), tz=UTC)
+
+
+def short_names(answer: object) -> dict[str, str]:
+    """{id: its short name} of all incarnations and topic ids of an answer."""
+    ids = sorted(set(_ids(answer)))
+    length = SHORT_CHARACTERS
+    while len({one[:length] for one in ids}) < len(ids):
+        length += 1
+    return {one: one[:length] for one in ids}
+
+
+def _ids(answer: object) -> Iterator[str]:
+    if isinstance(answer, str):
+        if _ID.fullmatch(answer):
+            yield answer
+    elif isinstance(answer, Mapping):
+        for value in answer.values():
+            yield from _ids(value)
+    elif isinstance(answer, list | tuple):
+        for value in answer:
+            yield from _ids(value)
+
+
+def short_address(address: str) -> str:
+    """host:port with the first part of a name alone; an IP address stays as it is."""
+    if _ADDRESS.fullmatch(address) is None:
+        return address
+    host, _, port = address.rpartition(":")
+    try:
+        ip_address(host)
+    except ValueError:
+        return f"{host.partition('.')[0]}:{port}"
+    return address

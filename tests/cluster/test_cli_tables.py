@@ -1,0 +1,252 @@
+"""Tables for people at 80 columns: nothing is broken inside, and times, sizes and names are as people read them."""
+
+import re
+from io import StringIO
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from oncelog.bench.figures import Row
+from oncelog.bench.table import print_table
+from oncelog.chaos.report import KindFigures, Report, show_schedule
+from oncelog.chaos.report import show as show_faults
+from oncelog.chaos.schedule import Kind, Part, make_schedule
+from oncelog.cli.admin.readable import ago, moment, short_address, size
+from oncelog.cli.admin.tables import lines_of
+from oncelog.cli.demo.comparison import Verdict
+from oncelog.cli.demo.report import Report as DemoReport
+from oncelog.cli.demo.report import Takeover
+from oncelog.cli.demo.report import show as show_demo
+from oncelog.cli.pipeline.audit_table import show_report
+
+WIDTH = 80
+NOW_MS = 1_772_366_400_000
+NODES = [f"{letter}1b2" + "0123456789abcdef" * 2 for letter in "0123"]
+NODES = [node[:32] for node in NODES]
+HOST = "oncelog-storage-{}.oncelog-storage.logs.svc.cluster.local:6651"
+STORAGE: list[object] = [
+    {
+        "incarnation": node,
+        "address": HOST.format(number),
+        "live": number < 3,
+        "retired": number == 3,
+        "free_bytes": 21_474_836_480 if number < 3 else None,
+        "read_only": number == 1,
+        "read_only_set": number == 1,
+    }
+    for number, node in enumerate(NODES)
+]
+BROKERS: list[object] = [
+    {
+        "incarnation": node,
+        "address": "10.42.0.117:6652",
+        "since_ms": NOW_MS - 3 * 3_600_000,
+        "state": "live",
+        "connected": True,
+    }
+    for node in NODES[:2]
+]
+TAKEOVERS = [
+    {
+        "owner_epoch": epoch,
+        "began_ms": NOW_MS - 90_000,
+        "ms": 152.31,
+        "replayed_entries": 1_000,
+        "marks_ms": {"A": 1.2, "B": 33.4, "C": 40.1, "D": 90.2, "E": 152.3},
+    }
+    for epoch in range(1, 4)
+]
+STATS: dict[str, object] = {
+    "topic": "public/default/flights",
+    "topic_id": "f" * 32,
+    "phase": "serving",
+    "owner": NODES[0],
+    "owner_epoch": 3,
+    "takeovers": TAKEOVERS,
+    "deduplication_enabled": True,
+    "messages_by_verdict": {"duplicate": 12, "new": 336_777},
+    "waiting": "for its ledger 7: two of its three copies are damaged on a1b2c3d4 and b1b2c3d4",
+}
+INTERNAL: dict[str, object] = {
+    "owner": NODES[0],
+    "ledgers": [{"ledger_id": 7, "base_index": 0}, {"ledger_id": 12, "base_index": 50_000}],
+    "cache": {"bytes": 67_108_864, "hits": 5, "misses": 1},
+    "open_ledger": {"ledger_id": 12, "bytes": 123_456, "members": NODES[:3]},
+    "snapshot": {"number": 3, "taken_ms": NOW_MS - 5_000, "ledgers": [{"ledger_id": 9, "base": "7:120"}]},
+    "producers": [
+        {
+            "name": "importer-of-the-northern-warehouse",
+            "producer_id": 5,
+            "generation": 2,
+            "mode": "monotonic",
+            "accepted": 21_474_836_480,
+            "persisted": 21_474_836_480,
+            "runs": 64,
+            "runs_floor": 21_474_000_000,
+            "last_activity_ms": NOW_MS - 12_000,
+            "connected": True,
+        }
+    ],
+}
+ANSWERS: dict[str, Any] = {
+    "storage-nodes list": STORAGE,
+    "brokers list": BROKERS,
+    "topics stats": STATS,
+    "topics stats-internal": INTERNAL,
+    "cluster show": {"cluster_id": "c" * 32, "brokers": BROKERS, "storage_nodes": STORAGE},
+    "storage-nodes show": STORAGE[0],
+    "topics list": ["public/default/flights", "public/default/orders"],
+}
+
+
+def words_of(answer: object) -> set[str]:
+    """Every string and number of an answer."""
+    if isinstance(answer, dict):
+        return {word for value in answer.values() for word in words_of(value)}
+    if isinstance(answer, list):
+        return {word for value in answer for word in words_of(value)}
+    return set() if answer is None or isinstance(answer, bool) else set(str(answer).split())
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_table_fits_80_columns(name: str) -> None:
+    """Whatever Kubernetes calls its pods."""
+    lines = lines_of(ANSWERS[name], width=WIDTH, wide=False, now_ms=NOW_MS)
+    assert [line for line in lines if len(line) > WIDTH] == []
+    assert not re.search(r"\d{13}", "\n".join(lines).replace("21474", "")), "a time since 1970"
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_wide_shows_every_id_and_address_whole(name: str) -> None:
+    """On one line each; nothing is left out."""
+    lines = lines_of(ANSWERS[name], width=WIDTH, wide=True, now_ms=NOW_MS)
+    shown = {word.strip(",") for line in lines for word in line.split()}
+    missing = words_of(ANSWERS[name]) - shown
+    assert {word for word in missing if not re.fullmatch(r"\d{13}", word)} == set()
+
+
+def test_lists_say_what_one_looks_for() -> None:
+    """Short names, how long ago, how much room."""
+    assert lines_of(STORAGE, width=WIDTH, wide=False, now_ms=NOW_MS) == [
+        "node      address                 state                      free",
+        "01b20123  oncelog-storage-0:6651  live                   20.0 GiB",
+        "11b20123  oncelog-storage-1:6651  live, read-only (set)  20.0 GiB",
+        "21b20123  oncelog-storage-2:6651  live                   20.0 GiB",
+        "31b20123  oncelog-storage-3:6651  retired                       -",
+    ]
+    assert lines_of(BROKERS, width=WIDTH, wide=False, now_ms=NOW_MS) == [
+        "owner     address           state    since  connected",
+        "01b20123  10.42.0.117:6652  live   3 h ago  yes",
+        "11b20123  10.42.0.117:6652  live   3 h ago  yes",
+    ]
+
+
+def test_short_names_are_as_long_as_they_must_be() -> None:
+    """Two nodes whose names begin alike are still told apart."""
+    alike: list[object] = [
+        {"incarnation": "a" * 12 + letter * 20, "retired": False, "address": "h:1"} for letter in "bc"
+    ]
+    lines = lines_of(alike, width=WIDTH, wide=False, now_ms=NOW_MS)
+    assert [line.split()[0] for line in lines[1:]] == ["a" * 12 + "b", "a" * 12 + "c"]
+
+
+def test_list_that_is_too_wide_is_shown_row_by_row() -> None:
+    """A producer's name may have 255 characters: it goes over the line, and is not broken."""
+    name = "importer/" + "x" * 100
+    lines = lines_of([{"name": name, "producer_id": 7, "persisted": 9}], width=WIDTH, wide=False, now_ms=NOW_MS)
+    assert f"name       {name}" in lines
+    assert "persisted  9" in lines
+    assert not any(name in line for line in lines if len(line) <= len(name))
+
+
+def test_sentence_goes_on_at_its_place() -> None:
+    """Words stay whole."""
+    lines = lines_of(STATS, width=WIDTH, wide=False, now_ms=NOW_MS)
+    at = next(number for number, line in enumerate(lines) if line.startswith("waiting"))
+    assert lines[at + 1].startswith(" " * 20)
+    assert " ".join(" ".join(lines[at : at + 3]).split()).startswith(f"waiting {STATS['waiting']}")
+
+
+def test_sizes_and_times_are_as_people_read_them() -> None:
+    """Rounded down to the unit that one thinks in; the date, where a time is long ago or to come."""
+    sizes = [size(number) for number in (0, 1023, 1536, 20 * 2**30, 5 * 2**50)]
+    assert sizes == ["0 B", "1023 B", "1.5 KiB", "20.0 GiB", "5.0 PiB"]
+    told = [ago(NOW_MS - ms, NOW_MS) for ms in (0, 59_999, 60_000, 7_200_000, 86_400_000 * 3, 86_400_000 * 40, -9_000)]
+    assert told == ["0 s ago", "60 s ago", "1 min ago", "2 h ago", "3 d ago", "2026-01-20", "2026-03-01"]
+    assert moment(NOW_MS) == "2026-03-01 12:00:00 UTC"
+    assert moment(2**63).startswith("9999-12-31")
+    for address, short in (
+        ("10.0.0.1:66", "10.0.0.1:66"),
+        ("a.b.c:66", "a:66"),
+        ("[::1]:66", "[::1]:66"),
+        ("1.5", "1.5"),
+    ):
+        assert short_address(address) == short
+
+
+# --- the other tables of the command line -----------------------------------------------------------------------------
+
+
+def rendered(show: Any, *told: Any) -> str:
+    out = StringIO()
+    show(*told, Console(file=out, width=WIDTH, color_system=None))
+    return out.getvalue()
+
+
+def assert_whole(text: str, *words: str) -> None:
+    """No line is too long, and each of the words stands in one line."""
+    lines = text.splitlines()
+    assert [line for line in lines if len(line) > WIDTH] == []
+    assert [word for word in words if not any(word in line for line in lines)] == []
+
+
+def test_faults_fit_80_columns() -> None:
+    """Kinds are names that one types: `--kinds storage-node-kill`."""
+    figures = tuple(KindFigures(kind, 12, (1.0, 12_345.6), 11, 23_456.7, 0.123) for kind in Kind)
+    names = ("acked", "stored", "lost", "duplicated", "out_of_order", "ghosts", "holes", "disagreements")
+    verdict: dict[str, Any] = dict.fromkeys(names, 1)
+    report = Report(7, verdict | {"stories": ()}, figures, (), None, 12.3)
+    assert_whole(rendered(show_faults, report).partition("without a fault")[0], *(str(kind) for kind in Kind))
+
+
+def test_planned_faults_fit_80_columns() -> None:
+    """The plan of a long run."""
+    steps = make_schedule(7, seconds=1_200, kinds=list(Kind), counts=dict.fromkeys(Part, 5))
+    kinds = {str(fault.kind) for step in steps for fault in step.faults}
+    assert_whole(rendered(show_schedule, steps), *kinds)
+
+
+def test_bench_fits_80_columns() -> None:
+    """Figures stay in one line."""
+    row = Row(
+        "publish 100-byte messages, acknowledged on two of three",
+        1_234_567.0,
+        "messages/s",
+        1_400_000.0,
+        note="a note of some words",
+    )
+    assert_whole(rendered(print_table, [row]), "1,234,567 messages/s", "0.88", "acknowledged")
+
+
+def test_demo_fits_80_columns() -> None:
+    """Seven kills."""
+    verdict = Verdict(336_777, 336_777, 0, 0, 0, ())
+    takeovers = [Takeover(152.3, 1_000, 1_234.5)] * 7
+    assert_whole(rendered(show_demo, DemoReport(verdict, 1_000, takeovers)), "336,777", "152.3", "1,000")
+
+
+def test_audit_fits_80_columns() -> None:
+    """Checks and positions stay whole."""
+    topic = {
+        "topic": "public/default/flights", "verdict": "violations", "end": {"position": "123456:789", "next_index": 9},
+        "checks": [
+            {"check": "base_index", "state": "incomplete", "violations": 12,
+             "held_against": "number 12, as of 1234567:8901: 12 of 12 producers equal, 64 remembered batches in place"}
+        ],
+        "messages": 9, "entries": 9, "ledgers": 1, "bytes": 9, "ranges": 1,
+        "duplicates_refused": {"in_log": 0, "told_by_owner": {}, "owner_epoch": 1}, "takeovers": [],
+        "violations": [], "violations_count": 0, "not_seen": [], "notes": [],
+    }  # fmt: skip
+    report = {"topics": [topic], "verdict": "violations", "seconds": 1.0}
+    assert_whole(rendered(show_report, report), "base_index", "incomplete", "1234567:8901", "remembered")
