@@ -145,7 +145,7 @@ def failed(owner: Owner, text: str) -> None:
     assert owner.core.phase is Phase.WAITING
     assert owner.core.serving is None
     (effect,) = owner.news(TopicFailed)
-    assert text in effect.reason
+    assert text in effect.failure.reason
 
 
 def without_snapshots(world: World) -> None:

@@ -34,6 +34,7 @@
     │   ├── CorruptEntry          bytes do not carry their checksum, or are not what they claim; never "missing"
     │   ├── UnreadableEntry       a takeover or a read stops here rather than guess
     │   ├── LogHole               an entry, ledger or snapshot that must exist does not
+    │   ├── IdsExhausted          a counter in ZooKeeper has no id left
     │   ├── LedgerFenced          another owner has fenced this ledger
     │   └── LedgerNotFound
     └── InvariantViolated         our bug; ends the process
@@ -41,6 +42,8 @@
 `code` is the stable name on the wire, in REST problems and in metrics. A message says what to do next.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 _NOT_STORED = "this send stored nothing and never will"
@@ -269,11 +272,20 @@ class CorruptEntry(Fatal):
 
 
 class UnreadableEntry(Fatal):
-    """No copy of an entry that must exist can be read; details: ledger_id, entry_id."""
+    """No copy of an entry that must exist can be read; details: ledger_id, entry_id.
+
+    members: {storage node: what it answered}, where this process asked them; empty where the error came over the wire.
+    """
+
+    members: Mapping[str, str] = MappingProxyType({})
 
 
 class LogHole(Fatal):
     """An entry, ledger or snapshot that must exist does not."""
+
+
+class IdsExhausted(Fatal):
+    """A counter of ids in ZooKeeper is used up or holds an impossible number; nothing was written. details: counter."""
 
 
 class LedgerFenced(Fatal):

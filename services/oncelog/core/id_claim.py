@@ -129,7 +129,6 @@ class ClaimState(Enum):
     READING = "reading"
     WRITING = "writing"
     VERIFYING = "verifying"
-    EXHAUSTED = "exhausted"
 
 
 class IdClaim:
@@ -180,9 +179,12 @@ class IdClaim:
         first = FIRST_ID if record is None else record.next
         block = range(first, first + self._block)
         if block[-1] > ID_MAX:
-            self.state = ClaimState.EXHAUSTED
+            # The next wish reads the counter again: an operator may have repaired it meanwhile.
+            self.state = ClaimState.IDLE
             self._claim = None
-            return self._grant()
+            refused = [IdRefused(request) for request in self._waiting]
+            self._waiting.clear()
+            return [*refused]
         self._tries += 1
         claim = CounterRecord(block.stop, self._claimer, f"{self._claimer}-{self._tries}")
         self._claim = (block, claim)
@@ -213,17 +215,14 @@ class IdClaim:
             effects.append(IdGranted(self._waiting.popleft(), block[0]))
             if len(block) > 1:
                 self._free.appendleft(block[1:])
-        if self.state is ClaimState.EXHAUSTED:
-            effects += [IdRefused(request) for request in self._waiting]
-            self._waiting.clear()
-        elif self.state is ClaimState.IDLE and (self._waiting or self.free_count < self._prefetch_below):
+        if self.state is ClaimState.IDLE and (self._waiting or self.free_count < self._prefetch_below):
             self.state = ClaimState.READING
             effects.append(ReadCounter())
         return effects
 
     def check_invariants(self) -> None:
         """Raises InvariantViolated where this machine contradicts itself."""
-        if self._waiting and (self._free or self.state in (ClaimState.IDLE, ClaimState.EXHAUSTED)):
+        if self._waiting and (self._free or self.state is ClaimState.IDLE):
             raise InvariantViolated(f"{len(self._waiting)} requests wait while the counter is {self.state.value}")
         if (self._claim is None) is (self.state in (ClaimState.WRITING, ClaimState.VERIFYING)):
             raise InvariantViolated(f"the claim and the state {self.state.value} disagree")

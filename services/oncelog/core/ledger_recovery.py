@@ -33,7 +33,7 @@ from oncelog.core.errors import InvariantViolated
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId
 from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
 from oncelog.core.quorum import fence_covers
-from oncelog.core.recovery_range import RecoveryRange
+from oncelog.core.recovery_range import MembersSaid, Problem, RecoveryRange
 from oncelog.core.store_status import WriteStatus
 
 #: Entries asked for at once. The tail after LAC is at most the writer's window of unanswered entries.
@@ -159,10 +159,15 @@ class LedgerRecovered:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryFailed:
-    """Nothing was decided: the record still says IN_RECOVERY, and a later recovery may try again."""
+    """Nothing was decided: the record still says IN_RECOVERY, and a later recovery may try again.
+
+    entry_id: the entry that no decision is possible about, and members: what each member answered about it.
+    """
 
     ledger_id: LedgerId
     reason: str
+    entry_id: EntryId | None = None
+    members: MembersSaid = ()
 
 
 RecoveryEffect = ReadLedger | WriteLedger | FenceMember | RecoveryRead | RecoveryAdd | LedgerRecovered | RecoveryFailed
@@ -288,6 +293,18 @@ class LedgerRecovery:
         self._range = None
         return [RecoveryFailed(self.ledger_id, reason)]
 
+    def _undecidable(self, problem: Problem) -> list[RecoveryEffect]:
+        self._fail(problem.reason)
+        return [RecoveryFailed(self.ledger_id, *problem)]
+
+    def waits_for(self) -> MembersSaid:
+        """The members that have not answered the present step, and what they are asked for."""
+        if self._metadata is None or self.phase not in (RecoveryPhase.FENCING, RecoveryPhase.COPYING):
+            return ()
+        if self._range is not None:
+            return self._range.waits_for()
+        return tuple((m, "was asked to fence the ledger") for m in self._metadata.members if m not in self._fenced)
+
     def _known(self) -> LedgerMetadata:
         if self._metadata is None:
             raise InvariantViolated(f"recovery of ledger {self.ledger_id} is {self.phase.value} without its record")
@@ -329,7 +346,7 @@ class LedgerRecovery:
         decided = examined.decided
         examined.take(event.member, found=event.found, missing=event.missing, unreadable=event.unreadable)
         if examined.problem is not None:
-            return self._fail(examined.problem)
+            return self._undecidable(examined.problem)
         if examined.decided:
             return [] if decided else self._write_back(examined)
         rest = examined.rest(event.member)
@@ -349,7 +366,7 @@ class LedgerRecovery:
             return []
         examined.confirm(event.member, event.entry_ids, ok=event.ok)
         if examined.problem is not None:
-            return self._fail(examined.problem)
+            return self._undecidable(examined.problem)
         return self._confirmed(examined) if examined.confirmed else []
 
     def _confirmed(self, examined: RecoveryRange) -> list[RecoveryEffect]:

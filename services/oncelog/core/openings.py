@@ -152,6 +152,14 @@ class Openings:
         self._grant(opening, name, pid, Generation(1), now_ms)
         return []
 
+    def refused(self, call: int, error: OncelogError) -> list[OpeningEffect]:
+        """There is no id for the opening `call`: it fails, and nothing else does."""
+        opening = self.waiting.get(call)
+        if opening is None or not opening.allocating:
+            return []
+        del self.waiting[call]
+        return [AnswerOpen(call, error)]
+
     def _grant(self, opening: Opening, name: str, pid: ProducerId, generation: Generation, now_ms: int) -> None:
         mark = self.table.accepted_of(pid) if self.table.knows(pid) else NO_SEQUENCE
         grant = ProducerOpened(self.topic_id, name, pid, generation, opening.event.mode, mark)

@@ -9,7 +9,8 @@ is not looked at: acknowledgements go in the order of the ids. All members are w
 """
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from oncelog.core.batch import Checksum
 from oncelog.core.entry import decode_entry
@@ -17,6 +18,17 @@ from oncelog.core.errors import CorruptEntry, InvariantViolated
 from oncelog.core.ids import EntryId, Incarnation
 from oncelog.core.ledger_metadata import LedgerMetadata
 from oncelog.core.quorum import acked, missing_is_certain
+
+#: (storage node, what it answered, or what it was asked)
+MembersSaid = tuple[tuple[str, str], ...]
+
+
+class Problem(NamedTuple):
+    """Why a recovery must fail. members: what each one answered about the entry."""
+
+    reason: str
+    entry_id: EntryId
+    members: MembersSaid
 
 
 @dataclass(slots=True)
@@ -27,6 +39,8 @@ class _Slot:
     length: int = 0
     negatives: int = 0
     unknowns: int = 0
+    #: (member, what it answered)
+    said: list[tuple[str, str]] = field(default_factory=list)
 
 
 class RecoveryRange:
@@ -37,7 +51,7 @@ class RecoveryRange:
     ) -> None:
         self.first = first
         #: why this recovery must fail, None while nothing is wrong
-        self.problem: str | None = None
+        self.problem: Problem | None = None
         #: whether every id that remains has a valid copy; no more ids are asked for
         self.decided = False
         #: whether the ledger ends with this range (known once decided)
@@ -50,6 +64,16 @@ class RecoveryRange:
         self._progress: dict[Incarnation, EntryId] = dict.fromkeys(metadata.members, first)
         #: {entry id: {member: whether it confirmed}}, the entries to be written back
         self._confirmations: dict[EntryId, dict[Incarnation, bool]] = {}
+
+    def _about(self, entry_id: EntryId, reason: str) -> Problem:
+        return Problem(reason, entry_id, tuple(self._slots[entry_id - self.first].said))
+
+    def waits_for(self) -> MembersSaid:
+        """The members whose answer is still awaited, and what they are asked for."""
+        if self.decided:
+            answered = next(iter(self._confirmations.values()), {})
+            return tuple((m, "was asked to store entries") for m in self._metadata.members if m not in answered)
+        return tuple((m, f"was asked for entry {at}") for m, at in self._progress.items() if at < self.beyond)
 
     @property
     def beyond(self) -> EntryId:
@@ -83,10 +107,12 @@ class RecoveryRange:
         while entry_id < self.beyond:
             slot = self._slots[entry_id - self.first]
             if entry_id in found:
-                self._take_copy(slot, entry_id, found[entry_id])
+                self._take_copy(slot, member, entry_id, found[entry_id])
             elif entry_id in missing:
                 slot.negatives += 1
+                slot.said.append((member, "does not hold it"))
             elif entry_id in unreadable or entry_id == begin:
+                slot.said.append((member, "cannot read it"))
                 slot.unknowns += 1  # also an answer that names nothing of what was asked: it must not be asked for ever
             else:
                 break
@@ -95,17 +121,19 @@ class RecoveryRange:
         if not self.decided and self.problem is None:
             self._decide()
 
-    def _take_copy(self, slot: _Slot, entry_id: EntryId, data: bytes) -> None:
+    def _take_copy(self, slot: _Slot, member: Incarnation, entry_id: EntryId, data: bytes) -> None:
         ledger_id = self._metadata.ledger_id
         try:
             header = decode_entry(data, ledger_id=ledger_id, entry_id=entry_id, checksum=self._checksum)
-        except CorruptEntry:
+        except CorruptEntry as error:
             slot.unknowns += 1
+            slot.said.append((member, error.message))
             return
+        slot.said.append((member, "holds it"))
         if slot.copy is None:
             slot.copy, slot.length = data, header.length
         elif slot.copy != data:
-            self.problem = f"two valid copies of entry {ledger_id}:{entry_id} differ"
+            self.problem = self._about(entry_id, f"two valid copies of entry {ledger_id}:{entry_id} differ")
 
     def _decide(self) -> None:
         write_quorum, ack_quorum = self._metadata.write_quorum, self._metadata.ack_quorum
@@ -116,15 +144,16 @@ class RecoveryRange:
             name = f"{self._metadata.ledger_id}:{entry_id}"
             if missing_is_certain(slot.negatives, write_quorum=write_quorum, ack_quorum=ack_quorum):
                 if entry_id <= self._last_add_confirmed:
-                    self.problem = f"entry {name} was acknowledged, and too many members lack it"
+                    self.problem = self._about(entry_id, f"entry {name} was acknowledged, and too many members lack it")
                     return
                 del self._slots[offset:]
                 self.ends_ledger = True
                 break
             if slot.negatives + slot.unknowns >= write_quorum:
-                self.problem = (
+                self.problem = self._about(
+                    entry_id,
                     f"entry {name} is neither readable nor certainly missing: of {write_quorum} members "
-                    f"{slot.negatives} lack it and {slot.unknowns} cannot read it"
+                    f"{slot.negatives} lack it and {slot.unknowns} cannot read it",
                 )
             return
         self.decided = True
@@ -148,7 +177,8 @@ class RecoveryRange:
             answers[member] = ok or answers.get(member, False)
             refusals = len(answers) - sum(answers.values())
             if refusals > self._metadata.write_quorum - self._metadata.ack_quorum:
-                self.problem = f"entry {self._metadata.ledger_id}:{entry_id} was refused by {refusals} members"
+                reason = f"entry {self._metadata.ledger_id}:{entry_id} was refused by {refusals} members"
+                self.problem = self._about(entry_id, reason)
 
     @property
     def confirmed(self) -> bool:

@@ -26,7 +26,7 @@ from oncelog.core.dedup_cursor import LoadedSnapshot
 from oncelog.core.dedup_snapshot import SnapshotReader
 from oncelog.core.dedup_state import DedupState
 from oncelog.core.entry import body_of, decode_entry, peek_header
-from oncelog.core.errors import CorruptEntry, InvalidBatch, LogHole
+from oncelog.core.errors import CorruptEntry, InvalidBatch, LogHole, UnreadableEntry
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
 from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
 from oncelog.core.ledger_recovery import (
@@ -37,6 +37,7 @@ from oncelog.core.ledger_recovery import (
     RecoveryEffect,
     RecoveryFailed,
 )
+from oncelog.core.recovery_range import MembersSaid
 from oncelog.core.takeover_events import (
     CursorGivenUp,
     CursorRecordRead,
@@ -124,7 +125,7 @@ class Takeover:
                 out += self._recovered(effect.metadata)
             elif isinstance(effect, RecoveryFailed):
                 self._recovery = None
-                out += self._fail(effect.reason) if self.state is TakeoverState.LOG else self._next_cursor_ledger()
+                out += self._log_lost(effect) if self.state is TakeoverState.LOG else self._next_cursor_ledger()
             else:
                 out.append(effect)
         return out
@@ -139,10 +140,24 @@ class Takeover:
         self.state = TakeoverState.CLAIM
         return [Marked("B", entries), *self._claim(self.cursor.log_fenced())]
 
-    def _fail(self, reason: str) -> _Out:
+    def _log_lost(self, failed: RecoveryFailed) -> _Out:
+        code = LogHole.code if failed.entry_id is None else UnreadableEntry.code
+        return self._fail(TakeoverFailed(failed.reason, code, failed.ledger_id, failed.entry_id, failed.members))
+
+    def _fail(self, failure: TakeoverFailed | str) -> _Out:
         self.state = TakeoverState.FAILED
         self._recovery = None
-        return [TakeoverFailed(reason)]
+        return [TakeoverFailed(failure) if isinstance(failure, str) else failure]
+
+    def waits_for(self) -> tuple[LedgerId, EntryId | None, MembersSaid] | None:
+        """(ledger, entry where known, members that have not answered); None while no member is asked."""
+        if self._recovery is not None:
+            members = self._recovery.waits_for()
+            return (self._recovery.ledger_id, None, members) if members else None
+        if self._reading is None:
+            return None
+        metadata, at, _ = self._reading
+        return metadata.ledger_id, at, tuple((m, f"may be asked for entry {at}") for m in metadata.members)
 
     # --- C: the cursor ------------------------------------------------------------------------------------------------
 
@@ -153,7 +168,7 @@ class Takeover:
                 case Claimed():
                     out += self._claimed()
                 case TakeoverFailed():
-                    out += self._fail(effect.reason)
+                    out += self._fail(effect)
                 case _:
                     out.append(effect)
         return out
@@ -276,7 +291,8 @@ class Takeover:
             try:
                 _fold_next(self.fold, Position(metadata.ledger_id, following), data)
             except (CorruptEntry, LogHole, InvalidBatch) as error:
-                return self._fail(f"entry {metadata.ledger_id}:{following} cannot be replayed: {error.message}")
+                reason = f"entry {metadata.ledger_id}:{following} cannot be replayed: {error.message}"
+                return self._fail(TakeoverFailed(reason, error.code, metadata.ledger_id, following))
             following = EntryId(following + 1)
         self.replayed_entries += len(event.entries)
         if following <= metadata.end:
@@ -291,7 +307,8 @@ class Takeover:
         metadata, _, reader = self._reading
         if reader is not None:
             return self._snapshot_done(metadata, reader)
-        return self._fail(f"entry {event.ledger_id}:{event.entry_id} cannot be read: {event.reason}")
+        reason = f"entry {event.ledger_id}:{event.entry_id} cannot be read: {event.reason}"
+        return self._fail(TakeoverFailed(reason, UnreadableEntry.code, event.ledger_id, event.entry_id, event.members))
 
 
 def _fold_next(fold: DedupState, following: Position, data: Buffer) -> None:

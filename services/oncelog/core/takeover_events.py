@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from oncelog.core.batch import Buffer
 from oncelog.core.dedup_cursor import LoadedSnapshot
 from oncelog.core.dedup_state import DedupState
+from oncelog.core.errors import LogHole
 from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.ledger_metadata import LedgerMetadata
 from oncelog.core.ledger_recovery import (
@@ -15,6 +16,7 @@ from oncelog.core.ledger_recovery import (
     RecoveryEffect,
     RecoveryReadAnswered,
 )
+from oncelog.core.recovery_range import MembersSaid
 from oncelog.core.store_status import WriteStatus
 from oncelog.core.topic_record import CursorRecord
 
@@ -45,11 +47,12 @@ class EntriesRead:
 
 @dataclass(frozen=True, slots=True)
 class EntryUnreadable:
-    """No member could give this entry; reason names what each said."""
+    """No member could give this entry; reason names what each said, and so does `members`."""
 
     ledger_id: LedgerId
     entry_id: EntryId
     reason: str
+    members: MembersSaid = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +123,17 @@ class TakenOver:
 
 @dataclass(frozen=True, slots=True)
 class TakeoverFailed:
-    """Something that must exist does not, or cannot be read."""
+    """Something that must exist does not, or cannot be read.
+
+    code: of the error that says so. ledger_id, entry_id: where, as far as known. members: (storage node, what it
+    answered about that entry).
+    """
 
     reason: str
+    code: str = LogHole.code
+    ledger_id: LedgerId | None = None
+    entry_id: EntryId | None = None
+    members: MembersSaid = ()
 
 
 TakeoverEffect = ReadCursorRecord | WriteCursorRecord | ReadEntries | RecoveryEffect

@@ -63,7 +63,9 @@ from oncelog.core.topic_events import (
     EntryIdsRead,
     HigherEpochSeen,
     JudgingSwitched,
+    OpeningsToldToWait,
     ProducerIdAllocated,
+    ProducerIdRefused,
     Served,
     SessionClosed,
     StartTimer,
@@ -77,7 +79,8 @@ from oncelog.core.topic_record import TopicRecord
 
 TopicEvent = (
     TopicAssigned | TopicRecordRead | TopicRecordWritten | ProducerOpening | BatchesReceived | SessionClosed
-    | ProducerIdAllocated | EntryIdsRead | HigherEpochSeen | JudgingSwitched | TrimWanted | DrainWanted | TimerFired
+    | ProducerIdAllocated | ProducerIdRefused | OpeningsToldToWait
+    | EntryIdsRead | HigherEpochSeen | JudgingSwitched | TrimWanted | DrainWanted | TimerFired
     | StorageNodesSeen | ChainEvent | TakeoverEvent
 )  # fmt: skip
 
@@ -133,7 +136,7 @@ class Topic:
         self.judging = judging
         self.attempt: Attempt | None = None
         #: why the last takeover failed, until that is said
-        self._failure = ""
+        self._failure = TakeoverFailed("")
         self.serving: Serving | None = None
         #: openings that came before the topic serves
         self.early: list[ProducerOpening] = []
@@ -160,6 +163,8 @@ class Topic:
                 return self._drain(now_ms)
             case TimerFired():
                 return self._timer(event.key, now_ms)
+            case OpeningsToldToWait():
+                return self._tell_to_wait(event)
             case ProducerOpening() if self.serving is None:
                 self.early.append(event)
                 return []
@@ -182,6 +187,8 @@ class Topic:
                 return []
             case ProducerIdAllocated():
                 return serving.allocated(event.call, event.producer_id, now_ms)
+            case ProducerIdRefused():
+                return [*serving.openings.refused(event.call, event.error)]
             case EntryIdsRead():
                 return serving.learned(event.position, event.header, event.deltas, now_ms)
             case CursorRecordWritten():
@@ -243,7 +250,7 @@ class Topic:
                 case TakenOver():
                     out += self._taken_over(item, now_ms)
                 case TakeoverFailed():
-                    self.phase, self._failure = Phase.WAITING, item.reason
+                    self.phase, self._failure = Phase.WAITING, item
                     out += self._give_up()
                     out += self._route(self.ownership.suspect(), now_ms)
                 case TopicClosed():
@@ -324,6 +331,13 @@ class Topic:
         if self.phase is Phase.SERVING and self.serving is not None:
             return self._route(self.serving.drain(now_ms), now_ms)
         return self._end(Phase.CLOSED, "the process is draining")
+
+    def _tell_to_wait(self, told: OpeningsToldToWait) -> _Out:
+        """Answer the openings that a topic which cannot serve keeps waiting; their clients ask again."""
+        if self.serving is not None:
+            return [] if self.serving.log.open else cast("_Out", self.serving.openings.refuse_all(told.error))
+        early, self.early = self.early, []
+        return [AnswerOpen(opening.call, told.error) for opening in early]
 
     def _timer(self, key: str, now_ms: int) -> _Out:
         if key == "retry":

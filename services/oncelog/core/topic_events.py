@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 
 from oncelog.core.batch import BatchHeader, Buffer
+from oncelog.core.errors import OncelogError, Retriable
 from oncelog.core.ids import OwnerEpoch, Position, ProducerId, SessionNumber
+from oncelog.core.takeover_events import TakeoverFailed
 from oncelog.core.topic_log import ReceivedBatch
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -39,6 +41,21 @@ class SessionClosed:
 class ProducerIdAllocated:
     call: int
     producer_id: ProducerId
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdRefused:
+    """There is no id for the producer that `call` wants to open."""
+
+    call: int
+    error: OncelogError
+
+
+@dataclass(frozen=True, slots=True)
+class OpeningsToldToWait:
+    """The topic has not served for a while, for this reason: clients that wait to open a producer hear it."""
+
+    error: Retriable
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +118,7 @@ class Served:
 class TopicFailed:
     """The takeover stops loudly and is tried again later; nothing is served meanwhile."""
 
-    reason: str
+    failure: TakeoverFailed
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,11 +137,13 @@ class _Reading:
         """The next member to ask. Raises UnreadableEntry when each has refused."""
         members = self.metadata.members
         if len(self.refusals) == len(members):
-            raise UnreadableEntry(
+            error = UnreadableEntry(
                 f"entry {self.story()}; every storage node of its ledger has answered",
                 ledger_id=self.ledger_id,
                 entry_id=self.following,
             )
+            error.members = {str(member): said for member, said in self.refusals.items()}
+            raise error
         for offset in range(len(members)):
             self.favourite = (self.favourite + bool(offset)) % len(members)
             member = members[self.favourite]

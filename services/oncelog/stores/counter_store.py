@@ -14,6 +14,7 @@ class Counter(Enum):
 
 class CounterStore:
     def __init__(self, session: StoreSession, counter: Counter) -> None:
+        self.name = counter.value
         self._session = session
         self._path = f"{paths.IDS}/{counter.value}"
 

@@ -11,9 +11,17 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from oncelog.core.access import Grants
-from oncelog.core.errors import CorruptEntry, InvalidArgument, LogHole, NotFound, StoreUnavailable, UnreadableEntry
+from oncelog.core.errors import (
+    CorruptEntry,
+    IdsExhausted,
+    InvalidArgument,
+    LogHole,
+    NotFound,
+    StoreUnavailable,
+    UnreadableEntry,
+)
 from oncelog.core.id_claim import ABSENT_VERSION
-from oncelog.core.ids import LedgerId, ProducerId, TopicId
+from oncelog.core.ids import EntryId, LedgerId, ProducerId, TopicId
 from oncelog.core.ledger_chain import CloseLedger, LedgerCloseAnswered
 from oncelog.core.ledger_metadata import LedgerMetadata
 from oncelog.core.ledger_recovery import (
@@ -40,7 +48,7 @@ from oncelog.core.takeover_events import (
     WriteCursorRecord,
 )
 from oncelog.core.topic import TopicEvent
-from oncelog.core.topic_events import JudgingSwitched, ProducerIdAllocated
+from oncelog.core.topic_events import JudgingSwitched, ProducerIdAllocated, ProducerIdRefused
 from oncelog.core.topic_record import DEDUP_CURSOR
 from oncelog.ledgers.reader import read_entries
 from oncelog.ledgers.storage_links import StorageLinks
@@ -53,11 +61,14 @@ from oncelog.stores.topic_store import TopicStore
 from oncelog.topic_owner.id_source import IdSource
 from oncelog.topic_owner.ledger_routes import LedgerRoutes
 from oncelog.topic_owner.owner_metrics import OwnerMetrics
+from oncelog.topic_owner.troubles import Troubles
 
 logger = logging.getLogger(__name__)
 
 READ_RETRY_MS = 100
 CORRUPT_RETRY_MS = 1000
+EXHAUSTED_RETRY_MS = 5000
+NEXT_LEDGER_ID = "an id for the next ledger"
 T = TypeVar("T")
 #: A record that does not exist, and the version that creates it.
 _ABSENT = (None, ABSENT_VERSION)
@@ -94,10 +105,11 @@ _OF_MEMBERS = (FenceMember, RecoveryRead, RecoveryAdd)
 class Asks:
     """Everything that one topic waits for."""
 
-    def __init__(self, topic_id: TopicId, parts: OwnerParts, post: Post) -> None:
+    def __init__(self, topic_id: TopicId, parts: OwnerParts, post: Post, troubles: Troubles) -> None:
         self.topic_id = topic_id
         self.parts = parts
         self._post = post
+        self._troubles = troubles
         self._tasks: set[asyncio.Task[None]] = set()
         self._of_members: set[asyncio.Task[None]] = set()
         #: what the topic's namespace grants to roles; None: not known yet
@@ -138,13 +150,54 @@ class Asks:
             case RecoveryAdd():
                 self._post(await parts.links.recovery_add(ask.member, ask.ledger_id, ask.entries))
             case ClaimLedgerId(chain):
-                self._post(LedgerIdClaimed(chain, LedgerId(await parts.ledger_ids.next_id())))
+                self._post(LedgerIdClaimed(chain, await self._ledger_id()))
             case AllocateProducerId(call):
-                self._post(ProducerIdAllocated(call, ProducerId(await parts.producer_ids.next_id())))
+                self._post(await self._producer_id(call))
             case ReadTopicRecord() | ReadCursorRecord() | ReadLedger():
                 await self._read(ask)
             case _:
                 await self._write(ask)
+
+    async def _producer_id(self, call: int) -> ProducerIdAllocated | ProducerIdRefused:
+        """Without an id the opening fails, and nothing else does."""
+        try:
+            return ProducerIdAllocated(call, ProducerId(await self.parts.producer_ids.next_id()))
+        except IdsExhausted as error:
+            self.parts.metrics.counts.event("ids_exhausted")
+            logger.error("no producer can be opened under a new name: %s", error.message)
+            return ProducerIdRefused(call, error)
+
+    async def _ledger_id(self) -> LedgerId:
+        """Without an id no ledger can be opened: the topic says so and waits until the counter is repaired."""
+        while True:
+            try:
+                ledger_id = LedgerId(await self.parts.ledger_ids.next_id())
+            except IdsExhausted as error:
+                self.parts.metrics.counts.event("ids_exhausted")
+                self._troubles.met(NEXT_LEDGER_ID, error)
+                logger.error("no ledger can be opened: %s", error.message)
+                await asyncio.sleep(EXHAUSTED_RETRY_MS / 1000)
+            else:
+                self._troubles.over(NEXT_LEDGER_ID)
+                return ledger_id
+
+    async def _until_answered(self, what: str, read: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a read until it is answered. what: the record, as people are told of it."""
+        while True:
+            try:
+                answer = await read()
+            except StoreUnavailable as error:
+                self._troubles.met(what, error)
+                logger.warning("%s cannot be read yet: %s", what, error.message)
+                await asyncio.sleep(READ_RETRY_MS / 1000)
+            except CorruptEntry as error:
+                # Nothing can be decided without it; whoever repairs it finds the topic waiting.
+                self._troubles.met(what, error)
+                logger.error("%s is damaged: %s", what, error.message)
+                await asyncio.sleep(CORRUPT_RETRY_MS / 1000)
+            else:
+                self._troubles.over(what)
+                return answer
 
     def follow_policies(self, name: str) -> None:
         """Begin to follow the policies of the topic of this name, unless that was begun before."""
@@ -171,28 +224,34 @@ class Asks:
 
     async def ledger(self, ledger_id: LedgerId) -> LedgerMetadata:
         """The record of a ledger of this topic. Raises LogHole when there is none."""
-        stored = await _until_answered(lambda: self.parts.ledgers.read(ledger_id))
+        stored = await self._until_answered(_ledger(ledger_id), lambda: self.parts.ledgers.read(ledger_id))
         if stored is None:
             raise LogHole(f"ledger {ledger_id} has no record", ledger_id=ledger_id)
         return stored.value
 
     async def delete_ledger(self, ledger_id: LedgerId) -> None:
         """Remove a ledger's record; it is in no list any more, so that nobody asks for it again."""
-        stored = await _until_answered(lambda: self.parts.ledgers.read(ledger_id))
+        stored = await self._until_answered(_ledger(ledger_id), lambda: self.parts.ledgers.read(ledger_id))
         if stored is not None:
-            status = await self.parts.ledgers.delete(ledger_id, version=stored.version)
+            try:
+                status = await self.parts.ledgers.delete(ledger_id, version=stored.version)
+            except StoreUnavailable as error:
+                logger.warning("the record of ledger %d may be left over: %s", ledger_id, error.message)
+                return
             logger.info("the record of ledger %d was deleted: %s", ledger_id, status.name)
 
     async def _read(self, ask: ReadTopicRecord | ReadCursorRecord | ReadLedger) -> None:
         match ask:
             case ReadTopicRecord():
-                topic = await _until_answered(lambda: self.parts.topics.read(self.topic_id))
+                topic = await self._until_answered("the topic record", lambda: self.parts.topics.read(self.topic_id))
                 self._post(TopicRecordRead(*(topic or _ABSENT)))
             case ReadCursorRecord():
-                cursor = await _until_answered(lambda: self.parts.cursors.read(self.topic_id, DEDUP_CURSOR))
+                cursor = await self._until_answered(
+                    "the record of the dedup cursor", lambda: self.parts.cursors.read(self.topic_id, DEDUP_CURSOR)
+                )
                 self._post(CursorRecordRead(*(cursor or _ABSENT)))
             case ReadLedger(ledger_id):
-                ledger = await _until_answered(lambda: self.parts.ledgers.read(ledger_id))
+                ledger = await self._until_answered(_ledger(ledger_id), lambda: self.parts.ledgers.read(ledger_id))
                 self._post(LedgerRead(ledger_id, *(ledger or _ABSENT)))
 
     async def _write(
@@ -227,24 +286,15 @@ class Asks:
         except UnreadableEntry as error:
             entry_id = error.details.get("entry_id")
             at = ask.first if not isinstance(entry_id, int) else entry_id
-            self._post(EntryUnreadable(ledger_id, type(ask.first)(at), error.message))
+            self._post(EntryUnreadable(ledger_id, EntryId(at), error.message, tuple(error.members.items())))
 
 
 async def _created(create: Awaitable[WriteStatus]) -> Written:
     return Written(await create)
 
 
-async def _until_answered(read: Callable[[], Awaitable[T]]) -> T:
-    while True:
-        try:
-            return await read()
-        except StoreUnavailable as error:
-            logger.warning("a record cannot be read yet: %s", error.message)
-            await asyncio.sleep(READ_RETRY_MS / 1000)
-        except CorruptEntry as error:
-            # Nothing can be decided without it; whoever repairs it finds the topic waiting.
-            logger.error("a record is damaged: %s", error.message)
-            await asyncio.sleep(CORRUPT_RETRY_MS / 1000)
+def _ledger(ledger_id: LedgerId) -> str:
+    return f"the record of ledger {ledger_id}"
 
 
 async def _attempt(write: Awaitable[Written]) -> Written:

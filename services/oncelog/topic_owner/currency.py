@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from oncelog.core import currency
 from oncelog.core.currency import FenceState
-from oncelog.core.errors import InvariantViolated, NotOwner, OncelogError, TopicLoading, TopicNotFound
+from oncelog.core.errors import InvariantViolated, NotOwner, OncelogError, TopicNotFound
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch
 from oncelog.core.ledger_metadata import LedgerMetadata
 from oncelog.core.topic import open_ledger
@@ -59,7 +59,7 @@ async def until_current(runner: "TopicRunner", owner_epoch_seen: OwnerEpoch) -> 
         async with asyncio.timeout(SERVING_TIMEOUT_MS / 1000):
             await runner.progress.until_serving()
     except TimeoutError as error:
-        raise TopicLoading("the topic is still being taken over: try again") from error
+        raise runner.progress.troubles.error() from error
     if owner_epoch_seen > runner.owner_epoch:
         raise NotOwner("a newer owner was seen: look the topic up again", owner_epoch=runner.owner_epoch)
     await runner.currency.prove()

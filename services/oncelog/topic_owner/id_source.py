@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 
-from oncelog.core.errors import CorruptEntry, Fatal, StoreUnavailable
+from oncelog.core.errors import CorruptEntry, IdsExhausted, NotFound, StoreUnavailable
 from oncelog.core.id_claim import (
     ABSENT_VERSION,
     CounterRead,
@@ -38,7 +38,7 @@ class IdSource:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def next_id(self) -> int:
-        """Raises Fatal when the counter is used up."""
+        """Raises IdsExhausted when the counter is used up."""
         self._requests += 1
         request = self._requests
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -57,11 +57,18 @@ class IdSource:
                         answer.set_result(value)
                 case IdRefused(request):
                     if (answer := self._waiting.get(request)) is not None and not answer.done():
-                        answer.set_exception(Fatal("the counter in ZooKeeper is used up"))
+                        answer.set_exception(self._exhausted())
                 case ReadCounter():
                     self._start(self._read())
                 case WriteCounter(record, version):
                     self._start(self._write(WriteCounter(record, version)))
+
+    def _exhausted(self) -> IdsExhausted:
+        name = self._store.name
+        return IdsExhausted(
+            f"the counter {name} in ZooKeeper has no id left, or its record is wrong: compare it with a backup",
+            counter=name,
+        )
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = start(work, what="a counter's task")
@@ -89,6 +96,12 @@ class IdSource:
             written = await self._store.write(effect.record, version=effect.version)
         except StoreUnavailable:
             self._handle(CounterWritten(WriteStatus.UNKNOWN, ABSENT_VERSION))
+            return
+        except NotFound as error:
+            # The parent is gone, so nothing was written. Whoever repairs the tree finds the wishes waiting.
+            logger.error("a counter cannot be written: %s", error.message)
+            await asyncio.sleep(CORRUPT_RETRY_MS / 1000)
+            self._handle(CounterWritten(WriteStatus.CONFLICT, ABSENT_VERSION))
             return
         self._handle(CounterWritten(written.status, written.version))
 

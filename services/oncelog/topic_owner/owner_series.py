@@ -18,6 +18,9 @@ def observe(metrics: OwnerMetrics, topics: TopicRegistry) -> None:
     telemetry.observe_count("received_bytes", "Bytes of batches received", lambda: [Reading(counts.bytes_received)])
     telemetry.observe_count("received_frames", "Frames of batches received", lambda: [Reading(counts.frames_received)])
     telemetry.observe_level("topics", "Topics here, by phase", lambda: _phases(topics))
+    telemetry.observe_level(
+        "topics_waiting", "Topics here that are not served, by reason", lambda: waiting_topics(topics)
+    )
     telemetry.observe_level("producers", "Producers that served topics know", lambda: [Reading(_producers(topics))])
     telemetry.observe_level("sessions", "Open producer sessions", lambda: [Reading(_sessions(topics))])
     telemetry.observe_level("entries_in_flight", "Entries not confirmed yet", lambda: [Reading(_in_flight(topics))])
@@ -33,6 +36,16 @@ def _phases(topics: TopicRegistry) -> list[Reading]:
     for runner in topics:
         phases[runner.core.phase.value] = phases.get(runner.core.phase.value, 0) + 1
     return _by(phases, "phase")
+
+
+def waiting_topics(topics: TopicRegistry) -> list[Reading]:
+    """By the code of the error that a topic waits for; topic_loading: a takeover that goes on by itself."""
+    reasons: dict[str, int] = {}
+    for runner in topics:
+        waiting = runner.progress.troubles.why(runner.parts.links.reach.unreachable)
+        if waiting is not None:
+            reasons[waiting.code] = reasons.get(waiting.code, 0) + 1
+    return _by(reasons, "reason")
 
 
 def _servings(topics: TopicRegistry) -> list[Serving]:

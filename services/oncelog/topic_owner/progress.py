@@ -3,9 +3,10 @@
 import asyncio
 import time
 
-from oncelog.core.errors import NotOwner, TopicLoading
+from oncelog.core.errors import NotOwner
 from oncelog.core.ids import BEFORE_ALL, Position
 from oncelog.core.topic import Phase, Topic
+from oncelog.topic_owner.troubles import Troubles
 
 _ENDED = (Phase.DEPOSED, Phase.CLOSED)
 
@@ -22,6 +23,8 @@ class TopicProgress:
         #: when the event being handled was taken, ns
         self.event_ns = 0
         self._waiting: list[asyncio.Future[None]] = []
+        #: why the topic is not served
+        self.troubles = Troubles(core)
         #: why readers must not wait here for what comes next
         self._doubt: NotOwner | None = None
 
@@ -78,7 +81,7 @@ class TopicProgress:
         """Raises TopicLoading, NotOwner or TopicNotFound unless the topic is served here now."""
         self._require_owned()
         if self._core.phase is not Phase.SERVING:
-            raise TopicLoading(f"the topic is being taken over ({self._core.phase.value}): try again")
+            raise self.troubles.error()
 
     def _require_owned(self) -> None:
         if self.ended:

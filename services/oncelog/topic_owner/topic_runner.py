@@ -39,6 +39,7 @@ from oncelog.core.takeover_events import CursorGivenUp, Marked
 from oncelog.core.topic import Phase, Topic, TopicEffect, TopicEvent
 from oncelog.core.topic_events import (
     EntryIdsRead,
+    OpeningsToldToWait,
     Served,
     StartTimer,
     TimerFired,
@@ -91,9 +92,9 @@ class TopicRunner:
         #: {session: where its answers go}; {call: who asked}
         self.sinks: dict[SessionNumber, SessionSink] = {}
         self._calls: dict[int, SessionSink] = {}
-        self._asks = Asks(topic_id, parts, self.post)
-        self._queue: deque[TopicEvent] | None = deque()
         self.progress = TopicProgress(self.core)
+        self._asks = Asks(topic_id, parts, self.post, self.progress.troubles)
+        self._queue: deque[TopicEvent] | None = deque()
         self._finished = finished
         #: proofs that this owner is the current one
         self.currency = Proofs(self)
@@ -213,6 +214,7 @@ class TopicRunner:
                 if effect.mark == "B":
                     asyncio.get_running_loop().call_later(CURSOR_WAIT_MS / 1000, self._give_up_cursor)
             case Served():
+                self.progress.troubles.failure = None
                 self.trace.mark("E", handled=0)
                 self.parts.metrics.taken_over(self.trace.finish(name, self.owner_epoch), name)
                 self.progress.moved(effect.log_end)
@@ -226,7 +228,8 @@ class TopicRunner:
                 # Nobody takes their answers any more, and each new attempt asks anew.
                 self._asks.step_over()
                 self.parts.metrics.counts.event("takeover_failed")
-                logger.error("topic %s cannot be taken over, trying again: %s", name, effect.reason)
+                self.progress.troubles.failure = effect.failure
+                logger.error("topic %s cannot be taken over, trying again: %s", name, effect.failure.reason)
             case TopicDeposed():
                 self.parts.metrics.counts.event("deposed")
                 logger.info("topic %s is no longer owned here: %s", name, effect.reason)
@@ -261,6 +264,9 @@ class TopicRunner:
     def _fire(self, key: str) -> None:
         if not self.progress.ended:
             self.post(TimerFired(key))
+            told = self.progress.troubles.to_tell(self.parts.links.reach.unreachable)
+            if told is not None:
+                self.post(OpeningsToldToWait(told))
 
     def _finish(self) -> None:
         self._asks.cancel()

@@ -16,11 +16,13 @@ PRODUCERS_SHOWN_MAX = 1000
 def stats(runner: TopicRunner) -> Json:
     """The statistics of one topic; counters since this process took it over."""
     serving = runner.core.serving
+    waiting = runner.progress.troubles.why(runner.parts.links.reach.unreachable)
     shown: dict[str, object] = {
         "topic": runner.name,
         "topic_id": runner.topic_id,
         "phase": runner.core.phase.value,
         "owner_epoch": runner.owner_epoch,
+        "waiting": None if waiting is None else waiting.as_json(),
         "takeovers": [
             {
                 "owner_epoch": record.owner_epoch,

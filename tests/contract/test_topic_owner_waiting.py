@@ -1,0 +1,189 @@
+"""What one request or one record lacks is its own error: the process goes on, and the topic says why it waits."""
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncelog.core.errors import BY_CODE, IdsExhausted, OncelogError, TopicLoading
+from oncelog.core.id_claim import ID_MAX, CounterRecord
+from oncelog.core.ids import EntryId, LedgerId, TopicId
+from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.core.next_ledger import StorageNodesSeen
+from oncelog.core.topic import Phase
+from oncelog.core.topic_record import LedgerLink
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.owner_codec import LAST_MESSAGE, TOPIC_STATES, OpenRequest, PublishFrame
+from oncelog.stores.counter_store import Counter, CounterStore
+from oncelog.topic_owner.owner_series import waiting_topics
+from oncelog.topic_owner.topic_runner import TopicRunner
+from oncelog.wire.owner_pb2 import LastMessageRequest, TopicStatesRequest
+from tests.cluster.until import until
+from tests.contract.owner_world import DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world
+
+TOPIC = "public/default/flights"
+LOST = LedgerId(1 << 40)
+pytestmark = pytest.mark.asyncio
+
+
+async def set_counter(world: OwnerWorld, counter: Counter, following: int) -> None:
+    store = CounterStore(world.session, counter)
+    stored = await store.read()
+    await store.write(
+        CounterRecord(following, world.node.incarnation, "by hand"), version=stored.version if stored else -1
+    )
+
+
+async def opening(client: PublishClient, runner: TopicRunner, name: str) -> OncelogError | None:
+    """The error of an attempt to open; None: it was granted."""
+    await client.stream.write(PublishFrame(opens=[OpenRequest(99, TOPIC, runner.topic_id, name)]))
+    frame = await client.receive()
+    return frame.denied[0].error if frame.denied else None
+
+
+def unhandled() -> list[Any]:
+    """Errors that nobody handles: each of them ends a real process."""
+    found: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: found.append(context))
+    return found
+
+
+async def waiting(channel: Channel, topic_id: TopicId) -> dict[str, Any] | None:
+    """As the statistics of the topic show it."""
+    answer = await channel.call(TOPIC_STATES, TopicStatesRequest(topic_ids=[topic_id]), timeout_ms=5_000)
+    shown: dict[str, Any] | None = json.loads(answer.states[0].stats_json)["waiting"]
+    return shown
+
+
+async def test_exhausted_producer_ids_are_the_error_of_that_opening(tmp_path: Path) -> None:
+    """They ended the owner with all its topics; an id for one name is no reason to stop the others."""
+    async with owner_world(tmp_path) as (world, channel):
+        errors = unhandled()
+        client = PublishClient(channel)
+        runner = await world.serve(TOPIC)
+        world.parts.producer_ids._claim._free.clear()
+        known = await client.open(runner, "known")
+        world.parts.producer_ids._claim._free.clear()
+        await set_counter(world, Counter.PRODUCER, ID_MAX + 1)
+        for _ in range(2):
+            assert isinstance(await opening(client, runner, "new"), IdsExhausted)
+        await client.stored(known, batch_of(known, [0]))
+        assert world.metrics.counts.events["ids_exhausted"] == 2
+        await set_counter(world, Counter.PRODUCER, 1_000_000)
+        assert await opening(client, runner, "new") is None
+        assert errors == []
+
+
+async def test_topic_that_gets_no_ledger_id_says_so_and_no_other_topic_ends(tmp_path: Path) -> None:
+    async with owner_world(tmp_path) as (world, channel):
+        errors = unhandled()
+        client = PublishClient(channel)
+        served = await client.open(await world.serve("public/default/other"), "importer")
+        world.parts.ledger_ids._claim._free.clear()
+        await set_counter(world, Counter.LEDGER, ID_MAX + 1)
+        topic_id = await world.new_topic(TOPIC)
+        world.topics.assign(topic_id)
+        runner = world.topics.find(topic_id)
+        assert runner is not None
+        await until(lambda: "ids_exhausted" in world.metrics.counts.events, DEADLINE_S, waiting_for="the refusal")
+        shown = await waiting(channel, topic_id)
+        assert shown is not None
+        assert (shown["code"], shown["message"].split(":")[0]) == ("ids_exhausted", "an id for the next ledger")
+        assert "counters" in shown["help"]
+        await client.stored(served, batch_of(served, [0]))
+        assert errors == []
+
+
+async def lost_ledger(world: OwnerWorld) -> TopicRunner:
+    """A topic whose list names a closed ledger of six entries, of which the only node has none."""
+    topic_id = await world.new_topic(TOPIC)
+    metadata = LedgerMetadata(LOST, topic_id, (world.node.incarnation,), 1).in_recovery()
+    await world.parts.ledgers.create(metadata.closed(end=EntryId(5), length=600))
+    stored = await world.parts.topics.read(topic_id)
+    assert stored is not None
+    written = await world.parts.topics.write(
+        replace(stored.value, ledgers=(LedgerLink(LOST, 0),)), version=stored.version
+    )
+    assert written.version > stored.version
+    world.topics.assign(topic_id)
+    runner = world.topics.find(topic_id)
+    assert runner is not None
+    return runner
+
+
+async def test_topic_whose_copies_are_lost_says_why_where_and_what_helps(tmp_path: Path) -> None:
+    """Its statistics said only `waiting`."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await lost_ledger(world)
+        await until(lambda: runner.core.phase is Phase.WAITING, DEADLINE_S, waiting_for="the takeover to fail")
+        shown = await waiting(channel, runner.topic_id)
+        assert shown is not None
+        since_ms = shown.pop("since_ms")
+        assert shown == {
+            "code": "unreadable_entry",
+            "message": f"entry {LOST}:0 cannot be read: entry {LOST}:0 ({world.node.incarnation}: does not hold it); "
+            "every storage node of its ledger has answered",
+            "ledger_id": LOST,
+            "entry_id": 0,
+            "members": {world.node.incarnation: "does not hold it"},
+            "help": "bring the storage nodes of this ledger back with their directories, or restore one of them",
+        }
+        failures = world.metrics.counts.events["takeover_failed"]
+        await until(
+            lambda: world.metrics.counts.events["takeover_failed"] > failures, DEADLINE_S, waiting_for="another attempt"
+        )
+        again = await waiting(channel, runner.topic_id)
+        assert again is not None
+        assert again["since_ms"] == since_ms, "it is the same trouble as before"
+
+
+async def test_clients_that_wait_for_a_topic_hear_why_it_is_not_served(tmp_path: Path) -> None:
+    """Producers and readers get a retriable error that names the cause, and not only a time-out."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await lost_ledger(world)
+        error = await opening(PublishClient(channel), runner, "importer")
+        assert isinstance(error, TopicLoading)
+        assert error.retriable
+        assert "unreadable_entry" in error.message
+        assert f"{LOST}:0" in error.message
+        with pytest.raises(TopicLoading, match="unreadable_entry"):
+            runner.progress.require_serving()
+        with pytest.raises(TopicLoading, match="unreadable_entry"):
+            await channel.call(
+                LAST_MESSAGE, LastMessageRequest(topic=TOPIC, topic_id=runner.topic_id), timeout_ms=15_000
+            )
+
+
+async def test_served_topic_waits_for_nothing(tmp_path: Path) -> None:
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve(TOPIC)
+        assert await waiting(channel, runner.topic_id) is None
+
+
+async def test_topic_without_storage_nodes_names_those_that_are_not_there(tmp_path: Path) -> None:
+    async with owner_world(tmp_path) as (world, channel):
+        world.topics.see(StorageNodesSeen((), absent=(world.node.incarnation,)))
+        topic_id = await world.new_topic(TOPIC)
+        world.topics.assign(topic_id)
+        runner = world.topics.find(topic_id)
+        assert runner is not None
+        await until(lambda: runner.core.phase is Phase.OPENING, DEADLINE_S, waiting_for="the takeover to open a ledger")
+        shown = await waiting(channel, topic_id)
+        assert shown is not None
+        assert shown["code"] == "not_enough_storage_nodes"
+        assert shown["members"] == {world.node.incarnation: "is not there"}
+        error = await opening(PublishClient(channel), runner, "importer")
+        assert isinstance(error, BY_CODE["not_enough_storage_nodes"])
+
+
+async def test_topics_that_wait_are_counted_by_reason(tmp_path: Path) -> None:
+    async with owner_world(tmp_path) as (world, _):
+        await world.serve("public/default/other")
+        runner = await lost_ledger(world)
+        await until(lambda: runner.core.phase is Phase.WAITING, DEADLINE_S, waiting_for="the takeover to fail")
+        assert [(each.value, dict(each.attributes)) for each in waiting_topics(world.topics)] == [
+            (1, {"reason": "unreadable_entry"})
+        ]
