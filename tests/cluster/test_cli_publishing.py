@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -20,7 +20,7 @@ class Given:
 
     count: int
     duplicates: int = 0
-    verified: bool = True
+    unverified_ranges: list[range] = field(default_factory=list)
 
 
 class HeldProducer:
@@ -85,11 +85,11 @@ async def test_acknowledged_offset_has_no_holes() -> None:
     producer.sent[1][1].set_result(Given(3))
     await turns(5)
     assert publishing.standing.offset == 0
-    producer.sent[0][1].set_result(Given(2, duplicates=1, verified=False))
+    producer.sent[0][1].set_result(Given(2, duplicates=1, unverified_ranges=[range(1)]))
     await run
     assert story.acks == [(2, 1, 4), (5, 1, 10)]
     assert publishing.standing.stored == 4
-    assert publishing.standing.unverified
+    assert publishing.standing.unverified == 1
 
 
 @pytest.mark.asyncio

@@ -316,12 +316,14 @@ async def test_ids_that_were_never_stored_are_no_duplicates(cluster: Cluster, cl
     for last in (6, 7):
         with pytest.raises(StaleSequence):
             await producer.send(b"4", sequence_id=4)
-        with pytest.raises(StaleSequence):
-            await producer.send_many([b"4", b"8"], sequence_ids=[4, 8])
+        with pytest.raises(StaleSequence) as mixed:
+            await producer.send_many([b"3", b"4", b"%d" % last], sequence_ids=[3, 4, last])
+        fates = mixed.value.result
+        assert (fates.failed_ranges, fates.duplicate_ranges) == ([range(1, 2)], [range(1)])
         again = await producer.send(b"3", sequence_id=3)
         assert (again.duplicate, again.message_id) == (True, result.message_ids[1])
         straddling = await producer.send_many([b"5", b"%d" % last], sequence_ids=[last - 1, last])
-        assert straddling.duplicates == 1
+        assert straddling.duplicates == 2
         epoch = (await cluster.stats(topic))["owner_epoch"]
         await cluster.kill(await cluster.owner_of(topic))
         await cluster.served_by_another(topic, epoch)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from oncelog.core.dedup_state import RUNS_MAX
 from oncelog.core.errors import CorruptEntry, OncelogError
 from oncelog.metadata.publish.routes import REPLAYED
 from oncelog.rpc.owner_codec import OpenRequest
@@ -70,6 +71,20 @@ async def test_a_stale_id_says_nothing_about_its_neighbours(world: PublishWorld)
     assert alone["stored"] is False
     wrong = await replica.refused(422, "invalid_sequence_id", "a", producer_name="shop", sequence_id=-1)
     assert wrong["stored"] is False
+
+
+async def test_a_success_that_may_be_a_loss_is_said_in_words(world: PublishWorld) -> None:
+    """Not only by a flag that a program may leave unread."""
+    replica = await world.replica()
+    for number in range(100, 101 + RUNS_MAX):
+        await replica.stored("v", producer_name="shop", sequence_id=number)
+    fine = await replica.post("v", producer_name="shop", sequence_id=100 + RUNS_MAX)
+    assert "warning" not in fine.json()
+    answer = (await replica.post("lost", producer_name="shop", sequence_id=7)).json()
+    assert answer["messages"] == [
+        {"message_id": None, "sequence_id": 7, "duplicate": True, "resent": False, "verified": False}
+    ]
+    assert "they are lost" in answer["warning"]
 
 
 async def test_bytes_keys_times_and_properties_are_stored(world: PublishWorld) -> None:

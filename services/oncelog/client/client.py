@@ -11,6 +11,7 @@ from oncelog.client.network import Network
 from oncelog.client.producer import AsyncProducer
 from oncelog.client.reader import AsyncReader, last_message_id
 from oncelog.client.sender import ProducerOptions
+from oncelog.client.unverified import OnUnverified
 from oncelog.core.batch import Compression
 from oncelog.core.entry import SequenceMode
 from oncelog.core.errors import InvalidArgument
@@ -33,6 +34,7 @@ ChoiceT = TypeVar("ChoiceT")
 _MODES: dict[str, SequenceMode] = {"monotonic": SequenceMode.MONOTONIC, "contiguous": SequenceMode.CONTIGUOUS}
 _ON_CORRUPT: dict[str, OnCorrupt] = {"raise": OnCorrupt.RAISE, "skip": OnCorrupt.SKIP}
 _CONFLICTS: dict[str, OnConflict] = {"fence": OnConflict.FENCE, "refuse": OnConflict.REFUSE}
+_ON_UNVERIFIED: dict[str, OnUnverified] = {choice.value: choice for choice in OnUnverified}
 _COMPRESSIONS: dict[str | None, Compression] = {None: Compression.NONE, "zlib": Compression.ZLIB}
 
 
@@ -78,6 +80,7 @@ class AsyncClient:
         compression: Literal["zlib"] | None = None,
         batch_bytes_max: int = BATCH_BYTES_MAX,
         pending_bytes_max: int = PENDING_BYTES_MAX,
+        on_unverified: Literal["accept", "raise"] = "accept",
     ) -> AsyncProducer:
         """Open a producer, fencing every older instance of its name; a missing topic is created where that is allowed.
 
@@ -86,6 +89,9 @@ class AsyncClient:
         where the log ends. sequence_mode: "contiguous" ids leave no holes. on_conflict "refuse": ProducerBusy while
         another instance is connected. send_timeout: seconds, then DeadlineExceeded; None: for ever.
         batch_bytes_max: values of one batch. pending_bytes_max: what may be given and not answered yet.
+        on_unverified: of a message whose id is older than all that the log remembers of the name, so that it was not
+        stored now and may never have been: "accept" is a success with verified=False, and one warning in the log of
+        `oncelog.client.unverified`; "raise" fails it with UnverifiedSequence.
 
         Raises InvalidName, InvalidArgument, TopicNotFound, ModeMismatch, ProducerBusy, SequenceGap (contiguous with an
         initial_sequence_id behind a gap), DeadlineExceeded after operation_timeout, ClientClosed.
@@ -106,8 +112,9 @@ class AsyncClient:
             pending_bytes_max=pending_bytes_max + _PENDING_SLACK_BYTES,
         )
         packing = _choice("compression", _COMPRESSIONS, compression)
+        unverified = _choice("on_unverified", _ON_UNVERIFIED, on_unverified)
         producer = AsyncProducer(
-            name, ProducerOptions(settings, packing, batch_bytes_max, pending_bytes_max), self._network
+            name, ProducerOptions(settings, packing, batch_bytes_max, pending_bytes_max, unverified), self._network
         )
         self._producers = [each for each in self._producers if each.failure is None]
         self._producers.append(producer)

@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Protocol
 
-from oncelog.client.results import BatchResult, Piece, SendResult, Stretch, TopicPlace, stretches_of
+from oncelog.client.results import BatchResult, Piece, SendResult, Stretch, TopicPlace
 from oncelog.client.send_buffer import Packed
 from oncelog.core.errors import OncelogError, StaleSequence
-from oncelog.core.producer_events import Complete
+from oncelog.core.sequence_ids import BatchIds
 
 
 class Flight(Protocol):
     """Whoever is told of one batch's fate, once."""
 
-    def completed(self, place: TopicPlace, answer: Complete) -> None: ...
+    def completed(self, place: TopicPlace, ids: BatchIds, stretches: list[Stretch]) -> None: ...
     def failed(self, error: OncelogError) -> None: ...
 
 
@@ -28,11 +28,10 @@ class MessagesFlight:
         self._futures = packed.futures
         self._ids = packed.ids
 
-    def completed(self, place: TopicPlace, answer: Complete) -> None:
-        ids = answer.ids
+    def completed(self, place: TopicPlace, ids: BatchIds, stretches: list[Stretch]) -> None:
         given: Sequence[int] = self._ids if self._ids is not None else range(ids.first, ids.last + 1)
         rows = zip(self._futures, given, strict=True)
-        for size, part, resent, error in stretches_of(answer):
+        for size, part, resent, error in stretches:
             for index, (future, sequence_id) in enumerate(islice(rows, size)):
                 if future.done():
                     continue
@@ -109,8 +108,8 @@ class ListPiece:
         self._number = number
         self._count = count
 
-    def completed(self, _place: TopicPlace, answer: Complete) -> None:
-        self._list.piece_ended(self._number, Piece(self._count, answer.ids, stretches_of(answer)))
+    def completed(self, _place: TopicPlace, ids: BatchIds, stretches: list[Stretch]) -> None:
+        self._list.piece_ended(self._number, Piece(self._count, ids, stretches))
 
     def failed(self, error: OncelogError) -> None:
         if not isinstance(error, StaleSequence):

@@ -57,6 +57,11 @@ class AsyncProducer:
         return self._sender.pending_bytes
 
     @property
+    def unverified_count(self) -> int:
+        """Messages that were answered with verified=False, or refused for that with on_unverified="raise"."""
+        return self._sender.unverified.count
+
+    @property
     def failure(self) -> OncelogError | None:
         """Why this producer is over; None while it lives."""
         return self._core.error
@@ -75,9 +80,10 @@ class AsyncProducer:
         """Publish one message and wait for its fate; waits for room when too much is pending.
 
         Raises MessageTooLarge, InvalidSequenceId, SequenceIdRequired, SequenceGap (contiguous: an id was left out),
-        StaleSequence (of this message alone: it is below the mark and was never stored), DeadlineExceeded, or why the
-        producer is over. The error's `stored` is False when this send stored nothing and never will, None when that is
-        not known. Cancelling takes nothing back: the message may be stored.
+        StaleSequence (of this message alone: it is below the mark and was never stored), UnverifiedSequence (with
+        on_unverified="raise"), DeadlineExceeded, or why the producer is over. The error's `stored` is False when this
+        send stored nothing and never will, None when that is not known. Cancelling takes nothing back: the message may
+        be stored.
         """
         if type(value) is not bytes:
             value = _plain(value, field="value")

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple, overload
 
-from oncelog.core.errors import OncelogError, StaleSequence
+from oncelog.client.unverified import OnUnverified
+from oncelog.core.errors import OncelogError, StaleSequence, UnverifiedSequence
 from oncelog.core.ids import TopicId
 from oncelog.core.message_id import MessageId
 from oncelog.core.outcome import Part, PartKind
@@ -66,6 +67,13 @@ class SendResult:
         )
 
 
+_UNVERIFIED = (
+    "the sequence id is older than everything that the log remembers of this producer: it was not stored now, whether "
+    "it ever was is not known, and sending it again tells nothing more; if it is new, send it under an id above "
+    "last_sequence_id or under another name"
+)
+
+
 class Stretch(NamedTuple):
     """Consecutive messages of one batch with one fate. part None: they failed, each with `error`."""
 
@@ -75,7 +83,7 @@ class Stretch(NamedTuple):
     error: OncelogError | None = None
 
 
-def stretches_of(answer: Complete) -> list[Stretch]:
+def stretches_of(answer: Complete, on_unverified: OnUnverified = OnUnverified.ACCEPT) -> list[Stretch]:
     """The fates of a batch that was answered, in order."""
     stretches: list[Stretch] = []
     at = 0
@@ -83,6 +91,8 @@ def stretches_of(answer: Complete) -> list[Stretch]:
     for part in answer.outcome:
         if part.kind is PartKind.STALE_SEQUENCE:
             stretches.append(Stretch(part.count, None, error=_stale(answer)))
+        elif part.kind is PartKind.BELOW_MARK and on_unverified is OnUnverified.RAISE:
+            stretches.append(Stretch(part.count, None, error=UnverifiedSequence(_UNVERIFIED)))
         elif own_from is None or part.kind is not PartKind.DUPLICATE:
             stretches.append(Stretch(part.count, part))
         else:

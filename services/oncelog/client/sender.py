@@ -13,9 +13,10 @@ from opentelemetry.trace import get_tracer
 
 from oncelog.client.flights import Flight, Flights, MessagesFlight
 from oncelog.client.network import Network
-from oncelog.client.results import SendResult
+from oncelog.client.results import SendResult, stretches_of
 from oncelog.client.send_buffer import MESSAGE_OVERHEAD_BYTES, Extras, Packer, SendBuffer
 from oncelog.client.session_driver import SessionDriver
+from oncelog.client.unverified import OnUnverified, Unverified
 from oncelog.core.batch import Compression
 from oncelog.core.columns import compress_payload
 from oncelog.core.entry import SequenceMode
@@ -45,6 +46,7 @@ class ProducerOptions:
     compression: Compression
     batch_bytes_max: int
     pending_bytes_max: int
+    on_unverified: OnUnverified = OnUnverified.ACCEPT
 
 
 class Sender:
@@ -55,6 +57,7 @@ class Sender:
         self.driver = SessionDriver(options.settings, topic, network, self)
         self.packer = Packer(options.batch_bytes_max)
         self.flights = Flights()
+        self.unverified = Unverified(str(topic))
         self._buffer = SendBuffer(self.packer, contiguous=options.settings.mode is SequenceMode.CONTIGUOUS)
         #: True once an id was given, False once one was left out
         self._explicit: bool | None = None
@@ -152,7 +155,9 @@ class Sender:
         """Nothing to do: `moved` follows, and whoever opens looks again."""
 
     def completed(self, effect: Complete) -> None:
-        self.flights.end(effect.request).completed(self.driver.place, effect)
+        self.unverified.note(self.driver.core.opening.name or "", effect)
+        stretches = stretches_of(effect, self.options.on_unverified)
+        self.flights.end(effect.request).completed(self.driver.place, effect.ids, stretches)
 
     def failed(self, effect: Fail) -> None:
         self.flights.end(effect.request).failed(effect.error.of_send(effect.stored))

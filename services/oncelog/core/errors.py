@@ -21,6 +21,7 @@
     │   │   ├── SequenceIdRequired  ids were mixed: once explicit, always explicit, and the reverse
     │   │   └── IdempotencyKeyRequired · IdempotencyKeyReused
     │   ├── StaleSequence         an id below the high-water mark that was never stored; final for this batch
+    │   ├── UnverifiedSequence    so old that nobody knows whether it is stored; only with on_unverified="raise"
     │   ├── ProducerFenced        a newer instance has the name; final for this producer
     │   ├── ProducerExpired       its state is gone; final for this producer
     │   ├── ModeMismatch          the name is bound to the other sequence mode
@@ -191,6 +192,14 @@ class IdempotencyKeyReused(InvalidArgument):
 
 class StaleSequence(Fatal):
     """An id below the high-water mark that was never stored; details: high_water. Final for this batch."""
+
+
+class UnverifiedSequence(Fatal):
+    """An id below everything that the log remembers of its producer: not stored now, and perhaps never.
+
+    Raised by a producer with on_unverified="raise" alone; elsewhere it is a success with verified=False. Its `stored`
+    is None, and sending it again tells nothing more.
+    """
 
 
 class ProducerFenced(Fatal):

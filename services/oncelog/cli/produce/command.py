@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from oncelog.cli.produce.publishing import Publishing, Standing
 
 
+class OnUnverified(StrEnum):
+    ACCEPT = "accept"
+    RAISE = "raise"
+
+
 class Conflict(StrEnum):
     FENCE = "fence"
     REFUSE = "refuse"
@@ -48,6 +53,7 @@ class Job:
     rate: float | None
     replay_lines: int | None
     on_conflict: Conflict
+    on_unverified: OnUnverified
     url: str
     token_file: Path | None
     tls_ca_file: Path | None
@@ -83,8 +89,9 @@ the way and says how far it is; a second Ctrl-C ends at once.
     tail -F app.log | oncelog produce logs --stdin
 
 -o json prints at the end: lines (acknowledged in this run), sent, stored, duplicates (acknowledged, stored before),
-resumed_from (byte offset, null for a first run), position (everything before it is stored), incomplete (null, or offset
-and bytes of a last line without a newline that was not published), seconds, interrupted.
+unverified (duplicates of which nobody knows whether they are stored: their ids are older than all that the log
+remembers of the name), resumed_from (byte offset, null for a first run), position (everything before it is stored),
+incomplete (null, or offset and bytes of a last line without a newline that was not published), seconds, interrupted.
 
 {EXIT_CODES}"""
 
@@ -111,6 +118,13 @@ def produce(
     on_conflict: Annotated[
         Conflict, typer.Option(help="While another instance has the name: take it over, or refuse.")
     ] = Conflict.FENCE,
+    on_unverified: Annotated[
+        OnUnverified,
+        typer.Option(
+            help="At a line whose id is older than all that the log remembers of the name, so that it was not stored "
+            "now and may never have been: accept and tell, or raise an error."
+        ),
+    ] = OnUnverified.ACCEPT,
     progress: Annotated[
         ProgressKind, typer.Option(help="auto: a bar on a terminal; json: one line for each list acknowledged.")
     ] = ProgressKind.AUTO,
@@ -137,6 +151,7 @@ def produce(
         rate,
         None if from_start else replay,
         on_conflict,
+        on_unverified,
         url,
         token_file,
         tls_ca_file,
@@ -170,7 +185,10 @@ async def _produce(job: Job, interrupt: Interrupt, errors: Console) -> Exit:
             operation_timeout=job.timeout_s,
         ) as client:
             producer = await client.create_producer(
-                job.topic, producer_name=job.producer_name, on_conflict=job.on_conflict.value
+                job.topic,
+                producer_name=job.producer_name,
+                on_conflict=job.on_conflict.value,
+                on_unverified=job.on_unverified.value,
             )
             last = producer.last_sequence_id
             start = -1 if file is None else _start(file, last, job.replay_lines)
@@ -220,6 +238,7 @@ def _summarise(
             "sent": standing.sent,
             "stored": standing.stored,
             "duplicates": standing.duplicates,
+            "unverified": standing.unverified,
             "resumed_from": resumed_from,
             "position": None if job.path is None else standing.offset,
             "incomplete": incomplete and {"offset": incomplete.offset, "bytes": incomplete.size_bytes},
@@ -230,7 +249,11 @@ def _summarise(
     else:
         print(_sentences(standing, resumed_from, seconds), file=sys.stdout, flush=True)
     if standing.unverified:
-        _say(errors, "some lines are older than what the owner remembers in detail: known as stored by their ids alone")
+        _say(
+            errors,
+            f"{standing.unverified:,} lines were not stored now, and whether they ever were is not known: their ids "
+            "are older than all that the log remembers of this producer name; lines that are new are lost under it",
+        )
     if incomplete is not None:
         _say(
             errors,

@@ -26,7 +26,7 @@ class Fate(Protocol):
     """The part of the SDK's BatchResult that is used here."""
 
     @property
-    def verified(self) -> bool: ...
+    def unverified_ranges(self) -> list[range]: ...
     @property
     def count(self) -> int: ...
     @property
@@ -44,14 +44,14 @@ class Standing:
     """How far a run has come.
 
     sent: lines handed over. acked: stored, now or before; duplicates: those stored before. offset: everything before it
-    is acknowledged. unverified: some are below all that the owner remembers, so known by its mark alone.
+    is acknowledged. unverified: duplicates below all that the owner remembers, so known by its mark alone.
     """
 
     offset: int
     sent: int = 0
     acked: int = 0
     duplicates: int = 0
-    unverified: bool = False
+    unverified: int = 0
 
     @property
     def stored(self) -> int:
@@ -146,6 +146,6 @@ class Publishing:
             result = await sending
             standing.acked += result.count
             standing.duplicates += result.duplicates
-            standing.unverified |= not result.verified
+            standing.unverified += sum(map(len, result.unverified_ranges))
             standing.offset = end
             self._watcher.acked(standing.acked, standing.duplicates, standing.offset)

@@ -43,6 +43,7 @@ _STATUSES: dict[type[OncelogError], tuple[int, str]] = {
     errors.MessageTooLarge: (413, "Too large"),
     errors.IdempotencyKeyRequired: (400, "No key and no producer"),
     errors.StaleSequence: (409, "A sequence id came too late"),
+    errors.UnverifiedSequence: (409, "A sequence id is too old to be verified"),
     errors.ProducerFenced: (409, "Another instance has the producer"),
     errors.ProducerExpired: (410, "The producer's state is gone"),
     errors.ProducerClosed: (409, "The producer was closed"),
