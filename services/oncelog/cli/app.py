@@ -1,20 +1,13 @@
-"""The tree of commands. Each command imports what it needs when it runs, so that --help and completion are fast."""
+"""The tree of commands. Each is imported when it is run, so that --help and completion are fast."""
 
-from typing import Annotated
+from collections.abc import Callable
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
-from oncelog.bench.commands import app as bench
-from oncelog.chaos.commands import app as chaos
-from oncelog.cli.admin.app import admin
-from oncelog.cli.check.command import check
-from oncelog.cli.demo.command import demo
 from oncelog.cli.failures import EXIT_CODES
-from oncelog.cli.pipeline.app import pipeline
-from oncelog.cli.produce.command import produce
-from oncelog.cli.read.command import read
-from oncelog.cli.standalone.command import standalone
-from oncelog.pipeline.bench.command import spark as bench_spark
+from oncelog.cli.lazy_commands import LazyCommand, lazy_group
 
 _HELP = f"""Oncelog: a replicated log in which every message takes effect once.
 
@@ -28,7 +21,59 @@ Where the cluster is: --url and --admin-url, or ONCELOG_URL and ONCELOG_ADMIN_UR
 
 {EXIT_CODES}"""
 
-app = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False)
+
+def _of(module: str, name: str) -> Callable[[], Any]:
+    """Gives what the module has under the name, imported then."""
+    return lambda: getattr(import_module(module), name)
+
+
+def _bench() -> typer.Typer:
+    from oncelog.bench.commands import app as bench
+    from oncelog.pipeline.bench.command import spark
+
+    bench.command("spark")(spark)
+    return bench
+
+
+COMMANDS = {
+    "standalone": LazyCommand(
+        "Run a whole cluster on this machine.",
+        _of("oncelog.cli.standalone.command", "standalone"),
+    ),
+    "produce": LazyCommand(
+        "Publish the lines of a file, each once.",
+        _of("oncelog.cli.produce.command", "produce"),
+    ),
+    "read": LazyCommand(
+        "Print the messages of a topic.",
+        _of("oncelog.cli.read.command", "read"),
+    ),
+    "check": LazyCommand(
+        "Publish one message twice, and read it back once.",
+        _of("oncelog.cli.check.command", "check"),
+    ),
+    "demo": LazyCommand(
+        "Publish a file through kill -9, and prove it line by line.",
+        _of("oncelog.cli.demo.command", "demo"),
+    ),
+    "admin": LazyCommand("Administer topics, namespaces, rights and processes.", _of("oncelog.cli.admin.app", "admin")),
+    "bench": LazyCommand(
+        "Measure this machine and cluster, as ratios to limits.",
+        _bench,
+    ),
+    "chaos": LazyCommand(
+        "Strike a cluster under load, and check everything.",
+        _of("oncelog.chaos.commands", "app"),
+    ),
+    "pipeline": LazyCommand(
+        "Run jobs over whole topics, on Spark.",
+        _of("oncelog.cli.pipeline.app", "pipeline"),
+    ),
+}
+# Plain text: what makes it prettier costs more than all else of --help.
+app = typer.Typer(
+    cls=lazy_group(COMMANDS), help=_HELP, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
+)
 
 
 def _show_version(wanted: bool) -> None:
@@ -46,15 +91,3 @@ def root(
     ] = False,
 ) -> None:
     """Options of the program itself."""
-
-
-app.command()(standalone)
-app.command()(produce)
-app.command()(read)
-app.command()(check)
-app.command()(demo)
-app.add_typer(admin, name="admin")
-bench.command("spark")(bench_spark)
-app.add_typer(bench, name="bench")
-app.add_typer(chaos, name="chaos")
-app.add_typer(pipeline, name="pipeline")

@@ -11,10 +11,12 @@
 import traceback
 from collections.abc import Iterator
 from enum import IntEnum
-
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 from oncelog.core import errors
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 EXIT_CODES = "Exit codes: 0 done; 1 failed; 2 wrong usage; 4 cluster not reached, try again; 70 a bug; 130 interrupted."
 
@@ -52,7 +54,7 @@ _TLS_ADVICE = {
 }
 
 
-def explain(error: BaseException, console: Console) -> Exit:
+def explain(error: BaseException, console: "Console") -> Exit:
     """Print why the command failed and what to do; returns the code to exit with."""
     leaves = list(_leaves(error))
     lasting = False

@@ -1,0 +1,84 @@
+"""A group of commands that are imported when they are run, not when the program starts or shows its help."""
+
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+
+class LazyCommand(NamedTuple):
+    """help: what the list of commands says of it. load: gives the command's function, or the Typer of a group."""
+
+    help: str
+    load: Callable[[], "Callable[..., None] | typer.Typer"]
+
+
+class LazyCommands(MutableMapping[str, Any]):
+    """{name: command}, each loaded when it is asked for; while `listed`, a stand-in that has its help alone."""
+
+    def __init__(self, commands: Mapping[str, LazyCommand]) -> None:
+        self._commands = commands
+        self._loaded: dict[str, Any] = {}
+        self._listing = False
+
+    @contextmanager
+    def listed(self) -> Iterator[None]:
+        """Inside, nothing is loaded."""
+        self._listing = True
+        try:
+            yield
+        finally:
+            self._listing = False
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded and name in self._commands:
+            if self._listing:
+                return TyperCommand(name, help=self._commands[name].help)
+            self._loaded[name] = _loaded(name, self._commands[name])
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._commands
+        yield from (name for name in self._loaded if name not in self._commands)
+
+    def __len__(self) -> int:
+        return len(set(self._commands) | set(self._loaded))
+
+
+def lazy_group(commands: Mapping[str, LazyCommand]) -> type[TyperGroup]:
+    """The class of a group that has these commands, in their order."""
+
+    class LazyGroup(TyperGroup):
+        def __init__(self, **attributes: Any) -> None:
+            super().__init__(**attributes)
+            self.lazy = LazyCommands(commands)
+            self.commands = self.lazy
+
+        def format_help(self, ctx: Any, formatter: Any) -> None:
+            with self.lazy.listed():
+                super().format_help(ctx, formatter)
+
+        def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+            with self.lazy.listed():
+                return super().shell_complete(ctx, incomplete)
+
+    return LazyGroup
+
+
+def _loaded(name: str, command: LazyCommand) -> Any:
+    loaded = command.load()
+    if not isinstance(loaded, typer.Typer):
+        single = typer.Typer(rich_markup_mode="markdown", add_completion=False)
+        single.command(name)(loaded)
+        loaded = single
+    found: Any = typer.main.get_command(loaded)
+    found.name = name
+    return found
