@@ -23,6 +23,7 @@ from oncelog.pipeline.arrow_columns import (
     Piece,
     piece_of,
     record_batch,
+    unpacks,
 )
 from oncelog.pipeline.source import SCHEMA
 from tests.pipeline.stored_entries import TOPIC_ID, opened, stored_entry
@@ -200,3 +201,20 @@ def test_entries_joined_have_the_rows_that_each_has_by_itself(given_: list[Any],
     apart = [row for data, name in stored for row in rows(data, first=first, end=end, name=name)]
     pieces = [piece for data, name in stored if (piece := piece_of(Found(opened(data), name), first=first, end=end))]
     assert (listed(record_batch(pieces, ORIGIN)) if pieces else []) == apart
+
+
+@pytest.mark.parametrize(
+    "columns", [("value",), ("index", "key"), ("sequence_id", "producer_name", "topic_id"), ARROW_SCHEMA.names]
+)
+def test_some_columns_are_those_of_all(columns: tuple[str, ...]) -> None:
+    """In the order that was asked for; an entry is not unpacked for what its header says."""
+    data = stored_entry(
+        [b"a", b"b", b"c"], base_index=7, ids=[1, 5, 9], keys=[b"k", None, b"l"], compression=Compression.ZLIB
+    )
+    found = Found(opened(data), "importer")
+    pieces = [piece_of(found, first=8, end=ALL, unpack=unpacks(columns))]
+    every = piece_of(found, first=8, end=ALL)
+    assert every is not None
+    some = record_batch([each for each in pieces if each is not None], ORIGIN, columns)
+    assert some.equals(record_batch([every], ORIGIN).select(list(columns)))
+    assert unpacks(columns) is bool({"key", "value"} & set(columns))

@@ -1,17 +1,20 @@
 """How Spark calls the source's readers, with topics in memory: offsets, limits, losses and ranges of each batch."""
 
+import json
 import logging
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from oncelog.core.errors import InvalidArgument, NotFound
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.pipeline.arrow_columns import Origin
+from oncelog.pipeline.copy_job import lag_of
+from oncelog.pipeline.data_source import OncelogDataSource
 from oncelog.pipeline.offsets import ClosedLedger, Range, Span, TopicState
 from oncelog.pipeline.pushed_filters import EVERYTHING, bounds_of
 from oncelog.pipeline.source import (
@@ -25,7 +28,7 @@ from oncelog.pipeline.source import (
     planned,
     read_range,
 )
-from oncelog.pipeline.source_options import SourceOptions, source_options
+from oncelog.pipeline.source_options import COLUMN_NAMES, SourceOptions, source_options
 
 A, B = "public/default/a", "public/default/b-partition-1"
 MEMBER = (Incarnation("c" * 32), "127.0.0.1:1")
@@ -76,7 +79,45 @@ def test_a_batch_goes_to_what_is_there_within_its_limit() -> None:
     assert reader.latestOffset(offset(a=0, b=0), ReadAllAvailable()) == offset(a=30, b=10)
     assert reader.latestOffset(offset(a=0, b=0), ReadMaxRows(8)) == offset(a=6, b=2)
     assert reader.latestOffset(offset(a=30, b=10), ReadMaxRows(8)) == offset(a=30, b=10)
-    assert reader.reportLatestOffset() == offset(a=30, b=10)
+
+
+def test_the_progress_tells_how_much_waits_behind_a_batch() -> None:
+    """As part of the latest offset, which is what Spark takes from a source in Python."""
+    reader = Stream(state(A, 30), state(B, 10))
+    assert reader.reportLatestOffset() == offset(a=30, b=10), "no batch was cut here yet"
+    reader.latestOffset(offset(a=0, b=10), ReadMaxRows(8))
+    reader.see(state(A, 40), state(B, 10))
+    assert reader.reportLatestOffset() == offset(a=40, b=10) | {"lag": {"rows": 32, "topics": {A: 32}}}
+    reader.latestOffset(offset(a=8, b=10), ReadAllAvailable())
+    assert reader.reportLatestOffset()["lag"] == {"rows": 0, "topics": {}}
+    progress = {"sources": [{"latestOffset": json.dumps(reader.reportLatestOffset())}]}
+    assert lag_of(progress) == 0
+    assert lag_of({"sources": [{"latestOffset": None}]}) is None
+
+
+def test_a_batch_has_at_most_the_bytes_that_were_allowed() -> None:
+    """With the limit by rows, whichever is narrower; a trigger that wants everything gets it."""
+    heavy = ledger(1, 0, 10)._replace(length_bytes=10_000)
+    reader = Stream(state(A, 20, 0, heavy), maxBytesPerBatch="4000")
+    assert reader.getDefaultReadLimit() == ReadMaxBytes(4000)
+    assert reader.latestOffset(offset(a=0), ReadMaxBytes(4000)) == offset(a=4)
+    assert reader.latestOffset(offset(a=0), ReadAllAvailable()) == offset(a=20)
+    both = Stream(state(A, 20, 0, heavy), maxBytesPerBatch="4000", maxRowsPerBatch="3")
+    assert both.getDefaultReadLimit() == ReadMaxRows(3)
+    assert both.latestOffset(offset(a=0), ReadMaxRows(3)) == offset(a=3)
+    assert both.latestOffset(offset(a=0), ReadMaxRows(300)) == offset(a=4)
+
+
+def test_columns_that_are_not_wanted_are_not_in_the_schema() -> None:
+    """Spark's sources in Python are not told which columns a query uses, so an option says it."""
+    source = OncelogDataSource({"topic": "a", "columns": "value,topic_id"})
+    assert source.schema().names == ["value", "topic_id"]
+    assert OncelogDataSource({"topic": "a"}).schema() == SCHEMA
+    assert isinstance(source.reader(source.schema()), TopicReader)
+    assert isinstance(source.streamReader(source.schema()), TopicStreamReader)
+    with pytest.raises(InvalidArgument, match="leave the schema out"):
+        source.reader(SCHEMA)
+    assert tuple(SCHEMA.names) == COLUMN_NAMES
 
 
 def test_what_a_deposed_owner_tells_takes_nothing_back() -> None:
@@ -93,7 +134,7 @@ def test_a_query_over_what_is_there_now_ends_there() -> None:
     assert reader.latestOffset(offset(a=0), ReadMaxRows(15)) == offset(a=15)
     assert reader.latestOffset(offset(a=15), ReadMaxRows(15)) == offset(a=20)
     assert reader.latestOffset(offset(a=20), ReadMaxRows(15)) == offset(a=20)
-    assert reader.reportLatestOffset() == offset(a=50, b=5)
+    assert reader.reportLatestOffset()["topics"] == offset(a=50, b=5)["topics"]
 
 
 def test_planning_a_batch_asks_for_nothing_that_cutting_it_has_told() -> None:

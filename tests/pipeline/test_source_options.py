@@ -9,6 +9,7 @@ from oncelog.core.names import parse_namespace
 from oncelog.pipeline.connection import NAMES, Options, connection_of
 from oncelog.pipeline.places import AtTime, ByTopic, Edge
 from oncelog.pipeline.sink_names import journal_topic, stage_topic
+from oncelog.pipeline.sink_options import sink_options
 from oncelog.pipeline.source_options import Pattern, SourceOptions, source_options
 
 
@@ -139,3 +140,42 @@ def test_variables_are_the_connections_defaults(tmp_path: Path) -> None:
         connection_of(Options({"serviceUrl": "oncelog://10.0.0.1"}, NAMES), environment)
     allowed = Options({"serviceUrl": "oncelog://10.0.0.1", "allowPlaintextToken": "true"}, NAMES)
     assert connection_of(allowed, environment).plaintext_token_allowed
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("subscribe", "use topic, or topics"),
+        ("subscribePattern", "use topicsPattern"),
+        ("kafka.bootstrap.servers", "use serviceUrl"),
+        ("startingOffsets", "use startingPosition"),
+        ("maxOffsetsPerTrigger", "use maxRowsPerBatch, or maxBytesPerBatch"),
+        ("minPartitions", "use rowsPerPartition"),
+        ("kafka.sasl.mechanism", "use tokenFile"),
+        ("kafka.group.id", "the checkpoint alone"),
+        ("kafka.fetch.min.bytes", "leave it out"),
+    ],
+)
+def test_options_of_the_kafka_connector_name_ours(option: str, said: str) -> None:
+    """A query is moved from Kafka by its errors; what is not of Kafka is a misspelling as before."""
+    with pytest.raises(InvalidArgument, match=f"option {option} is of Spark's Kafka connector; .*{said}") as raised:
+        source_options({"topic": "a", option: "x"}, {}, streaming=False)
+    assert raised.value.details["field"] == option
+    with pytest.raises(InvalidArgument, match="Kafka connector"):
+        sink_options({"topic": "a", "producerPrefix": "p", "kafka.bootstrap.servers": "x"}, {}, streaming=True)
+
+
+def test_columns_are_chosen_by_name() -> None:
+    """In the order in which rows have them."""
+    assert read(topic="a", columns=" value, index").columns == ("value", "index")
+    assert read(topic="a").columns is None
+    for wrong, said in (("valeu", "names 'valeu'; the columns are key, value"), ("key,key", "twice"), ("", "names ''")):
+        with pytest.raises(InvalidArgument, match=said):
+            read(topic="a", columns=wrong)
+
+
+def test_limit_by_bytes_is_for_streams() -> None:
+    """As the one by rows."""
+    assert read(True, topic="a", maxBytesPerBatch="100").bytes_max == 100
+    with pytest.raises(InvalidArgument, match="maxBytesPerBatch is for streams"):
+        read(topic="a", maxBytesPerBatch="100")

@@ -7,7 +7,7 @@ A compressed payload is unfolded once for its whole batch. What every message of
 Each column is made at once for all entries of a batch: a column of one entry costs as much as twenty rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,6 +50,8 @@ ARROW_SCHEMA = pa.schema(
         ("properties", PROPERTIES),
     ]
 )
+#: Columns that only the payload of an entry has.
+_PAYLOAD = frozenset({"key", "value", "event_time", "properties"})
 Array = Any
 RecordBatch = Any
 
@@ -84,16 +86,19 @@ class Piece(NamedTuple):
         return self.found.stored.batch.count
 
 
-def piece_of(found: Found, *, first: int, end: int, check: bool = False) -> Piece | None:
+def piece_of(found: Found, *, first: int, end: int, check: bool = False, unpack: bool = True) -> Piece | None:
     """The entry, if it has messages whose numbers are first to end - 1. Raises CorruptEntry.
 
-    check: compare all lengths now, so that `record_batch` finds nothing wrong with it.
+    check: compare all lengths now, so that `record_batch` finds nothing wrong with it. unpack: False where no column of
+    the payload is wanted; then it is not looked at.
     """
     entry, batch, body = found.stored
     low = entry.skip_first + max(0, first - entry.base_index)
     high = entry.skip_first + min(entry.count, end - entry.base_index)
     if low >= high:
         return None
+    if not unpack:
+        return Piece(found, low, high, {})
     try:
         columns = split_columns(expand_payload(batch, payload_of(batch, body)), batch.count)
         if check:
@@ -103,8 +108,13 @@ def piece_of(found: Found, *, first: int, end: int, check: bool = False) -> Piec
         raise _corrupt(found, error) from error
 
 
-def record_batch(pieces: Sequence[Piece], origin: Origin) -> RecordBatch:
-    """The wanted messages of some entries, in order. pieces: at least one.
+def unpacks(columns: Sequence[str] | None) -> bool:
+    """Whether any of the columns is in the payload; None: all columns."""
+    return columns is None or not _PAYLOAD.isdisjoint(columns)
+
+
+def record_batch(pieces: Sequence[Piece], origin: Origin, columns: Sequence[str] | None = None) -> RecordBatch:
+    """The wanted messages of some entries, in order. pieces: at least one. columns: those to make, None: all.
 
     Raises CorruptEntry where a payload contradicts its header.
     """
@@ -119,30 +129,37 @@ def record_batch(pieces: Sequence[Piece], origin: Origin) -> RecordBatch:
     def each_of(values: Sequence[int]) -> np.ndarray[Any, Any]:
         return np.repeat(np.array(values, dtype=np.int64), counts)
 
-    arrays = [
-        _bytes_array(pieces, Column.KEYS, counts, starts),
-        _bytes_array(pieces, Column.VALUES, counts, starts),
-        _same(origin.topic, rows, pa.string()),
-        _same(origin.partition, rows, pa.int32()),
-        _same(origin.topic_id, rows, pa.string()),
-        pa.array(each_of([each.ledger_id for each in entries])),
-        pa.array(each_of([each.entry_id for each in entries])),
-        pa.array(places.astype(np.int32)),
-        pa.array(places + each_of([each.base_index - each.skip_first for each in entries])),
-        pa.array(each_of([_microseconds(each.publish_time_ms) for each in batches])).cast(UTC_TIME),
-        _times_array(pieces, rows),
-        _names_array([each.found.producer_name for each in pieces], counts),
-        _ids_array(pieces, places + each_of([each.first for each in batches]), starts),
-        _properties_array(pieces, rows),
-    ]
-    return _wanted(pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA), pieces, starts)
+    makers: dict[str, Callable[[], Array]] = {
+        "key": lambda: _bytes_array(pieces, Column.KEYS, counts, starts),
+        "value": lambda: _bytes_array(pieces, Column.VALUES, counts, starts),
+        "topic": lambda: _same(origin.topic, rows, pa.string()),
+        "partition": lambda: _same(origin.partition, rows, pa.int32()),
+        "topic_id": lambda: _same(origin.topic_id, rows, pa.string()),
+        "ledger_id": lambda: pa.array(each_of([each.ledger_id for each in entries])),
+        "entry_id": lambda: pa.array(each_of([each.entry_id for each in entries])),
+        "batch_index": lambda: pa.array(places.astype(np.int32)),
+        "index": lambda: pa.array(places + each_of([each.base_index - each.skip_first for each in entries])),
+        "publish_time": lambda: _publish_times(each_of([_microseconds(each.publish_time_ms) for each in batches])),
+        "event_time": lambda: _times_array(pieces, rows),
+        "producer_name": lambda: _names_array([each.found.producer_name for each in pieces], counts),
+        "sequence_id": lambda: _ids_array(pieces, places + each_of([each.first for each in batches]), starts),
+        "properties": lambda: _properties_array(pieces, rows),
+    }
+    names = ARROW_SCHEMA.names if columns is None else columns
+    schema = pa.schema([ARROW_SCHEMA.field(name) for name in names])
+    return _wanted(pa.RecordBatch.from_arrays([makers[name]() for name in names], schema=schema), pieces, starts)
+
+
+def _publish_times(microseconds: np.ndarray[Any, Any]) -> Array:
+    return pa.array(microseconds).cast(UTC_TIME)
 
 
 class Joiner:
     """Gathers entries until they are worth a message to Spark."""
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, origin: Origin, columns: Sequence[str] | None = None) -> None:
         self._origin = origin
+        self._columns = columns
         self._waiting: list[Piece] = []
         self._rows = 0
         self._bytes = 0
@@ -151,13 +168,13 @@ class Joiner:
         """What is ready with this entry: one batch, or none. Raises CorruptEntry."""
         self._waiting.append(piece)
         self._rows += piece.high - piece.low
-        self._bytes += len(piece.columns[Column.VALUES])
+        self._bytes += len(piece.columns.get(Column.VALUES, b""))
         return self.rest() if self._rows >= ROWS_TARGET or self._bytes >= BYTES_TARGET else []
 
     def rest(self) -> list[RecordBatch]:
         """What is left, as one batch. Raises CorruptEntry."""
         waiting, self._waiting, self._rows, self._bytes = self._waiting, [], 0, 0
-        return [record_batch(waiting, self._origin)] if waiting else []
+        return [record_batch(waiting, self._origin, self._columns)] if waiting else []
 
 
 def _wanted(batch: RecordBatch, pieces: Sequence[Piece], starts: np.ndarray[Any, Any]) -> RecordBatch:

@@ -18,7 +18,7 @@ from oncelog.pipeline.places import AtTime, Place, check_named, number_at
 from oncelog.pipeline.source_options import Pattern
 from oncelog.rpc.metadata_codec import LEDGERS, TOPICS
 from oncelog.rpc.owner_codec import LAST_MESSAGE
-from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, StartTime
+from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, StartIndex, StartTime
 from oncelog.wire import metadata_pb2 as pb
 from oncelog.wire.owner_pb2 import LastMessageRequest
 
@@ -49,6 +49,25 @@ class Catalog:
             return dict(zip((state.topic for state in listed), numbers, strict=True))
         check_named(option, place, (state.topic for state in listed))
         return {state.topic: number_at(option, place, state) for state in listed}
+
+    async def row_bytes(self, state: TopicState, number: int) -> float | None:
+        """What a row weighs in the entry with this message; None: there is none yet. Raises as `states`."""
+        route = await self._links.look_up(state.topic)
+        stream = self._links.channel(route.owner_address).stream(READ)
+        try:
+            await stream.write(
+                ReadControl(ReaderStart(state.topic, state.topic_id, StartIndex(number), OwnerEpoch(0)), 1)
+            )
+            async for frame in stream:
+                if frame.error is not None:
+                    raise frame.error
+                if not frame.entries:
+                    return None
+                rows = sum(peek_header(data).count for data in frame.entries)
+                return sum(map(len, frame.entries)) / max(1, rows)
+        finally:
+            stream.cancel()
+        return None
 
     async def _matching(self) -> list[str]:
         assert isinstance(self._topics, Pattern)
@@ -122,6 +141,7 @@ def closed_of(ledgers: Iterable[pb.TopicLedger]) -> tuple[ClosedLedger, ...]:
                     following.first_base_index,
                     EntryId(ledger.end),
                     members,
+                    ledger.length_bytes,
                 )
             )
     return tuple(found)

@@ -22,6 +22,35 @@ NAMES = (SERVICE_URL, TOKEN_FILE, TLS_CA_FILE, ALLOW_PLAINTEXT_TOKEN)
 VARIABLES = {SERVICE_URL: "ONCELOG_URL", TOKEN_FILE: "ONCELOG_TOKEN_FILE", TLS_CA_FILE: "ONCELOG_TLS_CA_FILE"}
 DEFAULT_URL = "oncelog://127.0.0.1:6650"
 
+#: {option of Spark's Kafka connector, in lower case: what there is here instead}
+KAFKA_OPTIONS = {
+    "subscribe": "use topic, or topics with commas",
+    "subscribepattern": "use topicsPattern",
+    "assign": "use topics with the names of parts, as flights-partition-0",
+    "kafka.bootstrap.servers": "use serviceUrl, as oncelog://host:6650",
+    "startingoffsets": "use startingPosition: earliest, latest, a time in ms, or a number for each topic",
+    "startingoffsetsbytimestamp": "use startingPosition with a time in ms since 1970",
+    "startingtimestamp": "use startingPosition with a time in ms since 1970",
+    "endingoffsets": "use endingPosition",
+    "endingoffsetsbytimestamp": "use endingPosition with a time in ms since 1970",
+    "endingtimestamp": "use endingPosition with a time in ms since 1970",
+    "maxoffsetspertrigger": "use maxRowsPerBatch, or maxBytesPerBatch",
+    "maxbytespertrigger": "use maxBytesPerBatch",
+    "minoffsetspertrigger": "use the trigger's interval: a batch has what is there",
+    "maxtriggerdelay": "use the trigger's interval",
+    "minpartitions": "use rowsPerPartition: a topic part is cut into tasks of at most so many rows",
+    "maxrecordsperpartition": "use rowsPerPartition",
+    "includeheaders": "leave it out: the column properties is always there",
+    "groupidprefix": "leave it out: the checkpoint alone says how far a query has read",
+}
+_KAFKA_PREFIXES = {
+    "kafka.ssl.": "use oncelog+tls:// in serviceUrl, and tlsCaFile",
+    "kafka.sasl.": "use tokenFile",
+    "kafka.security.": "use tokenFile, tlsCaFile and oncelog+tls:// in serviceUrl",
+    "kafka.group.": "leave it out: the checkpoint alone says how far a query has read",
+    "kafka.": "leave it out: settings of Kafka's clients mean nothing here",
+}
+
 _SWITCHES = {"true": True, "false": False}
 
 
@@ -65,6 +94,8 @@ class Options:
         self._given: dict[str, str] = {}
         for name, value in given.items():
             if name.lower() not in names:
+                if instead := kafka_hint(name):
+                    raise InvalidArgument(f"option {name} is of Spark's Kafka connector; {instead}", field=name)
                 near = difflib.get_close_matches(name.lower(), sorted(names), n=1, cutoff=0.0)[0]
                 raise InvalidArgument(f"unknown option {name}; the nearest known one is {names[near]}", field=name)
             self._given[names[name.lower()]] = value
@@ -105,6 +136,14 @@ class Options:
         if value.strip().lower() not in known:
             raise InvalidArgument(f"option {name} is one of {', '.join(known)}, not {value!r}", field=name)
         return value.strip().lower()
+
+
+def kafka_hint(option: str) -> str | None:
+    """What to use instead of an option of Spark's Kafka connector; None: it is none."""
+    lower = option.lower()
+    if lower in KAFKA_OPTIONS:
+        return KAFKA_OPTIONS[lower]
+    return next((hint for prefix, hint in _KAFKA_PREFIXES.items() if lower.startswith(prefix)), None)
 
 
 def connection_of(options: Options, environment: Mapping[str, str]) -> Connection:

@@ -5,9 +5,11 @@ is killed, restarted or run twice at once, the target holds each message once. W
 the source's columns; it must say the same of the same row at every replay, as `rand()` and `now()` do not.
 """
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
@@ -71,4 +73,16 @@ def progress_of(query: StreamingQuery) -> str:
     last = query.lastProgress
     if last is None:
         return "no batch has ended yet"
-    return f"batch {last['batchId']}: {last['numInputRows']} rows, {last['processedRowsPerSecond'] or 0:.0f} a second"
+    told = f"batch {last['batchId']}: {last['numInputRows']} rows, {last['processedRowsPerSecond'] or 0:.0f} a second"
+    lag = lag_of(last)
+    return told if lag is None else f"{told}, {lag} rows behind"
+
+
+def lag_of(progress: Mapping[str, Any]) -> int | None:
+    """Messages that waited behind the batch, from a query's progress; None: the source did not tell."""
+    for source in progress["sources"]:
+        latest = source["latestOffset"]
+        told = json.loads(latest) if isinstance(latest, str) else latest
+        if isinstance(told, Mapping) and "lag" in told:
+            return int(told["lag"]["rows"])
+    return None

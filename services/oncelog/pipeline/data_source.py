@@ -28,9 +28,10 @@ class OncelogDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Of what is read."""
-        from oncelog.pipeline.source import SCHEMA
+        from oncelog.pipeline.source import schema_of
+        from oncelog.pipeline.source_options import columns_of
 
-        return SCHEMA
+        return schema_of(columns_of(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from oncelog.pipeline.source import new_reader

@@ -37,7 +37,7 @@ Marks = Mapping[str, Mark]
 class ClosedLedger(NamedTuple):
     """A ledger that storage nodes can give: messages first to end - 1 are in its entries 0 to last_entry.
 
-    members: (incarnation, host:port or "" while it is not registered).
+    members: (incarnation, host:port or "" while it is not registered). length_bytes: of all of its entries.
     """
 
     ledger_id: LedgerId
@@ -45,6 +45,7 @@ class ClosedLedger(NamedTuple):
     end: int
     last_entry: EntryId
     members: tuple[tuple[Incarnation, str], ...]
+    length_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +193,12 @@ def refuse(losses: Iterable[Loss]) -> None:
     for loss in losses:
         message = f"{loss}. To go on with what there is, set the option failOnDataLoss to false"
         raise NotFound(message, field="failOnDataLoss", topic=loss.topic)
+
+
+def lag_between(behind: Marks, latest: Marks) -> dict[str, Any]:
+    """Messages that wait behind an offset: {"rows": in all, "topics": {topic: how many}}, topics that lag alone."""
+    waiting = {span.topic: span.rows for span in spans_between(behind, latest)}
+    return {"rows": sum(waiting.values()), "topics": waiting}
 
 
 def split(span: Span, rows_max: int | None) -> list[Span]:

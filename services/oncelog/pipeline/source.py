@@ -4,6 +4,7 @@ Spark calls the planning methods in processes of its own on the driver, and `rea
 Each call makes the connections that it needs, and leaves none behind.
 """
 
+import asyncio
 import logging
 import os
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
@@ -12,7 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import (
     BinaryType,
     IntegerType,
@@ -27,7 +34,8 @@ from pyspark.sql.types import (
 from oncelog.core.errors import CorruptEntry, InvalidArgument
 from oncelog.core.ids import TopicId
 from oncelog.core.names import parse_topic
-from oncelog.pipeline.arrow_columns import Found, Joiner, Origin, Piece, RecordBatch, piece_of
+from oncelog.pipeline.admission import admitted
+from oncelog.pipeline.arrow_columns import Found, Joiner, Origin, Piece, RecordBatch, piece_of, unpacks
 from oncelog.pipeline.catalog import Catalog
 from oncelog.pipeline.cluster_links import ClusterLinks, process_loop, run_with_links
 from oncelog.pipeline.offsets import (
@@ -37,11 +45,11 @@ from oncelog.pipeline.offsets import (
     Range,
     Span,
     TopicState,
-    admit,
     decode_offset,
     encode_offset,
     gone_between,
     kept_of,
+    lag_between,
     ledgers_of,
     marks_after,
     marks_at_end,
@@ -78,14 +86,16 @@ logger = logging.getLogger(__name__)
 
 def new_reader(given: Mapping[str, str], schema: StructType) -> DataSourceReader:
     """Of a batch. Raises InvalidArgument."""
-    _check_schema(schema)
-    return TopicReader(source_options(given, os.environ, streaming=False))
+    options = source_options(given, os.environ, streaming=False)
+    _check_schema(schema, options.columns)
+    return TopicReader(options)
 
 
 def new_stream_reader(given: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
     """Raises InvalidArgument."""
-    _check_schema(schema)
-    return TopicStreamReader(source_options(given, os.environ, streaming=True))
+    options = source_options(given, os.environ, streaming=True)
+    _check_schema(schema, options.columns)
+    return TopicStreamReader(options)
 
 
 @dataclass
@@ -149,6 +159,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[str, Mark] | None = None
         #: as the last batch was cut: planning it asks for nothing again
         self._known: dict[str, TopicState] = {}
+        #: where the last batch ends that this process has cut
+        self._cut: dict[str, Mark] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         return encode_offset(run_with_links(self._options.connection, self._initial))
@@ -160,7 +172,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {state.topic: Mark(state.topic_id, starts[state.topic]) for state in states.values()}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadAllAvailable() if self._options.rows_max is None else ReadMaxRows(self._options.rows_max)
+        if self._options.rows_max is not None:
+            return ReadMaxRows(self._options.rows_max)
+        return ReadAllAvailable() if self._options.bytes_max is None else ReadMaxBytes(self._options.bytes_max)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = marks_at_end(self._states().values())
@@ -173,11 +187,23 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest = not_before(now if self._target is None else self._target, before)
         kept, losses = kept_of(spans_between(before, latest), states)
         tell(losses, self._options)
+        limited = not isinstance(limit, ReadAllAvailable)
+        bytes_max = self._options.bytes_max if limited else None
+        samples = {} if bytes_max is None else self._samples(kept)
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return encode_offset(marks_after(before, latest, admit(kept, rows_max)))
+        taken = admitted(kept, states, samples, rows_max=rows_max, bytes_max=bytes_max)
+        self._cut = marks_after(before, latest, taken)
+        return encode_offset(self._cut)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        return encode_offset(marks_at_end(self._states().values()))
+        """The end of each topic now, as the progress of the query tells it (sources[0].latestOffset), and `lag`: the
+        messages behind the batch that was cut last. Spark's sources in Python have no metrics of their own (4.3)."""
+        latest = marks_at_end(self._states().values())
+        told = encode_offset(latest)
+        if self._cut is not None:
+            told["lag"] = lag_between(self._cut, latest)
+            logger.info("%d messages wait behind this batch", told["lag"]["rows"])
+        return told
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         before, behind = decode_offset(start), decode_offset(end)
@@ -193,6 +219,17 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _states(self) -> dict[str, TopicState]:
         return run_with_links(self._options.connection, lambda links: Catalog(links, self._options.topics).states())
+
+    def _samples(self, spans: Sequence[Span]) -> dict[str, float]:
+        """What a row weighs in topics without a closed ledger."""
+        unknown = [span for span in spans if not self._known[span.topic].closed]
+
+        async def ask(links: ClusterLinks) -> dict[str, float]:
+            catalog = Catalog(links, self._options.topics)
+            asked = await asyncio.gather(*(catalog.row_bytes(self._known[span.topic], span.first) for span in unknown))
+            return {span.topic: each for span, each in zip(unknown, asked, strict=True) if each is not None}
+
+        return run_with_links(self._options.connection, ask) if unknown else {}
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         assert isinstance(partition, TopicRange)
@@ -256,7 +293,7 @@ async def _batches(range_: Range, options: SourceOptions, bounds: Bounds) -> Asy
         return
     from oncelog.pipeline.range_reader import RangeReader  # tasks alone need it: Spark plans in a process for each read
 
-    joiner = Joiner(origin_of(span.topic, span.topic_id))
+    joiner = Joiner(origin_of(span.topic, span.topic_id), options.columns)
     async with ClusterLinks(options.connection) as links:
         reader = RangeReader(
             links, range_, fail_on_data_loss=options.fail_on_data_loss, skip_corrupt=options.skip_corrupt
@@ -264,25 +301,31 @@ async def _batches(range_: Range, options: SourceOptions, bounds: Bounds) -> Asy
         async with aclosing(reader.entries()) as entries:
             async for found in entries:
                 if bounds.wants_entry(found):
-                    piece = _piece(found, span, skip_corrupt=options.skip_corrupt)
+                    piece = _piece(found, span, options)
                     for ready in () if piece is None else joiner.add(piece):
                         yield ready
     for rest in joiner.rest():
         yield rest
 
 
-def _piece(found: Found, span: Span, *, skip_corrupt: bool) -> Piece | None:
+def _piece(found: Found, span: Span, options: SourceOptions) -> Piece | None:
     """None: nothing of the entry is wanted, or it cannot be read and is skipped. Raises CorruptEntry."""
     try:
-        return piece_of(found, first=span.first, end=span.end, check=skip_corrupt)
+        unpack = unpacks(options.columns)
+        return piece_of(found, first=span.first, end=span.end, check=options.skip_corrupt, unpack=unpack)
     except CorruptEntry as error:
-        if not skip_corrupt:
+        if not options.skip_corrupt:
             raise
         logger.warning("%s: skipped, as option %s says: %s", span.topic, ON_CORRUPT, error.message)
         return None
 
 
-def _check_schema(schema: StructType) -> None:
-    if schema != SCHEMA:
+def schema_of(columns: Sequence[str] | None) -> StructType:
+    """Of rows with these columns; None: with all."""
+    return SCHEMA if columns is None else StructType([SCHEMA[name] for name in columns])
+
+
+def _check_schema(schema: StructType, columns: Sequence[str] | None) -> None:
+    if schema != schema_of(columns):
         message = f"the columns of a topic are {SCHEMA.simpleString()}: leave the schema out, and select what you need"
         raise InvalidArgument(message, field="schema")

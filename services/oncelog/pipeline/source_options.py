@@ -17,7 +17,9 @@ TOPICS_PATTERN = "topicsPattern"
 STARTING = "startingPosition"
 ENDING = "endingPosition"
 ROWS_MAX = "maxRowsPerBatch"
+BYTES_MAX = "maxBytesPerBatch"
 ROWS_PER_PARTITION = "rowsPerPartition"
+COLUMNS = "columns"
 FAIL_ON_DATA_LOSS = "failOnDataLoss"
 ON_CORRUPT = "onCorrupt"
 CLOSED_LEDGERS = "closedLedgers"
@@ -29,10 +31,29 @@ NAMES = (
     STARTING,
     ENDING,
     ROWS_MAX,
+    BYTES_MAX,
+    COLUMNS,
     ROWS_PER_PARTITION,
     FAIL_ON_DATA_LOSS,
     ON_CORRUPT,
     CLOSED_LEDGERS,
+)
+#: Of a row, in order.
+COLUMN_NAMES = (
+    "key",
+    "value",
+    "topic",
+    "partition",
+    "topic_id",
+    "ledger_id",
+    "entry_id",
+    "batch_index",
+    "index",
+    "publish_time",
+    "event_time",
+    "producer_name",
+    "sequence_id",
+    "properties",
 )
 #: Whom closed ledgers are read from.
 STORAGE, OWNER = "storage", "owner"
@@ -64,15 +85,17 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """topics: full names, or a pattern. rows_max: of one batch of a stream; rows_per_partition: of one task; None: no
-    limit. ending: of a batch read alone."""
+    """topics: full names, or a pattern. rows_max, bytes_max: of one batch of a stream; rows_per_partition: of one task;
+    None: no limit. ending: of a batch read alone. columns: those that are read, None: all."""
 
     connection: Connection
     topics: tuple[str, ...] | Pattern
     starting: Place = Edge.EARLIEST
     ending: Place = Edge.LATEST
     rows_max: int | None = None
+    bytes_max: int | None = None
     rows_per_partition: int | None = None
+    columns: tuple[str, ...] | None = None
     fail_on_data_loss: bool = True
     closed_from_storage: bool = True
     skip_corrupt: bool = False
@@ -99,11 +122,31 @@ def source_options(given: Mapping[str, str], environment: Mapping[str, str], *, 
         starting=starting,
         ending=ending,
         rows_max=options.integer(ROWS_MAX, least=1, most=ROWS_LIMIT),
+        bytes_max=options.integer(BYTES_MAX, least=1, most=ROWS_LIMIT),
+        columns=columns_of(given),
         rows_per_partition=options.integer(ROWS_PER_PARTITION, least=1, most=ROWS_LIMIT),
         fail_on_data_loss=options.switch(FAIL_ON_DATA_LOSS, default=True),
         skip_corrupt=options.choice(ON_CORRUPT, (RAISE, SKIP), default=RAISE) == SKIP,
         closed_from_storage=_closed_ledgers(options, environment) == STORAGE,
     )
+
+
+def columns_of(given: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The option `columns`: names with commas, in the order in which rows have them; None: all of them.
+
+    Raises InvalidArgument.
+    """
+    text = next((value for name, value in given.items() if name.lower() == COLUMNS.lower()), None)
+    if text is None:
+        return None
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if name not in COLUMN_NAMES:
+            known = ", ".join(COLUMN_NAMES)
+            raise InvalidArgument(f"option {COLUMNS} names {name!r}; the columns are {known}", field=COLUMNS)
+    if len(set(names)) != len(names):
+        raise InvalidArgument(f"option {COLUMNS} names a column twice: {text}", field=COLUMNS)
+    return names
 
 
 def _closed_ledgers(options: Options, environment: Mapping[str, str]) -> str:
@@ -118,8 +161,9 @@ def _closed_ledgers(options: Options, environment: Mapping[str, str]) -> str:
 def _refuse_foreign(options: Options, *, streaming: bool) -> None:
     if streaming and options.text(ENDING) is not None:
         raise InvalidArgument(f"option {ENDING} is for batch reads: a stream has no end", field=ENDING)
-    if not streaming and options.text(ROWS_MAX) is not None:
-        raise InvalidArgument(f"option {ROWS_MAX} is for streams: a batch read is one batch", field=ROWS_MAX)
+    for name in (ROWS_MAX, BYTES_MAX):
+        if not streaming and options.text(name) is not None:
+            raise InvalidArgument(f"option {name} is for streams: a batch read is one batch", field=name)
 
 
 def _topics(options: Options) -> tuple[str, ...] | Pattern:

@@ -1,0 +1,62 @@
+"""The README's lines for Spark do what it says, and a stream tells its lag and keeps to its limits."""
+
+import re
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import oncelog
+from oncelog.pipeline.copy_job import lag_of
+from tests.cluster.cluster_fixture import Cluster
+from tests.pipeline.test_sink_stream import messages
+from tests.pipeline.test_source import publish, run
+
+README = Path(__file__).parents[2] / "README.md"
+LINES_MAX = 10
+ROWS = 50
+
+
+def blocks() -> list[str]:
+    """The README's blocks of Python that are for Spark."""
+    found = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    return [block for block in found if 'format("oncelog")' in block]
+
+
+def test_readme_lines_for_spark_run(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+    """Reading in ten lines, and writing in ten lines, each message once however often they run."""
+    run(publish(cluster.url, "flights-of-readme", "importer", 0, 2))
+    reading, writing = blocks()
+    for _ in range(2):
+        for block in (reading, writing):
+            assert len(block.splitlines()) <= LINES_MAX
+            here = block.replace("oncelog://127.0.0.1:6650", cluster.url).replace("./", f"{tmp_path}/")
+            names: dict[str, object] = {}
+            exec(here.replace("flights", "flights-of-readme"), names)  # the README's own lines
+            assert names["spark"] is spark
+    assert spark.read.parquet(str(tmp_path / "flights-of-readme")).count() == 2 * 25
+    copied = messages(cluster, "flights-of-readme-copy")
+    assert sorted(message.sequence_id for message in copied) == list(range(ROWS))
+
+
+def test_stream_keeps_to_its_bytes_and_tells_its_lag(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+    """By Spark itself: limit, progress, and columns that were chosen."""
+
+    async def fill() -> None:
+        async with await oncelog.connect(cluster.url) as client, await client.create_producer("weighed") as producer:
+            for _ in range(40):
+                await producer.send_many([b"x" * 1000] * 10)
+
+    run(fill())
+    given = {"serviceUrl": cluster.url, "topic": "weighed", "maxBytesPerBatch": "120000", "columns": "index,value"}
+    rows = spark.readStream.format("oncelog").options(**given).load()
+    assert rows.columns == ["index", "value"]
+    writer = rows.writeStream.format("parquet").option("path", str(tmp_path / "out")).trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    assert query.awaitTermination(300)
+    told = [progress for progress in query.recentProgress if progress["numInputRows"]]
+    assert [lag_of(progress) for progress in told][-1] == 0
+    assert [lag_of(progress) for progress in told] == sorted((lag_of(each) or 0 for each in told), reverse=True)
+    assert 3 <= len(told) <= 6
+    assert all(progress["numInputRows"] <= 140 for progress in told)
+    found = spark.read.parquet(str(tmp_path / "out"))
+    assert sorted(row["index"] for row in found.collect()) == list(range(400))
