@@ -1,4 +1,4 @@
-"""As much of a Kubernetes API as Helm's `lookup` asks: the kinds of version v1, and single objects.
+"""As much of a Kubernetes API as Helm's `lookup` asks: the kinds of versions v1 and apps/v1, and single objects.
 
 with answering({"secrets/mine": {"data": {}}}) as kubeconfig: template("--dry-run=server", "--kubeconfig", kubeconfig)
 """
@@ -17,22 +17,29 @@ from tests.kubernetes.chart import NAMESPACE
 
 #: Plural of each kind that can be asked for.
 KINDS = {"secrets": "Secret", "configmaps": "ConfigMap"}
-_RESOURCES = [
-    {"name": plural, "singularName": "", "namespaced": True, "kind": kind, "verbs": ["get", "list"]}
-    for plural, kind in KINDS.items()
-]
+APPS_KINDS = {"statefulsets": "StatefulSet"}
 _ABSENT = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
 
 
 def _answer(path: str, objects: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
     """path: what is asked for. objects: by `plural/name`, all in the tests' namespace."""
-    if path == "/api/v1":
-        return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "v1", "resources": _RESOURCES}
-    wanted = path.removeprefix(f"/api/v1/namespaces/{NAMESPACE}/")
-    if wanted not in objects:
-        return _ABSENT
-    plural, _, name = wanted.partition("/")
-    return {"apiVersion": "v1", "kind": KINDS[plural], "metadata": {"name": name}, **objects[wanted]}
+    for root, version, kinds in (("/api/v1", "v1", KINDS), ("/apis/apps/v1", "apps/v1", APPS_KINDS)):
+        if path == root:
+            return {
+                "kind": "APIResourceList",
+                "apiVersion": "v1",
+                "groupVersion": version,
+                "resources": [_resource(plural, kind) for plural, kind in kinds.items()],
+            }
+        wanted = path.removeprefix(f"{root}/namespaces/{NAMESPACE}/")
+        plural, _, name = wanted.partition("/")
+        if wanted in objects and plural in kinds:
+            return {"apiVersion": version, "kind": kinds[plural], "metadata": {"name": name}, **objects[wanted]}
+    return _ABSENT
+
+
+def _resource(plural: str, kind: str) -> Mapping[str, Any]:
+    return {"name": plural, "singularName": "", "namespaced": True, "kind": kind, "verbs": ["get", "list"]}
 
 
 @contextmanager

@@ -13,7 +13,8 @@ def test_metadata_rolls_where_there_is_no_node_for_one_more_pod(name: str) -> No
     """
     strategy = one(name, "Deployment", "oncelog-metadata")["spec"]["strategy"]
     alone = values_of(name)["spread"]["nodes"] == "hard"
-    assert strategy["rollingUpdate"] == {"maxUnavailable": 1 if alone else 0, "maxSurge": 1}
+    default = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": int(alone), "maxSurge": 1}}
+    assert strategy == (values_of(name)["metadata"]["updateStrategy"] or default)
 
 
 def test_a_preset_keeps_pods_apart() -> None:

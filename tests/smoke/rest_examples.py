@@ -52,8 +52,8 @@ def _secret(release: Release, name: str) -> dict[str, bytes]:
 
 @contextlib.contextmanager
 def _forwarded(release: Release, log: Path) -> Iterator[dict[int, int]]:
-    """{port of the Service: port here} inside the block."""
-    words = ["kubectl", "--namespace", release.namespace, "port-forward", f"service/{RELEASE}-metadata"]
+    """{port of a metadata pod: port here} inside the block."""
+    words = ["kubectl", "--namespace", release.namespace, "port-forward", f"deployment/{RELEASE}-metadata"]
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*words, f":{REST_PORT}", f":{HEALTH_PORT}"], stdin=subprocess.DEVNULL, stdout=output, stderr=output

@@ -46,8 +46,8 @@ def test_an_install_is_ready_within_a_minute(release: Release) -> None:
 
 
 def test_helm_test_passes(release: Release) -> None:
-    """The same producer and sequence id twice, read once."""
-    assert "Succeeded" in release.helm("test", RELEASE, "--timeout", "90s")
+    """The same producer and sequence id twice, read once. --logs needs the pod after it has ended."""
+    assert "Succeeded" in release.helm("test", RELEASE, "--timeout", "90s", "--logs")
 
 
 def test_notes_and_administration_work_as_they_are_printed(release: Release) -> None:
@@ -103,4 +103,6 @@ def chaos(release: Release, *words: str) -> None:
 def test_an_uninstall_leaves_nothing_but_the_volumes(release: Release) -> None:
     """They hold the data; installed again under the same name, everything is there."""
     release.helm("uninstall", RELEASE, "--cascade", "foreground", "--wait", "--timeout", "120s")
+    # The pod of the last `helm test` is no part of the release, and its log is kept.
+    release.kubectl("delete", "pod", f"{RELEASE}-check")
     assert release.kinds_left() <= {"PersistentVolumeClaim"}

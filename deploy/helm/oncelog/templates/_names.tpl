@@ -26,6 +26,14 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end }}
 {{- end }}
 
+{{/* Annotations of an object: its own (`own`), and those of all objects (`commonAnnotations`). */}}
+{{- define "oncelog.annotations" -}}
+{{- with merge (deepCopy (default dict .own)) .root.Values.commonAnnotations -}}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
 {{- define "oncelog.serviceAccountName" -}}
 {{- default (ternary (include "oncelog.fullname" .) "default" .Values.serviceAccount.create) .Values.serviceAccount.name -}}
 {{- end }}
@@ -80,9 +88,11 @@ http{{ if .Values.tls.enabled }}s{{ end }}://{{ include "oncelog.fullname" . }}-
 {{- define "oncelog.certificateNames" -}}
 {{- $name := include "oncelog.fullname" . -}}
 {{- $space := .Release.Namespace -}}
-{{- $names := list "oncelog" "localhost" (printf "%s-metadata" $name) (printf "%s-metadata.%s" $name $space) (printf "%s-metadata.%s.svc" $name $space) -}}
+{{- $domain := .Values.clusterDomain -}}
+{{- $names := list "oncelog" "localhost" (printf "%s-metadata" $name) (printf "%s-metadata.%s" $name $space) (printf "%s-metadata.%s.svc" $name $space) (printf "%s-metadata.%s.svc.%s" $name $space $domain) -}}
 {{- range list "owner" "storage" -}}
 {{- $names = append $names (printf "*.%s-%s-headless.%s.svc" $name . $space) -}}
+{{- $names = append $names (printf "*.%s-%s-headless.%s.svc.%s" $name . $space $domain) -}}
 {{- end -}}
 {{- range .Values.tls.extraNames -}}
 {{- if not (regexMatch "^([0-9.]+|.*:.*)$" .) }}{{ $names = append $names . }}{{ end -}}

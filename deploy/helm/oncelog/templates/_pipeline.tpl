@@ -15,6 +15,9 @@ name: {{ include "oncelog.pipelineName" .root }}{{ .suffix }}
 namespace: {{ include "oncelog.pipelineNamespace" .root }}
 labels:
   {{- include "oncelog.labels" . | nindent 2 }}
+{{- with include "oncelog.annotations" (dict "root" .root "own" .annotations) }}
+{{ . }}
+{{- end }}
 {{- end }}
 
 {{/* Its token, and the CA where TLS is spoken: one Secret, for the others hold keys. */}}

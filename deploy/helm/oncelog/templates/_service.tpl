@@ -29,6 +29,12 @@ decides, by their variable; ports: {name: number} beside grpc and health. */}}
     {{- with .mounts }}
     {{- . | nindent 4 }}
     {{- end }}
+    {{- with include "oncelog.extraMounts" . }}
+    {{- . | trim | nindent 4 }}
+    {{- end }}
+{{- with include "oncelog.sidecars" . }}
+{{ . | trim }}
+{{- end }}
 {{- end }}
 
 {{- define "oncelog.serviceEnvironment" -}}

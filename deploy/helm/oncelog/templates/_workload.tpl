@@ -29,7 +29,7 @@ terminationGracePeriodSeconds: {{ .values.terminationGracePeriodSeconds }}
 {{- with .root.Values.global.imagePullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ kindIs "map" . | ternary (get (kindIs "map" . | ternary . dict) "name") . }}
   {{- end }}
 {{- end }}
 {{- with .values.priorityClassName }}
@@ -50,8 +50,16 @@ tolerations:
 {{- define "oncelog.podSpec" -}}
 {{- include "oncelog.podBasics" . }}
 {{- $selector := include "oncelog.selector" . }}
+{{- $values := .values }}
+{{- with .values.initContainers }}
+initContainers:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- with .root.Values.spread }}
-{{- if eq .nodes "hard" }}
+{{- if $values.affinity }}
+affinity:
+  {{- toYaml $values.affinity | nindent 2 }}
+{{- else if eq .nodes "hard" }}
 affinity:
   podAntiAffinity:
     requiredDuringSchedulingIgnoredDuringExecution:
@@ -70,7 +78,10 @@ affinity:
             matchLabels:
               {{- $selector | nindent 14 }}
 {{- end }}
-{{- if ne .zones "none" }}
+{{- if $values.topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- toYaml $values.topologySpreadConstraints | nindent 2 }}
+{{- else if ne .zones "none" }}
 topologySpreadConstraints:
   - topologyKey: topology.kubernetes.io/zone
     maxSkew: 1
@@ -164,6 +175,10 @@ volumeClaimTemplates:
       name: data
       labels:
         {{- include "oncelog.selector" . | nindent 8 }}
+      {{- with .values.persistence.annotations }}
+      annotations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
     spec:
       accessModes: [ReadWriteOnce]
       {{- with .values.persistence.storageClassName }}
@@ -181,5 +196,28 @@ volumeClaimTemplates:
 {{- if and .values.persistence (not .values.persistence.enabled) }}
 - name: data
   emptyDir: {}
+{{- end }}
+{{- with .values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* What users mount into the main container, and the containers that they put beside it. */}}
+{{- define "oncelog.extraMounts" -}}
+{{- with .values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "oncelog.sidecars" -}}
+{{- with .values.sidecars }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "oncelog.updateStrategy" -}}
+{{- with .values.updateStrategy }}
+updateStrategy:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}

@@ -1,0 +1,108 @@
+"""What users add to the chart's objects and pods arrives there, and nothing that the chart needs is lost by it."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.kubernetes.api_server import answering
+from tests.kubernetes.chart import NAMESPACE, of_kind, one, rendered, template, workloads
+
+#: Without certificates, which take longer to make than all the rest.
+QUICK = ("--set", "tls.enabled=false,auth.enabled=false,redis.enabled=false")
+PARTS = ("owner", "storage", "zookeeper", "redis")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_extras_of_a_part_are_in_its_pods(part: str) -> None:
+    """Beside what the chart puts there itself."""
+    spec = one("extras", "StatefulSet", f"oncelog-{part}")["spec"]
+    pod = spec["template"]["spec"]
+    assert spec["updateStrategy"] == {"type": "OnDelete"}
+    assert set(pod["affinity"]) == {"nodeAffinity"}
+    assert [each["topologyKey"] for each in pod["topologySpreadConstraints"]] == ["rack"]
+    assert [each["name"] for each in pod["initContainers"]] == ["wait"]
+    assert [each["name"] for each in pod["containers"]] == [part, "shipper"]
+    assert {"tmp", "scratch"} <= {each["name"] for each in pod["volumes"]}
+    assert {"/tmp", "/scratch"} <= {each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
+    for claim in spec.get("volumeClaimTemplates", []):
+        assert claim["metadata"]["annotations"] == {"example.com/backup": "yes"}
+
+
+def test_common_annotations_are_on_every_object() -> None:
+    """Beside the annotations that an object has of its own. An object of the user's has what the user wrote."""
+    own = {"oncelog-extra", "oncelog-text"}
+    for manifest in rendered("extras"):
+        if manifest["metadata"]["name"] not in own:
+            assert manifest["metadata"]["annotations"]["example.com/owner"] == "platform", manifest["metadata"]["name"]
+    assert one("extras", "Service", "oncelog-metadata")["metadata"]["annotations"]["example.com/lb"] == "internal"
+
+
+def test_extra_objects_are_rendered_with_the_release() -> None:
+    """As maps and as text."""
+    assert one("extras", "ConfigMap", "oncelog-extra")["data"] == {"release": "oncelog"}
+    assert one("extras", "ConfigMap", "oncelog-text")
+
+
+def test_autoscaler_takes_the_place_of_the_number_of_replicas() -> None:
+    """A number in the Deployment would undo the autoscaler's at each upgrade."""
+    deployment = one("extras", "Deployment", "oncelog-metadata")
+    (scaler,) = of_kind("extras", "HorizontalPodAutoscaler")
+    assert "replicas" not in deployment["spec"]
+    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+    assert scaler["spec"]["scaleTargetRef"]["name"] == "oncelog-metadata"
+    assert (scaler["spec"]["minReplicas"], scaler["spec"]["maxReplicas"]) == (2, 4)
+    assert of_kind("default", "HorizontalPodAutoscaler") == []
+
+
+def test_load_balancer_publishes_no_health_port() -> None:
+    """Health and metrics are plain HTTP without a token."""
+    service = one("extras", "Service", "oncelog-metadata")["spec"]
+    assert [port["name"] for port in service["ports"]] == ["grpc", "rest"]
+    assert service["loadBalancerSourceRanges"] == ["10.0.0.0/8"]
+    health = one("extras", "Service", "oncelog-metadata-health")["spec"]
+    assert health.get("type", "ClusterIP") == "ClusterIP"
+    assert [port["name"] for port in health["ports"]] == ["health"]
+
+
+@pytest.mark.parametrize("size", ["20", "20Ki", "big"])
+def test_volume_size_without_a_usable_unit_is_refused(size: str) -> None:
+    """20 are 20 bytes to Kubernetes, which no volume can be."""
+    done = template(*QUICK, "--set-string", f"storage.persistence.size={size}")
+    assert done.returncode != 0
+    assert "storage.persistence.size" in done.stderr
+
+
+@pytest.mark.parametrize(("replicas", "more", "refused"), [(3, "", True), (3, ",storage.allowScaleDown=true", False),
+                                                           (5, "", False), (6, "", False)])  # fmt: skip
+def test_fewer_storage_nodes_are_refused_unless_that_is_allowed(
+    replicas: int, more: str, refused: bool, tmp_path: Path
+) -> None:
+    """The copies on removed nodes would be out of reach, and nothing copies them to the others."""
+    installed = {"statefulsets/oncelog-storage": {"spec": {"replicas": 5}}}
+    with answering(installed, tmp_path) as kubeconfig:
+        given = f"storage.replicaCount={replicas}{more}"
+        done = template(*QUICK, "--set", given, "--dry-run=server", "--kubeconfig", kubeconfig)
+    assert (done.returncode != 0) is refused, done.stderr
+    if refused:
+        assert "storage.replicaCount is 3 and StatefulSet oncelog-storage has 5 replicas" in done.stderr
+        assert "set storage.allowScaleDown=true" in done.stderr
+
+
+def test_certificate_has_the_full_names_in_the_clusters_domain() -> None:
+    """Some clients resolve a name to its full form and check that."""
+    names = _certificate_names()
+    assert f"oncelog-metadata.{NAMESPACE}.svc.cluster.local" in names
+    assert f"*.oncelog-owner-headless.{NAMESPACE}.svc.cluster.local" in names
+
+
+def _certificate_names() -> list[str]:
+    (certificate,) = of_kind("certmanager", "Certificate")
+    names: list[str] = certificate["spec"]["dnsNames"]
+    return names
+
+
+def test_workloads_of_the_extras_are_those_of_the_chart() -> None:
+    """The control: extras add no workload."""
+    assert [each["metadata"]["name"] for each in workloads("extras")] == [
+        each["metadata"]["name"] for each in workloads("default")
+    ]
