@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from oncelog import errors
-from oncelog.core.message_id import EARLIEST, LATEST, MessageId
+from oncelog.core.message_id import EARLIEST, LATEST, Index, MessageId
 
 if TYPE_CHECKING:
     from oncelog.client.client import AsyncClient, connect
@@ -50,6 +50,7 @@ __all__ = [
     "AsyncReader",
     "BatchResult",
     "Client",
+    "Index",
     "Message",
     "MessageBatch",
     "MessageId",

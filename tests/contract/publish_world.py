@@ -78,7 +78,7 @@ class Replica:
         """As a process that is killed: what it began is not finished, and its leases end."""
         for request in list(self.publisher._requests):
             request.cancel()
-        await self.client.close()
+        await self.client.close(flush=False)
 
 
 class PublishWorld:
@@ -101,7 +101,8 @@ class PublishWorld:
 
     async def replica(self, *, keys: bool = True, **settings: Any) -> Replica:
         start = await self._stack.enter_async_context(running_tasks())
-        client = await self._stack.enter_async_context(await connect(self.cluster.url, operation_timeout=20))
+        client = await connect(self.cluster.url, operation_timeout=20)
+        self._stack.push_async_callback(client.close, flush=False)
         given = MetadataSettings(**settings)
         datasets = DatasetStore(self.session)
         store = KeyStore(self.keys, datasets, window_ms=60_000, now_ms=lambda: self.now_ms) if keys else None

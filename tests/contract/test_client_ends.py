@@ -9,7 +9,7 @@ import oncelog
 from oncelog.client.background import Background
 from oncelog.client.epochs import OwnerEpochs
 from oncelog.client.owner_connection import OwnerConnection
-from oncelog.core.errors import ClientClosed
+from oncelog.core.errors import ClientClosed, DeadlineExceeded, ProducerClosed
 from oncelog.core.ids import SessionNumber
 from oncelog.rpc.channel import Channel
 from tests.cluster.until import until
@@ -60,3 +60,49 @@ async def test_what_was_not_written_goes_with_its_connection(cluster: FakeCluste
     connection.close()
     await until(lambda: connection.has_room and not connection.alive, 20)
     await background.close()
+
+
+@pytest.mark.asyncio
+async def test_leaving_a_client_waits_for_what_was_given(cluster: FakeCluster) -> None:
+    """Its producers were not flushed: what was handed over with send_nowait is stored all the same."""
+    async with await oncelog.connect(cluster.url, operation_timeout=20) as client:
+        one, other = [await client.create_producer("flights", producer_name=name) for name in ("a", "b")]
+        futures = [producer.send_nowait(b"%d" % i) for i in range(50) for producer in (one, other)]
+    assert all(future.done() and not future.result().duplicate for future in futures)
+    assert len(cluster.topic("flights").values()) == 100
+
+
+@pytest.mark.asyncio
+async def test_closing_a_client_at_once_says_what_is_not_known(cluster: FakeCluster) -> None:
+    """flush=False, and leaving by an exception: what was sent may be stored, and its error says so."""
+    for leave_by_exception in (False, True):
+        client = await oncelog.connect(cluster.url, operation_timeout=20)
+        producer = await client.create_producer("flights")
+        cluster.knobs.gate.clear()
+        seen = len(cluster.seen.frames)
+        future = producer.send_nowait(b"a")
+        await until(lambda: len(cluster.seen.frames) > seen, 20)  # noqa: B023  # asked at once
+        if leave_by_exception:
+            await client.__aexit__(KeyError, KeyError(), None)
+        else:
+            await client.close(flush=False)
+        with pytest.raises(ProducerClosed, match="unknown") as caught:
+            await future
+        assert caught.value.stored is None
+        cluster.knobs.gate.set()
+
+
+@pytest.mark.asyncio
+async def test_a_client_that_cannot_be_flushed_ends_with_an_error(cluster: FakeCluster) -> None:
+    """An owner that answers nothing holds nobody up for ever, and what was not answered is not passed over."""
+    client = await oncelog.connect(cluster.url, operation_timeout=1)
+    producer = await client.create_producer("flights", producer_name="importer")
+    cluster.knobs.gate.clear()
+    future = producer.send_nowait(b"a")
+    with pytest.raises(DeadlineExceeded, match="'importer'"):
+        await client.close()
+    with pytest.raises(ProducerClosed):
+        await future
+    with pytest.raises(ClientClosed):
+        await client.create_producer("flights")
+    cluster.knobs.gate.set()

@@ -57,6 +57,28 @@ async def test_every_message_comes_with_all_its_facts(client: oncelog.AsyncClien
     assert (await reader.read_batch(timeout=DEADLINE_S)).first_index == 4
 
 
+@pytest.mark.parametrize("number", [0, 4, 9])
+async def test_reading_begins_at_an_index(client: oncelog.AsyncClient, number: int) -> None:
+    """The message of this number, wherever it is in its entry, and all behind it."""
+    await filled(client, 10)
+    reader = await client.create_reader("flights", start=oncelog.Index(number))
+    assert await reader.has_message_available()
+    messages = [await reader.read_next(timeout=DEADLINE_S) for _ in range(10 - number)]
+    assert [(message.index, message.value) for message in messages] == [(i, b"%d" % i) for i in range(number, 10)]
+    assert not await reader.has_message_available()
+
+
+async def test_an_index_that_is_not_there_yet_is_waited_for(client: oncelog.AsyncClient) -> None:
+    """What comes before it is not read, though the owner begins at its end."""
+    await filled(client, 3)
+    reader = await client.create_reader("flights", start=oncelog.Index(5))
+    assert not await reader.has_message_available()
+    producer = await client.create_producer("flights", producer_name="another")
+    await producer.send_many([b"x"] * 4)
+    messages = [await reader.read_next(timeout=DEADLINE_S) for _ in range(2)]
+    assert [message.index for message in messages] == [5, 6]
+
+
 async def test_iteration_ends_when_the_reader_is_closed(client: oncelog.AsyncClient) -> None:
     """`async for` follows the log until somebody closes it."""
     await filled(client, 7)

@@ -40,6 +40,21 @@ def running() -> Iterator[Running]:
     cluster.stop()
 
 
+def test_leaving_a_client_waits_for_what_was_given(running: Running) -> None:
+    """Also of producers that nobody flushed or closed."""
+    with oncelog.Client(running.cluster.url) as client:
+        producer = client.create_producer("flights", producer_name="importer")
+        futures = [producer.send_nowait(b"%d" % i) for i in range(50)]
+    assert [future.result(0).sequence_id for future in futures] == list(range(50))
+
+
+def test_reading_begins_at_an_index(running: Running) -> None:
+    """The same as without a loop."""
+    with oncelog.Client(running.cluster.url) as client:
+        client.create_producer("flights").send_many([b"%d" % i for i in range(10)])
+        assert client.create_reader("flights", start=oncelog.Index(7)).read_next(timeout=DEADLINE_S).value == b"7"
+
+
 def test_everything_works_without_an_event_loop(running: Running) -> None:
     """The SDK's face, synchronously: the README's lines without await."""
     with oncelog.Client(running.cluster.url) as client:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.ids import EntryId, LedgerId, TopicId
-from oncelog.core.message_id import EARLIEST, ID_BYTES, LATEST, MessageId
+from oncelog.core.message_id import EARLIEST, ID_BYTES, LATEST, Index, MessageId
 
 TOPIC = TopicId("0123456789abcdef0123456789abcdef")
 OTHER = TopicId("f" * 32)
@@ -86,3 +86,10 @@ def test_text_is_ledger_entry_index() -> None:
     assert MessageId.parse("3:4", topic_id=TOPIC) == at(3, 4, 0)
     assert str(at(3, 4, 5)) == "3:4:5"
     assert str(at(3, 4, 5).position) == "3:4"
+
+
+@pytest.mark.parametrize("number", [-1, 2**63, True, 1.5, "7"])
+def test_an_index_is_a_number(number: object) -> None:
+    """Told where it is written, not by the owner."""
+    with pytest.raises(InvalidArgument):
+        Index(number)  # type: ignore[arg-type]

@@ -80,8 +80,11 @@ class Publisher:
     async def _try_to_live(self) -> bool:
         """Whether a life came to the end that was meant for it."""
         try:
-            async with await self._access.connect() as client:
+            client = await self._access.connect()
+            try:
                 await self.live(client)
+            finally:
+                await client.close(flush=False)  # one that is killed waits for nothing
         except OncelogError as error:
             self._say("trouble", client=self.name, error=f"{error} [{error.code}]")
             return self.stopping.is_set()

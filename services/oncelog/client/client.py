@@ -1,5 +1,6 @@
 """The asyncio client: one for a process is enough; it holds the connections that its producers and readers share."""
 
+import asyncio
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -14,8 +15,8 @@ from oncelog.client.sender import ProducerOptions
 from oncelog.client.unverified import OnUnverified
 from oncelog.core.batch import Compression
 from oncelog.core.entry import SequenceMode
-from oncelog.core.errors import InvalidArgument
-from oncelog.core.message_id import EARLIEST, MessageId
+from oncelog.core.errors import DeadlineExceeded, InvalidArgument
+from oncelog.core.message_id import EARLIEST, Index, MessageId
 from oncelog.core.names import check_producer_name, parse_topic
 from oncelog.core.opening import OnConflict
 from oncelog.core.producer_numbers import check_initial
@@ -125,13 +126,14 @@ class AsyncClient:
         self,
         topic: str,
         *,
-        start: MessageId | datetime = EARLIEST,
+        start: MessageId | datetime | Index = EARLIEST,
         inclusive: bool = False,
         on_corrupt: Literal["raise", "skip"] = "raise",
     ) -> AsyncReader:
-        """Open a reader at EARLIEST, LATEST, a message id (behind it, or with it if `inclusive`), or a point in time.
+        """Open a reader at EARLIEST, LATEST, a message id (behind it, or with it if `inclusive`), a time or an index.
 
         LATEST, exclusive: only messages stored from now on. A datetime: the first entry appended at or after it.
+        Index(n): the message of this number in the topic, or the first one behind it that is kept; none before it.
         on_corrupt: at an entry that cannot be read, "raise" CorruptEntry or UnreadableEntry, each time; or "skip" it:
         a warning is logged, `reader.skipped` has the place and the reason, and later messages keep their index.
         Raises InvalidName, InvalidArgument (an id of another topic), TopicNotFound, DeadlineExceeded, ClientClosed.
@@ -152,13 +154,43 @@ class AsyncClient:
         """The id of the topic's last message, None when it holds none. Raises TopicNotFound: asking creates nothing."""
         return await last_message_id(self._network, parse_topic(topic), timeout_ms=self._timeout_ms)
 
-    async def close(self) -> None:
-        """End everything at once: close or flush producers first, where their results matter."""
-        for producer in self._producers:
-            await producer.close(flush=False)
-        for reader in self._readers:
-            await reader.close()
-        await self._network.close()
+    async def close(self, *, flush: bool = True) -> None:
+        """End all producers, readers and connections.
+
+        What was given to producers is waited for, at most operation_timeout: then all ends, too, and DeadlineExceeded
+        says how many bytes were left. flush False: end at once; what is not answered fails with
+        ProducerClosed, whose `stored` is None where the message may be in the log. Raises no send's own error.
+        """
+        late = None
+        try:
+            if flush:
+                late = await self._flush()
+        finally:
+            for producer in self._producers:
+                await producer.close(flush=False)
+            for reader in self._readers:
+                await reader.close()
+            await self._network.close()
+        if late is not None:
+            raise late
+
+    async def _flush(self) -> DeadlineExceeded | None:
+        """Wait until all producers are answered, but not for ever; the error of those that were not."""
+        living = [producer for producer in self._producers if producer.failure is None]
+        seconds = None if self._timeout_ms is None else self._timeout_ms / 1000
+        try:
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*(producer.all_answered() for producer in living))
+        except TimeoutError as error:
+            left = {p.producer_name: p.pending_bytes for p in living if p.pending_bytes}
+            message = (
+                f"the client was closed with {sum(left.values())} bytes not answered within {seconds:g} s, of "
+                f"producers {', '.join(map(repr, left))}: each send's own error says whether its message may be stored"
+            )
+            late = DeadlineExceeded(message)
+            late.__cause__ = error
+            return late
+        return None
 
     async def __aenter__(self) -> Self:
         return self
@@ -166,7 +198,8 @@ class AsyncClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.close()
+        """Flushes; but not when leaving by an exception, for nobody would wait for the results."""
+        await self.close(flush=kind is None)
 
 
 async def connect(

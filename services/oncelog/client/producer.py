@@ -194,12 +194,12 @@ class AsyncProducer:
 
         What became of single messages is told by their own futures.
         """
-        await self._all_answered()
+        await self.all_answered()
         if self.failure is not None and not isinstance(self.failure, errors.ProducerClosed):
             raise self.failure
 
-    async def _all_answered(self) -> None:
-        """Of what was given before; also of what still waits for room."""
+    async def all_answered(self) -> None:
+        """Return when everything given before is answered; also what still waits for room. Raises nothing of it."""
         if self._turn.taken:
             async with self._turn:
                 pass
@@ -228,7 +228,7 @@ class AsyncProducer:
     async def close(self, *, flush: bool = True) -> None:
         """End the producer. What was given before is waited for, unless `flush` is False. Raises no send's error."""
         if self.failure is None and flush:
-            await self._all_answered()
+            await self.all_answered()
         self._sender.close(errors.ProducerClosed("the producer was closed"))
 
     async def __aenter__(self) -> Self:

@@ -32,6 +32,7 @@ from oncelog.rpc.reader_codec import (
     ReceivedEntries,
     StartAt,
     StartEdge,
+    StartIndex,
     StartMessage,
 )
 
@@ -65,6 +66,7 @@ class ReadStream:
         self._network = network
         self._window_bytes = window_bytes
         self._next_start = start
+        self._first_index = start.number if isinstance(start, StartIndex) else 0
         self._arrived: deque[_Arrived] = deque()
         self._state = _StreamState(corruption)
         self._task = network.background.start(self._run(), name=f"reader of {topic}")
@@ -86,7 +88,10 @@ class ReadStream:
             self._arrived.popleft()
             self._state.grant(size_bytes)
             if batch is not None and len(batch):
-                return batch
+                # Where the log was shorter than the index, the owner begins at its end.
+                below = self._first_index - batch.first_index
+                if below < len(batch):
+                    return batch.after(below) if below > 0 else batch
         return None
 
     async def arrival(self) -> None:

@@ -13,10 +13,10 @@ from oncelog.client.network import Network
 from oncelog.client.read_stream import ReadStream
 from oncelog.core.errors import DeadlineExceeded, InvalidArgument, ReaderClosed
 from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch
-from oncelog.core.message_id import EARLIEST, LATEST, NO_PARTITION, MessageId
+from oncelog.core.message_id import EARLIEST, LATEST, NO_PARTITION, Index, MessageId
 from oncelog.core.names import TopicName
 from oncelog.rpc.owner_codec import LAST_MESSAGE
-from oncelog.rpc.reader_codec import StartAt, StartEdge, StartMessage, StartTime
+from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime
 from oncelog.wire.owner_pb2 import LastMessageRequest
 
 _CALL_TIMEOUT_MS = 5_000
@@ -70,14 +70,16 @@ class AsyncReader:
         #: what is being handed out message by message, and the first of it not handed out yet
         self._batch: MessageBatch | None = None
         self._at = 0
-        #: everything up to here is handed out, or was not asked for; None: not known (a start by time)
+        #: everything up to here is handed out, or was not asked for; None: not known (a start by time or index)
         self._after: Place | None = None
 
-    async def open(self, start: MessageId | datetime, *, inclusive: bool) -> None:
+    async def open(self, start: MessageId | datetime | Index, *, inclusive: bool) -> None:
         """Fix the start: LATEST is the last message that is there now, whatever happens to the connection later."""
         at: StartAt
         if isinstance(start, datetime):
             at = StartTime(max(0, int(start.timestamp() * 1000)))
+        elif isinstance(start, Index):
+            at = StartIndex(start.number)
         elif start == LATEST:
             last = await last_message_id(self._network, self._topic, timeout_ms=self._timeout_ms)
             at = self._start_at(EARLIEST if last is None else last, inclusive=inclusive)
@@ -92,7 +94,7 @@ class AsyncReader:
             return StartEdge.EARLIEST
         return StartMessage(start.position, start.batch_index, inclusive)
 
-    async def _check_topic(self, start: MessageId | datetime) -> None:
+    async def _check_topic(self, start: MessageId | datetime | Index) -> None:
         """The topic exists; a place in another one, or in an earlier one of its name, means nothing (hazard 3)."""
         partition = NO_PARTITION if self._topic.partition is None else self._topic.partition
         place_given = isinstance(start, MessageId) and bool(start.topic_id)

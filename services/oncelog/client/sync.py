@@ -217,11 +217,13 @@ class Client(_Face[AsyncClient]):
             raise
         super().__init__(inner, portal)
 
-    def close(self) -> None:
-        """End everything at once, the thread too; see AsyncClient.close. Closing twice is no error."""
+    def close(self, *, flush: bool = True) -> None:
+        """End everything, the thread too; see AsyncClient.close. Closing twice is no error."""
         if self._portal.alive:
-            self._portal.run(self._inner.close())
-            self._portal.stop()
+            try:
+                self._portal.run(self._inner.close(flush=flush))
+            finally:
+                self._portal.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -229,4 +231,5 @@ class Client(_Face[AsyncClient]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        """Flushes; but not when leaving by an exception."""
+        self.close(flush=kind is None)

@@ -31,6 +31,20 @@ _TOPIC_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
+class Index:
+    """The number of a message in its topic, 0 for the first one that was ever stored: where a reader may begin.
+
+    Raises InvalidArgument unless number is an integer from 0 to 2**63 - 1.
+    """
+
+    number: int
+
+    def __post_init__(self) -> None:
+        if type(self.number) is not int or not 0 <= self.number <= _PLACE_MAX:
+            raise InvalidArgument(f"an index is an integer from 0 to 2**63 - 1, not {self.number!r}", field="start")
+
+
+@dataclass(frozen=True, slots=True)
 class MessageId:
     """ledger_id, entry_id: the entry; batch_index: the message in it, 0-based; partition: -1 if the topic has none."""
 

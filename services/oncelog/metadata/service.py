@@ -148,7 +148,10 @@ class MetadataService:
             parts.serve(server)
             port = await server.start(host=settings.listen_host, port=settings.grpc_port)
             stack.push_async_callback(lambda: server.stop(grace_ms=STOP_GRACE_MS))
-            client = await stack.enter_async_context(await own_client(settings, port))
+            client = await own_client(settings, port)
+            stack.push_async_callback(
+                client.close, flush=False
+            )  # its requests are ended by then: a drain waits for none
             reaching = Reaching(client, parts.admin.lookup, parts.admin.policies)
             publisher = new_publisher(settings, reaching, keys, DatasetStore(session))
             stack.push_async_callback(publisher.close)

@@ -52,6 +52,8 @@ place (position, first_index, count, reason).
 
     oncelog read flights --from 2026-01-31T12:00:00+01:00
 
+    oncelog read flights --from-index 1000000
+
 {EXIT_CODES}"""
 
 
@@ -65,6 +67,10 @@ def read(
             "messages stored at or after it.",
         ),
     ] = "earliest",
+    from_index: Annotated[
+        int | None,
+        typer.Option("--from-index", min=0, help="Begin with the message of this number; not with --from."),
+    ] = None,
     inclusive: Annotated[bool, typer.Option("--inclusive", help="Begin with the message of --from itself.")] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for what comes, until Ctrl-C.")] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many messages.")] = None,
@@ -78,14 +84,17 @@ def read(
     allow_plaintext_token: PlaintextTokenOption = False,
     timeout: TimeoutOption = 30.0,
 ) -> None:
+    if from_index is not None and start != "earliest":
+        raise typer.BadParameter("give one of --from and --from-index")
     errors = Console(stderr=True, highlight=False)
 
     async def run() -> Exit:
         from oncelog.cli.read.skips import SkipsTold
         from oncelog.cli.read.start import parse_start
         from oncelog.client.client import connect
+        from oncelog.core.message_id import Index
 
-        begin = parse_start(start)
+        begin = parse_start(start) if from_index is None else Index(from_index)
         async with await connect(
             url,
             token=token_file,
