@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import cast
 
@@ -67,11 +68,39 @@ async def admin(tmp_path: Path) -> AsyncIterator[Admin]:
 
 async def test_nothing_is_answered_without_a_token(admin: Admin) -> None:
     """Not even what is not there: an unknown path tells nobody that it is unknown."""
-    for call in [*RULES, "GET /nowhere", "GET /openapi.json"]:
+    for call in [*RULES, "GET /nowhere", "GET /openapi.json", "GET /docs", "POST /", "GET /%2F"]:
         method, path = call.split()
         await admin.refused(method, path, 401, "unauthenticated")
     answer = await admin.http.get("/admin/v2/tenants")
     assert answer.headers["www-authenticate"] == "Bearer"
+
+
+async def test_first_page_is_for_everybody_and_tells_nothing_of_the_cluster(admin: Admin) -> None:
+    """Whoever opens the port in a browser is told what this is, with a bad token, too; and nothing else."""
+    answers = [await admin.http.get("/", headers=headers) for headers in ({}, bearer(ROOT), {"authorization": "x"})]
+    assert {answer.status_code for answer in answers} == {200}
+    [page] = {answer.text for answer in answers}
+    for link in ("/docs", "/openapi.json"):
+        assert f'href="{link}"' in page
+    assert "/readyz" in page
+    for secret in (admin.replica.parts.admin.cluster_id, version("oncelog"), str(admin.port)):
+        assert secret not in page
+    assert "default-src 'none'" in answers[0].headers["content-security-policy"]
+    head = await admin.http.head("/")
+    assert (head.status_code, head.content) == (200, b"")
+
+
+async def test_page_of_calls_lists_every_call_and_loads_nothing(admin: Admin) -> None:
+    """For every role that has a token; no script, and nothing from elsewhere."""
+    page = (await admin.http.get("/docs", headers=bearer("stranger"))).text
+    paths = (await admin.get("/openapi.json", headers=bearer("stranger")))["paths"]
+    for path, methods in paths.items():
+        assert f"<code>{path}</code>" in page
+        for method, operation in methods.items():
+            assert f"<code>{method.upper()}</code>" in page
+            assert operation["summary"] in page
+    for foreign in ("<script", "http://", "https://", "src="):
+        assert foreign not in page
 
 
 async def test_each_route_is_open_to_its_rights_and_to_no_others(admin: Admin) -> None:

@@ -43,7 +43,7 @@ async def test_bad_name_anywhere_in_a_path_is_named() -> None:
 async def test_unknown_path_is_a_problem() -> None:
     """And a slash too many is one."""
     async with serving() as admin:
-        for path in ("/", "/admin", "/admin/v2/", "/admin/v3/tenants", "/docs", f"{FLIGHTS}/", "//", "/%2F"):
+        for path in ("/index.html", "/admin", "/admin/v2/", "/admin/v3/tenants", "/docs/", f"{FLIGHTS}/", "/%2F"):
             await admin.refused("GET", path, 404, "not_found")
 
 

@@ -25,7 +25,7 @@ def described() -> dict[str, set[str]]:
 
 def calls_there_are() -> set[tuple[str, str]]:
     of_app = {(method, path) for path, methods in described().items() for method in methods}
-    return of_app | {("GET", path) for path in (*HEALTH, "/openapi.json")}
+    return of_app | {("GET", path) for path in (*HEALTH, "/", "/docs", "/openapi.json")}
 
 
 def calls_answered(told: list[Example]) -> set[tuple[str, str]]:

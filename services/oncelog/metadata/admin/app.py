@@ -9,6 +9,7 @@ from oncelog.metadata.admin.access import Authentication, default_rule
 from oncelog.metadata.admin.body_limit import ALL_BYTES_MAX, BODY_BYTES_MAX, BodyLimit
 from oncelog.metadata.admin.conditions import refuse_unread
 from oncelog.metadata.admin.json_limits import VALUES_MAX
+from oncelog.metadata.admin.pages import Welcome, add_docs
 from oncelog.metadata.admin.values import AdminParts
 from oncelog.metadata.publish import routes as publish_routes
 from oncelog.metadata.publish.body import values_of
@@ -48,7 +49,7 @@ def new_app(
         description=_DESCRIPTION,
         version="2",
         openapi_tags=_TAGS,
-        docs_url=None,  # their pages load scripts from elsewhere
+        docs_url=None,  # their pages load scripts from elsewhere: see `pages`
         redoc_url=None,
         redirect_slashes=False,
         dependencies=[Depends(default_rule), Depends(refuse_unread)],
@@ -57,12 +58,14 @@ def new_app(
     for part in (namespaces, permissions, partitions, topics, switches, cluster):
         app.include_router(part.routes(parts))
     app.include_router(publish_routes.routes(publisher))
+    add_docs(app)
     problems.install(app)
     publish_bytes_max = BODY_BYTES_MAX if publisher is None else publisher.limits.body_bytes_max
     others = {publish_routes.PREFIX: publish_bytes_max}
     values_max = VALUES_MAX if publisher is None else max(VALUES_MAX, values_of(publisher.limits))
     app.add_middleware(BodyLimit, others=others, all_bytes_max=bodies_bytes_max, values_max=values_max)
-    app.add_middleware(Authentication, security=security)  # the last one added comes first
+    app.add_middleware(Authentication, security=security)
+    app.add_middleware(Welcome)  # the last one added comes first
     generate = app.openapi
 
     def with_problems() -> dict[str, Any]:
