@@ -21,6 +21,7 @@ from tests.simulation.metadata_server import MetadataParts, MetadataServer, Stal
 from tests.simulation.network import Network
 from tests.simulation.owner_server import OwnerParts, OwnerServer
 from tests.simulation.producer_client import ClientParts, Input, ProducerClient
+from tests.simulation.questioner import Questioner
 from tests.simulation.reader_client import ReaderClient, ReaderParts
 from tests.simulation.storage_server import NodeParts, StorageServer
 from tests.simulation.store import Store
@@ -139,11 +140,14 @@ class Cluster:
         self.owners = {f"owner{n}": OwnerServer(self.owner_parts, f"owner{n}") for n in range(shape.owners)}
         parts = MetadataParts(world, self.network, self.store, self.owners, topic_ids)
         self.metadata = [MetadataServer(parts, f"metadata{n}", stale) for n in range(shape.metadata)]
+        #: they ask each topic's owner how far its log goes
+        self.questioners: list[Questioner] = []
         self.stranger = Stranger(world, self.network, checksum)
         #: {topic: (history, its producers' places, its readers)}
         self.clients: dict[TopicId, tuple[History, list[ProducerClient], list[ReaderClient]]] = {}
         for topic_id in topic_ids:
             self._add_topic(topic_id, shape, rules)
+            self.questioners.append(Questioner(parts, self.nodes, self.clients[topic_id][0], topic_id))
 
     @property
     def topic_ids(self) -> tuple[TopicId, ...]:
@@ -183,6 +187,8 @@ class Cluster:
         self.stranger.start()
         for process in (*self.nodes.values(), *self.owners.values(), *self.metadata):
             self.revive(process)
+        for questioner in self.questioners:
+            questioner.start()
         for process in self.processes():
             if not process.alive:
                 process.post(0, "", lambda: None)

@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from oncelog.core import dedup, dedup_snapshot, recovery_range
+from oncelog.client.epochs import OwnerEpochs
+from oncelog.core import currency, dedup, dedup_snapshot, recovery_range
 from oncelog.core.batch import decode_batch
+from oncelog.core.currency import Currency
 from oncelog.core.dedup import DedupTable, Known
 from oncelog.core.dedup_cursor import DedupCursor
 from oncelog.core.errors import ProducerFenced, StaleSequence
@@ -32,6 +34,7 @@ from oncelog.core.takeover import Takeover, TakeoverState
 from oncelog.core.topic_log import TopicLog
 from tests.simulation import owner_server, storage_server
 from tests.simulation.cluster import Rules
+from tests.simulation.questioner import Questioner
 from tests.simulation.storage_server import StorageServer
 
 
@@ -279,7 +282,7 @@ def _without_looking_inside(data: Any, checksum: Any, limits: Any) -> Any:
 
 
 MUTANTS = (
-    Mutant("one mark instead of two", 10, 56, ((DedupTable, "_judge_known", _one_mark),)),
+    Mutant("one mark instead of two", 10, 28, ((DedupTable, "_judge_known", _one_mark),)),
     Mutant("ack at one answer", 0, 1, ((LedgerWriter, "_acked", _one_answer),)),
     Mutant("nobody is fenced", 2, 3, ((StorageNode, "_fence", _always(None)),)),
     Mutant("recovery reads that do not fence", 0, 313, ((StorageServer, "read", _read_without_fence),)),
@@ -287,8 +290,8 @@ MUTANTS = (
         "end declared on one negative", 0, 40,
         ((recovery_range, "missing_is_certain", lambda negatives, **_: negatives >= 1),),
     ),
-    Mutant("ack before fsync", 0, 13, ((StorageAnswers, "may_answer", _always(value=True)),)),
-    Mutant("fence forgotten on restart", 0, 290, ((StorageNode, "restore_fence", _always(None)),)),
+    Mutant("ack before fsync", 0, 12, ((StorageAnswers, "may_answer", _always(value=True)),)),
+    Mutant("fence forgotten on restart", 0, 718, ((StorageNode, "restore_fence", _always(None)),)),
     Mutant("snapshot without generations", 9, 1, ((dedup_snapshot, "_encode_producer", _without_generation),)),
     Mutant(
         "unknown producer id accepted", 11, 81,
@@ -307,7 +310,7 @@ MUTANTS = (
     Mutant("first adds unchecked", 2, 43, ((StorageNode, "_needs_check", _always(value=False)),)),
     Mutant("trim to the newest snapshot", 16, 66, ((DedupCursor, "trim_bound", _newest_base),)),
     Mutant(
-        "E retried after a conflict", 1, 6,
+        "E retried after a conflict", 1, 8,
         ((Ownership, "record_written", _retry_link), (Ownership, "record_read", _retry_read)),
     ),
     Mutant("a block claim believed without its nonce", 4, 2, ((IdClaim, "_counter_read", _believe_the_number),)),
@@ -318,15 +321,22 @@ MUTANTS = (
     Mutant("a stale id condemns its batch", 9, 0, ((DedupTable, "_judge_known", _condemned),)),
     Mutant("what was sent is called not stored", 14, 15, ((ProducerSession, "_end", _sure_of_nothing),)),
     Mutant("reader above last_add_confirmed", 0, 23, rules=Rules(read_bound=_three_further)),
-    Mutant("payload stored unchecked", 0, 69, ((owner_server, "check_batch", _without_looking_inside),)),
+    Mutant("payload stored unchecked", 0, 80, ((owner_server, "check_batch", _without_looking_inside),)),
     Mutant("newest batch first", 0, 1, ((Sessions, "receive", _newest_first),)),
     Mutant("last_sequence_id from the accepted mark", 6, 3, ((Openings, "_open", _open_at_once),)),
     Mutant("skip_first left out", 0, 1, ((TopicLog, "append_batch", _without_skip_first),)),
     Mutant("re-add answered from the page cache", 19, 83, rules=Rules(sync_at_start=False)),
     Mutant(
-        "a wiped node answers for its former self", 2, 112,
+        "a wiped node answers for its former self", 2, 208,
         ((StorageServer, "read", _answers_for_all_reads), (StorageServer, "fence", _answers_for_all_fences)),
     ),
     Mutant("a missing record taken for a deletion", 67, 6, ((storage_server, "was_deleted", _always(value=True)),)),
     Mutant("recovery without writing back", 0, 5, ((recovery_range.RecoveryRange, "entries", _always(())),)),
+    Mutant("question answered without a proof", 6, 249, ((currency, "judge", _always(Currency.PROVED)),)),
+    Mutant(
+        "route cached for ever", 6, 3,
+        ((Questioner, "_forget_route", _always(None)), (Questioner, "_is_of_the_past", _always(value=False))),
+    ),
+    Mutant("epoch of an answer not compared", 6, 93, ((OwnerEpochs, "believe", OwnerEpochs.learn),)),
+    Mutant("given-up epoch taken again", 6, 5, ((Ownership, "gave_up", _always(None)),)),
 )  # fmt: skip

@@ -38,6 +38,8 @@ from tests.simulation.world import Process, World
 
 #: Session numbers of one stretch of ownership never meet those of another.
 SESSIONS_PER_TOPIC = 1_000_000
+#: A topic that was closed here is not taken at the same epoch again for so long.
+RETAKE_TICKS = 300
 
 
 class ClientLink(Protocol):
@@ -132,6 +134,8 @@ class OwnerServer(Process):
         self.ledger_ids: IdSource
         self.producer_ids: IdSource
         self._slots = 0
+        #: {topic closed here: (its epoch then, until when it is not taken at that one)}
+        self._given_up: dict[TopicId, tuple[OwnerEpoch, int]] = {}
 
     @property
     def incarnation(self) -> Incarnation:
@@ -139,7 +143,7 @@ class OwnerServer(Process):
 
     def start(self) -> None:
         super().start()
-        self.topics, self.links = {}, []
+        self.topics, self.links, self._given_up = {}, [], {}
         self.ledger_ids = IdSource(self, "ids/ledger", block=1, prefetch_below=0)
         self.producer_ids = IdSource(self, "ids/producer", block=self.parts.pid_block, prefetch_below=1)
         self.register()
@@ -160,11 +164,21 @@ class OwnerServer(Process):
     def assign(self, topic_id: TopicId) -> None:
         """A metadata replica says that the record names this owner."""
         shell = self.topics.get(topic_id)
+        given_up = self.gave_up_at(topic_id)
         if shell is None or shell.over:
             self._slots += 1
             first = SessionNumber(self._slots * SESSIONS_PER_TOPIC)
             shell = self.topics[topic_id] = TopicShell(self, topic_id, first)
-        shell.handle(TopicAssigned())
+        shell.handle(TopicAssigned(given_up))
+
+    def closed(self, shell: TopicShell) -> None:
+        """A topic was closed here at its epoch; it is not taken at that one for a while."""
+        self._given_up[shell.topic_id] = (shell.epoch, self.world.now + RETAKE_TICKS)
+
+    def gave_up_at(self, topic_id: TopicId) -> OwnerEpoch:
+        """The epoch at which the topic was closed here a moment ago, 0: it was not."""
+        epoch, until = self._given_up.get(topic_id, (OwnerEpoch(0), 0))
+        return epoch if self.world.now < until else OwnerEpoch(0)
 
     def storage_nodes(self) -> StorageNodesSeen:
         """Where the storage nodes stand by the store's ephemerals and cookies, as of now."""

@@ -75,8 +75,9 @@ class Run:
     def heal(self) -> None:
         """Faults stop; all pending work completes, and then every topic is closed cleanly."""
         self.faults.heal()
-        deadline = self.world.now + HEALED_TICKS
-        while not self._complete():
+        healed = self.world.now
+        deadline = healed + HEALED_TICKS
+        while not (self._complete() and all(one.answered_began >= healed for one in self.cluster.questioners)):
             if self.world.now > deadline:
                 raise Violation("liveness", f"not complete after {HEALED_TICKS} ticks: {self.cluster.state_line()}")
             self.step()
@@ -114,7 +115,7 @@ class Run:
                 raise Violation("liveness", f"topics do not close: {self.cluster.state_line()}")
             for owner in self.cluster.owners.values():
                 for topic_id, shell in list(owner.topics.items()):
-                    if shell.over and not self._closed(topic_id):
+                    if shell.over and not self._closed(topic_id) and not owner.gave_up_at(topic_id):
                         # It left without its last ledger CLOSED, for the reply to that was lost: once more.
                         owner.assign(topic_id)
                     elif shell.core.phase is Phase.SERVING and shell.core.serving and not shell.core.serving.draining:

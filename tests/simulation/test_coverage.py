@@ -26,10 +26,14 @@ VERDICTS = (
     "stranger refused: unknown_producer", "session ended: producer_fenced", "session ended: session_ended",
     "session ended: not_owner", "ids read from an entry",
 )  # fmt: skip
+QUESTIONS = (
+    "question answered", "owner proved by fences", "owner proved by the record", "owner refuted by a fence",
+    "answer of a lower epoch refused",
+)  # fmt: skip
 MARKS = ("takeover", "SnapshotTaken", "LedgerFailed", "TopicDeposed", "TopicClosed", "owner suspected", "entry read")
 
 
-@pytest.mark.parametrize("what", FAULTS + VERDICTS + MARKS)
+@pytest.mark.parametrize("what", FAULTS + VERDICTS + QUESTIONS + MARKS)
 def test_sweep_meets(what: str) -> None:
     """At least three times, so that a small change of the schedule does not lose it."""
     assert counts().get(what, 0) >= 3

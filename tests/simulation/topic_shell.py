@@ -165,6 +165,8 @@ class TopicShell:
             case Marked() | SnapshotTaken() | LedgerFailed() | TopicFailed() | TopicDeposed() | TopicClosed():
                 world.count(type(effect).__name__)
                 self.told = str(effect)
+                if isinstance(effect, TopicClosed):
+                    self.owner.closed(self)
             case _:
                 raise AssertionError(f"nobody performs {effect}")
 

@@ -135,6 +135,9 @@ class Watch:
             if ledger_id in self.closed and entry_id > self.closed[ledger_id][0].end:
                 raise Violation("fencing", f"{owner.incarnation} confirmed {shell.confirmed}, beyond the CLOSED end")
         phase, serving = shell.core.phase, shell.core.serving
+        given_up = owner.gave_up_at(shell.topic_id)
+        if given_up and phase in (Phase.RECOVERING, Phase.OPENING, Phase.SERVING) and shell.epoch <= given_up:
+            raise Violation("given-up epochs", f"{owner.incarnation} takes epoch {shell.epoch} again, which it gave up")
         if phase is not Phase.OPENING or serving is None or watch.compared.get(owner.incarnation) is serving:
             return
         watch.compared[owner.incarnation] = serving
