@@ -3,6 +3,7 @@
 And while they are not, nothing is acknowledged; afterwards everything that was is read back.
 """
 
+import asyncio
 import json
 import shutil
 from collections.abc import AsyncIterator, Iterator
@@ -220,13 +221,13 @@ def flip_in(segments: Path, content: bytes) -> Path:
 async def test_everything_killed_at_once_comes_back(cluster: Cluster) -> None:
     """A power failure under load: what was acknowledged is there, and every producer goes on where it was."""
     topic = "power-failure"
-    async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:
-        producer = await client.create_producer(topic, producer_name="importer")
-        acked = [await producer.send(b"%d" % number, sequence_id=number) for number in range(100)]
-        unanswered = [producer.send_nowait(b"%d" % number, sequence_id=number) for number in range(100, 200)]
-        cluster.kill_all()
-    for future in unanswered:
-        future.cancel()
+    former = await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S)
+    producer = await former.create_producer(topic, producer_name="importer")
+    acked = [await producer.send(b"%d" % number, sequence_id=number) for number in range(100)]
+    unanswered = [producer.send_nowait(b"%d" % number, sequence_id=number) for number in range(100, 200)]
+    cluster.kill_all()
+    await former.close(flush=False)
+    await asyncio.gather(*unanswered, return_exceptions=True)
     cluster.start()
     async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:
         again = await client.create_producer(topic, producer_name="importer")

@@ -40,17 +40,27 @@ async def switch(cluster: Cluster, topic: str, *, on: bool) -> None:
     await judged(cluster, topic, on=on)
 
 
-async def test_off_stores_duplicates_and_on_again_remembers_them(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+async def test_off_stores_duplicates_and_on_again_remembers_them(
+    cluster: Cluster, client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
     """Off skips the judging alone: what came meanwhile is known when it is on again, also after a takeover."""
     topic = "off-and-on"
     producer = await client.create_producer(topic, producer_name="importer")
     first = await producer.send_many([b"%d" % number for number in range(5)], sequence_ids=range(5))
     assert (await producer.send(b"4", sequence_id=4)).duplicate
+    assert producer.deduplication
     await switch(cluster, topic, on=False)
+    await until(lambda: not producer.deduplication, DEADLINE_S)  # told though nothing is sent
+    (warning,) = [record.message for record in caplog.records if record.name == "oncelog.client.sender"]
+    assert "'importer' on public/default/off-and-on: deduplication is off" in warning
+    late = await client.create_producer(topic, producer_name="another")
+    assert not late.deduplication  # told at once
     again = await producer.send(b"4 again", sequence_id=4)
     assert not again.duplicate
     assert not (await producer.send(b"9", sequence_id=9)).duplicate
     await switch(cluster, topic, on=True)
+    for told in (producer, late):
+        await until(lambda: told.deduplication, DEADLINE_S)  # noqa: B023  # asked at once
     for _ in range(2):
         assert (await producer.send(b"9", sequence_id=9)).duplicate
         assert (await producer.send(b"3", sequence_id=3)).message_id == first.message_ids[3]

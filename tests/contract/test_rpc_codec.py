@@ -32,6 +32,7 @@ from oncelog.rpc.owner_codec import (
     PublishAnswers,
     PublishFrame,
     ReceivedAnswers,
+    Switched,
 )
 from oncelog.rpc.reader_codec import (
     ReadControl,
@@ -217,8 +218,11 @@ def test_grants_denials_and_ends_cross() -> None:
         EndedSession(SessionNumber(8), SessionEnded("the write failed"), OwnerEpoch(4)),
         EndedSession(SessionNumber(9), None, OwnerEpoch(4)),
     ]
-    received = _crossed(PublishAnswers(granted=[granted], denied=[denied], ended=ended))
-    assert received.granted == [granted]
+    unjudged = granted._replace(open_id=3, deduplication_off=True)
+    switched = [Switched(SessionNumber(8), off=True), Switched(SessionNumber(9), off=False)]
+    received = _crossed(PublishAnswers(granted=[granted, unjudged], denied=[denied], ended=ended, switched=switched))
+    assert received.switched == switched
+    assert received.granted == [granted, unjudged]
     assert [(d.open_id, _told(d.error), d.owner_epoch) for d in received.denied] == [(2, _told(denied.error), 4)]
     assert [(e.session, _told(e.error), e.owner_epoch) for e in received.ended] == [
         (8, _told(ended[0].error), 4),

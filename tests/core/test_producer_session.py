@@ -19,6 +19,7 @@ from oncelog.core.pending_batches import SendBatches
 from oncelog.core.producer_events import (
     CloseWanted,
     Complete,
+    DeduplicationSwitched,
     Fail,
     FailProducer,
     OpenWanted,
@@ -248,3 +249,17 @@ def test_closing_fails_what_is_pending() -> None:
     assert isinstance(late, Fail)
     assert isinstance(late.error, ProducerClosed)
     producer.check_invariants()
+
+
+def test_whether_anything_is_judged_is_told_by_the_owner_of_the_session() -> None:
+    """At each grant, and when it is switched; what an older session's owner says is from the past."""
+    producer = opened()
+    assert producer.deduplication
+    assert producer.handle(DeduplicationSwitched(SessionNumber(2), on=False)) == []
+    assert producer.deduplication
+    told = []
+    for event in (DeduplicationSwitched(SessionNumber(1), on=False), StreamLost(1)):
+        producer.handle(event)
+        told.append(producer.deduplication)
+    reopened(producer, session=2)
+    assert [*told, producer.deduplication] == [False, False, True]

@@ -23,6 +23,7 @@ from oncelog.core.topic_events import (
     JudgingSwitched,
     Served,
     StartTimer,
+    TellJudging,
     TimerFired,
     TopicAssigned,
     TopicDeposed,
@@ -122,7 +123,10 @@ def test_dedup_off_and_on_forgets_nothing() -> None:
     granted = owner.open()
     owner.send(granted.session, received(1, [0, 1]))
     owner.run()
+    owner.handle(JudgingSwitched(on=True))
+    assert owner.news(TellJudging) == []
     owner.handle(JudgingSwitched(on=False))
+    assert owner.news(TellJudging) == [TellJudging(on=False)]
     owner.send(granted.session, received(2, [0, 1]), received(3, [2, 3]))
     owner.run()
     assert (owner.result(2), owner.result(3)) == (stored(2, 2), stored(3, 2))

@@ -58,6 +58,7 @@ from oncelog.core.topic_events import (
     EntryIdsRead,
     ProducerIdAllocated,
     StartTimer,
+    TellJudging,
     TimerFired,
     TopicAssigned,
 )
@@ -237,7 +238,7 @@ class Owner:
                 for ledger_id in effect.ledger_ids:
                     del world.ledgers[ledger_id]
                 return []
-            case StartTimer():
+            case StartTimer() | TellJudging():
                 return []
             case _:
                 return self._storage(effect)

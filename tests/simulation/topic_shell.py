@@ -44,6 +44,7 @@ from oncelog.core.topic_events import (
     Served,
     SessionClosed,
     StartTimer,
+    TellJudging,
     TimerFired,
     TopicDeposed,
     TopicFailed,
@@ -159,6 +160,8 @@ class TopicShell:
         match effect:
             case LastAddConfirmed(position):
                 self.confirmed = max(self.confirmed, position)
+            case TellJudging():
+                pass  # news for people
             case Served(log_end):
                 world.count("takeover")
                 self.confirmed = max(self.confirmed, log_end)

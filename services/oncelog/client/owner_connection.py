@@ -15,7 +15,7 @@ from oncelog.client.epochs import OwnerEpochs
 from oncelog.core.errors import OncelogError
 from oncelog.core.errors import SessionEnded as SessionEndedError
 from oncelog.core.ids import OwnerEpoch, SessionNumber
-from oncelog.core.producer_events import BatchesAnswered, Event, SessionEnded
+from oncelog.core.producer_events import BatchesAnswered, DeduplicationSwitched, Event, SessionEnded
 from oncelog.core.session_opening import OpenRefused, ProducerGranted, StreamLost
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.frames import BLOBS_MAX
@@ -178,7 +178,7 @@ class OwnerConnection:
             callback()
 
     def _dispatch(self, frame: ReceivedAnswers) -> None:
-        """Granted, denied, answers, ended: in this order, by the frame's contract."""
+        """Granted, denied, answers, switched, ended: in this order, by the frame's contract."""
         for granted in frame.granted:
             self._granted(granted)
         for denied in frame.denied:
@@ -189,6 +189,10 @@ class OwnerConnection:
             holder = self._sessions.get(session)
             if holder is not None:
                 holder.user.feed(BatchesAnswered(session, answers, holder.owner_epoch))
+        for switched in frame.switched:
+            holder = self._sessions.get(switched.session)
+            if holder is not None:
+                holder.user.feed(DeduplicationSwitched(switched.session, not switched.off))
         for ended in frame.ended:
             self._ended(ended)
 
@@ -209,6 +213,7 @@ class OwnerConnection:
                 granted.final,
                 granted.owner_epoch,
                 granted.message_bytes_max,
+                deduplication=not granted.deduplication_off,
             )
         )
 

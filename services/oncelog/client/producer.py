@@ -57,6 +57,14 @@ class AsyncProducer:
         return self._sender.pending_bytes
 
     @property
+    def deduplication(self) -> bool:
+        """Whether the topic's owner judges by sequence ids, as it last said: at each session, and when it is switched.
+
+        Off: what is sent again is stored again; a warning in the log says so once. Fencing goes on.
+        """
+        return self._core.deduplication
+
+    @property
     def unverified_count(self) -> int:
         """Messages that were answered with verified=False, or refused for that with on_unverified="raise"."""
         return self._sender.unverified.count

@@ -6,6 +6,7 @@ they never wait here, for their deadline begins with their batch.
 """
 
 import asyncio
+import logging
 import time
 from dataclasses import dataclass
 
@@ -36,6 +37,7 @@ from oncelog.core.session_opening import ProducerSettings
 #: own tracer provider; without one it costs next to nothing.
 PACK_SPAN = "1 pack"
 _TRACER = get_tracer("oncelog")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,8 @@ class Sender:
         #: done when something that somebody waits for may have changed
         self._change: asyncio.Future[None] | None = None
         self._pump_due = False
+        self._topic = topic
+        self._told_unjudged = False
 
     @property
     def failure(self) -> OncelogError | None:
@@ -166,6 +170,13 @@ class Sender:
         self._buffer.fail_all(error)
 
     def moved(self) -> None:
+        if not self.driver.core.deduplication and not self._told_unjudged:
+            self._told_unjudged = True
+            logger.warning(
+                "producer %r on %s: deduplication is off for this topic: what is sent again, by this program or by the "
+                "SDK after a lost answer, is stored again. Said once a producer; `deduplication` tells how it stands",
+                self.driver.core.opening.name, self._topic,
+            )  # fmt: skip
         if self._change is not None and not self._change.done():
             self._change.set_result(None)
         if self._buffer and not self._pump_due:

@@ -91,6 +91,10 @@ class Producer(_Face[AsyncProducer]):
         return self._inner.last_sequence_id
 
     @property
+    def deduplication(self) -> bool:
+        return self._inner.deduplication
+
+    @property
     def unverified_count(self) -> int:
         return self._inner.unverified_count
 

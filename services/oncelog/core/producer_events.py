@@ -45,13 +45,21 @@ class SessionEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class DeduplicationSwitched:
+    """The owner judges by sequence ids from now on, or no longer."""
+
+    session: SessionNumber
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CloseWanted:
     """The application is done; it flushes before, for everything still pending fails now."""
 
 
 Event = (
     BatchReady | BatchesAnswered | OpenWanted | OwnerFound | LookUpFailed | ProducerGranted | OpenRefused
-    | SessionEnded | StreamLost | EpochSeen | TimerFired | CloseWanted
+    | SessionEnded | DeduplicationSwitched | StreamLost | EpochSeen | TimerFired | CloseWanted
 )  # fmt: skip
 
 

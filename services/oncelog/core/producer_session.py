@@ -35,6 +35,7 @@ from oncelog.core.producer_events import (
     BatchesAnswered,
     CloseWanted,
     Complete,
+    DeduplicationSwitched,
     Effect,
     Event,
     Fail,
@@ -94,6 +95,8 @@ class ProducerSession:
         #: why the producer is over
         self.error: OncelogError | None = None
         self.message_bytes_max = MESSAGE_BYTES_MAX
+        #: what the owner last said; off: what is sent again is stored again
+        self.deduplication = True
         self.numbers = ProducerNumbers(settings.mode is SequenceMode.CONTIGUOUS, settings.initial_sequence_id)
         self.opening = SessionOpening(name=settings.name, mode=settings.mode, on_conflict=settings.on_conflict)
         self.pending = PendingBatches(
@@ -126,6 +129,9 @@ class ProducerSession:
                 return self._session_ended(event)
             case StreamLost():
                 return self._reopen() if event.attempt == self.opening.attempt else []
+            case DeduplicationSwitched():
+                self.deduplication = event.on if event.session == self.session else self.deduplication
+                return []
             case EpochSeen():
                 return self._epoch_seen(event.owner_epoch)
             case TimerFired():
@@ -153,6 +159,7 @@ class ProducerSession:
         self.opening.granted(event)
         self.state, self.session = State.OPEN, event.session
         self.message_bytes_max = event.message_bytes_max
+        self.deduplication = event.deduplication
         self._answered = Progress()
         effects: list[Effect] = []
         if self.numbers.learn(event.last_sequence_id, final=event.final):

@@ -110,6 +110,7 @@ class ProducerGranted:
     final: bool
     owner_epoch: OwnerEpoch
     message_bytes_max: int = MESSAGE_BYTES_MAX
+    deduplication: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,7 @@ from oncelog.core.topic_events import (
     Served,
     SessionClosed,
     StartTimer,
+    TellJudging,
     TimerFired,
     TopicAssigned,
     TopicDeposed,
@@ -84,7 +85,17 @@ TopicEvent = (
     | StorageNodesSeen | ChainEvent | TakeoverEvent
 )  # fmt: skip
 
-TopicEffect = StartTimer | Served | TopicFailed | TopicDeposed | OwnershipEffect | ServingOut | TakeoverEffect | Marked
+TopicEffect = (
+    StartTimer
+    | TellJudging
+    | Served
+    | TopicFailed
+    | TopicDeposed
+    | OwnershipEffect
+    | ServingOut
+    | TakeoverEffect
+    | Marked
+)
 _News = TopicEffect | OwnershipNews | TakeoverNews
 _Out = list[TopicEffect]
 
@@ -351,10 +362,11 @@ class Topic:
         return [again, *self._route(self.serving.tick(now_ms), now_ms)]
 
     def _switch(self, on: bool) -> _Out:
-        self.judging = on
-        if self.serving is not None:
-            self.serving.log.table.judging = on
-        return []
+        changed, self.judging = on is not self.judging, on
+        if self.serving is None:
+            return []
+        self.serving.log.table.judging = on
+        return [TellJudging(on)] if changed else []
 
     def _trim(self, serving: Serving, event: TrimWanted) -> list[OwnershipEffect | OwnershipNews]:
         """Ledgers that end before both `before` and the trim bound leave the list, never the last one."""

@@ -102,6 +102,13 @@ class TimerFired:
 
 
 @dataclass(frozen=True, slots=True)
+class TellJudging:
+    """Deduplication is on, or off, from here on: tell every open session."""
+
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
 class StartTimer:
     key: str
     after_ms: int

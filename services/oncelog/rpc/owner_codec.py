@@ -82,6 +82,7 @@ class OpenGranted(NamedTuple):
     owner_epoch: OwnerEpoch
     topic_id: TopicId
     message_bytes_max: int
+    deduplication_off: bool = False
 
 
 class OpenDenied(NamedTuple):
@@ -100,6 +101,13 @@ class EndedSession(NamedTuple):
     owner_epoch: OwnerEpoch
 
 
+class Switched(NamedTuple):
+    """Deduplication was switched for the topic of a session."""
+
+    session: SessionNumber
+    off: bool
+
+
 class BatchAnswer(Protocol):
     """What `core.sessions.BatchAnswer` says: the fate of one batch."""
 
@@ -112,12 +120,13 @@ class BatchAnswer(Protocol):
 
 
 class PublishAnswers(NamedTuple):
-    """What an owner sends, to be taken in this order: granted, denied, answers, ended."""
+    """What an owner sends, to be taken in this order: granted, denied, answers, switched, ended."""
 
     answers: Sequence[BatchAnswer] = ()
     granted: Sequence[OpenGranted] = ()
     denied: Sequence[OpenDenied] = ()
     ended: Sequence[EndedSession] = ()
+    switched: Sequence[Switched] = ()
 
 
 class ReceivedAnswers(NamedTuple):
@@ -127,6 +136,7 @@ class ReceivedAnswers(NamedTuple):
     granted: list[OpenGranted]
     denied: list[OpenDenied]
     ended: list[EndedSession]
+    switched: list[Switched]
 
 
 _PART_KINDS = {int(kind): kind for kind in PartKind}
@@ -191,6 +201,8 @@ def encode_publish_answers(frame: PublishAnswers) -> bytes:
     for ended in frame.ended:
         error = None if ended.error is None else error_to_wire(ended.error)
         out.ended.add(session=ended.session, error=error, owner_epoch=ended.owner_epoch)
+    for switched in frame.switched:
+        out.switched.add(session=switched.session, off=switched.off)
     return out.SerializeToString()
 
 
@@ -208,6 +220,7 @@ def decode_publish_answers(data: bytes) -> ReceivedAnswers:
             )
             for e in frame.ended
         ],
+        [Switched(SessionNumber(s.session), s.off) for s in frame.switched],
     )
 
 
@@ -315,6 +328,7 @@ def _granted_from_wire(granted: pb.ProducerGranted) -> OpenGranted:
         OwnerEpoch(granted.owner_epoch),
         TopicId(granted.topic_id),
         granted.message_bytes_max,
+        granted.deduplication_off,
     )
 
 

@@ -31,6 +31,7 @@ from oncelog.rpc.owner_codec import (
     OpenRequest,
     PublishAnswers,
     ReceivedPublish,
+    Switched,
 )
 from oncelog.rpc.server import ServerStream
 from oncelog.topic_owner.authorization import Checks, authorize, is_known_to_have
@@ -96,9 +97,10 @@ class _Outbox:
     granted: list[OpenGranted] = field(default_factory=list)
     denied: list[OpenDenied] = field(default_factory=list)
     ended: list[EndedSession] = field(default_factory=list)
+    switched: list[Switched] = field(default_factory=list)
 
     def __len__(self) -> int:
-        return len(self.answers) + len(self.granted) + len(self.denied) + len(self.ended)
+        return len(self.answers) + len(self.granted) + len(self.denied) + len(self.ended) + len(self.switched)
 
     def take(self) -> PublishAnswers | None:
         """The next frame, None when nothing waits; what does not fit goes with later ones, in the frame's order."""
@@ -106,8 +108,9 @@ class _Outbox:
         granted, room = _cut(self.granted, room)
         denied, room = _cut(self.denied, room)
         answers, room = _cut(self.answers, room)
+        switched, room = _cut(self.switched, room)
         ended, room = _cut(self.ended, room)
-        return PublishAnswers(answers, granted, denied, ended) if room < FRAME_ITEMS_MAX else None
+        return PublishAnswers(answers, granted, denied, ended, switched) if room < FRAME_ITEMS_MAX else None
 
 
 def _cut(waiting: list[ItemT], room: int) -> tuple[list[ItemT], int]:
@@ -313,6 +316,7 @@ class PublishStream:
                 runner.owner_epoch,
                 runner.topic_id,
                 self._service.message_bytes_max,
+                deduplication_off=not runner.core.judging,
             )
         )
         self._wake.set()
@@ -341,6 +345,10 @@ class PublishStream:
         if self._forget(session) is not None:
             self._out.ended.append(EndedSession(session, error, owner_epoch))
             self._wake.set()
+
+    def switched(self, session: SessionNumber, *, on: bool) -> None:
+        self._out.switched.append(Switched(session, off=not on))
+        self._wake.set()
 
     def _forget(self, number: SessionNumber) -> _Session | None:
         session = self._sessions.pop(number, None)

@@ -42,6 +42,7 @@ from oncelog.core.topic_events import (
     OpeningsToldToWait,
     Served,
     StartTimer,
+    TellJudging,
     TimerFired,
     TopicAssigned,
     TopicDeposed,
@@ -68,6 +69,7 @@ class SessionSink(Protocol):
     def opened(self, call: int, runner: "TopicRunner", answer: AnswerOpen) -> None: ...
     def answered(self, answer: BatchAnswer) -> None: ...
     def ended(self, session: SessionNumber, error: OncelogError, owner_epoch: OwnerEpoch) -> None: ...
+    def switched(self, session: SessionNumber, *, on: bool) -> None: ...
 
 
 class TopicRunner:
@@ -195,6 +197,9 @@ class TopicRunner:
             case EndSession():
                 if (sink := self.sinks.pop(effect.session, None)) is not None:
                     sink.ended(effect.session, effect.error, self.owner_epoch)
+            case TellJudging(on):
+                for session, sink in self.sinks.items():
+                    sink.switched(session, on=on)
             case StartTimer(key, after_ms):
                 asyncio.get_running_loop().call_later(after_ms / 1000, self._fire, key)
             case ReadEntryIds(position):

@@ -211,7 +211,7 @@ Global___OpenProducer: _TypeAlias = OpenProducer  # noqa: Y015
 
 @_typing.final
 class PublishAnswers(_message.Message):
-    """Within one message: grants and stored batches come before other answers, ended sessions last."""
+    """Within one message: grants and stored batches come before other answers, switches and ended sessions last."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -224,6 +224,7 @@ class PublishAnswers(_message.Message):
     STORED_COUNTS_FIELD_NUMBER: _builtins.int
     ANSWERS_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
+    SWITCHED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def granted(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProducerGranted]: ...
     @_builtins.property
@@ -248,6 +249,8 @@ class PublishAnswers(_message.Message):
 
     @_builtins.property
     def ended(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionEnded]: ...
+    @_builtins.property
+    def switched(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeduplicationSwitched]: ...
     def __init__(
         self,
         *,
@@ -260,10 +263,11 @@ class PublishAnswers(_message.Message):
         stored_counts: _abc.Iterable[_builtins.int] | None = ...,
         answers: _abc.Iterable[Global___BatchAnswer] | None = ...,
         ended: _abc.Iterable[Global___SessionEnded] | None = ...,
+        switched: _abc.Iterable[Global___DeduplicationSwitched] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "ended", b"ended", "granted", b"granted", "refused", b"refused", "stored_counts", b"stored_counts", "stored_entry_ids", b"stored_entry_ids", "stored_ledger_ids", b"stored_ledger_ids", "stored_requests", b"stored_requests", "stored_sessions", b"stored_sessions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "ended", b"ended", "granted", b"granted", "refused", b"refused", "stored_counts", b"stored_counts", "stored_entry_ids", b"stored_entry_ids", "stored_ledger_ids", b"stored_ledger_ids", "stored_requests", b"stored_requests", "stored_sessions", b"stored_sessions", "switched", b"switched"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -283,6 +287,7 @@ class ProducerGranted(_message.Message):
     OWNER_EPOCH_FIELD_NUMBER: _builtins.int
     TOPIC_ID_FIELD_NUMBER: _builtins.int
     MESSAGE_BYTES_MAX_FIELD_NUMBER: _builtins.int
+    DEDUPLICATION_OFF_FIELD_NUMBER: _builtins.int
     open_id: _builtins.int
     session: _builtins.int
     producer_name: _builtins.str
@@ -296,6 +301,8 @@ class ProducerGranted(_message.Message):
     topic_id: _builtins.str
     message_bytes_max: _builtins.int
     """Largest batch that this owner takes."""
+    deduplication_off: _builtins.bool
+    """True: nothing is judged by sequence id on this topic now; what is sent again is stored again."""
     def __init__(
         self,
         *,
@@ -309,14 +316,39 @@ class ProducerGranted(_message.Message):
         owner_epoch: _builtins.int = ...,
         topic_id: _builtins.str = ...,
         message_bytes_max: _builtins.int = ...,
+        deduplication_off: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["final", b"final", "generation", b"generation", "last_sequence_id", b"last_sequence_id", "message_bytes_max", b"message_bytes_max", "open_id", b"open_id", "owner_epoch", b"owner_epoch", "producer_id", b"producer_id", "producer_name", b"producer_name", "session", b"session", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deduplication_off", b"deduplication_off", "final", b"final", "generation", b"generation", "last_sequence_id", b"last_sequence_id", "message_bytes_max", b"message_bytes_max", "open_id", b"open_id", "owner_epoch", b"owner_epoch", "producer_id", b"producer_id", "producer_name", b"producer_name", "session", b"session", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ProducerGranted: _TypeAlias = ProducerGranted  # noqa: Y015
+
+@_typing.final
+class DeduplicationSwitched(_message.Message):
+    """Of a session's topic. News for people: a batch that is on its way may be judged either way."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    OFF_FIELD_NUMBER: _builtins.int
+    session: _builtins.int
+    off: _builtins.bool
+    def __init__(
+        self,
+        *,
+        session: _builtins.int = ...,
+        off: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["off", b"off", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeduplicationSwitched: _TypeAlias = DeduplicationSwitched  # noqa: Y015
 
 @_typing.final
 class OpenRefused(_message.Message):
