@@ -208,7 +208,8 @@ def test_no_cluster_is_told_with_what_to_do(tmp_path: Path) -> None:
     nowhere = ("--url", "oncelog://127.0.0.1:1")
     done = subprocess.run(command(*words, *nowhere), capture_output=True, env=environment(), timeout=60, check=False)
     assert done.returncode == 4
-    assert b"is the cluster running, and is --url right?" in done.stderr
+    assert b"127.0.0.1:1 (a metadata service) is not reached: the connection was refused" in done.stderr
+    assert b"is --url right" in done.stderr
 
 
 def test_output_that_is_closed_early_ends_the_read(cluster: Standalone, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from oncelog.core.errors import (
 )
 from oncelog.core.ids import (
     BEFORE_ALL,
+    Incarnation,
     OwnerEpoch,
     ProducerId,
     SessionNumber,
@@ -80,6 +81,7 @@ class FakeOwner:
 
     def __init__(self, cluster: "FakeCluster", epoch: int) -> None:
         self.epoch = OwnerEpoch(epoch)
+        self.incarnation = Incarnation(f"{epoch:032x}")
         self.address = ""
         self.server = Server()
         #: {topic id: entries it knows of} of an owner that was deposed and does not know it
@@ -289,7 +291,7 @@ class FakeCluster:
         self.knobs.gate.set()
         self.url = ""
         self._metadata = Server()
-        self._metadata.unary(LOOKUP, self._look_up)
+        self._metadata.unary(LOOKUP, self.look_up)
         self._epoch = 0
         self._numbers = 0
 
@@ -340,7 +342,7 @@ class FakeCluster:
         self._numbers += 1
         return SessionNumber(self._numbers)
 
-    async def _look_up(self, request: LookupRequest) -> LookupAnswer:
+    async def look_up(self, request: LookupRequest) -> LookupAnswer:
         topic = self.topics.get(request.topic)
         if topic is None:
             if not (self.knobs.may_create and request.create_if_missing):
@@ -350,7 +352,11 @@ class FakeCluster:
         if self.owner is None:
             raise ServiceUnavailable("no owner is live")
         return LookupAnswer(
-            cluster_id="fake", topic_id=topic.topic_id, owner_address=self.owner.address, owner_epoch=self.owner.epoch
+            cluster_id="fake",
+            topic_id=topic.topic_id,
+            owner_address=self.owner.address,
+            owner_epoch=self.owner.epoch,
+            owner_incarnation=self.owner.incarnation,
         )
 
 

@@ -69,13 +69,13 @@ def explained(error: OncelogError) -> tuple[Exit, str]:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("failure", [grpc_failure, http_failure])
 async def test_a_wrong_ca_is_told_as_such(failure: Failure, tmp_path: Path) -> None:
-    """Not "is the cluster running?": it is; and trying again is of no use."""
+    """Not "does the cluster run?": it does; and trying again is of no use."""
     (tmp_path / "other").mkdir()
     error = await failure(with_tls(tmp_path), with_tls(tmp_path / "other").peers)
     code, shown = explained(error)
     assert code is Exit.FAILED
     assert "its certificate is not of this CA" in shown
-    assert "is the cluster running" not in shown
+    assert "does the cluster run" not in shown
 
 
 @pytest.mark.asyncio
@@ -92,4 +92,4 @@ def test_a_cluster_that_is_away_is_worth_trying_again(error: OncelogError) -> No
     """The control."""
     code, shown = explained(error)
     assert code is Exit.UNAVAILABLE
-    assert "is the cluster running" in shown
+    assert "does the cluster run" in shown

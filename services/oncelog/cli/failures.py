@@ -40,8 +40,16 @@ _ADVICE: dict[type[errors.OncelogError], str] = {
     errors.MessageTooLarge: "one line is longer than a message may be: split it, or allow it in the owners' settings",
     errors.Unauthenticated: "give the token of a role: --token-file FILE, or ONCELOG_TOKEN_FILE",
     errors.PermissionDenied: "an administrator grants it: oncelog admin namespaces grant NAMESPACE ROLE RIGHT",
-    errors.ServiceUnavailable: "is the cluster running, and is --url right? oncelog standalone starts one",
-    errors.DeadlineExceeded: "is the cluster running, and is --url right? --timeout waits longer",
+    errors.ServiceUnavailable: "is --url right, and does the cluster run? oncelog standalone starts one",
+    errors.DeadlineExceeded: "is --url right, and does the cluster run? --timeout waits longer",
+}
+
+#: About an address that is not reached, by words of its origin: what else than waiting may help.
+_REACH_ADVICE = {
+    "advertised by topic owner": "the cluster answers, but this address of one of its topic owners is not reached from "
+    "here: use oncelog+proxy:// (or oncelog+proxy+tls://) in --url, which needs no other address, or have owners "
+    "advertise a host and port that lead to them (--advertised-host, --advertised-port; the chart's owner.external)",
+    "asked by the gateway": "the cluster answers, but does not reach one of its own topic owners: look at that owner",
 }
 
 #: What gRPC and OpenSSL say when TLS does not come about, and what to do: it looks like a server that is away, but
@@ -68,7 +76,8 @@ def explain(error: BaseException, console: "Console") -> Exit:
             console.print(f"error: {leaf} [{leaf.code}]", markup=False, soft_wrap=True)
             tls = next((text for words, text in _TLS_ADVICE.items() if leaf.retriable and words in leaf.message), None)
             lasting = lasting or tls is not None
-            advice = tls or next((text for kind, text in _ADVICE.items() if isinstance(leaf, kind)), None)
+            reach = next((text for words, text in _REACH_ADVICE.items() if words in leaf.message), None)
+            advice = tls or reach or next((text for kind, text in _ADVICE.items() if isinstance(leaf, kind)), None)
             if advice is not None:
                 console.print(f"  {advice}", markup=False, soft_wrap=True)
     retriable = all(isinstance(leaf, errors.OncelogError) and leaf.retriable for leaf in leaves)

@@ -26,7 +26,21 @@ class WideOutput(StrEnum):
 
 
 UrlOption = Annotated[
-    str, typer.Option("--url", envvar="ONCELOG_URL", help="Metadata services, oncelog[+tls]://host:port[,host:port…].")
+    str,
+    typer.Option(
+        "--url",
+        envvar="ONCELOG_URL",
+        help="Metadata services, oncelog[+tls]://host:port[,host:port…]; from outside of their network "
+        "oncelog+proxy[+tls]://…, which leads everything through these addresses.",
+    ),
+]
+AdminServiceUrlOption = Annotated[
+    str,
+    typer.Option(
+        "--url",
+        envvar="ONCELOG_URL",
+        help="In place of --admin-url: oncelog+proxy[+tls]://host:port, the port that producers and readers use, too.",
+    ),
 ]
 AdminUrlOption = Annotated[
     str, typer.Option("--admin-url", envvar="ONCELOG_ADMIN_URL", help="REST of a metadata service.")

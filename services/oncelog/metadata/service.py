@@ -16,12 +16,14 @@ from oncelog.metadata.admin.server import RestServer
 from oncelog.metadata.admin.values import AdminParts
 from oncelog.metadata.balancer import Balancer
 from oncelog.metadata.deletions import DeletionParts, TopicDeletions
+from oncelog.metadata.gateway import Gateway, GatewayLimits
 from oncelog.metadata.lookup import Lookup
 from oncelog.metadata.metadata_service import LookupService, OwnerStreams
 from oncelog.metadata.owner_calls import OwnerCalls
 from oncelog.metadata.owners import Owners, Probe, Start, probe
 from oncelog.metadata.placements import Placements
 from oncelog.metadata.publish.publisher import Publisher, Reaching, key_server, new_publisher, own_client
+from oncelog.metadata.rest_calls import RestCalls
 from oncelog.rpc import metadata_codec
 from oncelog.rpc.server import Server
 from oncelog.runtime.credentials import PLAIN, Credentials
@@ -56,10 +58,18 @@ class MetadataParts:
     admin: AdminParts
     ledgers: LedgerStore
     cursors: CursorStore
+    gateway: Gateway
 
     @classmethod
     def over(
-        cls, session: StoreSession, cluster_id: str, start: Start, *, reach: Probe = probe, peers: Credentials = PLAIN
+        cls,
+        session: StoreSession,
+        cluster_id: str,
+        start: Start,
+        *,
+        reach: Probe = probe,
+        peers: Credentials = PLAIN,
+        limits: GatewayLimits | None = None,
     ) -> "MetadataParts":
         """All parts over one session with the store; `start` runs their tasks."""
         registry, topics, policies = Registry(session), TopicStore(session), PolicyStore(session)
@@ -81,7 +91,7 @@ class MetadataParts:
             placements,
             deletions,
         )
-        return cls(admin, ledgers, CursorStore(session))
+        return cls(admin, ledgers, CursorStore(session), Gateway(owners, peers, limits=limits))
 
     def serve(self, server: Server) -> None:
         """Add the gRPC methods."""
@@ -92,6 +102,7 @@ class MetadataParts:
         server.client_unary(metadata_codec.LOOKUP, lookups.look_up)
         server.client_unary(metadata_codec.LEDGERS, lookups.ledgers)
         server.client_unary(metadata_codec.TOPICS, lookups.topics)
+        self.gateway.serve(server)
         server.stream(metadata_codec.OWNER_STREAM, OwnerStreams(admin.cluster_id, admin.owners).serve)
 
     async def follow_owners(self) -> None:
@@ -100,11 +111,13 @@ class MetadataParts:
         while True:
             change = owners.change
             await self.admin.calls.see(owners.live)
+            await self.gateway.see(owners.live)
             await change.wait()
 
     async def close(self) -> None:
         """From now on nothing is concluded from streams that close."""
         self.admin.owners.listener = None
+        await self.gateway.close()
         await self.admin.calls.close()
 
 
@@ -134,13 +147,15 @@ class MetadataService:
             stack.push_async_callback(session.close)
             health.ready_when("zookeeper", lambda: _why_not_connected(session))
             start = await stack.enter_async_context(running_tasks())
-            parts = MetadataParts.over(session, cluster.cluster_id, start, peers=security.peers)
+            gateway = GatewayLimits(settings.gateway_streams_max, settings.gateway_bytes_max)
+            parts = MetadataParts.over(session, cluster.cluster_id, start, peers=security.peers, limits=gateway)
             stack.push_async_callback(parts.close)
             await parts.admin.owners.refresh()
             start(parts.admin.owners.follow())
             start(parts.follow_owners())
             start(parts.admin.deletions.run())
             self._observe(parts)
+            self._observe_gateway(parts.gateway)
 
             server = Server(
                 security, frame_bytes_max=settings.frame_bytes_max, connections_max=settings.connections_max
@@ -158,6 +173,7 @@ class MetadataService:
             start(publisher.run())
             self._observe_publishing(publisher)
             app = new_app(parts.admin, security, publisher, bodies_bytes_max=settings.rest_bodies_bytes_max)
+            RestCalls(app).serve(server)  # the application publishes through this very server, so it comes later
             limits = ConnectionLimits(
                 connections_within(settings.rest_connections_max), settings.rest_connections_per_peer_max
             )
@@ -208,6 +224,18 @@ class MetadataService:
             "metadata_idempotency_keys",
             "Requests with a key that were answered from it, settled for another process, or refused",
             lambda: [Reading(counts[what], {"outcome": what}) for what in ("replayed", "settled", "refused")],
+        )
+
+    def _observe_gateway(self, gateway: Gateway) -> None:
+        self.telemetry.observe_level(
+            "metadata_gateway_streams",
+            "Streams of clients that are passed on to topic owners",
+            lambda: [Reading(gateway.stream_count)],
+        )
+        self.telemetry.observe_count(
+            "metadata_gateway_bytes",
+            "Bytes of messages passed on between clients and topic owners",
+            lambda: [Reading(gateway.passed_bytes)],
         )
 
     def _observe(self, parts: MetadataParts) -> None:

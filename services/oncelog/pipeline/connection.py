@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from oncelog.client.addresses import parse_url, speaks_tls
+from oncelog.client.addresses import is_proxy_url, parse_url, speaks_tls
 from oncelog.core.errors import InvalidArgument
 from oncelog.runtime.credentials import Credentials
 
@@ -74,7 +74,8 @@ class Connection:
         return parse_url(self.url)
 
     def credentials(self) -> Credentials:
-        """Raises InvalidArgument: a file that cannot be read, a token that would go out in plain text."""
+        """Raises InvalidArgument: a file that cannot be read, a token that would go out in plain text, a URL that leads
+        through gateways."""
         found = Credentials.of(
             tls=speaks_tls(self.url),
             token=self.token,
@@ -83,6 +84,12 @@ class Connection:
         )
         for address in self.addresses:
             found.check_address(address)
+        if is_proxy_url(self.url):
+            raise InvalidArgument(
+                f"{self.url[:100]}: Spark asks topic owners and storage nodes itself, which needs their addresses: "
+                "run it where their addresses are reached, with oncelog:// or oncelog+tls://",
+                field=SERVICE_URL,
+            )
         return found
 
 

@@ -115,6 +115,7 @@ class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
         finally:
             over = not task.done() or task.cancelled()
             if over:
+                task.add_done_callback(_forget)
                 task.cancel()
                 del task, operation  # or the error that follows would keep the call, and with it its channel
         if over:
@@ -136,6 +137,12 @@ class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
         if self.closed is None:
             self.closed = error
         return self.closed
+
+
+def _forget(task: "asyncio.Future[Any]") -> None:
+    """Nobody waits for this any more, and how it ended means nothing."""
+    if not task.cancelled():
+        task.exception()
 
 
 class _Over:

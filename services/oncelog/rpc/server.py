@@ -93,6 +93,11 @@ class ServerStream(Generic[RequestInT_co, AnswerOutT_contra]):
         #: the first write; gRPC may still be at it when its writer was cancelled
         self._first: asyncio.Future[None] | None = None
 
+    def header(self, name: str) -> str | None:
+        """The call's metadata of this name, in lower case; None: there is none, or no text."""
+        found = next((value for key, value in self._context.invocation_metadata() or () if key == name), None)
+        return found if isinstance(found, str) else None
+
     def __aiter__(self) -> AsyncIterator[RequestInT_co]:
         return self
 
@@ -135,7 +140,7 @@ class ServerStream(Generic[RequestInT_co, AnswerOutT_contra]):
 
 
 class Server:
-    """Handlers are added first, then the server starts, once."""
+    """Handlers are added first, then the server starts, once; what is added later is served from then on."""
 
     def __init__(
         self,

@@ -101,5 +101,6 @@ def error_from_call(failure: grpc.aio.AioRpcError, address: str, *, origin: str 
 def not_reached(address: str, reason: str, *, origin: str = "", details: str = "") -> errors.ServiceUnavailable:
     """No connection to `address` came about; details: the words of gRPC."""
     place = f"{address} ({origin})" if origin else address
-    message = f"{place} is not reached: {reason}" + (f" [{details}]" if details else "")
+    # What OpenSSL says of a handshake tells more than any summary of it.
+    message = f"{place} is not reached: {reason}" + (f" [{details}]" if details and "TLS" in reason else "")
     return errors.ServiceUnavailable(message, address=address, reason=reason, origin=origin or None)

@@ -141,6 +141,9 @@ class MetadataSettings(ProcessSettings):
     #: connections at the REST port, and those of one address among them; the oldest idle one makes room for another
     rest_connections_max: int = 1_000
     rest_connections_per_peer_max: int = 500
+    #: for clients that reach topic owners through this service: streams at once, and bytes of messages on their way
+    gateway_streams_max: int = 1_000
+    gateway_bytes_max: int = 128 * 1024 * 1024
     #: bodies of all requests under way
     rest_bodies_bytes_max: int = 64 * 1024 * 1024
     #: publishing over HTTP: bounds of a request, of a value, of the messages in one request
@@ -170,6 +173,9 @@ class MetadataSettings(ProcessSettings):
         if self.publish_body_bytes_max > self.rest_bodies_bytes_max:
             message = f"{variable('publish_body_bytes_max')} must be at most {variable('rest_bodies_bytes_max')}"
             raise InvalidArgument(message, field="publish_body_bytes_max", limit=self.rest_bodies_bytes_max)
+        if self.gateway_bytes_max < self.frame_bytes_max:
+            message = f"{variable('gateway_bytes_max')} must be at least {variable('frame_bytes_max')}"
+            raise InvalidArgument(message, field="gateway_bytes_max", limit=self.frame_bytes_max)
         if self.redis_url and self.redis_url_file:
             message = f"{variable('redis_url')} and {variable('redis_url_file')} are both given: choose one"
             raise InvalidArgument(message, field="redis_url_file")

@@ -15,6 +15,8 @@ from oncelog.cli.admin.tables import show
 from oncelog.cli.failures import explain
 from oncelog.cli.options import (
     DEFAULT_ADMIN_URL,
+    DEFAULT_URL,
+    AdminServiceUrlOption,
     AdminUrlOption,
     PlaintextTokenOption,
     TimeoutOption,
@@ -23,6 +25,7 @@ from oncelog.cli.options import (
     WideOutput,
     WideOutputOption,
 )
+from oncelog.client.addresses import is_proxy_url, speaks_tls
 from oncelog.core.errors import OncelogError
 from oncelog.runtime.credentials import Credentials
 
@@ -41,6 +44,7 @@ def admin_command(app: typer.Typer, name: str) -> Callable[[Command], Command]:
         def run(
             *,
             admin_url: str,
+            url: str,
             token_file: Path | None,
             tls_ca_file: Path | None,
             allow_plaintext_token: bool,
@@ -48,14 +52,15 @@ def admin_command(app: typer.Typer, name: str) -> Callable[[Command], Command]:
             timeout: float,
             **arguments: object,
         ) -> None:
+            place = admin_place(admin_url, url)
             try:
                 credentials = Credentials.of(
-                    tls=admin_url.startswith("https://"),
+                    tls=speaks_tls(place) if is_proxy_url(place) else place.startswith("https://"),
                     token=token_file,
                     tls_ca_file=tls_ca_file,
                     plaintext_token_allowed=allow_plaintext_token,
                 )
-                with AdminApi(admin_url, timeout_s=timeout, credentials=credentials) as api:
+                with AdminApi(place, timeout_s=timeout, credentials=credentials) as api:
                     answer = command(api, **arguments)
             except OncelogError as error:
                 code = explain(error, Console(stderr=True, highlight=False))
@@ -68,6 +73,11 @@ def admin_command(app: typer.Typer, name: str) -> Callable[[Command], Command]:
         return command
 
     return add
+
+
+def admin_place(admin_url: str, url: str) -> str:
+    """Where REST is asked: --admin-url where it is given, else --url where that leads everything through one port."""
+    return url if is_proxy_url(url) and admin_url == DEFAULT_ADMIN_URL else admin_url
 
 
 def _print(answer: Answer, output: WideOutput) -> None:
@@ -86,6 +96,7 @@ def _signature(command: Command) -> inspect.Signature:
     ]
     shared: list[tuple[str, Any, object]] = [
         ("admin_url", AdminUrlOption, DEFAULT_ADMIN_URL),
+        ("url", AdminServiceUrlOption, DEFAULT_URL),
         ("token_file", TokenFileOption, None),
         ("tls_ca_file", TlsCaFileOption, None),
         ("allow_plaintext_token", PlaintextTokenOption, False),

@@ -4,6 +4,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
+from oncelog.client.addresses import is_proxy_url
 from oncelog.core.errors import BY_CODE, DeadlineExceeded, Fatal, OncelogError, Retriable, ServiceUnavailable
 from oncelog.runtime.credentials import PLAIN, Credentials
 
@@ -15,7 +16,10 @@ Answer = dict[str, object] | list[object] | str | int | float | bool | None
 
 
 class AdminApi:
-    """One metadata service at `url`, http[s]://host:port. timeout_s bounds each call."""
+    """One metadata service at `url`, http[s]://host:port or oncelog+proxy[+tls]://host:port.
+
+    timeout_s bounds each call.
+    """
 
     def __init__(self, url: str, *, timeout_s: float, credentials: Credentials = PLAIN) -> None:
         """Raises InvalidArgument where a token would go out in plain text."""
@@ -23,11 +27,19 @@ class AdminApi:
 
         self._url = url.rstrip("/")
         self._timeout_s = timeout_s
+        self._credentials = credentials
+        if is_proxy_url(url):
+            from oncelog.cli.admin.proxy import ProxyTransport
+
+            self._base = "http://oncelog"
+            transport = ProxyTransport(url, credentials, timeout_s=timeout_s)
+            self._client = httpx.Client(transport=transport, timeout=timeout_s, trust_env=False)
+            return
+        self._base = self._url
         # Settings of proxies are for the way out, not for a cluster next door.
         if credentials.token is not None:
             place = urlsplit(self._url)
             credentials.check_address(f"{place.hostname}:{place.port}")
-        self._credentials = credentials
         self._client = httpx.Client(timeout=timeout_s, trust_env=False, verify=credentials.ssl_context() or True)
 
     def get(self, path: str, **query: bool) -> Answer:
@@ -50,7 +62,7 @@ class AdminApi:
         try:
             response = self._client.request(
                 method,
-                self._url + path,
+                self._base + path,
                 json=body,
                 params=query or None,
                 headers={"Authorization": authorization} if authorization else None,

@@ -1,0 +1,261 @@
+"""Clients that reach a metadata service and nobody else publish and read through it, and nobody else gets in by it."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+import oncelog
+from oncelog.core.errors import (
+    DeadlineExceeded,
+    Fatal,
+    InvalidArgument,
+    OncelogError,
+    ServiceUnavailable,
+    TooManyRequests,
+)
+from oncelog.core.message_id import LATEST
+from oncelog.metadata.gateway import GatewayLimits
+from oncelog.rpc.channel import Channel, Stream
+from oncelog.rpc.metadata_codec import GATEWAY_OWNER
+from oncelog.rpc.methods import StreamMethod
+from oncelog.rpc.owner_codec import LAST_MESSAGE, PUBLISH, TOPIC_STATES
+from oncelog.rpc.server import Server, ServerStream
+from oncelog.wire.owner_pb2 import LastMessageRequest, TopicStatesRequest
+from tests.cluster.until import until
+from tests.contract.fake_cluster import FakeCluster
+from tests.contract.fake_gateway import FakeGateway
+
+pytestmark = pytest.mark.asyncio
+
+DEADLINE_S = 60.0
+RAW: StreamMethod[bytes, bytes, bytes, bytes] = StreamMethod(PUBLISH.path, bytes, bytes, bytes, bytes)
+
+
+def named(cluster: FakeCluster) -> tuple[tuple[str, str], ...]:
+    """The metadata that names the owner."""
+    assert cluster.owner is not None
+    return ((GATEWAY_OWNER, cluster.owner.incarnation),)
+
+
+async def ending(stream: Stream[bytes, bytes]) -> OncelogError:
+    """Why a stream ends."""
+    try:
+        async for _ in stream:
+            pass
+    except OncelogError as error:
+        return error
+    raise AssertionError("it ended in good order")
+
+
+async def test_producers_and_readers_work_through_one_address() -> None:
+    """Publish, read from both ends, ask for the last message: the owner's own address is never used."""
+    async with asyncio.timeout(DEADLINE_S), FakeCluster.running() as cluster, FakeGateway.running(cluster) as replica:
+        async with await oncelog.connect(replica.url, operation_timeout=DEADLINE_S) as client:
+            producer = await client.create_producer("orders", producer_name="shop")
+            first = await producer.send(b"one")
+            again = await (await client.create_producer("bills", producer_name="shop")).send(b"two")
+            assert await client.last_message_id("orders") == first.message_id != again.message_id
+            reader = await client.create_reader("orders")
+            assert (await reader.read_next(timeout=DEADLINE_S)).value == b"one"
+            tail = await client.create_reader("orders", start=LATEST)
+            await producer.send(b"three")
+            assert (await tail.read_next(timeout=DEADLINE_S)).value == b"three"
+            assert len(client._network.connections) == 1, (
+                "all producers of one owner share a stream, through a gateway, too"
+            )
+        await until(lambda: replica.gateway.stream_count == 0, DEADLINE_S)
+        assert replica.gateway.held_bytes == 0 < replica.gateway.passed_bytes
+
+
+async def test_a_producer_outlives_its_owner_behind_the_gateway() -> None:
+    """A killed owner ends the streams through the gateway as it ends direct ones."""
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        FakeCluster.running() as cluster,
+        FakeGateway.running(cluster) as replica,
+        await oncelog.connect(replica.url, operation_timeout=DEADLINE_S) as client,
+    ):
+        producer = await client.create_producer("orders", producer_name="shop")
+        reader = await client.create_reader("orders")
+        for number in range(3):
+            sent = [await producer.send(f"{number} {each}".encode()) for each in range(10)]
+            assert not any(result.duplicate for result in sent)
+            await cluster.take_over()
+        values = [(await reader.read_next(timeout=DEADLINE_S)).value for _ in range(30)]
+        assert values == [f"{number} {each}".encode() for number in range(3) for each in range(10)]
+
+
+async def test_a_client_goes_to_another_gateway_when_its_own_dies() -> None:
+    """Replicas are alike: nothing of a client is kept in one."""
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        FakeCluster.running() as cluster,
+        FakeGateway.running(cluster) as first,
+        FakeGateway.running(cluster) as second,
+    ):
+        url = f"{first.url},{second.address}"
+        async with await oncelog.connect(url, operation_timeout=DEADLINE_S) as client:
+            producer = await client.create_producer("orders", producer_name="shop")
+            reader = await client.create_reader("orders")
+            await producer.send(b"one")
+            assert (await reader.read_next(timeout=DEADLINE_S)).value == b"one"
+            await first.kill()
+            await producer.send(b"two")
+            assert (await reader.read_next(timeout=DEADLINE_S)).value == b"two"
+            assert second.gateway.stream_count > 0
+
+
+async def test_only_owners_that_are_known_are_reached() -> None:
+    """What names them is looked up among those that are registered, and is never an address."""
+    async with asyncio.timeout(DEADLINE_S), FakeCluster.running() as cluster, FakeGateway.running(cluster) as replica:
+        assert cluster.owner is not None
+        async with Channel(replica.address) as channel:
+            for text in ("f" * 32, cluster.owner.address, "127.0.0.1:22", "../owners", "x" * 4_000):
+                error = await ending(channel.stream(RAW, metadata=((GATEWAY_OWNER, text),)))
+                assert isinstance(error, ServiceUnavailable)
+                assert "is gone: look the topic up again" in error.message
+            assert isinstance(await ending(channel.stream(RAW)), InvalidArgument)
+            request = LastMessageRequest(topic="public/default/orders")
+            with pytest.raises(InvalidArgument, match=r"oncelog\+proxy://"):
+                await channel.call(LAST_MESSAGE, request, timeout_ms=10_000)
+
+
+async def test_only_what_clients_call_is_passed_on() -> None:
+    """Services speak to owners themselves; a gateway is no way around what only they may ask."""
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        FakeCluster.running() as cluster,
+        FakeGateway.running(cluster) as replica,
+        Channel(replica.address, metadata=named(cluster)) as channel,
+    ):
+        with pytest.raises(Fatal, match="no such method"):
+            await channel.call(TOPIC_STATES, TopicStatesRequest(), timeout_ms=10_000)
+
+
+async def test_errors_of_the_owner_arrive_as_they_are() -> None:
+    """Through a unary call and its trailing metadata: a topic that is not there is no lost connection."""
+    async with asyncio.timeout(DEADLINE_S), FakeCluster.running() as cluster, FakeGateway.running(cluster) as replica:
+        async with Channel(replica.address, metadata=named(cluster)) as channel:
+            request = LastMessageRequest(topic="public/default/absent", topic_id="absent")
+            with pytest.raises(OncelogError) as through:
+                await channel.call(LAST_MESSAGE, request, timeout_ms=10_000)
+        assert cluster.owner is not None
+        async with Channel(cluster.owner.address) as channel:
+            with pytest.raises(OncelogError) as direct:
+                await channel.call(LAST_MESSAGE, request, timeout_ms=10_000)
+        assert (type(through.value), through.value.message) == (type(direct.value), direct.value.message)
+
+
+async def test_streams_are_bounded_and_no_caller_takes_them_all() -> None:
+    """Thousands of streams that somebody opens and forgets: others still get in once some are closed."""
+    limits = GatewayLimits(streams_max=20)
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        FakeCluster.running() as cluster,
+        FakeGateway.running(cluster, limits=limits) as replica,
+        Channel(replica.address, metadata=named(cluster)) as channel,
+    ):
+        await channel.connected()
+        streams = [channel.stream(RAW) for _ in range(2_000)]
+        refused = await asyncio.gather(*(ending(stream) for stream in streams[limits.caller_streams_max :]))
+        # A refusal may be overtaken by the end of its stream, which is as good to try again.
+        assert TooManyRequests in {type(error) for error in refused} <= {TooManyRequests, ServiceUnavailable}
+        assert replica.gateway.stream_count == limits.caller_streams_max
+        for stream in streams:
+            stream.cancel()
+        await until(lambda: replica.gateway.stream_count == 0, DEADLINE_S)
+        async with await oncelog.connect(replica.url, operation_timeout=DEADLINE_S) as client:
+            await (await client.create_producer("orders")).send(b"one")
+
+
+async def test_a_stream_that_says_nothing_is_ended() -> None:
+    """Half-open: its client opened it and has forgotten it, or never meant to speak."""
+    limits = GatewayLimits(first_message_s=0.2)
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        FakeCluster.running() as cluster,
+        FakeGateway.running(cluster, limits=limits) as replica,
+        Channel(replica.address, metadata=named(cluster)) as channel,
+    ):
+        error = await ending(channel.stream(RAW))
+        assert isinstance(error, DeadlineExceeded)
+        assert "said nothing" in error.message
+        await until(lambda: replica.gateway.stream_count == 0, DEADLINE_S)
+
+
+class Owner:
+    """An owner that reads when it is let, and counts what it has read."""
+
+    def __init__(self) -> None:
+        self.let = asyncio.Event()
+        self.read_bytes = 0
+        self.server = Server()
+        self.server.client_stream(RAW, self._serve)
+
+    async def _serve(self, stream: ServerStream[bytes, bytes]) -> None:
+        await self.let.wait()
+        async for data in stream:
+            self.read_bytes += len(data)
+        await stream.write(b"all")
+
+
+async def test_an_owner_that_does_not_read_holds_its_client_up_and_nothing_piles_up() -> None:
+    """Flow control goes through: what waits is one message here, and what gRPC's windows hold."""
+    owner, piece, count = Owner(), b"x" * (1 << 20), 60
+    async with asyncio.timeout(DEADLINE_S), FakeCluster.running() as cluster, FakeGateway.running(cluster) as replica:
+        assert cluster.owner is not None
+        cluster.owner.address = f"127.0.0.1:{await owner.server.start()}"
+        written = 0
+
+        async def write(stream: Stream[bytes, bytes]) -> None:
+            nonlocal written
+            for _ in range(count):
+                await stream.write(piece)
+                written += 1
+            await stream.finish()
+
+        async with Channel(replica.address, metadata=named(cluster)) as channel, asyncio.TaskGroup() as tasks:
+            stream = channel.stream(RAW)
+            writing = tasks.create_task(write(stream))
+            await until(lambda: replica.gateway.held_bytes > 0, DEADLINE_S)
+            assert replica.gateway.held_bytes <= len(piece)
+            assert not writing.done()
+            owner.let.set()
+            assert [data async for data in stream] == [b"all"]
+        assert written == count
+        assert owner.read_bytes == count * len(piece)
+        await owner.server.stop(grace_ms=0)
+
+
+async def test_bytes_on_their_way_are_bounded() -> None:
+    """Clients whose owner does not read would fill the memory of the gateway together."""
+    owner, piece = Owner(), b"x" * (1 << 20)
+    limits = GatewayLimits(bytes_max=4 * len(piece))
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        FakeCluster.running() as cluster,
+        FakeGateway.running(cluster, limits=limits) as replica,
+    ):
+        assert cluster.owner is not None
+        cluster.owner.address = f"127.0.0.1:{await owner.server.start()}"
+
+        async def write_on(stream: Stream[bytes, bytes]) -> None:
+            with contextlib.suppress(OncelogError):
+                for _ in range(100):
+                    await stream.write(piece)
+
+        async with Channel(replica.address, metadata=named(cluster)) as channel:
+            streams = [channel.stream(RAW) for _ in range(20)]
+            writing = [asyncio.create_task(write_on(stream)) for stream in streams]
+            reading = [asyncio.create_task(ending(stream)) for stream in streams]
+            await until(
+                lambda: any(task.done() and isinstance(task.result(), TooManyRequests) for task in reading), DEADLINE_S
+            )
+            assert replica.gateway.held_bytes <= limits.bytes_max
+            for stream in streams:
+                stream.cancel()
+            await asyncio.wait([*reading, *writing])
+        await until(lambda: replica.gateway.stream_count == 0, DEADLINE_S)
+        assert replica.gateway.held_bytes == 0
+        await owner.server.stop(grace_ms=0)
