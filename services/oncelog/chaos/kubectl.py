@@ -4,7 +4,7 @@ import asyncio
 import shlex
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from oncelog.chaos.api_server import ApiServer, CommandFailed
 
@@ -14,8 +14,24 @@ _WORD_SHOWN_MAX = 60
 _LINE_BYTES_MAX = 8 * 1024 * 1024
 
 
-async def run_command(*words: str, timeout_s: float = _TIMEOUT_S) -> str:
-    """Standard output of a command. Raises CommandFailed: it is missing, fails, or takes too long."""
+class Ended(NamedTuple):
+    """How a command has ended, and what it said. told: its words, for messages."""
+
+    told: str
+    code: int
+    output: str
+    errors: str
+
+    def output_of_success(self) -> str:
+        """Standard output. Raises CommandFailed unless the code is 0."""
+        if self.code:
+            said = self.errors.strip() or self.output.strip()
+            raise CommandFailed(f"`{self.told}` failed: {said[-500:] or f'exit code {self.code}'}")
+        return self.output
+
+
+async def ended(*words: str, timeout_s: float = _TIMEOUT_S) -> Ended:
+    """Run a command to its end, whatever that is. Raises CommandFailed: it is missing, or takes too long."""
     told = shlex.join(word if len(word) <= _WORD_SHOWN_MAX else f"{word[:_WORD_SHOWN_MAX]}…" for word in words)
     try:
         process = await asyncio.create_subprocess_exec(
@@ -32,10 +48,12 @@ async def run_command(*words: str, timeout_s: float = _TIMEOUT_S) -> str:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    if process.returncode:
-        said = errors.decode(errors="replace").strip() or out.decode(errors="replace").strip()
-        raise CommandFailed(f"`{told}` failed: {said[-500:] or f'exit code {process.returncode}'}")
-    return out.decode(errors="replace")
+    return Ended(told, process.returncode or 0, out.decode(errors="replace"), errors.decode(errors="replace"))
+
+
+async def run_command(*words: str, timeout_s: float = _TIMEOUT_S) -> str:
+    """Standard output of a command. Raises CommandFailed: it is missing, fails, or takes too long."""
+    return (await ended(*words, timeout_s=timeout_s)).output_of_success()
 
 
 class Kubectl:
@@ -85,10 +103,14 @@ class Kubectl:
         await self._api.delete_at_once(self._path("pods", name))
 
     async def may(self, verb: str, resource: str) -> bool:
-        """Whether whoever runs this has the right. Raises CommandFailed: the cluster is not reached."""
-        try:
-            return (await self.run("auth", "can-i", verb, resource, "--request-timeout", "20s")).strip() == "yes"
-        except CommandFailed as error:
-            if error.message.rstrip().endswith("no"):
-                return False
-            raise
+        """Whether whoever runs this has the right. Raises CommandFailed: the cluster is not reached.
+
+        kubectl answers on standard output, "no" with an exit code of 1, and warns on standard error as it likes, for
+        example that nodes are in no namespace.
+        """
+        answer = await ended(*self.words("auth", "can-i", verb, resource, "--request-timeout", "20s"))
+        last = answer.output.strip().rpartition("\n")[2].strip()
+        if last == "yes" or last.startswith("no"):
+            return last == "yes"
+        answer.output_of_success()
+        raise CommandFailed(f"`{answer.told}` answers neither yes nor no: {answer.output.strip()[-500:]!r}")
