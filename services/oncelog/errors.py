@@ -52,6 +52,7 @@ from oncelog.core.errors import (
     Unauthenticated,
     UnknownProducer,
     UnreadableEntry,
+    UnverifiedSequence,
     WrongCluster,
 )
 
@@ -104,5 +105,6 @@ __all__ = [
     "Unauthenticated",
     "UnknownProducer",
     "UnreadableEntry",
+    "UnverifiedSequence",
     "WrongCluster",
 ]

@@ -64,6 +64,7 @@ _STATUSES: dict[type[OncelogError], tuple[int, str]] = {
     errors.CorruptEntry: (500, "A record or an entry is damaged"),
     errors.UnreadableEntry: (500, "An entry cannot be read"),
     errors.LogHole: (500, "Something that must exist is missing"),
+    errors.IdsExhausted: (500, "A counter of ids is used up"),
     errors.InvariantViolated: (500, "A bug of the server"),
 }
 #: {status: (code, title)} of what the HTTP layer itself refuses.
