@@ -19,7 +19,7 @@ from oncelog.runtime.settings import (
 
 UNITS = (
     "_ms", "_bytes", "_max", "_min", "_port", "_host", "_hosts", "_quorum", "_level", "_directory", "_block",
-    "_file", "_superusers", "_url", "_s", "_check", "balance",
+    "_file", "_superusers", "_url", "_s", "_check", "balance", "_addresses", "_name",
 )  # fmt: skip
 
 
@@ -125,6 +125,31 @@ def test_an_advertised_port_is_where_others_connect_to() -> None:
     inside = load(TopicOwnerSettings, {"ONCELOG_INTERNAL_HOST": "10.1.2.3", "ONCELOG_ADVERTISED_PORT": "31000"})
     assert inside.internal_address(6650) == "10.1.2.3:6650"
     assert inside.grpc_address(6650) == "127.0.0.1:31000"
+
+
+def test_a_replica_advertises_its_own_of_several_addresses() -> None:
+    """All pods of a StatefulSet have the same environment but for their names."""
+    addresses = "node-1.example:31000,[fd00::7]:31001"
+    for name, address in (("owner-0", "node-1.example:31000"), ("owner-1", "[fd00::7]:31001")):
+        one = load(TopicOwnerSettings, {}, advertised_addresses=addresses, pod_name=name, internal_host="10.1.2.3")
+        assert one.grpc_address(6650) == address
+        assert one.internal_address(6650) == "10.1.2.3:6650"
+
+
+@pytest.mark.parametrize(
+    ("addresses", "name", "words"),
+    [
+        ("a:1,b:2", "owner-2", "from 0 to 1"),
+        ("a:1", "owner", "from 0 to 0"),
+        ("a:1,b", "owner-0", "'b' is not host:port"),
+        ("a:0", "owner-0", "not host:port"),
+        ("a:1,0.0.0.0:2", "owner-0", "not host:port"),
+    ],
+)
+def test_advertised_addresses_that_lead_nowhere_are_refused(addresses: str, name: str, words: str) -> None:
+    """One for each replica, each with its port."""
+    with pytest.raises(InvalidArgument, match=words):
+        load(TopicOwnerSettings, {}, advertised_addresses=addresses, pod_name=name)
 
 
 @pytest.mark.parametrize("field", ["advertised_host", "internal_host"])

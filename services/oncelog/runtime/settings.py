@@ -7,6 +7,7 @@ misspelt must not look as if it were in force.
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -82,6 +83,9 @@ class TopicOwnerSettings(ProcessSettings):
     #: under which name the other services reach this owner, at the port it listens on; empty: as clients do, by what
     #: is advertised. With it the advertised host and port are for clients alone, and may lead through NAT or a proxy.
     internal_host: str = ""
+    #: host:port that clients connect to, of each replica, with commas: the number at the end of pod_name chooses one
+    advertised_addresses: str = ""
+    pod_name: str = ""
     write_quorum: int = 3
     ack_quorum: int = 2
     ledger_bytes_max: int = 1 << 30
@@ -102,6 +106,8 @@ class TopicOwnerSettings(ProcessSettings):
         # super() without arguments does not find the class that slots=True makes.
         ProcessSettings.__post_init__(self)
         check_host("internal_host", self.internal_host)
+        if self.advertised_addresses:
+            self._own_address()
         if not 1 <= self.ack_quorum <= self.write_quorum:
             raise InvalidArgument(
                 f"{variable('ack_quorum')} must be 1 to {variable('write_quorum')}", field="ack_quorum"
@@ -109,6 +115,26 @@ class TopicOwnerSettings(ProcessSettings):
         if self.message_bytes_max > self.frame_bytes_max:
             message = f"{variable('message_bytes_max')} must be at most {variable('frame_bytes_max')}"
             raise InvalidArgument(message, field="message_bytes_max", limit=self.frame_bytes_max)
+
+    def grpc_address(self, port: int) -> str:
+        """host:port under which clients reach gRPC of this owner, which listens on `port`."""
+        return self._own_address() if self.advertised_addresses else ProcessSettings.grpc_address(self, port)
+
+    def _own_address(self) -> str:
+        """That of this replica among the advertised ones. Raises InvalidArgument."""
+        name, addresses = variable("advertised_addresses"), self.advertised_addresses.split(",")
+        for address in addresses:
+            host, _, port = address.rpartition(":")
+            if host_fault(host) is not None or not port.isdecimal() or not 0 < int(port) < 65_536:
+                raise InvalidArgument(f"{name}: {address[:100]!r} is not host:port", field="advertised_addresses")
+        number = re.search(r"[0-9]+$", self.pod_name)
+        if number is None or int(number[0]) >= len(addresses):
+            raise InvalidArgument(
+                f"{name} has {len(addresses)} addresses, and {variable('pod_name')} is {self.pod_name[:100]!r}: the "
+                f"number at its end chooses one, from 0 to {len(addresses) - 1}",
+                field="pod_name",
+            )
+        return addresses[int(number[0])]
 
     def internal_address(self, port: int) -> str:
         """host:port under which the other services reach gRPC of this owner, which listens on `port`."""

@@ -1,0 +1,135 @@
+"""Ways in from outside: a Service for each owner, and the gateway behind an Ingress or a Gateway."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from oncelog.runtime.settings import TopicOwnerSettings, load
+from tests.kubernetes.chart import LOADER, Manifest, environment, of_kind, template
+
+QUICK = ("--set", "tls.enabled=false,auth.enabled=false,redis.enabled=false")
+
+
+def manifests(*words: str) -> list[Manifest]:
+    done = template(*QUICK, *words)
+    assert done.returncode == 0, done.stderr
+    return [each for each in yaml.load_all(done.stdout, Loader=LOADER) if each]
+
+
+def named(found: list[Manifest], kind: str, name: str) -> Manifest:
+    return next(each for each in found if each["kind"] == kind and each["metadata"]["name"] == name)
+
+
+def addresses(found: list[Manifest]) -> list[str]:
+    """What each owner advertises, by the settings that its pod starts with."""
+    workload = named(found, "StatefulSet", "oncelog-owner")
+    told = environment(workload["spec"]["template"]["spec"]["containers"][0])
+    found_addresses = []
+    for ordinal in range(workload["spec"]["replicas"]):
+        own = {"<metadata.name>": f"oncelog-owner-{ordinal}", "<status.podIP>": "10.1.2.3"}
+        started = {name: own.get(value, value) for name, value in told.items() if name.startswith("ONCELOG_")}
+        found_addresses.append(load(TopicOwnerSettings, started).grpc_address(6650))
+    return found_addresses
+
+
+def test_each_owner_has_a_node_port_and_advertises_it() -> None:
+    """The pod advertises the very port that its Service opens; services go on to use the pod's own address."""
+    given = '{"type": "NodePort", "host": "n.example", "firstPort": 31000}'
+    found = manifests("--set", "owner.replicaCount=3", "--set-json", f"owner.external={given}")
+    for ordinal in range(3):
+        service = named(found, "Service", f"oncelog-owner-{ordinal}")["spec"]
+        assert service["type"] == "NodePort"
+        assert service["ports"] == [{"name": "grpc", "port": 6650, "targetPort": "grpc", "nodePort": 31000 + ordinal}]
+        assert service["selector"]["statefulset.kubernetes.io/pod-name"] == f"oncelog-owner-{ordinal}"
+    assert addresses(found) == ["n.example:31000", "n.example:31001", "n.example:31002"]
+
+
+def test_each_owner_has_a_load_balancer_and_advertises_it() -> None:
+    """By a name with its number, or by lists; at the port of gRPC unless another is given."""
+    found = manifests("--set-json", 'owner.external={"type":"LoadBalancer","host":"owner-{ordinal}.example"}')
+    assert addresses(found) == ["owner-0.example:6650", "owner-1.example:6650"]
+    assert named(found, "Service", "oncelog-owner-1")["spec"]["ports"] == [
+        {"name": "grpc", "port": 6650, "targetPort": "grpc"}
+    ]
+    lists = '{"type":"LoadBalancer","hosts":["10.0.0.1","fd00::2"],"ports":[7000,8000],'
+    lists += '"loadBalancerSourceRanges":["10.0.0.0/8"]}'
+    found = manifests("--set-json", f"owner.external={lists}")
+    assert addresses(found) == ["10.0.0.1:7000", "[fd00::2]:8000"]
+    service = named(found, "Service", "oncelog-owner-1")["spec"]
+    assert service["ports"] == [{"name": "grpc", "port": 8000, "targetPort": "grpc"}]
+    assert service["loadBalancerSourceRanges"] == ["10.0.0.0/8"]
+
+
+def test_without_it_an_owner_advertises_its_own_address() -> None:
+    """As ever."""
+    found = manifests()
+    assert addresses(found) == ["10.1.2.3:6650", "10.1.2.3:6650"]
+    assert not [each for each in found if each["kind"] in {"Ingress", "GRPCRoute", "HTTPRoute", "Role"}]
+
+
+@pytest.mark.parametrize(
+    ("external", "words"),
+    [
+        ('{"host": "n.example"}', "owner.external.type is empty"),
+        ('{"type": "NodePort", "firstPort": 31000}', "neither owner.external.host nor hosts"),
+        ('{"type": "NodePort", "host": "n.example"}', "an owner has to advertise its port"),
+        ('{"type": "LoadBalancer", "host": "n.example"}', "two owners the same address"),
+        ('{"type": "LoadBalancer", "hosts": ["a"]}', "owner.external.hosts has 1 entries and owner.replicaCount is 2"),
+        ('{"type": "LoadBalancer", "host": "a", "ports": [1, 2, 3]}', "owner.external.ports has 3 entries"),
+        ('{"type": "ClusterIP"}', "owner.external.type"),
+        ('{"type": "LoadBalancer", "host": "a:1/"}', "owner.external.host"),
+    ],
+)
+def test_addresses_that_could_not_work_are_refused(external: str, words: str) -> None:
+    """By helm, with what to set."""
+    done = template(*QUICK, "--set-json", f"owner.external={external}")
+    assert done.returncode != 0
+    assert words in done.stderr
+
+
+def test_an_ingress_leads_to_the_gateway() -> None:
+    """One host, one port: producers, readers and administration."""
+    (ingress,) = of_kind("external", "Ingress")
+    assert ingress["spec"]["ingressClassName"] == "nginx"
+    (rule,) = ingress["spec"]["rules"]
+    assert rule["host"] == "logs.example"
+    backend: dict[str, Any] = rule["http"]["paths"][0]["backend"]["service"]
+    services = {each["metadata"]["name"]: each for each in of_kind("external", "Service")}
+    ports = {port["name"]: port["port"] for port in services[backend["name"]]["spec"]["ports"]}
+    assert ports[backend["port"]["name"]] == 6650
+
+
+def test_routes_of_the_gateway_api_lead_to_grpc_and_rest() -> None:
+    """REST only where it is asked for: it has hosts of its own."""
+    given = '{"enabled": true, "parentRefs": [{"name": "public"}], "hostnames": ["logs.example"]}'
+    found = manifests("--set-json", f"gatewayApi={given}")
+    route = named(found, "GRPCRoute", "oncelog-grpc")["spec"]
+    assert route["parentRefs"] == [{"name": "public"}]
+    assert route["hostnames"] == ["logs.example"]
+    assert route["rules"] == [{"backendRefs": [{"name": "oncelog-metadata", "port": 6650}]}]
+    assert not [each for each in found if each["kind"] == "HTTPRoute"]
+    more = '{"enabled": true, "parentRefs": [{"name": "public"}], "rest": true, "restHostnames": ["rest.example"]}'
+    rest = named(manifests("--set-json", f"gatewayApi={more}"), "HTTPRoute", "oncelog-rest")["spec"]
+    assert rest["hostnames"] == ["rest.example"]
+    assert rest["rules"] == [{"backendRefs": [{"name": "oncelog-metadata", "port": 8080}]}]
+
+
+@pytest.mark.parametrize("given", ["ingress.enabled=true", "gatewayApi.enabled=true"])
+def test_a_way_in_without_a_place_is_refused(given: str) -> None:
+    """Nobody would find it."""
+    done = template(*QUICK, "--set", given)
+    assert done.returncode != 0
+    assert f"{given.partition('=')[0]} is true and" in done.stderr
+
+
+def test_chaos_gets_rights_in_its_namespace_alone() -> None:
+    """No ClusterRole, and nothing of Secrets."""
+    role = named(of_kind("external", "Role"), "Role", "oncelog-chaos")
+    binding = named(of_kind("external", "RoleBinding"), "RoleBinding", "oncelog-chaos")
+    assert binding["roleRef"]["name"] == "oncelog-chaos"
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "oncelog-chaos", "namespace": "logs"}]
+    resources = {resource for rule in role["rules"] for resource in rule["resources"]}
+    assert "pods/exec" in resources
+    assert not {"secrets", "nodes", "*"} & resources
+    assert not of_kind("external", "ClusterRole", "ClusterRoleBinding")
