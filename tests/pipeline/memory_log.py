@@ -87,6 +87,8 @@ class MemoryLog:
     calls: int = 0
     dies_at: tuple[int, bool] | None = None
     forgets: bool = False
+    #: {topic: number of its parts}
+    partitions: dict[str, int] = field(default_factory=dict)
     entries_read: int = 0
 
     def topic(self, name: str) -> Topic:
@@ -96,8 +98,11 @@ class MemoryLog:
 
     def sink_log(self, **given: str) -> tuple[SinkLog, SinkOptions]:
         """A client of its own, with the options of a stream."""
-        options = sink_options({"topic": "out", "producerPrefix": "copy", **given}, {}, streaming=True)
-        return SinkLog(cast("Client", MemoryClient(self)), options), options
+        named = {} if given.get("destination") == "columns" else {"topic": "out"}
+        options = sink_options({**named, "producerPrefix": "copy", **given}, {}, streaming=True)
+        return SinkLog(
+            cast("Client", MemoryClient(self)), options, lambda topic: self.partitions.get(topic, 0)
+        ), options
 
     def rows(self, topic: str = "public/default/out") -> list[tuple[str, int, bytes]]:
         return self.topic(topic).rows()

@@ -56,7 +56,8 @@ class World:
             name = f"attempt {len(self.staged)}"
             self.staged[name] = rows
             digest = sum(zlib.crc32(row.encode()) for row in rows)
-            attempts.append(Attempt(partition, 0, "stage", name, "", len(rows), digest))
+            counts = {"target": len(rows)} if rows else {}
+            attempts.append(Attempt(partition, 0, "stage", name, "", len(rows), digest, {"target": 0}, counts))
         return tuple(attempts)
 
     def rows_of(self, record: WinnersRecord) -> list[Row]:
@@ -108,16 +109,16 @@ class Driver:
                         number = len(self.world.journal.messages) - 1
                         yield "journal opened"
                         event = self._read_journal(number)
-                    case commit.OpenTarget():
+                    case commit.OpenTargets(topics):
                         generations = (generations[0], self.world.target.open())
-                        event = commit.TargetOpened(len(self.world.target.messages) - 1)
+                        event = commit.TargetsOpened(dict.fromkeys(topics, len(self.world.target.messages) - 1))
                     case commit.AppendRecord(number, record):
                         self.world.journal.append(generations[0], number, encode_record(record))
                         event = commit.RecordAppended()
                     case commit.CopyRows(record, done):
                         rows = self.world.rows_of(record)
-                        for index in range(done, len(rows)):
-                            self.world.target.append(generations[1], record.base + index, rows[index])
+                        for index in range(done["target"], len(rows)):
+                            self.world.target.append(generations[1], record.bases["target"] + index, rows[index])
                             yield "row copied"
                         event = commit.RowsCopied()
                     case commit.Finish() | commit.Refuse():

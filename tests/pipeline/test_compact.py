@@ -96,7 +96,7 @@ def test_a_compaction_that_died_amid_its_copy_goes_on(spark: SparkSession, clust
         assert attempt is not None
         journal = log.journal(sink.scope)
         journal.open()
-        journal.append(0, encode_record(WinnersRecord(batch, 0, (attempt,))))
+        journal.append(0, encode_record(WinnersRecord(batch, {sink.topic: 0}, (attempt,))))
         send_rows(log.producer(sink.topic, sink.scope, "contiguous"), winners.part(0, 7), range(7))
     outcome = run(spark, own)
     assert (outcome.repeated, outcome.kept, outcome.others) == (True, 20, 0)

@@ -16,18 +16,21 @@ from oncelog.pipeline.sink_records import (
 
 WINNERS = WinnersRecord(
     RunBatch("q", 7),
-    40,
-    (Attempt(0, 1, "stage", "n1", "ab", 3, 2**64 - 1), Attempt(2, 0, "stage", "n2", "cd", 2, 5)),
+    {"t": 40},
+    (
+        Attempt(0, 1, "stage", "n1", "ab", 3, 2**64 - 1, {"t": 0}, {"t": 3}),
+        Attempt(2, 0, "stage", "n2", "cd", 2, 5, {"t": 0}, {"t": 2}),
+    ),
     ("p",),
     "offsets",
 )
-CLAIM = ClaimRecord(RunBatch("q", 7), IdPiece.of([3, 5, 6]), "ab", ("p",), "cd")
+CLAIM = ClaimRecord(RunBatch("q", 7), IdPiece.of([3, 5, 6]), "ab", ("p",), {"t": 4}, {"t-partition-1": "cd"})
 
 
 def test_winners_survive_their_bytes() -> None:
     """They are read by another driver, after a crash."""
     assert decode_winners(encode_record(WINNERS)) == WINNERS
-    assert (WINNERS.count, WINNERS.end, WINNERS.digest) == (5, 45, 4)
+    assert (WINNERS.count, WINNERS.ends, WINNERS.digest) == (5, {"t": 45}, 4)
 
 
 def test_claim_survives_its_bytes() -> None:

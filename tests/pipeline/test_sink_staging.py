@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import Barrier
 from typing import Any, cast
 
@@ -59,9 +60,9 @@ def test_an_attempt_tells_where_its_rows_begin() -> None:
     assert [(each.partition, each.topic, each.count) for each in attempts] == [(0, STAGE, 3), (2, STAGE, 3)]
     assert len({each.name for each in attempts}) == 2
     sink_log, _ = log.sink_log(mode="batch")
-    record = WinnersRecord(batch(0), 0, attempts)
+    record = WinnersRecord(batch(0), {TARGET: 0}, attempts)
     for done in range(7):
-        rows = [bytes(value) for piece in staged(sink_log, record, done) for value in piece.values]
+        rows = [bytes(value) for _, piece in staged(sink_log, record, done) for value in piece.values]
         assert rows == [b"a", b"b", b"c", b"d", b"e", b"f"][done:]
 
 
@@ -81,7 +82,7 @@ def test_every_column_is_resumed_at_the_same_row() -> None:
     attempt = stage(sink_log, STAGE, 0, 0, iter([rows_of(piece)]))
     assert attempt is not None
     for done in numbers:
-        [rows] = staged(sink_log, WinnersRecord(batch(0), 0, (attempt,)), done)
+        [(_, rows)] = staged(sink_log, WinnersRecord(batch(0), {TARGET: 0}, (attempt,)), done)
         assert [bytes(value) for value in rows.values] == [b"v%d" % n for n in numbers[done:]]
         assert rows.keys == [b"k%d" % n for n in numbers[done:]]
         assert rows.event_times_ms == list(numbers[done:])
@@ -114,7 +115,7 @@ def test_batches_are_copied_in_the_order_of_partitions_with_dense_ids() -> None:
     assert log.rows() == [("copy", number, b"%c" % letter) for number, letter in enumerate(b"abcdefg")]
     assert [key for entry in log.topic(TARGET).entries for key in entry.keys or []] == [b"k%c" % c for c in b"abcdefg"]
     records = [decode_winners(value) for _, _, value in log.rows(journal_topic(TARGET, "copy"))]
-    assert [(record.batch.batch_id, record.base, record.count) for record in records] == [(0, 0, 6), (2, 6, 1)]
+    assert [(record.batch.batch_id, record.bases[TARGET], record.count) for record in records] == [(0, 0, 6), (2, 6, 1)]
 
 
 def test_a_driver_killed_at_any_call_is_finished_by_a_replay_cut_otherwise() -> None:
@@ -154,7 +155,7 @@ def test_staged_rows_that_are_gone_stop_the_job() -> None:
     staged_entries[3:] = []
     with pytest.raises(Conflict, match=r"interrupted 5 times.*no further message"):
         commit(log, 0, attempts)
-    longer = (Attempt(0, 0, STAGE, attempts[0].name, attempts[0].start, 1, attempts[0].digest),)
+    longer = (replace(attempts[0], count=1, counts={TARGET: 1}),)
     with pytest.raises(LogHole, match="has 2 rows, 1 were told"):
         commit(MemoryLog(topics={STAGE: log.topic(STAGE)}), 0, longer)
 

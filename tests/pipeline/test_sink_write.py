@@ -1,13 +1,17 @@
 """Batch writes into a topic, against a real cluster."""
 
+import zlib
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
 import httpx
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
-from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
+from tests.cluster.cluster_fixture import DEADLINE_S, Cluster, rest_path
 from tests.pipeline.test_sink_stream import messages, stored
+from tests.pipeline.test_source import run
 
 TIME = datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 
@@ -70,3 +74,33 @@ def test_positions_of_a_job_are_written_once(spark: SparkSession, cluster: Clust
         f"job/copy/public/default/in-partition-{n}#abababababababab" for n in (0, 1)
     }
     assert all(message.sequence_id == int(message.value) for message in found)
+
+
+def test_rows_go_to_the_parts_of_their_keys_and_to_topics_of_their_own(spark: SparkSession, cluster: Cluster) -> None:
+    """Both modes, written twice: each row once, in the part that its key says in every language."""
+    run(cluster.change("PUT", f"{rest_path('parted')}/partitions", json=3))
+    keyed = spark.range(60).selectExpr(
+        "cast(id as string) as value", "concat('k', id % 7) as key", "'p' as producer_name", "id as sequence_id"
+    )
+    expected = [f"{n}" for n in range(60)]
+    for mode, jobs in (("position", 1), ("batch", 2)):
+        frame = keyed.coalesce(1) if mode == "position" else keyed.repartition(3)
+        for _ in range(2):
+            write(frame, cluster, "parted", jobId=mode, mode=mode)
+        found = [(n, message) for n in range(3) for message in messages(cluster, f"parted-partition-{n}")]
+        assert Counter(message.value.decode() for _, message in found) == Counter(expected * jobs)
+        assert all(zlib.crc32(message.key or b"") % 3 == number for number, message in found)
+    named = keyed.selectExpr("value", "key", "if(sequence_id < 20, 'named-a', 'parted') as topic", "1 as partition")
+    named = named.withColumn("partition", f.expr("if(topic = 'parted', partition, null)"))
+    own = {
+        "serviceUrl": cluster.url,
+        "producerPrefix": "by-row",
+        "destination": "columns",
+        "mode": "batch",
+        "jobId": "j",
+    }
+    named.write.format("oncelog").mode("append").options(**own).save()
+    assert sorted(map(int, stored(cluster, "named-a"))) == list(range(20))
+    mine = [each for each in messages(cluster, "parted-partition-1") if each.producer_name == "by-row/j"]
+    assert sorted(int(each.value) for each in mine) == list(range(20, 60))
+    assert not any(key.startswith("__sink") for each in mine for key in each.properties or {})

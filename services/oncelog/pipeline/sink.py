@@ -99,7 +99,8 @@ class OncelogWriter(DataSourceArrowWriter):
 
 def _checked(given: Mapping[str, str], schema: StructType, *, streaming: bool) -> SinkOptions:
     options = sink_options(given, os.environ, streaming=streaming)
-    check_columns({each.name: each.dataType.simpleString() for each in schema.fields}, options.mode)
+    columns = {each.name: each.dataType.simpleString() for each in schema.fields}
+    check_columns(columns, options.mode, by_columns=options.by_columns, by_row=options.by_row)
     return options
 
 
@@ -147,7 +148,7 @@ def write_rows(
         return Written(batch, partition, counts=publish_by_position(log, options, batch, iterator))
     number, slot = stage_number(batch.batch_id), stage_slot(partition)
     topic = stage_topic(options.topic, options.scope, batch.run_id, number, slot)
-    pieces = map(rows_of, iterator)
+    pieces = (rows_of(each, by_columns=options.by_columns, by_row=options.by_row) for each in iterator)
     return Written(batch, partition, attempt=stage(log, topic, partition, attempt, pieces))
 
 

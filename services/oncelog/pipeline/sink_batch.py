@@ -1,6 +1,7 @@
 """Performs what a commit of mode batch asks for (`sink_commit`): opens, appends, copies."""
 
 import logging
+from collections.abc import Mapping
 
 from oncelog.client.sync import Producer
 from oncelog.core.errors import InvariantViolated, OncelogError
@@ -10,6 +11,7 @@ from oncelog.pipeline.sink_names import BATCHES_PER_STAGE, stage_number, stage_t
 from oncelog.pipeline.sink_options import SinkOptions
 from oncelog.pipeline.sink_records import Attempt, RunBatch, WinnersRecord, decode_winners, encode_record
 from oncelog.pipeline.sink_replay import Replay, offsets_token
+from oncelog.pipeline.sink_routes import spread
 from oncelog.pipeline.staging import paged, remove_stage, staged
 
 _LOG = logging.getLogger("oncelog")
@@ -45,7 +47,7 @@ class _Commit:
         self._log = log
         self._name = name
         self._journal: Journal = log.journal(name)
-        self._target: Producer | None = None
+        self._targets: dict[str, Producer] = {}
 
     def run(self, machine: core.BatchCommit) -> WinnersRecord | None:
         event: core.Event = core.Begin()
@@ -67,9 +69,9 @@ class _Commit:
             case core.OpenJournal():
                 number, last = self._journal.open()
                 return core.JournalOpened(number, None if last is None else decode_winners(last))
-            case core.OpenTarget():
-                self._target = self._log.producer(self._log.target, self._name, "contiguous")
-                return core.TargetOpened(self._target.last_sequence_id)
+            case core.OpenTargets(topics):
+                self._targets = {topic: self._log.producer(topic, self._name, "contiguous") for topic in topics}
+                return core.TargetsOpened({topic: each.last_sequence_id for topic, each in self._targets.items()})
             case core.AppendRecord(number, record):
                 self._journal.append(number, encode_record(paged(self._log, self._pages_topic(record), record)))
                 return core.RecordAppended()
@@ -84,15 +86,20 @@ class _Commit:
         batch = record.batch
         return stage_topic(self._log.target, self._name, batch.run_id, stage_number(batch.batch_id))
 
-    def _copy(self, record: WinnersRecord, done: int) -> None:
-        if self._target is None:
-            raise InvariantViolated("the target is not open")
-        at = record.base + done
-        for rows in staged(self._log, record, done):
-            send_rows(self._target, rows, range(at, at + len(rows)))
-            at += len(rows)
-        if at != record.end:
-            raise InvariantViolated(f"{at - record.base} rows of {record.count} were copied")
+    def _copy(self, record: WinnersRecord, done: Mapping[str, int]) -> None:
+        """Row by row in the record's order; where all rows go to one destination, what is there is not read again."""
+        skipped = sum(done.values()) if len(done) == 1 else 0
+        at = dict.fromkeys(record.bases, skipped)
+        for attempt, rows in staged(self._log, record, skipped):
+            target = next(iter(attempt.routes)) if rows.topics is None else None
+            for topic, places in spread(rows, target, attempt.routes).items():
+                first, at[topic] = at[topic], at[topic] + len(places)
+                known = min(len(places), max(0, done[topic] - first))
+                if known < len(places):
+                    ids = range(record.bases[topic] + first + known, record.bases[topic] + at[topic])
+                    send_rows(self._targets[topic], rows.take(places[known:]), ids)
+        if at != record.counts:
+            raise InvariantViolated(f"{at} rows were copied of {record.counts}")
 
 
 def stages_done_with(options: SinkOptions, batch: RunBatch) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ Rules
   keeps a mark, not a set: where two tasks share the rows of one name (a repartition, several ranges of one topic part),
   the later ids may be stored first, and the earlier ones would be taken for duplicates. So of one batch only the rows
   of one task are published under one name: those that its claims say.
+- Where rows go to several destinations, parts or topics, one claim covers them all, and says by which numbers of parts
+  they are routed: a replay routes them the same way, also when a topic got further parts since.
 - The log may take rows for old ones without knowing whether it has them. The shell proves that they are stored, by
   reading (`sink_proof`), before it says Published. A claim names the place in the target from which to read.
 - A claim is stored before its rows are published. So what is in the target of a batch is in its claims, and a task that
@@ -20,8 +22,8 @@ Rules
 - Opening fences: a task that is fenced has been followed by a newer attempt, and ends. It never opens again by itself.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import assert_never
 
@@ -52,20 +54,22 @@ class JournalOpened:
 
 @dataclass(frozen=True, slots=True)
 class TargetOpened:
-    """The answer to OpenTarget: older attempts are fenced there. mark: the last sequence id stored, -1: none.
-
-    place: the message id of the target's last message, in hex, empty: it has none.
-    """
+    """The answer to OpenTarget: older attempts are fenced there. mark: the last sequence id stored, -1: none, or there
+    are several destinations, which are opened as rows for them come."""
 
     mark: int
-    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RowsGiven:
-    """The next rows of the task under this name, as many as were asked for, or its last ones. Their ids ascend."""
+    """The next rows of the task under this name, as many as were asked for, or its last ones. Their ids ascend.
+
+    routes, places: see ClaimRecord; they count if the rows were not claimed before.
+    """
 
     ids: Sequence[int]
+    routes: Mapping[str, int] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +81,7 @@ class ClaimAppended:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The answer to Publish: the log has all of them. place: of the last one, empty: not known."""
-
-    place: str = ""
+    """The answer to Publish: the log has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,9 @@ class AppendClaim:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Publish the rows given last: Published or Interrupted."""
+    """Publish the rows given last, routed by these numbers of parts: Published or Interrupted."""
+
+    routes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +175,8 @@ class PositionClaims:
         self._claims: tuple[ClaimRecord, ...] = ()
         self._start = ""
         self._former: tuple[str, ...] = ()
-        #: what is claimed next lies behind this message of the target
-        self._place = ""
+        #: of the claim that is published next
+        self._routes: Mapping[str, int] = {}
 
     def handle(self, event: Event) -> list[Effect]:
         match event:
@@ -187,18 +191,16 @@ class PositionClaims:
                 return [OpenTarget()]
             case TargetOpened():
                 self._expect(State.OPENING_TARGET)
-                self._place = event.place
                 return self._judge(event.mark)
             case RowsGiven():
                 self._expect(State.READY)
-                return self._given(event.ids)
+                return self._given(event)
             case ClaimAppended():
                 self._expect(State.APPENDING)
                 self._start = self._start or event.message_id
                 return self._publish()
             case Published():
                 self._expect(State.PUBLISHING)
-                self._place = event.place or self._place
                 return self._take()
             case RowsEnded():
                 self._expect(State.READY)
@@ -222,17 +224,21 @@ class PositionClaims:
         self.state = State.READY
         return [TakeRows(self._claims[0].ids.count if self._claims else None)]
 
-    def _given(self, ids: Sequence[int]) -> list[Effect]:
-        mine = IdPiece.of(ids)
+    def _given(self, event: RowsGiven) -> list[Effect]:
+        mine = IdPiece.of(event.ids)
         if self._claims:
-            claimed, self._claims = self._claims[0].ids, self._claims[1:]
-            return self._publish() if claimed == mine else [self._end(Refuse(self._shared(claimed, str(mine))))]
-        self.state, self._number = State.APPENDING, self._number + 1
-        return [AppendClaim(self._number, ClaimRecord(self.batch, mine, self._start, self._former, self._place))]
+            claimed, self._claims = self._claims[0], self._claims[1:]
+            if claimed.ids != mine:
+                return [self._end(Refuse(self._shared(claimed.ids, str(mine))))]
+            self._routes = claimed.routes
+            return self._publish()
+        self.state, self._number, self._routes = State.APPENDING, self._number + 1, event.routes
+        record = ClaimRecord(self.batch, mine, self._start, self._former, event.routes, event.places)
+        return [AppendClaim(self._number, record)]
 
     def _publish(self) -> list[Effect]:
         self.state = State.PUBLISHING
-        return [Publish()]
+        return [Publish(self._routes)]
 
     def _end(self, effect: Effect) -> Effect:
         self.state = State.OVER

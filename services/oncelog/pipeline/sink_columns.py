@@ -31,7 +31,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 }
 
 
-def check_columns(columns: Mapping[str, str], mode: Mode) -> None:
+def check_columns(columns: Mapping[str, str], mode: Mode, *, by_columns: bool = False, by_row: bool = False) -> None:
     """columns: {name: Spark's simple name of its type}. Raises InvalidArgument, which names the column."""
     for name, kind in columns.items():
         if name not in COLUMNS:
@@ -42,10 +42,18 @@ def check_columns(columns: Mapping[str, str], mode: Mode) -> None:
             raise InvalidArgument(f"column {name} is {' or '.join(COLUMNS[name])}, not {kind}", field=name)
     if "value" not in columns:
         raise InvalidArgument("a column value (binary or string) is needed: the message itself", field="value")
+    if by_row and "topic" not in columns:
+        raise InvalidArgument("destination=columns needs a column topic, or the option topic", field="topic")
     by_position, by_producer = (
         {"topic", "topic_id", "index"} <= set(columns),
         {"producer_name", "sequence_id"} <= set(columns),
     )
+    if by_columns and mode is Mode.POSITION and not by_producer:
+        raise InvalidArgument(
+            "destination=columns with mode=position needs the columns producer_name and sequence_id, which say which "
+            "row is which after a replay: topic and partition say where it goes",
+            field="destination",
+        )
     if mode is Mode.POSITION and not (by_position or by_producer):
         raise InvalidArgument(
             "mode=position needs the columns topic, topic_id and index (with partition where topics have parts), or "

@@ -11,18 +11,20 @@ Rules
   batch counts for ever. So it does not matter how a replay cuts the batch into partitions: its attempts are ignored.
 - That the record is of this very batch is proved, by its source offsets or its rows (`sink_replay`). A batch that is
   not proved to be the same is refused: its rows would be lost, or published twice.
-- A row's sequence id is base + its place in the record's order. The target's contiguous producer takes each id once, so
-  that a copy resumed anywhere, or by two drivers at once, gives the same log.
-- base is the target's mark + 1, read when the batch before is whole there: no id is left out, none is given twice.
+- Rows go to one destination or to several: topics, or parts of them. A row's sequence id is the destination's base +
+  its place among the rows that go there, in the record's order. The contiguous producer of a destination takes each id
+  once, so that a copy resumed anywhere, or by two drivers at once, gives the same log.
+- A base is the destination's mark + 1, read when the batch before is whole: no id is left out, none is given twice.
 - Fencing is for peace, not for safety: a driver that is fenced looks again, and finds what the other one has done.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
 from oncelog.core.errors import Conflict, InvariantViolated, LogHole, OncelogError
-from oncelog.pipeline.sink_records import RunBatch, WinnersRecord
+from oncelog.pipeline.sink_records import RunBatch, WinnersRecord, counts_of
 from oncelog.pipeline.sink_replay import Replay, changed, difference, same_offsets, same_rows
 from oncelog.pipeline.sink_succession import Turn, former_after, turn_after
 
@@ -47,10 +49,10 @@ class JournalOpened:
 
 
 @dataclass(frozen=True, slots=True)
-class TargetOpened:
-    """The answer to OpenTarget. mark: the last sequence id stored there, -1: none."""
+class TargetsOpened:
+    """The answer to OpenTargets. marks: {destination: the last sequence id stored there, -1: none}."""
 
-    mark: int
+    marks: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class RecordAppended:
 
 @dataclass(frozen=True, slots=True)
 class RowsCopied:
-    """The answer to CopyRows: the target holds every row of the record."""
+    """The answer to CopyRows: its destinations hold every row of the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class Interrupted:
     reason: OncelogError
 
 
-Event = Begin | JournalOpened | TargetOpened | RecordAppended | RowsCopied | Interrupted
+Event = Begin | JournalOpened | TargetsOpened | RecordAppended | RowsCopied | Interrupted
 
 
 # --- effects ----------------------------------------------------------------------------------------------------------
@@ -82,8 +84,10 @@ class OpenJournal:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTarget:
-    """TargetOpened or Interrupted."""
+class OpenTargets:
+    """TargetsOpened or Interrupted. topics: where rows of this batch and of the last record go."""
+
+    topics: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +100,10 @@ class AppendRecord:
 
 @dataclass(frozen=True, slots=True)
 class CopyRows:
-    """Copy the record's rows but for the first `done`: RowsCopied or Interrupted."""
+    """Copy the record's rows but for the first `done` of each destination: RowsCopied or Interrupted."""
 
     record: WinnersRecord
-    done: int
+    done: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,7 @@ class Refuse:
     error: OncelogError
 
 
-Effect = OpenJournal | OpenTarget | AppendRecord | CopyRows | Finish | Refuse
+Effect = OpenJournal | OpenTargets | AppendRecord | CopyRows | Finish | Refuse
 
 
 class State(Enum):
@@ -152,6 +156,8 @@ class BatchCommit:
         self._number = -1
         #: the last record that is stored, as far as this commit knows
         self._last: WinnersRecord | None = None
+        #: {destination: the last sequence id there}
+        self._marks: dict[str, int] = {}
         self._rounds = 0
 
     def handle(self, event: Event) -> list[Effect]:
@@ -162,13 +168,15 @@ class BatchCommit:
             case JournalOpened():
                 self._expect(State.OPENING_JOURNAL)
                 self._number, self._last, self.state = event.number, event.last, State.OPENING_TARGET
-                return [OpenTarget()]
-            case TargetOpened():
+                topics = set(counts_of(self._attempts)) | set(() if event.last is None else event.last.bases)
+                return [OpenTargets(tuple(sorted(topics)))]
+            case TargetsOpened():
                 self._expect(State.OPENING_TARGET)
-                return self._judge(event.mark)
+                self._marks = dict(event.marks)
+                return self._judge()
             case RecordAppended():
                 self._expect(State.APPENDING)
-                return self._copy(0)
+                return self._copy()
             case RowsCopied():
                 return self._copied()
             case Interrupted():
@@ -180,23 +188,32 @@ class BatchCommit:
         self.state = State.OPENING_JOURNAL
         return [OpenJournal()]
 
-    def _judge(self, mark: int) -> list[Effect]:
+    def _judge(self) -> list[Effect]:
+        mark = max(self._marks.values(), default=-1)
         turn = turn_after(self._last, self.batch, mark=mark, continues=self._continues)
         if isinstance(turn, OncelogError):
             return self._refuse(turn)
         last = self._last
         if last is None:
-            return self._append(mark + 1)
-        if not last.base - 1 <= mark < last.end:
-            return self._refuse(_contradiction(last, mark))
+            return self._append()
+        for topic, end in last.ends.items():
+            if not last.bases[topic] - 1 <= self._marks[topic] < end:
+                return self._refuse(_contradiction(last, topic, self._marks[topic]))
         if turn is Turn.SAME:
-            return self._repeated(last, mark)
-        if mark == last.end - 1:
-            return self._append(last.end)
+            return self._repeated(last)
+        if self._whole(last):
+            return self._append()
         self.state = State.SETTLING
-        return [CopyRows(last, mark + 1 - last.base)]
+        return [CopyRows(last, self._done(last))]
 
-    def _repeated(self, last: WinnersRecord, mark: int) -> list[Effect]:
+    def _done(self, record: WinnersRecord) -> dict[str, int]:
+        """{destination: how many of the record's rows are there}."""
+        return {topic: self._marks[topic] + 1 - base for topic, base in record.bases.items()}
+
+    def _whole(self, record: WinnersRecord) -> bool:
+        return self._done(record) == record.counts
+
+    def _repeated(self, last: WinnersRecord) -> list[Effect]:
         """The record of this batch id is stored. It counts for the batch that it is proved to be of."""
         replay = self._replay
         if replay is not None and not same_rows(last, replay):
@@ -206,24 +223,28 @@ class BatchCommit:
                 f"{self.batch} has other rows than when it was published first, and those count: "
                 f"{difference(last, replay)}"
             )
-        return self._copy(mark + 1 - last.base)
+        return self._copy()
 
-    def _append(self, base: int) -> list[Effect]:
+    def _append(self) -> list[Effect]:
         offsets = "" if self._replay is None else self._replay.offsets
-        record = WinnersRecord(self.batch, base, self._attempts, former_after(self._last, self.batch), offsets)
+        bases = {topic: self._marks[topic] + 1 for topic in counts_of(self._attempts)}
+        record = WinnersRecord(self.batch, bases, self._attempts, former_after(self._last, self.batch), offsets)
         if not record.count:
             return self._finish(None)
         self.state, self._last, self._number = State.APPENDING, record, self._number + 1
         return [AppendRecord(self._number, record)]
 
-    def _copy(self, done: int) -> list[Effect]:
+    def _copy(self) -> list[Effect]:
         assert self._last is not None, "what is copied is recorded"
         self.state = State.COPYING
-        return [CopyRows(self._last, done)] if done < self._last.count else self._finish(self._last)
+        if self._whole(self._last):
+            return self._finish(self._last)
+        return [CopyRows(self._last, self._done(self._last))]
 
     def _copied(self) -> list[Effect]:
         if self.state is State.SETTLING and self._last is not None:
-            return self._append(self._last.end)
+            self._marks |= {topic: end - 1 for topic, end in self._last.ends.items()}
+            return self._append()
         self._expect(State.COPYING)
         return self._finish(self._last)
 
@@ -247,13 +268,13 @@ class BatchCommit:
             raise InvariantViolated(f"an answer for {state.value} came while {self.state.value}")
 
 
-def _contradiction(last: WinnersRecord, mark: int) -> OncelogError:
-    if mark < last.base - 1:
+def _contradiction(last: WinnersRecord, topic: str, mark: int) -> OncelogError:
+    if mark < last.bases[topic] - 1:
         return LogHole(
-            f"{last.batch} begins at sequence id {last.base}, but the target ends at {mark}: was the target deleted "
+            f"{last.batch} begins at sequence id {last.bases[topic]} of {topic}, which ends at {mark}: was it deleted "
             "and made anew? Use another producerPrefix"
         )
     return LogHole(
-        f"{last.batch} ends before sequence id {last.end}, but the target holds {mark}: somebody else publishes under "
-        "this name, or the journal was deleted. Use another producerPrefix"
+        f"{last.batch} ends before sequence id {last.ends[topic]} of {topic}, which holds {mark}: somebody else "
+        "publishes under this name, or the journal was deleted. Use another producerPrefix"
     )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 DIGEST_MODULUS = 2**64
 #: One for each optional field, so that a key is never taken for properties.
 _KEY, _TIME, _PROPERTIES = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
+_TOPIC, _PARTITION = 0x27D4EB2F165667C5, 0x85EBCA77C2B2AE63
 Hashes = np.ndarray[Any, Any]
 
 
@@ -41,6 +42,11 @@ def rows_digest(rows: "Rows") -> int:
     if rows.properties is not None:
         texts = [json.dumps(sorted(each.items())).encode() if each else None for each in rows.properties]
         further += _where_present(texts, _PROPERTIES)
+    if rows.topics is not None:
+        further += _where_present([each.encode() for each in rows.topics], _TOPIC)
+    if rows.partitions is not None:
+        numbers = [None if each is None else each.to_bytes(8, "little") for each in rows.partitions]
+        further += _where_present(numbers, _PARTITION)
     return int(_mixed(hashes + further).sum(dtype=np.uint64))
 
 

@@ -4,9 +4,10 @@ Made inside a task or a commit, never before: workers are forked. What a core ca
 fenced, or an outcome that is not known. Everything else is an error of its own.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, Self
 
 from oncelog.client.messages import Message
@@ -21,8 +22,11 @@ from oncelog.core.errors import (
     TopicNotFound,
 )
 from oncelog.core.message_id import EARLIEST, MessageId
+from oncelog.pipeline.cluster_links import ClusterLinks, run_with_links
+from oncelog.pipeline.connection import Connection
 from oncelog.pipeline.sink_names import journal_topic
 from oncelog.pipeline.sink_options import SinkOptions
+from oncelog.pipeline.sink_routes import Router
 from oncelog.pipeline.sink_rows import Rows
 
 #: The one producer of every journal.
@@ -44,12 +48,25 @@ def connected(options: SinkOptions) -> Iterator[Client]:
         yield client
 
 
+def partitions_in(connection: Connection, topic: str) -> int:
+    """How many parts the topic has; 0: none, or it is not there yet, and use creates it without parts."""
+
+    async def ask(links: ClusterLinks) -> int:
+        try:
+            return (await links.look_up(topic)).partitions
+        except TopicNotFound:
+            return 0
+
+    return run_with_links(connection, ask)
+
+
 class SinkLog:
     """Opens what the sink writes to and reads from; every wait is bounded by sendTimeoutSeconds."""
 
-    def __init__(self, client: Client, options: SinkOptions) -> None:
+    def __init__(self, client: Client, options: SinkOptions, partitions_of: Callable[[str], int] | None = None) -> None:
         self.client = client
         self.target = options.topic
+        self.router = Router(options.target, partitions_of or partial(partitions_in, options.connection))
         self.timeout_s = float(options.send_timeout_s)
 
     def producer(self, topic: str, name: str, mode: Literal["monotonic", "contiguous"]) -> Producer:

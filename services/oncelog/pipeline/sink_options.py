@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from oncelog.core.errors import InvalidArgument, OncelogError
-from oncelog.core.names import check_producer_name, parse_topic
+from oncelog.core.names import check_producer_name, parse_namespace, parse_topic
 from oncelog.pipeline import connection
 from oncelog.pipeline.connection import Connection, Options, connection_of
+from oncelog.pipeline.sink_names import HIDDEN
 
 TOPIC = "topic"
 PRODUCER_PREFIX = "producerPrefix"
@@ -15,6 +16,8 @@ MODE = "mode"
 JOB_ID = "jobId"
 ON_NEW_CHECKPOINT = "onNewCheckpoint"
 ON_CHANGED_REPLAY = "onChangedReplay"
+DESTINATION = "destination"
+STATE_NAMESPACE = "stateNamespace"
 ADMIN_URL = "adminUrl"
 SEND_TIMEOUT = "sendTimeoutSeconds"
 ROWS_PER_CLAIM = "rowsPerClaim"
@@ -26,6 +29,8 @@ NAMES = (
     JOB_ID,
     ON_NEW_CHECKPOINT,
     ON_CHANGED_REPLAY,
+    DESTINATION,
+    STATE_NAMESPACE,
     ADMIN_URL,
     SEND_TIMEOUT,
     ROWS_PER_CLAIM,
@@ -38,6 +43,7 @@ SEND_TIMEOUT_S = 120
 SEND_TIMEOUT_S_MAX = 86_400
 ROWS_CLAIMED = 10_000
 ROWS_CLAIMED_MAX = 100_000
+DEFAULT_NAMESPACE = "public/default"
 #: So that a name has room for the topic part behind it.
 PREFIX_CHARACTERS_MAX = 100
 
@@ -52,12 +58,16 @@ class Mode(StrEnum):
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
     """Plain values: they travel to executors. job_id: None for a stream. continues: onNewCheckpoint=continue.
-    keeps_stored: onChangedReplay=keep. checkpoint: as the query names it, None: it is not known."""
+    topic: the target; where each row names its own, a name that stands for all of them, beside the hidden topics.
+    by_columns: destination=columns. by_row: each row names its topic. keeps_stored: onChangedReplay=keep.
+    checkpoint: as the query names it, None: it is not known."""
 
     connection: Connection
     topic: str
     prefix: str
     mode: Mode
+    by_columns: bool = False
+    by_row: bool = False
     job_id: str | None = None
     continues: bool = False
     keeps_stored: bool = False
@@ -65,6 +75,11 @@ class SinkOptions:
     admin_url: str | None = None
     send_timeout_s: int = SEND_TIMEOUT_S
     rows_per_claim: int = ROWS_CLAIMED
+
+    @property
+    def target(self) -> str | None:
+        """The topic of all rows; None: each row names its own."""
+        return None if self.by_row else self.topic
 
     @property
     def scope(self) -> str:
@@ -82,9 +97,16 @@ def sink_options(given: Mapping[str, str], environment: Mapping[str, str], *, st
     if not streaming and options.text(ON_NEW_CHECKPOINT) is not None:
         message = f"option {ON_NEW_CHECKPOINT} is for streams: a batch write is known by its {JOB_ID}"
         raise InvalidArgument(message, field=ON_NEW_CHECKPOINT)
+    by_columns = options.choice(DESTINATION, ("option", "columns"), default="option") == "columns"
+    by_row = by_columns and options.text(TOPIC) is None
+    if not by_row and options.text(STATE_NAMESPACE) is not None:
+        message = f"option {STATE_NAMESPACE} is for rows that name their topics: the hidden topics lie beside {TOPIC}"
+        raise InvalidArgument(message, field=STATE_NAMESPACE)
     return SinkOptions(
         connection=connection_of(options, environment),
-        topic=_topic(_needed(options, TOPIC, "the topic to write to")),
+        topic=_state_topic(options) if by_row else _topic(_needed(options, TOPIC, "the topic to write to")),
+        by_columns=by_columns,
+        by_row=by_row,
         prefix=_prefix(options),
         mode=Mode(options.choice(MODE, list(Mode), default=Mode.POSITION)),
         job_id=None if streaming else _job_id(options),
@@ -114,6 +136,15 @@ def _topic(text: str) -> str:
         return str(parse_topic(text))
     except OncelogError as error:
         raise InvalidArgument(f"option {TOPIC}: {error.message}", field=TOPIC) from error
+
+
+def _state_topic(options: Options) -> str:
+    """What hidden topics are named after where each row names its topic; nobody publishes there."""
+    try:
+        namespace = parse_namespace(options.text(STATE_NAMESPACE) or DEFAULT_NAMESPACE)
+    except OncelogError as error:
+        raise InvalidArgument(f"option {STATE_NAMESPACE}: {error.message}", field=STATE_NAMESPACE) from error
+    return f"{namespace}/{HIDDEN}by-row"
 
 
 def _prefix(options: Options) -> str:

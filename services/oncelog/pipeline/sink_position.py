@@ -4,14 +4,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from oncelog.client.sync import Producer
-from oncelog.core.errors import InvariantViolated, OncelogError
+from oncelog.core.errors import InvariantViolated, LogHole, OncelogError
 from oncelog.core.message_id import MessageId
 from oncelog.pipeline import sink_claim as core
 from oncelog.pipeline.sink_log import Journal, SinkLog, is_interruption, send_rows
 from oncelog.pipeline.sink_options import SinkOptions
 from oncelog.pipeline.sink_proof import missing_of, never_stored, place_of
 from oncelog.pipeline.sink_records import ClaimRecord, RunBatch, decode_claim, encode_record
+from oncelog.pipeline.sink_routes import Routes, spread
 from oncelog.pipeline.sink_rows import Rows, check_ascending, cut, joined, names_and_ids, rows_of
+from oncelog.pipeline.sink_succession import CONTINUE
 
 #: Rows of one producer that wait to be claimed together have at most so many bytes; one row may have more.
 _WAITING_BYTES_MAX = 16 * 1024 * 1024
@@ -25,8 +27,8 @@ def publish_by_position(
     for arrow_batch in arrow_batches:
         if not arrow_batch.num_rows:
             continue
-        rows = rows_of(arrow_batch)
-        for name, start, ids in names_and_ids(arrow_batch, options.scope):
+        rows = rows_of(arrow_batch, by_columns=options.by_columns, by_row=options.by_row)
+        for name, start, ids in names_and_ids(arrow_batch, options.scope, by_columns=options.by_columns):
             if name not in outlets:
                 outlets[name] = _Outlet(log, name, batch, options)
             outlets[name].add(rows.part(start, start + len(ids)), ids)
@@ -60,13 +62,18 @@ class _Claims:
         self._newest = tuple(map(decode_claim, records))
         return core.JournalOpened(self._number, self._newest, start)
 
-    def place_of(self, ids: Sequence[int]) -> str:
-        """From where in the target these ids may have been published, in hex; empty: from its beginning."""
+    @property
+    def none_yet(self) -> bool:
+        """Whether the journal was empty when it was opened."""
+        return self._number < 0
+
+    def place_of(self, topic: str, ids: Sequence[int]) -> str:
+        """From where in the topic these ids may have been published, in hex; empty: from its beginning."""
         place = None
         if self._newest and self._newest[0].ids.first <= ids[0]:
-            place = place_of(self._newest, ids)
+            place = place_of(self._newest, topic, ids)
         if place is None and self._number >= 0:
-            place = place_of(map(decode_claim, self._journal.records("", self._number)), ids)
+            place = place_of(map(decode_claim, self._journal.records("", self._number)), topic, ids)
         return place or ""
 
     def append(self, number: int, record: ClaimRecord) -> str:
@@ -77,15 +84,65 @@ class _Claims:
         self._journal.close()
 
 
+class _Destinations:
+    """The producers of one name, one for each topic or part that its rows go to."""
+
+    def __init__(self, log: SinkLog, name: str, claims: _Claims) -> None:
+        self._log = log
+        self._name = name
+        self._claims = claims
+        self._producers: dict[str, Producer] = {}
+        #: {destination: its last message as far as this task knows, in hex}
+        self._places: dict[str, str] = {}
+
+    def open(self, topic: str) -> int:
+        """The last sequence id there; older attempts are fenced."""
+        if topic not in self._producers:
+            self._producers[topic] = self._log.producer(topic, self._name, "monotonic")
+            self._places[topic] = _hex(self._log.client.last_message_id(topic))
+        return self._producers[topic].last_sequence_id
+
+    def places_of(self, rows: Rows, routes: Routes, *, continues: bool) -> dict[str, str]:
+        """Open all destinations of the rows; where each ends. Raises LogHole as for the one target of other sinks."""
+        found = {}
+        for topic in spread(rows, self._log.router.target, routes):
+            known = topic in self._producers
+            mark = self.open(topic)
+            if not known and mark >= 0 and self._claims.none_yet and not continues:
+                raise LogHole(
+                    f"{topic} holds messages of {self._name} up to sequence id {mark}, but no journal tells of them: "
+                    f"use another producerPrefix, or, if this run is meant to go on behind them, {CONTINUE}"
+                )
+            found[topic] = self._places[topic]
+        return found
+
+    def publish(self, rows: Rows, ids: Sequence[int], routes: Routes) -> None:
+        """Each row where it goes. Raises Conflict for ids that the log takes for old ones, and does not have."""
+        for topic, at in spread(rows, self._log.router.target, routes).items():
+            self.open(topic)
+            own = ids if len(at) == len(ids) else [ids[each] for each in at]
+            sent = send_rows(self._producers[topic], rows.take(at), own)
+            place = self._claims.place_of(topic, sent.unverified) if sent.unverified else ""
+            missing = missing_of(self._log, topic, self._name, sent.unverified, place) if sent.unverified else []
+            if missing:
+                raise never_stored(topic, self._name, missing)
+            self._places[topic] = _hex(sent.last) or self._places[topic]
+
+    def close(self) -> None:
+        for producer in self._producers.values():
+            producer.close()
+
+
 class _Outlet:
-    """One producer of the target in one task."""
+    """One producer's name in one task."""
 
     def __init__(self, log: SinkLog, name: str, batch: RunBatch, options: SinkOptions) -> None:
         self.count = 0
         self._name = name
         self._log = log
         self._claims = _Claims(log.journal(name))
-        self._producer: Producer | None = None
+        self._destinations = _Destinations(log, name, self._claims)
+        self._continues = options.continues
         self._machine = core.PositionClaims(name, batch, continues=options.continues)
         self._rows_per_claim = options.rows_per_claim
         self._last = -1
@@ -122,9 +179,18 @@ class _Outlet:
             if rest < wanted and rest <= fitting and not at_end:
                 break
             end = start + min(rest, wanted, fitting)
-            self._run(core.RowsGiven(ids[start:end]), rows.part(start, end))
+            self._run(self._given(rows.part(start, end), ids[start:end]), rows.part(start, end))
             start = end
         self._waiting = [(rows.part(start, len(ids)), ids[start:])] if start < len(ids) else []
+
+    def _given(self, rows: Rows, ids: Sequence[int]) -> core.Event:
+        routes = self._log.router.routes_for(rows)
+        try:
+            return core.RowsGiven(ids, routes, self._destinations.places_of(rows, routes, continues=self._continues))
+        except OncelogError as error:
+            if not is_interruption(error):
+                raise
+            return core.Interrupted(error)
 
     def _wanted(self) -> int:
         """Rows of the next claim: as many as an earlier attempt claimed at once, if there was one."""
@@ -155,25 +221,22 @@ class _Outlet:
             case core.OpenJournal():
                 return self._claims.open()
             case core.OpenTarget():
-                self._producer = self._log.producer(self._log.target, self._name, "monotonic")
-                last_id = self._log.client.last_message_id(self._log.target)
-                return core.TargetOpened(self._producer.last_sequence_id, _hex(last_id))
+                return core.TargetOpened(self._open_target())
             case core.AppendClaim(number, record):
                 return core.ClaimAppended(self._claims.append(number, record))
-            case core.Publish() if rows is not None and self._producer is not None:
-                sent = send_rows(self._producer, rows, ids)
-                if sent.unverified:
-                    self._prove(sent.unverified)
-                return core.Published(_hex(sent.last))
+            case core.Publish(routes) if rows is not None:
+                self._destinations.publish(rows, ids, routes)
+                return core.Published()
             case _:
                 raise InvariantViolated(f"{effect} is no step of {self._name}")
 
-    def _prove(self, ids: list[int]) -> None:
-        """Raises Conflict for ids that the log takes for old ones, and does not have."""
-        if missing := missing_of(self._log, self._log.target, self._name, ids, self._claims.place_of(ids)):
-            raise never_stored(self._log.target, self._name, missing)
+    def _open_target(self) -> int:
+        """The last sequence id in the one target; -1 where rows have several, which are opened as they are met."""
+        target = self._log.router.target
+        if target is None or self._log.router.parts_of(target):
+            return -1
+        return self._destinations.open(target)
 
     def _close(self) -> None:
         self._claims.close()
-        if self._producer is not None:
-            self._producer.close()
+        self._destinations.close()

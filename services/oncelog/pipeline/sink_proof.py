@@ -21,12 +21,14 @@ from oncelog.pipeline.sink_records import ClaimRecord
 _SHOWN_IDS = 5
 
 
-def place_of(claims: Iterable[ClaimRecord], ids: Sequence[int]) -> str | None:
-    """Where the first claim that meets the ids begins in the target: a message id in hex, "" the target's beginning.
+def place_of(claims: Iterable[ClaimRecord], topic: str, ids: Sequence[int]) -> str | None:
+    """Where the first claim that meets the ids begins in the topic: a message id in hex, "" the topic's beginning.
 
     None: no claim meets them. claims: in the order of the journal. ids: not empty, ascending.
     """
-    return next((each.place for each in claims if each.ids.first <= ids[-1] and each.ids.last >= ids[0]), None)
+    return next(
+        (each.places.get(topic, "") for each in claims if each.ids.first <= ids[-1] and each.ids.last >= ids[0]), None
+    )
 
 
 def missing_of(log: SinkLog, topic: str, name: str, ids: Sequence[int], place: str) -> list[int]:

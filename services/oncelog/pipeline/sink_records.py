@@ -13,8 +13,9 @@ bytes in, values out.
 import json
 import struct
 import zlib
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Self
 
 from oncelog.core.errors import CorruptEntry
@@ -40,7 +41,8 @@ class Attempt:
     """Rows that one task staged. name: its producer on the staging topic, used by no other attempt ever.
 
     start: the message id of its first row, in hex; its rows are the first `count` ones under its name from there on.
-    digest: of its rows (`sink_digest`).
+    digest: of its rows (`sink_digest`). routes: the number of parts of each topic that they go to, by which they are
+    routed. counts: {destination: how many}. by_columns: each row is staged with its destination.
     """
 
     partition: int
@@ -50,26 +52,30 @@ class Attempt:
     start: str
     count: int
     digest: int
+    routes: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    by_columns: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Paged:
     """Attempts that are too many for one message. ids: message ids, in hex, of the pages that list them, in order.
-    topic: where the pages are. count, digest: of all rows."""
+    topic: where the pages are. digest, counts: of all rows."""
 
     ids: tuple[str, ...]
     topic: str
-    count: int
     digest: int
+    counts: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class WinnersRecord:
-    """former: runs that wrote under this name before; none of them may go on. offsets: a hash of the source offsets of
-    the batch (`sink_replay`), empty: not known. paged: attempts is empty then, and pages list them."""
+    """bases: {destination: the sequence id of the first row that goes there}. former: runs that wrote under this name
+    before; none of them may go on. offsets: a hash of the batch's source offsets (`sink_replay`), empty: not known.
+    paged: attempts is empty then, and pages list them."""
 
     batch: RunBatch
-    base: int
+    bases: Mapping[str, int]
     attempts: tuple[Attempt, ...]
     former: tuple[str, ...] = ()
     offsets: str = ""
@@ -84,14 +90,25 @@ class WinnersRecord:
 
     @property
     def count(self) -> int:
-        if self.paged is not None:
-            return self.paged.count
-        return sum(attempt.count for attempt in self.attempts)
+        return sum(self.counts.values())
 
     @property
-    def end(self) -> int:
-        """The sequence id behind its last row."""
-        return self.base + self.count
+    def counts(self) -> dict[str, int]:
+        """{destination: rows that go there}."""
+        return counts_of(self.attempts) if self.paged is None else dict(self.paged.counts)
+
+    @property
+    def ends(self) -> dict[str, int]:
+        """{destination: the sequence id behind its last row there}."""
+        return {topic: self.bases[topic] + count for topic, count in self.counts.items()}
+
+
+def counts_of(attempts: Iterable[Attempt]) -> dict[str, int]:
+    """{destination: rows that go there}, of all of them."""
+    found: Counter[str] = Counter()
+    for attempt in attempts:
+        found.update(attempt.counts)
+    return dict(sorted(found.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +132,15 @@ class IdPiece:
 @dataclass(frozen=True, slots=True)
 class ClaimRecord:
     """start: the message id, in hex, of the batch's first claim, empty in that one. former: see WinnersRecord.
-    place: a message id of the target, in hex: what is published of this claim lies behind it; empty: the beginning."""
+    routes: the number of parts of each topic that its rows go to. places: for each destination a message id, in hex:
+    what is published of this claim lies behind it; empty: the beginning."""
 
     batch: RunBatch
     ids: IdPiece
     start: str = ""
     former: tuple[str, ...] = ()
-    place: str = ""
+    routes: Mapping[str, int] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
 
 
 def encode_record(record: WinnersRecord | ClaimRecord) -> bytes:
@@ -136,7 +155,7 @@ def decode_winners(data: bytes) -> WinnersRecord:
     try:
         return WinnersRecord(
             _batch(fields),
-            int(str(fields["base"])),
+            dict(fields["bases"]),  # type: ignore[call-overload]
             _attempts(fields),
             _former(fields),
             str(fields["offsets"]),
@@ -169,7 +188,8 @@ def decode_claim(data: bytes) -> ClaimRecord:
             IdPiece(**fields["ids"]),  # type: ignore[arg-type]
             str(fields["start"]),
             _former(fields),
-            str(fields["place"]),
+            dict(fields["routes"]),  # type: ignore[call-overload]
+            dict(fields["places"]),  # type: ignore[call-overload]
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _corrupt(f"{type(error).__name__}: {error}") from error

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from oncelog.core.batch import Buffer
 from oncelog.core.errors import InvalidArgument, InvalidSequenceId, MessageTooLarge
 from oncelog.core.ids import SEQUENCE_ID_MAX
+from oncelog.core.names import parse_topic
 from oncelog.core.session_opening import MESSAGE_BYTES_MAX
 from oncelog.pipeline.sink_names import producer_name, source_of
 
@@ -31,13 +32,18 @@ _OVERHEAD_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Messages to be, in columns of equal length; None: no message has one. sizes: bytes of each."""
+    """Messages to be, in columns of equal length; None: no message has one. sizes: bytes of each.
+
+    topics, partitions: where rows go, if they say it themselves: full names, and numbers of parts.
+    """
 
     values: Sequence[Buffer]
     keys: Sequence[bytes | str | None] | None
     event_times_ms: Sequence[int | None] | None
     properties: Sequence[Mapping[str, str] | None] | None
     sizes: Sizes
+    topics: Sequence[str] | None = None
+    partitions: Sequence[int | None] | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -54,6 +60,26 @@ class Rows:
             None if self.event_times_ms is None else self.event_times_ms[piece],
             None if self.properties is None else self.properties[piece],
             self.sizes[piece],
+            None if self.topics is None else self.topics[piece],
+            None if self.partitions is None else self.partitions[piece],
+        )
+
+    def take(self, places: Sequence[int]) -> "Rows":
+        """The rows at these places, ascending."""
+        if len(places) == len(self):
+            return self
+
+        def of(column: Sequence[T] | None) -> list[T] | None:
+            return None if column is None else [column[at] for at in places]
+
+        return Rows(
+            [self.values[at] for at in places],
+            of(self.keys),
+            of(self.event_times_ms),
+            of(self.properties),
+            self.sizes[np.asarray(places, dtype=np.int64)],
+            of(self.topics),
+            of(self.partitions),
         )
 
     def calls(self) -> Iterator[tuple[int, int]]:
@@ -65,8 +91,12 @@ class Rows:
             start = end
 
 
-def rows_of(batch: Any) -> Rows:
-    """batch: Arrow's, of columns that were checked. Raises InvalidArgument, MessageTooLarge."""
+def rows_of(batch: Any, *, by_columns: bool = False, by_row: bool = False) -> Rows:
+    """batch: Arrow's, of columns that were checked. by_columns: the column partition says where rows go. by_row: the
+    column topic does, too.
+
+    Raises InvalidArgument, MessageTooLarge.
+    """
     values = _column(batch, "value")
     if values.null_count:
         raise InvalidArgument("column value is null in a row: every message has a value", field="value")
@@ -85,15 +115,36 @@ def rows_of(batch: Any) -> Rows:
     if largest > MESSAGE_BYTES_MAX:
         message = f"value, key and properties of a row have {largest} bytes together, at most {MESSAGE_BYTES_MAX} fit"
         raise MessageTooLarge(message, field="value", limit=MESSAGE_BYTES_MAX)
-    return Rows(_bytes_list(values), listed_keys, _times_ms(_column(batch, "event_time")), properties, sizes)
+    times = _times_ms(_column(batch, "event_time"))
+    topics = _topics(_column(batch, "topic")) if by_row else None
+    partitions = _partitions(_column(batch, "partition")) if by_columns else None
+    return Rows(_bytes_list(values), listed_keys, times, properties, sizes, topics, partitions)
 
 
-def names_and_ids(batch: Any, scope: str) -> Iterator[tuple[str, int, Sequence[int]]]:
+def _topics(column: Any) -> list[str] | None:
+    if column is None:
+        return None
+    if column.null_count:
+        raise InvalidArgument("column topic is null in a row: destination=columns needs it", field="topic")
+    listed = column.to_pylist()
+    full = {name: str(parse_topic(name)) for name in set(listed)}
+    return [full[name] for name in listed]
+
+
+def _partitions(column: Any) -> list[int | None] | None:
+    if column is None or column.null_count == len(column):
+        return None
+    return [None if each is None or each < 0 else each for each in column.to_pylist()]
+
+
+def names_and_ids(batch: Any, scope: str, *, by_columns: bool = False) -> Iterator[tuple[str, int, Sequence[int]]]:
     """Stretches of rows of one producer: its name, the first row, the sequence ids. Raises InvalidArgument.
 
     Ids without holes are a range.
     """
-    by_position = all(_column(batch, column) is not None for column in ("topic", "topic_id", "index"))
+    by_position = not by_columns and all(
+        _column(batch, column) is not None for column in ("topic", "topic_id", "index")
+    )
     name_column, id_column = ("topic", "index") if by_position else ("producer_name", "sequence_id")
     for column in (name_column, id_column, *(["topic_id"] if by_position else [])):
         if _column(batch, column).null_count:
@@ -227,10 +278,13 @@ def _joined(pieces: Sequence[Rows]) -> Rows:
             found += of(rows) or [None] * len(rows)
         return found
 
+    topics = column(lambda rows: rows.topics)
     return Rows(
         [each for rows in pieces for each in rows.values],
         column(lambda rows: rows.keys),
         column(lambda rows: rows.event_times_ms),
         column(lambda rows: rows.properties),
         np.concatenate([_NO_SIZES, *(rows.sizes for rows in pieces)]),
+        None if topics is None else [each or "" for each in topics],
+        column(lambda rows: rows.partitions),
     )

@@ -7,6 +7,7 @@ it goes with its topic, once the batches that share it are published.
 
 import logging
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from urllib.parse import urlsplit
@@ -20,42 +21,83 @@ from oncelog.pipeline.sink_digest import rows_digest, sum_of
 from oncelog.pipeline.sink_log import SinkLog, send_rows
 from oncelog.pipeline.sink_options import SinkOptions
 from oncelog.pipeline.sink_records import Attempt, Paged, WinnersRecord, decode_page, encode_page
+from oncelog.pipeline.sink_routes import spread
 from oncelog.pipeline.sink_rows import Rows, gathered
 
 _LOG = logging.getLogger("oncelog")
 _ADMIN_TIMEOUT_S = 10.0
-#: Attempts, of some 300 bytes each, that one message lists.
+#: Attempts that one message lists, and about how many bytes they have there.
 PAGE_ATTEMPTS = 2_000
+PAGE_BYTES = 2 * 1024 * 1024
+#: Properties of staged rows that say where the row goes; the copy takes them off.
+_TOPIC, _PARTITION = "__sink.topic", "__sink.partition"
 
 
 def stage(log: SinkLog, topic: str, partition: int, attempt: int, pieces: Iterable[Rows]) -> Attempt | None:
     """Store the rows of one attempt; None: it has none. Raises OncelogError."""
-    name, count, digest, start = f"staged/{uuid.uuid4().hex}", 0, 0, ""
+    name, digest, start = f"staged/{uuid.uuid4().hex}", 0, ""
+    counts: Counter[str] = Counter()
+    routes: dict[str, int] = {}
+    by_columns = False
     producer = None
     for rows in pieces:
         if not len(rows):
             continue
         producer = producer or log.producer(topic, name, "monotonic")
-        first = send_rows(producer, rows, None).first
+        routes |= log.router.routes_for(rows)
+        for destination, places in spread(rows, log.router.target, routes).items():
+            counts[destination] += len(places)
+        by_columns = by_columns or rows.topics is not None or rows.partitions is not None
+        first = send_rows(producer, _with_destinations(rows), None).first
         if not start:
             if first is None:
                 raise UnreadableEntry(f"the log no longer knows where {name} begins on {topic}: stage it again")
             start = first.to_bytes().hex()
-        count += len(rows)
         digest = sum_of((digest, rows_digest(rows)))
     if producer is None:
         return None
     producer.close()
-    return Attempt(partition, attempt, topic, name, start, count, digest)
+    return Attempt(
+        partition, attempt, topic, name, start, counts.total(), digest, routes, dict(sorted(counts.items())), by_columns
+    )
 
 
-def staged(log: SinkLog, record: WinnersRecord, done: int) -> Iterator[Rows]:
+def _with_destinations(rows: Rows) -> Rows:
+    """Each row with its topic and part among its properties, where rows say them."""
+    if rows.topics is None and rows.partitions is None:
+        return rows
+    found = []
+    for at in range(len(rows)):
+        own = dict((rows.properties[at] if rows.properties is not None else None) or {})
+        if rows.topics is not None:
+            own[_TOPIC] = rows.topics[at]
+        if rows.partitions is not None and (number := rows.partitions[at]) is not None:
+            own[_PARTITION] = str(number)
+        found.append(own)
+    return replace(rows, properties=found)
+
+
+def _destinations_of(rows: Rows) -> Rows:
+    """The opposite: rows as they were given."""
+    listed = [dict(each or {}) for each in rows.properties or ()]
+    topics = [each.pop(_TOPIC, None) for each in listed]
+    parts = [each.pop(_PARTITION, None) for each in listed]
+    return replace(
+        rows,
+        properties=listed if any(listed) else None,
+        topics=None if None in topics or not topics else [each for each in topics if each is not None],
+        partitions=[None if each is None else int(each) for each in parts] if any(parts) else None,
+    )
+
+
+def staged(log: SinkLog, record: WinnersRecord, done: int) -> Iterator[tuple[Attempt, Rows]]:
     """The record's rows in its order, but for the first `done`. Raises LogHole when some are gone."""
     for attempt in record.attempts if record.paged is None else _attempts_of(log, record.paged):
         if done >= attempt.count:
             done -= attempt.count
             continue
-        yield from gathered(_rows_of(log, attempt, done))
+        for rows in gathered(_rows_of(log, attempt, done)):
+            yield attempt, _destinations_of(rows) if attempt.by_columns else rows
         done = 0
 
 
@@ -64,18 +106,31 @@ def paged(log: SinkLog, topic: str, record: WinnersRecord) -> WinnersRecord:
 
     Raises OncelogError.
     """
-    if len(record.attempts) <= PAGE_ATTEMPTS:
+    pages = list(_pages(record.attempts))
+    if len(pages) <= 1:
         return record
     producer = log.producer(topic, f"pages/{uuid.uuid4().hex}", "monotonic")
     ids = []
-    for start in range(0, len(record.attempts), PAGE_ATTEMPTS):
-        data = encode_page(record.attempts[start : start + PAGE_ATTEMPTS])
-        result = producer.send(data, sequence_id=start)
+    for number, page in enumerate(pages):
+        result = producer.send(encode_page(page), sequence_id=number)
         if result.message_id is None:
             raise UnreadableEntry(f"the log no longer knows where a page of {record.batch} is on {topic}: try again")
         ids.append(result.message_id.to_bytes().hex())
     producer.close()
-    return replace(record, attempts=(), paged=Paged(tuple(ids), topic, record.count, record.digest))
+    return replace(record, attempts=(), paged=Paged(tuple(ids), topic, record.digest, record.counts))
+
+
+def _pages(attempts: Sequence[Attempt]) -> Iterator[Sequence[Attempt]]:
+    """Stretches that fit a message: an attempt takes more, the more destinations it has."""
+    start = weight = 0
+    for at, attempt in enumerate(attempts):
+        own = 400 + sum(len(topic) + 16 for topic in (*attempt.counts, *attempt.routes))
+        if at > start and (at - start >= PAGE_ATTEMPTS or weight + own > PAGE_BYTES):
+            yield attempts[start:at]
+            start, weight = at, 0
+        weight += own
+    if start < len(attempts):
+        yield attempts[start:]
 
 
 def _attempts_of(log: SinkLog, pages: Paged) -> Iterator[Attempt]:

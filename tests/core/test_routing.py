@@ -1,0 +1,24 @@
+"""Keys and the parts of a topic: the same part for the same key, and about as many keys in each part."""
+
+from collections import Counter
+
+import pytest
+
+from oncelog.core.routing import partition_of
+
+
+@pytest.mark.parametrize(
+    ("key", "partitions", "part"), [(b"", 3, 0), (b"123456789", 10, 2), (b"123456789", 7, 5), (b"N1234", 1, 0)]
+)
+def test_part_of_a_key_never_changes(key: bytes, partitions: int, part: int) -> None:
+    """Fixed for good: rows of a key would lie in two parts otherwise. The CRC-32 of 123456789 is 3421780262."""
+    assert partition_of(key, partitions) == part
+    assert partition_of(memoryview(key), partitions) == part
+
+
+@pytest.mark.parametrize("partitions", [2, 3, 8, 100])
+def test_keys_spread_over_all_parts(partitions: int) -> None:
+    """Also keys that differ in a number only."""
+    counts = Counter(partition_of(b"customer-%d" % number, partitions) for number in range(partitions * 200))
+    assert set(counts) == set(range(partitions))
+    assert max(counts.values()) < 2 * 200
