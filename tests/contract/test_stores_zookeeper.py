@@ -17,6 +17,7 @@ from oncelog.stores.registry import LiveOwner, Registry
 from oncelog.stores.store_session import SessionState
 from oncelog.stores.zookeeper import DATA_BYTES_MAX, ZooKeeperSession
 from oncelog.stores.zookeeper_connection import CLOSE_TIMEOUT_S, ZooKeeperAccess
+from oncelog.stores.zookeeper_users import ZooKeeperUser
 from tests.cluster.until import until
 from tests.contract.cut_proxy import CutProxy, request_types
 from tests.contract.store_backends import DEADLINE_S, SESSION_TIMEOUT_MS, ZooKeeperBackend
@@ -143,7 +144,9 @@ async def test_failed_connection_thread_is_started_again(zookeeper: ZooKeeperBac
 async def test_nodes_of_a_user_are_closed_to_others(zookeeper_server: ZooKeeperServer) -> None:
     """With a password given, whoever does not have it can neither read nor write."""
     owner = await ZooKeeperSession.connect(
-        zookeeper_server.address, root="/closed", access=ZooKeeperAccess(username="oncelog", password="secret")
+        zookeeper_server.address,
+        root="/closed",
+        access=ZooKeeperAccess(users=(ZooKeeperUser("oncelog", "a secret of tests"),)),
     )
     stranger = await ZooKeeperSession.connect(zookeeper_server.address, root="/closed")
     try:

@@ -300,6 +300,7 @@ def test_mounts_and_volumes_are_of_each_other(name: str) -> None:
         values["auth"]["existingSecret"],
         values["tls"]["existingSecret"],
         values["redis"]["external"]["urlSecret"],
+        values["zookeeper"]["auth"]["existingSecret"],
         values["pipeline"]["existingSecret"],
     }
     for manifest in workloads(name):

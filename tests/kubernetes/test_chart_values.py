@@ -65,6 +65,7 @@ GIVEN_FOR_NOTHING = [
     ("tls.extraNames={log.example}", "tls.enabled"),
     ("tls.certManager.issuerRef.name=ours", "tls.certManager.enabled"),
     ("auth.existingSecret=ours", "auth.enabled"),
+    ("zookeeper.auth.existingSecret=ours", "zookeeper.auth.enabled"),
     ("auth.superusers={operator}", "auth.enabled"),
     ("networkPolicy.clients[0].podSelector.matchLabels.team=orders", "networkPolicy.enabled"),
     ("networkPolicy.scrapers[0].podSelector.matchLabels.team=orders", "networkPolicy.enabled"),

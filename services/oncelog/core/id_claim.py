@@ -23,6 +23,7 @@ from typing import Any, assert_never
 
 from oncelog.core.errors import CorruptEntry, InvalidArgument, InvariantViolated
 from oncelog.core.ids import Incarnation
+from oncelog.core.record_fields import parse_json
 from oncelog.core.store_status import WriteStatus
 
 FORMAT = 1
@@ -49,7 +50,7 @@ def encode_counter(record: CounterRecord) -> bytes:
 def decode_counter(data: bytes) -> CounterRecord:
     """Raises CorruptEntry when the bytes are not such a record."""
     try:
-        fields: dict[str, Any] = json.loads(data)
+        fields: dict[str, Any] = parse_json(data)
         if fields["format"] != FORMAT:
             raise CorruptEntry(f"counter record of format {fields['format']}: this version reads format {FORMAT}")
         following, claimer, nonce = fields["next"], fields["claimer"], fields["nonce"]

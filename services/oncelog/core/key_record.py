@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.ids import SequenceId
 from oncelog.core.lane import Claim
+from oncelog.core.record_fields import number, parse_json, text
 
 _FORMAT = 1
 
@@ -47,10 +48,10 @@ def encode_key_record(record: KeyRecord) -> bytes:
 def decode_key_record(data: bytes) -> KeyRecord:
     """Raises CorruptEntry for what is no such record of this format."""
     try:
-        fields = json.loads(data)
+        fields = parse_json(data)
         if fields["format"] != _FORMAT:
             raise CorruptEntry(f"the record of a key is of format {fields['format']}: this version reads {_FORMAT}")
-        claim = Claim(str(fields["producer_name"]), SequenceId(int(fields["first"])), int(fields["count"]))
-        return KeyRecord(str(fields["fingerprint"]), claim, fields["answer"])
+        claim = Claim(text(fields, "producer_name"), SequenceId(number(fields, "first")), number(fields, "count"))
+        return KeyRecord(text(fields, "fingerprint"), claim, fields["answer"])
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptEntry(f"the record of a key cannot be read: {error!r}") from error

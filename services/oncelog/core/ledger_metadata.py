@@ -12,6 +12,7 @@ from typing import Any
 
 from oncelog.core.errors import CorruptEntry, InvariantViolated
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, TopicId
+from oncelog.core.record_fields import number, parse_json, text, texts
 
 FORMAT = 1
 
@@ -70,18 +71,18 @@ def encode_ledger(metadata: LedgerMetadata) -> bytes:
 def decode_ledger(data: bytes) -> LedgerMetadata:
     """Raises CorruptEntry when the bytes are not such a record."""
     try:
-        fields = json.loads(data)
+        fields = parse_json(data)
         if fields["format"] != FORMAT:
             raise CorruptEntry(f"ledger record of format {fields['format']}: this version reads format {FORMAT}")
         return LedgerMetadata(
-            ledger_id=fields["ledger_id"],
-            topic_id=fields["topic_id"],
-            members=tuple(fields["members"]),
-            ack_quorum=fields["ack_quorum"],
+            ledger_id=LedgerId(number(fields, "ledger_id")),
+            topic_id=TopicId(text(fields, "topic_id")),
+            members=tuple(map(Incarnation, texts(fields, "members"))),
+            ack_quorum=number(fields, "ack_quorum"),
             state=LedgerState(fields["state"]),
-            end=fields["end"],
-            length=fields["length"],
-            digest=fields["digest"],
+            end=EntryId(number(fields, "end")),
+            length=number(fields, "length"),
+            digest=text(fields, "digest"),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptEntry(f"a ledger record cannot be read: {error!r}") from error

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from oncelog.core.errors import CorruptEntry, InvariantViolated
-from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, Position, TopicId
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, Position, TopicId
+from oncelog.core.record_fields import number, numbers, pairs, parse_json, text
 
 FORMAT = 1
 #: The cursor that holds the dedup snapshots.
@@ -83,11 +84,13 @@ def encode_topic(record: TopicRecord) -> bytes:
 def decode_topic(data: bytes) -> TopicRecord:
     """Raises CorruptEntry when the bytes are not such a record."""
     try:
-        fields = json.loads(data)
+        fields = parse_json(data)
         if fields["format"] != FORMAT:
             raise CorruptEntry(f"topic record of format {fields['format']}: this version reads format {FORMAT}")
-        ledgers = tuple(LedgerLink(ledger_id, base_index) for ledger_id, base_index in fields["ledgers"])
-        return TopicRecord(fields["topic_id"], fields["name"], fields["owner"], fields["owner_epoch"], ledgers)
+        ledgers = tuple(LedgerLink(LedgerId(ledger), base_index) for ledger, base_index in pairs(fields, "ledgers"))
+        owner = None if fields["owner"] is None else Incarnation(text(fields, "owner"))
+        epoch = OwnerEpoch(number(fields, "owner_epoch"))
+        return TopicRecord(TopicId(text(fields, "topic_id")), text(fields, "name"), owner, epoch, ledgers)
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptEntry(f"a topic record cannot be read: {error!r}") from error
 
@@ -104,10 +107,20 @@ def encode_cursor(record: CursorRecord) -> bytes:
 def decode_cursor(data: bytes) -> CursorRecord:
     """Raises CorruptEntry when the bytes are not such a record."""
     try:
-        fields = json.loads(data)
+        fields = parse_json(data)
         if fields["format"] != FORMAT:
             raise CorruptEntry(f"cursor record of format {fields['format']}: this version reads format {FORMAT}")
-        ledgers = tuple(CursorLink(ledger, Position(*base) if base else None) for ledger, base in fields["ledgers"])
-        return CursorRecord(fields["owner_epoch"], ledgers)
+        ledgers = tuple(_cursor_link(ledger, base) for ledger, base in fields["ledgers"])
+        return CursorRecord(OwnerEpoch(number(fields, "owner_epoch")), ledgers)
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptEntry(f"a cursor record cannot be read: {error!r}") from error
+
+
+def _cursor_link(ledger: object, base: object) -> CursorLink:
+    """Raises ValueError, TypeError."""
+    found = {"link": [ledger, *(base if isinstance(base, list) else ())]}
+    ledger_id, *position = numbers(found, "link")
+    if base is None:
+        return CursorLink(LedgerId(ledger_id), None)
+    base_ledger, base_entry = position
+    return CursorLink(LedgerId(ledger_id), Position(LedgerId(base_ledger), EntryId(base_entry)))

@@ -6,6 +6,7 @@ from oncelog.core.storage_answers import AppendStatus
 from oncelog.log_storage.node_runner import NodeRunner
 from oncelog.log_storage.space import FreeSpace
 from oncelog.runtime.telemetry import Reading, Telemetry
+from oncelog.stores.damaged_records import observe_damaged
 
 
 def observe(telemetry: Telemetry, runner: NodeRunner, space: FreeSpace) -> None:
@@ -15,6 +16,7 @@ def observe(telemetry: Telemetry, runner: NodeRunner, space: FreeSpace) -> None:
     def answered() -> Iterable[Reading]:
         return [Reading(counts.answered[status], {"status": status.name.lower()}) for status in AppendStatus]
 
+    observe_damaged(telemetry)
     telemetry.observe_count("storage_entries_received", "Entries received to be stored",
                             lambda: [Reading(counts.entries_received)])  # fmt: skip
     telemetry.observe_count("storage_bytes_received", "Bytes of entries received to be stored",

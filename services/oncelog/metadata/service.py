@@ -34,6 +34,7 @@ from oncelog.runtime.security import Security
 from oncelog.runtime.settings import MetadataSettings
 from oncelog.runtime.telemetry import Reading, Telemetry
 from oncelog.stores.cursor_store import CursorStore
+from oncelog.stores.damaged_records import observe_damaged
 from oncelog.stores.dataset_store import DatasetStore
 from oncelog.stores.deletion_store import DeletionStore
 from oncelog.stores.ephemerals import Registration
@@ -44,6 +45,7 @@ from oncelog.stores.policy_store import PolicyStore
 from oncelog.stores.registry import LiveMetadata, Registry
 from oncelog.stores.store_session import SessionState, StoreSession
 from oncelog.stores.topic_store import TopicStore
+from oncelog.stores.zookeeper import ZooKeeperSession
 
 logger = logging.getLogger(__name__)
 
@@ -154,6 +156,8 @@ class MetadataService:
             start(parts.admin.owners.follow())
             start(parts.follow_owners())
             start(parts.admin.deletions.run())
+            if isinstance(session, ZooKeeperSession) and session.tree_acls is not None:
+                start(session.tree_acls.guard(whole_ensemble=settings.zookeeper_exclusive))
             self._observe(parts)
             self._observe_gateway(parts.gateway)
 
@@ -240,6 +244,7 @@ class MetadataService:
 
     def _observe(self, parts: MetadataParts) -> None:
         counts, owners = parts.admin.placements.counts, parts.admin.owners
+        observe_damaged(self.telemetry)
         self.telemetry.observe_count(
             "metadata_topics_placed", "Topics placed on an owner", lambda: [Reading(counts["topics_placed"])]
         )

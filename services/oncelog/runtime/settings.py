@@ -37,6 +37,8 @@ class ProcessSettings:
     health_port: int = 0
     #: host:port[,host:port…][/path]
     zookeeper_hosts: str = "127.0.0.1:2181"
+    #: path of the user:password with which the cluster's nodes in ZooKeeper are closed to everybody else; empty: open
+    zookeeper_auth_file: str = ""
     #: after so long without a word from a process the others take its place
     session_timeout_ms: int = 6_000
     drain_timeout_ms: int = 20_000
@@ -164,6 +166,8 @@ class MetadataSettings(ProcessSettings):
     #: whether topics move to owners that have fewer, and how often the elected replica looks
     balance: bool = True
     balance_interval_ms: int = 5_000
+    #: whether no other program uses the ensemble: then the nodes above the cluster's are closed as well
+    zookeeper_exclusive: bool = False
     #: connections at the REST port, and those of one address among them; the oldest idle one makes room for another
     rest_connections_max: int = 1_000
     rest_connections_per_peer_max: int = 500

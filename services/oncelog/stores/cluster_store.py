@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from oncelog.core.errors import CorruptEntry, NotFound, WrongCluster
 from oncelog.core.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, NamespaceName
+from oncelog.core.record_fields import number, parse_json, text
 from oncelog.stores import paths
 from oncelog.stores.namespace_store import namespace_steps, tenant_steps
 from oncelog.stores.policy_store import Policies
@@ -81,8 +82,8 @@ def _creation(record: ClusterRecord) -> list[Step]:
 
 def _decode(data: bytes) -> ClusterRecord:
     try:
-        fields = json.loads(data)
-        record = ClusterRecord(fields["cluster_id"], fields["format"])
+        fields = parse_json(data)
+        record = ClusterRecord(text(fields, "cluster_id"), number(fields, "format"))
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptEntry(f"the record of the cluster cannot be read: {error!r}") from error
     if record.format != LAYOUT_FORMAT:

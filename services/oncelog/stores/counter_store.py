@@ -4,6 +4,7 @@ from enum import Enum
 
 from oncelog.core.id_claim import CounterRecord, decode_counter, encode_counter
 from oncelog.stores import paths
+from oncelog.stores.json_record import noted
 from oncelog.stores.store_session import Stored, StoreSession, Written, create_or_write
 
 
@@ -21,7 +22,7 @@ class CounterStore:
     async def read(self) -> Stored[CounterRecord] | None:
         """The record after a sync; None: nothing was ever claimed. Raises StoreUnavailable, CorruptEntry."""
         node = await self._session.read(self._path)
-        return None if node is None else Stored(decode_counter(node.data), node.version)
+        return None if node is None else Stored(noted("a counter record", node.data, decode_counter), node.version)
 
     async def write(self, record: CounterRecord, *, version: int) -> Written:
         """One compare-and-set from `version`; ABSENT_VERSION creates. Raises NotFound in a root without a cluster."""

@@ -8,6 +8,7 @@ from oncelog.core.ids import TopicId
 from oncelog.core.store_status import WriteStatus
 from oncelog.core.topic_record import CursorRecord, decode_cursor, encode_cursor
 from oncelog.stores import paths
+from oncelog.stores.json_record import noted
 from oncelog.stores.store_session import Stored, StoreSession, Written, create_or_write
 
 
@@ -18,7 +19,7 @@ class CursorStore:
     async def read(self, topic_id: TopicId, cursor: str) -> Stored[CursorRecord] | None:
         """The record after a sync; None: it does not exist. Raises StoreUnavailable, CorruptEntry."""
         node = await self._session.read(paths.cursor(topic_id, cursor))
-        return None if node is None else Stored(decode_cursor(node.data), node.version)
+        return None if node is None else Stored(noted("a cursor record", node.data, decode_cursor), node.version)
 
     async def write(self, topic_id: TopicId, cursor: str, record: CursorRecord, *, version: int) -> Written:
         """One compare-and-set from `version`; ABSENT_VERSION creates. Raises TopicNotFound for a removed topic."""

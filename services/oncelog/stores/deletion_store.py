@@ -22,10 +22,11 @@ from typing import Any
 from oncelog.core.errors import CorruptEntry, NotFound, TopicNotFound
 from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.names import TopicName
+from oncelog.core.record_fields import number, numbers, text
 from oncelog.core.store_status import WriteStatus
 from oncelog.core.topic_record import TopicRecord, decode_cursor, decode_topic
 from oncelog.stores import paths
-from oncelog.stores.json_record import decode_record, encode_record
+from oncelog.stores.json_record import decode_record, encode_record, noted
 from oncelog.stores.store_session import CreateStep, DeleteStep, Step, Stored, StoreSession, WriteStep, Znode
 from oncelog.stores.topic_store import NameRecord, TopicStore, encode_name
 
@@ -97,7 +98,7 @@ class DeletionStore:
         folder = await self._session.read(paths.cursors(topic_id))
         if node is None or folder is None:
             return None
-        record = decode_topic(node.data)
+        record = noted("a topic record", node.data, decode_topic)
         cursors = await self._cursors(topic_id)
         policies = await self._session.read(paths.topic_policies(topic_id))
         deletion = Deletion(topic_id, str(name), partitions, record.owner, _ledgers(record, cursors))
@@ -128,7 +129,7 @@ class DeletionStore:
 def _ledgers(record: TopicRecord, cursors: dict[str, Znode]) -> tuple[LedgerId, ...]:
     ledgers = [link.ledger_id for link in record.ledgers]
     for node in cursors.values():
-        ledgers += [link.ledger_id for link in decode_cursor(node.data).ledgers]
+        ledgers += [link.ledger_id for link in noted("a cursor record", node.data, decode_cursor).ledgers]
     return tuple(ledgers)
 
 
@@ -146,5 +147,11 @@ def _decode(topic_id: TopicId, data: bytes) -> Deletion:
     return decode_record(
         data,
         "the record of a deletion",
-        lambda f: Deletion(topic_id, f["name"], f["partitions"], f["owner"], tuple(f["ledgers"])),
+        lambda f: Deletion(
+            topic_id,
+            text(f, "name"),
+            number(f, "partitions"),
+            None if f["owner"] is None else Incarnation(text(f, "owner")),
+            tuple(map(LedgerId, numbers(f, "ledgers"))),
+        ),
     )

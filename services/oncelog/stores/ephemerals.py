@@ -9,11 +9,12 @@ Rules
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable
 from typing import Generic, TypeVar
 
-from oncelog.core.errors import StoreUnavailable
+from oncelog.core.errors import CorruptEntry, StoreUnavailable
 from oncelog.stores.store_session import SessionState, StoreSession, Znode
 from oncelog.stores.watch import NodesWatch
 
@@ -44,7 +45,7 @@ class EphemeralFolder(Generic[T]):
         return Registration(self._session, f"{self._folder}/", record, self._encode, sequential=True)
 
     async def live(self) -> dict[str, T]:
-        """All records after a sync, by name. Raises StoreUnavailable, CorruptEntry, NotFound without a cluster."""
+        """All records after a sync, by name. Raises StoreUnavailable, NotFound without a cluster."""
         names = await self._session.children(self._folder)
         nodes = await asyncio.gather(*(self._session.read(f"{self._folder}/{name}") for name in names))
         return self._decoded({name: node for name, node in zip(names, nodes, strict=True) if node is not None})
@@ -55,7 +56,12 @@ class EphemeralFolder(Generic[T]):
             yield self._decoded(nodes)
 
     def _decoded(self, nodes: dict[str, Znode]) -> dict[str, T]:
-        return {name: self._decode(name, node.data) for name, node in nodes.items()}
+        """Without those that cannot be read: they say nothing, as if their processes were not there."""
+        found: dict[str, T] = {}
+        for name, node in nodes.items():
+            with contextlib.suppress(CorruptEntry):  # counted and told by its decoder
+                found[name] = self._decode(name, node.data)
+        return found
 
 
 class Registration(Generic[T]):

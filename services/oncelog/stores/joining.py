@@ -8,6 +8,7 @@ heard meanwhile.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import NamedTuple
 
 from oncelog.core.errors import NotFound, OncelogError, StoreUnavailable
@@ -16,6 +17,8 @@ from oncelog.runtime.settings import ProcessSettings, variable
 from oncelog.stores.cluster_store import ClusterRecord, ClusterStore
 from oncelog.stores.store_session import StoreSession
 from oncelog.stores.zookeeper import ZooKeeperSession
+from oncelog.stores.zookeeper_connection import ZooKeeperAccess
+from oncelog.stores.zookeeper_users import read_users
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +65,10 @@ class _Start:
 
     def __init__(self, settings: ProcessSettings, connect: Connect | None) -> None:
         self._hosts = settings.zookeeper_hosts
+        users = (
+            read_users(Path(path), variable("zookeeper_auth_file")) if (path := settings.zookeeper_auth_file) else ()
+        )
+        self._access = ZooKeeperAccess(users=users)
         self._session_timeout_ms = settings.session_timeout_ms
         self._timeout_ms = settings.start_timeout_ms
         self._deadline_s = _now_s() + settings.start_timeout_ms / 1000
@@ -77,7 +84,10 @@ class _Start:
 
     async def _connect_to_zookeeper(self, timeout_ms: int) -> StoreSession:
         return await ZooKeeperSession.connect(
-            self._hosts, session_timeout_ms=self._session_timeout_ms, connect_timeout_ms=timeout_ms
+            self._hosts,
+            session_timeout_ms=self._session_timeout_ms,
+            connect_timeout_ms=timeout_ms,
+            access=self._access,
         )
 
     async def _session(self) -> StoreSession:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from oncelog.core.errors import CorruptEntry
+from oncelog.core.record_fields import parse_json
+from oncelog.stores.damaged_records import DAMAGED
 
 T = TypeVar("T")
 
@@ -16,11 +18,26 @@ def encode_record(fields: Mapping[str, object]) -> bytes:
 
 
 def decode_record(data: bytes, what: str, build: Callable[[dict[str, Any]], T]) -> T:
-    """Return build(fields). Raises CorruptEntry naming `what` when the bytes are no such record of this format."""
+    """Return build(fields). Raises CorruptEntry naming `what` when the bytes are no such record of this format.
+
+    Whatever goes wrong is the record's fault, for nothing but its bytes is looked at; it is counted.
+    """
     try:
-        fields = json.loads(data)
+        fields = parse_json(data)
         if fields["format"] != FORMAT:
-            raise CorruptEntry(f"{what} of format {fields['format']}: this version reads format {FORMAT}")
+            raise CorruptEntry(f"{what} of format {fields['format']!r}: this version reads format {FORMAT}")
         return build(fields)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptEntry(f"{what} cannot be read: {error!r}") from error
+    except Exception as error:
+        DAMAGED.note(what, data, str(error))
+        if isinstance(error, CorruptEntry):
+            raise
+        raise CorruptEntry(f"{what} cannot be read: {type(error).__name__}: {str(error)[:200]}") from error
+
+
+def noted(what: str, data: bytes, decode: Callable[[bytes], T]) -> T:
+    """decode(data), of a record whose layout is the core's. Raises CorruptEntry, counted."""
+    try:
+        return decode(data)
+    except CorruptEntry as error:
+        DAMAGED.note(what, data, error.message)
+        raise

@@ -4,6 +4,7 @@ from oncelog.core.ids import LedgerId
 from oncelog.core.ledger_metadata import LedgerMetadata, decode_ledger, encode_ledger
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
+from oncelog.stores.json_record import noted
 from oncelog.stores.store_session import Stored, StoreSession, Written, Znode
 
 
@@ -40,4 +41,4 @@ class LedgerStore:
 
 
 def _stored(node: Znode | None) -> Stored[LedgerMetadata] | None:
-    return None if node is None else Stored(decode_ledger(node.data), node.version)
+    return None if node is None else Stored(noted("a ledger record", node.data, decode_ledger), node.version)

@@ -27,7 +27,7 @@ from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
-from oncelog.stores.json_record import FORMAT, decode_record, encode_record
+from oncelog.stores.json_record import decode_record, encode_record
 from oncelog.stores.store_session import Stored, StoreSession, Written, create_or_write
 from oncelog.stores.topic_store import TopicStore
 from oncelog.stores.watch import PathsWatch
@@ -226,7 +226,7 @@ def decode_policies(data: bytes) -> Policies:
 
 def _build(fields: dict[str, Any]) -> Policies:
     values = {name: fields.pop(name, None) for name in _NAMES}
-    assert fields.pop("format") == FORMAT
+    del fields["format"]  # the one that is read
     if any(value is not None and not isinstance(value, bool) for value in values.values()):
         raise ValueError(f"a switch that is neither true nor false: {values}")
     return Policies(**values, permissions=_grants(fields.pop("permissions", {})), further=fields)

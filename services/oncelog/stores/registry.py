@@ -7,7 +7,9 @@ never come back as another, and one that is superseded or removed is never chose
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 
+from oncelog.core.errors import CorruptEntry
 from oncelog.core.ids import Incarnation
+from oncelog.core.record_fields import flag, number, numbers_by_name, text
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
 from oncelog.stores.ephemerals import EphemeralFolder, Registration
@@ -102,17 +104,27 @@ class Registry:
         """The cookie now, and again whenever it may have changed; never without one."""
         path = f"{paths.STORAGE_COOKIES}/{incarnation}"
         async for nodes in PathsWatch(self._session, (path,)):
-            if path in nodes:
-                yield _decode_cookie(nodes[path].data)
+            try:
+                if path in nodes:
+                    yield _decode_cookie(nodes[path].data)
+            except CorruptEntry:
+                continue  # counted and told; what it said before goes on
 
     async def remove_cookie(self, incarnation: Incarnation, *, version: int) -> WriteStatus:
         return await self._session.delete(f"{paths.STORAGE_COOKIES}/{incarnation}", version=version)
 
     async def cookies(self) -> dict[Incarnation, StorageCookie]:
-        """All cookies after a sync."""
-        names = await self._session.children(paths.STORAGE_COOKIES)
-        found = [await self.read_cookie(Incarnation(name)) for name in names]
-        return {stored.value.incarnation: stored.value for stored in found if stored is not None}
+        """All cookies after a sync. One that cannot be read counts as retired: nothing new is to go there."""
+        found: dict[Incarnation, StorageCookie] = {}
+        for name in map(Incarnation, await self._session.children(paths.STORAGE_COOKIES)):
+            try:
+                stored = await self.read_cookie(name)
+            except CorruptEntry:
+                found[name] = StorageCookie(name, "", 0, retired=True)
+            else:
+                if stored is not None:
+                    found[stored.value.incarnation] = stored.value
+        return found
 
 
 def _encode_owner(owner: LiveOwner) -> bytes:
@@ -125,7 +137,12 @@ def _decode_owner(name: str, data: bytes) -> LiveOwner:
         data,
         "an owner's record",
         lambda f: LiveOwner(
-            Incarnation(name), f["host"], f["ports"], f["since_ms"], f.get("ack_quorum", 1), f.get("advertised", "")
+            Incarnation(name),
+            text(f, "host"),
+            numbers_by_name(f, "ports"),
+            number(f, "since_ms"),
+            number({"ack_quorum": 1} | f, "ack_quorum"),
+            text({"advertised": ""} | f, "advertised"),
         ),
     )
 
@@ -140,7 +157,9 @@ def _decode_node(name: str, data: bytes) -> LiveStorageNode:
     return decode_record(
         data,
         "a storage node's record",
-        lambda f: LiveStorageNode(Incarnation(name), f["host"], f["port"], f["free_bytes"], f["read_only"]),
+        lambda f: LiveStorageNode(
+            Incarnation(name), text(f, "host"), number(f, "port"), number(f, "free_bytes"), flag(f, "read_only")
+        ),
     )
 
 
@@ -149,7 +168,9 @@ def _encode_metadata(replica: LiveMetadata) -> bytes:
 
 
 def _decode_metadata(_name: str, data: bytes) -> LiveMetadata:
-    return decode_record(data, "a metadata service's record", lambda f: LiveMetadata(f["host"], f["ports"]))
+    return decode_record(
+        data, "a metadata service's record", lambda f: LiveMetadata(text(f, "host"), numbers_by_name(f, "ports"))
+    )
 
 
 def _decode_cookie(data: bytes) -> StorageCookie:
@@ -157,6 +178,10 @@ def _decode_cookie(data: bytes) -> StorageCookie:
         data,
         "a storage cookie",
         lambda f: StorageCookie(
-            Incarnation(f["incarnation"]), f["host"], f["port"], f["retired"], f.get("read_only", False)
+            Incarnation(text(f, "incarnation")),
+            text(f, "host"),
+            number(f, "port"),
+            flag(f, "retired"),
+            flag({"read_only": False} | f, "read_only"),
         ),
     )

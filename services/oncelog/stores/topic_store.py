@@ -20,9 +20,10 @@ from uuid import uuid4
 from oncelog.core.errors import CorruptEntry, NamespaceNotFound, NotFound, ServiceUnavailable, TopicNotFound
 from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, TopicName
+from oncelog.core.record_fields import flag, number, text
 from oncelog.core.topic_record import TopicRecord, decode_topic, encode_topic
 from oncelog.stores import paths
-from oncelog.stores.json_record import decode_record, encode_record
+from oncelog.stores.json_record import decode_record, encode_record, noted
 from oncelog.stores.store_session import CheckStep, CreateStep, Step, Stored, StoreSession, Written
 
 #: Names read at a time when a namespace is listed.
@@ -97,7 +98,7 @@ class TopicStore:
     async def read(self, topic_id: TopicId, *, timeout_ms: int | None = None) -> Stored[TopicRecord] | None:
         """The topic record after a sync; None: removed, or never made. Raises StoreUnavailable, CorruptEntry."""
         node = await self._session.read(paths.topic(topic_id), timeout_ms=timeout_ms)
-        return None if node is None else Stored(decode_topic(node.data), node.version)
+        return None if node is None else Stored(noted("a topic record", node.data, decode_topic), node.version)
 
     async def write(self, record: TopicRecord, *, version: int) -> Written:
         """One compare-and-set. CONFLICT also when the topic was removed."""
@@ -112,7 +113,7 @@ class TopicStore:
             for node in nodes:
                 try:
                     if node is not None:
-                        yield decode_topic(node.data)
+                        yield noted("a topic record", node.data, decode_topic)
                 except CorruptEntry as error:
                     yield error
 
@@ -148,5 +149,7 @@ def encode_name(record: NameRecord) -> bytes:
 
 def _decode_name(data: bytes) -> NameRecord:
     return decode_record(
-        data, "the record of a topic name", lambda f: NameRecord(f["topic_id"], f["partitions"], f["deleted"])
+        data,
+        "the record of a topic name",
+        lambda f: NameRecord(TopicId(text(f, "topic_id")), number(f, "partitions"), flag(f, "deleted")),
     )

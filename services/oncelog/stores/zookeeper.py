@@ -37,6 +37,7 @@ from oncelog.stores.store_session import (
     Written,
     Znode,
 )
+from oncelog.stores.tree_acls import TreeAcls
 from oncelog.stores.zookeeper_connection import ANSWERS, Interrupted, ZooKeeperAccess, ZooKeeperConnection, translated
 
 T = TypeVar("T")
@@ -56,6 +57,9 @@ class ZooKeeperSession:
         self._client = connection.client
         self._root = root
         self._operation_timeout_ms = operation_timeout_ms
+        #: None: this process has no credentials, and what it makes is open to everybody
+        self.tree_acls: TreeAcls | None = None
+        self._following: asyncio.Task[None] | None = None
 
     @classmethod
     async def connect(
@@ -71,7 +75,8 @@ class ZooKeeperSession:
         """Open a session with one of `hosts` ("host:port,host:port", and a path behind the last one if wanted).
 
         root: below that path; both are made level by level where they are missing.
-        Raises StoreUnavailable when none answers in time, Unauthenticated when none lets us in.
+        Raises StoreUnavailable when none answers in time, Unauthenticated when none lets us in, PermissionDenied when
+        the nodes below the root belong to another user.
         """
         # Not kazoo's chroot: of that it makes the last level alone.
         servers, slash, path = hosts.partition("/")
@@ -82,9 +87,23 @@ class ZooKeeperSession:
             access=access or ZooKeeperAccess(),
         )
         full_root = f"{slash}{path}".rstrip("/") + root.rstrip("/")
-        return cls(connection, root=full_root, operation_timeout_ms=operation_timeout_ms)
+        session = cls(connection, root=full_root, operation_timeout_ms=operation_timeout_ms)
+        if access is not None and access.users:
+            await session._settle_acls(TreeAcls(connection, full_root or "/", access.users[0].acl))
+        return session
+
+    async def _settle_acls(self, acls: TreeAcls) -> None:
+        self.tree_acls = acls
+        try:
+            await self._repeat("", acls.settle, None)
+        except BaseException:
+            await self.close()
+            raise
+        self._following = asyncio.create_task(acls.follow(), name="zookeeper-acls")
 
     async def close(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
         await self._connection.close()
 
     @property

@@ -33,11 +33,11 @@ from kazoo.exceptions import (
 )
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
-from kazoo.security import CREATOR_ALL_ACL
 
 from oncelog.core.errors import InvariantViolated, OncelogError, PermissionDenied, StoreUnavailable, Unauthenticated
 from oncelog.stores.kazoo_handler import ImpatientHandler
 from oncelog.stores.store_session import Fired, SessionState, StateListener
+from oncelog.stores.zookeeper_users import ZooKeeperUser
 
 CLOSE_TIMEOUT_S = 3.0
 WATCHDOG_PERIOD_S = 1.0
@@ -63,14 +63,13 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperAccess:
-    """How to be let in. username, password: digest authentication; every node is then the user's alone.
+    """How to be let in. users: of digest authentication; every node is then the first one's alone (`tree_acls`).
 
     tls: speak TLS, and verify the server by `ca_path` (None: the system's) and its host name; `certificate_path` and
     `key_path` are shown to servers that ask. A digest crosses the wire readable: give it only together with tls.
     """
 
-    username: str | None = None
-    password: str | None = None
+    users: tuple[ZooKeeperUser, ...] = ()
     tls: bool = False
     ca_path: str | None = None
     certificate_path: str | None = None
@@ -248,14 +247,13 @@ class ZooKeeperConnection:
 
 
 def _new_client(hosts: str, session_timeout_s: float, access: ZooKeeperAccess) -> KazooClient:
-    has_password = access.username is not None
     return KazooClient(
         hosts=hosts,
         timeout=session_timeout_s,
         handler=ImpatientHandler(session_timeout_s, len(hosts.split(","))),
         connection_retry=KazooRetry(max_tries=-1, delay=RECONNECT_DELAY_S, max_delay=RECONNECT_DELAY_MAX_S),
-        auth_data=[("digest", f"{access.username}:{access.password}")] if has_password else None,
-        default_acl=CREATOR_ALL_ACL if has_password else None,
+        auth_data=[("digest", user.credentials) for user in access.users] or None,
+        default_acl=[access.users[0].acl] if access.users else None,
         use_ssl=access.tls,
         ca=access.ca_path,
         certfile=access.certificate_path,
@@ -280,7 +278,10 @@ def translated(error: BaseException) -> Exception:
         answer: Exception = error
         return answer
     if isinstance(error, NoAuthError):
-        return PermissionDenied("ZooKeeper does not let this user do that: the nodes belong to another user")
+        return PermissionDenied(
+            "ZooKeeper does not let this process do that: the nodes belong to another user. Give this process the "
+            "credentials of the cluster (ONCELOG_ZOOKEEPER_AUTH_FILE)"
+        )
     if isinstance(error, AuthFailedError):
         return Unauthenticated("ZooKeeper refuses these credentials: correct the user name and password")
     if isinstance(error, _OUR_MISTAKES):

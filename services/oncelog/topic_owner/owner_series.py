@@ -6,6 +6,7 @@ them.
 
 from oncelog.core.serving import Serving
 from oncelog.runtime.telemetry import Reading
+from oncelog.stores.damaged_records import observe_damaged
 from oncelog.topic_owner.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.topic_registry import TopicRegistry
 
@@ -13,6 +14,7 @@ from oncelog.topic_owner.topic_registry import TopicRegistry
 def observe(metrics: OwnerMetrics, topics: TopicRegistry) -> None:
     """Show what `metrics` counts and how the topics stand."""
     counts, telemetry = metrics.counts, metrics.telemetry
+    observe_damaged(telemetry)
     telemetry.observe_count("messages", "Messages answered, by verdict", lambda: _by(counts.messages, "verdict"))
     telemetry.observe_count("owner_events", "What happened to topics and batches", lambda: _by(counts.events, "event"))
     telemetry.observe_count("received_bytes", "Bytes of batches received", lambda: [Reading(counts.bytes_received)])

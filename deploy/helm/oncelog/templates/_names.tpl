@@ -71,6 +71,10 @@ its server asks for all of them several times a second. */}}
 {{- default (printf "%s-auth" (include "oncelog.fullname" .)) .Values.auth.existingSecret -}}
 {{- end }}
 
+{{- define "oncelog.zookeeperSecret" -}}
+{{- default (printf "%s-zookeeper-auth" (include "oncelog.fullname" .)) .Values.zookeeper.auth.existingSecret -}}
+{{- end }}
+
 {{- define "oncelog.tlsSecret" -}}
 {{- default (printf "%s-tls" (include "oncelog.fullname" .)) .Values.tls.existingSecret -}}
 {{- end }}

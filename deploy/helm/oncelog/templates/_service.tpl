@@ -26,6 +26,9 @@ decides, by their variable; ports: {name: number} beside grpc and health. */}}
     - {name: data, mountPath: /data}
     {{- end }}
     {{- include "oncelog.secretMounts" .root | nindent 4 }}
+    {{- if .root.Values.zookeeper.auth.enabled }}
+    - {name: zookeeper-auth, mountPath: /etc/oncelog/zookeeper, readOnly: true}
+    {{- end }}
     {{- with .mounts }}
     {{- . | nindent 4 }}
     {{- end }}
@@ -47,6 +50,9 @@ decides, by their variable; ports: {name: number} beside grpc and health. */}}
 - {name: ONCELOG_GRPC_PORT, value: "6650"}
 - {name: ONCELOG_HEALTH_PORT, value: "8081"}
 - {name: ONCELOG_ZOOKEEPER_HOSTS, value: {{ include "oncelog.zookeeperHosts" .root | quote }}}
+{{- if .root.Values.zookeeper.auth.enabled }}
+- {name: ONCELOG_ZOOKEEPER_AUTH_FILE, value: /etc/oncelog/zookeeper/auth}
+{{- end }}
 {{- range $name, $value := .own }}
 - {name: {{ $name }}, value: {{ $value | toString | quote }}}
 {{- end }}
@@ -91,6 +97,17 @@ decides, by their variable; ports: {name: number} beside grpc and health. */}}
 {{- end }}
 {{- if .Values.auth.enabled }}
 - {name: auth, mountPath: /etc/oncelog/auth, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{/* For the three services, and for nobody else. */}}
+{{- define "oncelog.zookeeperVolume" -}}
+{{- if .Values.zookeeper.auth.enabled }}
+- name: zookeeper-auth
+  secret:
+    secretName: {{ include "oncelog.zookeeperSecret" . }}
+    defaultMode: 0440
+    items: [{key: auth, path: auth}]
 {{- end }}
 {{- end }}
 

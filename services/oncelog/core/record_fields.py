@@ -1,0 +1,112 @@
+"""Reading the JSON of records that other processes wrote, or somebody by hand: whatever it is, the error is ValueError,
+KeyError or TypeError, which a decoder turns into a CorruptEntry of that record.
+
+    fields = parse_json(data)
+    host, port = text(fields, "host"), number(fields, "port")
+
+Rules: a value of the wrong type is refused here, where the record is known, and not where the value is used. Nesting
+and numbers are bounded, for what reads them later recurses, prints and calculates.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+#: Deeper than any record of ours.
+DEPTH_MAX = 16
+NUMBER_MAX = 2**63 - 1
+#: Only what has as many digits can be a number above the limit.
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
+_SHOWN_CHARACTERS = 60
+
+
+def parse_json(data: bytes) -> Any:
+    """The value that JSON text stands for. Raises ValueError, also for nesting and numbers beyond the limits."""
+    # UTF-8 alone: the counts below are of bytes.
+    text_ = data.decode("utf-8")
+    if data.count(b"[") + data.count(b"{") > DEPTH_MAX or _LONG_NUMBER.search(data):
+        try:
+            value = json.loads(text_)
+        except RecursionError as error:
+            raise ValueError(f"JSON nested deeper than {DEPTH_MAX}") from error
+        _check_limits(value)
+        return value
+    return json.loads(text_)
+
+
+def _check_limits(value: object) -> None:
+    level: list[object] = [value]
+    for _ in range(DEPTH_MAX + 1):
+        below: list[object] = []
+        for each in level:
+            if isinstance(each, dict):
+                below += each.values()
+            elif isinstance(each, list):
+                below += each
+            elif isinstance(each, int) and not -NUMBER_MAX <= each <= NUMBER_MAX:
+                raise ValueError("a number of more than 63 bits")
+        if not below:
+            return
+        level = below
+    raise ValueError(f"JSON nested deeper than {DEPTH_MAX}")
+
+
+def text(fields: Mapping[str, Any], name: str) -> str:
+    """Raises KeyError, ValueError."""
+    value = fields[name]
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is no text but {_shown(value)}")
+    return value
+
+
+def number(fields: Mapping[str, Any], name: str) -> int:
+    """Raises KeyError, ValueError; true and false are no numbers."""
+    value = fields[name]
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{name} is no whole number but {_shown(value)}")
+    return value
+
+
+def flag(fields: Mapping[str, Any], name: str) -> bool:
+    """Raises KeyError, ValueError."""
+    value = fields[name]
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} is neither true nor false but {_shown(value)}")
+    return value
+
+
+def texts(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """Raises KeyError, ValueError."""
+    value = fields[name]
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ValueError(f"{name} is no list of texts but {_shown(value)}")
+    return tuple(value)
+
+
+def numbers(fields: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    """Raises KeyError, ValueError."""
+    value = fields[name]
+    if not isinstance(value, list) or not set(map(type, value)) <= {int}:
+        raise ValueError(f"{name} is no list of whole numbers but {_shown(value)}")
+    return tuple(value)
+
+
+def pairs(fields: Mapping[str, Any], name: str) -> list[tuple[int, int]]:
+    """A list of lists of two whole numbers. Raises KeyError, ValueError, TypeError."""
+    found = [(first, second) for first, second in fields[name]]
+    if not {kind for pair in found for kind in map(type, pair)} <= {int}:
+        raise ValueError(f"{name} holds what is no pair of whole numbers")
+    return found
+
+
+def numbers_by_name(fields: Mapping[str, Any], name: str) -> dict[str, int]:
+    """Raises KeyError, ValueError."""
+    value = fields[name]
+    if not isinstance(value, dict) or not set(map(type, value.values())) <= {int}:
+        raise ValueError(f"{name} is no object of whole numbers but {_shown(value)}")
+    return dict(value)
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:_SHOWN_CHARACTERS]

@@ -1,0 +1,165 @@
+"""A record that cannot be read is an error of that record, told and counted; nothing else fails of it."""
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from oncelog.core.errors import CorruptEntry
+from oncelog.core.id_claim import decode_counter
+from oncelog.core.ids import Incarnation, TopicId
+from oncelog.core.key_record import decode_key_record
+from oncelog.core.ledger_metadata import decode_ledger
+from oncelog.core.names import parse_topic
+from oncelog.core.store_status import WriteStatus
+from oncelog.core.topic_record import decode_cursor, decode_topic
+from oncelog.runtime.telemetry import Telemetry
+from oncelog.stores import cluster_store, dataset_store, deletion_store, paths, registry, topic_store
+from oncelog.stores.cluster_store import ClusterStore
+from oncelog.stores.damaged_records import DAMAGED, DamagedRecords, observe_damaged
+from oncelog.stores.memory import MemorySession, MemoryTree
+from oncelog.stores.policy_store import decode_policies
+from oncelog.stores.registry import LiveOwner, Registry
+from tests.contract.owner_world import PublishClient, batch_of, owner_world
+
+pytestmark = pytest.mark.asyncio
+
+DECODERS: list[Callable[[bytes], object]] = [
+    decode_topic,
+    decode_cursor,
+    decode_ledger,
+    decode_counter,
+    decode_key_record,
+    decode_policies,
+    cluster_store._decode,
+    dataset_store._decode,
+    topic_store._decode_name,
+    registry._decode_cookie,
+    lambda data: registry._decode_owner("a", data),
+    lambda data: registry._decode_node("a", data),
+    lambda data: registry._decode_metadata("a", data),
+    lambda data: deletion_store._decode(TopicId("ab" * 16), data),
+]
+#: Every name of a field in any record.
+FIELDS = (
+    "topic_id", "name", "owner", "owner_epoch", "ledgers", "ledger_id", "members", "ack_quorum", "state", "end",
+    "length", "digest", "next", "claimer", "nonce", "fingerprint", "producer_name", "first", "count", "answer",
+    "deduplication", "auto_create_topics", "permissions", "cluster_id", "marker", "run", "replicated", "lost_at_ms",
+    "partitions", "deleted", "incarnation", "host", "port", "ports", "retired", "read_only", "since_ms", "free_bytes",
+    "advertised",
+)  # fmt: skip
+DEEP = 50_000
+
+
+def nested(depth: int) -> str:
+    return "[" * depth + "]" * depth
+
+
+def with_all(value: str) -> bytes:
+    """A record of which every field is this JSON."""
+    return ('{"format":1,' + ",".join(f'"{name}":{value}' for name in FIELDS) + "}").encode()
+
+
+HOSTILE = [
+    b"",
+    b"null",
+    b"[]",
+    b'"text"',
+    b"\xff\xfe",
+    nested(DEEP).encode(),
+    b'{"a":' * DEEP,
+    b'{"format":' + nested(500).encode() + b"}",
+    b'{"format":1}',
+    b'{"format":2}',
+    with_all(nested(100)),
+    with_all(nested(900)),
+    with_all("9" * 5_000),
+    with_all("9" * 30),
+    with_all("-1e400"),
+    with_all("{}"),
+    with_all("[[]]"),
+    with_all('[["a","b"]]'),
+    with_all("NaN"),
+]
+
+
+@pytest.mark.parametrize("decode", DECODERS)
+async def test_hostile_records_are_corrupt_and_nothing_worse(decode: Callable[[bytes], object]) -> None:
+    """Deeply nested JSON in one record ended every owner. What is read at all has bounded values of the right types."""
+    for data in HOSTILE:
+        try:
+            read = decode(data)
+        except CorruptEntry:
+            continue
+        assert len(repr(read)) < 10_000
+        json.dumps(getattr(read, "further", None))
+
+
+async def test_policies_keep_further_fields_within_bounds() -> None:
+    """They are written back, and what was read in one stack is written in a deeper one."""
+    with pytest.raises(CorruptEntry):
+        decode_policies(b'{"format":1,"later":' + nested(400).encode() + b"}")
+    assert decode_policies(b'{"format":1,"later":[[1]]}').further == {"later": [[1]]}
+
+
+async def test_a_damaged_cluster_policy_ends_no_owner(tmp_path: Path) -> None:
+    """What held before it goes on: topics are served, and a topic that is taken over meanwhile is, too."""
+    async with owner_world(tmp_path) as (world, channel):
+        client = PublishClient(channel)
+        granted = await client.open(await world.serve("flights"), "importer")
+        damaged = b'{"format":1,"later":' + nested(900).encode() + b"}"
+        before = DAMAGED.counts["policies record"]
+        assert await world.session.create(paths.CLUSTER_POLICIES, damaged) is WriteStatus.OK
+        await client.stored(granted, batch_of(granted, [1]))
+        other = await client.open(await world.serve("trains"), "importer")
+        await client.stored(other, batch_of(other, [1]))
+        assert DAMAGED.counts["policies record"] > before
+
+
+async def test_a_damaged_registration_hides_no_other() -> None:
+    """It counts as not there; a cookie that cannot be read counts as retired, so that nothing new goes there."""
+    session = MemorySession(MemoryTree(), root="/oncelog")
+    await ClusterStore(session).establish()
+    live = Registry(session)
+    well = Incarnation("a" * 32)
+    await live.register_owner(LiveOwner(well, "host", {"grpc": 1}, 0)).establish()
+    await session.create(f"{paths.OWNERS}/{'b' * 32}", with_all(nested(900)), ephemeral=True)
+    await session.create(f"{paths.OWNERS}/{'c' * 32}", with_all('"text"'), ephemeral=True)
+    assert list(await live.owners.live()) == [well]
+    async for records in live.owners.watch():
+        assert list(records) == [well]
+        break
+    await session.create(f"{paths.STORAGE_COOKIES}/{'d' * 32}", b"{")
+    assert [cookie.retired for cookie in (await live.cookies()).values()] == [True]
+
+
+async def test_a_damaged_topic_is_an_error_of_that_topic() -> None:
+    """Its neighbours are listed and read."""
+    session = MemorySession(MemoryTree(), root="/oncelog")
+    await ClusterStore(session).establish()
+    topics = topic_store.TopicStore(session)
+    created = [(await topics.create(parse_topic(name))).name.value.topic_id for name in ("one", "two")]
+    node = await session.read(paths.topic(created[0]))
+    assert node is not None
+    await session.write(paths.topic(created[0]), nested(DEEP).encode(), version=node.version)
+    with pytest.raises(CorruptEntry):
+        await topics.read(created[0])
+    assert await topics.read(created[1]) is not None
+    found = [type(each).__name__ async for each in topics.each()]
+    assert sorted(found) == ["CorruptEntry", "TopicRecord"]
+
+
+async def test_a_damaged_record_is_told_once_and_counted_each_time(caplog: pytest.LogCaptureFixture) -> None:
+    """It is read again and again."""
+    damaged = DamagedRecords()
+    with caplog.at_level(logging.ERROR):
+        for data in (b"one", b"one", b"two"):
+            damaged.note("a topic record", data, "why")
+    assert damaged.counts == {"topic record": 3}
+    assert len(caplog.records) == 2
+    telemetry = Telemetry("metadata", "a")
+    observe_damaged(telemetry)
+    DAMAGED.note("a topic record", b"x", "why")
+    assert b"oncelog_damaged_records_total{" in telemetry.metrics_text()
