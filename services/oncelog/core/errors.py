@@ -225,6 +225,9 @@ class ReaderClosed(Fatal):
 class ClientClosed(Fatal):
     """The client was closed."""
 
+    #: see Unauthenticated
+    stored: bool | None = False
+
 
 class NotFound(Fatal):
     """The named thing does not exist."""

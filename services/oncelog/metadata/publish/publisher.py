@@ -74,7 +74,9 @@ class Publisher:
             result = await self._in_time(self._named.publish(place, ids, messages), "the same sequence ids")
         except OncelogError as error:
             if isinstance(error.result, BatchResult):
-                error.result = _fates(ids, error.result)
+                fates = _fates(ids, error.result)
+                # One fate of all is told by the problem's own `stored` and `code`.
+                error.result = fates if len({(fate.stored, fate.code) for fate in fates}) > 1 else None
             raise
         self._count("named", len(messages.values))
         answer = PublishAnswer(topic=str(place.topic), producer_name=place.name, messages=_rows(ids, result))
