@@ -44,9 +44,14 @@ class HeldTopic:
         self.sinks: dict[SessionNumber, SessionSink] = {}
         self.openings: asyncio.Queue[tuple[ProducerOpening, SessionSink]] = asyncio.Queue()
         self.posted: list[object] = []
+        #: calls that nobody waits for any more
+        self.abandoned: list[int] = []
 
     def open(self, opening: ProducerOpening, sink: SessionSink) -> None:
         self.openings.put_nowait((opening, sink))
+
+    def abandon(self, call: int) -> None:
+        self.abandoned.append(call)
 
     def post(self, event: object) -> None:
         self.posted.append(event)

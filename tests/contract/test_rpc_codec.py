@@ -11,6 +11,7 @@ from oncelog.core.ids import (
     EntryId,
     Generation,
     Incarnation,
+    InstanceId,
     LedgerId,
     OwnerEpoch,
     Position,
@@ -127,11 +128,21 @@ def test_a_publish_frame_keeps_batches_openings_and_closes() -> None:
         opens=[
             OpenRequest(0, "public/default/flights", TOPIC, None),
             OpenRequest(
-                1, "a/b/c", TOPIC, "n", SequenceMode.CONTIGUOUS, OnConflict.REFUSE, instance, None, OwnerEpoch(9)
+                1,
+                "a/b/c",
+                TOPIC,
+                "n",
+                SequenceMode.CONTIGUOUS,
+                OnConflict.REFUSE,
+                instance,
+                None,
+                OwnerEpoch(9),
+                InstanceId(b"\0" * 15 + b"x"),
             ),
             OpenRequest(2, "a/b/c", TOPIC, "n", present=ProducerInstance(ProducerId(5), Generation(6))),
         ],
         closes=[SessionNumber(0)],
+        cancels=[0, 7],
     )
     assert tuple(owner_codec.decode_publish(owner_codec.encode_publish(sent))) == tuple(sent)
 

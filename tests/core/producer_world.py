@@ -21,6 +21,7 @@ from oncelog.core.ids import (
     NO_SEQUENCE,
     EntryId,
     Generation,
+    InstanceId,
     LedgerId,
     OwnerEpoch,
     Position,
@@ -58,6 +59,7 @@ from oncelog.core.session_opening import (
 )
 
 PID = ProducerId(7)
+INSTANCE = InstanceId(b"instance of test")
 
 
 def checksum(data: Buffer, value: int) -> int:
@@ -103,7 +105,7 @@ def answered(session: int, *answers: tuple[int, Outcome | OncelogError], epoch: 
 
 
 def new_producer(**settings: object) -> ProducerSession:
-    return ProducerSession(ProducerSettings(name="importer", **settings), checksum)  # type: ignore[arg-type]
+    return ProducerSession(ProducerSettings(name="importer", **settings), checksum, INSTANCE)  # type: ignore[arg-type]
 
 
 def opened(*, session: int = 1, last: int = -1, **settings: object) -> ProducerSession:

@@ -9,17 +9,29 @@ from oncelog.core.errors import (
     ProducerBusy,
     ProducerExpired,
     ProducerFenced,
+    SessionEnded,
     UnknownProducer,
 )
-from oncelog.core.ids import GENERATION_MAX, NO_SEQUENCE, Generation, ProducerId
+from oncelog.core.ids import GENERATION_MAX, NO_INSTANCE, NO_SEQUENCE, Generation, InstanceId, OwnerEpoch, ProducerId
 from oncelog.core.ledger_chain import SendAdds
 from oncelog.core.opening import Granted, OnConflict, ProducerInstance
 from oncelog.core.openings import AllocateProducerId
+from oncelog.core.ownership import ReadTopicRecord
+from oncelog.core.returning import RETURN_TIMER
 from oncelog.core.sessions import EndSession
-from oncelog.core.topic_events import ProducerIdAllocated, SessionClosed
-from tests.core.builders import CONTIGUOUS, PID, received
+from oncelog.core.topic_events import (
+    HigherEpochSeen,
+    OpeningAbandoned,
+    ProducerIdAllocated,
+    SessionClosed,
+    StartTimer,
+    TimerFired,
+)
+from tests.core.builders import CONTIGUOUS, PID, A, B, C, received
 from tests.core.test_topic import serving
 from tests.core.topic_world import Owner
+
+X, Y = InstanceId(b"x" * 16), InstanceId(b"y" * 16)
 
 
 def instance(generation: int, pid: int = PID) -> ProducerInstance:
@@ -187,8 +199,244 @@ def test_opening_waits_for_the_next_ledger() -> None:
     assert len(world.record.ledgers) == 2
 
 
-def test_id_for_an_opening_that_is_gone_is_wasted() -> None:
-    """It was answered meanwhile; ids are never given back."""
+def test_id_that_nobody_asked_for_is_wasted() -> None:
+    """An ask of a stretch of serving that is over."""
     _, owner = serving()
     assert owner.handle(ProducerIdAllocated(99, ProducerId(50))) == []
     assert owner.open().instance.producer_id == 1
+
+
+def granted_to(owner: Owner, call: int) -> Granted:
+    result = owner.answers[call]
+    assert isinstance(result, Granted), result
+    return result
+
+
+@pytest.mark.parametrize("name", ["p", None])
+@pytest.mark.parametrize("hold", [AllocateProducerId, SendAdds])
+def test_repeat_by_the_same_instance_takes_the_place_of_its_request(name: str | None, hold: type) -> None:
+    """While its producer id is asked for, and while its grant is on its way: one grant, to the newest request."""
+    _, owner = serving()
+    calls = [owner.ask(name, hold, instance_id=X) for _ in range(3)]
+    assert [type(owner.answers[call]) for call in calls[:2]] == [SessionEnded, SessionEnded]
+    owner.run()
+    assert granted_to(owner, calls[2]).instance == (1, 1)
+    assert len(owner.news(AllocateProducerId)) == 1
+    assert owner.core.serving is not None
+    assert len(owner.core.serving.sessions.open_sessions) == 1
+
+
+@pytest.mark.parametrize("on_conflict", list(OnConflict))
+@pytest.mark.parametrize("name", ["p", None])
+def test_repeat_of_an_answered_request_gets_the_same_grant(name: str | None, on_conflict: OnConflict) -> None:
+    """The answer was lost: a new session of the same generation, also for one that asks not to fence."""
+    _, owner = serving()
+    first = owner.open(name, instance_id=X, on_conflict=on_conflict)
+    again = owner.open(name, instance_id=X, on_conflict=on_conflict)
+    assert (again.instance, again.name, again.final) == (first.instance, first.name, True)
+    assert again.session != first.session
+    (end,) = owner.news(EndSession)
+    assert (end.session, type(end.error)) == (first.session, SessionEnded)
+
+
+@pytest.mark.parametrize("on_conflict", list(OnConflict))
+@pytest.mark.parametrize("name", ["p", None])
+def test_repeat_at_the_next_owner_finds_its_grant(name: str | None, on_conflict: OnConflict) -> None:
+    """The grant was durable, and its owner died before it was told."""
+    world, owner = serving()
+    first = owner.open(name, instance_id=X, on_conflict=on_conflict)
+    after = Owner(world, "second").take_over()
+    again = after.open(name, instance_id=X, on_conflict=on_conflict)
+    assert (again.instance, again.name, again.final) == (first.instance, first.name, True)
+
+
+def test_instances_are_told_apart() -> None:
+    """By their ids, and those without one always."""
+    _, owner = serving()
+    assert [owner.open(instance_id=i).instance.generation for i in (X, Y, X, NO_INSTANCE, NO_INSTANCE)] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]
+
+
+def test_resume_by_another_instance_is_fenced() -> None:
+    """Whoever guesses producer id and generation is not the instance that has them."""
+    _, owner = serving()
+    granted = owner.open(instance_id=X)
+    assert refusal(owner, None, resume=granted.instance, instance_id=Y) is ProducerFenced
+    assert owner.open(resume=granted.instance, instance_id=X).instance == granted.instance
+
+
+@pytest.mark.parametrize("hold", [AllocateProducerId, ReadTopicRecord])
+def test_abandoned_request_grants_nothing(hold: type) -> None:
+    """The client withdrew it, or is gone."""
+    _, owner = serving()
+    owner.open("old")
+    epoch = OwnerEpoch(2 if hold is ReadTopicRecord else 0)
+    call = owner.ask("p" if hold is AllocateProducerId else "old", hold, instance_id=X, owner_epoch_seen=epoch)
+    owner.handle(OpeningAbandoned(call))
+    owner.run()
+    assert call not in owner.answers
+    assert owner.core.serving is not None
+    assert [p.generation for p in owner.core.serving.log.table.state.producers.values()] == [1]
+
+
+def test_abandoned_grant_in_flight_leaves_no_session() -> None:
+    """It becomes durable, so the instance before is fenced; nobody is connected."""
+    _, owner = serving()
+    before = owner.open(instance_id=X)
+    call = owner.ask("p", SendAdds, instance_id=Y)
+    owner.handle(OpeningAbandoned(call))
+    owner.run()
+    assert call not in owner.answers
+    (end,) = owner.news(EndSession)
+    assert (end.session, type(end.error)) == (before.session, ProducerFenced)
+    assert owner.core.serving is not None
+    assert not owner.core.serving.sessions.open_sessions
+    assert owner.open(on_conflict=OnConflict.REFUSE, instance_id=Y).instance == (1, 2)
+
+
+def test_withdrawn_request_is_asked_again_for_its_grant_in_flight() -> None:
+    """Withdrawing comes first and the repeat after it: still one grant."""
+    _, owner = serving()
+    owner.handle(OpeningAbandoned(owner.ask("p", SendAdds, instance_id=X)))
+    call = owner.ask("p", SendAdds, instance_id=X)
+    owner.run()
+    assert granted_to(owner, call).instance == (1, 1)
+
+
+def test_requests_keep_their_order_while_ids_are_asked_for() -> None:
+    """A ledger rolls meanwhile; the first who asked for the name is the first who gets it."""
+    _, owner = serving()
+    first = owner.ask("p", AllocateProducerId, instance_id=X)
+    owner.roll()
+    owner.run(SendAdds, AllocateProducerId)
+    second = owner.ask("p", AllocateProducerId, instance_id=Y)
+    owner.run()
+    assert [granted_to(owner, call).instance.generation for call in (first, second)] == [1, 2]
+
+
+def test_id_of_an_abandoned_request_goes_to_the_next() -> None:
+    """One ask, one id: a client that asks again and again wastes none."""
+    _, owner = serving()
+    for _ in range(3):
+        owner.handle(OpeningAbandoned(owner.ask("p", AllocateProducerId, instance_id=X)))
+    call = owner.ask("q", AllocateProducerId, instance_id=Y)
+    owner.run()
+    assert granted_to(owner, call).instance == (1, 1)
+    assert len(owner.news(AllocateProducerId)) == 1
+
+
+def test_repeat_supersedes_while_the_topic_is_taken_over() -> None:
+    """A takeover that takes long gathers one request of each instance, not one for each try."""
+    world, _ = serving()
+    owner = Owner(world, "second").take_over(ReadTopicRecord)
+    calls = [owner.ask("p", ReadTopicRecord, instance_id=X) for _ in range(3)]
+    assert [type(owner.answers[call]) for call in calls[:2]] == [SessionEnded, SessionEnded]
+    gone = owner.ask("p", ReadTopicRecord, instance_id=Y)
+    owner.handle(OpeningAbandoned(gone))
+    owner.run()
+    assert granted_to(owner, calls[2]).instance == (1, 1)
+    assert gone not in owner.answers
+
+
+def test_failed_write_leaves_no_grant_behind() -> None:
+    """The instance is told to ask again, and does."""
+    world, owner = serving()
+    call = owner.ask("p", SendAdds, instance_id=X)
+    world.silent |= {A, B, C}
+    owner.run()
+    world.silent.clear()
+    owner.tick(10_000).run()
+    assert isinstance(owner.answers[call], SessionEnded)
+    assert owner.open("p", instance_id=X).instance.generation == 1
+
+
+def grace_over(owner: Owner) -> None:
+    """The newest timer of the holders' time to come back fires."""
+    timers = [timer for timer in owner.news(StartTimer) if timer.key.startswith(RETURN_TIMER)]
+    owner.handle(TimerFired(timers[-1].key))
+    owner.run()
+
+
+def test_opening_that_fences_nobody_waits_for_the_holder_after_a_takeover() -> None:
+    """The holder lives and comes back: it is not fenced, and the newcomer is told that the name is in use."""
+    world, owner = serving()
+    holder = owner.open(instance_id=X)
+    after = Owner(world, "second").take_over()
+    newcomer = after.ask("p", instance_id=Y, on_conflict=OnConflict.REFUSE)
+    assert newcomer not in after.answers
+    assert after.open("p", resume=holder.instance, instance_id=X).instance == holder.instance
+    assert isinstance(after.answers[newcomer], ProducerBusy)
+
+
+def test_holder_that_does_not_come_back_loses_its_name() -> None:
+    """After the time that it had."""
+    world, owner = serving()
+    owner.open(instance_id=X)
+    after = Owner(world, "second").take_over()
+    call = after.ask("p", instance_id=Y, on_conflict=OnConflict.REFUSE)
+    assert StartTimer(f"{RETURN_TIMER} 2.0", 12_000) in after.news(StartTimer)
+    grace_over(after)
+    assert granted_to(after, call).instance.generation == 2
+    assert granted_to(after, after.ask("p", instance_id=Y, on_conflict=OnConflict.REFUSE)).instance.generation == 2
+
+
+def test_other_openings_do_not_wait_after_a_takeover() -> None:
+    """Who fences does, the instance itself comes back, and a new name is nobody's."""
+    world, owner = serving()
+    owner.open("p")
+    holder = owner.open("q", instance_id=X)
+    after = Owner(world, "second").take_over()
+    assert after.open("p").instance.generation == 2
+    assert after.open("q", instance_id=X, on_conflict=OnConflict.REFUSE).instance == holder.instance
+    assert after.open("new", on_conflict=OnConflict.REFUSE).instance.generation == 1
+
+
+def test_holder_that_came_back_and_closed_has_given_its_name_up() -> None:
+    """Nobody waits for it a second time."""
+    world, owner = serving()
+    holder = owner.open(instance_id=X)
+    after = Owner(world, "second").take_over()
+    again = after.open("p", resume=holder.instance, instance_id=X)
+    after.handle(SessionClosed(again.session))
+    assert after.open("p", instance_id=Y, on_conflict=OnConflict.REFUSE).instance.generation == 2
+
+
+def test_holder_may_come_back_after_a_failed_write() -> None:
+    """That ended its session, and a newcomer could be quicker."""
+    world, owner = serving()
+    holder = owner.open(instance_id=X)
+    owner.open("free", instance_id=X)
+    owner.handle(SessionClosed(owner.open("free", instance_id=X).session))
+    world.silent |= {A, B, C}
+    owner.send(holder.session, received(1, [0]))
+    owner.run()
+    world.silent.clear()
+    owner.tick(10_000).run()
+    assert isinstance(owner.news(EndSession)[-1].error, SessionEnded)
+    call = owner.ask("p", instance_id=Y, on_conflict=OnConflict.REFUSE)
+    assert call not in owner.answers
+    assert owner.open("free", instance_id=Y, on_conflict=OnConflict.REFUSE).instance.generation == 2
+    grace_over(owner)
+    assert granted_to(owner, call).instance.generation == 2
+
+
+def test_timer_of_an_earlier_stretch_ends_no_wait() -> None:
+    """It is the time since this takeover that counts."""
+    world, owner = serving()
+    owner.open(instance_id=X)
+    after = Owner(world, "second").take_over()
+    (first,) = [timer for timer in after.news(StartTimer) if timer.key.startswith(RETURN_TIMER)]
+    after.now_ms = 5
+    after.handle(HigherEpochSeen())
+    after.run()
+    call = after.ask("p", instance_id=Y, on_conflict=OnConflict.REFUSE)
+    after.handle(TimerFired(first.key))
+    after.run()
+    assert call not in after.answers
+    grace_over(after)
+    assert granted_to(after, call)

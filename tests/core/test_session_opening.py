@@ -16,6 +16,7 @@ from oncelog.core.ids import Generation, OwnerEpoch, SequenceId, SessionNumber
 from oncelog.core.opening import OnConflict, ProducerInstance
 from oncelog.core.pending_batches import SendBatches
 from oncelog.core.producer_events import (
+    CloseWanted,
     Complete,
     FailProducer,
     OpenWanted,
@@ -35,8 +36,10 @@ from oncelog.core.session_opening import (
     TimerFired,
     TimerKey,
     TimerKind,
+    WithdrawOpening,
 )
 from tests.core.producer_world import (
+    INSTANCE,
     PID,
     answered,
     checksum,
@@ -69,6 +72,7 @@ def test_a_producer_is_looked_up_asked_for_and_reported_once() -> None:
             resume=None,
             present=None,
             owner_epoch=OwnerEpoch(3),
+            instance_id=INSTANCE,
         )
     ]
     assert producer.handle(OwnerFound(1, OwnerEpoch(3))) == []
@@ -260,7 +264,7 @@ def test_an_owner_that_never_grants_is_given_up() -> None:
     producer = new_producer()
     producer.handle(OpenWanted())
     producer.handle(OwnerFound(1, OwnerEpoch(1)))
-    assert isinstance(producer.handle(TimerFired(TimerKey(TimerKind.OPEN, 1)))[0], LookUp)
+    assert isinstance(producer.handle(TimerFired(TimerKey(TimerKind.OPEN, 1)))[1], LookUp)
     assert opened().handle(TimerFired(TimerKey(TimerKind.OPEN, 1))) == []
 
 
@@ -300,3 +304,35 @@ def test_an_open_survives_an_interruption_after_every_step(step: int, kind: str)
     session = producer.session
     assert session is not None
     assert producer.handle(answered(session, (1, stored(1)), epoch=2)) == [Complete(1, explicit(0), stored(1))]
+
+
+def test_an_unanswered_request_is_withdrawn_before_it_is_made_again() -> None:
+    """The owner must not grant it later; and it knows the next one by the same instance id."""
+    producer = new_producer()
+    producer.handle(OpenWanted())
+    (first,) = producer.handle(OwnerFound(1, OwnerEpoch(1)))
+    effects = producer.handle(TimerFired(TimerKey(TimerKind.OPEN, 1)))
+    assert effects[0] == WithdrawOpening(1)
+    (second,) = producer.handle(OwnerFound(2, OwnerEpoch(1)))
+    assert isinstance(first, OpenProducer)
+    assert isinstance(second, OpenProducer)
+    assert second.instance_id == first.instance_id == INSTANCE
+
+
+def test_a_request_is_withdrawn_only_while_its_answer_is_due() -> None:
+    """A look-up asks no owner yet, and a stream that is lost takes its requests with it."""
+    producer = new_producer()
+    producer.handle(OpenWanted())
+    effects = producer.handle(TimerFired(TimerKey(TimerKind.OPEN, 1)))
+    assert [type(effect) for effect in effects] == [LookUp, StartTimer]
+    producer.handle(OwnerFound(2, OwnerEpoch(1)))
+    assert WithdrawOpening(2) not in producer.handle(StreamLost(2))
+
+
+def test_a_producer_that_is_closed_withdraws_its_request() -> None:
+    """Or it would fence another instance after its end."""
+    producer = new_producer()
+    producer.handle(OpenWanted())
+    producer.handle(OwnerFound(1, OwnerEpoch(1)))
+    assert WithdrawOpening(1) in producer.handle(CloseWanted())
+    assert WithdrawOpening(1) not in opened().handle(CloseWanted())

@@ -222,7 +222,7 @@ class Owner:
             case ClaimLedgerId():
                 return [LedgerIdClaimed(effect.chain, LedgerId(next(world.ledger_ids)))]
             case AllocateProducerId():
-                return [ProducerIdAllocated(effect.call, ProducerId(next(world.producer_ids)))]
+                return [ProducerIdAllocated(effect.ask, ProducerId(next(world.producer_ids)))]
             case CreateLedger():
                 world.ledgers[effect.metadata.ledger_id] = (effect.metadata, 0)
                 return [LedgerCreated(effect.chain, effect.metadata.ledger_id, WriteStatus.OK)]

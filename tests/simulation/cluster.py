@@ -1,5 +1,6 @@
 """One run's cluster: every role, wired over the simulated network, disks and metadata store."""
 
+import random
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,7 @@ from oncelog.core.dedup_cursor import SnapshotSettings
 from oncelog.core.entry import SequenceMode
 from oncelog.core.id_claim import IdClaim
 from oncelog.core.ids import Incarnation, Position, TopicId
+from oncelog.core.opening import OnConflict
 from oncelog.core.producer_session import ProducerSession
 from oncelog.core.serving import TopicSettings
 from oncelog.core.storage_node import StorageNode
@@ -32,6 +34,8 @@ from tests.simulation.workload import make_inputs
 from tests.simulation.world import Process, World
 
 SESSION_TICKS = 400
+#: how long a name is left to its holder after a takeover
+RETURN_TICKS = 1500
 
 
 def checksum(data: Buffer, value: int) -> int:
@@ -67,6 +71,12 @@ class Shape:
     #: the only faults that strike, over a good network; empty: they are drawn
     struck_by: tuple[str, ...] = ()
 
+    @staticmethod
+    def on_conflict(world: World, source: Input) -> OnConflict:
+        """The producers of some runs fence nobody, by a generator of its own, which leaves all other runs alone."""
+        shy = random.Random(f"{world.seed}/on_conflict").random() < 0.3
+        return OnConflict.REFUSE if shy else source.on_conflict
+
 
 def small_settings(world: World) -> TopicSettings:
     """Limits so low that a short run meets all of them."""
@@ -79,6 +89,7 @@ def small_settings(world: World) -> TopicSettings:
         rejoin_after_ms=rng.choice((100, 500)),
         tick_ms=80,
         retry_ms=120,
+        return_grace_ms=RETURN_TICKS,
         snapshot=SnapshotSettings(
             entries_max=rng.choice((3, 3, 8, 25)),
             interval_ms=rng.choice((300, 2000)),
@@ -104,7 +115,13 @@ def restless_shape() -> Shape:
     """One topic that stores all the time, rolls and trims all the time, and an owner that oversleeps all that."""
     snapshot = SnapshotSettings(entries_max=3, interval_ms=200, gap_ms=10, deltas_max=0, idle_after_ms=100_000)
     settings = TopicSettings(
-        ledger_entries_max=6, add_timeout_ms=200, tick_ms=80, retry_ms=120, rejoin_after_ms=300, snapshot=snapshot
+        ledger_entries_max=6,
+        add_timeout_ms=200,
+        tick_ms=80,
+        retry_ms=120,
+        rejoin_after_ms=300,
+        snapshot=snapshot,
+        return_grace_ms=RETURN_TICKS,
     )
     inputs = [(Input(f"producer {n}", SequenceMode.CONTIGUOUS, range(150)), 1) for n in range(3)]
     return Shape(owners=3, readers=0, settings=settings, inputs=inputs, struck_by=("long sleep",))
@@ -164,7 +181,8 @@ class Cluster:
         number = int(topic_id, 16)
         parts = ClientParts(world, self.network, history, checksum, self.metadata, session_class=rules.session)
         for source, places in shape.inputs or make_inputs(world.rng, shape.producers):
-            mine = replace(source, complete=False)  # a shape may serve many runs
+            # A shape may serve many runs.
+            mine = replace(source, complete=False, places=places, on_conflict=shape.on_conflict(world, source))
             for _ in range(places):
                 producers.append(ProducerClient(parts, f"client{number}{len(producers)}", topic_id, mine))
         reader_parts = ReaderParts(

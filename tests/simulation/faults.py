@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from oncelog.core.ids import EntryId
 from oncelog.core.topic_events import DrainWanted, JudgingSwitched
 from oncelog.core.topic_record import decode_cursor
-from tests.simulation import races
+from tests.simulation import opening_faults, races
 from tests.simulation.cluster import SESSION_TICKS, Cluster
 from tests.simulation.network import NetworkFaults
 from tests.simulation.owner_server import OwnerServer
@@ -356,6 +356,7 @@ KINDS = (
     Kind("cut", 0.3, _cut),
     Kind("clog", 0.2, _clog),
     Kind("store stall", 0.2, _stall),
+    Kind("slow openings", 0.25, opening_faults.slow_openings),
     Kind("trim", 0.5, races.trim_all),
     Kind("unload", 0.25, _unload),
     Kind("stranger", 0.3, _stranger),

@@ -71,6 +71,8 @@ class OwnerParts:
     claim_class: type[IdClaim] = IdClaim
     pid_block: int = 3
     judging: bool = True
+    #: ids that are granted before this tick are told then
+    ids_stalled_until: int = 0
     #: {(counter, id)}: every id that was ever given to anybody
     granted: dict[tuple[str, int], Incarnation] = field(default_factory=dict)
 
@@ -106,7 +108,8 @@ class IdSource:
                             "ids never repeat", f"{self.path} {number} was given to {known[self.path, number]}"
                         )
                     known[self.path, number] = self.owner.incarnation
-                    self.owner.post(0, f"id {self.path} {number}", lambda f=granted, n=number: f(n))  # type: ignore[misc]
+                    stalled = max(0, self.owner.parts.ids_stalled_until - self.owner.world.now)
+                    self.owner.post(stalled, f"id {self.path} {number}", lambda f=granted, n=number: f(n))  # type: ignore[misc]
                 case IdRefused():
                     raise AssertionError("the simulation used up its ids")
             if self.owner.burn():
@@ -204,6 +207,11 @@ class OwnerServer(Process):
             if link not in self.links:
                 self.links.append(link)
             shell.open(link, opening)
+
+    def withdraw(self, link: ClientLink, topic_id: TopicId, call: int) -> None:
+        shell = self.topics.get(topic_id)
+        if shell is not None:
+            shell.withdraw(link, call)
 
     def receive(self, topic_id: TopicId, session: SessionNumber, batches: list[ReceivedBatch]) -> None:
         shell = self.topics.get(topic_id)

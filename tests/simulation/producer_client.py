@@ -11,9 +11,24 @@ from dataclasses import dataclass, field
 from oncelog.core.batch import Checksum, decode_batch
 from oncelog.core.columns import encode_values
 from oncelog.core.entry import SequenceMode
-from oncelog.core.errors import OncelogError, ProducerFenced, ServiceUnavailable, StaleSequence, TopicNotFound
-from oncelog.core.ids import Incarnation, OwnerEpoch, SequenceId, SessionNumber, TopicId
-from oncelog.core.opening import Granted, ProducerOpening
+from oncelog.core.errors import (
+    OncelogError,
+    ProducerBusy,
+    ProducerFenced,
+    ServiceUnavailable,
+    StaleSequence,
+    TopicNotFound,
+)
+from oncelog.core.ids import (
+    INSTANCE_ID_BYTES,
+    Incarnation,
+    InstanceId,
+    OwnerEpoch,
+    SequenceId,
+    SessionNumber,
+    TopicId,
+)
+from oncelog.core.opening import Granted, OnConflict, ProducerOpening
 from oncelog.core.openings import AnswerOpen
 from oncelog.core.outcome import Outcome
 from oncelog.core.pending_batches import BatchReady, SendBatches
@@ -36,14 +51,19 @@ from oncelog.core.session_opening import (
     OpenProducer,
     OpenRefused,
     OwnerFound,
+    Phase,
     ProducerGranted,
     ProducerSettings,
     StartTimer,
     StreamLost,
     TimerFired,
+    TimerKey,
+    TimerKind,
+    WithdrawOpening,
 )
 from oncelog.core.topic_log import ReceivedBatch
 from oncelog.verify.history import History
+from oncelog.verify.violation import Violation
 from tests.simulation.metadata_server import MetadataServer
 from tests.simulation.network import Network, Stream
 from tests.simulation.owner_server import OwnerServer
@@ -54,6 +74,7 @@ from tests.simulation.world import Process, World
 class Input:
     """What one producer name is to store. name None: every life is given a name of its own and begins anew.
 
+    on_conflict: what it does to another instance. places: at how many places it is fed.
     holes: ids that the input never has, between those it has; a careless application sends one now and then.
     """
 
@@ -64,6 +85,8 @@ class Input:
     resumes: bool = False
     careless: float = 0.0
     holes: Sequence[int] = ()
+    on_conflict: OnConflict = OnConflict.FENCE
+    places: int = 1
     #: some life of some application has an answer for the whole input
     complete: bool = False
 
@@ -105,13 +128,20 @@ class ProducerClient(Process):
         self.parts = parts
         self.topic_id = topic_id
         self.source = source
+        #: made so far, one for each life of the application
+        self.instances = 0
         self.core = self._new_core()
         self.link: Link | None = None
         self.app = Progress()
 
     def _new_core(self) -> ProducerSession:
-        settings = ProducerSettings(name=self.source.name, mode=self.source.mode, answer_timeout_ms=900)
-        return self.parts.session_class(settings, self.parts.checksum)
+        source = self.source
+        settings = ProducerSettings(
+            name=source.name, mode=source.mode, on_conflict=source.on_conflict, answer_timeout_ms=900
+        )
+        self.instances += 1
+        instance_id = InstanceId(f"{self.name}/{self.instances}".encode().ljust(INSTANCE_ID_BYTES, b"."))
+        return self.parts.session_class(settings, self.parts.checksum, instance_id)
 
     @property
     def done(self) -> bool:
@@ -140,6 +170,8 @@ class ProducerClient(Process):
                     self._open(effect)
                 case SendBatches():
                     self._send(effect)
+                case WithdrawOpening(attempt):
+                    self._withdraw(attempt)
                 case EndSession(_, session):
                     self._end_session(session)
                 case StartTimer(key, after_ms, jitter):
@@ -225,6 +257,13 @@ class ProducerClient(Process):
         """Fenced: another instance has the name; it may be taken back, not for ever. A deleted topic is gone."""
         self.world.count(f"producer failed: {error.code}")
         self.app.retired = True
+        # A second instance is one at another place. A former one of this place may be connected yet, and fences nobody.
+        told = ProducerFenced if self.instances > 1 else ProducerFenced | ProducerBusy
+        if self.source.places == 1 and isinstance(error, told):
+            raise Violation("lone instances", f"{self.name} is the only instance and is told: {error}")
+        if isinstance(error, ProducerBusy):
+            self.post(self.world.rng.randint(50, 800), "asks for its name again", self._again)
+            return
         store = self.parts.metadata[0].parts.store
         if isinstance(error, TopicNotFound) and store.get(f"topics/{self.topic_id}")[0] is None:
             return
@@ -237,6 +276,13 @@ class ProducerClient(Process):
     def _again(self) -> None:
         self.crash()
         self.start()
+
+    def lose_patience(self) -> None:
+        """The time for an answer to its opening is over."""
+        opening = self.core.opening
+        if self.alive and not self.paused and opening.phase is Phase.ASKING:
+            self.world.count("opening asked again")
+            self.handle(TimerFired(TimerKey(TimerKind.OPEN, opening.attempt)))
 
     # --- the owner ----------------------------------------------------------------------------------------------------
 
@@ -275,9 +321,15 @@ class ProducerClient(Process):
             return
         opening = ProducerOpening(
             effect.attempt, effect.name, effect.mode, effect.on_conflict, effect.resume, effect.present,
-            effect.owner_epoch,
+            effect.owner_epoch, effect.instance_id,
         )  # fmt: skip
         link.stream.send(self, "opens", lambda: link.owner.open(link, self.topic_id, opening))
+
+    def _withdraw(self, attempt: int) -> None:
+        link = self.link
+        if link is not None and link.attempt == attempt:
+            self.world.count("opening withdrawn")
+            link.stream.send(self, "withdraws", lambda: link.owner.withdraw(link, self.topic_id, attempt))
 
     def _send(self, effect: SendBatches) -> None:
         link = self.link

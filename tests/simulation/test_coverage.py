@@ -17,11 +17,13 @@ FAULTS = (
     "ledger deleted on a node", "ledger record lost",
     "ledger kept without a record", "unload", "deduplication switched", "stale id sent",
     "stale ids among others sent", "ids wasted",
+    "name taken without fencing", "openings slow", "opening asked again", "opening withdrawn",
 )  # fmt: skip
 VERDICTS = (
     "answer STORED", "answer DUPLICATE", "answer DUPLICATE at unknown position", "answer stale_sequence",
     "answer STALE_SEQUENCE at unknown position",
-    "answer BELOW_MARK at unknown position", "producer failed: producer_fenced", "stranger's batch: sequence_gap",
+    "answer BELOW_MARK at unknown position", "producer failed: producer_fenced",
+    "producer failed: producer_busy", "stranger's batch: sequence_gap",
     "stranger's batch: invalid_batch",
     "stranger refused: unknown_producer", "session ended: producer_fenced", "session ended: session_ended",
     "session ended: not_owner", "ids read from an entry",

@@ -17,7 +17,8 @@ from oncelog.core.errors import InvalidArgument, ModeMismatch, NotOwner, Oncelog
 from oncelog.core.ids import Incarnation, OwnerEpoch, SessionNumber
 from oncelog.core.ledger_metadata import decode_ledger
 from oncelog.core.opening import Granted, ProducerOpening
-from oncelog.core.openings import AnswerOpen, Opening, OpeningEffect, Openings
+from oncelog.core.opening_queue import Opening
+from oncelog.core.openings import AnswerOpen, OpeningEffect, Openings
 from oncelog.core.outcome import Outcome
 from oncelog.core.owner_suspicion import (
     ConnectionRefused,
@@ -259,6 +260,7 @@ def test_hazard_12_a_name_keeps_its_mode() -> None:
 
     def visit() -> Granted | OncelogError | None:
         one = Directed(2, shape=steady(restless_shape()))
+        one.cluster.producers[0].source.places += 1  # the visitor's
         one.until(600)
         owner = next(o for o in one.cluster.owners.values() if one.cluster.topic_ids[0] in o.topics)
         return Visitor(one, owner, ProducerOpening(1, "producer 0", SequenceMode.MONOTONIC)).result

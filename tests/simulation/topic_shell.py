@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from oncelog.core.batch import deltas_of, peek_batch
 from oncelog.core.dedup_cursor import SnapshotTaken
-from oncelog.core.entry import body_of
+from oncelog.core.entry import ProducerOpened, body_of
 from oncelog.core.errors import NotOwner
 from oncelog.core.ids import BEFORE_ALL, LedgerId, OwnerEpoch, Position, ProducerId, SessionNumber, TopicId
 from oncelog.core.ledger_chain import CloseLedger, LedgerCloseAnswered, SendAdds
@@ -23,7 +23,7 @@ from oncelog.core.ledger_recovery import (
     WriteLedger,
 )
 from oncelog.core.next_ledger import ClaimLedgerId, CreateLedger, DeleteLedgers, LedgerCreated, LedgerIdClaimed
-from oncelog.core.opening import Granted, ProducerOpening
+from oncelog.core.opening import Granted, OnConflict, ProducerOpening
 from oncelog.core.openings import AllocateProducerId, AnswerOpen
 from oncelog.core.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
 from oncelog.core.serving import LastAddConfirmed, LedgerFailed, TopicClosed
@@ -40,6 +40,7 @@ from oncelog.core.topic import Phase, TopicEffect, TopicEvent
 from oncelog.core.topic_events import (
     BatchesReceived,
     EntryIdsRead,
+    OpeningAbandoned,
     ProducerIdAllocated,
     Served,
     SessionClosed,
@@ -51,6 +52,7 @@ from oncelog.core.topic_events import (
 )
 from oncelog.core.topic_log import ReceivedBatch
 from oncelog.core.topic_record import decode_cursor, decode_topic, encode_cursor, encode_topic
+from oncelog.verify.violation import Violation
 from tests.simulation.member_asks import MemberAsks
 
 if TYPE_CHECKING:
@@ -73,7 +75,13 @@ class TopicShell:
         self.confirmed = BEFORE_ALL
         #: {session or call: who is behind it}
         self._sessions: dict[SessionNumber, ClientLink] = {}
-        self._calls: dict[int, tuple[ClientLink, int]] = {}
+        self._calls: dict[int, tuple[ClientLink, ProducerOpening]] = {}
+        #: when the present stretch of serving began, the producers that had a session in it, those known before
+        self._served_at = 0
+        self._seen: set[ProducerId] = set()
+        self._known: list[ProducerId] = []
+        #: the newest entry that was looked at for grants
+        self._looked_at = BEFORE_ALL
         #: the newest call's number, and what was last told to people
         self._call = 0
         self.told = ""
@@ -90,13 +98,20 @@ class TopicShell:
 
     def open(self, link: "ClientLink", opening: ProducerOpening) -> None:
         self._call += 1
-        self._calls[self._call] = (link, opening.call)
+        self._calls[self._call] = (link, opening)
         self.handle(
             ProducerOpening(
                 self._call, opening.name, opening.mode, opening.on_conflict, opening.resume, opening.present,
-                opening.owner_epoch_seen,
+                opening.owner_epoch_seen, opening.instance_id,
             )
         )  # fmt: skip
+
+    def withdraw(self, link: "ClientLink", call: int) -> None:
+        """The client's request of this number, if it is not answered yet."""
+        for mine, (other, opening) in list(self._calls.items()):
+            if other is link and opening.call == call:
+                del self._calls[mine]
+                self.handle(OpeningAbandoned(mine))
 
     def receive(self, session: SessionNumber, batches: list[ReceivedBatch]) -> None:
         self.handle(BatchesReceived(session, batches))
@@ -110,15 +125,49 @@ class TopicShell:
             self.close_session(session)
             if not self.owner.alive:
                 return
+        for call in [call for call, (other, _) in self._calls.items() if other is link]:
+            del self._calls[call]
+            self.handle(OpeningAbandoned(call))
+            if not self.owner.alive:
+                return
 
     def handle(self, event: TopicEvent) -> None:
         """One step of the core, and its effects; a process may crash between two of them."""
-        for effect in self.core.handle(event, now_ms=self.owner.world.now):
+        effects = self.core.handle(event, now_ms=self.owner.world.now)
+        self._check_grants()
+        for effect in effects:
             self._perform(effect)
             if self.owner.burn():
                 return
         self.core.check_invariants()
         self.owner.parts.watch(self.owner, self)
+
+    def _check_grants(self) -> None:
+        """What was just appended for an instance is for one that still asks."""
+        log = self.core.serving.log if self.core.serving is not None else None
+        if log is None or not log.in_flight:
+            return
+        for entry in reversed(log.in_flight):
+            if entry.header.position <= self._looked_at:
+                break
+            if entry.grant is not None:
+                self._check_grant(entry.grant)
+        self._looked_at = max(self._looked_at, log.in_flight[-1].header.position)
+
+    def _check_grant(self, grant: ProducerOpened) -> None:
+        wishes = [opening for _, opening in self._calls.values() if opening.instance_id == grant.instance_id]
+        if not wishes:
+            raise Violation("abandoned openings", f"{grant} is appended, and nobody asks for it any more")
+        if grant.generation == 1 or wishes[-1].on_conflict is not OnConflict.REFUSE:
+            return
+        self.owner.world.count("name taken without fencing")
+        early = self.owner.world.now < self._served_at + self.owner.parts.settings.return_grace_ms
+        if early and grant.producer_id in self._known and grant.producer_id not in self._seen:
+            raise Violation(
+                "holders may return",
+                f"{grant} is appended {self.owner.world.now - self._served_at} ticks "
+                "after the takeover, and its holder had no time to come back",
+            )
 
     # --- effects ------------------------------------------------------------------------------------------------------
 
@@ -140,8 +189,8 @@ class TopicShell:
                 self._read_ids(position)
             case ClaimLedgerId(chain):
                 self.owner.ledger_ids.want(lambda n: self.handle(LedgerIdClaimed(chain, LedgerId(n))))
-            case AllocateProducerId(call):
-                self.owner.producer_ids.want(lambda n: self.handle(ProducerIdAllocated(call, ProducerId(n))))
+            case AllocateProducerId(ask):
+                self.owner.producer_ids.want(lambda n: self.handle(ProducerIdAllocated(ask, ProducerId(n))))
             case StartTimer(key, after_ms):
                 self.owner.post(after_ms, f"timer {key}", lambda: self.handle(TimerFired(key)))
             case ReadTopicRecord() | ReadCursorRecord() | ReadLedger():
@@ -164,6 +213,8 @@ class TopicShell:
                 pass  # news for people
             case Served(log_end):
                 world.count("takeover")
+                self._served_at, self._seen = world.now, set()
+                self._known = list(self.core.serving.log.table.state.producers) if self.core.serving else []
                 self.confirmed = max(self.confirmed, log_end)
             case Marked() | SnapshotTaken() | LedgerFailed() | TopicFailed() | TopicDeposed() | TopicClosed():
                 world.count(type(effect).__name__)
@@ -185,16 +236,17 @@ class TopicShell:
             if link is not None:
                 link.ended(effect.session, effect.error, self.epoch)
         elif effect.call in self._calls:
-            link, call = self._calls.pop(effect.call)
+            link, opening = self._calls.pop(effect.call)
             granted = isinstance(effect.result, Granted)
             epoch = OwnerEpoch(0) if isinstance(effect.result, NotOwner) else self.epoch
             if isinstance(effect.result, Granted):
                 session = effect.result.session
                 self._sessions[session] = link
+                self._seen.add(effect.result.instance.producer_id)
                 if not link.stream.open:
                     self.owner.post(1, "closes a session of nobody", lambda: self.close_session(session))
             if granted or epoch or isinstance(effect.result, NotOwner):
-                link.opened(AnswerOpen(call, effect.result), epoch)
+                link.opened(AnswerOpen(opening.call, effect.result), epoch)
 
     # --- the store ----------------------------------------------------------------------------------------------------
 

@@ -88,7 +88,8 @@ class AsyncClient:
         topic: `flights` is short for public/default/flights. producer_name None: a unique one is assigned.
         initial_sequence_id: with automatic ids, the last used: the first sent is one above; -1 gives 0; None goes on
         where the log ends. sequence_mode: "contiguous" ids leave no holes. on_conflict "refuse": ProducerBusy while
-        another instance is connected. send_timeout: seconds, then DeadlineExceeded; None: for ever.
+        another instance is connected; right after a takeover of the topic the answer takes up to 12 s, in which the
+        former instance may come back. send_timeout: seconds, then DeadlineExceeded; None: for ever.
         batch_bytes_max: values of one batch. pending_bytes_max: what may be given and not answered yet.
         on_unverified: of a message whose id is older than all that the log remembers of the name, so that it was not
         stored now and may never have been: "accept" is a success with verified=False, and one warning in the log of

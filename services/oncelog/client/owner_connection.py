@@ -55,6 +55,7 @@ class _Outbox:
     def __init__(self) -> None:
         self.opens: list[OpenRequest] = []
         self.closes: list[SessionNumber] = []
+        self.cancels: list[int] = []
         self.batches: deque[tuple[SessionNumber, int, bytes]] = deque()
         self.batches_bytes = 0
 
@@ -65,7 +66,7 @@ class _Outbox:
 
     def take(self) -> PublishFrame | None:
         """The next frame, or None when nothing waits."""
-        if not (self.batches or self.opens or self.closes):
+        if not (self.batches or self.opens or self.closes or self.cancels):
             return None
         sessions: list[SessionNumber] = []
         requests: list[int] = []
@@ -81,8 +82,10 @@ class _Outbox:
             requests.append(request)
             blobs.append(data)
         self.batches_bytes -= size_bytes
-        frame = PublishFrame(sessions, requests, blobs, self.opens[:OPENS_MAX], self.closes[:CLOSES_MAX])
+        cancels = self.cancels[:CLOSES_MAX]
+        frame = PublishFrame(sessions, requests, blobs, self.opens[:OPENS_MAX], self.closes[:CLOSES_MAX], cancels)
         self.opens, self.closes = self.opens[OPENS_MAX:], self.closes[CLOSES_MAX:]
+        self.cancels = self.cancels[CLOSES_MAX:]
         return frame
 
 
@@ -115,15 +118,27 @@ class OwnerConnection:
 
     # --- what producers ask for ---------------------------------------------------------------------------------------
 
-    def open(self, request: OpenRequest, user: SessionUser, attempt: int) -> None:
-        """Ask for a session; ProducerGranted, OpenRefused or StreamLost comes back. open_id is filled in here."""
+    def open(self, request: OpenRequest, user: SessionUser, attempt: int) -> int:
+        """Ask for a session; ProducerGranted, OpenRefused or StreamLost comes back. Returns the request's open id."""
+        self._last_open_id += 1
+        open_id = self._last_open_id
         if not self.alive:
             asyncio.get_running_loop().call_soon(user.feed, StreamLost(attempt))
-            return
-        self._last_open_id += 1
-        self._asked[self._last_open_id] = _Asked(user, attempt)
-        self._outbox.opens.append(request._replace(open_id=self._last_open_id))
+            return open_id
+        self._asked[open_id] = _Asked(user, attempt)
+        self._outbox.opens.append(request._replace(open_id=open_id))
         self._wake.set()
+        return open_id
+
+    def withdraw(self, open_id: int) -> None:
+        """Nobody waits for the answer any more. A session that was granted meanwhile is ended when it is told of."""
+        if self._asked.pop(open_id, None) is None or not self.alive:
+            return
+        waiting = len(self._outbox.opens)
+        self._outbox.opens = [request for request in self._outbox.opens if request.open_id != open_id]
+        if len(self._outbox.opens) == waiting:
+            self._outbox.cancels.append(open_id)
+            self._wake.set()
 
     def send(self, session: SessionNumber, batches: tuple[tuple[int, bytes], ...]) -> None:
         if self.alive:
@@ -200,6 +215,8 @@ class OwnerConnection:
         self._epochs.learn(granted.topic_id, granted.owner_epoch)
         asked = self._asked.pop(granted.open_id, None)
         if asked is None:
+            self._outbox.closes.append(granted.session)
+            self._wake.set()
             return
         self._sessions[granted.session] = _Granted(asked.user, asked.attempt, granted.owner_epoch)
         asked.user.feed(

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import secrets
 from collections import deque
 from typing import Protocol
 
@@ -11,7 +12,7 @@ from oncelog.client.network import Network
 from oncelog.client.owner_connection import OwnerConnection
 from oncelog.client.results import TopicPlace
 from oncelog.core.errors import OncelogError, TopicNotFound
-from oncelog.core.ids import TopicId
+from oncelog.core.ids import INSTANCE_ID_BYTES, InstanceId, TopicId
 from oncelog.core.message_id import NO_PARTITION
 from oncelog.core.names import TopicName
 from oncelog.core.pending_batches import SendBatches
@@ -36,6 +37,7 @@ from oncelog.core.session_opening import (
     StartTimer,
     StreamLost,
     TimerFired,
+    WithdrawOpening,
 )
 from oncelog.rpc.owner_codec import OpenRequest
 
@@ -54,7 +56,8 @@ class SessionDriver:
     """One ProducerSession on the network. Events are handled one after the other, also those raised by effects."""
 
     def __init__(self, settings: ProducerSettings, topic: TopicName, network: Network, news: SessionNews) -> None:
-        self.core = ProducerSession(settings, crc32c)
+        # Random, so that no other instance has it: not one of this process, and not one made from a copy of its state.
+        self.core = ProducerSession(settings, crc32c, InstanceId(secrets.token_bytes(INSTANCE_ID_BYTES)))
         self.place = TopicPlace(TopicId(""), NO_PARTITION if topic.partition is None else topic.partition)
         #: the last reason why there is no session, for whoever gives up waiting
         self.trouble: OncelogError | None = None
@@ -63,6 +66,8 @@ class SessionDriver:
         self._news = news
         #: {attempt: the connection it asked on}; the latest alone, and the one before for what is late
         self._routes: dict[int, OwnerConnection] = {}
+        #: {attempt: the open id of its request on its connection}; the latest alone
+        self._asked: dict[int, int] = {}
         self._events: deque[Event] = deque()
         self._busy = False
 
@@ -115,6 +120,9 @@ class SessionDriver:
                 self._network.background.start(self._look_up(effect), name=f"look-up of {self._topic}")
             case OpenProducer():
                 self._open(effect)
+            case WithdrawOpening(attempt):
+                if (open_id := self._asked.pop(attempt, None)) is not None:
+                    self._routes[attempt].withdraw(open_id)
             case EndSession():
                 if (connection := self._routes.get(effect.attempt)) is not None:
                     connection.end_session(effect.session)
@@ -155,5 +163,6 @@ class SessionDriver:
             effect.resume,
             effect.present,
             effect.owner_epoch,
+            effect.instance_id,
         )
-        self._routes[effect.attempt].open(request, self, effect.attempt)
+        self._asked = {effect.attempt: self._routes[effect.attempt].open(request, self, effect.attempt)}

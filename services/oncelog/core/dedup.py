@@ -116,6 +116,10 @@ class DedupTable:
             return pending.grant.generation, False
         return self.state.producers[producer_id].generation, True
 
+    def settled(self, producer_id: ProducerId) -> bool:
+        """Nothing of this producer is in flight."""
+        return producer_id not in self._pending
+
     def mode_of(self, producer_id: ProducerId) -> SequenceMode:
         producer = self.state.producers.get(producer_id)
         if producer is not None:

@@ -5,7 +5,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from oncelog.core.entry import SequenceMode
-from oncelog.core.ids import Generation, OwnerEpoch, ProducerId, SequenceId, SessionNumber
+from oncelog.core.ids import NO_INSTANCE, Generation, InstanceId, OwnerEpoch, ProducerId, SequenceId, SessionNumber
 
 
 class OnConflict(IntEnum):
@@ -27,6 +27,7 @@ class ProducerOpening:
     """A producer asks for a session. `call` names this request towards the shell; name None: one is assigned.
 
     resume: the same instance goes on after its connection broke. present: it opens by name again, proving itself.
+    instance_id: a repeat with the same one joins the former request, and gets the grant that this one led to.
     """
 
     call: int
@@ -36,6 +37,7 @@ class ProducerOpening:
     resume: ProducerInstance | None = None
     present: ProducerInstance | None = None
     owner_epoch_seen: OwnerEpoch = OwnerEpoch(0)
+    instance_id: InstanceId = NO_INSTANCE
 
 
 class Granted(NamedTuple):

@@ -28,7 +28,7 @@ from oncelog.core import errors
 from oncelog.core.batch import HEADER_BYTES, Checksum
 from oncelog.core.entry import SequenceMode
 from oncelog.core.errors import InvariantViolated, OncelogError
-from oncelog.core.ids import OwnerEpoch, SessionNumber
+from oncelog.core.ids import InstanceId, OwnerEpoch, SessionNumber
 from oncelog.core.outcome import Outcome, PartKind, refuses
 from oncelog.core.pending_batches import BatchReady, PendingBatch, PendingBatches, SendBatches
 from oncelog.core.producer_events import (
@@ -86,7 +86,7 @@ FINAL_FOR_BATCH = (errors.StaleSequence, errors.InvalidArgument)
 class ProducerSession:
     """One producer on one topic, from its first open to its end."""
 
-    def __init__(self, settings: ProducerSettings, checksum: Checksum) -> None:
+    def __init__(self, settings: ProducerSettings, checksum: Checksum, instance_id: InstanceId) -> None:
         check_initial(settings.initial_sequence_id)
         self.settings = settings
         self.state = State.OPENING
@@ -98,7 +98,7 @@ class ProducerSession:
         #: what the owner last said; off: what is sent again is stored again
         self.deduplication = True
         self.numbers = ProducerNumbers(settings.mode is SequenceMode.CONTIGUOUS, settings.initial_sequence_id)
-        self.opening = SessionOpening(name=settings.name, mode=settings.mode, on_conflict=settings.on_conflict)
+        self.opening = SessionOpening(settings, instance_id)
         self.pending = PendingBatches(
             checksum,
             in_flight_count_max=settings.in_flight_count_max,
@@ -137,7 +137,8 @@ class ProducerSession:
             case TimerFired():
                 return self._timer_fired(event.key)
             case CloseWanted():
-                return self._end(State.CLOSED, errors.ProducerClosed("the producer was closed"))
+                error = errors.ProducerClosed("the producer was closed")
+                return [*self.opening.withdraw(), *self._end(State.CLOSED, error)]
             case _:
                 assert_never(event)
 

@@ -40,6 +40,7 @@ from oncelog.core.openings import OpeningEffect, Openings
 from oncelog.core.sessions import Park, Sessions
 from oncelog.core.snapshots import CursorLedgersGone, Snapshots, SnapshotsFinished, SnapshotsOut
 from oncelog.core.takeover_events import CursorRecordWritten, TakenOver, WriteCursorRecord
+from oncelog.core.topic_events import StartTimer
 from oncelog.core.topic_log import ReceivedBatch, TopicLog
 from oncelog.core.topic_record import LedgerLink, TopicRecord
 
@@ -59,6 +60,9 @@ class TopicSettings:
     rejoin_after_ms: int = 500
     tick_ms: int = 250
     retry_ms: int = 1_000
+    #: How long an opening that fences nobody leaves a name to its holder after a takeover. A holder notices a silent
+    #: owner within 5 s (keepalive), asks again 5 s after a request that got no answer, and pauses for 1 s at most.
+    return_grace_ms: int = 12_000
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
 
 
@@ -100,7 +104,7 @@ class TopicClosed:
 
 ServingOut = (
     OpeningEffect | ChainEffect | WriteCursorRecord | SnapshotTaken | LinkWanted | Suspicion | LastAddConfirmed
-    | LedgerFailed | TopicClosed
+    | LedgerFailed | TopicClosed | StartTimer
 )  # fmt: skip
 _Out = list[ServingOut]
 
@@ -150,6 +154,9 @@ class Serving:
         self._opened_ms, self._fuller_since_ms = now_ms, None
         if self._log_is_last:
             return out + self._news(self.log.chain.finish(), now_ms)
+        key = self.openings.returning.serves(now_ms)
+        if key is not None:
+            out.append(StartTimer(key, self.settings.return_grace_ms))
         unblocked = [*self.openings.retry(now_ms), *self.sessions.retry(Park.ROLL, now_ms)]
         return out + self._after(unblocked, now_ms)
 
@@ -159,8 +166,12 @@ class Serving:
     def opening(self, event: ProducerOpening, now_ms: int) -> _Out:
         return self._after(self.openings.open(event, now_ms), now_ms)
 
-    def allocated(self, call: int, pid: ProducerId, now_ms: int) -> _Out:
-        return self._after(self.openings.allocated(call, pid, now_ms), now_ms)
+    def abandoned(self, call: int) -> _Out:
+        self.openings.abandoned(call)
+        return []
+
+    def allocated(self, ask: int, pid: ProducerId, now_ms: int) -> _Out:
+        return self._after(self.openings.allocated(ask, pid, now_ms), now_ms)
 
     def ownership_confirmed(self, now_ms: int) -> _Out:
         return self._after(self.openings.ownership_confirmed(now_ms), now_ms)
@@ -221,6 +232,12 @@ class Serving:
         if self._roll_due(now_ms):
             out += self._news(self.log.chain.roll(), now_ms)
         return out + self._news(self.snapshots.take_if_due(now_ms), now_ms)
+
+    def return_over(self, key: str, now_ms: int) -> _Out:
+        """The time is over in which the holders of names could come back."""
+        if not self.openings.returning.over(key):
+            return []
+        return self._after(self.openings.retry(now_ms), now_ms)
 
     def _roll_due(self, now_ms: int) -> bool:
         writer = self.log.chain.writer
@@ -292,6 +309,7 @@ class Serving:
         if item.failed:
             given_up = self.log.rollback()
             error = SessionEnded("a write failed: open again and resend what is pending")
+            self.openings.returning.ended(self.sessions.producer_ids)
             out += [*self.openings.given_up(given_up, error), *self.sessions.end_all(error)]
         if not self._log_is_last:
             return out + self._news(self.log.chain.open_next(), now_ms)

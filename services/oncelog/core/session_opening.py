@@ -10,6 +10,8 @@ Rules
   (hazard 6).
 - The first opening makes a new instance. A living one resumes with (producer id, generation), or opens by name again
   and presents both once its id is unknown (hazard 11).
+- All requests of one instance carry its own id, so the owner takes a repeat for what it is. A request that is not
+  answered in time is withdrawn before the next one is sent: it must not be granted later.
 - The first retry after a success is at once, the next ones after 20 ms growing by half up to 1 s; the shell adds the
   jitter.
 """
@@ -20,7 +22,7 @@ from typing import NamedTuple
 
 from oncelog.core.entry import SequenceMode
 from oncelog.core.errors import InvariantViolated, OncelogError
-from oncelog.core.ids import Generation, OwnerEpoch, ProducerId, SequenceId, SessionNumber
+from oncelog.core.ids import Generation, InstanceId, OwnerEpoch, ProducerId, SequenceId, SessionNumber
 from oncelog.core.opening import OnConflict, ProducerInstance
 from oncelog.core.pending_batches import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_COUNT_MAX, PENDING_BYTES_MAX
 
@@ -51,6 +53,8 @@ class ProducerSettings:
     in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX
     #: an owner that leaves everything unanswered for so long is given up
     answer_timeout_ms: int = 30_000
+    #: a request to open, or the look-up before it, that is not answered for so long is made again
+    open_timeout_ms: int = OPEN_TIMEOUT_MS
 
 
 def retry_pause_ms(failures: int) -> int:
@@ -167,6 +171,14 @@ class OpenProducer:
     resume: ProducerInstance | None
     present: ProducerInstance | None
     owner_epoch: OwnerEpoch
+    instance_id: InstanceId
+
+
+@dataclass(frozen=True, slots=True)
+class WithdrawOpening:
+    """Tell the owner, if the attempt's stream still lives, that nobody waits for the answer to its OpenProducer."""
+
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +198,7 @@ class StartTimer:
     jitter: bool = False
 
 
-Effect = LookUp | OpenProducer | EndSession | StartTimer
+Effect = LookUp | OpenProducer | WithdrawOpening | EndSession | StartTimer
 
 
 class Phase(Enum):
@@ -200,10 +212,11 @@ class Phase(Enum):
 class SessionOpening:
     """The attempts of one producer to get a session."""
 
-    def __init__(self, *, name: str | None, mode: SequenceMode, on_conflict: OnConflict) -> None:
-        self.name = name
-        self._mode = mode
-        self._on_conflict = on_conflict
+    def __init__(self, settings: ProducerSettings, instance_id: InstanceId) -> None:
+        """instance_id: 16 random bytes, of this producer alone."""
+        self._settings = settings
+        self._instance_id = instance_id
+        self.name = settings.name
         self.phase = Phase.IDLE
         self.attempt = 0
         #: None until the first grant, and when an expired producer may begin anew
@@ -222,7 +235,7 @@ class SessionOpening:
         """Look the owner up now."""
         self.attempt += 1
         self.phase = Phase.LOOKING_UP
-        deadline = StartTimer(TimerKey(TimerKind.OPEN, self.attempt), OPEN_TIMEOUT_MS)
+        deadline = StartTimer(TimerKey(TimerKind.OPEN, self.attempt), self._settings.open_timeout_ms)
         return [LookUp(self.attempt, fresh, self.owner_epoch), deadline]
 
     def again(self, *, fresh: bool = True) -> list[Effect]:
@@ -253,11 +266,12 @@ class SessionOpening:
             OpenProducer(
                 self.attempt,
                 self.name,
-                self._mode,
-                on_conflict=self._on_conflict if proven is None else OnConflict.FENCE,
+                self._settings.mode,
+                on_conflict=self._settings.on_conflict if proven is None else OnConflict.FENCE,
                 resume=None if self.id_unknown else proven,
                 present=proven if self.id_unknown else None,
                 owner_epoch=self.owner_epoch,
+                instance_id=self._instance_id,
             )
         ]
 
@@ -284,5 +298,9 @@ class SessionOpening:
         if key.kind is TimerKind.RETRY and self.phase is Phase.WAITING:
             return self.begin(fresh=True)
         if key.kind is TimerKind.OPEN and self.phase in (Phase.LOOKING_UP, Phase.ASKING):
-            return self.again()
+            return [*self.withdraw(), *self.again()]
         return []
+
+    def withdraw(self) -> list[Effect]:
+        """Nobody waits for the answer any more, if one is due."""
+        return [WithdrawOpening(self.attempt)] if self.phase is Phase.ASKING else []

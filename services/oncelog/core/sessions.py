@@ -107,6 +107,11 @@ class Sessions:
     def connected(self, pid: ProducerId) -> bool:
         return pid in self._by_producer
 
+    @property
+    def producer_ids(self) -> list[ProducerId]:
+        """Of the producers that are connected."""
+        return list(self._by_producer)
+
     def start(
         self, name: str, instance: ProducerInstance, *, ended: OncelogError
     ) -> tuple[Session, list[SessionEffect]]:
@@ -118,6 +123,13 @@ class Sessions:
         self.open_sessions[session.number] = session
         self._by_producer[instance.producer_id] = session.number
         return session, effects
+
+    def fence(self, instance: ProducerInstance, error: OncelogError) -> list[SessionEffect]:
+        """End the session of an older instance than this one, which opens none itself."""
+        number = self._by_producer.get(instance.producer_id)
+        if number is None or self.open_sessions[number].instance.generation >= instance.generation:
+            return []
+        return self._end(number, error)
 
     # --- batches ------------------------------------------------------------------------------------------------------
 

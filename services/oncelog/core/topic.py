@@ -32,6 +32,7 @@ from oncelog.core.next_ledger import (
     StorageNodesSeen,
 )
 from oncelog.core.opening import ProducerOpening
+from oncelog.core.opening_queue import OpeningQueue, superseded
 from oncelog.core.openings import AnswerOpen
 from oncelog.core.ownership import (
     Deposed,
@@ -45,6 +46,7 @@ from oncelog.core.ownership import (
     TopicRecordWritten,
     Trimmed,
 )
+from oncelog.core.returning import RETURN_TIMER
 from oncelog.core.serving import LinkWanted, Serving, ServingOut, Suspicion, TopicClosed, TopicSettings
 from oncelog.core.sessions import ConfirmOwnership
 from oncelog.core.takeover import Takeover
@@ -63,6 +65,7 @@ from oncelog.core.topic_events import (
     EntryIdsRead,
     HigherEpochSeen,
     JudgingSwitched,
+    OpeningAbandoned,
     OpeningsToldToWait,
     ProducerIdAllocated,
     ProducerIdRefused,
@@ -79,10 +82,9 @@ from oncelog.core.topic_events import (
 from oncelog.core.topic_record import TopicRecord
 
 TopicEvent = (
-    TopicAssigned | TopicRecordRead | TopicRecordWritten | ProducerOpening | BatchesReceived | SessionClosed
-    | ProducerIdAllocated | ProducerIdRefused | OpeningsToldToWait
-    | EntryIdsRead | HigherEpochSeen | JudgingSwitched | TrimWanted | DrainWanted | TimerFired
-    | StorageNodesSeen | ChainEvent | TakeoverEvent
+    TopicAssigned | TopicRecordRead | TopicRecordWritten | ProducerOpening | OpeningAbandoned | BatchesReceived
+    | SessionClosed | ProducerIdAllocated | ProducerIdRefused | OpeningsToldToWait | EntryIdsRead | HigherEpochSeen
+    | JudgingSwitched | TrimWanted | DrainWanted | TimerFired | StorageNodesSeen | ChainEvent | TakeoverEvent
 )  # fmt: skip
 
 TopicEffect = (
@@ -150,7 +152,7 @@ class Topic:
         self._failure = TakeoverFailed("")
         self.serving: Serving | None = None
         #: openings that came before the topic serves
-        self.early: list[ProducerOpening] = []
+        self.early = OpeningQueue()
         self._next_session = first_session
 
     def handle(self, event: TopicEvent, *, now_ms: int) -> _Out:
@@ -176,9 +178,8 @@ class Topic:
                 return self._timer(event.key, now_ms)
             case OpeningsToldToWait():
                 return self._tell_to_wait(event)
-            case ProducerOpening() if self.serving is None:
-                self.early.append(event)
-                return []
+            case ProducerOpening() | OpeningAbandoned() if self.serving is None:
+                return self._early(event)
             case _ if self.serving is not None:
                 return self._route(self._serve(self.serving, event, now_ms), now_ms)
             case _:
@@ -193,13 +194,15 @@ class Topic:
                 return serving.chain_event(event, now_ms)
             case ProducerOpening():
                 return serving.opening(event, now_ms)
+            case OpeningAbandoned():
+                return serving.abandoned(event.call)
             case SessionClosed():
                 serving.sessions.close(event.session)
                 return []
             case ProducerIdAllocated():
-                return serving.allocated(event.call, event.producer_id, now_ms)
+                return serving.allocated(event.ask, event.producer_id, now_ms)
             case ProducerIdRefused():
-                return [*serving.openings.refused(event.call, event.error)]
+                return [*serving.openings.refused(event.ask, event.error)]
             case EntryIdsRead():
                 return serving.learned(event.position, event.header, event.deltas, now_ms)
             case CursorRecordWritten():
@@ -302,7 +305,11 @@ class Topic:
             self.ownership.record, taken, *self._kept, next_ledger=attempt.next_ledger,
             first_session=self._next_session, judging=self.judging, now_ms=now_ms,
         )  # fmt: skip
-        return self._route(self.serving.start(now_ms), now_ms)
+        out = self._route(self.serving.start(now_ms), now_ms)
+        # From here on they wait where their repeats and withdrawals find them.
+        for opening in self.early.take_all():
+            out += self._route(self.serving.opening(opening, now_ms), now_ms)
+        return out
 
     def _linked(self, now_ms: int) -> _Out:
         if self.serving is None:
@@ -311,11 +318,15 @@ class Topic:
         if self.phase is Phase.OPENING:
             self.phase = Phase.SERVING
             out.append(Served(self.serving.log.table.state.position))
-        early, self.early = self.early, []
-        out += self._route(self.serving.linked(now_ms), now_ms)
-        for opening in early:
-            out += self.handle(opening, now_ms=now_ms)
-        return out
+        return out + self._route(self.serving.linked(now_ms), now_ms)
+
+    def _early(self, event: ProducerOpening | OpeningAbandoned) -> _Out:
+        """Openings wait for the takeover."""
+        if isinstance(event, OpeningAbandoned):
+            self.early.remove(event.call)
+            return []
+        _, former = self.early.add(event)
+        return [] if former is None else [AnswerOpen(former, superseded())]
 
     def _leave(self, error: NotOwner | TopicNotFound | SessionEnded) -> _Out:
         """End what was served here; session numbers go on upwards."""
@@ -329,8 +340,7 @@ class Topic:
         self.phase = phase
         error = self.ownership.lost(reason)
         out = [*self._leave(error), *self._give_up()]
-        early, self.early = self.early, []
-        out += [AnswerOpen(opening.call, error) for opening in early]
+        out += [AnswerOpen(opening.call, error) for opening in self.early.take_all()]
         return [*out, TopicClosed() if phase is Phase.CLOSED else TopicDeposed(reason)]
 
     def _refuse(self, event: TopicEvent) -> _Out:
@@ -347,10 +357,11 @@ class Topic:
         """Answer the openings that a topic which cannot serve keeps waiting; their clients ask again."""
         if self.serving is not None:
             return [] if self.serving.log.open else cast("_Out", self.serving.openings.refuse_all(told.error))
-        early, self.early = self.early, []
-        return [AnswerOpen(opening.call, told.error) for opening in early]
+        return [AnswerOpen(opening.call, told.error) for opening in self.early.take_all()]
 
     def _timer(self, key: str, now_ms: int) -> _Out:
+        if key.startswith(RETURN_TIMER):
+            return self._route(self.serving.return_over(key, now_ms), now_ms) if self.serving is not None else []
         if key == "retry":
             if self.phase is not Phase.WAITING:
                 return []

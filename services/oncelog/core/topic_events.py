@@ -38,16 +38,25 @@ class SessionClosed:
 
 
 @dataclass(frozen=True, slots=True)
-class ProducerIdAllocated:
+class OpeningAbandoned:
+    """The client withdrew its request to open, or its stream broke: nobody waits for the answer to `call`."""
+
     call: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdAllocated:
+    """The answer to AllocateProducerId."""
+
+    ask: int
     producer_id: ProducerId
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdRefused:
-    """There is no id for the producer that `call` wants to open."""
+    """The other answer to AllocateProducerId: there is no id."""
 
-    call: int
+    ask: int
     error: OncelogError
 
 
@@ -93,7 +102,7 @@ class DrainWanted:
 
 @dataclass(frozen=True, slots=True)
 class TimerFired:
-    """`tick` or `retry`."""
+    """`tick`, `retry`, or a key of `returning`."""
 
     key: str
 

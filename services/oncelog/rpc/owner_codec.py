@@ -11,8 +11,11 @@ from typing import NamedTuple, Protocol, cast
 from oncelog.core.entry import SequenceMode
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.ids import (
+    INSTANCE_ID_BYTES,
+    NO_INSTANCE,
     EntryId,
     Generation,
+    InstanceId,
     LedgerId,
     OwnerEpoch,
     Position,
@@ -36,7 +39,10 @@ _NAME_CHARACTERS_MAX = 1_024
 
 
 class OpenRequest(NamedTuple):
-    """producer_name None: assigned by the owner. resume: go on as this instance; present: open anew, proving it."""
+    """producer_name None: assigned by the owner. resume: go on as this instance; present: open anew, proving it.
+
+    instance_id: 16 bytes that all requests of one producer instance carry.
+    """
 
     open_id: int
     topic: str
@@ -47,16 +53,18 @@ class OpenRequest(NamedTuple):
     resume: ProducerInstance | None = None
     present: ProducerInstance | None = None
     owner_epoch_seen: OwnerEpoch = OwnerEpoch(0)
+    instance_id: InstanceId = NO_INSTANCE
 
 
 class PublishFrame(NamedTuple):
-    """batches[i] belongs to sessions[i] and is that session's request requests[i]."""
+    """batches[i] belongs to sessions[i] and is that session's request requests[i]. cancels: open ids withdrawn."""
 
     sessions: Sequence[SessionNumber] = ()
     requests: Sequence[int] = ()
     batches: Sequence[Blob] = ()
     opens: Sequence[OpenRequest] = ()
     closes: Sequence[SessionNumber] = ()
+    cancels: Sequence[int] = ()
 
 
 class ReceivedPublish(NamedTuple):
@@ -67,6 +75,7 @@ class ReceivedPublish(NamedTuple):
     batches: list[memoryview]
     opens: list[OpenRequest]
     closes: list[SessionNumber]
+    cancels: Sequence[int] = ()
 
 
 class OpenGranted(NamedTuple):
@@ -150,6 +159,8 @@ def encode_publish(frame: PublishFrame) -> bytes:
     head = pb.PublishFrame(sessions=frame.sessions, requests=frame.requests)
     if frame.closes:
         head.closes.extend(frame.closes)
+    if frame.cancels:
+        head.cancels.extend(frame.cancels)
     for opening in frame.opens:
         head.opens.append(_open_to_wire(opening))
     return join_frame(head.SerializeToString(), frame.batches)
@@ -161,7 +172,11 @@ def decode_publish(data: bytes) -> ReceivedPublish:
     head = parse(pb.PublishFrame.FromString, head_bytes)
     if not len(head.sessions) == len(head.requests) == len(batches):
         raise InvalidArgument("each batch needs its session and its request", field="sessions")
-    for name, count, limit in (("opens", len(head.opens), OPENS_MAX), ("closes", len(head.closes), CLOSES_MAX)):
+    bounds = (
+        ("opens", len(head.opens), OPENS_MAX), ("closes", len(head.closes), CLOSES_MAX),
+        ("cancels", len(head.cancels), CLOSES_MAX),
+    )  # fmt: skip
+    for name, count, limit in bounds:
         if count > limit:
             raise InvalidArgument(f"a frame holds {count} {name}, at most {limit}", field=name, limit=limit)
     return ReceivedPublish(
@@ -170,6 +185,7 @@ def decode_publish(data: bytes) -> ReceivedPublish:
         batches,
         [_open_from_wire(opening) for opening in head.opens],
         _sessions(head.closes),
+        head.cancels[:],
     )
 
 
@@ -258,6 +274,7 @@ def _open_to_wire(opening: OpenRequest) -> pb.OpenProducer:
         mode=pb.SequenceMode.ValueType(opening.mode),
         on_conflict=pb.OnConflict.ValueType(opening.on_conflict),
         owner_epoch_seen=opening.owner_epoch_seen,
+        instance_id=opening.instance_id,
     )
     if opening.resume is not None:
         out.resume.producer_id, out.resume.generation = opening.resume
@@ -278,6 +295,9 @@ def _open_from_wire(opening: pb.OpenProducer) -> OpenRequest:
     if max(len(opening.topic), len(opening.topic_id), len(opening.producer_name)) > _NAME_CHARACTERS_MAX:
         message = f"opening {opening.open_id}: a name has at most {_NAME_CHARACTERS_MAX} characters"
         raise InvalidArgument(message, field="topic", limit=_NAME_CHARACTERS_MAX)
+    if len(opening.instance_id) not in (0, INSTANCE_ID_BYTES):
+        message = f"an instance id has {INSTANCE_ID_BYTES} bytes or none, not {len(opening.instance_id)}"
+        raise InvalidArgument(message, field="instance_id", limit=INSTANCE_ID_BYTES)
     return OpenRequest(
         opening.open_id,
         opening.topic,
@@ -288,6 +308,7 @@ def _open_from_wire(opening: pb.OpenProducer) -> OpenRequest:
         _instance_from_wire(opening.resume) if opening.HasField("resume") else None,
         _instance_from_wire(opening.present) if opening.HasField("present") else None,
         OwnerEpoch(opening.owner_epoch_seen),
+        InstanceId(opening.instance_id),
     )
 
 

@@ -151,21 +151,21 @@ class Asks:
                 self._post(await parts.links.recovery_add(ask.member, ask.ledger_id, ask.entries))
             case ClaimLedgerId(chain):
                 self._post(LedgerIdClaimed(chain, await self._ledger_id()))
-            case AllocateProducerId(call):
-                self._post(await self._producer_id(call))
+            case AllocateProducerId(ask_number):
+                self._post(await self._producer_id(ask_number))
             case ReadTopicRecord() | ReadCursorRecord() | ReadLedger():
                 await self._read(ask)
             case _:
                 await self._write(ask)
 
-    async def _producer_id(self, call: int) -> ProducerIdAllocated | ProducerIdRefused:
+    async def _producer_id(self, ask_number: int) -> ProducerIdAllocated | ProducerIdRefused:
         """Without an id the opening fails, and nothing else does."""
         try:
-            return ProducerIdAllocated(call, ProducerId(await self.parts.producer_ids.next_id()))
+            return ProducerIdAllocated(ask_number, ProducerId(await self.parts.producer_ids.next_id()))
         except IdsExhausted as error:
             self.parts.metrics.counts.event("ids_exhausted")
             logger.error("no producer can be opened under a new name: %s", error.message)
-            return ProducerIdRefused(call, error)
+            return ProducerIdRefused(ask_number, error)
 
     async def _ledger_id(self) -> LedgerId:
         """Without an id no ledger can be opened: the topic says so and waits until the counter is repaired."""

@@ -36,6 +36,7 @@ from oncelog.rpc.owner_codec import (
 from oncelog.rpc.server import ServerStream
 from oncelog.topic_owner.authorization import Checks, authorize, is_known_to_have
 from oncelog.topic_owner.batch_checks import BatchChecks, Checked
+from oncelog.topic_owner.open_requests import OpenRequests
 from oncelog.topic_owner.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
@@ -144,8 +145,7 @@ class PublishStream:
         self._service = service
         self._stream = stream
         self._sessions: dict[SessionNumber, _Session] = {}
-        #: {call of the topic: the client's number for it}
-        self._opening: dict[int, int] = {}
+        self._opening = OpenRequests()
         self._out = _Outbox()
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
@@ -159,6 +159,8 @@ class PublishStream:
         async for frame in self._stream:
             for opening in frame.opens:
                 self._open(opening)
+            for open_id in frame.cancels:
+                self._opening.cancel(open_id)
             for number in frame.closes:
                 self._close_session(number)
             if frame.batches:
@@ -178,7 +180,7 @@ class PublishStream:
 
     def _open(self, request: OpenRequest) -> None:
         call = next(self._service.calls)
-        self._opening[call] = request.open_id
+        self._opening.add(call, request.open_id)
         try:
             if request.producer_name is not None:
                 check_producer_name(request.producer_name)
@@ -194,9 +196,10 @@ class PublishStream:
             request.resume,
             request.present,
             request.owner_epoch_seen,
+            request.instance_id,
         )
         if is_known_to_have(runner, self._stream.caller, Right.PRODUCE):
-            runner.open(opening, self)
+            self._ask(runner, opening)
         else:
             self._checks.start(self._open_checked(runner, opening))
 
@@ -209,9 +212,13 @@ class PublishStream:
         except OncelogError as error:
             self._deny(opening.call, error, runner.owner_epoch)
         else:
-            runner.open(opening, self)
+            self._ask(runner, opening)
         finally:
             asyncio.get_running_loop().call_soon(self._room.set)  # once this check has left the checks under way
+
+    def _ask(self, runner: TopicRunner, opening: ProducerOpening) -> None:
+        if self._opening.asked(opening.call, runner):
+            runner.open(opening, self)
 
     def _close_session(self, number: SessionNumber) -> None:
         session = self._forget(number)
@@ -298,7 +305,7 @@ class PublishStream:
             self._deny(call, answer.result, runner.owner_epoch)
             return
         granted = answer.result
-        open_id = self._opening.pop(call, None)
+        open_id = self._opening.pop(call)
         if open_id is None or self._finished:
             runner.post(SessionClosed(granted.session))
             return
@@ -322,7 +329,7 @@ class PublishStream:
         self._wake.set()
 
     def _deny(self, call: int, error: OncelogError, owner_epoch: OwnerEpoch) -> None:
-        open_id = self._opening.pop(call, None)
+        open_id = self._opening.pop(call)
         if open_id is not None:
             self._out.denied.append(OpenDenied(open_id, error, owner_epoch))
             self._wake.set()
@@ -377,12 +384,13 @@ class PublishStream:
                 return
 
     def close(self) -> None:
-        """The client sends nothing more, or is gone: its sessions end, and so do those that are granted later.
+        """The client sends nothing more, or is gone: its sessions end, and its requests to open are abandoned.
 
         What is answered already is still sent where that is possible.
         """
         self._finished = True
         self._checks.cancel()
+        self._opening.cancel_all()
         self._wake.set()
         for number, session in list(self._sessions.items()):
             self._forget(number)

@@ -30,7 +30,7 @@ from oncelog.core.ledger_chain import SendAdds
 from oncelog.core.ledger_metadata import LedgerMetadata
 from oncelog.core.ledger_recovery import ReadLedger
 from oncelog.core.next_ledger import DeleteLedgers, StorageNodesSeen
-from oncelog.core.opening import ProducerOpening
+from oncelog.core.opening import Granted, ProducerOpening
 from oncelog.core.openings import AnswerOpen
 from oncelog.core.serving import LastAddConfirmed, LedgerFailed, TopicClosed, TopicSettings
 from oncelog.core.sessions import AnswerBatches, BatchAnswer, EndSession, ReadEntryIds
@@ -39,8 +39,10 @@ from oncelog.core.takeover_events import CursorGivenUp, Marked
 from oncelog.core.topic import Phase, Topic, TopicEffect, TopicEvent
 from oncelog.core.topic_events import (
     EntryIdsRead,
+    OpeningAbandoned,
     OpeningsToldToWait,
     Served,
+    SessionClosed,
     StartTimer,
     TellJudging,
     TimerFired,
@@ -135,6 +137,11 @@ class TopicRunner:
             return
         self.post(opening)
 
+    def abandon(self, call: int) -> None:
+        """Nobody waits for the answer to this opening any more."""
+        if self._calls.pop(call, None) is not None:
+            self.post(OpeningAbandoned(call))
+
     async def record_shows_higher_epoch(self) -> bool:
         """Whether the topic record, read now, is of a newer epoch than this runner's, or gone."""
         stored = await self.parts.topics.read(self.topic_id)
@@ -194,6 +201,9 @@ class TopicRunner:
             case AnswerOpen():
                 if (sink := self._calls.pop(effect.call, None)) is not None:
                     sink.opened(effect.call, self, effect)
+                elif isinstance(effect.result, Granted):
+                    # Abandoned while this answer was on its way.
+                    self.post(SessionClosed(effect.result.session))
             case EndSession():
                 if (sink := self.sinks.pop(effect.session, None)) is not None:
                     sink.ended(effect.session, effect.error, self.owner_epoch)

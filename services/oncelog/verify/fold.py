@@ -2,7 +2,8 @@
 
 base_index is dense from 0 over the whole log · positions ascend · owner epochs ascend, one to a ledger
 a name has one producer id, for ever, and a producer id one name · generations go up one by one, each from its own
-grant on · a grant states the persisted mark · a batch is of the generation that its place in the log allows
+grant on · a grant states the persisted mark · no instance is granted what it has already · a batch is of the generation
+that its place in the log allows
 """
 
 from dataclasses import dataclass, field
@@ -94,6 +95,8 @@ class LogFold:
             raise Violation("grants", f"{grant} at {position} follows generation {known.generation} of {known.name!r}")
         if grant.persisted != known.mark:
             raise Violation("grant's mark", f"{grant} at {position}, the log before it says {known.mark}")
+        if grant.instance_id and known.instance_id == grant.instance_id:
+            raise Violation("one grant for an instance", f"{grant} at {position} is of the instance that had the name")
         known.generation = grant.generation
         known.instance_id = grant.instance_id
         known.role = known.role or grant.role

@@ -97,6 +97,7 @@ class PublishFrame(_message.Message):
     CLOSES_FIELD_NUMBER: _builtins.int
     SESSIONS_FIELD_NUMBER: _builtins.int
     REQUESTS_FIELD_NUMBER: _builtins.int
+    CANCELS_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def opens(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpenProducer]: ...
@@ -111,6 +112,12 @@ class PublishFrame(_message.Message):
     @_builtins.property
     def requests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
+    def cancels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Open ids of `opens`, in this message or an earlier one, whose answer nobody waits for: they grant nothing. One that
+        was granted meanwhile is to be closed.
+        """
+
+    @_builtins.property
     def batches(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Whole encoded batches, verbatim."""
 
@@ -121,11 +128,12 @@ class PublishFrame(_message.Message):
         closes: _abc.Iterable[_builtins.int] | None = ...,
         sessions: _abc.Iterable[_builtins.int] | None = ...,
         requests: _abc.Iterable[_builtins.int] | None = ...,
+        cancels: _abc.Iterable[_builtins.int] | None = ...,
         batches: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "closes", b"closes", "opens", b"opens", "requests", b"requests", "sessions", b"sessions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "cancels", b"cancels", "closes", b"closes", "opens", b"opens", "requests", b"requests", "sessions", b"sessions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -168,6 +176,7 @@ class OpenProducer(_message.Message):
     RESUME_FIELD_NUMBER: _builtins.int
     PRESENT_FIELD_NUMBER: _builtins.int
     OWNER_EPOCH_SEEN_FIELD_NUMBER: _builtins.int
+    INSTANCE_ID_FIELD_NUMBER: _builtins.int
     open_id: _builtins.int
     """The client's number for this open, unique on the stream."""
     topic: _builtins.str
@@ -180,6 +189,10 @@ class OpenProducer(_message.Message):
     on_conflict: Global___OnConflict.ValueType
     owner_epoch_seen: _builtins.int
     """Highest owner epoch that the client has seen for this topic; a lower owner steps aside."""
+    instance_id: _builtins.bytes
+    """16 random bytes, the same in all requests of one producer instance for its whole life. A repeat joins the request
+    before it and never leads to a second grant. Empty: each request is another instance's.
+    """
     @_builtins.property
     def resume(self) -> Global___ProducerInstance:
         """A reconnecting instance goes on: granted with the same generation, only if it is still the current one."""
@@ -200,10 +213,11 @@ class OpenProducer(_message.Message):
         resume: Global___ProducerInstance | None = ...,
         present: Global___ProducerInstance | None = ...,
         owner_epoch_seen: _builtins.int = ...,
+        instance_id: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["present", b"present", "resume", b"resume"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["mode", b"mode", "on_conflict", b"on_conflict", "open_id", b"open_id", "owner_epoch_seen", b"owner_epoch_seen", "present", b"present", "producer_name", b"producer_name", "resume", b"resume", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["instance_id", b"instance_id", "mode", b"mode", "on_conflict", b"on_conflict", "open_id", b"open_id", "owner_epoch_seen", b"owner_epoch_seen", "present", b"present", "producer_name", b"producer_name", "resume", b"resume", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
