@@ -43,35 +43,41 @@ def cluster(files: Path) -> Iterator[Cluster]:
         yield own
 
 
-def client_of(cluster: Cluster, files: Path, role: str | None) -> oncelog.AsyncClient:
+def client_of(cluster: Cluster, files: Path, role: str | None, scheme: str = "oncelog+tls://") -> oncelog.AsyncClient:
+    url = cluster.url.replace("oncelog+tls://", scheme)
     return oncelog.AsyncClient(
-        cluster.url, token=None if role is None else token(role), tls_ca_file=files / "ca.crt", operation_timeout=20
+        url, token=None if role is None else token(role), tls_ca_file=files / "ca.crt", operation_timeout=20
     )
 
 
 @pytest.mark.asyncio
-async def test_messages_go_the_whole_way_for_who_may_and_for_nobody_else(cluster: Cluster, files: Path) -> None:
-    """Publish, read, statistics: through metadata, an owner and a storage node, each of which asks for a token."""
+@pytest.mark.parametrize("scheme", ["oncelog+tls://", "oncelog+proxy+tls://"])
+async def test_messages_go_the_whole_way_for_who_may_and_for_nobody_else(
+    cluster: Cluster, files: Path, scheme: str
+) -> None:
+    """Publish, read, statistics: through metadata, an owner and a storage node, each of which asks for a token. Through
+    the gateway it is the caller's own token that the owner sees."""
+    topic = f"{TOPIC}-{scheme.count('proxy')}"
     assert cluster.url.startswith("oncelog+tls://")
     await cluster.change("POST", f"{PERMISSIONS}/importer", json=["produce"])
     await cluster.change("POST", f"{PERMISSIONS}/auditor", json=["consume"])
-    async with client_of(cluster, files, "importer") as client:
-        async with await client.create_producer(TOPIC, producer_name="importer") as producer:
+    async with client_of(cluster, files, "importer", scheme) as client:
+        async with await client.create_producer(topic, producer_name="importer") as producer:
             assert not (await producer.send(b"one", sequence_id=1)).duplicate
             assert (await producer.send(b"one", sequence_id=1)).duplicate
-        reader = await client.create_reader(TOPIC)
+        reader = await client.create_reader(topic)
         with pytest.raises(PermissionDenied):
             await reader.read_next(timeout=20)
-    async with client_of(cluster, files, "auditor") as client:
-        reader = await client.create_reader(TOPIC)
+    async with client_of(cluster, files, "auditor", scheme) as client:
+        reader = await client.create_reader(topic)
         assert (await reader.read_next(timeout=20)).value == b"one"
         with pytest.raises(PermissionDenied):
-            await client.create_producer(TOPIC, producer_name="importer")
+            await client.create_producer(topic, producer_name="importer")
     for role, error in ((None, Unauthenticated), ("stranger", PermissionDenied)):
-        async with client_of(cluster, files, role) as client:
+        async with client_of(cluster, files, role, scheme) as client:
             with pytest.raises(error):
-                await client.create_reader(TOPIC)
-    assert (await cluster.stats(TOPIC))["message_count"] == 1
+                await client.create_reader(topic)
+    assert (await cluster.stats(topic))["message_count"] == 1
 
 
 @pytest.mark.asyncio
