@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from oncelog.chaos import kubernetes_target
-from oncelog.chaos.api_server import ApiServer
+from oncelog.chaos.api_server import ApiServer, CommandFailed
 from oncelog.chaos.kubectl import Kubectl
 from oncelog.chaos.kubernetes_target import Commands, KubernetesTarget
 from oncelog.chaos.schedule import Fault, Kind
@@ -50,3 +50,21 @@ async def test_owner_that_serves_the_load_is_the_victim(address: str, monkeypatc
         target = KubernetesTarget(FakeKubectl(), "logs", Commands(), lambda: "")
         struck = await target.strike(Fault(Kind.OWNER_KILL, pick), Scene((address,)))
         assert struck.victim == "oncelog-owner-3"
+
+
+class Namespaced(FakeKubectl):
+    """Whoever asks has every right in the namespace, and none beyond it."""
+
+    async def may(self, verb: str, resource: str) -> bool:
+        return resource != "nodes"
+
+    async def nodes(self) -> list[dict[str, Any]]:
+        raise CommandFailed("nodes is forbidden at the cluster scope")
+
+
+async def test_rights_in_one_namespace_are_enough_to_see_that_all_is_healed() -> None:
+    """Nodes may not be listed: what they are is left out, and no fault waits for it for ever."""
+    target = KubernetesTarget(Namespaced(), "logs", Commands(), lambda: "")
+    await target.counts()
+    assert Kind.NODE_DRAIN in target.left_out()
+    assert await target.ailing() is None

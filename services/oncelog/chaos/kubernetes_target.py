@@ -83,6 +83,8 @@ class KubernetesTarget:
         #: as they were at the beginning
         self._whole: dict[Part, int] = {}
         self._unwell_before: list[str] = []
+        #: whether nodes may be listed; with rights in one namespace they may not
+        self._sees_nodes = False
         self._pauses = 0
         metadata = f"{self._selector},app.kubernetes.io/component={Part.METADATA}"
         self._bystander = Bystander(kubectl, metadata, look_every_s=_LOOK_EVERY_S, settle_s=_SETTLE_S)
@@ -119,7 +121,8 @@ class KubernetesTarget:
             self._left_out[Kind.NODE_DRAIN] = "you may not patch nodes"
         if not (await self._kubectl.may("create", "services") and await self._kubectl.may("delete", "services")):
             self._left_out[Kind.BYSTANDER_KILL] = "you may not create and delete services"
-        if await self._kubectl.may("list", "nodes"):
+        self._sees_nodes = await self._kubectl.may("list", "nodes")
+        if self._sees_nodes:
             self._unwell_before = unwell_nodes(await self._kubectl.nodes())
         if len({pod.node for pod in pods}) < 2:
             self._left_out |= dict.fromkeys(NODE_KINDS, "all pods are on one node")
@@ -139,7 +142,7 @@ class KubernetesTarget:
     async def ailing(self) -> str | None:
         try:
             ready = count_parts(pod for pod in await self.pods() if pod.ready)
-            unwell = unwell_nodes(await self._kubectl.nodes()) if self._whole else []
+            unwell = unwell_nodes(await self._kubectl.nodes()) if self._whole and self._sees_nodes else []
         except CommandFailed as error:
             return str(error)
         missing = [
