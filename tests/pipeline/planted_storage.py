@@ -43,7 +43,9 @@ class PlantedStorage:
         wanted = range(request.first_entry, min(last + 1, request.first_entry + request.entries_max))
         found = [EntryId(number) for number in wanted if number in held]
         missing = [EntryId(number) for number in wanted if number not in held]
-        yield ReadFrame(ReadStatus.OK, found, missing, (), entries=[held[entry_id] for entry_id in found])
+        every = [place.entry_id for place in self._log.entries if place.ledger_id == request.ledger_id]
+        end = EntryId(max(every, default=-1))
+        yield ReadFrame(ReadStatus.OK, found, missing, (), end, entries=[held[entry_id] for entry_id in found])
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:

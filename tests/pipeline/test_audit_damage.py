@@ -179,6 +179,15 @@ def test_node_that_lacks_the_end_of_a_ledger_is_no_violation() -> None:
     assert "1 entry has fewer copies than members" in " ".join(report["notes"])
 
 
+def test_node_that_lacks_the_beginning_of_a_ledger_does_hold_it() -> None:
+    """Recovery writes back what lies behind the last confirmed entry alone: no violation while two others have it."""
+    log = two_ledgers()
+    late = replace(log, entries={place: data for place, data in log.entries.items() if place != at(2, 0)})
+    for all_copies in (False, True):
+        report = audited(nodes_of(log, late), all_copies=all_copies)
+        assert (report["verdict"], report["violations"]) == ("good", [])
+
+
 def test_node_that_does_not_answer_is_unknown_and_not_missing() -> None:
     """With --all-copies its copies were to be seen, so the verdict is incomplete; else it is noted."""
     log = two_ledgers()

@@ -29,14 +29,15 @@ SHOWN_CHARACTERS = 8
 class Copy:
     """What one member said of some entries. digests: {entry: digest of its bytes}. damaged: {entry: why}.
 
-    silent: why the member did not answer for the rest; "": it has answered for all. begins: whether it holds the first
-    entry of the ledger; False: nor any other that was asked for; None: unknown.
+    silent: why the member did not answer for the rest; "": it has answered for all. holds_some: it has said that it
+    holds some entry of the ledger. begins: whether it holds anything of the ledger, None: unknown.
     """
 
     digests: dict[EntryId, bytes] = field(default_factory=dict)
     missing: set[EntryId] = field(default_factory=set)
     damaged: dict[EntryId, str] = field(default_factory=dict)
     silent: str = ""
+    holds_some: bool = False
     begins: bool | None = None
 
     def has_told(self, entry_id: EntryId) -> bool:

@@ -41,7 +41,7 @@ class CopyReading:
         self._silent: dict[Incarnation, str] = {}
 
     async def beginnings_of(self, piece: Slice) -> dict[Incarnation, Copy]:
-        """Whether each member holds the first entry of the ledger, of a slice that begins there; else nothing."""
+        """Whether each member holds anything of the ledger, of a slice that begins there; else nothing."""
         copies = {member: Copy() for member, _ in piece.members}
         if piece.first == 0 and piece.quorum:
             await asyncio.gather(*(self._begins(piece.ledger_id, member, copy) for member, copy in copies.items()))
@@ -57,7 +57,7 @@ class CopyReading:
         found = Copy()
         await self._read(ledger_id, member, EntryId(0), EntryId(0), found)
         copy.silent = found.silent
-        copy.begins = None if found.silent else EntryId(0) not in found.missing
+        copy.begins = None if found.silent else EntryId(0) not in found.missing or found.holds_some
 
     async def _whole(self, piece: Slice, member: Incarnation, copy: Copy) -> None:
         await self._read(piece.ledger_id, member, piece.first, piece.last, copy)
@@ -102,6 +102,7 @@ class CopyReading:
 
 
 def _take(ledger_id: LedgerId, frame: ReceivedRead, copy: Copy) -> None:
+    copy.holds_some = copy.holds_some or frame.last_entry >= 0
     copy.missing.update(frame.missing_ids)
     copy.damaged |= dict.fromkeys(frame.unreadable_ids, "the node cannot read it")
     for entry_id, data in zip(frame.entry_ids, frame.entries, strict=True):
