@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from oncelog.core.errors import InvalidArgument, OncelogError
+from oncelog.core.errors import DeadlineExceeded, InvalidArgument, OncelogError
 from oncelog.core.ids import Incarnation, TopicId
 from oncelog.core.names import parse_topic
 from oncelog.core.topic_record import TopicRecord
@@ -75,6 +75,8 @@ class FakeOwner:
     states: list[owner_pb2.TopicState] = field(default_factory=list)
     #: whether it forgets a topic that it is told of, as one that finds no record does
     lets_go: bool = False
+    #: False: it is paused, or so slow that the call for it times out
+    answers_assignments: bool = True
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
     #: what it says of itself with each answer to a beat; None: it answers none
     topic_count: int | None = 0
@@ -120,6 +122,8 @@ class FakeOwner:
     async def assign(self, request: owner_pb2.AssignRequest) -> owner_pb2.AssignAnswer:
         assert request.target == self.incarnation
         self.called.append((request.topic_id, request.owner_epoch))
+        if not self.answers_assignments:
+            raise DeadlineExceeded("the owner does not answer in time")
         if self.lets_go:
             self.states = [state for state in self.states if state.topic_id != request.topic_id]
         return owner_pb2.AssignAnswer()

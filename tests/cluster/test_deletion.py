@@ -8,9 +8,10 @@ import httpx
 import pytest
 
 import oncelog
-from oncelog.core.errors import InvalidArgument, TopicNotFound
+from oncelog.core.errors import InvalidArgument, NotOwner, TopicNotFound
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster, rest_path
 from tests.cluster.until import until
+from tests.cluster.wire_client import PublishWire, batch_of, instance_of
 
 pytestmark = pytest.mark.asyncio
 
@@ -66,6 +67,49 @@ async def test_deleted_topic_ends_everywhere_and_begins_empty_when_created_anew(
         assert (message.value, message.index, message.sequence_id) == (b"new", 0, 0)
         with pytest.raises(InvalidArgument, match="another topic"):
             await client.create_reader("flights", start=first.message_id)
+
+
+async def test_nothing_is_acknowledged_for_a_topic_whose_deletion_was_answered(cluster: Cluster) -> None:
+    """Its owner is paused, and wakes with batches in its socket. Until its session ends the answer is to try again."""
+    path = rest_path("paused")
+    async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:
+        producer = await client.create_producer("paused", producer_name="importer")
+        await producer.send(b"before")
+    topic_id = (await cluster.get(path))["topic_id"]
+    owner = await cluster.owner_of("paused")
+    async with PublishWire.to(cluster.serving(owner)) as wire:
+        granted = await wire.granted("public/default/paused", topic_id, "left-behind")
+        instance = instance_of(granted)
+        await wire.send(granted.session, 1, batch_of(instance, 0, [b"stored"]))
+        await wire.stored(granted.session, 1)
+        with cluster.stopped(owner):
+            for number in range(1, 4):
+                await wire.send(granted.session, 1 + number, batch_of(instance, number, [b"too late"]))
+            answers: list[int] = []
+
+            async def deleted() -> bool:
+                answers.append((await cluster.request("DELETE", path)).status_code)
+                return answers[-1] == 204
+
+            await until(deleted, DEADLINE_S, waiting_for="the deletion to be answered")
+            assert set(answers[:-1]) <= {503}, answers
+        assert isinstance(await wire.fate(granted.session, 2), TopicNotFound | NotOwner)
+        assert list(wire.answers[granted.session]) == [1]
+    assert (await cluster.request("GET", path)).status_code == 404
+    await cluster.healed()
+
+
+async def test_partitioned_topic_can_be_created_as_soon_as_its_deletion_was_answered(cluster: Cluster) -> None:
+    """With its parts in use; each time anew."""
+    path = rest_path("again") + "/partitions"
+    async with await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S) as client:
+        for _ in range(3):
+            await cluster.change("PUT", path, json=3)
+            for number in range(3):
+                producer = await client.create_producer(f"again-partition-{number}", producer_name="importer")
+                assert (await producer.send(b"one")).sequence_id == 0
+                await producer.close()
+            await cluster.change("DELETE", path)
 
 
 async def test_partitioned_topic_goes_with_its_parts(cluster: Cluster) -> None:

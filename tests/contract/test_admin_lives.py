@@ -126,18 +126,18 @@ async def test_wrong_number_of_parts_is_refused() -> None:
 
 
 async def test_name_is_held_while_parts_of_a_deleted_topic_are_going() -> None:
-    """Whoever creates it meanwhile is told to try again, and whoever shows it that it is gone."""
+    """Creating it waits for their end, or is told to try again where that takes too long."""
     async with serving() as admin:
         await admin.change("PUT", f"{SPLIT}/partitions", json=2)
         deletions = DeletionStore(admin.replica.session)
         begun = await deletions.begin(parse_topic("split"))
         await admin.refused("GET", SPLIT, 404, "topic_not_found")
-        for path in (SPLIT, f"{SPLIT}/partitions"):
-            await admin.refused("PUT", path, 503, "service_unavailable", json=2)
         await admin.refused("DELETE", "/admin/v2/namespaces/public/default", 409, "conflict")
-        await admin.replica.parts.admin.deletions.resume()
-        assert await deletions.read(begun.topic_id) is None
+        admin.replica.parts.admin.deletions.wait_ms = 0
+        await admin.refused("PUT", f"{SPLIT}/partitions", 503, "service_unavailable", json=2)
+        admin.replica.parts.admin.deletions.wait_ms = 20_000
         await admin.change("PUT", f"{SPLIT}/partitions", json=4)
+        assert await deletions.read(begun.topic_id) is None
 
 
 async def test_damaged_record_is_a_problem_with_its_own_code() -> None:

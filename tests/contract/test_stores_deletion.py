@@ -48,7 +48,7 @@ async def test_deletion_takes_everything_of_a_topic_at_once(backend: Backend) ->
     topics, deletions = TopicStore(session), DeletionStore(session)
     topic_id = await used_topic(session)
     begun = await deletions.begin(TOPIC)
-    assert begun == Deletion(topic_id, "public/default/flights", 0, OWNER, (LedgerId(3), LedgerId(4)))
+    assert begun == Deletion(topic_id, "public/default/flights", 0, OWNER, (LedgerId(3), LedgerId(4)), LedgerId(3))
     assert await deletions.pending() == [topic_id]
     assert await deletions.read(topic_id) == begun
     assert await topics.find(TOPIC) is None

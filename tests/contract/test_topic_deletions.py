@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from oncelog.core.errors import CorruptEntry, StoreUnavailable
+from oncelog.core.currency import FenceState
+from oncelog.core.errors import CorruptEntry, ServiceUnavailable, StoreUnavailable, TopicNotFound
 from oncelog.core.id_claim import ABSENT_VERSION
-from oncelog.core.ids import LedgerId, OwnerEpoch, TopicId
+from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger_metadata import LedgerMetadata
 from oncelog.core.names import TopicName, parse_namespace, parse_topic
 from oncelog.core.topic_record import DEDUP_CURSOR, CursorLink, CursorRecord, LedgerLink
@@ -19,10 +21,13 @@ from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.deletion_store import DeletionStore
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.memory import MemorySession
+from oncelog.stores.registry import LiveStorageNode, Registry
 from oncelog.stores.topic_store import TopicStore
 from oncelog.wire import owner_pb2
 from tests.cluster.metadata_world import DEADLINE_S, FakeOwner, Replica, World
 from tests.cluster.until import until
+from tests.contract.ledger_world import Node
+from tests.contract.ledger_world import nodes as storage_nodes
 
 FLIGHTS, SPLIT = parse_topic("flights"), parse_topic("split")
 PARTS = [parse_topic(f"split-partition-{number}") for number in range(3)]
@@ -140,7 +145,11 @@ async def delete_by(session: MemorySession, name: TopicName, tasks: list["asynci
         return tasks[-1]
 
     deletions = MetadataParts.over(session, "c", start).admin.deletions
-    await (deletions.delete_partitioned if name == SPLIT else deletions.delete)(name)
+    deletions.wait_ms = 100
+    try:
+        await (deletions.delete_partitioned if name == SPLIT else deletions.delete)(name)
+    except ServiceUnavailable:
+        return  # it died in between; nobody was told that the topic is gone
 
 
 async def delete_by_another(world: World, name: TopicName) -> None:
@@ -169,6 +178,33 @@ async def test_ledgers_stay_while_the_owner_holds_the_topic() -> None:
         assert await LedgerStore(replica.session).ids() == []
 
 
+@pytest.mark.parametrize("name", [FLIGHTS, SPLIT])
+async def test_deletion_is_answered_when_the_owner_has_confirmed_it(name: TopicName) -> None:
+    """A call that the owner does not answer in time is no end. Asking again joins the deletion, and waits for it."""
+    async with World.running() as world:
+        replica = await world.replica()
+        owner = await world.owner(replica)
+        await replica.sees(owner)
+        if name == SPLIT:
+            await TopicStore(replica.session).create(SPLIT, partitions=1)
+        await used(replica.session, PARTS[0] if name == SPLIT else FLIGHTS, 1, owner=owner)
+        delete = deletions_of(replica).delete_partitioned if name == SPLIT else deletions_of(replica).delete
+        deletions_of(replica).wait_ms = 300
+        owner.answers_assignments = False
+        for _ in range(2):
+            with pytest.raises(ServiceUnavailable, match="is under way"):
+                await delete(name)
+        if name == SPLIT:
+            with pytest.raises(ServiceUnavailable, match="is under way"):
+                await deletions_of(replica).until_free(SPLIT)
+        owner.answers_assignments = owner.lets_go = True
+        deletions_of(replica).wait_ms = 20_000
+        await (deletions_of(replica).until_free(name) if name == SPLIT else delete(name))
+        assert await nothing_is_left(replica.session)
+        with pytest.raises(TopicNotFound):
+            await delete(name)
+
+
 async def test_topic_of_an_owner_without_a_session_is_deleted_at_once() -> None:
     """It looks at its records before it goes on under another session."""
     async with World.running() as world:
@@ -179,6 +215,40 @@ async def test_topic_of_an_owner_without_a_session_is_deleted_at_once() -> None:
         owner.session.faults.expire()
         await deletions_of(replica).delete(FLIGHTS)
         assert owner.called == []
+        assert await nothing_is_left(replica.session)
+
+
+async def test_last_ledger_is_fenced_before_a_deletion_is_answered(tmp_path: Path) -> None:
+    """An owner without a session, or a deposed one, may still write to it: nothing of that is acknowledged."""
+    async with World.running() as world, storage_nodes(tmp_path, 3) as nodes:
+        replica = await world.replica()
+        registry = Registry(replica.session)
+        members = tuple(node.incarnation for node in nodes)
+        topic_id = (await TopicStore(replica.session).create(FLIGHTS)).name.value.topic_id
+        stored = await TopicStore(replica.session).read(topic_id)
+        assert stored is not None
+        record = stored.value.placed_on(Incarnation("e" * 32)).with_ledger(LedgerLink(LedgerId(7), 0))
+        await TopicStore(replica.session).write(record, version=stored.version)
+        await LedgerStore(replica.session).create(LedgerMetadata(LedgerId(7), topic_id, members, 2))
+
+        def fenced() -> int:
+            states = [node.runner.core.ledgers.fence_state(LedgerId(7)) for node in nodes]
+            return states.count(FenceState.FENCED)
+
+        async def registers(node: Node) -> None:
+            host, _, port = node.address.rpartition(":")
+            me = LiveStorageNode(node.incarnation, host, int(port), 1 << 30)
+            await registry.register_storage_node(me).establish()
+
+        await registers(nodes[0])
+        deletions_of(replica).wait_ms = 300
+        with pytest.raises(ServiceUnavailable, match="1 of 3 storage nodes of ledger 7"):
+            await deletions_of(replica).delete(FLIGHTS)
+        assert fenced() == 1
+        await registers(nodes[1])
+        deletions_of(replica).wait_ms = 20_000
+        await deletions_of(replica).delete(FLIGHTS)
+        assert fenced() == 2
         assert await nothing_is_left(replica.session)
 
 

@@ -16,6 +16,7 @@ from oncelog.metadata.admin.server import RestServer
 from oncelog.metadata.admin.values import AdminParts
 from oncelog.metadata.balancer import Balancer
 from oncelog.metadata.deletions import DeletionParts, TopicDeletions
+from oncelog.metadata.fences import LedgerFences
 from oncelog.metadata.gateway import Gateway, GatewayLimits
 from oncelog.metadata.lookup import Lookup
 from oncelog.metadata.metadata_service import LookupService, OwnerStreams
@@ -80,7 +81,8 @@ class MetadataParts:
         lookup = Lookup(topics, policies, owners, placements)
         owners.listener = placements
         ledgers = LedgerStore(session)
-        deletions = TopicDeletions(DeletionParts(topics, DeletionStore(session), ledgers, owners, calls), start)
+        fences = LedgerFences(registry, ledgers, peers)
+        deletions = TopicDeletions(DeletionParts(topics, DeletionStore(session), ledgers, owners, calls, fences), start)
         admin = AdminParts(
             cluster_id,
             NamespaceStore(session),

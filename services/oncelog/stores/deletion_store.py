@@ -35,6 +35,7 @@ from oncelog.stores.topic_store import NameRecord, TopicStore, encode_name
 class Deletion:
     """What is left to do. owner: who may still serve it, None: nobody ever did. ledgers: of its log and its cursors.
 
+    last: the last ledger of its log, the only one that may be open; None: it has none.
     partitions: above 0: its parts, to be deleted too; there is then neither an owner nor a ledger.
     """
 
@@ -43,6 +44,7 @@ class Deletion:
     partitions: int = 0
     owner: Incarnation | None = None
     ledgers: tuple[LedgerId, ...] = ()
+    last: LedgerId | None = None
 
 
 class DeletionStore:
@@ -101,7 +103,8 @@ class DeletionStore:
         record = noted("a topic record", node.data, decode_topic)
         cursors = await self._cursors(topic_id)
         policies = await self._session.read(paths.topic_policies(topic_id))
-        deletion = Deletion(topic_id, str(name), partitions, record.owner, _ledgers(record, cursors))
+        last = record.ledgers[-1].ledger_id if record.ledgers else None
+        deletion = Deletion(topic_id, str(name), partitions, record.owner, _ledgers(record, cursors), last)
         steps: list[Step] = [DeleteStep(path, cursor.version) for path, cursor in cursors.items()]
         steps += [DeleteStep(paths.cursors(topic_id), folder.version), DeleteStep(paths.topic(topic_id), node.version)]
         if policies is not None:
@@ -139,6 +142,7 @@ def _encode(deletion: Deletion) -> bytes:
         "partitions": deletion.partitions,
         "owner": deletion.owner,
         "ledgers": list(deletion.ledgers),
+        "last": deletion.last,
     }
     return encode_record(fields)
 
@@ -153,5 +157,6 @@ def _decode(topic_id: TopicId, data: bytes) -> Deletion:
             number(f, "partitions"),
             None if f["owner"] is None else Incarnation(text(f, "owner")),
             tuple(map(LedgerId, numbers(f, "ledgers"))),
+            None if f["last"] is None else LedgerId(number(f, "last")),
         ),
     )

@@ -47,10 +47,11 @@ def routes(parts: AdminParts) -> APIRouter:
         dependencies=[requires(Right.ADMIN, Right.PRODUCE)],
     )
     async def create_partitioned_topic(topic: TopicPath, count: Count) -> None:
-        """`conflict` when a topic of that name exists, with parts or without.
+        """`conflict` when a topic of that name exists, with parts or without; waits while those of a deleted one go.
 
         The parts, `<topic>-partition-0` and so on, come to be when they are used.
         """
+        await parts.deletions.until_free(topic)
         if not await parts.lookup.create(topic, partitions=count):
             raise Conflict(f"topic {topic} exists", field="topic")
 
@@ -71,8 +72,8 @@ def routes(parts: AdminParts) -> APIRouter:
     async def delete_partitioned_topic(topic: TopicPath) -> None:
         """With all its parts, each of them as by deleting a topic. `conflict` for a topic without parts.
 
-        From then on none of its parts is made again. The name is free once all of them are gone, which one whose
-        owner does not answer holds up; `service_unavailable` to whoever creates it before.
+        From then on none of its parts is made again. Answered when all of them are gone and the name is free, which
+        one whose owner does not answer holds up: then `service_unavailable`, and repeating the request waits on.
         """
         await parts.deletions.delete_partitioned(topic)
 

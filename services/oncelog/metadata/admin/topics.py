@@ -41,6 +41,7 @@ def routes(parts: AdminParts) -> APIRouter:
     @router.put(_TOPIC, summary="Create a topic", operation_id="create_topic", status_code=204, dependencies=[_CREATED])
     async def create_topic(topic: TopicPath) -> None:
         """`conflict` when it exists. Whether topics are created by being used does not matter here."""
+        await parts.deletions.until_free(topic)
         if not await parts.lookup.create(topic):
             raise Conflict(f"topic {topic} exists", field="topic")
 
@@ -113,9 +114,10 @@ def _add_deletion(router: APIRouter, parts: AdminParts) -> None:
     async def delete_topic(topic: TopicPath) -> None:
         """With all its messages, producers, cursors and policies, for good. Created anew, it is another topic.
 
-        Producers and readers on it end with `topic_not_found`. The name is free once this is answered; an owner that
-        does not answer lets go when it does, or when its session ends. `conflict` for a partitioned topic, and for a
-        part of one.
+        Producers and readers on it end with `topic_not_found`. Once this is answered the name is free, and nothing is
+        acknowledged for the old topic any more. `service_unavailable` while its owner has not confirmed that, or too
+        few storage nodes could be fenced: the deletion goes on, and repeating the request waits for its end.
+        `conflict` for a partitioned topic, and for a part of one.
         """
         await parts.deletions.delete(topic)
 

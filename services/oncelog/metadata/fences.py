@@ -1,0 +1,66 @@
+"""Fences of a deleted topic's last ledger: whoever still believes to own the topic acknowledges nothing more.
+
+The topic record is gone, so no owner can link another ledger; and an ordinary add needs an ack quorum of members that
+are not fenced. Once Qw - Qa + 1 members are fenced no add of any owner can be acknowledged (`core.quorum`): not of one
+that lost its session, nor of one that was deposed and whose successor had not come to fence the ledger itself.
+"""
+
+import asyncio
+
+from oncelog.core.address import join_address
+from oncelog.core.errors import InvariantViolated, OncelogError, ServiceUnavailable
+from oncelog.core.ids import Incarnation, LedgerId
+from oncelog.core.ledger_metadata import LedgerState
+from oncelog.core.quorum import fence_covers
+from oncelog.core.storage_answers import ReadStatus
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.storage_codec import FENCE, FenceRequest
+from oncelog.runtime.credentials import PLAIN, Credentials
+from oncelog.stores.ledger_store import LedgerStore
+from oncelog.stores.registry import Registry
+
+FENCE_TIMEOUT_MS = 3_000
+
+
+class LedgerFences:
+    """Fences ledgers that nobody needs any more; it recovers nothing."""
+
+    def __init__(self, registry: Registry, ledgers: LedgerStore, credentials: Credentials = PLAIN) -> None:
+        self._registry = registry
+        self._ledgers = ledgers
+        self._credentials = credentials
+
+    async def end_adds(self, ledger_id: LedgerId) -> None:
+        """Return once no ordinary add to the ledger can be acknowledged any more.
+
+        Raises ServiceUnavailable while too few of its members answer, StoreUnavailable, CorruptEntry.
+        """
+        stored = await self._ledgers.read(ledger_id)
+        if stored is None or stored.value.state is LedgerState.CLOSED:
+            return
+        metadata = stored.value
+        nodes = await self._registry.storage_nodes.live()
+        addresses = {node.incarnation: join_address(node.host, node.port) for node in nodes.values()}
+        cookies = await self._registry.cookies()
+        # A directory that was superseded or removed never takes an add again.
+        ended = sum(member in cookies and cookies[member].retired for member in metadata.members)
+        asked = [
+            self._fence(member, addresses[member], ledger_id) for member in metadata.members if member in addresses
+        ]
+        fenced = ended + sum(await asyncio.gather(*asked))
+        if not fence_covers(fenced, write_quorum=metadata.write_quorum, ack_quorum=metadata.ack_quorum):
+            raise ServiceUnavailable(
+                f"{fenced} of {metadata.write_quorum} storage nodes of ledger {ledger_id} could be fenced, "
+                f"{metadata.write_quorum - metadata.ack_quorum + 1} are needed: start the others",
+                ledger_id=ledger_id,
+            )
+
+    async def _fence(self, member: Incarnation, address: str, ledger_id: LedgerId) -> bool:
+        try:
+            async with Channel(address, credentials=self._credentials) as channel:
+                answer = await channel.call(FENCE, FenceRequest(member, ledger_id), timeout_ms=FENCE_TIMEOUT_MS)
+        except InvariantViolated:
+            raise
+        except OncelogError:
+            return False
+        return answer.status is ReadStatus.OK
