@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
+from oncelog.core.access import Caller
 from oncelog.core.entry import SequenceMode
 from oncelog.core.errors import InvalidArgument, NotOwner, OncelogError, SequenceGap, SessionEnded
 from oncelog.core.ids import (
@@ -140,6 +141,7 @@ def test_a_publish_frame_keeps_batches_openings_and_closes() -> None:
                 InstanceId(b"\0" * 15 + b"x"),
             ),
             OpenRequest(2, "a/b/c", TOPIC, "n", present=ProducerInstance(ProducerId(5), Generation(6))),
+            OpenRequest(3, "a/b/c", TOPIC, "n", on_behalf_of=Caller("importer", superuser=True)),
         ],
         closes=[SessionNumber(0)],
         cancels=[0, 7],

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from oncelog.core.access import Caller
 from oncelog.core.errors import OncelogError, PermissionDenied, Unauthenticated
 from oncelog.core.names import parse_namespace
 from oncelog.core.next_ledger import StorageNodesSeen
@@ -26,6 +27,7 @@ from oncelog.stores.namespace_store import NamespaceStore
 from oncelog.stores.policy_store import Policies
 from oncelog.topic_owner.authorization import LOADING_DEADLINE_MS
 from oncelog.topic_owner.topic_runner import TopicRunner
+from oncelog.topic_owner.topic_states import internal_stats
 from oncelog.wire.owner_pb2 import LastMessageRequest, ProducerNamesRequest, TopicStatesRequest
 from tests.cluster.until import until
 from tests.contract.owner_world import DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world
@@ -54,11 +56,14 @@ def channel_of(role: str, address: str) -> Channel:
     return Channel(address, credentials=Credentials.of(tls=False, token=token(role)))
 
 
-async def opened(role: str, address: str, runner: TopicRunner, topic: str = "") -> ReceivedAnswers:
+async def opened(
+    role: str, address: str, runner: TopicRunner, topic: str = "", name: str = "p", on_behalf_of: Caller | None = None
+) -> ReceivedAnswers:
     """What an opening of a producer is answered with."""
     async with channel_of(role, address) as channel:
         stream = channel.stream(PUBLISH)
-        await stream.write(PublishFrame(opens=[OpenRequest(1, topic or runner.name, runner.topic_id, "p")]))
+        request = OpenRequest(1, topic or runner.name, runner.topic_id, name, on_behalf_of=on_behalf_of)
+        await stream.write(PublishFrame(opens=[request]))
         return await anext(aiter(stream))
 
 
@@ -88,11 +93,39 @@ async def test_a_producer_needs_the_right_to_produce(tmp_path: Path) -> None:
         for role in ("auditor", "keeper", "stranger"):
             [denied] = (await opened(role, address, runner)).denied
             assert isinstance(denied.error, PermissionDenied), role
-        assert (await opened("root", address, runner)).granted
+        assert (await opened("root", address, runner, name="of root")).granted
         async with channel_of("importer", address) as channel:
             client = PublishClient(channel)
             granted = await client.open(runner, "p")
             assert len(await client.stored(granted, batch_of(granted, [1]))) == 1
+
+
+async def test_producer_name_belongs_to_the_role_that_opened_it_first(tmp_path: Path) -> None:
+    """Another role needs the right admin in the namespace, or is a superuser; and is told whose the name is."""
+    async with owner(tmp_path) as (world, runner, address):
+        assert (await opened("importer", address, runner)).granted
+        await grant(world, {**GRANTS, "second": ("produce",), "keeper": ("produce", "admin")})
+        await until(lambda: "second" in (runner.grants or {}), 10)
+        [denied] = (await opened("second", address, runner)).denied
+        assert isinstance(denied.error, PermissionDenied)
+        assert "belongs to role importer" in denied.error.message
+        for role in ("keeper", "root", "importer"):
+            assert (await opened(role, address, runner)).granted, role
+        assert internal_stats(runner)["producers"][0]["role"] == "importer"  # type: ignore[index]
+
+
+async def test_only_superusers_open_producers_for_others(tmp_path: Path) -> None:
+    """As metadata services do for the callers of HTTP: the name belongs to the caller, whose rights count."""
+    async with owner(tmp_path) as (world, runner, address):
+        [denied] = (await opened("importer", address, runner, on_behalf_of=Caller("auditor"))).denied
+        assert isinstance(denied.error, PermissionDenied)
+        assert (await opened("root", address, runner, on_behalf_of=Caller("importer"))).granted
+        assert (await opened("importer", address, runner)).granted
+        await grant(world, {**GRANTS, "second": ("produce",)})
+        await until(lambda: "second" in (runner.grants or {}), 10)
+        [denied] = (await opened("root", address, runner, on_behalf_of=Caller("second"))).denied
+        assert isinstance(denied.error, PermissionDenied)
+        assert (await opened("root", address, runner, on_behalf_of=Caller("operator", superuser=True))).granted
 
 
 async def test_a_reader_needs_the_right_to_consume(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from oncelog.core.errors import (
     InvalidArgument,
     ModeMismatch,
     OncelogError,
+    PermissionDenied,
     ProducerBusy,
     ProducerExpired,
     ProducerFenced,
@@ -440,3 +441,45 @@ def test_timer_of_an_earlier_stretch_ends_no_wait() -> None:
     assert call not in after.answers
     grace_over(after)
     assert granted_to(after, call)
+
+
+def test_name_belongs_to_the_role_that_opened_it_first() -> None:
+    """Another role needs the right to take any name, and does not own it then; also at the next owner."""
+    world, owner = serving()
+    owner.open(role="importer", takes_any_name=False)
+    for one in (owner, Owner(world, "second")):
+        if one is not owner:
+            one.take_over()
+        result = one.answers[one.ask("p", role="auditor", takes_any_name=False)]
+        assert isinstance(result, PermissionDenied)
+        assert result.details["role"] == "importer"
+        assert "importer" in result.message
+        assert one.open(role="auditor", takes_any_name=True)
+        assert one.open(role="importer", takes_any_name=False)
+
+
+def test_name_without_a_role_is_anybodys() -> None:
+    """It was bound while authentication was off. The first role that opens it owns it from then on."""
+    _, owner = serving()
+    owner.open()
+    owner.open(role="importer", takes_any_name=False)
+    assert refusal(owner, role="auditor", takes_any_name=False) is PermissionDenied
+
+
+def test_name_in_flight_belongs_to_its_role() -> None:
+    """Its grant is not durable yet."""
+    _, owner = serving()
+    first = owner.ask("p", SendAdds, role="importer", takes_any_name=False)
+    second = owner.ask("p", SendAdds, role="auditor", takes_any_name=False)
+    owner.run()
+    assert granted_to(owner, first)
+    assert isinstance(owner.answers[second], PermissionDenied)
+
+
+def test_instance_of_another_role_cannot_go_on() -> None:
+    """Whoever knows all its numbers needs its role, too."""
+    _, owner = serving()
+    granted = owner.open(role="importer", takes_any_name=False, instance_id=X)
+    how = {"resume": granted.instance, "instance_id": X, "takes_any_name": False}
+    assert refusal(owner, None, role="auditor", **how) is PermissionDenied
+    assert owner.open(None, role="importer", **how).instance == granted.instance

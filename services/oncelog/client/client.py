@@ -13,6 +13,7 @@ from oncelog.client.producer import AsyncProducer
 from oncelog.client.reader import AsyncReader, last_message_id
 from oncelog.client.sender import ProducerOptions
 from oncelog.client.unverified import OnUnverified
+from oncelog.core.access import Caller
 from oncelog.core.batch import Compression
 from oncelog.core.entry import SequenceMode
 from oncelog.core.errors import DeadlineExceeded, InvalidArgument
@@ -82,6 +83,7 @@ class AsyncClient:
         batch_bytes_max: int = BATCH_BYTES_MAX,
         pending_bytes_max: int = PENDING_BYTES_MAX,
         on_unverified: Literal["accept", "raise"] = "accept",
+        on_behalf_of: Caller | None = None,
     ) -> AsyncProducer:
         """Open a producer, fencing every older instance of its name; a missing topic is created where that is allowed.
 
@@ -94,6 +96,8 @@ class AsyncClient:
         on_unverified: of a message whose id is older than all that the log remembers of the name, so that it was not
         stored now and may never have been: "accept" is a success with verified=False, and one warning in the log of
         `oncelog.client.unverified`; "raise" fails it with UnverifiedSequence.
+
+        on_behalf_of: superusers only: the caller for whom the producer is opened, and whose role owns its name.
 
         Raises InvalidName, InvalidArgument, TopicNotFound, ModeMismatch, ProducerBusy, SequenceGap (contiguous with an
         initial_sequence_id behind a gap), DeadlineExceeded after operation_timeout, ClientClosed.
@@ -112,6 +116,7 @@ class AsyncClient:
             initial_sequence_id=initial_sequence_id,
             send_timeout_ms=None if send_timeout is None else max(1, int(send_timeout * 1000)),
             pending_bytes_max=pending_bytes_max + _PENDING_SLACK_BYTES,
+            on_behalf_of=on_behalf_of,
         )
         packing = _choice("compression", _COMPRESSIONS, compression)
         unverified = _choice("on_unverified", _ON_UNVERIFIED, on_unverified)

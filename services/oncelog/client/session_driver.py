@@ -164,5 +164,6 @@ class SessionDriver:
             effect.present,
             effect.owner_epoch,
             effect.instance_id,
+            effect.on_behalf_of,
         )
         self._asked = {effect.attempt: self._routes[effect.attempt].open(request, self, effect.attempt)}

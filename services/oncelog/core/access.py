@@ -37,6 +37,18 @@ class Caller:
 UNCHECKED = Caller("", superuser=True)
 
 
+def caller_for(caller: Caller, stated: Caller | None) -> Caller:
+    """Whose rights count: those of the caller that a superuser states, else its own. Raises PermissionDenied."""
+    if stated is None:
+        return caller
+    if not caller.superuser:
+        raise PermissionDenied(
+            f"role {caller.role} is not a superuser, and cannot open producers for role {stated.role}"
+        )
+    # Without authentication here there are no roles, whatever somebody states.
+    return caller if caller == UNCHECKED else stated
+
+
 def may(caller: Caller, grants: Grants, *rights: Right) -> bool:
     """Whether the caller has any of `rights` under the grants of the namespace in question; none named: superusers."""
     return caller.superuser or any(right in grants.get(caller.role, ()) for right in rights)

@@ -129,6 +129,14 @@ class DedupTable:
             raise InvariantViolated(f"producer {producer_id} is in flight without a grant")
         return grant.mode
 
+    def role_of(self, producer_id: ProducerId) -> str:
+        """The role that the producer's name belongs to, empty: none."""
+        producer = self.state.producers.get(producer_id)
+        if producer is not None and producer.role:
+            return producer.role
+        pending = self._pending.get(producer_id)
+        return pending.grant.role if pending is not None and pending.grant is not None else ""
+
     def accepted_of(self, producer_id: ProducerId) -> SequenceId:
         pending = self._pending.get(producer_id)
         return pending.accepted if pending is not None else self.state.producers[producer_id].persisted

@@ -27,6 +27,7 @@ class ProducerOpening:
     """A producer asks for a session. `call` names this request towards the shell; name None: one is assigned.
 
     resume: the same instance goes on after its connection broke. present: it opens by name again, proving itself.
+    role: who asks, empty where authentication is off. takes_any_name: also names that belong to other roles.
     instance_id: a repeat with the same one joins the former request, and gets the grant that this one led to.
     """
 
@@ -38,6 +39,8 @@ class ProducerOpening:
     present: ProducerInstance | None = None
     owner_epoch_seen: OwnerEpoch = OwnerEpoch(0)
     instance_id: InstanceId = NO_INSTANCE
+    role: str = ""
+    takes_any_name: bool = True
 
 
 class Granted(NamedTuple):

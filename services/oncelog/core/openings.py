@@ -26,6 +26,7 @@ from oncelog.core.errors import (
     InvariantViolated,
     ModeMismatch,
     OncelogError,
+    PermissionDenied,
     ProducerBusy,
     ProducerExpired,
     ProducerFenced,
@@ -128,6 +129,9 @@ class Openings:
             return InvalidArgument(f"generation {generation} was never granted", field="generation", limit=current)
         if not durable:
             return []
+        foreign = self._foreign(event, pid)
+        if foreign is not None:
+            return foreign
         if generation < current:
             return ProducerFenced(f"generation {current} has this producer now", current=current)
         producer = self.table.state.producers[pid]
@@ -166,6 +170,9 @@ class Openings:
         if pid is None:
             return self._bind(opening, now_ms)
         self._needing.pop(opening.place, None)
+        foreign = self._foreign(event, pid)
+        if foreign is not None:
+            return foreign
         if self.table.mode_of(pid) is not event.mode:
             return ModeMismatch(f"producer {event.name!r} is {self.table.mode_of(pid).name.lower()}")
         if self._holds(event, pid):
@@ -183,6 +190,17 @@ class Openings:
             return InvalidArgument(f"producer {event.name!r} has used up its generations", field="generation")
         self._grant(opening, str(event.name), pid, Generation(generation + 1), now_ms)
         return []
+
+    def _foreign(self, event: ProducerOpening, pid: ProducerId) -> PermissionDenied | None:
+        """A name belongs to the first role that opened it."""
+        owner = self.table.role_of(pid)
+        if not owner or owner == event.role or event.takes_any_name:
+            return None
+        message = (
+            f"producer name {event.name!r} belongs to role {owner}: choose another name, or have role {event.role} "
+            "granted the right admin in the namespace"
+        )
+        return PermissionDenied(message, role=owner)
 
     def _producer_id_of(self, event: ProducerOpening) -> ProducerId | None:
         if event.name is not None:
@@ -236,7 +254,7 @@ class Openings:
     def _grant(self, opening: Opening, name: str, pid: ProducerId, generation: Generation, now_ms: int) -> None:
         event = opening.event
         mark = self.table.accepted_of(pid) if self.table.knows(pid) else NO_SEQUENCE
-        grant = ProducerOpened(self.topic_id, name, pid, generation, event.mode, mark, event.instance_id)
+        grant = ProducerOpened(self.topic_id, name, pid, generation, event.mode, mark, event.instance_id, event.role)
         self._leave(event.call)
         self.granting.add(self.log.append_grant(grant, call=event.call, now_ms=now_ms), event)
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from oncelog.core.access import Caller
 from oncelog.core.entry import SequenceMode
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import Generation, InstanceId, OwnerEpoch, ProducerId, SequenceId, SessionNumber
@@ -55,6 +56,8 @@ class ProducerSettings:
     answer_timeout_ms: int = 30_000
     #: a request to open, or the look-up before it, that is not answered for so long is made again
     open_timeout_ms: int = OPEN_TIMEOUT_MS
+    #: for whom a superuser opens it
+    on_behalf_of: Caller | None = None
 
 
 def retry_pause_ms(failures: int) -> int:
@@ -172,6 +175,7 @@ class OpenProducer:
     present: ProducerInstance | None
     owner_epoch: OwnerEpoch
     instance_id: InstanceId
+    on_behalf_of: Caller | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +276,7 @@ class SessionOpening:
                 present=proven if self.id_unknown else None,
                 owner_epoch=self.owner_epoch,
                 instance_id=self._instance_id,
+                on_behalf_of=self._settings.on_behalf_of,
             )
         ]
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import repeat
 from typing import NamedTuple, Protocol, cast
 
+from oncelog.core.access import Caller
 from oncelog.core.entry import SequenceMode
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.ids import (
@@ -24,6 +25,7 @@ from oncelog.core.ids import (
     SessionNumber,
     TopicId,
 )
+from oncelog.core.names import check_part
 from oncelog.core.opening import OnConflict, ProducerInstance
 from oncelog.core.outcome import Outcome, Part, PartKind
 from oncelog.rpc.frames import Blob, join_frame, parse, split_frame
@@ -41,7 +43,7 @@ _NAME_CHARACTERS_MAX = 1_024
 class OpenRequest(NamedTuple):
     """producer_name None: assigned by the owner. resume: go on as this instance; present: open anew, proving it.
 
-    instance_id: 16 bytes that all requests of one producer instance carry.
+    instance_id: 16 bytes that all requests of one producer instance carry. on_behalf_of: for whom a superuser opens it.
     """
 
     open_id: int
@@ -54,6 +56,7 @@ class OpenRequest(NamedTuple):
     present: ProducerInstance | None = None
     owner_epoch_seen: OwnerEpoch = OwnerEpoch(0)
     instance_id: InstanceId = NO_INSTANCE
+    on_behalf_of: Caller | None = None
 
 
 class PublishFrame(NamedTuple):
@@ -278,9 +281,18 @@ def _open_to_wire(opening: OpenRequest) -> pb.OpenProducer:
     )
     if opening.resume is not None:
         out.resume.producer_id, out.resume.generation = opening.resume
+    if opening.on_behalf_of is not None:
+        out.on_behalf_of.role, out.on_behalf_of.superuser = opening.on_behalf_of.role, opening.on_behalf_of.superuser
     if opening.present is not None:
         out.present.producer_id, out.present.generation = opening.present
     return out
+
+
+def _caller_from_wire(caller: pb.OnBehalfOf) -> Caller:
+    """Raises InvalidName: a role that no token has could not be stored in a grant."""
+    if caller.role:
+        check_part(caller.role, field="on_behalf_of")
+    return Caller(caller.role, superuser=caller.superuser)
 
 
 def _instance_from_wire(instance: pb.ProducerInstance) -> ProducerInstance:
@@ -309,6 +321,7 @@ def _open_from_wire(opening: pb.OpenProducer) -> OpenRequest:
         _instance_from_wire(opening.present) if opening.HasField("present") else None,
         OwnerEpoch(opening.owner_epoch_seen),
         InstanceId(opening.instance_id),
+        _caller_from_wire(opening.on_behalf_of) if opening.HasField("on_behalf_of") else None,
     )
 
 

@@ -9,11 +9,11 @@ read, and while the rights of many of its openings are being looked up: nobody h
 import asyncio
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count, groupby
 from typing import TypeVar
 
-from oncelog.core.access import Right
+from oncelog.core.access import Caller, Right, caller_for
 from oncelog.core.batch import Checksum
 from oncelog.core.batch_check import BatchLimits
 from oncelog.core.errors import InvariantViolated, OncelogError
@@ -184,6 +184,7 @@ class PublishStream:
         try:
             if request.producer_name is not None:
                 check_producer_name(request.producer_name)
+            caller = caller_for(self._stream.caller, request.on_behalf_of)
             runner = self._service.topics.runner(request.topic_id, request.topic)
         except OncelogError as error:
             self._deny(call, error, OwnerEpoch(0))
@@ -197,28 +198,29 @@ class PublishStream:
             request.present,
             request.owner_epoch_seen,
             request.instance_id,
+            caller.role,
         )
-        if is_known_to_have(runner, self._stream.caller, Right.PRODUCE):
-            self._ask(runner, opening)
+        if is_known_to_have(runner, caller, Right.PRODUCE):
+            self._ask(runner, opening, caller)
         else:
-            self._checks.start(self._open_checked(runner, opening))
+            self._checks.start(self._open_checked(runner, opening, caller))
 
-    async def _open_checked(self, runner: TopicRunner, opening: ProducerOpening) -> None:
+    async def _open_checked(self, runner: TopicRunner, opening: ProducerOpening, caller: Caller) -> None:
         """Beside the stream, whose other topics do not wait for this one."""
         try:
-            await authorize(runner, self._stream.caller, Right.PRODUCE)
+            await authorize(runner, caller, Right.PRODUCE)
         except InvariantViolated:
             raise
         except OncelogError as error:
             self._deny(opening.call, error, runner.owner_epoch)
         else:
-            self._ask(runner, opening)
+            self._ask(runner, opening, caller)
         finally:
             asyncio.get_running_loop().call_soon(self._room.set)  # once this check has left the checks under way
 
-    def _ask(self, runner: TopicRunner, opening: ProducerOpening) -> None:
+    def _ask(self, runner: TopicRunner, opening: ProducerOpening, caller: Caller) -> None:
         if self._opening.asked(opening.call, runner):
-            runner.open(opening, self)
+            runner.open(replace(opening, takes_any_name=is_known_to_have(runner, caller, Right.ADMIN)), self)
 
     def _close_session(self, number: SessionNumber) -> None:
         session = self._forget(number)

@@ -111,6 +111,7 @@ def _producers(serving: Serving, producers_max: int) -> list[Json]:
             "name": producer.name,
             "producer_id": pid,
             "generation": producer.generation,
+            "role": producer.role or None,
             "mode": producer.mode.name.lower(),
             "accepted": table.accepted_of(pid),
             "persisted": producer.persisted,

@@ -164,6 +164,30 @@ class ProducerInstance(_message.Message):
 Global___ProducerInstance: _TypeAlias = ProducerInstance  # noqa: Y015
 
 @_typing.final
+class OnBehalfOf(_message.Message):
+    """A caller that somebody else has authenticated."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLE_FIELD_NUMBER: _builtins.int
+    SUPERUSER_FIELD_NUMBER: _builtins.int
+    role: _builtins.str
+    superuser: _builtins.bool
+    def __init__(
+        self,
+        *,
+        role: _builtins.str = ...,
+        superuser: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["role", b"role", "superuser", b"superuser"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OnBehalfOf: _TypeAlias = OnBehalfOf  # noqa: Y015
+
+@_typing.final
 class OpenProducer(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -177,6 +201,7 @@ class OpenProducer(_message.Message):
     PRESENT_FIELD_NUMBER: _builtins.int
     OWNER_EPOCH_SEEN_FIELD_NUMBER: _builtins.int
     INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    ON_BEHALF_OF_FIELD_NUMBER: _builtins.int
     open_id: _builtins.int
     """The client's number for this open, unique on the stream."""
     topic: _builtins.str
@@ -201,6 +226,12 @@ class OpenProducer(_message.Message):
     def present(self) -> Global___ProducerInstance:
         """After unknown_producer: opened by name again, granted only if this instance is still the current one."""
 
+    @_builtins.property
+    def on_behalf_of(self) -> Global___OnBehalfOf:
+        """For whom a superuser opens the producer, as a service does for its callers: the name belongs to this role. Absent:
+        for itself.
+        """
+
     def __init__(
         self,
         *,
@@ -214,10 +245,11 @@ class OpenProducer(_message.Message):
         present: Global___ProducerInstance | None = ...,
         owner_epoch_seen: _builtins.int = ...,
         instance_id: _builtins.bytes = ...,
+        on_behalf_of: Global___OnBehalfOf | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["present", b"present", "resume", b"resume"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["on_behalf_of", b"on_behalf_of", "present", b"present", "resume", b"resume"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["instance_id", b"instance_id", "mode", b"mode", "on_conflict", b"on_conflict", "open_id", b"open_id", "owner_epoch_seen", b"owner_epoch_seen", "present", b"present", "producer_name", b"producer_name", "resume", b"resume", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["instance_id", b"instance_id", "mode", b"mode", "on_behalf_of", b"on_behalf_of", "on_conflict", b"on_conflict", "open_id", b"open_id", "owner_epoch_seen", b"owner_epoch_seen", "present", b"present", "producer_name", b"producer_name", "resume", b"resume", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 from oncelog.client.client import AsyncClient
 from oncelog.client.producer import AsyncProducer
 from oncelog.client.results import BatchResult
+from oncelog.core.access import UNCHECKED, Caller
 from oncelog.core.errors import (
     OncelogError,
     ProducerClosed,
@@ -39,6 +40,8 @@ class ProducerPlace(NamedTuple):
     topic: TopicName
     name: str
     mode: Mode
+    #: for whom it is published: the name belongs to this role, and another one's publishes do not share the producer
+    caller: Caller = UNCHECKED
 
 
 @dataclass(slots=True)
@@ -108,6 +111,7 @@ class NamedProducers:
                         producer_name=place.name,
                         sequence_mode=place.mode,
                         batch_bytes_max=MESSAGE_BYTES_MAX,
+                        on_behalf_of=place.caller,
                     )
                 except OncelogError as error:
                     raise error.of_send(stored=False) from error

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Header, Response
 from oncelog.core.access import Right
 from oncelog.core.errors import IdempotencyKeyRequired, InvalidArgument, ServiceUnavailable
 from oncelog.core.names import check_producer_name
-from oncelog.metadata.admin.access import requires
+from oncelog.metadata.admin.access import CallerOfRequest, requires
 from oncelog.metadata.admin.values import TopicPath
 from oncelog.metadata.publish.body import PublishAnswer, PublishBody, read_key, read_messages, read_sequence_ids
 from oncelog.metadata.publish.named import ProducerPlace
@@ -40,6 +40,7 @@ def routes(publisher: Publisher | None) -> APIRouter:
         topic: TopicPath,
         body: PublishBody,
         response: Response,
+        caller: CallerOfRequest,
         idempotency_key: Annotated[str | None, Header(description=_KEY)] = None,
     ) -> PublishAnswer:
         """Answered when all messages are stored. Under a producer name with sequence ids, or with an Idempotency-Key.
@@ -57,7 +58,7 @@ def routes(publisher: Publisher | None) -> APIRouter:
             message = "name a producer in the body, or send an Idempotency-Key: without, a repeat would be stored twice"
             raise IdempotencyKeyRequired(message, field="Idempotency-Key")
         if idempotency_key is None:
-            place = ProducerPlace(topic, check_producer_name(body.producer_name or ""), body.sequence_mode)
+            place = ProducerPlace(topic, check_producer_name(body.producer_name or ""), body.sequence_mode, caller)
             return await publisher.publish_named(place, read_sequence_ids(body), messages)
         for name in ("producer_name", "sequence_id", "sequence_ids"):
             if getattr(body, name) is not None:
