@@ -5,10 +5,11 @@ the next one.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from oncelog.client.backoff import persist
+from oncelog.core.batch import Buffer
 from oncelog.core.entry import peek_header
 from oncelog.core.errors import NotOwner, TopicNotFound
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, TopicId
@@ -51,23 +52,10 @@ class Catalog:
         return {state.topic: number_at(option, place, state) for state in listed}
 
     async def row_bytes(self, state: TopicState, number: int) -> float | None:
-        """What a row weighs in the entry with this message; None: there is none yet. Raises as `states`."""
-        route = await self._links.look_up(state.topic)
-        stream = self._links.channel(route.owner_address).stream(READ)
-        try:
-            await stream.write(
-                ReadControl(ReaderStart(state.topic, state.topic_id, StartIndex(number), OwnerEpoch(0)), 1)
-            )
-            async for frame in stream:
-                if frame.error is not None:
-                    raise frame.error
-                if not frame.entries:
-                    return None
-                rows = sum(peek_header(data).count for data in frame.entries)
-                return sum(map(len, frame.entries)) / max(1, rows)
-        finally:
-            stream.cancel()
-        return None
+        """What a row weighs in the entries from this message on; None: there are none yet. Raises as `states`."""
+        entries = await self._first_entries(state, StartIndex(number))
+        rows = sum(peek_header(data).count for data in entries)
+        return sum(map(len, entries)) / rows if rows else None
 
     async def _matching(self) -> list[str]:
         assert isinstance(self._topics, Pattern)
@@ -108,18 +96,23 @@ class Catalog:
 
     async def _number_at_time(self, state: TopicState, time_ms: int) -> int:
         """Of the first message appended at or after the time; the end where there is none."""
+        entries = await self._first_entries(state, StartTime(time_ms))
+        return peek_header(entries[0]).base_index if entries else state.next
 
-        async def ask(_again: bool) -> int:
+    async def _first_entries(self, state: TopicState, place: StartIndex | StartTime) -> Sequence[Buffer]:
+        """Those of one frame of the owner, through takeovers; none: nothing is there yet."""
+
+        async def ask(_again: bool) -> Sequence[Buffer]:
             route = await self._links.look_up(state.topic)
             stream = self._links.channel(route.owner_address).stream(READ)
-            start = ReaderStart(state.topic, state.topic_id, StartTime(time_ms), OwnerEpoch(route.owner_epoch))
+            start = ReaderStart(state.topic, state.topic_id, place, OwnerEpoch(route.owner_epoch))
             try:
                 # A permit of one byte lets exactly one frame through.
                 await stream.write(ReadControl(start, 1))
                 async for frame in stream:
                     if frame.error is not None:
                         raise frame.error
-                    return peek_header(frame.entries[0]).base_index if frame.entries else state.next
+                    return frame.entries
             finally:
                 stream.cancel()
             raise NotOwner(f"the owner of {state.topic} has ended the stream")
