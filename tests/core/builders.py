@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 
 from oncelog.core.batch import BatchHeader, Buffer, decode_batch, deltas_of, encode_batch, encode_deltas
-from oncelog.core.dedup_state import DedupState, ProducerState, Run
+from oncelog.core.dedup_state import DedupState, ProducerState
 from oncelog.core.entry import (
     EntryHeader,
     EntryKind,
@@ -26,6 +26,7 @@ from oncelog.core.ids import (
     SequenceId,
     TopicId,
 )
+from oncelog.core.runs import Run, Runs
 from oncelog.core.topic_log import ReceivedBatch
 
 TOPIC = TopicId("0f" * 16)
@@ -139,7 +140,7 @@ def plain(state: DedupState) -> dict[ProducerId, ProducerState]:
 
     return {
         pid: ProducerState(
-            p.name, p.producer_id, p.generation, p.mode, p.persisted, [without_deltas(r) for r in p.runs],
+            p.name, p.producer_id, p.generation, p.mode, p.persisted, Runs(without_deltas(r) for r in p.runs),
             p.runs_floor, p.last_activity_ms, p.instance_id, p.role,
         )
         for pid, p in sorted(state.producers.items())

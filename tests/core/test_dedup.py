@@ -265,7 +265,7 @@ def test_ids_that_are_not_remembered_are_asked_for() -> None:
     """A run with holes from a snapshot: read the entry, learn, judge again."""
     judged = Judged().stored([0, 5, 9])
     run = judged.table.state.producers[PID].runs[0]
-    judged.table.state.producers[PID].runs[0] = run._replace(deltas=None)
+    judged.table.state.producers[PID].runs.replace(0, run._replace(deltas=None))
     assert judged.judge([5]) == NeedIds(at(1))
     assert judged.judge([9, 12]) == NeedIds(at(1))
     judged.table.state.learn_deltas(at(1), *parts([0, 5, 9]))

@@ -102,7 +102,8 @@ class Model:
         """Only the durable log is left, and the ids of runs with holes are in their entries."""
         state = fold(self.judged.log.entries)
         producer = state.producers[PID]
-        producer.runs = [run if run.dense else run._replace(deltas=None) for run in producer.runs]
+        producer.runs.pack()
+        state.budget.used(producer)
         self.judged.table = DedupTable(state)
 
     def do(self, step: tuple[str, int, int]) -> None:

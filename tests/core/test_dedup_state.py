@@ -3,10 +3,11 @@
 import pytest
 
 from oncelog.core.batch import BatchHeader
-from oncelog.core.dedup_state import RUN_DELTAS_BYTES_MAX, RUNS_MAX, DedupState, Run, run_of
+from oncelog.core.dedup_state import RUNS_MAX, DedupState, run_of
 from oncelog.core.entry import EntryKind
 from oncelog.core.errors import CorruptEntry, LogHole
 from oncelog.core.ids import BEFORE_ALL, Generation, ProducerId, SequenceId, TopicId
+from oncelog.core.runs import RUN_DELTAS_BYTES_MAX, Run
 from tests.core.builders import PID, LogOf, at, fold, grant, parts
 
 
@@ -91,16 +92,6 @@ def test_latest_runs_are_kept_and_the_rest_is_a_floor() -> None:
     assert producer.runs[0].first == 6
 
 
-def test_idle_producer_keeps_one_run() -> None:
-    """The floor moves with it, so what is forgotten is below it."""
-    log = log_with(range(3), range(3, 5), range(5, 9))
-    state = fold(log.entries)
-    state.forget_idle_runs(before_ms=1)
-    producer = state.producers[PID]
-    assert (producer.runs_floor, [run.first for run in producer.runs]) == (4, [5])
-    state.check_invariants()
-
-
 def test_long_deltas_stay_in_their_entry() -> None:
     """A batch of a million holes must not stay in memory; read once, its ids are known."""
     ids = list(range(0, 2 * (RUN_DELTAS_BYTES_MAX + 2), 2))
@@ -118,7 +109,7 @@ def test_learning_for_a_run_with_an_offset() -> None:
     log.stored([1, 2, 5, 9], skip_first=2)
     state = fold(log.entries)
     known = state.producers[PID].runs[-1]
-    state.producers[PID].runs[-1] = known._replace(deltas=None)
+    state.producers[PID].runs.replace(1, known._replace(deltas=None))
     state.learn_deltas(at(2), *parts([1, 2, 5, 9]))
     assert state.producers[PID].runs[-1] == known
 

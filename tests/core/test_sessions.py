@@ -178,8 +178,10 @@ def test_ids_are_read_for_the_session_that_needs_them() -> None:
     first.run()
     owner = Owner(world, "o2").take_over()
     assert owner.core.serving is not None
-    for producer in owner.core.serving.log.table.state.producers.values():
-        producer.runs = [run._replace(deltas=None) for run in producer.runs]
+    state = owner.core.serving.log.table.state
+    for producer in state.producers.values():
+        producer.runs.pack()
+        state.budget.used(producer)
     sessions = [owner.open(None, resume=granted.instance) for granted in (one, two)]
     for granted in sessions:
         pid, generation = granted.instance

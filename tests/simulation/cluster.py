@@ -13,6 +13,7 @@ from oncelog.core.id_claim import IdClaim
 from oncelog.core.ids import Incarnation, Position, TopicId
 from oncelog.core.opening import OnConflict
 from oncelog.core.producer_session import ProducerSession
+from oncelog.core.run_budget import REMEMBERED_BYTES_MAX
 from oncelog.core.serving import TopicSettings
 from oncelog.core.storage_node import StorageNode
 from oncelog.core.topic import Topic
@@ -95,7 +96,9 @@ def small_settings(world: World) -> TopicSettings:
             interval_ms=rng.choice((300, 2000)),
             gap_ms=rng.choice((10, 100)),
             deltas_max=rng.choice((0, 0, 1, 3)),
-            idle_after_ms=rng.choice((400, 100_000)),
+            idle_after_ms=(idle_after_ms := rng.choice((400, 100_000))),
+            # Half of the runs forget batches all the time.
+            remembered_bytes_max=600 if idle_after_ms == 400 else REMEMBERED_BYTES_MAX,
         ),
     )
 

@@ -15,6 +15,7 @@ from oncelog.core.batch import decode_batch
 from oncelog.core.currency import Currency
 from oncelog.core.dedup import DedupTable, Known
 from oncelog.core.dedup_cursor import DedupCursor
+from oncelog.core.dedup_state import ProducerState
 from oncelog.core.errors import ProducerFenced, StaleSequence
 from oncelog.core.id_claim import ClaimState, IdClaim
 from oncelog.core.ids import BEFORE_ALL, NO_INSTANCE, NO_SEQUENCE, EntryId, Generation, Position
@@ -286,6 +287,10 @@ def _fenced_last(takeover: Takeover, metadata: Any) -> Any:
     return _next_log_ledger(takeover) if takeover.state is TakeoverState.LOG else _recovered(takeover, metadata)
 
 
+def _forget_without_floor(producer: Any) -> None:
+    producer.runs.drop_first(len(producer.runs))
+
+
 def _without_looking_inside(data: Any, checksum: Any, limits: Any) -> Any:
     return decode_batch(data, checksum)
 
@@ -331,6 +336,7 @@ MUTANTS = (
     Mutant("what was sent is called not stored", 14, 15, ((ProducerSession, "_end", _sure_of_nothing),)),
     Mutant("reader above last_add_confirmed", 0, 23, rules=Rules(read_bound=_three_further)),
     Mutant("payload stored unchecked", 0, 14, ((owner_server, "check_batch", _without_looking_inside),)),
+    Mutant("batches forgotten without a floor", 9, 0, ((ProducerState, "forget_all", _forget_without_floor),)),
     Mutant("newest batch first", 0, 1, ((Sessions, "receive", _newest_first),)),
     Mutant("last_sequence_id from the accepted mark", 6, 6, ((Openings, "_open", _open_at_once),)),
     Mutant("skip_first left out", 0, 1, ((TopicLog, "append_batch", _without_skip_first),)),
@@ -348,7 +354,7 @@ MUTANTS = (
     Mutant("withdrawn openings are granted", 0, 2, ((Openings, "abandoned", _always(None)),)),
     Mutant("names are free right after a takeover", 0, 3, ((Returning, "awaits", _always(value=False)),)),
     Mutant("snapshot without instances", 0, 0, ((dedup_snapshot, "_encode_producer", _without_instance),)),
-    Mutant("recovery without writing back", 0, 12, ((recovery_range.RecoveryRange, "entries", _always(())),)),
+    Mutant("recovery without writing back", 0, 17, ((recovery_range.RecoveryRange, "entries", _always(())),)),
     Mutant("question answered without a proof", 6, 65, ((currency, "judge", _always(Currency.PROVED)),)),
     Mutant(
         "route cached for ever", 6, 1,

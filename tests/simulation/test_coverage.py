@@ -32,7 +32,16 @@ QUESTIONS = (
     "question answered", "owner proved by fences", "owner proved by the record", "owner refuted by a fence",
     "answer of a lower epoch refused",
 )  # fmt: skip
-MARKS = ("takeover", "SnapshotTaken", "LedgerFailed", "TopicDeposed", "TopicClosed", "owner suspected", "entry read")
+MARKS = (
+    "takeover",
+    "SnapshotTaken",
+    "batches forgotten",
+    "LedgerFailed",
+    "TopicDeposed",
+    "TopicClosed",
+    "owner suspected",
+    "entry read",
+)
 
 
 @pytest.mark.parametrize("what", FAULTS + VERDICTS + QUESTIONS + MARKS)

@@ -218,6 +218,8 @@ class TopicShell:
                 self.confirmed = max(self.confirmed, log_end)
             case Marked() | SnapshotTaken() | LedgerFailed() | TopicFailed() | TopicDeposed() | TopicClosed():
                 world.count(type(effect).__name__)
+                if isinstance(effect, SnapshotTaken) and effect.evicted:
+                    world.count("batches forgotten")
                 self.told = str(effect)
                 if isinstance(effect, TopicClosed):
                     self.owner.closed(self)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from oncelog.core.batch import BatchHeader, Buffer, decode_ids
-from oncelog.core.dedup_state import DedupState, ProducerState, Run, highest_unnamed, ids_of_run, run_of
+from oncelog.core.dedup_state import DedupState, ProducerState, highest_unnamed, run_of
 from oncelog.core.entry import EntryHeader, ProducerOpened, SequenceMode
 from oncelog.core.errors import (
     InvalidBatch,
@@ -32,6 +32,7 @@ from oncelog.core.errors import (
 )
 from oncelog.core.ids import BEFORE_ALL, NO_SEQUENCE, NOT_DEDUPLICATED, Generation, Position, ProducerId, SequenceId
 from oncelog.core.outcome import REFUSED_PARTS_MAX, Part, PartKind, refuses
+from oncelog.core.runs import Run, ids_of_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,7 @@ class DedupTable:
         ids = decode_ids(batch, deltas)
         split = batch.count if batch.last <= accepted else bisect_right(ids, accepted)
         pending = self._pending.get(producer.producer_id)
-        runs = producer.runs + pending.runs if pending is not None and pending.runs else producer.runs
+        runs = [*producer.runs, *(pending.runs if pending is not None else ())]
         floor, settles_at = producer.runs_floor, self.state.position
         if pending is not None and pending.floor > floor:
             floor, settles_at = pending.floor, pending.position
@@ -214,7 +215,7 @@ class DedupTable:
             return
         pending = self._pending_of(pid)
         if not self.judging:
-            runs = self.state.producers[pid].runs + pending.runs
+            runs = [*self.state.producers[pid].runs, *pending.runs]
             unnamed = highest_unnamed(batch, deltas, runs, above=pending.accepted, skip=skip_first)
             pending.floor = max(pending.floor, unnamed)
         run = run_of(batch, deltas, position=position, above=pending.accepted, skip=skip_first)

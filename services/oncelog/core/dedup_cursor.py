@@ -25,6 +25,7 @@ from oncelog.core.errors import InvariantViolated
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
 from oncelog.core.ledger_chain import ChainEffect, ChainNews, ChainState, LedgerChain
 from oncelog.core.ledger_writer import Add
+from oncelog.core.run_budget import REMEMBERED_BYTES_MAX
 from oncelog.core.topic_record import CursorLink, CursorRecord
 
 
@@ -38,8 +39,10 @@ class SnapshotSettings:
     gap_ms: int = 1000
     #: deltas on one base, after which a new base begins
     deltas_max: int = 20
-    #: a producer without activity for so long keeps only its latest run
-    idle_after_ms: int = 600_000
+    #: the batches of a producer without activity for so long are packed
+    idle_after_ms: int = 60_000
+    #: memory for the recent batches of all producers of a topic
+    remembered_bytes_max: int = REMEMBERED_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,8 @@ class SnapshotTaken:
     position: Position
     producers: int
     is_base: bool
+    #: batches that were forgotten since the last snapshot, for the memory of all was full
+    evicted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,7 @@ class Writing:
 
     manifest: Manifest
     last_entry: EntryId
+    evicted: int
 
 
 class DedupCursor:
@@ -149,8 +155,8 @@ class DedupCursor:
             raise InvariantViolated("a snapshot is written without an open cursor ledger")
         is_base = writer.next_entry == 0
         number = self.number + 1
-        state.forget_idle_runs(before_ms=now_ms - self.settings.idle_after_ms)
-        changed = state.producers.values() if is_base else [state.producers[pid] for pid in state.dirty]
+        state.budget.pack_idle(before_ms=now_ms - self.settings.idle_after_ms)
+        changed = state.in_order_of_activity() if is_base else [state.producers[pid] for pid in state.dirty]
         chunks = encode_chunks(number, changed)
         crc = 0
         adds: list[Add] = []
@@ -166,7 +172,7 @@ class DedupCursor:
             len(chunks),
             crc,
         )
-        self._writing = Writing(manifest, adds[-1].entry_id)
+        self._writing = Writing(manifest, adds[-1].entry_id, state.budget.take_evicted())
         state.dirty.clear()
         self.state = CursorState.WRITING
         self.entries_since = 0
@@ -196,7 +202,11 @@ class DedupCursor:
             self.bases[self.chain.writer.ledger_id] = manifest.position
         else:
             self._deltas += 1
-        return [SnapshotTaken(manifest.number, manifest.position, manifest.producers_count, manifest.is_base)]
+        return [
+            SnapshotTaken(
+                manifest.number, manifest.position, manifest.producers_count, manifest.is_base, writing.evicted
+            )
+        ]
 
     def interrupted(self, now_ms: int) -> None:
         """The cursor ledger failed and was closed: what was being written never happened; try again after the gap."""

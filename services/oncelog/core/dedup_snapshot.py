@@ -5,11 +5,12 @@ complete snapshot). Each is a few SNAPSHOT_CHUNK entries and then one SNAPSHOT_M
 exists once the manifest is durable, and one without it never happened.
 
 Chunk body: snapshot number 8, chunk index 4, producers 4, then for each producer
-    producer id 8, generation 4, mode 1, runs 1, name bytes 2, persisted 8, runs floor 8, last activity ms 8,
-    instance id 16 (zeros: none), role bytes 2, name, role,
-    then for each run: first 8, last 8, count 4, offset 4, ledger 8, entry 8. (Ids of runs with holes stay in their
-    entries.) Manifest body: snapshot number 8, previous 8 (-1: a base), position ledger 8 and entry 8, next_index 8,
-    producers in all 8, chunks 4, CRC32C over the chunk bodies 4. The position is the cursor's mark_delete.
+    producer id 8, generation 4, mode 1, zero 1, name bytes 2, persisted 8, runs floor 8, last activity ms 8,
+    instance id 16 (zeros: none), role bytes 2, packed runs bytes 2, name, role, packed runs (see `runs`; ids of runs
+    with holes stay in their entries). A base has the producers in the order of activity.
+
+Manifest body: snapshot number 8, previous 8 (-1: a base), position ledger 8 and entry 8, next_index 8, producers in all
+8, chunks 4, CRC32C over the chunk bodies 4. The position is the cursor's mark_delete.
 """
 
 from collections.abc import Iterable
@@ -20,17 +21,18 @@ from sys import intern
 from typing import NamedTuple
 
 from oncelog.core.batch import Buffer, Checksum
-from oncelog.core.dedup_state import DedupState, ProducerState, Run
+from oncelog.core.dedup_state import DedupState, ProducerState
 from oncelog.core.entry import EntryKind, SequenceMode, instance_from_bytes, instance_to_bytes
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.ids import EntryId, Position
+from oncelog.core.run_budget import REMEMBERED_BYTES_MAX
+from oncelog.core.runs import Runs
 
 #: A chunk is cut before it passes this, far below the entry limit, so that no producer count is a size cliff.
 CHUNK_BYTES = 256 * 1024
 
 _CHUNK = Struct("<qII")
-_PRODUCER = Struct("<QIBBHqqq16sH")
-_RUN = Struct("<qqIIqq")
+_PRODUCER = Struct("<QIBxHqqq16sHH")
 _MANIFEST = Struct("<qqqqqqII")
 
 
@@ -68,11 +70,11 @@ def encode_chunks(number: int, producers: Iterable[ProducerState]) -> list[bytes
 
 def _encode_producer(p: ProducerState) -> bytes:
     name, role = p.name.encode(), p.role.encode()
+    runs = p.runs.packed()
     head = _PRODUCER.pack(
-        p.producer_id, p.generation, p.mode, len(p.runs), len(name), p.persisted, p.runs_floor, p.last_activity_ms,
-        instance_to_bytes(p.instance_id), len(role),
+        p.producer_id, p.generation, p.mode, len(name), p.persisted, p.runs_floor, p.last_activity_ms,
+        instance_to_bytes(p.instance_id), len(role), len(runs),
     )  # fmt: skip
-    runs = b"".join(_RUN.pack(r.first, r.last, r.count, r.offset, r.position[0], r.position[1]) for r in p.runs)
     return head + name + role + runs
 
 
@@ -114,7 +116,7 @@ def decode_chunk(body: Buffer) -> tuple[int, int, list[ProducerState]]:
 
 
 def _decode_producer(body: Buffer, at: int) -> tuple[ProducerState, int]:
-    pid, generation, mode, runs_count, name_bytes, persisted, floor, activity, instance, role_bytes = (
+    pid, generation, mode, name_bytes, persisted, floor, activity, instance, role_bytes, runs_bytes = (
         _PRODUCER.unpack_from(body, at)
     )
     at += _PRODUCER.size
@@ -123,12 +125,8 @@ def _decode_producer(body: Buffer, at: int) -> tuple[ProducerState, int]:
     # Interned, for a few roles stand in the records of all producers.
     role = intern(bytes(body[at : at + role_bytes]).decode())
     at += role_bytes
-    runs = []
-    for _ in range(runs_count):
-        first, last, count, offset, ledger, entry = _RUN.unpack_from(body, at)
-        at += _RUN.size
-        deltas = b"" if count == last - first + 1 else None
-        runs.append(Run(first, last, count, Position(ledger, entry), offset, deltas))
+    runs = Runs.unpack(body[at : at + runs_bytes])
+    at += runs_bytes
     state = ProducerState(
         name, pid, generation, SequenceMode(mode), persisted, runs, floor, activity, instance_from_bytes(instance), role
     )
@@ -144,6 +142,7 @@ class SnapshotReader:
     """
 
     checksum: Checksum
+    remembered_bytes_max: int = REMEMBERED_BYTES_MAX
     #: the state of the newest complete chain, None before the first complete base
     state: DedupState | None = None
     #: its last manifest
@@ -176,7 +175,7 @@ class SnapshotReader:
         if len(chunks) != manifest.chunks_count or crc != manifest.chunks_crc:
             return
         if manifest.is_base:
-            state = DedupState()
+            state = DedupState(self.remembered_bytes_max)
         elif self.state is not None and self.manifest is not None and manifest.previous == self.manifest.number:
             state = self.state
         else:

@@ -5,13 +5,13 @@ Rules
 - The fold takes facts and never judges: the highest mark and the first position win, whether dedup was on or off.
 - It moves entry by entry in log order; an entry whose base_index is not the next one is a hole and stops it.
 - Everything here is durable: what is in flight lives in `dedup.DedupTable`, on top, and vanishes with a failed write.
-- Law: snapshot(P) + replay(P..end) == fold(whole log), runs older than the kept ones aside.
+- Law: snapshot(P) + replay(P..end) == fold(whole log), runs at or below `runs_floor` aside: each producer keeps its
+  newest 64 batches, within a budget of memory for all producers (`run_budget`).
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from oncelog.core.batch import BatchHeader, Buffer, decode_ids, deltas_of, encode_deltas, peek_batch
 from oncelog.core.entry import EntryHeader, EntryKind, ProducerOpened, SequenceMode, body_of, decode_opened
@@ -27,35 +27,12 @@ from oncelog.core.ids import (
     ProducerId,
     SequenceId,
 )
+from oncelog.core.run_budget import REMEMBERED_BYTES_MAX, RunBudget
+from oncelog.core.runs import Run, Runs
 
 #: Stored batches remembered per producer. The SDK keeps at most as many in flight, so a resend is always answered
 #: exactly.
 RUNS_MAX = 64
-#: Id deltas longer than this are not kept in memory once they are durable; the entry is read when they are asked for.
-RUN_DELTAS_BYTES_MAX = 8192
-
-
-class Run(NamedTuple):
-    """One stored batch of a producer, without what was skipped of it.
-
-    deltas: the ids as `encode_deltas` gives them, relative to `first`; b"" when dense, None when only the entry knows
-    them. offset: batch_index of `first` in its entry.
-    """
-
-    first: SequenceId
-    last: SequenceId
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody counts with
-    position: Position
-    offset: int
-    deltas: bytes | None
-
-    @property
-    def dense(self) -> bool:
-        return self.count == self.last - self.first + 1
-
-    def without_long_deltas(self) -> "Run":
-        long = self.deltas is not None and len(self.deltas) > RUN_DELTAS_BYTES_MAX
-        return self._replace(deltas=None) if long else self
 
 
 def run_of(batch: BatchHeader, deltas: Buffer, *, position: Position, above: SequenceId, skip: int) -> Run | None:
@@ -68,14 +45,6 @@ def run_of(batch: BatchHeader, deltas: Buffer, *, position: Position, above: Seq
         return None
     rest = ids[start:]
     return Run(SequenceId(rest[0]), SequenceId(rest[-1]), len(rest), position, start, encode_deltas(rest))
-
-
-def ids_of_run(run: Run) -> Sequence[int]:
-    """The ids of a run whose deltas are remembered."""
-    if run.deltas is None:
-        raise InvariantViolated(f"the ids of the run at {run.position} are not remembered")
-    shape = BatchHeader(NOT_DEDUPLICATED, Generation(0), run.first, run.last, run.count, 0, 0, 1, len(run.deltas), 0, 0)
-    return decode_ids(shape, run.deltas)
 
 
 def highest_unnamed(
@@ -116,7 +85,7 @@ class ProducerState:
     generation: Generation
     mode: SequenceMode
     persisted: SequenceId = NO_SEQUENCE
-    runs: list[Run] = field(default_factory=list)
+    runs: Runs = field(default_factory=Runs)
     runs_floor: SequenceId = NO_SEQUENCE
     last_activity_ms: int = 0
     instance_id: InstanceId = NO_INSTANCE
@@ -127,34 +96,39 @@ class ProducerState:
             raise InvariantViolated(f"run {run.first} is not above the persisted mark {self.persisted}")
         self.runs.append(run)
         self.persisted = run.last
-        if len(self.runs) > RUNS_MAX:
-            self.forget(RUNS_MAX)
+        dropped = len(self.runs) - RUNS_MAX
+        if dropped > 0:
+            self.runs_floor = self.runs.last_of(dropped - 1)
+            self.runs.drop_first(dropped)
 
-    def forget(self, keep: int) -> None:
-        dropped = self.runs[:-keep]
-        if dropped:
-            self.runs_floor = dropped[-1].last
-            del self.runs[: len(dropped)]
+    def forget_all(self) -> None:
+        """Only the mark is left."""
+        self.runs_floor = self.persisted
+        self.runs.drop_first(len(self.runs))
 
     def forget_below(self, floor: SequenceId) -> None:
         """Forget the runs that begin at or below `floor`, and call it older than what is remembered."""
         if floor > self.runs_floor:
             dropped = sum(run.first <= floor for run in self.runs)
-            self.runs_floor = max(floor, self.runs[dropped - 1].last) if dropped else floor
-            del self.runs[:dropped]
+            self.runs_floor = max(floor, self.runs.last_of(dropped - 1)) if dropped else floor
+            if dropped:
+                self.runs.drop_first(dropped)
 
     def forget_until(self, position: Position) -> None:
         """Forget every run up to the one at `position`: its ids cannot be looked up any more."""
         kept = sum(run.position > position for run in self.runs)
         if kept < len(self.runs):
-            self.runs_floor = self.runs[-kept - 1].last
-            del self.runs[: len(self.runs) - kept]
+            dropped = len(self.runs) - kept
+            self.runs_floor = self.runs.last_of(dropped - 1)
+            self.runs.drop_first(dropped)
 
 
 class DedupState:
     """The durable state of one topic, as of exactly `position`."""
 
-    def __init__(self) -> None:
+    def __init__(self, remembered_bytes_max: int = REMEMBERED_BYTES_MAX) -> None:
+        #: the batches that all producers together may keep
+        self.budget = RunBudget(remembered_bytes_max)
         #: {producer id: state}
         self.producers: dict[ProducerId, ProducerState] = {}
         #: {name: producer id}; one to one with `producers`
@@ -198,6 +172,7 @@ class DedupState:
             producer.remember(run.without_long_deltas())
         producer.last_activity_ms = header.append_time_ms
         self.dirty[batch.producer_id] = None
+        self.budget.used(producer)
 
     def fold_opened(self, header: EntryHeader, grant: ProducerOpened) -> None:
         self._step(header)
@@ -243,22 +218,33 @@ class DedupState:
             self.producers[producer.producer_id] = producer
             self.names[producer.name] = producer.producer_id
             self._held_by(producer, producer.instance_id)
+            self.budget.replaced(before, producer)
 
-    def forget_idle_runs(self, *, before_ms: int, keep: int = 1) -> None:
-        """Producers without activity since `before_ms` keep only their latest run."""
-        for producer in self.producers.values():
-            if producer.last_activity_ms < before_ms and len(producer.runs) > keep:
-                producer.forget(keep)
+    def in_order_of_activity(self) -> Iterator[ProducerState]:
+        """All producers; those whose batches are remembered come last, the most recently active at the end."""
+        yield from (producer for pid, producer in self.producers.items() if pid not in self.budget)
+        yield from (self.producers[pid] for pid in self.budget.in_order())
 
     def learn_deltas(self, position: Position, batch: BatchHeader, deltas: Buffer) -> None:
         """Put the ids read from an entry into the run that stands for it."""
         producer = self.producers.get(batch.producer_id)
-        for i, run in enumerate(producer.runs if producer else ()):
-            if producer and run.position == position:
+        if producer is None:
+            return
+        for i, run in enumerate(producer.runs):
+            if run.position == position:
                 ids = decode_ids(batch, deltas)[run.offset :]
-                producer.runs[i] = run._replace(deltas=encode_deltas(ids))
+                producer.runs.replace(i, run._replace(deltas=encode_deltas(ids)))
+        self.budget.used(producer)
+
+    def forget_until(self, producer_id: ProducerId, position: Position) -> None:
+        """Forget a producer's batches up to the one at `position`: its ids cannot be looked up any more."""
+        producer = self.producers[producer_id]
+        producer.forget_until(position)
+        self.budget.used(producer)
 
     def check_invariants(self) -> None:
+        if not self.budget.agrees_with(self.producers):
+            raise InvariantViolated(f"the batches of all producers are counted as {self.budget.bytes} bytes")
         for pid, producer in self.producers.items():
             if self.names.get(producer.name) != pid:
                 raise InvariantViolated(f"name {producer.name!r} and producer {pid} are not bound to each other")

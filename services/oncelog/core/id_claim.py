@@ -50,7 +50,7 @@ def encode_counter(record: CounterRecord) -> bytes:
 def decode_counter(data: bytes) -> CounterRecord:
     """Raises CorruptEntry when the bytes are not such a record."""
     try:
-        fields: dict[str, Any] = parse_json(data)
+        fields: dict[str, Any] = parse_json(data, number_max=ID_MAX + 1)  # what follows the last id
         if fields["format"] != FORMAT:
             raise CorruptEntry(f"counter record of format {fields['format']}: this version reads format {FORMAT}")
         following, claimer, nonce = fields["next"], fields["claimer"], fields["nonce"]

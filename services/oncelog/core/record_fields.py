@@ -21,7 +21,7 @@ _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 _SHOWN_CHARACTERS = 60
 
 
-def parse_json(data: bytes) -> Any:
+def parse_json(data: bytes, *, number_max: int = NUMBER_MAX) -> Any:
     """The value that JSON text stands for. Raises ValueError, also for nesting and numbers beyond the limits."""
     # UTF-8 alone: the counts below are of bytes.
     text_ = data.decode("utf-8")
@@ -30,12 +30,12 @@ def parse_json(data: bytes) -> Any:
             value = json.loads(text_)
         except RecursionError as error:
             raise ValueError(f"JSON nested deeper than {DEPTH_MAX}") from error
-        _check_limits(value)
+        _check_limits(value, number_max)
         return value
     return json.loads(text_)
 
 
-def _check_limits(value: object) -> None:
+def _check_limits(value: object, number_max: int) -> None:
     level: list[object] = [value]
     for _ in range(DEPTH_MAX + 1):
         below: list[object] = []
@@ -44,7 +44,7 @@ def _check_limits(value: object) -> None:
                 below += each.values()
             elif isinstance(each, list):
                 below += each
-            elif isinstance(each, int) and not -NUMBER_MAX <= each <= NUMBER_MAX:
+            elif isinstance(each, int) and not -number_max <= each <= number_max:
                 raise ValueError("a number of more than 63 bits")
         if not below:
             return

@@ -227,9 +227,11 @@ class Sessions:
         """The entry that a session waits for was trimmed: its ids are from now on older than the remembered runs."""
         effects: list[SessionEffect] = []
         for session in list(self.open_sessions.values()):
-            producer = self.table.state.producers[session.instance.producer_id]
-            if session.why is Park.IDS and any(run.position == position for run in producer.runs):
-                producer.forget_until(position)
+            pid = session.instance.producer_id
+            if session.why is Park.IDS:
+                if any(run.position == position for run in self.table.state.producers[pid].runs):
+                    self.table.state.forget_until(pid, position)
+                # Also where the batch was forgotten meanwhile. A session that waits for another entry asks again.
                 effects += self._judge(session, now_ms)
         return effects
 

@@ -38,6 +38,7 @@ from oncelog.core.ledger_recovery import (
     RecoveryFailed,
 )
 from oncelog.core.recovery_range import MembersSaid
+from oncelog.core.run_budget import REMEMBERED_BYTES_MAX
 from oncelog.core.takeover_events import (
     CursorGivenUp,
     CursorRecordRead,
@@ -70,12 +71,14 @@ class TakeoverState(Enum):
 class Takeover:
     """One attempt for one epoch; a fresh one starts at B again."""
 
-    def __init__(self, record: TopicRecord, *, checksum: Checksum) -> None:
+    def __init__(
+        self, record: TopicRecord, *, checksum: Checksum, remembered_bytes_max: int = REMEMBERED_BYTES_MAX
+    ) -> None:
         self.record = record
         self.state = TakeoverState.LOG
         self.checksum = checksum
         self.cursor = CursorClaim(record.owner_epoch)
-        self.fold = DedupState()
+        self.fold = DedupState(remembered_bytes_max)
         self.replayed_entries = 0
         #: the log's last ledger, as it was recovered
         self._log_end: LedgerMetadata | None = None
@@ -189,7 +192,7 @@ class Takeover:
         self.state = TakeoverState.SNAPSHOT
         if metadata.end < 0:
             return self._next_cursor_ledger()
-        self._reading = (metadata, EntryId(0), SnapshotReader(self.checksum))
+        self._reading = (metadata, EntryId(0), SnapshotReader(self.checksum, self.fold.budget.bytes_max))
         return [ReadEntries(metadata, EntryId(0), metadata.end, heads_only=False)]
 
     def _snapshot_entries(self, metadata: LedgerMetadata, reader: SnapshotReader, event: EntriesRead) -> _Out:

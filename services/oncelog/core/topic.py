@@ -125,7 +125,10 @@ def _attempt(record: TopicRecord, settings: TopicSettings, checksum: Checksum, n
     quorums = (settings.write_quorum, settings.ack_quorum)
     who = ChainSettings(Chain.LOG, record.topic_id, record.owner_epoch, *quorums, checksum)
     last = record.ledgers[-1].ledger_id if record.ledgers else LedgerId(-1)
-    return Attempt(Takeover(record, checksum=checksum), NextLedger(who, last_ledger=last, nodes=nodes))
+    return Attempt(
+        Takeover(record, checksum=checksum, remembered_bytes_max=settings.snapshot.remembered_bytes_max),
+        NextLedger(who, last_ledger=last, nodes=nodes),
+    )
 
 
 class Topic:

@@ -99,6 +99,8 @@ class TopicOwnerSettings(ProcessSettings):
     message_bytes_max: int = 5 * 1024 * 1024
     #: entries kept in memory for readers at the end of the log, of all topics
     entry_cache_bytes_max: int = 64 * 1024 * 1024
+    #: memory for the recent batches of all producers of one topic, by which resends are answered exactly
+    dedup_batches_bytes_max: int = 64 * 1024 * 1024
     #: producer ids claimed at once; a crash wastes the rest of them
     producer_id_block: int = 100
     #: how long a drain keeps its topics while a storage node or a ZooKeeper server is away; drain_timeout_ms follows

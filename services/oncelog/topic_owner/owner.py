@@ -73,7 +73,11 @@ def topic_settings(settings: TopicOwnerSettings) -> TopicSettings:
         ledger_entries_max=settings.ledger_entries_max,
         ledger_age_max_ms=settings.ledger_age_max_ms,
         add_timeout_ms=settings.add_timeout_ms,
-        snapshot=SnapshotSettings(entries_max=settings.snapshot_entries_max, interval_ms=settings.snapshot_interval_ms),
+        snapshot=SnapshotSettings(
+            entries_max=settings.snapshot_entries_max,
+            interval_ms=settings.snapshot_interval_ms,
+            remembered_bytes_max=settings.dedup_batches_bytes_max,
+        ),
     )
 
 

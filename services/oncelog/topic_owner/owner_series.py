@@ -24,6 +24,9 @@ def observe(metrics: OwnerMetrics, topics: TopicRegistry) -> None:
         "topics_waiting", "Topics here that are not served, by reason", lambda: waiting_topics(topics)
     )
     telemetry.observe_level("producers", "Producers that served topics know", lambda: [Reading(_producers(topics))])
+    telemetry.observe_level(
+        "remembered_batches_bytes", "Memory of recent batches, of all topics", lambda: [Reading(_remembered(topics))]
+    )
     telemetry.observe_level("sessions", "Open producer sessions", lambda: [Reading(_sessions(topics))])
     telemetry.observe_level("entries_in_flight", "Entries not confirmed yet", lambda: [Reading(_in_flight(topics))])
     telemetry.observe_level("entry_cache_bytes", "Entries kept for readers", lambda: [Reading(_cached(topics))])
@@ -56,6 +59,10 @@ def _servings(topics: TopicRegistry) -> list[Serving]:
 
 def _producers(topics: TopicRegistry) -> int:
     return sum(len(serving.log.table.state.producers) for serving in _servings(topics))
+
+
+def _remembered(topics: TopicRegistry) -> int:
+    return sum(serving.log.table.state.budget.bytes for serving in _servings(topics))
 
 
 def _sessions(topics: TopicRegistry) -> int:

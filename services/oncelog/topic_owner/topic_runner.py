@@ -235,6 +235,7 @@ class TopicRunner:
                 self.progress.moved(effect.log_end)
             case SnapshotTaken():
                 self.parts.metrics.counts.event("snapshot")
+                self.parts.metrics.counts.event("batch_forgotten", effect.evicted)
                 logger.debug("topic %s: snapshot %d at %s", name, effect.number, effect.position)
             case LedgerFailed():
                 self.parts.metrics.counts.event("ledger_failed")

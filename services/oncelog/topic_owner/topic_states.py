@@ -42,6 +42,12 @@ def stats(runner: TopicRunner) -> Json:
             "last_position": str(state.position),
             "messages_by_verdict": dict(sorted(serving.sessions.counters.items())),
             "producer_count": len(state.producers),
+            "remembered_batches": {
+                "bytes": state.budget.bytes,
+                "bytes_max": state.budget.bytes_max,
+                "producers": len(state.budget),
+                "evicted": state.budget.evicted,
+            },
             "connected_producer_count": len(serving.sessions.open_sessions),
             "entries_in_flight": len(serving.log.in_flight),
         }

@@ -9,7 +9,7 @@ that its place in the log allows
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from oncelog.core.dedup_state import DedupState, ProducerState, Run, ids_of_run
+from oncelog.core.dedup_state import DedupState, ProducerState
 from oncelog.core.entry import ProducerOpened, SequenceMode
 from oncelog.core.ids import (
     BEFORE_ALL,
@@ -21,6 +21,7 @@ from oncelog.core.ids import (
     Position,
     ProducerId,
 )
+from oncelog.core.runs import Run, ids_of_run
 from oncelog.verify.stored_log import LoggedEntry
 from oncelog.verify.violation import Violation
 

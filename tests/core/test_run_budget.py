@@ -1,0 +1,140 @@
+"""Batches of idle producers stay remembered, within a budget of memory for the producers of a topic."""
+
+import random
+
+from oncelog.core.dedup import DedupTable, Known
+from oncelog.core.dedup_snapshot import Manifest, SnapshotReader, encode_chunks, encode_manifest
+from oncelog.core.dedup_state import RUNS_MAX, DedupState
+from oncelog.core.entry import EntryKind
+from oncelog.core.errors import StaleSequence
+from oncelog.core.ids import EntryId, ProducerId
+from oncelog.core.outcome import PartKind
+from tests.core.builders import LogOf, checksum, fold, grant, parts, plain
+
+
+def log_of(turns: list[tuple[int, list[int]]], *, producers: int) -> LogOf:
+    """A log in which these producers store these batches, in this order, a millisecond apart."""
+    log = LogOf(entries_per_ledger=50)
+    for pid in range(1, producers + 1):
+        log.granted(grant(f"p{pid}", pid=pid))
+    for now_ms, (pid, ids) in enumerate(turns):
+        log.stored(ids, pid=pid, now_ms=now_ms)
+    return log
+
+
+def answer(state: DedupState, pid: int, ids: list[int]) -> list[PartKind] | str:
+    """What a resend is told: the kinds of its parts, or the code of the error."""
+    verdict = DedupTable(state).judge(*parts(ids, pid=pid))
+    if isinstance(verdict, Known):
+        return [part.kind for part in verdict.known]
+    return type(verdict).__name__
+
+
+def restored(state: DedupState, *, bytes_max: int) -> DedupState:
+    """The state as a base snapshot gives it to the next owner."""
+    reader = SnapshotReader(checksum, bytes_max)
+    chunks = encode_chunks(1, state.in_order_of_activity())
+    crc = 0
+    for number, chunk in enumerate(chunks):
+        crc = checksum(chunk, crc)
+        reader.feed(EntryId(number), EntryKind.SNAPSHOT_CHUNK, chunk)
+    manifest = Manifest(1, -1, state.position, state.next_index, len(state.producers), len(chunks), crc)
+    reader.feed(EntryId(len(chunks)), EntryKind.SNAPSHOT_MANIFEST, encode_manifest(manifest))
+    assert reader.state is not None
+    reader.state.check_invariants()
+    return reader.state
+
+
+def test_idle_producer_keeps_all_its_batches() -> None:
+    """After ten idle minutes only the newest one was left: a resend was no longer verified, and an id that was never
+    stored was told as a success."""
+    turns = [(1, [10 * n, 10 * n + 5]) for n in range(RUNS_MAX)] + [(2, [n]) for n in range(100)]
+    state = fold(log_of(turns, producers=2).entries)
+    state.budget.pack_idle(before_ms=1 << 60)
+    for owner in (state, restored(state, bytes_max=state.budget.bytes_max)):
+        assert len(owner.producers[ProducerId(1)].runs) == RUNS_MAX
+        assert not owner.producers[ProducerId(1)].runs.is_open
+        assert answer(owner, 1, [0]) == "NeedIds", "its entry has the ids"
+        verdict = DedupTable(owner).judge(*parts([7], pid=1))
+        assert isinstance(getattr(verdict, "error", None), StaleSequence), "7 lies between two batches"
+    dense = fold(log_of([(1, [n]) for n in range(RUNS_MAX)], producers=1).entries)
+    dense.budget.pack_idle(before_ms=1 << 60)
+    assert answer(dense, 1, [3, 4]) == [PartKind.DUPLICATE, PartKind.DUPLICATE]
+
+
+def test_least_recently_active_producers_lose_their_batches_first() -> None:
+    """Never their marks, and never those of the producer that stores now."""
+    turns = [*((pid, [n]) for pid in (1, 2) for n in range(20)), (1, [20]), *((3, [n]) for n in range(20))]
+    entries = log_of(turns, producers=3).entries
+    state = fold(entries, DedupState(1_300))
+    counts = [len(state.producers[ProducerId(pid)].runs) for pid in (1, 2, 3)]
+    assert counts == [21, 0, 20]
+    assert [state.producers[ProducerId(pid)].persisted for pid in (1, 2, 3)] == [20, 19, 19]
+    assert answer(state, 2, [5]) == [PartKind.BELOW_MARK]
+    assert answer(state, 3, [5]) == [PartKind.DUPLICATE]
+    assert answer(state, 2, [20]) == "Accept"
+    assert (state.budget.evicted, len(state.budget)) == (20, 2)
+    assert state.budget.bytes <= state.budget.bytes_max
+
+
+def test_producer_alone_is_never_below_its_64_batches() -> None:
+    """However small the budget is: its resends are answered exactly."""
+    state = fold(log_of([(1, [n]) for n in range(100)], producers=1).entries, DedupState(1))
+    assert len(state.producers[ProducerId(1)].runs) == RUNS_MAX
+
+
+def test_packed_before_evicted() -> None:
+    """Over the budget, the batches that take most give way to the form that takes little."""
+    turns = [(pid, [n]) for pid in range(1, 11) for n in range(64)]
+    entries = log_of(turns, producers=10).entries
+    state = fold(entries, DedupState(12_000))
+    assert state.budget.evicted == 0
+    assert [len(producer.runs) for producer in state.producers.values()] == [RUNS_MAX] * 10
+    assert sum(producer.runs.is_open for producer in state.producers.values()) < 5
+    assert fold(entries).budget.bytes > 12_000
+
+
+def test_snapshot_and_replay_are_the_fold_with_any_budget() -> None:
+    """The law of the fold: above each producer's floor, a state that began from a snapshot says what the log says."""
+    for seed in range(30):
+        rng = random.Random(seed)
+        mark = dict.fromkeys(range(1, 9), -1)
+        turns = []
+        for _ in range(300):
+            pid = rng.choice(list(mark))
+            ids = [mark[pid] + 1 + rng.choice((0, 0, 3))]
+            for _ in range(rng.randint(0, 4)):
+                ids.append(ids[-1] + rng.choice((1, 1, 1, 4)))
+            mark[pid] = ids[-1]
+            turns.append((pid, ids))
+        entries = log_of(turns, producers=8).entries
+        whole = fold(entries)
+        cut = rng.randrange(len(entries))
+        bytes_max = rng.choice((500, 5_000, 50_000, 1 << 26))
+        state = restored(fold(entries[:cut], DedupState(bytes_max)), bytes_max=bytes_max)
+        fold(entries[cut:], state)
+        for pid, producer in state.producers.items():
+            truth = whole.producers[pid]
+            assert (producer.persisted, producer.generation) == (truth.persisted, truth.generation)
+            assert producer.runs_floor >= truth.runs_floor
+            kept = [run for run in plain(whole)[pid].runs if run.first > producer.runs_floor]
+            assert list(plain(state)[pid].runs) == kept
+        if bytes_max == 1 << 26:
+            assert plain(state) == plain(whole)
+
+
+def test_idle_producer_is_not_written_again() -> None:
+    """Packing and forgetting change nothing that a delta would have to say."""
+    state = fold(log_of([(pid, [n]) for pid in (1, 2) for n in range(40)], producers=2).entries, DedupState(700))
+    state.dirty.clear()
+    state.budget.pack_idle(before_ms=1 << 60)
+    assert state.budget.evicted > 0
+    assert state.dirty == {}
+
+
+def test_next_owner_forgets_in_the_same_order() -> None:
+    """A base has its producers in the order of activity, also where that is not the order in which they came."""
+    turns = [(pid, [n]) for pid in (3, 1, 4, 2) for n in range(30)]
+    state = fold(log_of(turns, producers=4).entries)
+    after = restored(state, bytes_max=state.budget.bytes_max)
+    assert list(after.budget.in_order()) == list(state.budget.in_order()) == [3, 1, 4, 2]
