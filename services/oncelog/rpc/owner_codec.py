@@ -36,7 +36,8 @@ from oncelog.wire import owner_pb2 as pb
 #: Openings and closings in one frame, compared before a Python object is made of any of them.
 OPENS_MAX = 1_000
 CLOSES_MAX = 16_384
-#: Of a topic's name and id and a producer's name in an opening: no valid one is longer, and errors repeat them.
+#: Of a topic's name and id in an opening: no valid one is longer, and errors repeat them. A producer's name that is too
+#: long is an error of its opening alone, which does not repeat it.
 _NAME_CHARACTERS_MAX = 1_024
 
 
@@ -304,7 +305,7 @@ def _open_from_wire(opening: pb.OpenProducer) -> OpenRequest:
         mode, on_conflict = SequenceMode(opening.mode), OnConflict(opening.on_conflict)
     except ValueError as error:
         raise InvalidArgument(f"opening {opening.open_id}: {error}", field="mode") from error
-    if max(len(opening.topic), len(opening.topic_id), len(opening.producer_name)) > _NAME_CHARACTERS_MAX:
+    if max(len(opening.topic), len(opening.topic_id)) > _NAME_CHARACTERS_MAX:
         message = f"opening {opening.open_id}: a name has at most {_NAME_CHARACTERS_MAX} characters"
         raise InvalidArgument(message, field="topic", limit=_NAME_CHARACTERS_MAX)
     if len(opening.instance_id) not in (0, INSTANCE_ID_BYTES):
