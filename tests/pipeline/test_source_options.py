@@ -179,3 +179,10 @@ def test_limit_by_bytes_is_for_streams() -> None:
     assert read(True, topic="a", maxBytesPerBatch="100").bytes_max == 100
     with pytest.raises(InvalidArgument, match="maxBytesPerBatch is for streams"):
         read(topic="a", maxBytesPerBatch="100")
+
+
+@pytest.mark.parametrize("url", ["oncelog+proxy://127.0.0.1:6650", "oncelog+proxy+tls://logs.example:443"])
+def test_a_way_through_gateways_is_refused_with_the_reason(url: str) -> None:
+    """Spark asks owners and storage nodes itself; it would look topics up and then reach nobody."""
+    with pytest.raises(InvalidArgument, match=r"run it where their addresses are reached, with oncelog://"):
+        read(topic="flights", serviceUrl=url)
