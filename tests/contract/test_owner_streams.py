@@ -10,7 +10,7 @@ from oncelog.core.errors import InvalidName
 from oncelog.core.ids import EntryId, LedgerId, Position, SessionNumber
 from oncelog.core.topic_events import SessionClosed
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.owner_codec import PUBLISH, OpenRequest, PublishFrame
+from oncelog.rpc.owner_codec import OPENS_MAX, PUBLISH, OpenRequest, PublishFrame
 from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, StartEdge
 from oncelog.topic_owner.publish_service import FRAME_ITEMS_MAX
 from tests.cluster.until import until
@@ -117,7 +117,8 @@ async def test_many_answers_go_out_in_frames_of_a_bounded_size() -> None:
     wishes = [OpenRequest(number, TOPIC, TOPIC_ID, "a\nb") for number in range(FRAME_ITEMS_MAX + 100)]
     async with owner_serving() as (_, _, channel):
         stream = channel.stream(PUBLISH)
-        await stream.write(PublishFrame(opens=wishes))
+        for start in range(0, len(wishes), OPENS_MAX):
+            await stream.write(PublishFrame(opens=wishes[start : start + OPENS_MAX]))
         denied: list[int] = []
         async for answers in stream:
             assert len(answers.denied) <= FRAME_ITEMS_MAX
