@@ -28,6 +28,13 @@ TOPIC = "public/default/flights"
 TOPIC_ID = TopicId("0123456789abcdef0123456789abcdef")
 
 
+class Current:
+    """Stands for the proofs of an owner that is the current one."""
+
+    async def prove(self) -> None:
+        return None
+
+
 class HeldTopic:
     """Stands for the TopicRunner of an empty topic that serves: keeps what it is asked."""
 
@@ -44,6 +51,7 @@ class HeldTopic:
         self.sinks: dict[SessionNumber, SessionSink] = {}
         self.openings: asyncio.Queue[tuple[ProducerOpening, SessionSink]] = asyncio.Queue()
         self.posted: list[object] = []
+        self.currency = Current()
         #: calls that nobody waits for any more
         self.abandoned: list[int] = []
 

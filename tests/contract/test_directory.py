@@ -213,3 +213,15 @@ def test_a_copied_directory_has_the_same_identity(path: Path, tmp_path: Path) ->
     image = crash_image(path, tmp_path / "moved")
     assert replay(image) == as_found([add(1, 0)])
     assert (image / "identity.json").read_bytes() == (path / "identity.json").read_bytes()
+
+
+def test_directory_that_cannot_be_opened_leaves_no_descriptor_open(path: Path) -> None:
+    """A supervisor that tries again for hours in one process must not run out of them."""
+    write_groups(path, [[add(7, 0, size=100)]], segment_bytes=SEGMENT_BYTES)
+    (file,) = segment_files(path)
+    file.write_bytes(file.read_bytes()[:100])
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(3):
+        with pytest.raises(DamagedSegment):
+            open_directory(path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

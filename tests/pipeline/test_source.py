@@ -266,8 +266,11 @@ def test_a_deleted_topic_is_a_loss_unless_that_is_allowed(cluster: Cluster, capl
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadAllAvailable())
     run(cluster.change("DELETE", rest_path("lost-a")))
+    again = streaming(cluster, topicsPattern="lost-.*")
     with pytest.raises(NotFound, match=r"messages 0 to 24 of public/default/lost-a are gone.*failOnDataLoss"):
-        reader.partitions(start, end)
+        again.partitions(start, end)
+    with pytest.raises(NotFound):
+        read_all(reader, reader.partitions(start, end))
     allowing = streaming(cluster, topicsPattern="lost-.*", failOnDataLoss="false")
     with caplog.at_level(logging.WARNING):
         assert len(read_all(allowing, allowing.partitions(start, end))) == SIZE

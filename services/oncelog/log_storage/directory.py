@@ -162,12 +162,16 @@ class StorageDirectory:
                     directory_cluster_id=identity.cluster_id,
                     cluster_id=cluster_id,
                 )
-            directory = cls(path, identity, lock_fd, segment_bytes=segment_bytes)
+        except BaseException:
+            os.close(lock_fd)
+            raise
+        directory = cls(path, identity, lock_fd, segment_bytes=segment_bytes)
+        try:
             if identity.first_segment_id == NOT_FORMATTED:
                 directory._format()
             directory._load_headers()
         except BaseException:
-            os.close(lock_fd)
+            directory.close()
             raise
         return directory
 
