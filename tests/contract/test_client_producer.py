@@ -271,6 +271,19 @@ async def test_unverified_messages_can_be_errors(cluster: FakeCluster, client: o
         await client.create_producer("flights", on_unverified="ignore")  # type: ignore[arg-type]
 
 
+async def test_list_with_a_wrong_row_does_not_claim_that_nothing_is_stored(client: oncelog.AsyncClient) -> None:
+    """What stands before the wrong row is stored: who believed stored=False would send it again."""
+    producer = await client.create_producer("flights")
+    values = [b"x" * 1_000 for _ in range(3_000)]
+    with pytest.raises(InvalidArgument, match=r"messages failed, error\.result says which") as caught:
+        await producer.send_many(values, keys=[None] * 2_999 + [5])  # type: ignore[list-item]
+    assert caught.value.stored is None
+    assert "stored nothing" not in caught.value.message
+    result: oncelog.BatchResult = caught.value.result
+    assert result.count == 3_000
+    assert 0 < sum(map(len, result.failed_ranges)) < 3_000
+
+
 async def test_errors_say_whether_the_message_may_be_stored(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """False: nobody has seen it, or it was refused; None: it was sent, and nothing is known."""
     producer = await client.create_producer("flights", producer_name="importer", pending_bytes_max=10_000)

@@ -158,6 +158,19 @@ async def test_has_message_available_is_exact(client: oncelog.AsyncClient) -> No
         assert (await reader.read_next(timeout=DEADLINE_S)).value == b"%d" % i
 
 
+async def test_reading_up_to_a_message_ends_behind_it(client: oncelog.AsyncClient) -> None:
+    """Also when its batch was handed out before, and when there is nothing behind it."""
+    sent = await filled(client)
+    reader = await client.create_reader("flights")
+    last = sent.message_ids[-1]
+    assert last is not None
+    read = 0
+    while (batch := await reader.batch_up_to(last, timeout=DEADLINE_S)) is not None:
+        read += len(batch)
+    assert read == 10
+    assert await reader.batch_up_to(last, timeout=DEADLINE_S) is None
+
+
 async def test_a_reader_waits_and_gives_up_when_told_to(client: oncelog.AsyncClient) -> None:
     """timeout in seconds; the reader goes on being usable."""
     reader = await client.create_reader("flights")

@@ -10,9 +10,11 @@ from oncelog.core.errors import (
     IdempotencyUnavailable,
     InvariantViolated,
     MessageTooLarge,
+    ProducerFenced,
     PublishInProgress,
 )
 from oncelog.core.idempotency import (
+    ROUNDS_MAX,
     Answer,
     AnswerWritten,
     AskHolder,
@@ -33,6 +35,7 @@ from oncelog.core.idempotency import (
     ReservePlace,
     RetireLane,
     State,
+    StepFailed,
     WriteAnswer,
     WriteClaim,
 )
@@ -100,6 +103,19 @@ def test_pending_key_of_a_dead_holder_is_fenced_before_anything_is_concluded() -
     core = KeyedPublish("body")
     core.handle(KeyRead(FOUND))
     assert core.handle(HolderTold(lives=False)) == [FenceProducer("lane")]
+
+
+def test_repeat_that_is_fenced_while_it_settles_a_claim_looks_again() -> None:
+    """Repeats of one key that settle it at the same time fence each other; their sender has no such producer."""
+    core = KeyedPublish("body")
+    fenced = StepFailed(ProducerFenced("another repeat opened it"))
+    core.handle(KeyRead(FOUND))
+    for _ in range(ROUNDS_MAX - 1):
+        core.handle(HolderTold(lives=False))
+        assert core.handle(fenced) == [ReadKey()]
+        assert core.handle(KeyRead(FOUND)) == [AskHolder("lane")]
+    core.handle(HolderTold(lives=False))
+    assert isinstance(refusal(core.handle(fenced)).error, PublishInProgress)
 
 
 def test_unknown_claim_publishes_nothing_and_retires_the_lane() -> None:

@@ -92,7 +92,10 @@ def _of_list(failed: Sequence[Stretch], result: BatchResult) -> OncelogError:
     if count == result.count and all(stretch.error is not None and stretch.error.stored is False for stretch in failed):
         whole = first.of_send(stored=False)
     else:
-        whole = type(first)(f"{count} of {result.count} messages failed; the first: {first}", **first.details)
+        # Some of the list may be stored, whatever is known of the first that failed and whatever its class says.
+        message = f"{count} of {result.count} messages failed, error.result says which; the first: {first.cause}"
+        whole = type(first)(message, **first.details)
+        whole.stored = None
         whole.__cause__ = first
     whole.result = result
     return whole

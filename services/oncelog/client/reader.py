@@ -170,6 +170,9 @@ class AsyncReader:
         """As `read_batch`; None once everything up to the stored message `last` was handed out or skipped."""
         batch = self.take_local()
         if batch is None:
+            self._handed_out()
+            if self._after is not None and _place(last) <= self._after:
+                return None
             batch = await self._next(timeout, up_to=last)
             if batch is not None:
                 self._batch, self._at = batch, len(batch)

@@ -69,8 +69,7 @@ class OncelogError(Exception):
 
     def of_send(self, stored: bool | None) -> Self:
         """A copy of this error as the result of one send, with `stored` in its words, too."""
-        said = self.message.removesuffix(f"; {_NOT_STORED}").removesuffix(f"; {_UNKNOWN}")
-        copy = type(self)(f"{said}; {_UNKNOWN if stored is None else _NOT_STORED}", **self.details)
+        copy = type(self)(f"{self.cause}; {_UNKNOWN if stored is None else _NOT_STORED}", **self.details)
         copy.stored, copy.result = stored, self.result
         copy.__cause__ = self.__cause__
         return copy
@@ -78,6 +77,11 @@ class OncelogError(Exception):
     @property
     def message(self) -> str:
         return str(self.args[0])
+
+    @property
+    def cause(self) -> str:
+        """The message without what `of_send` says of one send."""
+        return self.message.removesuffix(f"; {_NOT_STORED}").removesuffix(f"; {_UNKNOWN}")
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)

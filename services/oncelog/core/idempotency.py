@@ -37,6 +37,7 @@ from oncelog.core.errors import (
     InvalidArgument,
     InvariantViolated,
     OncelogError,
+    ProducerFenced,
     PublishInProgress,
 )
 from oncelog.core.ids import SequenceId
@@ -368,6 +369,13 @@ class KeyedPublish:
                 return [GiveBack(claim), *self._refuse(error)]
             case State.RECORDING:
                 return self._answer_written(WriteStatus.UNKNOWN)
+            case State.FENCING if isinstance(error, ProducerFenced):
+                # Another repeat of the same key opened the producer at the same time, and settles the claim.
+                self._rounds += 1
+                if self._rounds >= ROUNDS_MAX:
+                    return self._too_often()
+                self.state = State.READING
+                return [ReadKey()]
             case _:
                 return self._refuse(error)
 
