@@ -100,9 +100,16 @@ def chaos(release: Release, *words: str) -> None:
     assert json.loads(release.oncelog("admin", "topics", "list", "public/chaos", "-o", "json")) == []
 
 
-def test_an_uninstall_leaves_nothing_but_the_volumes(release: Release) -> None:
+def test_an_uninstall_leaves_nothing_but_the_volumes_and_the_password_of_zookeeper(release: Release) -> None:
     """They hold the data; installed again under the same name, everything is there."""
     release.helm("uninstall", RELEASE, "--cascade", "foreground", "--wait", "--timeout", "120s")
     # The pod of the last `helm test` is no part of the release, and its log is kept.
     release.kubectl("delete", "pod", f"{RELEASE}-check")
-    assert release.kinds_left() <= {"PersistentVolumeClaim"}
+    assert release.kinds_left() <= {"PersistentVolumeClaim", "Secret"}
+
+
+def test_installed_again_under_the_same_name_every_message_is_there(release: Release) -> None:
+    """The volumes hold the records and entries, and the Secret that stays lets the new pods read them."""
+    release.install()
+    (message,) = [json.loads(line) for line in release.oncelog("read", "greetings", "-o", "json").splitlines()]
+    assert message["value"] == "hello"

@@ -115,8 +115,8 @@ class KubernetesTarget:
     async def _find_means(self, pods: list[Pod]) -> None:
         for kind in (Kind.NODE_CUT, Kind.NODE_POWER_LOSS):
             if self._commands.of(kind) is None:
-                names = "cut and --node-mend" if kind is Kind.NODE_CUT else "kill and --node-start"
-                self._left_out[kind] = f"needs --node-{names}-command"
+                pair = ("cut", "mend") if kind is Kind.NODE_CUT else ("kill", "start")
+                self._left_out[kind] = "needs " + " and ".join(f"--node-{name}-command" for name in pair)
         if not await self._kubectl.may("patch", "nodes"):
             self._left_out[Kind.NODE_DRAIN] = "you may not patch nodes"
         if not (await self._kubectl.may("create", "services") and await self._kubectl.may("delete", "services")):

@@ -48,7 +48,10 @@ class Credentials:
     ) -> "Credentials":
         """Raises InvalidArgument: a file that cannot be read, a CA file for a cluster without TLS."""
         if tls_ca_file is not None and not tls:
-            message = "tls_ca_file needs a URL that says TLS: oncelog+tls:// or https://"
+            message = (
+                "tls_ca_file needs a URL that says TLS: oncelog+tls:// or https:// (`oncelog admin` takes its own from "
+                "ONCELOG_ADMIN_URL)"
+            )
             raise InvalidArgument(message, field="tls_ca_file")
         ca = None if tls_ca_file is None else WatchedFile(Path(tls_ca_file), "tls_ca_file", parse_certificates)
         return cls(tls, ca, None if token is None else source_of(token), plaintext_token_allowed)
