@@ -93,7 +93,7 @@ def _of_list(failed: Sequence[Stretch], result: BatchResult) -> OncelogError:
         whole = first.of_send(stored=False)
     else:
         # Some of the list may be stored, whatever is known of the first that failed and whatever its class says.
-        message = f"{count} of {result.count} messages failed, error.result says which; the first: {first.cause}"
+        message = f"{count} of {result.count} messages failed; the first: {first.cause}"
         whole = type(first)(message, **first.details)
         whole.stored = None
         whole.__cause__ = first
