@@ -60,9 +60,9 @@ async def stalled(world: OwnerWorld, runner: TopicRunner, client: PublishClient,
 async def test_instance_that_asks_again_while_zookeeper_is_stalled_has_one_grant(
     tmp_path: Path, name: str | None
 ) -> None:
-    """It was told nothing for so long that it withdrew its request and asked again, on the same stream and on others.
+    """The instance gets no answer, withdraws its request and repeats it, on the same stream and on another one.
 
-    Each request that was executed gave a generation of its own, and the newest one in the log fenced the instance.
+    Before, each request that was executed granted a new generation, and the newest one fenced the instance itself.
     """
     async with owner_world(tmp_path) as (world, channel):
         runner = await world.serve(TOPIC)

@@ -157,7 +157,7 @@ class TopicShell:
     def _check_grant(self, grant: ProducerOpened) -> None:
         wishes = [opening for _, opening in self._calls.values() if opening.instance_id == grant.instance_id]
         if not wishes:
-            raise Violation("abandoned openings", f"{grant} is appended, and nobody asks for it any more")
+            raise Violation("abandoned openings", f"{grant} is appended for a request that its client withdrew")
         if grant.generation == 1 or wishes[-1].on_conflict is not OnConflict.REFUSE:
             return
         self.owner.world.count("name taken without fencing")

@@ -255,7 +255,7 @@ class BatchResult:
 
     @property
     def unverified_ranges(self) -> list[range]:
-        """Indexes of the messages of which nobody knows whether they are stored; see SendResult.verified."""
+        """Indexes of the messages for which it is unknown whether they are stored; see SendResult.verified."""
         return self._ranges(lambda s: s.part is not None and s.part.kind is PartKind.BELOW_MARK)
 
     @property

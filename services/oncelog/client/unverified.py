@@ -1,4 +1,4 @@
-"""Messages that were not stored and of which nobody knows whether they ever were: counted, and said aloud once.
+"""Unverified messages: not stored by this send, and possibly never stored. Counted, with one warning per producer.
 
 A monotonic sequence id below everything that the owner remembers of its producer is answered as a success that is not
 verified. For a producer that repeats what it sent long ago that is right. For one whose ids began again from below it
