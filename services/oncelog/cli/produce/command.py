@@ -91,7 +91,8 @@ the way and says how far it is; a second Ctrl-C ends at once.
 -o json prints at the end: lines (acknowledged in this run), sent, stored, duplicates (acknowledged, stored before),
 unverified (duplicates for which it is unknown whether they are stored: their ids are older than everything that the
 log remembers of the producer name), resumed_from (byte offset, null for a first run), position (everything before it is
-stored), incomplete (null, or offset and bytes of a last line without a newline that was not published), seconds, interrupted.
+stored), incomplete (null, or offset and bytes of a last line without a newline that was not published), seconds,
+interrupted.
 
 {EXIT_CODES}"""
 
