@@ -7,7 +7,7 @@ import pytest
 from oncelog.core.errors import InvalidArgument, SessionEnded
 from oncelog.core.ids import InstanceId, OwnerEpoch
 from oncelog.core.opening import OnConflict
-from oncelog.rpc.owner_codec import OpenGranted, OpenRequest, PublishFrame
+from oncelog.rpc.owner_codec import OpenDenied, OpenGranted, OpenRequest, PublishFrame
 from oncelog.topic_owner.topic_runner import TopicRunner
 from tests.cluster.until import until
 from tests.contract.owner_world import DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world, until_streams
@@ -32,6 +32,13 @@ async def next_granted(client: PublishClient) -> OpenGranted:
         frame = await client.receive()
         for granted in frame.granted:
             return granted
+
+
+async def until_denied(client: PublishClient, open_id: int) -> OpenDenied:
+    while True:
+        for denied in (await client.receive()).denied:
+            if denied.open_id == open_id:
+                return denied
 
 
 def waiting_for_ids(runner: TopicRunner) -> int:
@@ -70,9 +77,9 @@ async def test_instance_that_asks_again_while_zookeeper_is_stalled_has_one_grant
         await stalled(world, runner, client, opening(runner, 1, name=name))
         await client.stream.write(PublishFrame(opens=[opening(runner, 2, name=name)], cancels=[1]))
         await client.stream.write(PublishFrame(opens=[opening(runner, 3, name=name)]))
+        await until_denied(client, 2)  # So the owner has read request 3; another stream's frames may overtake these.
         await other.stream.write(PublishFrame(opens=[opening(runner, 4, name=name)]))
-        [denied] = [each for _ in range(2) for each in (await client.receive()).denied][-1:]
-        assert isinstance(denied.error, SessionEnded)
+        assert isinstance((await until_denied(client, 3)).error, SessionEnded)
         world.session.faults.resume()
         granted = await next_granted(other)
         assert (granted.open_id, granted.generation) == (4, 1)
