@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from oncelog import errors
-from oncelog.core.message_id import EARLIEST, LATEST, Index, MessageId
+from oncelog.core.formats.message_id import EARLIEST, LATEST, Index, MessageId
 
 if TYPE_CHECKING:
     from oncelog.client.client import AsyncClient, connect

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from oncelog.core.errors import DeadlineExceeded, InvalidArgument, OncelogError
+from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, TopicId
 from oncelog.core.names import parse_topic
-from oncelog.core.topic_record import TopicRecord
 from oncelog.metadata.owners import Probe, probe
 from oncelog.metadata.service import MetadataParts, running_tasks
 from oncelog.rpc.channel import Channel, Stream

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from oncelog.core.coordination.id_claim import ABSENT_VERSION
 from oncelog.core.errors import (
     CorruptEntry,
     DeadlineExceeded,
@@ -17,11 +18,10 @@ from oncelog.core.errors import (
     TopicNotFound,
     WrongCluster,
 )
-from oncelog.core.id_claim import ABSENT_VERSION
+from oncelog.core.formats.topic_record import DEDUP_CURSOR, CursorLink, CursorRecord, LedgerLink
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch
-from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.names import parse_namespace, parse_topic
-from oncelog.core.topic_record import DEDUP_CURSOR, CursorLink, CursorRecord, LedgerLink
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.metadata_codec import LEDGERS, LOOKUP, OWNER_STREAM, TOPICS
 from oncelog.rpc.server import Server

@@ -6,10 +6,10 @@ from itertools import count
 
 import pytest
 
+from oncelog.core.coordination.placement import BACKOFF_MS
 from oncelog.core.errors import ServiceUnavailable
 from oncelog.core.ids import TopicId
 from oncelog.core.names import parse_topic
-from oncelog.core.placement import BACKOFF_MS
 from oncelog.metadata.placements import HAND_OVERS_MAX
 from oncelog.rpc.reachability import Reachability, reach
 from tests.cluster.metadata_world import DEADLINE_S, FakeOwner, Replica, World

@@ -14,9 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation
 from oncelog.core.names import parse_topic
-from oncelog.core.topic_record import TopicRecord
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.metadata_codec import LOOKUP
 from oncelog.runtime.process import ExitCode

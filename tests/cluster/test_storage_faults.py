@@ -16,7 +16,7 @@ import pytest_asyncio
 
 import oncelog
 from oncelog.core.errors import OncelogError
-from oncelog.core.outcome import PartKind
+from oncelog.core.formats.outcome import PartKind
 from oncelog.log_storage.directory import StorageDirectory
 from tests.cluster.cluster_fixture import DEADLINE_S, START_S, Cluster
 from tests.cluster.loads import Load, Loads, by_future, by_list, read_all

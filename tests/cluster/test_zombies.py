@@ -12,7 +12,6 @@ import pytest
 import pytest_asyncio
 
 import oncelog
-from oncelog.core.batch import encode_deltas
 from oncelog.core.errors import (
     InvalidArgument,
     NotOwner,
@@ -22,9 +21,10 @@ from oncelog.core.errors import (
     StaleSequence,
     UnknownProducer,
 )
+from oncelog.core.formats.batch import encode_deltas
+from oncelog.core.formats.opening import ProducerInstance
+from oncelog.core.formats.outcome import PartKind
 from oncelog.core.ids import Generation, ProducerId
-from oncelog.core.opening import ProducerInstance
-from oncelog.core.outcome import PartKind
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import LAST_MESSAGE
 from oncelog.wire.owner_pb2 import LastMessageRequest

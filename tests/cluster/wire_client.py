@@ -12,12 +12,12 @@ from typing import Any, Self
 import grpc
 from crc32c import crc32c
 
-from oncelog.core.batch import encode_batch
-from oncelog.core.columns import encode_values
 from oncelog.core.errors import OncelogError
+from oncelog.core.formats.batch import encode_batch
+from oncelog.core.formats.columns import encode_values
+from oncelog.core.formats.opening import ProducerInstance
+from oncelog.core.formats.outcome import Outcome
 from oncelog.core.ids import Generation, OwnerEpoch, ProducerId, SequenceId, SessionNumber, TopicId
-from oncelog.core.opening import ProducerInstance
-from oncelog.core.outcome import Outcome
 from oncelog.rpc.owner_codec import (
     PUBLISH,
     EndedSession,

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from oncelog.core.entry import EntryKind
 from oncelog.core.errors import (
     ModeMismatch,
     NotOwner,
@@ -21,6 +20,8 @@ from oncelog.core.errors import (
     TopicNotFound,
     UnreadableEntry,
 )
+from oncelog.core.formats.entry import EntryKind
+from oncelog.core.formats.opening import OnConflict
 from oncelog.core.ids import (
     BEFORE_ALL,
     Incarnation,
@@ -29,8 +30,7 @@ from oncelog.core.ids import (
     SessionNumber,
     TopicId,
 )
-from oncelog.core.opening import OnConflict
-from oncelog.core.sessions import BatchAnswer
+from oncelog.core.topic.sessions import BatchAnswer
 from oncelog.rpc.metadata_codec import LOOKUP
 from oncelog.rpc.owner_codec import (
     LAST_MESSAGE,

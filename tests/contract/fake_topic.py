@@ -7,13 +7,14 @@ from crc32c import crc32c
 
 from oncelog.client.messages import MessageBatch, open_entry
 from oncelog.client.results import TopicPlace
-from oncelog.core.batch import decode_batch, deltas_of
-from oncelog.core.dedup import Accept, DedupTable, Known, Refused
-from oncelog.core.dedup_state import DedupState
-from oncelog.core.entry import EntryHeader, EntryKind, ProducerOpened, encode_header, encode_opened
+from oncelog.core.dedup.state import DedupState
+from oncelog.core.dedup.table import Accept, DedupTable, Known, Refused
 from oncelog.core.errors import (
     OncelogError,
 )
+from oncelog.core.formats.batch import decode_batch, deltas_of
+from oncelog.core.formats.entry import EntryHeader, EntryKind, ProducerOpened, encode_header, encode_opened
+from oncelog.core.formats.outcome import Outcome, Part, PartKind
 from oncelog.core.ids import (
     NO_ENTRY,
     NO_SEQUENCE,
@@ -24,7 +25,6 @@ from oncelog.core.ids import (
     ProducerId,
     TopicId,
 )
-from oncelog.core.outcome import Outcome, Part, PartKind
 from oncelog.rpc.owner_codec import (
     OpenRequest,
 )

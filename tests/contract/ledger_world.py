@@ -7,15 +7,15 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from oncelog.core.batch import encode_batch
-from oncelog.core.entry import EntryKind
 from oncelog.core.errors import JournalFailed, StoreUnavailable
+from oncelog.core.formats.batch import encode_batch
+from oncelog.core.formats.entry import EntryKind
 from oncelog.core.ids import EntryId, Generation, Incarnation, LedgerId, OwnerEpoch, ProducerId, TopicId
-from oncelog.core.ledger_chain import SendAdds
-from oncelog.core.ledger_deletion import LedgerOrigin
-from oncelog.core.ledger_metadata import LedgerMetadata
-from oncelog.core.ledger_writer import Add, LedgerWriter
-from oncelog.core.storage_answers import AppendStatus
+from oncelog.core.ledger.chain import SendAdds
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.writer import Add, LedgerWriter
+from oncelog.core.storage.answers import AppendStatus
+from oncelog.core.storage.ledger_deletion import LedgerOrigin
 from oncelog.ledgers.storage_links import UNANSWERED_BYTES_MAX, StorageLinks
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.node_runner import NodeRunner

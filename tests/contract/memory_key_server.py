@@ -3,7 +3,7 @@
 from uuid import uuid4
 
 from oncelog.core.errors import IdempotencyUnavailable
-from oncelog.core.key_dataset import FoundDataset
+from oncelog.core.http_publish.key_dataset import FoundDataset
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores.key_server import Guard, KeyReply, Lease
 

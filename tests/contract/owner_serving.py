@@ -7,12 +7,12 @@ from typing import cast
 
 from crc32c import crc32c
 
+from oncelog.core.formats.opening import Granted, ProducerInstance, ProducerOpening
 from oncelog.core.ids import Generation, Incarnation, OwnerEpoch, ProducerId, SequenceId, SessionNumber, TopicId
-from oncelog.core.next_ledger import StorageNodesSeen
-from oncelog.core.opening import Granted, ProducerInstance, ProducerOpening
-from oncelog.core.openings import AnswerOpen
-from oncelog.core.serving import TopicSettings
-from oncelog.core.topic import Phase, Topic
+from oncelog.core.ledger.next_ledger import StorageNodesSeen
+from oncelog.core.topic.openings import AnswerOpen
+from oncelog.core.topic.serving import TopicSettings
+from oncelog.core.topic.topic import Phase, Topic
 from oncelog.rpc import owner_codec, reader_codec
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.server import Server

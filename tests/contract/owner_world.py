@@ -14,17 +14,17 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from oncelog.core.batch import Compression, encode_batch
-from oncelog.core.columns import encode_values
-from oncelog.core.id_claim import IdClaim
+from oncelog.core.coordination.id_claim import IdClaim
+from oncelog.core.formats.batch import Compression, encode_batch
+from oncelog.core.formats.columns import encode_values
+from oncelog.core.formats.outcome import Outcome
 from oncelog.core.ids import Generation, Incarnation, LedgerId, ProducerId, SessionNumber, TopicId
-from oncelog.core.ledger_deletion import LedgerOrigin
-from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.next_ledger import StorageNodesSeen
 from oncelog.core.names import parse_topic
-from oncelog.core.next_ledger import StorageNodesSeen
-from oncelog.core.outcome import Outcome
-from oncelog.core.serving import TopicSettings
+from oncelog.core.storage.ledger_deletion import LedgerOrigin
 from oncelog.core.store_status import WriteStatus
+from oncelog.core.topic.serving import TopicSettings
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.rpc import owner_codec, reader_codec
 from oncelog.rpc.channel import Channel

@@ -7,9 +7,10 @@ from typing import cast
 
 from crc32c import crc32c
 
-from oncelog.core.batch import encode_batch
-from oncelog.core.entry import EntryHeader, EntryKind, encode_header, peek_header
 from oncelog.core.errors import LogHole, OncelogError
+from oncelog.core.formats.batch import encode_batch
+from oncelog.core.formats.entry import EntryHeader, EntryKind, encode_header, peek_header
+from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
 from oncelog.core.ids import (
     NOT_DEDUPLICATED,
     EntryId,
@@ -22,12 +23,11 @@ from oncelog.core.ids import (
     SessionNumber,
     TopicId,
 )
-from oncelog.core.ledger_metadata import LedgerMetadata
-from oncelog.core.next_ledger import StorageNodesSeen
-from oncelog.core.serving import TopicSettings
-from oncelog.core.storage_answers import ReadStatus
-from oncelog.core.topic import Phase, Topic
-from oncelog.core.topic_record import LedgerLink, TopicRecord
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.next_ledger import StorageNodesSeen
+from oncelog.core.storage.answers import ReadStatus
+from oncelog.core.topic.serving import TopicSettings
+from oncelog.core.topic.topic import Phase, Topic
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, ReceivedEntries, StartAt
 from oncelog.rpc.server import Server

@@ -12,9 +12,9 @@ import oncelog
 from oncelog.cli.read.skips import SkipsTold, skip_lines
 from oncelog.cli.read.whole import batches_up_to_now
 from oncelog.client.corruption import Corruption, OnCorrupt
-from oncelog.core.batch import Compression, encode_batch
-from oncelog.core.entry import EntryKind, encode_header
 from oncelog.core.errors import CorruptEntry, InvalidArgument, UnreadableEntry
+from oncelog.core.formats.batch import Compression, encode_batch
+from oncelog.core.formats.entry import EntryKind, encode_header
 from oncelog.core.ids import Generation, ProducerId
 from tests.contract.fake_cluster import FakeCluster
 from tests.contract.fake_topic import LEDGER, FakeTopic

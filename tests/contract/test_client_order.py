@@ -9,8 +9,8 @@ from oncelog.client.background import Background
 from oncelog.client.epochs import OwnerEpochs
 from oncelog.client.owner_connection import OwnerConnection
 from oncelog.client.turn import Turn
-from oncelog.core.producer_events import Event
-from oncelog.core.session_opening import ProducerGranted
+from oncelog.core.producer.events import Event
+from oncelog.core.producer.opening import ProducerGranted
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import OPENS_MAX, OpenRequest
 from tests.cluster.until import until

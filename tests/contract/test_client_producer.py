@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 import oncelog
-from oncelog.core.dedup_state import RUNS_MAX
+from oncelog.core.dedup.state import RUNS_MAX
 from oncelog.core.errors import (
     DeadlineExceeded,
     InvalidArgument,

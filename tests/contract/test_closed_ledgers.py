@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
-from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.metadata.closed_ledgers import ClosedLedgers
 from oncelog.stores.store_session import Stored
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from oncelog.core.coordination.id_claim import decode_counter
 from oncelog.core.errors import CorruptEntry
-from oncelog.core.id_claim import decode_counter
+from oncelog.core.formats.topic_record import decode_cursor, decode_topic
+from oncelog.core.http_publish.key_record import decode_key_record
 from oncelog.core.ids import Incarnation, TopicId
-from oncelog.core.key_record import decode_key_record
-from oncelog.core.ledger_metadata import decode_ledger
+from oncelog.core.ledger.metadata import decode_ledger
 from oncelog.core.names import parse_topic
 from oncelog.core.store_status import WriteStatus
-from oncelog.core.topic_record import decode_cursor, decode_topic
 from oncelog.runtime.telemetry import Telemetry
 from oncelog.stores import cluster_store, dataset_store, deletion_store, paths, registry, topic_store
 from oncelog.stores.cluster_store import ClusterStore

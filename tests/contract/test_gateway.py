@@ -14,7 +14,7 @@ from oncelog.core.errors import (
     ServiceUnavailable,
     TooManyRequests,
 )
-from oncelog.core.message_id import LATEST
+from oncelog.core.formats.message_id import LATEST
 from oncelog.metadata.gateway import GatewayLimits
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.metadata_codec import GATEWAY_OWNER

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from oncelog.core.dedup_state import RUNS_MAX
+from oncelog.core.dedup.state import RUNS_MAX
 from oncelog.core.errors import CorruptEntry, OncelogError
 from oncelog.metadata.publish.routes import REPLAYED
 from oncelog.rpc.owner_codec import OpenRequest

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from oncelog.core.errors import DamagedSegment, InvalidArgument, JournalFailed
-from oncelog.core.storage_ledger import RecordKind
+from oncelog.core.storage.ledger import RecordKind
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.journal import GROUP_BYTES_MAX
 from oncelog.log_storage.segment_writer import DiskCalls

@@ -9,9 +9,9 @@ import pytest
 import pytest_asyncio
 
 from oncelog.core.errors import IdempotencyUnavailable
+from oncelog.core.http_publish.key_record import KeyRecord
+from oncelog.core.http_publish.keyed_producer import Claim
 from oncelog.core.ids import SequenceId
-from oncelog.core.key_record import KeyRecord
-from oncelog.core.lane import Claim
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores.dataset_store import DatasetStore
 from oncelog.stores.idempotency_store import RedisKeyServer

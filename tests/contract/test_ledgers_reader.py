@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.core.batch import Buffer
-from oncelog.core.entry import HEADER_BYTES, peek_header
 from oncelog.core.errors import DeadlineExceeded, UnreadableEntry
+from oncelog.core.formats.batch import Buffer
+from oncelog.core.formats.entry import HEADER_BYTES, peek_header
 from oncelog.core.ids import EntryId, Incarnation
-from oncelog.core.ledger_metadata import LedgerMetadata
-from oncelog.core.storage_answers import ReadStatus
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.storage.answers import ReadStatus
 from oncelog.ledgers.reader import read_entries, read_entry
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.rpc.server import Server

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from oncelog.core.errors import WrongCluster
+from oncelog.core.formats.topic_record import LedgerLink
 from oncelog.core.ids import LedgerId
 from oncelog.core.names import parse_topic
-from oncelog.core.topic_record import LedgerLink
 from oncelog.log_storage.collector import Collector
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.deletion_store import DeletionStore

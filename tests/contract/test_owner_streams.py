@@ -8,7 +8,7 @@ import pytest
 
 from oncelog.core.errors import InvalidName
 from oncelog.core.ids import EntryId, LedgerId, Position, SessionNumber
-from oncelog.core.topic_events import SessionClosed
+from oncelog.core.topic.events import SessionClosed
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import OPENS_MAX, PUBLISH, OpenRequest, PublishFrame
 from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, StartEdge

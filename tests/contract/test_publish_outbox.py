@@ -8,7 +8,7 @@ import pytest
 
 from oncelog.core.access import Caller
 from oncelog.core.ids import TopicId
-from oncelog.core.serving import TopicSettings
+from oncelog.core.topic.serving import TopicSettings
 from oncelog.rpc.owner_codec import OPENS_MAX, OpenRequest, PublishAnswers, ReceivedPublish
 from oncelog.rpc.server import ServerStream
 from oncelog.topic_owner.publish_service import CHECKS_MAX, OUTBOX_ITEMS_MAX

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from oncelog.core.errors import IdempotencyUnavailable, InvalidArgument
-from oncelog.core.key_dataset import FoundDataset
+from oncelog.core.http_publish.key_dataset import FoundDataset
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores.idempotency_store import RedisKeyServer
 from oncelog.stores.key_server import Guard, KeyReply, KeyServer

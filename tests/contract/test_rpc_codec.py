@@ -5,8 +5,10 @@ from typing import NamedTuple
 import pytest
 
 from oncelog.core.access import Caller
-from oncelog.core.entry import SequenceMode
 from oncelog.core.errors import InvalidArgument, NotOwner, OncelogError, SequenceGap, SessionEnded
+from oncelog.core.formats.entry import SequenceMode
+from oncelog.core.formats.opening import OnConflict, ProducerInstance
+from oncelog.core.formats.outcome import Outcome, Part, PartKind
 from oncelog.core.ids import (
     BEFORE_ALL,
     EntryId,
@@ -21,9 +23,7 @@ from oncelog.core.ids import (
     SessionNumber,
     TopicId,
 )
-from oncelog.core.opening import OnConflict, ProducerInstance
-from oncelog.core.outcome import Outcome, Part, PartKind
-from oncelog.core.storage_answers import AppendStatus, ReadStatus
+from oncelog.core.storage.answers import AppendStatus, ReadStatus
 from oncelog.rpc import metadata_codec, owner_codec, reader_codec, storage_codec
 from oncelog.rpc.methods import Method, ReadMethod, StreamMethod
 from oncelog.rpc.owner_codec import (

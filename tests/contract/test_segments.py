@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oncelog.core.errors import CorruptEntry, DamagedSegment, OncelogError, StorageDirectoryRefused
-from oncelog.core.storage_ledger import RecordKind
+from oncelog.core.storage.ledger import RecordKind
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.reader import SegmentReader
 from oncelog.log_storage.segments import (

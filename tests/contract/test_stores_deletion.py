@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from oncelog.core.coordination.id_claim import ABSENT_VERSION
 from oncelog.core.errors import CorruptEntry, ServiceUnavailable, TopicNotFound
-from oncelog.core.id_claim import ABSENT_VERSION
+from oncelog.core.formats.topic_record import DEDUP_CURSOR, CursorLink, CursorRecord, LedgerLink
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, Position, TopicId
 from oncelog.core.names import parse_namespace, parse_topic
 from oncelog.core.store_status import WriteStatus
-from oncelog.core.topic_record import DEDUP_CURSOR, CursorLink, CursorRecord, LedgerLink
 from oncelog.stores import paths
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.cursor_store import CursorStore

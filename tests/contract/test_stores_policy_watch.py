@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from oncelog.core.errors import Conflict, CorruptEntry, NamespaceNotFound, NotFound, StoreUnavailable
+from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, parse_namespace, parse_topic
-from oncelog.core.topic_record import TopicRecord
 from oncelog.stores import paths
 from oncelog.stores.namespace_store import NamespaceStore
 from oncelog.stores.policy_store import CLUSTER, Effective, Policies, PolicyStore, Scope, Source

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from oncelog.core.coordination.id_claim import ABSENT_VERSION, CounterRecord
 from oncelog.core.errors import (
     CorruptEntry,
     NamespaceNotFound,
@@ -12,12 +13,11 @@ from oncelog.core.errors import (
     TopicNotFound,
     WrongCluster,
 )
-from oncelog.core.id_claim import ABSENT_VERSION, CounterRecord
+from oncelog.core.formats.topic_record import DEDUP_CURSOR, CursorRecord, LedgerLink
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, TopicId
-from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.names import NamespaceName, TopicName, parse_namespace, parse_topic
 from oncelog.core.store_status import WriteStatus
-from oncelog.core.topic_record import DEDUP_CURSOR, CursorRecord, LedgerLink
 from oncelog.stores import paths
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.counter_store import Counter, CounterStore

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from oncelog.core.coordination.id_claim import ABSENT_VERSION
 from oncelog.core.errors import StoreUnavailable
-from oncelog.core.id_claim import ABSENT_VERSION
 from oncelog.core.ids import Incarnation
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths

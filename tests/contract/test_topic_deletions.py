@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from oncelog.core.currency import FenceState
+from oncelog.core.coordination.id_claim import ABSENT_VERSION
 from oncelog.core.errors import CorruptEntry, ServiceUnavailable, StoreUnavailable, TopicNotFound
-from oncelog.core.id_claim import ABSENT_VERSION
+from oncelog.core.formats.topic_record import DEDUP_CURSOR, CursorLink, CursorRecord, LedgerLink
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
-from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.core.ledger.currency import FenceState
+from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.names import TopicName, parse_namespace, parse_topic
-from oncelog.core.topic_record import DEDUP_CURSOR, CursorLink, CursorRecord, LedgerLink
 from oncelog.metadata.deletions import TopicDeletions
 from oncelog.metadata.service import MetadataParts
 from oncelog.stores import paths

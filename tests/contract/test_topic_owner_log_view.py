@@ -4,7 +4,7 @@ import pytest
 
 from oncelog.core.errors import LogHole
 from oncelog.core.ids import BEFORE_ALL, Position
-from oncelog.core.topic import Phase
+from oncelog.core.topic.topic import Phase
 from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime
 from tests.contract.shown_log import NODE, ShownLog, at
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from oncelog.core.errors import InvalidArgument, SessionEnded
+from oncelog.core.formats.opening import OnConflict
 from oncelog.core.ids import InstanceId, OwnerEpoch
-from oncelog.core.opening import OnConflict
 from oncelog.rpc.owner_codec import OpenDenied, OpenGranted, OpenRequest, PublishFrame
 from oncelog.topic_owner.topic_runner import TopicRunner
 from tests.cluster.until import until

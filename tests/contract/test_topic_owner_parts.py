@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
+from oncelog.core.coordination.id_claim import ABSENT_VERSION, ID_MAX, CounterRecord, IdClaim
 from oncelog.core.errors import Fatal, NotOwner, TopicLoading
-from oncelog.core.id_claim import ABSENT_VERSION, ID_MAX, CounterRecord, IdClaim
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, SessionNumber, TopicId
-from oncelog.core.ledger_chain import EntriesAnswered, MemberLost
-from oncelog.core.next_ledger import StorageNodesSeen
-from oncelog.core.serving import TopicSettings
-from oncelog.core.storage_answers import AppendStatus
-from oncelog.core.topic import Phase, Topic
+from oncelog.core.ledger.chain import EntriesAnswered, MemberLost
+from oncelog.core.ledger.next_ledger import StorageNodesSeen
+from oncelog.core.storage.answers import AppendStatus
+from oncelog.core.topic.serving import TopicSettings
+from oncelog.core.topic.topic import Phase, Topic
 from oncelog.stores import paths
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.counter_store import Counter, CounterStore

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from oncelog.core.batch import BatchHeader, encode_batch
-from oncelog.core.columns import encode_values
 from oncelog.core.errors import InvalidArgument, InvalidBatch, MessageTooLarge, NotOwner, OncelogError
+from oncelog.core.formats.batch import BatchHeader, encode_batch
+from oncelog.core.formats.columns import encode_values
+from oncelog.core.formats.outcome import PartKind
 from oncelog.core.ids import Generation, ProducerId, SessionNumber, TopicId
-from oncelog.core.outcome import PartKind
 from oncelog.rpc.owner_codec import TOPIC_STATES, OpenGranted, OpenRequest, PublishFrame, ReceivedPublish
 from oncelog.topic_owner.publish_service import BATCH_OVERHEAD_BYTES
 from oncelog.wire.owner_pb2 import TopicStatesRequest

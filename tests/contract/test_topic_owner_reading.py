@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from oncelog.core.entry import peek_header
 from oncelog.core.errors import InvariantViolated, NotOwner, ServiceUnavailable, TopicLoading
+from oncelog.core.formats.entry import peek_header
 from oncelog.core.ids import Position, ProducerId
-from oncelog.core.topic import Phase
-from oncelog.core.topic_events import HigherEpochSeen
+from oncelog.core.topic.events import HigherEpochSeen
+from oncelog.core.topic.topic import Phase
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.reader_codec import ReadControl, ReceivedEntries, StartEdge, StartMessage
 from tests.cluster.until import until

@@ -8,12 +8,12 @@ import pytest
 
 from oncelog.core.errors import NotOwner, TooManyRequests, TopicNotFound
 from oncelog.core.ids import TopicId
-from oncelog.core.ledger_metadata import LedgerState
-from oncelog.core.serving import TopicSettings
-from oncelog.core.takeover import TakeoverState
-from oncelog.core.takeover_events import CursorGivenUp
-from oncelog.core.topic import Phase
-from oncelog.core.topic_events import HigherEpochSeen
+from oncelog.core.ledger.metadata import LedgerState
+from oncelog.core.topic.events import HigherEpochSeen
+from oncelog.core.topic.serving import TopicSettings
+from oncelog.core.topic.takeover import TakeoverState
+from oncelog.core.topic.takeover_events import CursorGivenUp
+from oncelog.core.topic.topic import Phase
 from oncelog.topic_owner import topic_runner
 from tests.cluster.until import until
 from tests.contract.owner_world import (

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from oncelog.core.errors import SessionEnded
+from oncelog.core.formats.outcome import Part, PartKind
 from oncelog.core.ids import EntryId, LedgerId, Position
-from oncelog.core.outcome import Part, PartKind
 from oncelog.rpc.owner_codec import LAST_MESSAGE, TOPIC_STATES
 from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, StartEdge
 from oncelog.topic_owner.owner_metrics import OwnerCounts

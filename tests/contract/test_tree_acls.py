@@ -14,7 +14,7 @@ from kazoo.security import ACL
 
 from oncelog.core.errors import InvalidArgument, PermissionDenied
 from oncelog.core.ids import Incarnation, LedgerId, TopicId
-from oncelog.core.ledger_metadata import LedgerMetadata
+from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.names import NamespaceName, parse_topic
 from oncelog.core.store_status import WriteStatus
 from oncelog.runtime.zookeeper_server import ZooKeeperServer

@@ -3,9 +3,10 @@
 import zlib
 from collections.abc import Iterable, Sequence
 
-from oncelog.core.batch import BatchHeader, Buffer, decode_batch, deltas_of, encode_batch, encode_deltas
-from oncelog.core.dedup_state import DedupState, ProducerState
-from oncelog.core.entry import (
+from oncelog.core.dedup.recent_batches import Run, Runs
+from oncelog.core.dedup.state import DedupState, ProducerState
+from oncelog.core.formats.batch import BatchHeader, Buffer, decode_batch, deltas_of, encode_batch, encode_deltas
+from oncelog.core.formats.entry import (
     EntryHeader,
     EntryKind,
     ProducerOpened,
@@ -26,8 +27,7 @@ from oncelog.core.ids import (
     SequenceId,
     TopicId,
 )
-from oncelog.core.runs import Run, Runs
-from oncelog.core.topic_log import ReceivedBatch
+from oncelog.core.topic.log import ReceivedBatch
 
 TOPIC = TopicId("0f" * 16)
 A, B, C, D = (Incarnation(name) for name in "abcd")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from oncelog.core.errors import IdempotencyUnavailable, ProducerFenced, ServiceUnavailable
-from oncelog.core.idempotency import (
+from oncelog.core.http_publish.idempotency import (
     Answer,
     AnswerWritten,
     AskHolder,
@@ -36,9 +36,9 @@ from oncelog.core.idempotency import (
     WriteAnswer,
     WriteClaim,
 )
+from oncelog.core.http_publish.key_record import FoundKey, decode_key_record, encode_key_record
+from oncelog.core.http_publish.keyed_producer import Claim, Lane
 from oncelog.core.ids import NO_SEQUENCE, SequenceId
-from oncelog.core.key_record import FoundKey, decode_key_record, encode_key_record
-from oncelog.core.lane import Claim, Lane
 from oncelog.core.store_status import WriteStatus
 
 

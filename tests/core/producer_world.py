@@ -8,15 +8,16 @@ import zlib
 from collections import deque
 from random import Random
 
-from oncelog.core.batch import BatchHeader, Buffer, decode_batch
-from oncelog.core.columns import encode_values
-from oncelog.core.entry import SequenceMode
 from oncelog.core.errors import (
     OncelogError,
     ProducerFenced,
     SequenceGap,
     SessionEnded,
 )
+from oncelog.core.formats.batch import BatchHeader, Buffer, decode_batch
+from oncelog.core.formats.columns import encode_values
+from oncelog.core.formats.entry import SequenceMode
+from oncelog.core.formats.outcome import Outcome, Part, PartKind
 from oncelog.core.ids import (
     NO_SEQUENCE,
     EntryId,
@@ -29,9 +30,7 @@ from oncelog.core.ids import (
     SequenceId,
     SessionNumber,
 )
-from oncelog.core.outcome import Outcome, Part, PartKind
-from oncelog.core.pending_batches import BatchReady, SendBatches
-from oncelog.core.producer_events import (
+from oncelog.core.producer.events import (
     BatchesAnswered,
     Complete,
     Effect,
@@ -41,10 +40,8 @@ from oncelog.core.producer_events import (
     OpenWanted,
     ReportOpen,
 )
-from oncelog.core.producer_events import SessionEnded as SessionEndedEvent
-from oncelog.core.producer_session import ProducerSession, State
-from oncelog.core.sequence_ids import BatchIds
-from oncelog.core.session_opening import (
+from oncelog.core.producer.events import SessionEnded as SessionEndedEvent
+from oncelog.core.producer.opening import (
     EndSession,
     LookUp,
     OpenProducer,
@@ -57,6 +54,9 @@ from oncelog.core.session_opening import (
     TimerKey,
     TimerKind,
 )
+from oncelog.core.producer.pending_batches import BatchReady, SendBatches
+from oncelog.core.producer.sequence_ids import BatchIds
+from oncelog.core.producer.session import ProducerSession, State
 
 PID = ProducerId(7)
 INSTANCE = InstanceId(b"instance of test")

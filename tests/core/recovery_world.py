@@ -3,11 +3,11 @@
 import random
 import zlib
 
-from oncelog.core.batch import Buffer
-from oncelog.core.entry import EntryHeader, EntryKind, encode_header, peek_header
+from oncelog.core.formats.batch import Buffer
+from oncelog.core.formats.entry import EntryHeader, EntryKind, encode_header, peek_header
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, OwnerEpoch, TopicId
-from oncelog.core.ledger_metadata import LedgerMetadata
-from oncelog.core.ledger_recovery import (
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.recovery import (
     FenceMember,
     LedgerRead,
     LedgerRecovered,

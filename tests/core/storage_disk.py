@@ -1,9 +1,9 @@
 """A storage node's core over a small disk that syncs when told to, and what the tests say to it."""
 
-from oncelog.core.batch import Buffer
-from oncelog.core.entry import peek_header
+from oncelog.core.formats.batch import Buffer
+from oncelog.core.formats.entry import peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.storage_node import (
+from oncelog.core.storage.node import (
     AnswerAppend,
     AnswerRead,
     AppendReceived,

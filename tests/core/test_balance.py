@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from oncelog.core.balance import (
+from oncelog.core.coordination.balance import (
     LOOK_AGAIN_SETTLES,
     MOVES_MIN,
     MOVES_OF_ALL,
@@ -14,8 +14,8 @@ from oncelog.core.balance import (
     ReadTopics,
     TopicsRead,
 )
+from oncelog.core.coordination.placement import pick_owner
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
-from oncelog.core.placement import pick_owner
 
 A, B, C = Incarnation("a" * 32), Incarnation("b" * 32), Incarnation("c" * 32)
 SETTLE_MS, REST_MS = 10_000, 60_000

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncelog.core.batch import (
+from oncelog.core.errors import InvalidBatch, InvalidSequenceId
+from oncelog.core.formats.batch import (
     HEADER_BYTES,
     SPARSE_IDS_MAX,
     BatchHeader,
@@ -18,7 +19,6 @@ from oncelog.core.batch import (
     payload_of,
     peek_batch,
 )
-from oncelog.core.errors import InvalidBatch, InvalidSequenceId
 from oncelog.core.ids import SEQUENCE_ID_MAX, Generation, ProducerId, SequenceId
 from tests.core.builders import batch, checksum
 

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from oncelog.core.batch import Compression, decode_batch, encode_batch, encode_deltas, payload_of
-from oncelog.core.batch_check import BatchLimits, check_batch
-from oncelog.core.columns import (
+from oncelog.core.errors import InvalidBatch, MessageTooLarge
+from oncelog.core.formats.batch import Compression, decode_batch, encode_batch, encode_deltas, payload_of
+from oncelog.core.formats.batch_check import BatchLimits, check_batch
+from oncelog.core.formats.columns import (
     decode_columns,
     encode_event_times,
     encode_keys,
@@ -16,7 +17,6 @@ from oncelog.core.columns import (
     encode_values,
     expand_payload,
 )
-from oncelog.core.errors import InvalidBatch, MessageTooLarge
 from oncelog.core.ids import Generation, ProducerId
 from tests.core.builders import checksum
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncelog.core.batch import BatchHeader, Compression
-from oncelog.core.columns import (
+from oncelog.core.errors import InvalidArgument, InvalidBatch
+from oncelog.core.formats.batch import BatchHeader, Compression
+from oncelog.core.formats.columns import (
     PAYLOAD_RAW_BYTES_MAX,
     compress_payload,
     decode_columns,
@@ -20,7 +21,6 @@ from oncelog.core.columns import (
     expand_payload,
     pack_values,
 )
-from oncelog.core.errors import InvalidArgument, InvalidBatch
 from oncelog.core.ids import Generation, ProducerId, SequenceId
 
 

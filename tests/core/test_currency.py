@@ -4,12 +4,12 @@ from itertools import product
 
 import pytest
 
-from oncelog.core.currency import Currency, FenceState, judge, may_wait
+from oncelog.core.coordination.ownership import Deposed, Owned, Ownership, TopicRecordRead
 from oncelog.core.errors import NotOwner
+from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
-from oncelog.core.ownership import Deposed, Owned, Ownership, TopicRecordRead
-from oncelog.core.quorum import fence_covers
-from oncelog.core.topic_record import TopicRecord
+from oncelog.core.ledger.currency import Currency, FenceState, judge, may_wait
+from oncelog.core.ledger.quorum import fence_covers
 
 HELD, FENCED, UNKNOWN = FenceState.HELD, FenceState.FENCED, FenceState.UNKNOWN
 ME, TOPIC = Incarnation("d" * 32), TopicId("a" * 32)

@@ -2,10 +2,8 @@
 
 import pytest
 
-from oncelog.core.batch import deltas_of, peek_batch
-from oncelog.core.dedup import ACCEPT, Accept, DedupTable, Known, NeedIds, Refused, Verdict, Wait
-from oncelog.core.dedup_state import RUNS_MAX, DedupState
-from oncelog.core.entry import EntryKind, SequenceMode, body_of, decode_opened
+from oncelog.core.dedup.state import RUNS_MAX, DedupState
+from oncelog.core.dedup.table import ACCEPT, Accept, DedupTable, Known, NeedIds, Refused, Verdict, Wait
 from oncelog.core.errors import (
     InvalidBatch,
     InvariantViolated,
@@ -15,8 +13,10 @@ from oncelog.core.errors import (
     StaleSequence,
     UnknownProducer,
 )
+from oncelog.core.formats.batch import deltas_of, peek_batch
+from oncelog.core.formats.entry import EntryKind, SequenceMode, body_of, decode_opened
+from oncelog.core.formats.outcome import Part, PartKind
 from oncelog.core.ids import NO_SEQUENCE, ProducerId
-from oncelog.core.outcome import Part, PartKind
 from tests.core.builders import CONTIGUOUS, MONOTONIC, PID, LogOf, at, grant, parts, plain
 
 DUPLICATE, BELOW_MARK, STALE = PartKind.DUPLICATE, PartKind.BELOW_MARK, PartKind.STALE_SEQUENCE

@@ -4,18 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from oncelog.core.dedup_cursor import CursorState, SnapshotSettings, SnapshotTaken
+from oncelog.core.coordination.ownership import ReadTopicRecord, TopicRecordRead
+from oncelog.core.dedup.cursor import CursorState, SnapshotSettings, SnapshotTaken
+from oncelog.core.formats.opening import Granted
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger_chain import CloseLedger, EntriesAnswered, SendAdds
-from oncelog.core.next_ledger import DeleteLedgers
-from oncelog.core.opening import Granted
-from oncelog.core.ownership import ReadTopicRecord, TopicRecordRead
-from oncelog.core.serving import LedgerFailed, Serving
-from oncelog.core.sessions import EndSession
-from oncelog.core.storage_answers import AppendStatus
+from oncelog.core.ledger.chain import CloseLedger, EntriesAnswered, SendAdds
+from oncelog.core.ledger.next_ledger import DeleteLedgers
+from oncelog.core.storage.answers import AppendStatus
 from oncelog.core.store_status import WriteStatus
-from oncelog.core.takeover_events import CursorRecordWritten, WriteCursorRecord
-from oncelog.core.topic import Phase
+from oncelog.core.topic.serving import LedgerFailed, Serving
+from oncelog.core.topic.sessions import EndSession
+from oncelog.core.topic.takeover_events import CursorRecordWritten, WriteCursorRecord
+from oncelog.core.topic.topic import Phase
 from tests.core.builders import A, B, C, received
 from tests.core.test_takeover import state_of, truth
 from tests.core.topic_world import SETTINGS, Owner, World

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncelog.core.batch import decode_ids, deltas_of, peek_batch
-from oncelog.core.dedup import Accept, DedupTable, Known, NeedIds, Refused, Verdict
-from oncelog.core.entry import EntryKind, SequenceMode, body_of
+from oncelog.core.dedup.table import Accept, DedupTable, Known, NeedIds, Refused, Verdict
 from oncelog.core.errors import SequenceGap, StaleSequence
+from oncelog.core.formats.batch import decode_ids, deltas_of, peek_batch
+from oncelog.core.formats.entry import EntryKind, SequenceMode, body_of
+from oncelog.core.formats.outcome import Part, PartKind
 from oncelog.core.ids import Position
-from oncelog.core.outcome import Part, PartKind
 from tests.core.builders import CONTIGUOUS, MONOTONIC, PID, fold, parts
 from tests.core.test_dedup import Judged
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from oncelog.core.dedup_snapshot import (
+from oncelog.core.dedup.snapshot import (
     CHUNK_BYTES,
     Manifest,
     SnapshotReader,
@@ -13,9 +13,9 @@ from oncelog.core.dedup_snapshot import (
     encode_chunks,
     encode_manifest,
 )
-from oncelog.core.dedup_state import DedupState, ProducerState
-from oncelog.core.entry import EntryKind, SequenceMode
+from oncelog.core.dedup.state import DedupState, ProducerState
 from oncelog.core.errors import CorruptEntry
+from oncelog.core.formats.entry import EntryKind, SequenceMode
 from oncelog.core.ids import EntryId, Generation, ProducerId
 from tests.core.builders import LogOf, at, checksum, fold, grant, plain
 

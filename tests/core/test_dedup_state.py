@@ -2,12 +2,12 @@
 
 import pytest
 
-from oncelog.core.batch import BatchHeader
-from oncelog.core.dedup_state import RUNS_MAX, DedupState, run_of
-from oncelog.core.entry import EntryKind
+from oncelog.core.dedup.recent_batches import RUN_DELTAS_BYTES_MAX, Run
+from oncelog.core.dedup.state import RUNS_MAX, DedupState, run_of
 from oncelog.core.errors import CorruptEntry, LogHole
+from oncelog.core.formats.batch import BatchHeader
+from oncelog.core.formats.entry import EntryKind
 from oncelog.core.ids import BEFORE_ALL, Generation, ProducerId, SequenceId, TopicId
-from oncelog.core.runs import RUN_DELTAS_BYTES_MAX, Run
 from tests.core.builders import PID, LogOf, at, fold, grant, parts
 
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncelog.core.entry import (
+from oncelog.core.errors import CorruptEntry
+from oncelog.core.formats.entry import (
     HEADER_BYTES,
     EntryHeader,
     EntryKind,
@@ -17,7 +18,6 @@ from oncelog.core.entry import (
     encode_opened,
     peek_header,
 )
-from oncelog.core.errors import CorruptEntry
 from oncelog.core.ids import EntryId, Generation, InstanceId, LedgerId, OwnerEpoch, Position, ProducerId, SequenceId
 from tests.core.builders import TOPIC, checksum, grant
 

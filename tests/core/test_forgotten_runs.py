@@ -1,11 +1,11 @@
 """Runs that are forgotten: what lies below them is answered as not verified, and nothing above them changes."""
 
-from oncelog.core.dedup import locate
-from oncelog.core.dedup_state import ProducerState
-from oncelog.core.entry import SequenceMode
+from oncelog.core.dedup.recent_batches import Run
+from oncelog.core.dedup.state import ProducerState
+from oncelog.core.dedup.table import locate
+from oncelog.core.formats.entry import SequenceMode
+from oncelog.core.formats.outcome import PartKind
 from oncelog.core.ids import EntryId, Generation, LedgerId, Position, ProducerId, SequenceId
-from oncelog.core.outcome import PartKind
-from oncelog.core.runs import Run
 
 
 def at(entry_id: int) -> Position:

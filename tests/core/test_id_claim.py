@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from oncelog.core.errors import CorruptEntry, InvalidArgument
-from oncelog.core.id_claim import (
+from oncelog.core.coordination.id_claim import (
     ABSENT_VERSION,
     ID_MAX,
     ClaimState,
@@ -24,6 +23,7 @@ from oncelog.core.id_claim import (
     decode_counter,
     encode_counter,
 )
+from oncelog.core.errors import CorruptEntry, InvalidArgument
 from oncelog.core.ids import Incarnation
 from oncelog.core.store_status import WriteStatus
 

@@ -13,7 +13,7 @@ from oncelog.core.errors import (
     ProducerFenced,
     PublishInProgress,
 )
-from oncelog.core.idempotency import (
+from oncelog.core.http_publish.idempotency import (
     ROUNDS_MAX,
     Answer,
     AnswerWritten,
@@ -39,9 +39,9 @@ from oncelog.core.idempotency import (
     WriteAnswer,
     WriteClaim,
 )
+from oncelog.core.http_publish.key_record import FoundKey, KeyRecord, decode_key_record, encode_key_record
+from oncelog.core.http_publish.keyed_producer import Claim, Lane
 from oncelog.core.ids import SequenceId
-from oncelog.core.key_record import FoundKey, KeyRecord, decode_key_record, encode_key_record
-from oncelog.core.lane import Claim, Lane
 from oncelog.core.store_status import WriteStatus
 from tests.core.idempotency_world import Run, World, repeat_until_answered, unavailable
 

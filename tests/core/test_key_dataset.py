@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from oncelog.core.key_dataset import (
+from oncelog.core.http_publish.key_dataset import (
     DatasetRecord,
     FoundDataset,
     InstallMarker,

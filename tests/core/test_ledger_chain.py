@@ -2,10 +2,10 @@
 
 import pytest
 
-from oncelog.core.entry import EntryKind
 from oncelog.core.errors import InvariantViolated
+from oncelog.core.formats.entry import EntryKind
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch
-from oncelog.core.ledger_chain import (
+from oncelog.core.ledger.chain import (
     ChainClosed,
     ChainEffect,
     ChainFailing,
@@ -21,8 +21,8 @@ from oncelog.core.ledger_chain import (
     MemberLost,
     SendAdds,
 )
-from oncelog.core.ledger_metadata import LedgerMetadata
-from oncelog.core.next_ledger import (
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.next_ledger import (
     Chain,
     ChainSettings,
     ClaimLedgerId,
@@ -34,7 +34,7 @@ from oncelog.core.next_ledger import (
     NextState,
     StorageNodesSeen,
 )
-from oncelog.core.storage_answers import AppendStatus
+from oncelog.core.storage.answers import AppendStatus
 from oncelog.core.store_status import WriteStatus
 from tests.core.builders import TOPIC, A, B, C, D, checksum
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
-from oncelog.core.ledger_recovery import (
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.ledger.recovery import (
     FenceMember,
     LedgerRead,
     LedgerRecovered,

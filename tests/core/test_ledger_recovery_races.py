@@ -5,7 +5,7 @@ import random
 import pytest
 
 from oncelog.core.ids import Incarnation
-from oncelog.core.ledger_recovery import LedgerRecovered, LedgerWritten, RecoveryPhase
+from oncelog.core.ledger.recovery import LedgerRecovered, LedgerWritten, RecoveryPhase
 from oncelog.core.store_status import WriteStatus
 from tests.core.recovery_world import LEDGER, A, B, C, Run, World, check_log, entry
 

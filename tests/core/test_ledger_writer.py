@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncelog.core.entry import EntryKind, decode_entry
 from oncelog.core.errors import InvariantViolated
+from oncelog.core.formats.entry import EntryKind, decode_entry
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch
-from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
-from oncelog.core.ledger_writer import LedgerWriter, WriterState
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.ledger.writer import LedgerWriter, WriterState
 from tests.core.builders import TOPIC, A, B, C, D, checksum
 
 LEDGER = LedgerMetadata(LedgerId(7), TOPIC, (A, B, C), 2)

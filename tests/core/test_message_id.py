@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncelog.core.errors import InvalidArgument
+from oncelog.core.formats.message_id import EARLIEST, ID_BYTES, LATEST, Index, MessageId
 from oncelog.core.ids import EntryId, LedgerId, TopicId
-from oncelog.core.message_id import EARLIEST, ID_BYTES, LATEST, Index, MessageId
 
 TOPIC = TopicId("0123456789abcdef0123456789abcdef")
 OTHER = TopicId("f" * 32)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from oncelog.core.coordination.ownership import ReadTopicRecord
 from oncelog.core.errors import (
     InvalidArgument,
     ModeMismatch,
@@ -13,14 +14,10 @@ from oncelog.core.errors import (
     SessionEnded,
     UnknownProducer,
 )
+from oncelog.core.formats.opening import Granted, OnConflict, ProducerInstance
 from oncelog.core.ids import GENERATION_MAX, NO_INSTANCE, NO_SEQUENCE, Generation, InstanceId, OwnerEpoch, ProducerId
-from oncelog.core.ledger_chain import SendAdds
-from oncelog.core.opening import Granted, OnConflict, ProducerInstance
-from oncelog.core.openings import AllocateProducerId
-from oncelog.core.ownership import ReadTopicRecord
-from oncelog.core.returning import RETURN_TIMER
-from oncelog.core.sessions import EndSession
-from oncelog.core.topic_events import (
+from oncelog.core.ledger.chain import SendAdds
+from oncelog.core.topic.events import (
     HigherEpochSeen,
     OpeningAbandoned,
     ProducerIdAllocated,
@@ -28,6 +25,9 @@ from oncelog.core.topic_events import (
     StartTimer,
     TimerFired,
 )
+from oncelog.core.topic.openings import AllocateProducerId
+from oncelog.core.topic.returning import RETURN_TIMER
+from oncelog.core.topic.sessions import EndSession
 from tests.core.builders import CONTIGUOUS, PID, A, B, C, received
 from tests.core.test_topic import serving
 from tests.core.topic_world import Owner

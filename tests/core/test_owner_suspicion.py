@@ -2,8 +2,7 @@
 
 import pytest
 
-from oncelog.core.ids import Incarnation
-from oncelog.core.owner_suspicion import (
+from oncelog.core.coordination.owner_suspicion import (
     ConnectionAccepted,
     ConnectionRefused,
     HostUnreachable,
@@ -14,6 +13,7 @@ from oncelog.core.owner_suspicion import (
     StreamClosed,
     StreamOpened,
 )
+from oncelog.core.ids import Incarnation
 
 O1, O2 = Incarnation("o1"), Incarnation("o2")
 

@@ -1,8 +1,6 @@
 """The topic record as its owner holds it: nothing is believed that the record does not say."""
 
-from oncelog.core.errors import NotOwner, TopicNotFound
-from oncelog.core.ids import LedgerId, OwnerEpoch
-from oncelog.core.ownership import (
+from oncelog.core.coordination.ownership import (
     Deposed,
     Hold,
     Linked,
@@ -15,8 +13,10 @@ from oncelog.core.ownership import (
     Trimmed,
     WriteTopicRecord,
 )
+from oncelog.core.errors import NotOwner, TopicNotFound
+from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
+from oncelog.core.ids import LedgerId, OwnerEpoch
 from oncelog.core.store_status import WriteStatus
-from oncelog.core.topic_record import LedgerLink, TopicRecord
 from tests.core.builders import TOPIC, A, B
 
 READ = [ReadTopicRecord(TOPIC)]

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncelog.core.errors import InvalidArgument
-from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
-from oncelog.core.placement import (
+from oncelog.core.coordination.placement import (
     NoOwnerLive,
     NotifyOwner,
     OwnersSeen,
@@ -27,8 +25,10 @@ from oncelog.core.placement import (
     pick_members,
     pick_owner,
 )
+from oncelog.core.errors import InvalidArgument
+from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
+from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.store_status import WriteStatus
-from oncelog.core.topic_record import LedgerLink, TopicRecord
 
 TOPIC = TopicId("0a" * 16)
 NODES = tuple(Incarnation(f"n{i}") for i in range(8))

@@ -2,8 +2,6 @@
 
 import pytest
 
-from oncelog.core.batch import decode_batch
-from oncelog.core.entry import SequenceMode
 from oncelog.core.errors import (
     DeadlineExceeded,
     InvalidSequenceId,
@@ -14,9 +12,10 @@ from oncelog.core.errors import (
     SequenceIdRequired,
     TooManyRequests,
 )
+from oncelog.core.formats.batch import decode_batch
+from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.ids import SEQUENCE_ID_MAX, Generation, OwnerEpoch, SequenceId, SessionNumber
-from oncelog.core.pending_batches import SendBatches
-from oncelog.core.producer_events import (
+from oncelog.core.producer.events import (
     CloseWanted,
     Complete,
     DeduplicationSwitched,
@@ -24,8 +23,7 @@ from oncelog.core.producer_events import (
     FailProducer,
     OpenWanted,
 )
-from oncelog.core.producer_session import State
-from oncelog.core.session_opening import (
+from oncelog.core.producer.opening import (
     BATCH_OVERHEAD_BYTES,
     EndSession,
     LookUp,
@@ -36,6 +34,8 @@ from oncelog.core.session_opening import (
     TimerKey,
     TimerKind,
 )
+from oncelog.core.producer.pending_batches import SendBatches
+from oncelog.core.producer.session import State
 from tests.core.producer_world import (
     PID,
     answered,

@@ -2,7 +2,6 @@
 
 import pytest
 
-from oncelog.core.entry import SequenceMode
 from oncelog.core.errors import (
     InvalidBatch,
     NotOwner,
@@ -17,13 +16,12 @@ from oncelog.core.errors import (
     TopicLoading,
     UnknownProducer,
 )
+from oncelog.core.formats.entry import SequenceMode
+from oncelog.core.formats.outcome import Part, PartKind
 from oncelog.core.ids import OwnerEpoch, SequenceId, SessionNumber
-from oncelog.core.outcome import Part, PartKind
-from oncelog.core.producer_events import CloseWanted, Complete, Effect, Fail, FailProducer
-from oncelog.core.producer_events import SessionEnded as SessionEndedEvent
-from oncelog.core.producer_session import State
-from oncelog.core.sequence_ids import BatchIds
-from oncelog.core.session_opening import (
+from oncelog.core.producer.events import CloseWanted, Complete, Effect, Fail, FailProducer
+from oncelog.core.producer.events import SessionEnded as SessionEndedEvent
+from oncelog.core.producer.opening import (
     EndSession,
     OpenRefused,
     OwnerFound,
@@ -32,6 +30,8 @@ from oncelog.core.session_opening import (
     TimerKey,
     TimerKind,
 )
+from oncelog.core.producer.sequence_ids import BatchIds
+from oncelog.core.producer.session import State
 from tests.core.producer_world import (
     World,
     answered,

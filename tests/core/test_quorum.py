@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncelog.core.errors import InvalidArgument
-from oncelog.core.quorum import acked, check_quorums, coverage, describe, fence_covers, missing_is_certain
+from oncelog.core.ledger.quorum import acked, check_quorums, coverage, describe, fence_covers, missing_is_certain
 
 
 @st.composite

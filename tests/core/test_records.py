@@ -5,9 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from oncelog.core.errors import CorruptEntry, InvariantViolated
-from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch
-from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState, decode_ledger, encode_ledger
-from oncelog.core.topic_record import (
+from oncelog.core.formats.topic_record import (
     CursorLink,
     CursorRecord,
     LedgerLink,
@@ -17,6 +15,8 @@ from oncelog.core.topic_record import (
     encode_cursor,
     encode_topic,
 )
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger, encode_ledger
 from tests.core.builders import TOPIC, A, B, C, at
 
 LEDGER = LedgerMetadata(LedgerId(4), TOPIC, (A, B, C), 2)

@@ -2,13 +2,13 @@
 
 import random
 
-from oncelog.core.dedup import DedupTable, Known
-from oncelog.core.dedup_snapshot import Manifest, SnapshotReader, encode_chunks, encode_manifest
-from oncelog.core.dedup_state import RUNS_MAX, DedupState
-from oncelog.core.entry import EntryKind
+from oncelog.core.dedup.snapshot import Manifest, SnapshotReader, encode_chunks, encode_manifest
+from oncelog.core.dedup.state import RUNS_MAX, DedupState
+from oncelog.core.dedup.table import DedupTable, Known
 from oncelog.core.errors import StaleSequence
+from oncelog.core.formats.entry import EntryKind
+from oncelog.core.formats.outcome import PartKind
 from oncelog.core.ids import EntryId, ProducerId
-from oncelog.core.outcome import PartKind
 from tests.core.builders import LogOf, checksum, fold, grant, parts, plain
 
 

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from oncelog.core.batch import encode_deltas
+from oncelog.core.dedup.recent_batches import Run, Runs
 from oncelog.core.errors import CorruptEntry
+from oncelog.core.formats.batch import encode_deltas
 from oncelog.core.ids import SEQUENCE_ID_MAX, EntryId, LedgerId, Position, SequenceId
-from oncelog.core.runs import Run, Runs
 
 
 def drawn(rng: random.Random, count: int) -> list[Run]:

@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
+from oncelog.core.coordination.ownership import WriteTopicRecord
 from oncelog.core.errors import NotOwner
 from oncelog.core.ids import EntryId, LedgerId
-from oncelog.core.ledger_chain import MemberLost, SendAdds
-from oncelog.core.ledger_metadata import LedgerState
-from oncelog.core.next_ledger import StorageNodesSeen
-from oncelog.core.ownership import WriteTopicRecord
-from oncelog.core.serving import LastAddConfirmed, LedgerFailed, TopicSettings
-from oncelog.core.sessions import EndSession
-from oncelog.core.topic import Phase
-from oncelog.core.topic_events import DrainWanted
+from oncelog.core.ledger.chain import MemberLost, SendAdds
+from oncelog.core.ledger.metadata import LedgerState
+from oncelog.core.ledger.next_ledger import StorageNodesSeen
+from oncelog.core.topic.events import DrainWanted
+from oncelog.core.topic.serving import LastAddConfirmed, LedgerFailed, TopicSettings
+from oncelog.core.topic.sessions import EndSession
+from oncelog.core.topic.topic import Phase
 from tests.core.builders import A, B, C, D, received
 from tests.core.test_topic import serving, stored
 from tests.core.topic_world import SETTINGS, Owner, World

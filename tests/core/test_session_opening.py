@@ -2,8 +2,6 @@
 
 import pytest
 
-from oncelog.core.batch import decode_batch
-from oncelog.core.entry import SequenceMode
 from oncelog.core.errors import (
     ProducerBusy,
     ProducerExpired,
@@ -12,18 +10,18 @@ from oncelog.core.errors import (
     TopicLoading,
     UnknownProducer,
 )
+from oncelog.core.formats.batch import decode_batch
+from oncelog.core.formats.entry import SequenceMode
+from oncelog.core.formats.opening import OnConflict, ProducerInstance
 from oncelog.core.ids import Generation, OwnerEpoch, SequenceId, SessionNumber
-from oncelog.core.opening import OnConflict, ProducerInstance
-from oncelog.core.pending_batches import SendBatches
-from oncelog.core.producer_events import (
+from oncelog.core.producer.events import (
     CloseWanted,
     Complete,
     FailProducer,
     OpenWanted,
     ReportOpen,
 )
-from oncelog.core.producer_session import ProducerSession, State
-from oncelog.core.session_opening import (
+from oncelog.core.producer.opening import (
     EndSession,
     EpochSeen,
     LookUp,
@@ -38,6 +36,8 @@ from oncelog.core.session_opening import (
     TimerKind,
     WithdrawOpening,
 )
+from oncelog.core.producer.pending_batches import SendBatches
+from oncelog.core.producer.session import ProducerSession, State
 from tests.core.producer_world import (
     INSTANCE,
     PID,

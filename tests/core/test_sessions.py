@@ -1,14 +1,14 @@
 """Producer sessions: their order, what they wait for, and that one's trouble is nobody else's."""
 
+from oncelog.core.coordination.ownership import ReadTopicRecord, TopicRecordRead
 from oncelog.core.errors import InvalidArgument, NotOwner, OncelogError, SequenceGap, SessionEnded, StaleSequence
+from oncelog.core.formats.opening import Granted
+from oncelog.core.formats.outcome import Part, PartKind
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, SessionNumber
-from oncelog.core.ledger_chain import EntriesAnswered, SendAdds
-from oncelog.core.opening import Granted
-from oncelog.core.outcome import Part, PartKind
-from oncelog.core.ownership import ReadTopicRecord, TopicRecordRead
-from oncelog.core.sessions import AnswerBatches, EndSession, Park, ReadEntryIds
-from oncelog.core.storage_answers import AppendStatus
-from oncelog.core.topic_events import SessionClosed
+from oncelog.core.ledger.chain import EntriesAnswered, SendAdds
+from oncelog.core.storage.answers import AppendStatus
+from oncelog.core.topic.events import SessionClosed
+from oncelog.core.topic.sessions import AnswerBatches, EndSession, Park, ReadEntryIds
 from tests.core.builders import CONTIGUOUS, PID, A, B, received
 from tests.core.test_topic import serving, stored
 from tests.core.topic_world import Owner

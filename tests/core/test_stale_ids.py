@@ -2,9 +2,9 @@
 
 import pytest
 
-from oncelog.core.dedup import Accept, Known
+from oncelog.core.dedup.table import Accept, Known
 from oncelog.core.errors import StaleSequence
-from oncelog.core.outcome import REFUSED_PARTS_MAX, Part
+from oncelog.core.formats.outcome import REFUSED_PARTS_MAX, Part
 from tests.core.builders import CONTIGUOUS, at, parts, sequence
 from tests.core.test_dedup import DUPLICATE, STALE, Judged, known, refused
 

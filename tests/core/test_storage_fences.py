@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from oncelog.core.currency import FenceState
 from oncelog.core.ids import EntryId
-from oncelog.core.ledger_deletion import LedgerOrigin
-from oncelog.core.next_ledger import Chain
-from oncelog.core.storage_node import (
+from oncelog.core.ledger.currency import FenceState
+from oncelog.core.ledger.next_ledger import Chain
+from oncelog.core.storage.ledger_deletion import LedgerOrigin
+from oncelog.core.storage.node import (
     AnswerAppend,
     AnswerFence,
     AnswerRead,

@@ -2,12 +2,12 @@
 
 import pytest
 
-from oncelog.core.entry import peek_header
+from oncelog.core.formats.entry import peek_header
 from oncelog.core.ids import EntryId
-from oncelog.core.ledger_deletion import LedgerOrigin
-from oncelog.core.ledger_metadata import LedgerMetadata
-from oncelog.core.next_ledger import Chain
-from oncelog.core.storage_node import (
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.next_ledger import Chain
+from oncelog.core.storage.ledger_deletion import LedgerOrigin
+from oncelog.core.storage.node import (
     AnswerFence,
     AnswerRead,
     AppendReceived,

@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from oncelog.core.batch import Buffer
-from oncelog.core.dedup_cursor import SnapshotSettings
-from oncelog.core.entry import HEADER_BYTES
+from oncelog.core.dedup.cursor import SnapshotSettings
+from oncelog.core.formats.batch import Buffer
+from oncelog.core.formats.entry import HEADER_BYTES
+from oncelog.core.formats.topic_record import LedgerLink
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId
-from oncelog.core.ledger_metadata import LedgerState
-from oncelog.core.ledger_recovery import FenceMember, ReadLedger, RecoveryFailed
-from oncelog.core.takeover import Takeover, TakeoverState
-from oncelog.core.takeover_events import EntriesRead, Marked, ReadEntries, TakeoverFailed
-from oncelog.core.topic import Phase
-from oncelog.core.topic_events import Served, TimerFired, TopicAssigned, TopicFailed
-from oncelog.core.topic_record import LedgerLink
+from oncelog.core.ledger.metadata import LedgerState
+from oncelog.core.ledger.recovery import FenceMember, ReadLedger, RecoveryFailed
+from oncelog.core.topic.events import Served, TimerFired, TopicAssigned, TopicFailed
+from oncelog.core.topic.takeover import Takeover, TakeoverState
+from oncelog.core.topic.takeover_events import EntriesRead, Marked, ReadEntries, TakeoverFailed
+from oncelog.core.topic.topic import Phase
 from tests.core.builders import C, plain, received
 from tests.core.topic_world import SETTINGS, Owner, World
 

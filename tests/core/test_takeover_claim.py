@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from oncelog.core.formats.topic_record import CursorLink, CursorRecord, LedgerLink, TopicRecord
 from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch, Position
-from oncelog.core.ledger_metadata import LedgerMetadata
-from oncelog.core.ledger_recovery import LedgerRead, ReadLedger, WriteLedger
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.recovery import LedgerRead, ReadLedger, WriteLedger
 from oncelog.core.store_status import WriteStatus
-from oncelog.core.takeover import Takeover, TakeoverState
-from oncelog.core.takeover_events import (
+from oncelog.core.topic.takeover import Takeover, TakeoverState
+from oncelog.core.topic.takeover_events import (
     CursorGivenUp,
     CursorRecordRead,
     CursorRecordWritten,
@@ -19,7 +20,6 @@ from oncelog.core.takeover_events import (
     TakeoverFailed,
     WriteCursorRecord,
 )
-from oncelog.core.topic_record import CursorLink, CursorRecord, LedgerLink, TopicRecord
 from tests.core.builders import TOPIC, A, B, C, checksum
 
 EPOCH = OwnerEpoch(5)

@@ -4,20 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from oncelog.core.dedup_cursor import SnapshotTaken
+from oncelog.core.coordination.ownership import ReadTopicRecord, WriteTopicRecord
+from oncelog.core.dedup.cursor import SnapshotTaken
 from oncelog.core.errors import NotOwner
+from oncelog.core.formats.opening import Granted
+from oncelog.core.formats.outcome import Part, PartKind
+from oncelog.core.formats.topic_record import decode_cursor, decode_topic, encode_cursor, encode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
-from oncelog.core.ledger_chain import EntriesAnswered, SendAdds
-from oncelog.core.ledger_metadata import LedgerState
-from oncelog.core.next_ledger import CreateLedger, DeleteLedgers, StorageNodesSeen
-from oncelog.core.opening import Granted
-from oncelog.core.outcome import Part, PartKind
-from oncelog.core.ownership import ReadTopicRecord, WriteTopicRecord
-from oncelog.core.serving import TopicClosed
-from oncelog.core.storage_answers import AppendStatus
-from oncelog.core.takeover_events import Marked, ReadEntries
-from oncelog.core.topic import Phase
-from oncelog.core.topic_events import (
+from oncelog.core.ledger.chain import EntriesAnswered, SendAdds
+from oncelog.core.ledger.metadata import LedgerState
+from oncelog.core.ledger.next_ledger import CreateLedger, DeleteLedgers, StorageNodesSeen
+from oncelog.core.storage.answers import AppendStatus
+from oncelog.core.topic.events import (
     DrainWanted,
     HigherEpochSeen,
     JudgingSwitched,
@@ -29,7 +27,9 @@ from oncelog.core.topic_events import (
     TopicDeposed,
     TrimWanted,
 )
-from oncelog.core.topic_record import decode_cursor, decode_topic, encode_cursor, encode_topic
+from oncelog.core.topic.serving import TopicClosed
+from oncelog.core.topic.takeover_events import Marked, ReadEntries
+from oncelog.core.topic.topic import Phase
 from tests.core.builders import A, B, C, plain, received
 from tests.core.test_takeover import OFTEN, history, state_of
 from tests.core.topic_world import SETTINGS, Owner, World

@@ -1,16 +1,16 @@
 """A topic whose owner may be deposed, or whose write failed: what it still says, and what it never does."""
 
+from oncelog.core.coordination.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
 from oncelog.core.errors import NotOwner, ProducerBusy, SessionEnded
+from oncelog.core.formats.opening import Granted, OnConflict
 from oncelog.core.ids import BEFORE_ALL, EntryId, Incarnation, LedgerId, OwnerEpoch, Position, ProducerId
-from oncelog.core.ledger_chain import LedgerCloseAnswered
-from oncelog.core.next_ledger import Chain
-from oncelog.core.opening import Granted, OnConflict
-from oncelog.core.openings import AllocateProducerId
-from oncelog.core.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
-from oncelog.core.sessions import EndSession
+from oncelog.core.ledger.chain import LedgerCloseAnswered
+from oncelog.core.ledger.next_ledger import Chain
 from oncelog.core.store_status import WriteStatus
-from oncelog.core.topic import Phase
-from oncelog.core.topic_events import EntryIdsRead, HigherEpochSeen, ProducerIdAllocated, TopicDeposed, TrimWanted
+from oncelog.core.topic.events import EntryIdsRead, HigherEpochSeen, ProducerIdAllocated, TopicDeposed, TrimWanted
+from oncelog.core.topic.openings import AllocateProducerId
+from oncelog.core.topic.sessions import EndSession
+from oncelog.core.topic.topic import Phase
 from tests.core.builders import A, B, parts, received
 from tests.core.test_takeover import state_of, truth
 from tests.core.test_topic import serving, stored

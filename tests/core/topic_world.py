@@ -10,13 +10,24 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TypeVar
 
-from oncelog.core.batch import deltas_of, peek_batch
-from oncelog.core.dedup_state import DedupState
-from oncelog.core.entry import body_of, peek_header
+from oncelog.core.coordination.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
+from oncelog.core.dedup.state import DedupState
+from oncelog.core.formats.batch import deltas_of, peek_batch
+from oncelog.core.formats.entry import body_of, peek_header
+from oncelog.core.formats.opening import Granted, ProducerOpening
+from oncelog.core.formats.topic_record import CursorRecord, TopicRecord
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, ProducerId, SessionNumber
-from oncelog.core.ledger_chain import CloseLedger, EntriesAnswered, LedgerCloseAnswered, SendAdds
-from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
-from oncelog.core.ledger_recovery import (
+from oncelog.core.ledger.chain import CloseLedger, EntriesAnswered, LedgerCloseAnswered, SendAdds
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.ledger.next_ledger import (
+    ClaimLedgerId,
+    CreateLedger,
+    DeleteLedgers,
+    LedgerCreated,
+    LedgerIdClaimed,
+    StorageNodesSeen,
+)
+from oncelog.core.ledger.recovery import (
     FenceMember,
     LedgerRead,
     LedgerWritten,
@@ -28,32 +39,9 @@ from oncelog.core.ledger_recovery import (
     RecoveryReadAnswered,
     WriteLedger,
 )
-from oncelog.core.next_ledger import (
-    ClaimLedgerId,
-    CreateLedger,
-    DeleteLedgers,
-    LedgerCreated,
-    LedgerIdClaimed,
-    StorageNodesSeen,
-)
-from oncelog.core.opening import Granted, ProducerOpening
-from oncelog.core.openings import AllocateProducerId, AnswerOpen
-from oncelog.core.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
-from oncelog.core.serving import TopicSettings
-from oncelog.core.sessions import AnswerBatches, BatchAnswer, ReadEntryIds
-from oncelog.core.storage_answers import AppendStatus
+from oncelog.core.storage.answers import AppendStatus
 from oncelog.core.store_status import WriteStatus
-from oncelog.core.takeover_events import (
-    CursorRecordRead,
-    CursorRecordWritten,
-    EntriesRead,
-    EntryUnreadable,
-    ReadCursorRecord,
-    ReadEntries,
-    WriteCursorRecord,
-)
-from oncelog.core.topic import Topic, TopicEffect, TopicEvent
-from oncelog.core.topic_events import (
+from oncelog.core.topic.events import (
     BatchesReceived,
     EntryIdsRead,
     ProducerIdAllocated,
@@ -62,8 +50,20 @@ from oncelog.core.topic_events import (
     TimerFired,
     TopicAssigned,
 )
-from oncelog.core.topic_log import ReceivedBatch
-from oncelog.core.topic_record import CursorRecord, TopicRecord
+from oncelog.core.topic.log import ReceivedBatch
+from oncelog.core.topic.openings import AllocateProducerId, AnswerOpen
+from oncelog.core.topic.serving import TopicSettings
+from oncelog.core.topic.sessions import AnswerBatches, BatchAnswer, ReadEntryIds
+from oncelog.core.topic.takeover_events import (
+    CursorRecordRead,
+    CursorRecordWritten,
+    EntriesRead,
+    EntryUnreadable,
+    ReadCursorRecord,
+    ReadEntries,
+    WriteCursorRecord,
+)
+from oncelog.core.topic.topic import Topic, TopicEffect, TopicEvent
 from tests.core.builders import TOPIC, A, B, C, checksum, fold
 
 SETTINGS = TopicSettings()

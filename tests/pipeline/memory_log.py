@@ -14,10 +14,10 @@ from typing import Any, cast
 import pytest
 
 from oncelog.client.sync import Client
-from oncelog.core.batch import Buffer
 from oncelog.core.errors import DeadlineExceeded, ProducerFenced, SequenceGap, TopicNotFound
+from oncelog.core.formats.batch import Buffer
+from oncelog.core.formats.message_id import EARLIEST, MessageId
 from oncelog.core.ids import EntryId, LedgerId, TopicId
-from oncelog.core.message_id import EARLIEST, MessageId
 from oncelog.pipeline.sink_log import SinkLog
 from oncelog.pipeline.sink_options import SinkOptions, sink_options
 from oncelog.pipeline.sink_records import RunBatch

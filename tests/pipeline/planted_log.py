@@ -9,9 +9,16 @@ from itertools import pairwise
 
 from crc32c import crc32c
 
-from oncelog.core.batch import encode_batch, encode_deltas
-from oncelog.core.columns import encode_values
-from oncelog.core.entry import EntryHeader, EntryKind, ProducerOpened, SequenceMode, encode_header, encode_opened
+from oncelog.core.formats.batch import encode_batch, encode_deltas
+from oncelog.core.formats.columns import encode_values
+from oncelog.core.formats.entry import (
+    EntryHeader,
+    EntryKind,
+    ProducerOpened,
+    SequenceMode,
+    encode_header,
+    encode_opened,
+)
 from oncelog.core.ids import EntryId, Generation, LedgerId, OwnerEpoch, Position, ProducerId, SequenceId, TopicId
 from oncelog.verify.marks import Told
 from oncelog.verify.range_fold import RangeFold, find_places

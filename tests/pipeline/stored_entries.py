@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 from crc32c import crc32c
 
 from oncelog.client.messages import Stored, open_entry
-from oncelog.core.batch import Compression, encode_batch, encode_deltas
-from oncelog.core.columns import (
+from oncelog.core.formats.batch import Compression, encode_batch, encode_deltas
+from oncelog.core.formats.columns import (
     compress_payload,
     encode_event_times,
     encode_keys,
     encode_properties,
     encode_values,
 )
-from oncelog.core.entry import EntryHeader, EntryKind, encode_header
+from oncelog.core.formats.entry import EntryHeader, EntryKind, encode_header
 from oncelog.core.ids import EntryId, Generation, LedgerId, OwnerEpoch, ProducerId, TopicId
 
 TOPIC_ID = TopicId("0123456789abcdef0123456789abcdef")

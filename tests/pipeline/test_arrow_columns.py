@@ -11,9 +11,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from oncelog.client.messages import MessageBatch
 from oncelog.client.results import TopicPlace
-from oncelog.core.batch import Compression
-from oncelog.core.columns import Column, split_columns
 from oncelog.core.errors import CorruptEntry
+from oncelog.core.formats.batch import Compression
+from oncelog.core.formats.columns import Column, split_columns
 from oncelog.pipeline.arrow_columns import (
     ARROW_SCHEMA,
     ROWS_TARGET,

@@ -14,10 +14,10 @@ from rich.console import Console
 
 from oncelog.cli.pipeline.audit_table import show_report
 from oncelog.cli.pipeline.options import connection_given, topics_given
-from oncelog.core.dedup_snapshot import Manifest, encode_chunks, encode_manifest
-from oncelog.core.dedup_state import ProducerState
-from oncelog.core.entry import EntryKind, SequenceMode
+from oncelog.core.dedup.snapshot import Manifest, encode_chunks, encode_manifest
+from oncelog.core.dedup.state import ProducerState
 from oncelog.core.errors import InvalidArgument
+from oncelog.core.formats.entry import EntryKind, SequenceMode
 from oncelog.core.ids import BEFORE_ALL, EntryId, Generation, LedgerId, Position, ProducerId, SequenceId
 from oncelog.pipeline.audit.audit_job import TopicAudit, audit_topics, judge_plan, run_tasks
 from oncelog.pipeline.audit.ledger_ranges import Slice, StoredLedger, cut, range_behind

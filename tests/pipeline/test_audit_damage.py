@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from oncelog.core.entry import EntryKind, SequenceMode
+from oncelog.core.formats.entry import EntryKind, SequenceMode
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
 from oncelog.pipeline.audit.audit_job import TopicAudit, judge_plan
 from oncelog.pipeline.audit.range_task import fold_entries

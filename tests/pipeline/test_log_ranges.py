@@ -8,7 +8,7 @@ from itertools import combinations
 import pytest
 from crc32c import crc32c
 
-from oncelog.core.entry import SequenceMode
+from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.ids import BEFORE_ALL, EntryId, Generation, LedgerId, Position, ProducerId, SequenceId, TopicId
 from oncelog.verify.fold import LogFold
 from oncelog.verify.marks import Told

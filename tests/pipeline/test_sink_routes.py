@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from oncelog.core.errors import Conflict, InvalidArgument, LogHole
-from oncelog.core.routing import partition_of
+from oncelog.core.producer.routing import partition_of
 from oncelog.pipeline.sink import write_rows
 from oncelog.pipeline.sink_batch import _Commit
 from oncelog.pipeline.sink_columns import check_columns

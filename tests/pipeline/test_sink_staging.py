@@ -12,7 +12,7 @@ import pytest
 
 from oncelog.client.sync import Client
 from oncelog.core.errors import Conflict, CorruptEntry, LogHole, OncelogError, Retriable
-from oncelog.core.message_id import MessageId
+from oncelog.core.formats.message_id import MessageId
 from oncelog.pipeline.sink import write_rows
 from oncelog.pipeline.sink_batch import _Commit
 from oncelog.pipeline.sink_commit import BatchCommit

@@ -6,18 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from oncelog.core.batch import Buffer
-from oncelog.core.dedup_cursor import SnapshotSettings
-from oncelog.core.entry import SequenceMode
-from oncelog.core.id_claim import IdClaim
+from oncelog.core.coordination.id_claim import IdClaim
+from oncelog.core.dedup.batch_budget import REMEMBERED_BYTES_MAX
+from oncelog.core.dedup.cursor import SnapshotSettings
+from oncelog.core.formats.batch import Buffer
+from oncelog.core.formats.entry import SequenceMode
+from oncelog.core.formats.opening import OnConflict
+from oncelog.core.formats.topic_record import TopicRecord, encode_topic
 from oncelog.core.ids import Incarnation, Position, TopicId
-from oncelog.core.opening import OnConflict
-from oncelog.core.producer_session import ProducerSession
-from oncelog.core.run_budget import REMEMBERED_BYTES_MAX
-from oncelog.core.serving import TopicSettings
-from oncelog.core.storage_node import StorageNode
-from oncelog.core.topic import Topic
-from oncelog.core.topic_record import TopicRecord, encode_topic
+from oncelog.core.producer.session import ProducerSession
+from oncelog.core.storage.node import StorageNode
+from oncelog.core.topic.serving import TopicSettings
+from oncelog.core.topic.topic import Topic
 from oncelog.verify.history import History
 from tests.simulation.disk import Index
 from tests.simulation.metadata_server import MetadataParts, MetadataServer, StaleRoutes

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from oncelog.core.entry import SequenceMode
+from oncelog.core.formats.entry import SequenceMode
 from tests.simulation.cluster import Rules, Shape
 from tests.simulation.faults import Faults
 from tests.simulation.mutants import Mutant

@@ -6,9 +6,9 @@ What is read back after a crash is synced again before the node serves, for it m
 
 import random
 
-from oncelog.core.batch import Buffer
+from oncelog.core.formats.batch import Buffer
 from oncelog.core.ids import EntryId, LedgerId
-from oncelog.core.storage_node import JournalRecord, RecordKind
+from oncelog.core.storage.node import JournalRecord, RecordKind
 
 #: The CRC32C of an entry stands at bytes 4 to 8 of its header.
 _CRC = slice(4, 8)

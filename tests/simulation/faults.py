@@ -9,9 +9,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from oncelog.core.formats.topic_record import decode_cursor
 from oncelog.core.ids import EntryId
-from oncelog.core.topic_events import DrainWanted, JudgingSwitched
-from oncelog.core.topic_record import decode_cursor
+from oncelog.core.topic.events import DrainWanted, JudgingSwitched
 from tests.simulation import opening_faults, races
 from tests.simulation.cluster import SESSION_TICKS, Cluster
 from tests.simulation.network import NetworkFaults

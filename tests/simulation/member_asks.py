@@ -7,12 +7,12 @@ vain, until the takeover that asks is over.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from oncelog.core.entry import HEADER_BYTES, EntryHeader, peek_header
 from oncelog.core.errors import CorruptEntry
+from oncelog.core.formats.entry import HEADER_BYTES, EntryHeader, peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger_chain import EntriesAnswered, MemberLost, SendAdds
-from oncelog.core.ledger_metadata import LedgerMetadata
-from oncelog.core.ledger_recovery import (
+from oncelog.core.ledger.chain import EntriesAnswered, MemberLost, SendAdds
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.recovery import (
     FenceMember,
     MemberFenced,
     RecoveryAdd,
@@ -20,8 +20,8 @@ from oncelog.core.ledger_recovery import (
     RecoveryRead,
     RecoveryReadAnswered,
 )
-from oncelog.core.storage_node import AppendStatus, ReadStatus
-from oncelog.core.takeover_events import EntriesRead, EntryUnreadable, ReadEntries
+from oncelog.core.storage.node import AppendStatus, ReadStatus
+from oncelog.core.topic.takeover_events import EntriesRead, EntryUnreadable, ReadEntries
 from tests.simulation.storage_server import ReadReply, Reply, StorageServer
 
 if TYPE_CHECKING:

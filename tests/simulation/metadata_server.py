@@ -3,9 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from oncelog.core.errors import OncelogError, ServiceUnavailable
-from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
-from oncelog.core.owner_suspicion import (
+from oncelog.core.coordination.owner_suspicion import (
     ConnectionAccepted,
     ConnectionRefused,
     HostUnreachable,
@@ -17,7 +15,7 @@ from oncelog.core.owner_suspicion import (
     StreamOpened,
     SuspicionEvent,
 )
-from oncelog.core.placement import (
+from oncelog.core.coordination.placement import (
     NoOwnerLive,
     NotifyOwner,
     OwnersSeen,
@@ -32,8 +30,10 @@ from oncelog.core.placement import (
     UnloadWanted,
     WriteTopicRecord,
 )
+from oncelog.core.errors import OncelogError, ServiceUnavailable
+from oncelog.core.formats.topic_record import decode_topic, encode_topic
+from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.core.store_status import WriteStatus
-from oncelog.core.topic_record import decode_topic, encode_topic
 from tests.simulation.network import Network, Stream
 from tests.simulation.owner_server import OwnerServer
 from tests.simulation.store import Store

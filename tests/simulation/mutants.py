@@ -10,30 +10,33 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from oncelog.client.epochs import OwnerEpochs
-from oncelog.core import currency, dedup, dedup_snapshot, opening_queue, recovery_range
-from oncelog.core.batch import decode_batch
-from oncelog.core.currency import Currency
-from oncelog.core.dedup import DedupTable, Known
-from oncelog.core.dedup_cursor import DedupCursor
-from oncelog.core.dedup_state import ProducerState
+from oncelog.core.coordination.id_claim import ClaimState, IdClaim
+from oncelog.core.coordination.ownership import Hold, Ownership, ReadTopicRecord, WriteTopicRecord
+from oncelog.core.dedup import snapshot as dedup_snapshot
+from oncelog.core.dedup import table as dedup
+from oncelog.core.dedup.cursor import DedupCursor
+from oncelog.core.dedup.state import ProducerState
+from oncelog.core.dedup.table import DedupTable, Known
 from oncelog.core.errors import ProducerFenced, StaleSequence
-from oncelog.core.id_claim import ClaimState, IdClaim
+from oncelog.core.formats.batch import decode_batch
+from oncelog.core.formats.opening import Granted, ProducerInstance
+from oncelog.core.formats.outcome import Part, PartKind, refuses
 from oncelog.core.ids import BEFORE_ALL, NO_INSTANCE, NO_SEQUENCE, EntryId, Generation, Position
-from oncelog.core.ledger_chain import ChainClosed, LedgerChain
-from oncelog.core.ledger_writer import LedgerWriter
-from oncelog.core.opening import Granted, ProducerInstance
-from oncelog.core.openings import AnswerOpen, Openings
-from oncelog.core.outcome import Part, PartKind, refuses
-from oncelog.core.ownership import Hold, Ownership, ReadTopicRecord, WriteTopicRecord
-from oncelog.core.producer_events import Fail
-from oncelog.core.producer_session import ProducerSession
-from oncelog.core.returning import Returning
-from oncelog.core.sessions import Sessions
-from oncelog.core.storage_answers import StorageAnswers
-from oncelog.core.storage_node import StorageNode
+from oncelog.core.ledger import currency, recovery_range
+from oncelog.core.ledger.chain import ChainClosed, LedgerChain
+from oncelog.core.ledger.currency import Currency
+from oncelog.core.ledger.writer import LedgerWriter
+from oncelog.core.producer.events import Fail
+from oncelog.core.producer.session import ProducerSession
+from oncelog.core.storage.answers import StorageAnswers
+from oncelog.core.storage.node import StorageNode
 from oncelog.core.store_status import WriteStatus
-from oncelog.core.takeover import Takeover, TakeoverState
-from oncelog.core.topic_log import TopicLog
+from oncelog.core.topic import opening_queue
+from oncelog.core.topic.log import TopicLog
+from oncelog.core.topic.openings import AnswerOpen, Openings
+from oncelog.core.topic.returning import Returning
+from oncelog.core.topic.sessions import Sessions
+from oncelog.core.topic.takeover import Takeover, TakeoverState
 from tests.simulation import owner_server, storage_server
 from tests.simulation.cluster import Rules
 from tests.simulation.questioner import Questioner

@@ -4,10 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from oncelog.core.batch import Checksum
-from oncelog.core.batch_check import BatchLimits, check_batch
-from oncelog.core.errors import InvalidBatch, NotOwner, OncelogError
-from oncelog.core.id_claim import (
+from oncelog.core.coordination.id_claim import (
     CounterRead,
     CounterWritten,
     IdClaim,
@@ -20,15 +17,18 @@ from oncelog.core.id_claim import (
     decode_counter,
     encode_counter,
 )
+from oncelog.core.errors import InvalidBatch, NotOwner, OncelogError
+from oncelog.core.formats.batch import Checksum
+from oncelog.core.formats.batch_check import BatchLimits, check_batch
+from oncelog.core.formats.opening import ProducerOpening
+from oncelog.core.formats.outcome import Outcome
 from oncelog.core.ids import Incarnation, OwnerEpoch, SessionNumber, TopicId
-from oncelog.core.next_ledger import StorageNodesSeen
-from oncelog.core.opening import ProducerOpening
-from oncelog.core.openings import AnswerOpen
-from oncelog.core.outcome import Outcome
-from oncelog.core.serving import TopicSettings
-from oncelog.core.topic import Topic
-from oncelog.core.topic_events import TopicAssigned
-from oncelog.core.topic_log import ReceivedBatch
+from oncelog.core.ledger.next_ledger import StorageNodesSeen
+from oncelog.core.topic.events import TopicAssigned
+from oncelog.core.topic.log import ReceivedBatch
+from oncelog.core.topic.openings import AnswerOpen
+from oncelog.core.topic.serving import TopicSettings
+from oncelog.core.topic.topic import Topic
 from oncelog.verify.violation import Violation
 from tests.simulation.network import Network, Stream
 from tests.simulation.storage_server import StorageServer

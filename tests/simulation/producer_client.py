@@ -8,9 +8,6 @@ what it is told goes into the history.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from oncelog.core.batch import Checksum, decode_batch
-from oncelog.core.columns import encode_values
-from oncelog.core.entry import SequenceMode
 from oncelog.core.errors import (
     OncelogError,
     ProducerBusy,
@@ -19,6 +16,11 @@ from oncelog.core.errors import (
     StaleSequence,
     TopicNotFound,
 )
+from oncelog.core.formats.batch import Checksum, decode_batch
+from oncelog.core.formats.columns import encode_values
+from oncelog.core.formats.entry import SequenceMode
+from oncelog.core.formats.opening import Granted, OnConflict, ProducerOpening
+from oncelog.core.formats.outcome import Outcome
 from oncelog.core.ids import (
     INSTANCE_ID_BYTES,
     Incarnation,
@@ -28,11 +30,7 @@ from oncelog.core.ids import (
     SessionNumber,
     TopicId,
 )
-from oncelog.core.opening import Granted, OnConflict, ProducerOpening
-from oncelog.core.openings import AnswerOpen
-from oncelog.core.outcome import Outcome
-from oncelog.core.pending_batches import BatchReady, SendBatches
-from oncelog.core.producer_events import (
+from oncelog.core.producer.events import (
     BatchesAnswered,
     Complete,
     Event,
@@ -42,9 +40,7 @@ from oncelog.core.producer_events import (
     ReportOpen,
     SessionEnded,
 )
-from oncelog.core.producer_session import ProducerSession, State
-from oncelog.core.sequence_ids import pack_sequence_ids
-from oncelog.core.session_opening import (
+from oncelog.core.producer.opening import (
     EndSession,
     LookUp,
     LookUpFailed,
@@ -61,7 +57,11 @@ from oncelog.core.session_opening import (
     TimerKind,
     WithdrawOpening,
 )
-from oncelog.core.topic_log import ReceivedBatch
+from oncelog.core.producer.pending_batches import BatchReady, SendBatches
+from oncelog.core.producer.sequence_ids import pack_sequence_ids
+from oncelog.core.producer.session import ProducerSession, State
+from oncelog.core.topic.log import ReceivedBatch
+from oncelog.core.topic.openings import AnswerOpen
 from oncelog.verify.history import History
 from oncelog.verify.violation import Violation
 from tests.simulation.metadata_server import MetadataServer

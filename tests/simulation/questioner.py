@@ -16,14 +16,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from oncelog.client.epochs import OwnerEpochs
-from oncelog.core import currency
-from oncelog.core.currency import Currency, FenceState
 from oncelog.core.errors import NotOwner
+from oncelog.core.formats.topic_record import decode_topic
 from oncelog.core.ids import BEFORE_ALL, Incarnation, OwnerEpoch, Position, TopicId
-from oncelog.core.ledger_metadata import LedgerMetadata
-from oncelog.core.topic import Phase, open_ledger
-from oncelog.core.topic_events import HigherEpochSeen
-from oncelog.core.topic_record import decode_topic
+from oncelog.core.ledger import currency
+from oncelog.core.ledger.currency import Currency, FenceState
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.topic.events import HigherEpochSeen
+from oncelog.core.topic.topic import Phase, open_ledger
 from oncelog.verify.history import History
 from oncelog.verify.violation import Violation
 from tests.simulation.metadata_server import MetadataParts

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
-from oncelog.core.ledger_recovery import RecoveryPhase
-from oncelog.core.storage_node import RecordKind
-from oncelog.core.topic import Phase
-from oncelog.core.topic_events import TrimWanted
+from oncelog.core.ledger.recovery import RecoveryPhase
+from oncelog.core.storage.node import RecordKind
+from oncelog.core.topic.events import TrimWanted
+from oncelog.core.topic.topic import Phase
 from tests.simulation.owner_server import OwnerServer
 from tests.simulation.storage_server import StorageServer
 from tests.simulation.topic_shell import TopicShell

@@ -6,12 +6,12 @@ It goes entry by entry from the first ledger that is kept, and never beyond what
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from oncelog.core.batch import Checksum
-from oncelog.core.entry import decode_entry
 from oncelog.core.errors import CorruptEntry
+from oncelog.core.formats.batch import Checksum
+from oncelog.core.formats.entry import decode_entry
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, TopicId
-from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState, decode_ledger
-from oncelog.core.topic import Phase
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger
+from oncelog.core.topic.topic import Phase
 from oncelog.verify.history import History
 from tests.simulation.network import Network
 from tests.simulation.owner_server import OwnerServer

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from oncelog.core.entry import EntryHeader
+from oncelog.core.formats.entry import EntryHeader
+from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import LedgerId, ProducerId
-from oncelog.core.topic import Phase
-from oncelog.core.topic_events import DrainWanted
-from oncelog.core.topic_record import TopicRecord
+from oncelog.core.topic.events import DrainWanted
+from oncelog.core.topic.topic import Phase
 from oncelog.verify.appends import check_appends
 from oncelog.verify.reads import check_reads
 from oncelog.verify.violation import Violation

@@ -8,14 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from oncelog.core.batch import Buffer, Checksum
-from oncelog.core.entry import EntryHeader, peek_header
+from oncelog.core.formats.batch import Buffer, Checksum
+from oncelog.core.formats.entry import EntryHeader, peek_header
+from oncelog.core.formats.topic_record import decode_cursor, decode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger_deletion import LedgerOrigin, was_deleted
-from oncelog.core.ledger_metadata import decode_ledger
-from oncelog.core.next_ledger import Chain
-from oncelog.core.storage_answers import FenceReceived
-from oncelog.core.storage_node import (
+from oncelog.core.ledger.metadata import decode_ledger
+from oncelog.core.ledger.next_ledger import Chain
+from oncelog.core.storage.answers import FenceReceived
+from oncelog.core.storage.ledger_deletion import LedgerOrigin, was_deleted
+from oncelog.core.storage.node import (
     AnswerAppend,
     AnswerFence,
     AnswerRead,
@@ -32,7 +33,6 @@ from oncelog.core.storage_node import (
     StorageNode,
     Synced,
 )
-from oncelog.core.topic_record import decode_cursor, decode_topic
 from tests.simulation.disk import Disk, Index
 from tests.simulation.network import Network
 from tests.simulation.store import Store

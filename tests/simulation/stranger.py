@@ -4,14 +4,14 @@ sends batches whose payload is not what their header says.
 Nothing that it sends may be stored, for it is in no history: whatever of it reaches the log is a ghost.
 """
 
-from oncelog.core.batch import Checksum, Compression, encode_batch
-from oncelog.core.columns import encode_values
-from oncelog.core.entry import SequenceMode
 from oncelog.core.errors import OncelogError
+from oncelog.core.formats.batch import Checksum, Compression, encode_batch
+from oncelog.core.formats.columns import encode_values
+from oncelog.core.formats.entry import SequenceMode
+from oncelog.core.formats.opening import Granted, OnConflict, ProducerInstance, ProducerOpening
+from oncelog.core.formats.outcome import Outcome
 from oncelog.core.ids import Generation, OwnerEpoch, ProducerId, SessionNumber, TopicId
-from oncelog.core.opening import Granted, OnConflict, ProducerInstance, ProducerOpening
-from oncelog.core.openings import AnswerOpen
-from oncelog.core.outcome import Outcome
+from oncelog.core.topic.openings import AnswerOpen
 from tests.simulation.network import Network, Stream
 from tests.simulation.owner_server import OwnerServer
 from tests.simulation.world import Process, World

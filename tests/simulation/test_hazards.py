@@ -10,25 +10,27 @@ from typing import Any
 
 import pytest
 
-from oncelog.core import next_ledger, producer_session, serving
-from oncelog.core.dedup import DedupTable
-from oncelog.core.entry import SequenceMode
-from oncelog.core.errors import InvalidArgument, ModeMismatch, NotOwner, OncelogError, StaleSequence
-from oncelog.core.ids import Incarnation, OwnerEpoch, SessionNumber
-from oncelog.core.ledger_metadata import decode_ledger
-from oncelog.core.opening import Granted, ProducerOpening
-from oncelog.core.opening_queue import Opening
-from oncelog.core.openings import AnswerOpen, OpeningEffect, Openings
-from oncelog.core.outcome import Outcome
-from oncelog.core.owner_suspicion import (
+from oncelog.core.coordination.owner_suspicion import (
     ConnectionRefused,
     OwnerSuspicion,
     StreamClosed,
     SuspicionEffect,
     SuspicionEvent,
 )
-from oncelog.core.topic import Phase
-from oncelog.core.topic_record import LedgerLink, decode_topic, encode_topic
+from oncelog.core.dedup.table import DedupTable
+from oncelog.core.errors import InvalidArgument, ModeMismatch, NotOwner, OncelogError, StaleSequence
+from oncelog.core.formats.entry import SequenceMode
+from oncelog.core.formats.opening import Granted, ProducerOpening
+from oncelog.core.formats.outcome import Outcome
+from oncelog.core.formats.topic_record import LedgerLink, decode_topic, encode_topic
+from oncelog.core.ids import Incarnation, OwnerEpoch, SessionNumber
+from oncelog.core.ledger import next_ledger
+from oncelog.core.ledger.metadata import decode_ledger
+from oncelog.core.producer import session as producer_session
+from oncelog.core.topic import serving
+from oncelog.core.topic.opening_queue import Opening
+from oncelog.core.topic.openings import AnswerOpen, OpeningEffect, Openings
+from oncelog.core.topic.topic import Phase
 from tests.simulation.cluster import Rules, Shape, restless_shape
 from tests.simulation.directed import Directed, first_problem, steady, without
 from tests.simulation.mutants import MUTANTS

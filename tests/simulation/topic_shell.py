@@ -6,14 +6,18 @@ a frame that does not arrive breaks the stream to its member.
 
 from typing import TYPE_CHECKING
 
-from oncelog.core.batch import deltas_of, peek_batch
-from oncelog.core.dedup_cursor import SnapshotTaken
-from oncelog.core.entry import ProducerOpened, body_of
+from oncelog.core.coordination.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
+from oncelog.core.dedup.cursor import SnapshotTaken
 from oncelog.core.errors import NotOwner
+from oncelog.core.formats.batch import deltas_of, peek_batch
+from oncelog.core.formats.entry import ProducerOpened, body_of
+from oncelog.core.formats.opening import Granted, OnConflict, ProducerOpening
+from oncelog.core.formats.topic_record import decode_cursor, decode_topic, encode_cursor, encode_topic
 from oncelog.core.ids import BEFORE_ALL, LedgerId, OwnerEpoch, Position, ProducerId, SessionNumber, TopicId
-from oncelog.core.ledger_chain import CloseLedger, LedgerCloseAnswered, SendAdds
-from oncelog.core.ledger_metadata import LedgerMetadata, decode_ledger, encode_ledger
-from oncelog.core.ledger_recovery import (
+from oncelog.core.ledger.chain import CloseLedger, LedgerCloseAnswered, SendAdds
+from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger, encode_ledger
+from oncelog.core.ledger.next_ledger import ClaimLedgerId, CreateLedger, DeleteLedgers, LedgerCreated, LedgerIdClaimed
+from oncelog.core.ledger.recovery import (
     FenceMember,
     LedgerRead,
     LedgerWritten,
@@ -22,22 +26,7 @@ from oncelog.core.ledger_recovery import (
     RecoveryRead,
     WriteLedger,
 )
-from oncelog.core.next_ledger import ClaimLedgerId, CreateLedger, DeleteLedgers, LedgerCreated, LedgerIdClaimed
-from oncelog.core.opening import Granted, OnConflict, ProducerOpening
-from oncelog.core.openings import AllocateProducerId, AnswerOpen
-from oncelog.core.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
-from oncelog.core.serving import LastAddConfirmed, LedgerFailed, TopicClosed
-from oncelog.core.sessions import AnswerBatches, EndSession, ReadEntryIds
-from oncelog.core.takeover_events import (
-    CursorRecordRead,
-    CursorRecordWritten,
-    Marked,
-    ReadCursorRecord,
-    ReadEntries,
-    WriteCursorRecord,
-)
-from oncelog.core.topic import Phase, TopicEffect, TopicEvent
-from oncelog.core.topic_events import (
+from oncelog.core.topic.events import (
     BatchesReceived,
     EntryIdsRead,
     OpeningAbandoned,
@@ -50,8 +39,19 @@ from oncelog.core.topic_events import (
     TopicDeposed,
     TopicFailed,
 )
-from oncelog.core.topic_log import ReceivedBatch
-from oncelog.core.topic_record import decode_cursor, decode_topic, encode_cursor, encode_topic
+from oncelog.core.topic.log import ReceivedBatch
+from oncelog.core.topic.openings import AllocateProducerId, AnswerOpen
+from oncelog.core.topic.serving import LastAddConfirmed, LedgerFailed, TopicClosed
+from oncelog.core.topic.sessions import AnswerBatches, EndSession, ReadEntryIds
+from oncelog.core.topic.takeover_events import (
+    CursorRecordRead,
+    CursorRecordWritten,
+    Marked,
+    ReadCursorRecord,
+    ReadEntries,
+    WriteCursorRecord,
+)
+from oncelog.core.topic.topic import Phase, TopicEffect, TopicEvent
 from oncelog.verify.violation import Violation
 from tests.simulation.member_asks import MemberAsks
 

@@ -6,12 +6,12 @@ folded as its ledgers close, and every takeover is held against that fold.
 
 from collections.abc import Callable
 
-from oncelog.core.batch import Checksum
+from oncelog.core.formats.batch import Checksum
+from oncelog.core.formats.topic_record import TopicRecord, decode_cursor, decode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, TopicId
-from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState, decode_ledger
-from oncelog.core.serving import Serving
-from oncelog.core.topic import Phase
-from oncelog.core.topic_record import TopicRecord, decode_cursor, decode_topic
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState, decode_ledger
+from oncelog.core.topic.serving import Serving
+from oncelog.core.topic.topic import Phase
 from oncelog.verify.fold import LogFold
 from oncelog.verify.stored_log import check_copies, parse_entry
 from oncelog.verify.violation import Violation

@@ -5,7 +5,7 @@ A name that two places use is a zombie in the making: each feeds the same input 
 
 import random
 
-from oncelog.core.entry import SequenceMode
+from oncelog.core.formats.entry import SequenceMode
 from tests.simulation.producer_client import Input
 
 

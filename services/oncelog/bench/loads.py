@@ -14,7 +14,7 @@ from oncelog.bench.limits import DRAIN_S, Throughput, ticks
 from oncelog.bench.processes import BenchFailed
 from oncelog.client.producer import AsyncProducer
 from oncelog.client.results import SendResult
-from oncelog.core.columns import LENGTH_BYTES
+from oncelog.core.formats.columns import LENGTH_BYTES
 
 #: Different values that a load goes through; each is half noise, so that nothing on the way has it easy.
 DISTINCT_VALUES = 1000

@@ -8,7 +8,7 @@ from oncelog.chaos.checker import ReadEntry, ReaderTrail
 from oncelog.chaos.report_lines import Record, Say
 from oncelog.client.messages import MessageBatch
 from oncelog.core.errors import OncelogError
-from oncelog.core.message_id import EARLIEST, LATEST
+from oncelog.core.formats.message_id import EARLIEST, LATEST
 from oncelog.verify.violation import Violation
 
 _AGAIN_S = 0.3

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from oncelog.core.errors import DeadlineExceeded, OncelogError
-from oncelog.core.session_opening import retry_pause_ms
+from oncelog.core.producer.opening import retry_pause_ms
 
 ResultT = TypeVar("ResultT")
 #: Failures further apart than this have nothing to do with each other.

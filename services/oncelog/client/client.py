@@ -14,14 +14,14 @@ from oncelog.client.reader import AsyncReader, last_message_id
 from oncelog.client.sender import ProducerOptions
 from oncelog.client.unverified import OnUnverified
 from oncelog.core.access import Caller
-from oncelog.core.batch import Compression
-from oncelog.core.entry import SequenceMode
 from oncelog.core.errors import DeadlineExceeded, InvalidArgument
-from oncelog.core.message_id import EARLIEST, Index, MessageId
+from oncelog.core.formats.batch import Compression
+from oncelog.core.formats.entry import SequenceMode
+from oncelog.core.formats.message_id import EARLIEST, Index, MessageId
+from oncelog.core.formats.opening import OnConflict
 from oncelog.core.names import check_producer_name, parse_topic
-from oncelog.core.opening import OnConflict
-from oncelog.core.producer_numbers import check_initial
-from oncelog.core.session_opening import MESSAGE_BYTES_MAX, ProducerSettings
+from oncelog.core.producer.numbers import check_initial
+from oncelog.core.producer.opening import MESSAGE_BYTES_MAX, ProducerSettings
 from oncelog.runtime.credentials import Credentials, Token
 
 BATCH_BYTES_MAX = 262_144

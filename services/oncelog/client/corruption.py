@@ -10,8 +10,8 @@ from collections import deque
 from enum import Enum
 from typing import NamedTuple
 
-from oncelog.core.entry import EntryHeader
 from oncelog.core.errors import CorruptEntry, OncelogError, UnreadableEntry
+from oncelog.core.formats.entry import EntryHeader
 from oncelog.core.ids import EntryId, LedgerId, Position
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Protocol
 from oncelog.client.results import BatchResult, Piece, SendResult, Stretch, TopicPlace
 from oncelog.client.send_buffer import Packed
 from oncelog.core.errors import OncelogError, StaleSequence
-from oncelog.core.sequence_ids import BatchIds
+from oncelog.core.producer.sequence_ids import BatchIds
 
 
 class Flight(Protocol):

@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from oncelog.client.results import TopicPlace
-from oncelog.core.batch import BatchHeader, Buffer, Checksum, decode_ids, deltas_of, payload_of, peek_batch
-from oncelog.core.columns import Columns, Values, decode_columns, expand_payload
-from oncelog.core.entry import EntryHeader, EntryKind, body_of, decode_entry, peek_header
 from oncelog.core.errors import CorruptEntry, InvalidBatch
-from oncelog.core.message_id import MessageId
+from oncelog.core.formats.batch import BatchHeader, Buffer, Checksum, decode_ids, deltas_of, payload_of, peek_batch
+from oncelog.core.formats.columns import Columns, Values, decode_columns, expand_payload
+from oncelog.core.formats.entry import EntryHeader, EntryKind, body_of, decode_entry, peek_header
+from oncelog.core.formats.message_id import MessageId
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_PROPERTIES: Mapping[str, str] = {}

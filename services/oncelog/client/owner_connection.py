@@ -15,8 +15,8 @@ from oncelog.client.epochs import OwnerEpochs
 from oncelog.core.errors import OncelogError
 from oncelog.core.errors import SessionEnded as SessionEndedError
 from oncelog.core.ids import OwnerEpoch, SessionNumber
-from oncelog.core.producer_events import BatchesAnswered, DeduplicationSwitched, Event, SessionEnded
-from oncelog.core.session_opening import OpenRefused, ProducerGranted, StreamLost
+from oncelog.core.producer.events import BatchesAnswered, DeduplicationSwitched, Event, SessionEnded
+from oncelog.core.producer.opening import OpenRefused, ProducerGranted, StreamLost
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.frames import BLOBS_MAX
 from oncelog.rpc.options import FRAME_BYTES_TARGET

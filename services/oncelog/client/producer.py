@@ -12,12 +12,12 @@ from oncelog.client.send_buffer import Extras, Properties, pack_extras
 from oncelog.client.sender import ProducerOptions, Sender
 from oncelog.client.turn import Turn
 from oncelog.core import errors
-from oncelog.core.batch import Buffer
-from oncelog.core.columns import encode_event_times, encode_properties
 from oncelog.core.errors import OncelogError
+from oncelog.core.formats.batch import Buffer
+from oncelog.core.formats.columns import encode_event_times, encode_properties
 from oncelog.core.names import TopicName
-from oncelog.core.producer_events import OpenWanted
-from oncelog.core.sequence_ids import check_sequence_id, check_sequence_ids, pack_sequence_ids
+from oncelog.core.producer.events import OpenWanted
+from oncelog.core.producer.sequence_ids import check_sequence_id, check_sequence_ids, pack_sequence_ids
 
 #: What a long list packs before other tasks get a turn.
 _TURN_BYTES = 1024 * 1024

@@ -19,10 +19,10 @@ from oncelog.client.lookup import Route
 from oncelog.client.messages import MessageBatch, Stored, open_entry
 from oncelog.client.network import Network
 from oncelog.client.results import TopicPlace
-from oncelog.core.entry import peek_header
 from oncelog.core.errors import CorruptEntry, OncelogError, TopicNotFound, UnreadableEntry
+from oncelog.core.formats.entry import peek_header
+from oncelog.core.formats.message_id import NO_PARTITION
 from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, OwnerEpoch, Position, ProducerId, TopicId
-from oncelog.core.message_id import NO_PARTITION
 from oncelog.core.names import TopicName
 from oncelog.rpc.channel import Stream
 from oncelog.rpc.reader_codec import (

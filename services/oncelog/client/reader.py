@@ -12,8 +12,8 @@ from oncelog.client.messages import Message, MessageBatch
 from oncelog.client.network import Network
 from oncelog.client.read_stream import ReadStream
 from oncelog.core.errors import DeadlineExceeded, InvalidArgument, ReaderClosed
+from oncelog.core.formats.message_id import EARLIEST, LATEST, NO_PARTITION, Index, MessageId
 from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch
-from oncelog.core.message_id import EARLIEST, LATEST, NO_PARTITION, Index, MessageId
 from oncelog.core.names import TopicName
 from oncelog.rpc.owner_codec import LAST_MESSAGE
 from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime

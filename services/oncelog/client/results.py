@@ -7,11 +7,11 @@ from typing import NamedTuple, overload
 
 from oncelog.client.unverified import OnUnverified
 from oncelog.core.errors import OncelogError, StaleSequence, UnverifiedSequence
+from oncelog.core.formats.message_id import MessageId
+from oncelog.core.formats.outcome import Part, PartKind
 from oncelog.core.ids import TopicId
-from oncelog.core.message_id import MessageId
-from oncelog.core.outcome import Part, PartKind
-from oncelog.core.producer_events import Complete
-from oncelog.core.sequence_ids import BatchIds, ids_of
+from oncelog.core.producer.events import Complete
+from oncelog.core.producer.sequence_ids import BatchIds, ids_of
 
 
 class TopicPlace(NamedTuple):

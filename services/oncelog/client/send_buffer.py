@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from oncelog.client.results import SendResult
-from oncelog.core.batch import SPARSE_IDS_MAX, Buffer
-from oncelog.core.columns import encode_event_times, encode_keys, encode_properties, pack_values
 from oncelog.core.errors import OncelogError
-from oncelog.core.sequence_ids import BatchIds, pack_sequence_ids
+from oncelog.core.formats.batch import SPARSE_IDS_MAX, Buffer
+from oncelog.core.formats.columns import encode_event_times, encode_keys, encode_properties, pack_values
+from oncelog.core.producer.sequence_ids import BatchIds, pack_sequence_ids
 
 #: What one message may add to the size of its batch beside its bytes: a header of its own, its lengths, its id delta.
 MESSAGE_OVERHEAD_BYTES = 96

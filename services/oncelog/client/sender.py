@@ -18,20 +18,20 @@ from oncelog.client.results import SendResult, stretches_of
 from oncelog.client.send_buffer import MESSAGE_OVERHEAD_BYTES, Extras, Packer, SendBuffer
 from oncelog.client.session_driver import SessionDriver
 from oncelog.client.unverified import OnUnverified, Unverified
-from oncelog.core.batch import Compression
-from oncelog.core.columns import compress_payload
-from oncelog.core.entry import SequenceMode
 from oncelog.core.errors import OncelogError, SequenceIdRequired
+from oncelog.core.formats.batch import Compression
+from oncelog.core.formats.columns import compress_payload
+from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.names import TopicName
-from oncelog.core.pending_batches import BatchReady
-from oncelog.core.producer_events import (
+from oncelog.core.producer.events import (
     CloseWanted,
     Complete,
     Fail,
     ReportOpen,
 )
-from oncelog.core.sequence_ids import BatchIds
-from oncelog.core.session_opening import ProducerSettings
+from oncelog.core.producer.opening import ProducerSettings
+from oncelog.core.producer.pending_batches import BatchReady
+from oncelog.core.producer.sequence_ids import BatchIds
 
 #: Mark 1 of the way of a message: the batch is numbered, packed and given to its stream. A span of the application's
 #: own tracer provider; without one it costs next to nothing.

@@ -12,11 +12,10 @@ from oncelog.client.network import Network
 from oncelog.client.owner_connection import OwnerConnection
 from oncelog.client.results import TopicPlace
 from oncelog.core.errors import OncelogError, TopicNotFound
+from oncelog.core.formats.message_id import NO_PARTITION
 from oncelog.core.ids import INSTANCE_ID_BYTES, InstanceId, TopicId
-from oncelog.core.message_id import NO_PARTITION
 from oncelog.core.names import TopicName
-from oncelog.core.pending_batches import SendBatches
-from oncelog.core.producer_events import (
+from oncelog.core.producer.events import (
     Complete,
     Effect,
     Event,
@@ -24,8 +23,7 @@ from oncelog.core.producer_events import (
     FailProducer,
     ReportOpen,
 )
-from oncelog.core.producer_session import ProducerSession
-from oncelog.core.session_opening import (
+from oncelog.core.producer.opening import (
     EndSession,
     EpochSeen,
     LookUp,
@@ -39,6 +37,8 @@ from oncelog.core.session_opening import (
     TimerFired,
     WithdrawOpening,
 )
+from oncelog.core.producer.pending_batches import SendBatches
+from oncelog.core.producer.session import ProducerSession
 from oncelog.rpc.owner_codec import OpenRequest
 
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from enum import StrEnum
 from itertools import islice
 
-from oncelog.core.outcome import PartKind
-from oncelog.core.producer_events import Complete
-from oncelog.core.sequence_ids import ids_of
+from oncelog.core.formats.outcome import PartKind
+from oncelog.core.producer.events import Complete
+from oncelog.core.producer.sequence_ids import ids_of
 
 logger = logging.getLogger(__name__)
 _IDS_SHOWN_MAX = 5

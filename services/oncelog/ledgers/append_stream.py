@@ -15,12 +15,12 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from oncelog.core.batch import Buffer
-from oncelog.core.entry import HEADER_BYTES
 from oncelog.core.errors import OncelogError, ServiceUnavailable
+from oncelog.core.formats.batch import Buffer
+from oncelog.core.formats.entry import HEADER_BYTES
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger_writer import Add
-from oncelog.core.storage_answers import AppendStatus
+from oncelog.core.ledger.writer import Add
+from oncelog.core.storage.answers import AppendStatus
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.storage_codec import APPEND, AppendAnswer, AppendFrame

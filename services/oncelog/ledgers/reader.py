@@ -23,12 +23,12 @@ from typing import Protocol
 
 from crc32c import crc32c
 
-from oncelog.core.batch import Buffer
-from oncelog.core.entry import decode_entry, peek_header
 from oncelog.core.errors import CorruptEntry, DeadlineExceeded, InvariantViolated, OncelogError, UnreadableEntry
+from oncelog.core.formats.batch import Buffer
+from oncelog.core.formats.entry import decode_entry, peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger_metadata import LedgerMetadata
-from oncelog.core.storage_answers import ReadStatus
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.storage.answers import ReadStatus
 from oncelog.ledgers.backoff import Backoff
 from oncelog.rpc.storage_codec import ReadRequest, ReceivedRead
 

@@ -10,11 +10,11 @@ from typing import Protocol
 
 from crc32c import crc32c
 
+from oncelog.core.coordination.id_claim import ABSENT_VERSION
 from oncelog.core.errors import StoreUnavailable, UnreadableEntry
-from oncelog.core.id_claim import ABSENT_VERSION
 from oncelog.core.ids import LedgerId
-from oncelog.core.ledger_metadata import LedgerMetadata
-from oncelog.core.ledger_recovery import (
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.recovery import (
     FenceMember,
     LedgerRead,
     LedgerRecovered,

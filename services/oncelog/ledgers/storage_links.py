@@ -19,12 +19,12 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
 
-from oncelog.core.currency import FenceState
 from oncelog.core.errors import ServiceUnavailable
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger_chain import SendAdds
-from oncelog.core.ledger_recovery import MemberFenced, RecoveryAdded, RecoveryReadAnswered
-from oncelog.core.storage_answers import ReadStatus
+from oncelog.core.ledger.chain import SendAdds
+from oncelog.core.ledger.currency import FenceState
+from oncelog.core.ledger.recovery import MemberFenced, RecoveryAdded, RecoveryReadAnswered
+from oncelog.core.storage.answers import ReadStatus
 from oncelog.ledgers import recovery_asks
 from oncelog.ledgers.append_stream import AppendStream, OnAnswer
 from oncelog.ledgers.reach import Reach

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Collection
 
 from oncelog.core.errors import OncelogError
 from oncelog.core.ids import LedgerId
-from oncelog.core.storage_node import LedgerCollected
+from oncelog.core.storage.node import LedgerCollected
 from oncelog.log_storage.node_runner import NodeRunner
 
 logger = logging.getLogger(__name__)

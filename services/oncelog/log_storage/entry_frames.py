@@ -10,12 +10,12 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from concurrent.futures import Executor
 from typing import NamedTuple
 
-from oncelog.core.batch import HEADER_BYTES as BATCH_HEADER_BYTES
-from oncelog.core.batch import Buffer, peek_batch
-from oncelog.core.entry import HEADER_BYTES, EntryKind
 from oncelog.core.errors import CorruptEntry, InvalidBatch
+from oncelog.core.formats.batch import HEADER_BYTES as BATCH_HEADER_BYTES
+from oncelog.core.formats.batch import Buffer, peek_batch
+from oncelog.core.formats.entry import HEADER_BYTES, EntryKind
 from oncelog.core.ids import EntryId
-from oncelog.core.storage_answers import AnswerRead
+from oncelog.core.storage.answers import AnswerRead
 from oncelog.log_storage.journal import Journal
 from oncelog.log_storage.reader import RangePlan, SegmentReader
 from oncelog.rpc.options import FRAME_BYTES_TARGET

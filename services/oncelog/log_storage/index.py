@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from oncelog.core.storage_ledger import RecordKind
+from oncelog.core.storage.ledger import RecordKind
 from oncelog.log_storage.segments import ENTRY_KINDS, Body, Location, StoredRecord
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from oncelog.core.errors import InvalidArgument, JournalFailed
-from oncelog.core.storage_ledger import RecordKind
+from oncelog.core.storage.ledger import RecordKind
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.index import LedgerIndex, Unsynced
 from oncelog.log_storage.reader import RangePlan, SegmentReader

@@ -13,8 +13,8 @@ Rules
 import logging
 from dataclasses import replace
 
+from oncelog.core.coordination.id_claim import ABSENT_VERSION
 from oncelog.core.errors import StoreUnavailable
-from oncelog.core.id_claim import ABSENT_VERSION
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores.registry import LiveStorageNode, Registry, StorageCookie
 

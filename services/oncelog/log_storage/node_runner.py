@@ -15,12 +15,12 @@ from typing import Protocol, Self, assert_never
 
 from crc32c import crc32c
 
-from oncelog.core.entry import HEADER_BYTES, peek_header
 from oncelog.core.errors import CorruptEntry, InvariantViolated, JournalFailed, StoreUnavailable, TooManyRequests
+from oncelog.core.formats.entry import HEADER_BYTES, peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger_deletion import LedgerOrigin
-from oncelog.core.ledger_metadata import LedgerMetadata
-from oncelog.core.storage_node import (
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.storage.ledger_deletion import LedgerOrigin
+from oncelog.core.storage.node import (
     AnswerAppend,
     AnswerFence,
     AnswerRead,
@@ -39,7 +39,7 @@ from oncelog.core.storage_node import (
     StorageNode,
     Synced,
 )
-from oncelog.core.storage_node import Journal as JournalEffect
+from oncelog.core.storage.node import Journal as JournalEffect
 from oncelog.ledgers.backoff import Backoff
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.index import LedgerIndex

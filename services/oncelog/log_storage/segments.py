@@ -39,7 +39,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from oncelog.core.errors import DamagedSegment, StorageDirectoryRefused
-from oncelog.core.storage_ledger import RecordKind
+from oncelog.core.storage.ledger import RecordKind
 
 MAGIC = b"ONCELOGS"
 VERSION = 1

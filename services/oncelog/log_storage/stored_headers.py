@@ -4,7 +4,7 @@ import os
 from types import TracebackType
 from typing import Self
 
-from oncelog.core.entry import HEADER_BYTES, EntryHeader, peek_header
+from oncelog.core.formats.entry import HEADER_BYTES, EntryHeader, peek_header
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.segments import RECORD, Location
 

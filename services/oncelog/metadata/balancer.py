@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from oncelog.core.balance import Balance, BalanceEffect, MoveTopic, OwnersCounted, ReadTopics, TopicsRead
+from oncelog.core.coordination.balance import Balance, BalanceEffect, MoveTopic, OwnersCounted, ReadTopics, TopicsRead
 from oncelog.core.errors import CorruptEntry, OncelogError, StoreUnavailable
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.metadata.owners import Owners

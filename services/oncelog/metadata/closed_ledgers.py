@@ -11,7 +11,7 @@ recently goes first.
 from typing import Protocol
 
 from oncelog.core.ids import LedgerId, TopicId
-from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.stores.store_session import Stored
 
 #: Of some 700 bytes each.

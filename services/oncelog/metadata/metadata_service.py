@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from oncelog.core.access import Caller, Right
 from oncelog.core.address import join_address
 from oncelog.core.errors import InvalidArgument, TopicNotFound, WrongCluster
+from oncelog.core.formats.topic_record import DEDUP_CURSOR, LedgerLink
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
-from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.names import parse_namespace, parse_topic
-from oncelog.core.topic_record import DEDUP_CURSOR, LedgerLink
 from oncelog.metadata.closed_ledgers import ClosedLedgers
 from oncelog.metadata.lookup import Lookup
 from oncelog.metadata.owners import OwnerLink, Owners

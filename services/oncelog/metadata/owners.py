@@ -20,8 +20,7 @@ from itertools import count
 from typing import Protocol
 
 from oncelog.core.address import join_address
-from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
-from oncelog.core.owner_suspicion import (
+from oncelog.core.coordination.owner_suspicion import (
     ConnectionAccepted,
     ConnectionRefused,
     HostUnreachable,
@@ -32,7 +31,8 @@ from oncelog.core.owner_suspicion import (
     StreamOpened,
     SuspicionEvent,
 )
-from oncelog.core.placement import OwnersSeen
+from oncelog.core.coordination.placement import OwnersSeen
+from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.metadata.beats import Beats
 from oncelog.rpc.reachability import Reachability, reach
 from oncelog.stores.registry import LiveOwner, Registry

@@ -14,9 +14,9 @@ import logging
 from collections import Counter
 from dataclasses import dataclass
 
+from oncelog.core.coordination.placement import NotifyOwner, PlacementWanted, TopicPlaced, UnloadWanted
 from oncelog.core.errors import CorruptEntry, OncelogError, StoreUnavailable, TopicNotFound
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
-from oncelog.core.placement import NotifyOwner, PlacementWanted, TopicPlaced, UnloadWanted
 from oncelog.metadata.owner_calls import OwnerCalls
 from oncelog.metadata.owners import Assignment, Owners, Start
 from oncelog.metadata.placer import PlacementParts, TopicPlacer, now_ms

@@ -11,9 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
-from oncelog.core.errors import CorruptEntry, OncelogError, ServiceUnavailable, StoreUnavailable, TopicNotFound
-from oncelog.core.ids import TopicId
-from oncelog.core.placement import (
+from oncelog.core.coordination.placement import (
     BACKOFF_MS,
     NoOwnerLive,
     NotifyOwner,
@@ -28,6 +26,8 @@ from oncelog.core.placement import (
     UnloadWanted,
     WriteTopicRecord,
 )
+from oncelog.core.errors import CorruptEntry, OncelogError, ServiceUnavailable, StoreUnavailable, TopicNotFound
+from oncelog.core.ids import TopicId
 from oncelog.core.store_status import WriteStatus
 from oncelog.metadata.owners import Owners, Start
 from oncelog.stores.store_session import Written

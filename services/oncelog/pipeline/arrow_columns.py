@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from oncelog.client.messages import Stored
-from oncelog.core.batch import Buffer, decode_ids, deltas_of, payload_of
-from oncelog.core.batch_check import check_columns
-from oncelog.core.columns import Column, decode_properties, expand_payload, split_columns
 from oncelog.core.errors import CorruptEntry, InvalidBatch
+from oncelog.core.formats.batch import Buffer, decode_ids, deltas_of, payload_of
+from oncelog.core.formats.batch_check import check_columns
+from oncelog.core.formats.columns import Column, decode_properties, expand_payload, split_columns
 
 #: Batches are joined up to so many rows and bytes of payload: each one costs Spark some microseconds whatever it holds.
 ROWS_TARGET = 65_536

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from oncelog.client.backoff import persist
-from oncelog.core.batch import Buffer
-from oncelog.core.entry import peek_header
 from oncelog.core.errors import NotOwner, TopicNotFound
+from oncelog.core.formats.batch import Buffer
+from oncelog.core.formats.entry import peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.pipeline.cluster_links import ClusterLinks
 from oncelog.pipeline.offsets import ClosedLedger, TopicState

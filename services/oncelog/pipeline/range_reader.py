@@ -17,11 +17,11 @@ from crc32c import crc32c
 
 from oncelog.client.backoff import Backoff
 from oncelog.client.messages import Stored, open_entry
-from oncelog.core.entry import EntryKind, peek_header
 from oncelog.core.errors import DeadlineExceeded, InvariantViolated, OncelogError, TopicNotFound, UnreadableEntry
+from oncelog.core.formats.entry import EntryKind, peek_header
 from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, Incarnation, LedgerId, OwnerEpoch, Position, ProducerId
-from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
-from oncelog.core.storage_answers import AppendStatus
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.storage.answers import AppendStatus
 from oncelog.ledgers.reader import read_entries, read_entry
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.pipeline.arrow_columns import Found

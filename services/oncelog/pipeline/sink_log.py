@@ -21,7 +21,7 @@ from oncelog.core.errors import (
     Retriable,
     TopicNotFound,
 )
-from oncelog.core.message_id import EARLIEST, MessageId
+from oncelog.core.formats.message_id import EARLIEST, MessageId
 from oncelog.pipeline.cluster_links import ClusterLinks, run_with_links
 from oncelog.pipeline.connection import Connection
 from oncelog.pipeline.sink_names import journal_topic

@@ -5,7 +5,7 @@ from typing import Any
 
 from oncelog.client.sync import Producer
 from oncelog.core.errors import InvariantViolated, LogHole, OncelogError
-from oncelog.core.message_id import MessageId
+from oncelog.core.formats.message_id import MessageId
 from oncelog.pipeline import sink_claim as core
 from oncelog.pipeline.sink_log import Journal, SinkLog, is_interruption, send_rows
 from oncelog.pipeline.sink_options import SinkOptions

@@ -14,7 +14,7 @@ Rules
 from collections.abc import Iterable, Sequence
 
 from oncelog.core.errors import Conflict, OncelogError
-from oncelog.core.message_id import EARLIEST, MessageId
+from oncelog.core.formats.message_id import EARLIEST, MessageId
 from oncelog.pipeline.sink_log import SinkLog
 from oncelog.pipeline.sink_records import ClaimRecord
 

@@ -12,7 +12,7 @@ Rules
 from collections.abc import Callable, Mapping, Sequence
 
 from oncelog.core.errors import InvalidArgument
-from oncelog.core.routing import partition_of
+from oncelog.core.producer.routing import partition_of
 from oncelog.pipeline.sink_rows import Rows
 
 #: {full name of a topic: number of its parts, 0: it has none}

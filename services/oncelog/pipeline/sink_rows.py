@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from oncelog.core.batch import Buffer
 from oncelog.core.errors import InvalidArgument, InvalidSequenceId, MessageTooLarge
+from oncelog.core.formats.batch import Buffer
 from oncelog.core.ids import SEQUENCE_ID_MAX
 from oncelog.core.names import parse_topic
-from oncelog.core.session_opening import MESSAGE_BYTES_MAX
+from oncelog.core.producer.opening import MESSAGE_BYTES_MAX
 from oncelog.pipeline.sink_names import producer_name, source_of
 
 T = TypeVar("T")

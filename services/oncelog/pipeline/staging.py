@@ -16,7 +16,7 @@ import numpy as np
 
 from oncelog.client.messages import MessageBatch
 from oncelog.core.errors import LogHole, OncelogError, UnreadableEntry
-from oncelog.core.message_id import MessageId
+from oncelog.core.formats.message_id import MessageId
 from oncelog.pipeline.sink_digest import rows_digest, sum_of
 from oncelog.pipeline.sink_log import SinkLog, send_rows
 from oncelog.pipeline.sink_options import SinkOptions

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from oncelog.core.batch import Buffer
 from oncelog.core.errors import InvalidArgument
+from oncelog.core.formats.batch import Buffer
 
 #: Field 15, length-delimited: the one-byte tag of every blob.
 BLOB_TAG = 15 << 3 | 2

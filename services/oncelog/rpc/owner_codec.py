@@ -9,8 +9,10 @@ from itertools import repeat
 from typing import NamedTuple, Protocol, cast
 
 from oncelog.core.access import Caller
-from oncelog.core.entry import SequenceMode
 from oncelog.core.errors import InvalidArgument, OncelogError
+from oncelog.core.formats.entry import SequenceMode
+from oncelog.core.formats.opening import OnConflict, ProducerInstance
+from oncelog.core.formats.outcome import Outcome, Part, PartKind
 from oncelog.core.ids import (
     INSTANCE_ID_BYTES,
     NO_INSTANCE,
@@ -26,8 +28,6 @@ from oncelog.core.ids import (
     TopicId,
 )
 from oncelog.core.names import check_part
-from oncelog.core.opening import OnConflict, ProducerInstance
-from oncelog.core.outcome import Outcome, Part, PartKind
 from oncelog.rpc.frames import Blob, join_frame, parse, split_frame
 from oncelog.rpc.methods import StreamMethod, unary_of
 from oncelog.rpc.status import error_from_wire, error_to_wire

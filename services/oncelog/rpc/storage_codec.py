@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar, cast
 
-from oncelog.core.currency import FenceState
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId
-from oncelog.core.storage_answers import AppendStatus, ReadStatus
+from oncelog.core.ledger.currency import FenceState
+from oncelog.core.storage.answers import AppendStatus, ReadStatus
 from oncelog.rpc.frames import Blob, join_frame, parse, parse_request, split_frame
 from oncelog.rpc.methods import ReadMethod, StreamMethod, UnaryMethod, unary_of
 from oncelog.wire import storage_pb2 as pb

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from oncelog.core.errors import CorruptEntry, NotFound, WrongCluster
+from oncelog.core.formats.record_fields import number, parse_json, text
 from oncelog.core.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, NamespaceName
-from oncelog.core.record_fields import number, parse_json, text
 from oncelog.stores import paths
 from oncelog.stores.namespace_store import namespace_steps, tenant_steps
 from oncelog.stores.policy_store import Policies

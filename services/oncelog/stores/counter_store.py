@@ -2,7 +2,7 @@
 
 from enum import Enum
 
-from oncelog.core.id_claim import CounterRecord, decode_counter, encode_counter
+from oncelog.core.coordination.id_claim import CounterRecord, decode_counter, encode_counter
 from oncelog.stores import paths
 from oncelog.stores.json_record import noted
 from oncelog.stores.store_session import Stored, StoreSession, Written, create_or_write

@@ -4,9 +4,9 @@ A cursor lives under its topic's id and goes with the topic: a cursor of a remov
 """
 
 from oncelog.core.errors import NotFound, TopicNotFound
+from oncelog.core.formats.topic_record import CursorRecord, decode_cursor, encode_cursor
 from oncelog.core.ids import TopicId
 from oncelog.core.store_status import WriteStatus
-from oncelog.core.topic_record import CursorRecord, decode_cursor, encode_cursor
 from oncelog.stores import paths
 from oncelog.stores.json_record import noted
 from oncelog.stores.store_session import Stored, StoreSession, Written, create_or_write

@@ -1,6 +1,6 @@
 """The cluster's record of the data in Redis that keys are kept in: what `core.key_dataset` judges by."""
 
-from oncelog.core.key_dataset import DatasetRecord
+from oncelog.core.http_publish.key_dataset import DatasetRecord
 from oncelog.stores import paths
 from oncelog.stores.json_record import decode_record, encode_record
 from oncelog.stores.store_session import Stored, StoreSession, Written, create_or_write

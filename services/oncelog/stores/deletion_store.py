@@ -20,11 +20,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from oncelog.core.errors import CorruptEntry, NotFound, TopicNotFound
+from oncelog.core.formats.record_fields import number, numbers, text
+from oncelog.core.formats.topic_record import TopicRecord, decode_cursor, decode_topic
 from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.names import TopicName
-from oncelog.core.record_fields import number, numbers, text
 from oncelog.core.store_status import WriteStatus
-from oncelog.core.topic_record import TopicRecord, decode_cursor, decode_topic
 from oncelog.stores import paths
 from oncelog.stores.json_record import decode_record, encode_record, noted
 from oncelog.stores.store_session import CreateStep, DeleteStep, Step, Stored, StoreSession, WriteStep, Znode

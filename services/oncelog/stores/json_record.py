@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from oncelog.core.errors import CorruptEntry
-from oncelog.core.record_fields import parse_json
+from oncelog.core.formats.record_fields import parse_json
 from oncelog.stores.damaged_records import DAMAGED
 
 T = TypeVar("T")

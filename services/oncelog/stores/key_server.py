@@ -5,7 +5,7 @@ Rule: nothing here needs Redis, so that a process which has none does not load i
 
 from typing import NamedTuple, Protocol
 
-from oncelog.core.key_dataset import FoundDataset
+from oncelog.core.http_publish.key_dataset import FoundDataset
 from oncelog.core.store_status import WriteStatus
 
 

@@ -10,10 +10,10 @@ import math
 from collections.abc import Awaitable, Callable
 from uuid import uuid4
 
+from oncelog.core.coordination.id_claim import ABSENT_VERSION
 from oncelog.core.errors import IdempotencyUnavailable
-from oncelog.core.id_claim import ABSENT_VERSION
-from oncelog.core.key_dataset import InstallMarker, NoteDataset, RefuseKeys, judge_dataset
-from oncelog.core.key_record import FoundKey, KeyRecord, decode_key_record, encode_key_record
+from oncelog.core.http_publish.key_dataset import InstallMarker, NoteDataset, RefuseKeys, judge_dataset
+from oncelog.core.http_publish.key_record import FoundKey, KeyRecord, decode_key_record, encode_key_record
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores.dataset_store import DatasetStore
 from oncelog.stores.key_server import Guard, KeyReply, KeyServer, Lease

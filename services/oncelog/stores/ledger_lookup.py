@@ -1,10 +1,10 @@
 """What a storage node asks ZooKeeper about a ledger that it holds: its record, and whether it was deleted."""
 
+from oncelog.core.formats.topic_record import DEDUP_CURSOR
 from oncelog.core.ids import LedgerId
-from oncelog.core.ledger_deletion import LedgerOrigin, was_deleted
-from oncelog.core.ledger_metadata import LedgerMetadata
-from oncelog.core.next_ledger import Chain
-from oncelog.core.topic_record import DEDUP_CURSOR
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.next_ledger import Chain
+from oncelog.core.storage.ledger_deletion import LedgerOrigin, was_deleted
 from oncelog.stores import paths
 from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.ledger_store import LedgerStore

@@ -1,7 +1,7 @@
 """Ledger metadata in ZooKeeper: one node a ledger, changed by versioned compare-and-set alone."""
 
 from oncelog.core.ids import LedgerId
-from oncelog.core.ledger_metadata import LedgerMetadata, decode_ledger, encode_ledger
+from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger, encode_ledger
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
 from oncelog.stores.json_record import noted

@@ -21,8 +21,8 @@ from typing import Any, Generic, TypeVar
 from zlib import crc32
 
 from oncelog.core.access import Caller, Grants, Right, require
+from oncelog.core.coordination.id_claim import ABSENT_VERSION
 from oncelog.core.errors import NamespaceNotFound, PreconditionFailed, StoreUnavailable
-from oncelog.core.id_claim import ABSENT_VERSION
 from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog.core.store_status import WriteStatus

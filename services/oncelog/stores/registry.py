@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 
 from oncelog.core.errors import CorruptEntry
+from oncelog.core.formats.record_fields import flag, number, numbers_by_name, text
 from oncelog.core.ids import Incarnation
-from oncelog.core.record_fields import flag, number, numbers_by_name, text
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
 from oncelog.stores.ephemerals import EphemeralFolder, Registration

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from oncelog.core.id_claim import ABSENT_VERSION
+from oncelog.core.coordination.id_claim import ABSENT_VERSION
 from oncelog.core.store_status import WriteStatus
 
 T = TypeVar("T")

@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from oncelog.core.errors import CorruptEntry, NamespaceNotFound, NotFound, ServiceUnavailable, TopicNotFound
+from oncelog.core.formats.record_fields import flag, number, text
+from oncelog.core.formats.topic_record import TopicRecord, decode_topic, encode_topic
 from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, TopicName
-from oncelog.core.record_fields import flag, number, text
-from oncelog.core.topic_record import TopicRecord, decode_topic, encode_topic
 from oncelog.stores import paths
 from oncelog.stores.json_record import decode_record, encode_record, noted
 from oncelog.stores.store_session import CheckStep, CreateStep, Step, Stored, StoreSession, Written

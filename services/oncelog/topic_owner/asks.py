@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from oncelog.core.access import Grants
+from oncelog.core.coordination.id_claim import ABSENT_VERSION
+from oncelog.core.coordination.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
 from oncelog.core.errors import (
     CorruptEntry,
     IdsExhausted,
@@ -20,11 +22,12 @@ from oncelog.core.errors import (
     StoreUnavailable,
     UnreadableEntry,
 )
-from oncelog.core.id_claim import ABSENT_VERSION
+from oncelog.core.formats.topic_record import DEDUP_CURSOR
 from oncelog.core.ids import EntryId, LedgerId, ProducerId, TopicId
-from oncelog.core.ledger_chain import CloseLedger, LedgerCloseAnswered
-from oncelog.core.ledger_metadata import LedgerMetadata
-from oncelog.core.ledger_recovery import (
+from oncelog.core.ledger.chain import CloseLedger, LedgerCloseAnswered
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.next_ledger import ClaimLedgerId, CreateLedger, LedgerCreated, LedgerIdClaimed
+from oncelog.core.ledger.recovery import (
     FenceMember,
     LedgerRead,
     LedgerWritten,
@@ -34,11 +37,10 @@ from oncelog.core.ledger_recovery import (
     WriteLedger,
 )
 from oncelog.core.names import parse_topic
-from oncelog.core.next_ledger import ClaimLedgerId, CreateLedger, LedgerCreated, LedgerIdClaimed
-from oncelog.core.openings import AllocateProducerId
-from oncelog.core.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
 from oncelog.core.store_status import WriteStatus
-from oncelog.core.takeover_events import (
+from oncelog.core.topic.events import JudgingSwitched, ProducerIdAllocated, ProducerIdRefused
+from oncelog.core.topic.openings import AllocateProducerId
+from oncelog.core.topic.takeover_events import (
     CursorRecordRead,
     CursorRecordWritten,
     EntriesRead,
@@ -47,9 +49,7 @@ from oncelog.core.takeover_events import (
     ReadEntries,
     WriteCursorRecord,
 )
-from oncelog.core.topic import TopicEvent
-from oncelog.core.topic_events import JudgingSwitched, ProducerIdAllocated, ProducerIdRefused
-from oncelog.core.topic_record import DEDUP_CURSOR
+from oncelog.core.topic.topic import TopicEvent
 from oncelog.ledgers.reader import read_entries
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.runtime.tasks import start

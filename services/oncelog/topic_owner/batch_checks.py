@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Container
 from typing import TypeAlias
 
-from oncelog.core.batch import BatchHeader, Checksum
-from oncelog.core.batch_check import BatchLimits, check_batch, unpacks
 from oncelog.core.errors import InvalidBatch, MessageTooLarge, OncelogError
+from oncelog.core.formats.batch import BatchHeader, Checksum
+from oncelog.core.formats.batch_check import BatchLimits, check_batch, unpacks
 from oncelog.core.ids import SessionNumber
 from oncelog.rpc.owner_codec import ReceivedPublish
 

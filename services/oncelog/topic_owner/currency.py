@@ -21,13 +21,13 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from oncelog.core import currency
-from oncelog.core.currency import FenceState
 from oncelog.core.errors import InvariantViolated, NotOwner, OncelogError, TopicNotFound
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch
-from oncelog.core.ledger_metadata import LedgerMetadata
-from oncelog.core.topic import open_ledger
-from oncelog.core.topic_events import HigherEpochSeen
+from oncelog.core.ledger import currency
+from oncelog.core.ledger.currency import FenceState
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.topic.events import HigherEpochSeen
+from oncelog.core.topic.topic import open_ledger
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.rpc.storage_codec import FENCE_STATES_MAX
 

@@ -12,7 +12,7 @@ than they may.
 from collections import deque
 from typing import NamedTuple
 
-from oncelog.core.batch import Buffer
+from oncelog.core.formats.batch import Buffer
 from oncelog.core.ids import EntryId, LedgerId
 
 Parts = tuple[Buffer, Buffer]

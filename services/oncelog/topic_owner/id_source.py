@@ -4,8 +4,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 
-from oncelog.core.errors import CorruptEntry, IdsExhausted, NotFound, StoreUnavailable
-from oncelog.core.id_claim import (
+from oncelog.core.coordination.id_claim import (
     ABSENT_VERSION,
     CounterRead,
     CounterWritten,
@@ -17,6 +16,7 @@ from oncelog.core.id_claim import (
     ReadCounter,
     WriteCounter,
 )
+from oncelog.core.errors import CorruptEntry, IdsExhausted, NotFound, StoreUnavailable
 from oncelog.core.store_status import WriteStatus
 from oncelog.runtime.tasks import start
 from oncelog.stores.counter_store import CounterStore

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger_chain import EntriesAnswered, MemberLost
-from oncelog.core.storage_node import AppendStatus
+from oncelog.core.ledger.chain import EntriesAnswered, MemberLost
+from oncelog.core.storage.node import AppendStatus
 
 Post = Callable[[EntriesAnswered | MemberLost], None]
 

@@ -6,11 +6,11 @@ passed over: what is kept begins behind it.
 
 from dataclasses import dataclass
 
-from oncelog.core.batch import Buffer
-from oncelog.core.entry import EntryHeader, peek_header
 from oncelog.core.errors import LogHole
+from oncelog.core.formats.batch import Buffer
+from oncelog.core.formats.entry import EntryHeader, peek_header
 from oncelog.core.ids import EntryId, LedgerId, Position
-from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.ledgers.reader import read_entry
 from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime
 from oncelog.topic_owner.topic_runner import TopicRunner

@@ -10,13 +10,13 @@ from uuid import uuid4
 
 from crc32c import crc32c
 
-from oncelog.core.batch import Checksum
-from oncelog.core.dedup_cursor import SnapshotSettings
+from oncelog.core.coordination.id_claim import IdClaim
+from oncelog.core.dedup.cursor import SnapshotSettings
 from oncelog.core.errors import OncelogError
-from oncelog.core.id_claim import IdClaim
+from oncelog.core.formats.batch import Checksum
 from oncelog.core.ids import Incarnation, SessionNumber, TopicId
-from oncelog.core.next_ledger import StorageNodesSeen
-from oncelog.core.serving import TopicSettings
+from oncelog.core.ledger.next_ledger import StorageNodesSeen
+from oncelog.core.topic.serving import TopicSettings
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.rpc import owner_codec, reader_codec
 from oncelog.rpc.channels import Channels

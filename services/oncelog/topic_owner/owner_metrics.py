@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from oncelog.core.errors import OncelogError
-from oncelog.core.outcome import Outcome
+from oncelog.core.formats.outcome import Outcome
 from oncelog.runtime.telemetry import Mark, Telemetry
 from oncelog.topic_owner.takeover_trace import TakeoverRecord
 

@@ -4,7 +4,7 @@ They are of the process: a topic's own figures are in its statistics, for a labe
 them.
 """
 
-from oncelog.core.serving import Serving
+from oncelog.core.topic.serving import Serving
 from oncelog.runtime.telemetry import Reading
 from oncelog.stores.damaged_records import observe_damaged
 from oncelog.topic_owner.owner_metrics import OwnerMetrics

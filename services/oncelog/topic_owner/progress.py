@@ -5,7 +5,7 @@ import time
 
 from oncelog.core.errors import NotOwner
 from oncelog.core.ids import BEFORE_ALL, Position
-from oncelog.core.topic import Phase, Topic
+from oncelog.core.topic.topic import Phase, Topic
 from oncelog.topic_owner.troubles import Troubles
 
 _ENDED = (Phase.DEPOSED, Phase.CLOSED)

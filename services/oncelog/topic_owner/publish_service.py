@@ -14,16 +14,16 @@ from itertools import count, groupby
 from typing import TypeVar
 
 from oncelog.core.access import Caller, Right, caller_for
-from oncelog.core.batch import Checksum
-from oncelog.core.batch_check import BatchLimits
 from oncelog.core.errors import InvariantViolated, OncelogError
+from oncelog.core.formats.batch import Checksum
+from oncelog.core.formats.batch_check import BatchLimits
+from oncelog.core.formats.opening import Granted, ProducerOpening
 from oncelog.core.ids import OwnerEpoch, SessionNumber
 from oncelog.core.names import check_producer_name
-from oncelog.core.opening import Granted, ProducerOpening
-from oncelog.core.openings import AnswerOpen
-from oncelog.core.sessions import BatchAnswer
-from oncelog.core.topic_events import BatchesReceived, SessionClosed
-from oncelog.core.topic_log import ReceivedBatch
+from oncelog.core.topic.events import BatchesReceived, SessionClosed
+from oncelog.core.topic.log import ReceivedBatch
+from oncelog.core.topic.openings import AnswerOpen
+from oncelog.core.topic.sessions import BatchAnswer
 from oncelog.rpc.owner_codec import (
     EndedSession,
     OpenDenied,

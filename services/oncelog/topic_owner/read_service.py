@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from oncelog.core.access import Right
-from oncelog.core.batch import Buffer
-from oncelog.core.entry import EntryKind, body_of, peek_header
 from oncelog.core.errors import InvalidArgument, InvariantViolated, OncelogError, TopicLoading
+from oncelog.core.formats.batch import Buffer
+from oncelog.core.formats.entry import EntryKind, body_of, peek_header
 from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, Position, ProducerId
 from oncelog.ledgers.reader import read_entries
 from oncelog.rpc.options import FRAME_BYTES_TARGET

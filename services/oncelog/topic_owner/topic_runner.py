@@ -13,9 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from oncelog.core.access import Grants
-from oncelog.core.batch import Checksum, decode_ids, deltas_of, peek_batch
-from oncelog.core.dedup_cursor import SnapshotTaken
-from oncelog.core.entry import body_of
+from oncelog.core.dedup.cursor import SnapshotTaken
 from oncelog.core.errors import (
     InvalidBatch,
     InvariantViolated,
@@ -25,19 +23,15 @@ from oncelog.core.errors import (
     TopicNotFound,
     UnreadableEntry,
 )
+from oncelog.core.formats.batch import Checksum, decode_ids, deltas_of, peek_batch
+from oncelog.core.formats.entry import body_of
+from oncelog.core.formats.opening import Granted, ProducerOpening
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, Position, SessionNumber, TopicId
-from oncelog.core.ledger_chain import SendAdds
-from oncelog.core.ledger_metadata import LedgerMetadata
-from oncelog.core.ledger_recovery import ReadLedger
-from oncelog.core.next_ledger import DeleteLedgers, StorageNodesSeen
-from oncelog.core.opening import Granted, ProducerOpening
-from oncelog.core.openings import AnswerOpen
-from oncelog.core.serving import LastAddConfirmed, LedgerFailed, TopicClosed, TopicSettings
-from oncelog.core.sessions import AnswerBatches, BatchAnswer, EndSession, ReadEntryIds
-from oncelog.core.takeover import TakeoverState
-from oncelog.core.takeover_events import CursorGivenUp, Marked
-from oncelog.core.topic import Phase, Topic, TopicEffect, TopicEvent
-from oncelog.core.topic_events import (
+from oncelog.core.ledger.chain import SendAdds
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.next_ledger import DeleteLedgers, StorageNodesSeen
+from oncelog.core.ledger.recovery import ReadLedger
+from oncelog.core.topic.events import (
     EntryIdsRead,
     OpeningAbandoned,
     OpeningsToldToWait,
@@ -50,6 +44,12 @@ from oncelog.core.topic_events import (
     TopicDeposed,
     TopicFailed,
 )
+from oncelog.core.topic.openings import AnswerOpen
+from oncelog.core.topic.serving import LastAddConfirmed, LedgerFailed, TopicClosed, TopicSettings
+from oncelog.core.topic.sessions import AnswerBatches, BatchAnswer, EndSession, ReadEntryIds
+from oncelog.core.topic.takeover import TakeoverState
+from oncelog.core.topic.takeover_events import CursorGivenUp, Marked
+from oncelog.core.topic.topic import Phase, Topic, TopicEffect, TopicEvent
 from oncelog.ledgers.reader import read_entry
 from oncelog.topic_owner.asks import ASKS, Asks, OwnerParts
 from oncelog.topic_owner.currency import Proofs

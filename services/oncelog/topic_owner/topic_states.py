@@ -4,8 +4,8 @@ snapshot."""
 from collections.abc import Mapping
 
 from oncelog.core.ids import Position
-from oncelog.core.ledger_chain import ChainState
-from oncelog.core.serving import Serving
+from oncelog.core.ledger.chain import ChainState
+from oncelog.core.topic.serving import Serving
 from oncelog.topic_owner.topic_runner import TopicRunner
 
 Json = Mapping[str, object]

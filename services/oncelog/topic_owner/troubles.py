@@ -22,9 +22,9 @@ from oncelog.core.errors import (
     UnreadableEntry,
 )
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.next_ledger import NextState
-from oncelog.core.takeover_events import TakeoverFailed
-from oncelog.core.topic import Phase, Topic
+from oncelog.core.ledger.next_ledger import NextState
+from oncelog.core.topic.takeover_events import TakeoverFailed
+from oncelog.core.topic.topic import Phase, Topic
 
 #: A takeover takes well under this; clients hear of a longer one.
 TOLD_AFTER_MS = 3_000

@@ -15,9 +15,9 @@ Messages stored while deduplication was off are exempt from `once`, `order` and 
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from oncelog.core.entry import EntryHeader
 from oncelog.core.errors import OncelogError
-from oncelog.core.outcome import Part, PartKind
+from oncelog.core.formats.entry import EntryHeader
+from oncelog.core.formats.outcome import Part, PartKind
 from oncelog.verify.fold import LogFold, Place
 from oncelog.verify.history import Append, History
 from oncelog.verify.violation import Violation

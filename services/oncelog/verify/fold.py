@@ -9,8 +9,9 @@ that its place in the log allows
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from oncelog.core.dedup_state import DedupState, ProducerState
-from oncelog.core.entry import ProducerOpened, SequenceMode
+from oncelog.core.dedup.recent_batches import Run, ids_of_run
+from oncelog.core.dedup.state import DedupState, ProducerState
+from oncelog.core.formats.entry import ProducerOpened, SequenceMode
 from oncelog.core.ids import (
     BEFORE_ALL,
     NO_INSTANCE,
@@ -21,7 +22,6 @@ from oncelog.core.ids import (
     Position,
     ProducerId,
 )
-from oncelog.core.runs import Run, ids_of_run
 from oncelog.verify.stored_log import LoggedEntry
 from oncelog.verify.violation import Violation
 

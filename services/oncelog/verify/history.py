@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from oncelog.core.errors import OncelogError, StaleSequence
+from oncelog.core.formats.opening import ProducerInstance
+from oncelog.core.formats.outcome import Outcome, PartKind
 from oncelog.core.ids import Position, SequenceId
-from oncelog.core.opening import ProducerInstance
-from oncelog.core.outcome import Outcome, PartKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from oncelog.core.entry import SequenceMode
+from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.ids import Generation, ProducerId, SequenceId
 from oncelog.verify.range_join import JoinedProducer
 from oncelog.verify.range_summary import Finding

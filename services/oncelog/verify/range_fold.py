@@ -9,8 +9,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from oncelog.core.batch import BatchHeader
-from oncelog.core.entry import EntryHeader, ProducerOpened
+from oncelog.core.formats.batch import BatchHeader
+from oncelog.core.formats.entry import EntryHeader, ProducerOpened
 from oncelog.core.ids import EntryId, Incarnation, Position, SequenceId, TopicId
 from oncelog.verify.copies import Compared
 from oncelog.verify.range_summary import (

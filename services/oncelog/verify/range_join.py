@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from oncelog.core.entry import SequenceMode
+from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.ids import NO_SEQUENCE, EntryId, Generation, LedgerId, OwnerEpoch, Position, ProducerId, SequenceId
 from oncelog.verify.range_fold import ledger_border
 from oncelog.verify.range_summary import Finding, LedgerPart, ProducerPart, RangeSummary, Stretch

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from oncelog.core.entry import SequenceMode
+from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.ids import EntryId, Generation, Incarnation, LedgerId, OwnerEpoch, Position, ProducerId, SequenceId
 from oncelog.verify.time_series import TimeSeries
 

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from oncelog.core.batch import BatchHeader, Checksum, decode_batch, decode_ids, deltas_of, payload_of
-from oncelog.core.columns import decode_columns, expand_payload
-from oncelog.core.entry import EntryHeader, EntryKind, ProducerOpened, body_of, decode_entry, decode_opened
 from oncelog.core.errors import OncelogError
+from oncelog.core.formats.batch import BatchHeader, Checksum, decode_batch, decode_ids, deltas_of, payload_of
+from oncelog.core.formats.columns import decode_columns, expand_payload
+from oncelog.core.formats.entry import EntryHeader, EntryKind, ProducerOpened, body_of, decode_entry, decode_opened
 from oncelog.core.ids import EntryId, Incarnation, Position
-from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.verify.violation import Violation
 
 

@@ -92,7 +92,7 @@ def read(
         from oncelog.cli.read.skips import SkipsTold
         from oncelog.cli.read.start import parse_start
         from oncelog.client.client import connect
-        from oncelog.core.message_id import Index
+        from oncelog.core.formats.message_id import Index
 
         begin = parse_start(start) if from_index is None else Index(from_index)
         async with await connect(

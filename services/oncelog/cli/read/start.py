@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from oncelog.core.errors import InvalidArgument
-from oncelog.core.message_id import EARLIEST, LATEST, MessageId
+from oncelog.core.formats.message_id import EARLIEST, LATEST, MessageId
 
 
 def parse_start(text: str) -> MessageId | datetime:

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Query
 
 from oncelog.core.access import Right
 from oncelog.core.errors import Conflict, InvalidArgument, TopicNotFound
+from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, TopicId
 from oncelog.core.names import TopicName
-from oncelog.core.topic_record import TopicRecord
 from oncelog.metadata.admin.access import CallerOfRequest, requires
 from oncelog.metadata.admin.values import AdminParts, LookupView, NamespacePath, TopicPath, TopicStats, TopicView
 from oncelog.metadata.owners import advertised_address_of

@@ -10,10 +10,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
-from oncelog.core.columns import encode_event_times, encode_keys, encode_properties
 from oncelog.core.errors import InvalidArgument, MessageTooLarge, SequenceIdRequired
-from oncelog.core.sequence_ids import check_sequence_ids
-from oncelog.core.session_opening import MESSAGE_BYTES_MAX
+from oncelog.core.formats.columns import encode_event_times, encode_keys, encode_properties
+from oncelog.core.producer.opening import MESSAGE_BYTES_MAX
+from oncelog.core.producer.sequence_ids import check_sequence_ids
 
 #: What a message may cost in its batch beside its value, its key and so on.
 _OVERHEAD_BYTES = 16

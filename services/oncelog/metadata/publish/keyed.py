@@ -11,7 +11,7 @@ from typing import assert_never
 
 from oncelog.client.producer import AsyncProducer
 from oncelog.core.errors import OncelogError, ServiceUnavailable
-from oncelog.core.idempotency import (
+from oncelog.core.http_publish.idempotency import (
     Answer,
     AnswerWritten,
     AskHolder,
@@ -39,8 +39,8 @@ from oncelog.core.idempotency import (
     WriteAnswer,
     WriteClaim,
 )
+from oncelog.core.http_publish.keyed_producer import Claim
 from oncelog.core.ids import SequenceId, TopicId
-from oncelog.core.lane import Claim
 from oncelog.core.names import TopicName
 from oncelog.metadata.publish.body import Messages
 from oncelog.metadata.publish.lanes import Lanes, OpenLane

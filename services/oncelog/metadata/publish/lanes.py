@@ -13,10 +13,10 @@ from weakref import WeakValueDictionary
 from oncelog.client.client import AsyncClient
 from oncelog.client.producer import AsyncProducer
 from oncelog.core.errors import IdempotencyUnavailable, ServiceUnavailable, TooManyRequests
+from oncelog.core.http_publish.keyed_producer import Claim, Lane
 from oncelog.core.ids import SequenceId, TopicId
-from oncelog.core.lane import Claim, Lane
 from oncelog.core.names import TopicName
-from oncelog.core.session_opening import MESSAGE_BYTES_MAX
+from oncelog.core.producer.opening import MESSAGE_BYTES_MAX
 from oncelog.metadata.lookup import Lookup
 from oncelog.stores.key_server import Lease
 from oncelog.stores.key_store import KeyStore

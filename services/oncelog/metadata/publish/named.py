@@ -27,7 +27,7 @@ from oncelog.core.errors import (
     TooManyRequests,
 )
 from oncelog.core.names import TopicName
-from oncelog.core.session_opening import MESSAGE_BYTES_MAX
+from oncelog.core.producer.opening import MESSAGE_BYTES_MAX
 from oncelog.metadata.publish.body import Messages
 
 ATTEMPTS = 4

@@ -13,7 +13,7 @@ from oncelog.client.client import AsyncClient
 from oncelog.client.results import BatchResult, SendResult
 from oncelog.core.address import join_address
 from oncelog.core.errors import DeadlineExceeded, IdempotencyUnavailable, OncelogError
-from oncelog.core.message_id import MessageId
+from oncelog.core.formats.message_id import MessageId
 from oncelog.core.names import TopicName
 from oncelog.metadata.lookup import Lookup
 from oncelog.metadata.publish.body import MessageAnswer, MessageFate, Messages, PublishAnswer, PublishLimits

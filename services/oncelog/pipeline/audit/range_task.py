@@ -5,11 +5,11 @@ from contextlib import asynccontextmanager
 
 from crc32c import crc32c
 
-from oncelog.core.batch import Buffer
 from oncelog.core.errors import UnreadableEntry
+from oncelog.core.formats.batch import Buffer
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, TopicId
-from oncelog.core.ledger_metadata import LedgerMetadata, LedgerState
-from oncelog.core.storage_answers import AppendStatus
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.storage.answers import AppendStatus
 from oncelog.ledgers.reader import read_entries
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.pipeline.audit.copy_reading import CopyReading

@@ -8,7 +8,7 @@ verdict     good: every promise was checked and holds, up to `end`
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from oncelog.core.entry import SequenceMode
+from oncelog.core.formats.entry import SequenceMode
 from oncelog.pipeline.audit.audit_job import TopicAudit
 from oncelog.pipeline.audit.topic_plan import TopicPlan, missing_snapshot
 from oncelog.pipeline.counted import counted

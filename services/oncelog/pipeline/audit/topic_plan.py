@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from crc32c import crc32c
 
 from oncelog.client.backoff import persist
-from oncelog.core.dedup_snapshot import SnapshotReader, decode_manifest
-from oncelog.core.entry import EntryKind, SequenceMode, body_of, peek_header
+from oncelog.core.dedup.snapshot import SnapshotReader, decode_manifest
 from oncelog.core.errors import CorruptEntry, DeadlineExceeded, NotOwner, TopicLoading, UnreadableEntry
+from oncelog.core.formats.entry import EntryKind, SequenceMode, body_of, peek_header
 from oncelog.core.ids import (
     EntryId,
     Generation,

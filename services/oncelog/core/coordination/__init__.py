@@ -1,0 +1,1 @@
+"""Who owns a topic, where it is placed, and which producer ids are leased."""

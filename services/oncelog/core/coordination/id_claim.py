@@ -1,0 +1,233 @@
+"""Ids from one counter in ZooKeeper: producer ids in blocks of 100, ledger ids one by one (hazard 4).
+
+    IDLE --more are wanted than are free, or few are left--> READING (the counter)
+    READING --read--> WRITING (CAS: next + block, my claimer, a new nonce)
+    WRITING --OK--> the block is mine: IDLE          --CONFLICT | UNKNOWN--> VERIFYING (read again, after a sync)
+    VERIFYING --it shows this very nonce--> the block is mine: IDLE     --anything else--> that claim is wasted: WRITING
+    READING | VERIFYING --the block would pass 2**63 - 1--> EXHAUSTED
+
+Rules
+- A claim counts only when its write was answered OK or a re-read shows its nonce. That another claimer wrote the same
+  number proves nothing. A wasted claim is never used later, not even when its write turns out to be applied.
+- A nonce is never used twice: it names the claimer, which lives once, and the number of the try.
+- An id is granted at most once, and what a crash leaves unused is lost. Ids start at 1.
+- With a block of 1 nothing is claimed ahead, so an id is never older than the wish for it: a topic's ledgers ascend.
+"""
+
+import json
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+from typing import Any, assert_never
+
+from oncelog.core.errors import CorruptEntry, InvalidArgument, InvariantViolated
+from oncelog.core.formats.record_fields import parse_json
+from oncelog.core.ids import Incarnation
+from oncelog.core.store_status import WriteStatus
+
+FORMAT = 1
+FIRST_ID = 1
+ID_MAX = 2**63 - 1
+#: The version of a record that does not exist: writing from it creates.
+ABSENT_VERSION = -1
+
+
+@dataclass(frozen=True, slots=True)
+class CounterRecord:
+    """next: the lowest id that nobody has claimed. claimer, nonce: who wrote it, and in which try."""
+
+    next: int
+    claimer: Incarnation
+    nonce: str
+
+
+def encode_counter(record: CounterRecord) -> bytes:
+    fields = {"format": FORMAT, "next": record.next, "claimer": record.claimer, "nonce": record.nonce}
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode_counter(data: bytes) -> CounterRecord:
+    """Raises CorruptEntry when the bytes are not such a record."""
+    try:
+        fields: dict[str, Any] = parse_json(data, number_max=ID_MAX + 1)  # what follows the last id
+        if fields["format"] != FORMAT:
+            raise CorruptEntry(f"counter record of format {fields['format']}: this version reads format {FORMAT}")
+        following, claimer, nonce = fields["next"], fields["claimer"], fields["nonce"]
+        if not isinstance(following, int) or isinstance(following, bool) or following < FIRST_ID:
+            raise CorruptEntry(f"a counter record says that the next id is {following!r}")
+        return CounterRecord(following, Incarnation(claimer), nonce)
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptEntry(f"a counter record cannot be read: {error!r}") from error
+
+
+# --- events ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class IdWanted:
+    """request: any number that the asker knows its wish by."""
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class CounterRead:
+    """The answer to ReadCounter. record None: it does not exist yet, version is then ABSENT_VERSION."""
+
+    record: CounterRecord | None
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class CounterWritten:
+    """The answer to WriteCounter."""
+
+    status: WriteStatus
+    version: int
+
+
+IdClaimEvent = IdWanted | CounterRead | CounterWritten
+
+
+# --- effects --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCounter:
+    """Read the counter's record, after a sync."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteCounter:
+    """Compare-and-set of the counter's record from `version`; ABSENT_VERSION: create it."""
+
+    record: CounterRecord
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class IdGranted:
+    request: int
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class IdRefused:
+    """There are no ids left."""
+
+    request: int
+
+
+IdClaimEffect = ReadCounter | WriteCounter | IdGranted | IdRefused
+
+
+# --- the machine ----------------------------------------------------------------------------------------------------
+
+
+class ClaimState(Enum):
+    IDLE = "idle"
+    READING = "reading"
+    WRITING = "writing"
+    VERIFYING = "verifying"
+
+
+class IdClaim:
+    """Claims and grants the ids of one counter for one process.
+
+    claimer: the incarnation of this start of the process. block: ids of one claim. prefetch_below: a further block is
+    claimed when fewer ids are free; 0 claims only what is wanted.
+    """
+
+    def __init__(self, claimer: Incarnation, *, block: int, prefetch_below: int = 0) -> None:
+        if block < 1 or prefetch_below < 0:
+            raise InvalidArgument("a block has at least one id, and a threshold is not negative", field="block")
+        self.state = ClaimState.IDLE
+        self._claimer = claimer
+        self._block = block
+        self._prefetch_below = prefetch_below
+        #: claimed and not granted, ascending, no empty ranges
+        self._free: deque[range] = deque()
+        #: requests in the order of their coming
+        self._waiting: deque[int] = deque()
+        #: the block under claim, and the record that claims it
+        self._claim: tuple[range, CounterRecord] | None = None
+        self._tries = 0
+
+    @property
+    def free_count(self) -> int:
+        """Ids that can be granted at once."""
+        return sum(map(len, self._free))
+
+    def handle(self, event: IdClaimEvent) -> list[IdClaimEffect]:
+        match event:
+            case IdWanted():
+                self._waiting.append(event.request)
+                return self._grant()
+            case CounterRead():
+                return self._counter_read(event)
+            case CounterWritten():
+                return self._counter_written(event)
+            case _:
+                assert_never(event)
+
+    def _counter_read(self, event: CounterRead) -> list[IdClaimEffect]:
+        if self.state not in (ClaimState.READING, ClaimState.VERIFYING):
+            return []
+        record = event.record
+        if self._claim is not None and record is not None and record.nonce == self._claim[1].nonce:
+            return self._won()
+        first = FIRST_ID if record is None else record.next
+        block = range(first, first + self._block)
+        if block[-1] > ID_MAX:
+            # The next wish reads the counter again: an operator may have repaired it meanwhile.
+            self.state = ClaimState.IDLE
+            self._claim = None
+            refused = [IdRefused(request) for request in self._waiting]
+            self._waiting.clear()
+            return [*refused]
+        self._tries += 1
+        claim = CounterRecord(block.stop, self._claimer, f"{self._claimer}-{self._tries}")
+        self._claim = (block, claim)
+        self.state = ClaimState.WRITING
+        return [WriteCounter(claim, event.version)]
+
+    def _counter_written(self, event: CounterWritten) -> list[IdClaimEffect]:
+        if self.state is not ClaimState.WRITING:
+            return []
+        if event.status is WriteStatus.OK:
+            return self._won()
+        self.state = ClaimState.VERIFYING
+        return [ReadCounter()]
+
+    def _won(self) -> list[IdClaimEffect]:
+        if self._claim is None:
+            raise InvariantViolated("a claim was won that nobody made")
+        self._free.append(self._claim[0])
+        self._claim = None
+        self.state = ClaimState.IDLE
+        return self._grant()
+
+    def _grant(self) -> list[IdClaimEffect]:
+        """Serve who waits, in order; begin a claim when that is not enough."""
+        effects: list[IdClaimEffect] = []
+        while self._waiting and self._free:
+            block = self._free.popleft()
+            effects.append(IdGranted(self._waiting.popleft(), block[0]))
+            if len(block) > 1:
+                self._free.appendleft(block[1:])
+        if self.state is ClaimState.IDLE and (self._waiting or self.free_count < self._prefetch_below):
+            self.state = ClaimState.READING
+            effects.append(ReadCounter())
+        return effects
+
+    def check_invariants(self) -> None:
+        """Raises InvariantViolated where this machine contradicts itself."""
+        if self._waiting and (self._free or self.state is ClaimState.IDLE):
+            raise InvariantViolated(f"{len(self._waiting)} requests wait while the counter is {self.state.value}")
+        if (self._claim is None) is (self.state in (ClaimState.WRITING, ClaimState.VERIFYING)):
+            raise InvariantViolated(f"the claim and the state {self.state.value} disagree")
+        if any(not block or block[0] < FIRST_ID for block in self._free):
+            raise InvariantViolated("a free block is empty or below the first id")
+        if any(block[-1] >= after[0] for block, after in pairwise(self._free)):
+            raise InvariantViolated("free blocks do not ascend")

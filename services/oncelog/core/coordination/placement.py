@@ -1,0 +1,309 @@
+"""Where things go: which owner serves a topic (mark A), which storage nodes hold a ledger, and how a replica decides.
+
+    IDLE --PlacementWanted | UnloadWanted--> READING (the topic record, after a sync)
+    READING --the owner stands--> IDLE: TopicPlaced          --nobody can own it--> IDLE: NoOwnerLive | TopicMissing
+    READING --the topic must move--> WRITING (CAS: a live owner, owner_epoch + 1)
+    WRITING --OK--> IDLE: TopicPlaced, NotifyOwner           --CONFLICT | UNKNOWN--> READING: the reason is judged anew
+
+    a topic must move   when its owner has no session; when an unload named this owner at this epoch;
+                        when its owner is suspected (see `owner_suspicion`) and no takeover was seen within the back-off
+
+Rules
+- Any metadata replica may run this at any time; the record orders them (hazards 1 and 5). The write is never repeated:
+  after a conflict or a lost reply the record, the sessions and the suspicions as they are then decide anew.
+- Silence moves nothing; the end of the session does. A wrong suspicion costs one takeover, never a message.
+- Choices are rendezvous hashing: every replica makes the same one from the same view, and few topics move when it
+  changes.
+- Ledgers take live storage nodes first. Known absent ones fill the list as long as the ack quorum is live; superseded
+  ones never do, for they do not come back (hazard 8).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from hashlib import blake2b
+from typing import assert_never
+
+from oncelog.core.errors import InvariantViolated
+from oncelog.core.formats.topic_record import TopicRecord
+from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
+from oncelog.core.ledger.quorum import check_quorums
+from oncelog.core.store_status import WriteStatus
+
+#: A takeover takes well below a second; two suspicions of one topic in this time are more likely a cut than two deaths.
+BACKOFF_MS = 2_000
+
+
+def _score(key: str, candidate: Incarnation) -> bytes:
+    return blake2b(f"{key}/{candidate}".encode(), digest_size=16).digest()
+
+
+def _ranked(key: str, candidates: Iterable[Incarnation]) -> list[Incarnation]:
+    """The distinct candidates, best first; the order of the input does not matter."""
+    return sorted(dict.fromkeys(candidates), key=lambda candidate: (_score(key, candidate), candidate), reverse=True)
+
+
+def pick_owner(topic_id: TopicId, live: Sequence[Incarnation]) -> Incarnation | None:
+    """The owner for a topic among the live ones, None when there is none."""
+    ranked = _ranked(topic_id, live)
+    return ranked[0] if ranked else None
+
+
+def pick_members(
+    ledger_id: LedgerId,
+    live: Sequence[Incarnation],
+    known_absent: Sequence[Incarnation],
+    superseded: Sequence[Incarnation],
+    write_quorum: int,
+    ack_quorum: int,
+) -> tuple[Incarnation, ...] | None:
+    """The storage nodes for a new ledger, best first, live ones before absent ones.
+
+    None when fewer than ack_quorum are live, or fewer than write_quorum are known. Raises InvalidArgument on impossible
+    quorums.
+    """
+    check_quorums(write_quorum=write_quorum, ack_quorum=ack_quorum)
+    key = f"ledger {ledger_id}"
+    present = _ranked(key, (node for node in live if node not in superseded))[:write_quorum]
+    if len(present) < ack_quorum:
+        return None
+    fillers = _ranked(key, (node for node in known_absent if node not in superseded and node not in live))
+    members = (*present, *fillers[: write_quorum - len(present)])
+    return members if len(members) == write_quorum else None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnersSeen:
+    """This replica's view. live: owners with a session. suspected: those of them that are gone for all it can see."""
+
+    live: tuple[Incarnation, ...]
+    suspected: tuple[Incarnation, ...] = ()
+
+    @property
+    def usable(self) -> tuple[Incarnation, ...]:
+        return tuple(owner for owner in self.live if owner not in self.suspected)
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementWanted:
+    """Somebody looks the topic up, or its owner seems gone."""
+
+    topic_id: TopicId
+
+
+@dataclass(frozen=True, slots=True)
+class UnloadWanted:
+    """Move the topic away from `avoid`, if that still owns it; to itself at a higher epoch when no other is there."""
+
+    topic_id: TopicId
+    avoid: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecordRead:
+    """The answer to ReadTopicRecord, with the owners as seen when it came."""
+
+    topic_id: TopicId
+    record: TopicRecord | None
+    version: int
+    owners: OwnersSeen
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecordWritten:
+    """The answer to WriteTopicRecord."""
+
+    topic_id: TopicId
+    status: WriteStatus
+    version: int
+    now_ms: int
+
+
+PlacementEvent = PlacementWanted | UnloadWanted | TopicRecordRead | TopicRecordWritten
+
+
+# --- effects ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTopicRecord:
+    """Read the record after a sync."""
+
+    topic_id: TopicId
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTopicRecord:
+    """Compare-and-set of the record, from `version`."""
+
+    topic_id: TopicId
+    record: TopicRecord
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlaced:
+    """Who owns the topic, for all who asked."""
+
+    topic_id: TopicId
+    owner: Incarnation
+    owner_epoch: OwnerEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyOwner:
+    """Tell the owner to read the record; telling it twice does no harm."""
+
+    topic_id: TopicId
+    owner: Incarnation
+    owner_epoch: OwnerEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class NoOwnerLive:
+    """There is no owner to place the topic on now."""
+
+    topic_id: TopicId
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMissing:
+    """The topic has no record."""
+
+    topic_id: TopicId
+
+
+PlacementEffect = ReadTopicRecord | WriteTopicRecord | TopicPlaced | NotifyOwner | NoOwnerLive | TopicMissing
+
+
+# --- the machine ------------------------------------------------------------------------------------------------------
+
+
+class PlacementState(Enum):
+    IDLE = "idle"
+    READING = "reading"
+    WRITING = "writing"
+
+
+class TopicPlacement:
+    """One metadata replica's decisions about one topic."""
+
+    def __init__(self, topic_id: TopicId, *, backoff_ms: int = BACKOFF_MS) -> None:
+        self.topic_id = topic_id
+        self.state = PlacementState.IDLE
+        self._backoff_ms = backoff_ms
+        #: suspicions move nothing before this
+        self._backoff_until_ms = 0
+        #: the record as last read or written, and what it would be after the write under way
+        self._record: TopicRecord | None = None
+        self._attempt: TopicRecord | None = None
+        #: whether this round wrote: then the owner is told, whoever's write it was that stands
+        self._wrote = False
+        #: (the owner to avoid, the epoch at which it was found to own the topic, None until then)
+        self._unload: tuple[Incarnation, OwnerEpoch | None] | None = None
+
+    def handle(self, event: PlacementEvent) -> list[PlacementEffect]:
+        """Take one event; those who ask during a round are answered by its end."""
+        if event.topic_id != self.topic_id:
+            return []
+        match event:
+            case PlacementWanted():
+                return self._look() if self.state is PlacementState.IDLE else []
+            case UnloadWanted():
+                self._unload = (event.avoid, None)
+                return self._look() if self.state is PlacementState.IDLE else []
+            case TopicRecordRead():
+                return self._record_read(event) if self.state is PlacementState.READING else []
+            case TopicRecordWritten():
+                return self._record_written(event) if self.state is PlacementState.WRITING else []
+            case _:
+                assert_never(event)
+
+    def _look(self) -> list[PlacementEffect]:
+        self.state = PlacementState.READING
+        return [ReadTopicRecord(self.topic_id)]
+
+    def _record_read(self, event: TopicRecordRead) -> list[PlacementEffect]:
+        record = event.record
+        if record is None:
+            self._rest()
+            return [TopicMissing(self.topic_id)]
+        self._see(record, event.now_ms)
+        if not self._must_move(record, event.owners, event.now_ms):
+            return self._placed(record)
+        pick = self._pick(event.owners)
+        if pick is None:
+            self._rest()
+            return [NoOwnerLive(self.topic_id)]
+        self.state = PlacementState.WRITING
+        self._wrote = True
+        self._attempt = record.placed_on(pick)
+        return [WriteTopicRecord(self.topic_id, self._attempt, event.version)]
+
+    def _see(self, record: TopicRecord, now_ms: int) -> None:
+        """A takeover, by whichever replica, begins the back-off; a first placement does not."""
+        known, self._record = self._record, record
+        if known is not None and known.owner is not None and record.owner_epoch > known.owner_epoch:
+            self._backoff_until_ms = now_ms + self._backoff_ms
+
+    def _must_move(self, record: TopicRecord, owners: OwnersSeen, now_ms: int) -> bool:
+        if self._unload is not None:
+            avoid, epoch = self._unload
+            if avoid == record.owner and epoch in (None, record.owner_epoch):
+                self._unload = (avoid, record.owner_epoch)
+                return True
+            self._unload = None
+        if record.owner not in owners.live:
+            return True
+        return record.owner in owners.suspected and now_ms >= self._backoff_until_ms
+
+    def _pick(self, owners: OwnersSeen) -> Incarnation | None:
+        avoid = self._unload[0] if self._unload is not None else None
+        others = [owner for owner in owners.usable if owner != avoid]
+        return pick_owner(self.topic_id, others or owners.usable)
+
+    def _record_written(self, event: TopicRecordWritten) -> list[PlacementEffect]:
+        attempt, self._attempt = self._attempt, None
+        if attempt is None:
+            raise InvariantViolated(f"topic {self.topic_id}: a write was answered that nobody made")
+        if event.status is not WriteStatus.OK:
+            return self._look()
+        self._see(attempt, event.now_ms)
+        if self._unload is not None and self._unload[1] is None:
+            # It came while the write was under way, and may mean the new owner: the record decides.
+            return [*self._placed(attempt, keep_unload=True), *self._look()]
+        return self._placed(attempt)
+
+    def _placed(self, record: TopicRecord, *, keep_unload: bool = False) -> list[PlacementEffect]:
+        owner, epoch, wrote, unload = record.owner, record.owner_epoch, self._wrote, self._unload
+        if owner is None:
+            raise InvariantViolated(f"topic {self.topic_id} is placed on nobody")
+        self._rest()
+        self._unload = unload if keep_unload else None
+        placed = TopicPlaced(self.topic_id, owner, epoch)
+        return [placed, NotifyOwner(self.topic_id, owner, epoch)] if wrote else [placed]
+
+    def _rest(self) -> None:
+        self.state = PlacementState.IDLE
+        self._wrote = False
+        self._unload = None
+
+    def check_invariants(self) -> None:
+        """Raises InvariantViolated where this machine contradicts itself."""
+        if (self._attempt is None) is (self.state is PlacementState.WRITING):
+            raise InvariantViolated(
+                f"topic {self.topic_id} is {self.state.value}, and the write under way says otherwise"
+            )
+        if self._attempt is not None and self._record is not None:
+            if self._attempt.owner_epoch != self._record.owner_epoch + 1 or self._attempt.owner is None:
+                raise InvariantViolated(
+                    f"topic {self.topic_id}: a placement must name an owner and raise the epoch by one"
+                )
+            if self._attempt.ledgers != self._record.ledgers:
+                raise InvariantViolated(f"topic {self.topic_id}: a placement must not touch the ledgers")
+        if self.state is PlacementState.IDLE and self._unload is not None:
+            raise InvariantViolated(f"topic {self.topic_id}: an unload is forgotten")

@@ -1,0 +1,243 @@
+"""The recent batches of one producer, in few bytes.
+
+A run is one stored batch. A producer's runs are kept in one of two forms:
+
+    open     40 bytes a run, and the id deltas of runs with holes: while the producer stores batches
+    packed   about 9 bytes a run, as in a snapshot, without id deltas: once it is idle, and after a takeover
+
+Reading never changes the form, so nothing grows that nobody counts. What is packed is opened by the next batch.
+
+Packed: count of runs 1, then six varints for each run: ids between the run before and this one, last - first, holes,
+offset, ledger - ledger of the run before, entry (in the same ledger: entries between the run before and this one).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from struct import Struct
+from typing import NamedTuple, overload
+
+from oncelog.core.errors import CorruptEntry, InvariantViolated
+from oncelog.core.formats.batch import BatchHeader, Buffer, decode_ids
+from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, Generation, LedgerId, Position, SequenceId
+
+#: Id deltas longer than this are not kept in memory once they are durable; the entry is read when they are asked for.
+RUN_DELTAS_BYTES_MAX = 8192
+#: What the objects of one open or packed producer cost beside their bytes, about.
+_OPEN_BYTES = 200
+_PACKED_BYTES = 80
+_DELTAS_BYTES = 130
+_RECORD = Struct("<qqIIqq")
+_LAST = Struct("<q")
+_NUMBERS = 6
+_CONTINUED = bytes(range(128, 256))
+
+
+class Run(NamedTuple):
+    """One stored batch of a producer, without what was skipped of it.
+
+    deltas: the ids as `encode_deltas` gives them, relative to `first`; b"" when dense, None when only the entry knows
+    them. offset: batch_index of `first` in its entry.
+    """
+
+    first: SequenceId
+    last: SequenceId
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody counts with
+    position: Position
+    offset: int
+    deltas: bytes | None
+
+    @property
+    def dense(self) -> bool:
+        return self.count == self.last - self.first + 1
+
+    def without_long_deltas(self) -> "Run":
+        long = self.deltas is not None and len(self.deltas) > RUN_DELTAS_BYTES_MAX
+        return self._replace(deltas=None) if long else self
+
+
+def ids_of_run(run: Run) -> Sequence[int]:
+    """The ids of a run whose deltas are remembered."""
+    if run.deltas is None:
+        raise InvariantViolated(f"the ids of the run at {run.position} are not remembered")
+    shape = BatchHeader(NOT_DEDUPLICATED, Generation(0), run.first, run.last, run.count, 0, 0, 1, len(run.deltas), 0, 0)
+    return decode_ids(shape, run.deltas)
+
+
+class Runs(Sequence[Run]):
+    """Ascending by id and by position. counted: the bytes that a budget has counted for it."""
+
+    __slots__ = ("_data", "_deltas", "counted")
+
+    def __init__(self, runs: Iterable[Run] = ()) -> None:
+        #: bytearray: records; bytes: packed
+        self._data: bytearray | bytes = b""
+        #: {last id: deltas} of open runs with holes; None: there are none
+        self._deltas: dict[int, bytes] | None = None
+        self.counted = 0
+        for run in runs:
+            self.append(run)
+
+    @classmethod
+    def unpack(cls, packed: Buffer) -> "Runs":
+        """Raises CorruptEntry unless the bytes are what `packed` gives."""
+        data = bytes(packed)
+        numbers = data[1:].translate(None, _CONTINUED)
+        if not data or len(numbers) != data[0] * _NUMBERS or data[-1] > 127:
+            raise CorruptEntry("the packed batches of a producer contradict their count")
+        runs = cls()
+        runs._data = data if data[0] else b""
+        return runs
+
+    def packed(self) -> bytes:
+        """At least one byte."""
+        if isinstance(self._data, bytes):
+            return self._data or b"\0"
+        return _pack(self)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        data = self._data
+        if isinstance(data, bytearray):
+            return len(data) // _RECORD.size
+        return data[0] if data else 0
+
+    def __iter__(self) -> Iterator[Run]:
+        if isinstance(self._data, bytes):
+            yield from _unpack(self._data)
+            return
+        deltas = self._deltas or {}
+        for first, last, count, offset, ledger, entry in _RECORD.iter_unpack(bytes(self._data)):
+            dense = count == last - first + 1
+            place = Position(LedgerId(ledger), EntryId(entry))
+            yield Run(first, last, count, place, offset, b"" if dense else deltas.get(last))
+
+    @overload
+    def __getitem__(self, index: int) -> Run: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Run]: ...
+    def __getitem__(self, index: int | slice) -> Run | list[Run]:
+        return list(self)[index]
+
+    def last_of(self, index: int) -> SequenceId:
+        """The last id of the run at `index`."""
+        if isinstance(self._data, bytearray):
+            return SequenceId(_LAST.unpack_from(self._data, index * _RECORD.size + _LAST.size)[0])
+        return self[index].last
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Runs({list(self)!r})"
+
+    @property
+    def is_open(self) -> bool:
+        return isinstance(self._data, bytearray)
+
+    @property
+    def bytes(self) -> int:
+        """What it costs in memory, about; 0 when there are no runs."""
+        size = len(self._data)
+        if not size:
+            return 0
+        if isinstance(self._data, bytes):
+            return size + _PACKED_BYTES
+        deltas = self._deltas
+        return size + _OPEN_BYTES + (sum(map(len, deltas.values())) + _DELTAS_BYTES * len(deltas) if deltas else 0)
+
+    # --- changing -----------------------------------------------------------------------------------------------------
+
+    def append(self, run: Run) -> None:
+        data = self._data
+        if isinstance(data, bytes):
+            data = self._open()
+        first, last, count, position, offset, deltas = run
+        data += _RECORD.pack(first, last, count, offset, *position)
+        if deltas or self._deltas is not None:
+            self._set_deltas(run)
+
+    def replace(self, index: int, run: Run) -> None:
+        """Put `run` in the place of the one with the same ids."""
+        place = (run.first, run.last, run.count, run.offset, run.position.ledger_id, run.position.entry_id)
+        _RECORD.pack_into(self._open(), index * _RECORD.size, *place)
+        self._set_deltas(run)
+
+    def drop_first(self, count: int) -> None:
+        """Forget the oldest `count`."""
+        if count >= len(self):
+            self._data, self._deltas = b"", None
+            return
+        data = self._open()
+        if self._deltas:
+            for index in range(count):
+                self._deltas.pop(self.last_of(index), None)
+        del data[: count * _RECORD.size]
+
+    def pack(self) -> None:
+        """Take the packed form. Ids of runs with holes are in their entries."""
+        if isinstance(self._data, bytearray):
+            self._data, self._deltas = _pack(self) if self._data else b"", None
+
+    def _open(self) -> bytearray:
+        if isinstance(self._data, bytes):
+            runs = list(self)
+            self._data = bytearray()
+            for run in runs:
+                self.append(run)
+        return self._data
+
+    def _set_deltas(self, run: Run) -> None:
+        if run.deltas:
+            if self._deltas is None:
+                self._deltas = {}
+            self._deltas[run.last] = run.deltas
+        elif self._deltas is not None:
+            self._deltas.pop(run.last, None)
+
+
+def _pack(runs: Iterable[Run]) -> bytes:
+    numbers: list[int] = []
+    before, ledger, entry = -1, 0, -1
+    count = 0
+    for run in runs:
+        place = run.position
+        within = place.ledger_id == ledger
+        numbers += (
+            run.first - before - 1, run.last - run.first, run.last - run.first + 1 - run.count, run.offset,
+            place.ledger_id - ledger, place.entry_id - entry - 1 if within else place.entry_id,
+        )  # fmt: skip
+        before, ledger, entry = run.last, place.ledger_id, place.entry_id
+        count += 1
+    if numbers and min(numbers) < 0:
+        raise InvariantViolated("the runs of a producer do not ascend")
+    out = bytearray((count,))
+    for number in numbers:
+        rest = number
+        while rest > 127:
+            out.append(rest & 127 | 128)
+            rest >>= 7
+        out.append(rest)
+    return bytes(out)
+
+
+def _unpack(packed: bytes) -> Iterator[Run]:
+    numbers: list[int] = []
+    value = shift = 0
+    for byte in packed[1:]:
+        if byte > 127:
+            value |= (byte & 127) << shift
+            shift += 7
+        else:
+            numbers.append(value | byte << shift)
+            value = shift = 0
+    before, ledger, entry = -1, 0, -1
+    for at in range(0, len(numbers), _NUMBERS):
+        gap, span, holes, offset, ledgers, entries = numbers[at : at + _NUMBERS]
+        entry = entries if ledgers else entry + 1 + entries
+        ledger += ledgers
+        first = before + 1 + gap
+        before = first + span
+        place = Position(LedgerId(ledger), EntryId(entry))
+        yield Run(SequenceId(first), SequenceId(before), span + 1 - holes, place, offset, None if holes else b"")

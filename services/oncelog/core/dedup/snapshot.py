@@ -1,0 +1,191 @@
+"""The bytes of a dedup snapshot, and reading the newest complete one back (mark C).
+
+A cursor ledger begins with a base (every producer) and goes on with deltas (the producers changed since the last
+complete snapshot). Each is a few SNAPSHOT_CHUNK entries and then one SNAPSHOT_MANIFEST, its commit record: a snapshot
+exists once the manifest is durable, and one without it never happened.
+
+Chunk body: snapshot number 8, chunk index 4, producers 4, then for each producer
+    producer id 8, generation 4, mode 1, zero 1, name bytes 2, persisted 8, runs floor 8, last activity ms 8,
+    instance id 16 (zeros: none), role bytes 2, packed runs bytes 2, name, role, packed runs (see `runs`; ids of runs
+    with holes stay in their entries). A base has the producers in the order of activity.
+
+Manifest body: snapshot number 8, previous 8 (-1: a base), position ledger 8 and entry 8, next_index 8, producers in all
+8, chunks 4, CRC32C over the chunk bodies 4. The position is the cursor's mark_delete.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from struct import Struct
+from struct import error as struct_error
+from sys import intern
+from typing import NamedTuple
+
+from oncelog.core.dedup.batch_budget import REMEMBERED_BYTES_MAX
+from oncelog.core.dedup.recent_batches import Runs
+from oncelog.core.dedup.state import DedupState, ProducerState
+from oncelog.core.errors import CorruptEntry
+from oncelog.core.formats.batch import Buffer, Checksum
+from oncelog.core.formats.entry import EntryKind, SequenceMode, instance_from_bytes, instance_to_bytes
+from oncelog.core.ids import EntryId, Position
+
+#: A chunk is cut before it passes this, far below the entry limit, so that no producer count is a size cliff.
+CHUNK_BYTES = 256 * 1024
+
+_CHUNK = Struct("<qII")
+_PRODUCER = Struct("<QIBxHqqq16sHH")
+_MANIFEST = Struct("<qqqqqqII")
+
+
+class Manifest(NamedTuple):
+    """The commit record of one snapshot: the state as of exactly `position`."""
+
+    number: int
+    previous: int
+    position: Position
+    next_index: int
+    producers_count: int
+    chunks_count: int
+    chunks_crc: int
+
+    @property
+    def is_base(self) -> bool:
+        return self.previous < 0
+
+
+def encode_chunks(number: int, producers: Iterable[ProducerState]) -> list[bytes]:
+    """Return the chunk bodies, at least one."""
+    chunks: list[bytes] = []
+    records: list[bytes] = []
+    size = 0
+    for producer in producers:
+        record = _encode_producer(producer)
+        if records and size + len(record) > CHUNK_BYTES:
+            chunks.append(_CHUNK.pack(number, len(chunks), len(records)) + b"".join(records))
+            records, size = [], 0
+        records.append(record)
+        size += len(record)
+    chunks.append(_CHUNK.pack(number, len(chunks), len(records)) + b"".join(records))
+    return chunks
+
+
+def _encode_producer(p: ProducerState) -> bytes:
+    name, role = p.name.encode(), p.role.encode()
+    runs = p.runs.packed()
+    head = _PRODUCER.pack(
+        p.producer_id, p.generation, p.mode, len(name), p.persisted, p.runs_floor, p.last_activity_ms,
+        instance_to_bytes(p.instance_id), len(role), len(runs),
+    )  # fmt: skip
+    return head + name + role + runs
+
+
+def encode_manifest(m: Manifest) -> bytes:
+    return _MANIFEST.pack(
+        m.number,
+        m.previous,
+        m.position[0],
+        m.position[1],
+        m.next_index,
+        m.producers_count,
+        m.chunks_count,
+        m.chunks_crc,
+    )
+
+
+def decode_manifest(body: Buffer) -> Manifest:
+    """Raises CorruptEntry when the body is not a manifest."""
+    if len(body) != _MANIFEST.size:
+        raise CorruptEntry(f"a snapshot manifest of {len(body)} bytes")
+    number, previous, ledger, entry, next_index, producers, chunks, crc = _MANIFEST.unpack(body)
+    return Manifest(number, previous, Position(ledger, entry), next_index, producers, chunks, crc)
+
+
+def decode_chunk(body: Buffer) -> tuple[int, int, list[ProducerState]]:
+    """Return (snapshot number, chunk index, producers). Raises CorruptEntry when the body is not a chunk."""
+    try:
+        number, index, count = _CHUNK.unpack_from(body)
+        at = _CHUNK.size
+        producers = []
+        for _ in range(count):
+            producer, at = _decode_producer(body, at)
+            producers.append(producer)
+    except (struct_error, ValueError) as error:
+        raise CorruptEntry(f"a snapshot chunk cannot be read: {error}") from error
+    if at != len(body):
+        raise CorruptEntry(f"a snapshot chunk has {len(body) - at} bytes too many")
+    return number, index, producers
+
+
+def _decode_producer(body: Buffer, at: int) -> tuple[ProducerState, int]:
+    pid, generation, mode, name_bytes, persisted, floor, activity, instance, role_bytes, runs_bytes = (
+        _PRODUCER.unpack_from(body, at)
+    )
+    at += _PRODUCER.size
+    name = bytes(body[at : at + name_bytes]).decode()
+    at += name_bytes
+    # Interned, for a few roles stand in the records of all producers.
+    role = intern(bytes(body[at : at + role_bytes]).decode())
+    at += role_bytes
+    runs = Runs.unpack(body[at : at + runs_bytes])
+    at += runs_bytes
+    state = ProducerState(
+        name, pid, generation, SequenceMode(mode), persisted, runs, floor, activity, instance_from_bytes(instance), role
+    )
+    return state, at
+
+
+@dataclass(slots=True)
+class SnapshotReader:
+    """Reads one cursor ledger's entries in order and keeps the newest complete chain of base and deltas.
+
+    What is incomplete or contradicts itself is passed over; a delta counts only on the very snapshot it was taken
+    after.
+    """
+
+    checksum: Checksum
+    remembered_bytes_max: int = REMEMBERED_BYTES_MAX
+    #: the state of the newest complete chain, None before the first complete base
+    state: DedupState | None = None
+    #: its last manifest
+    manifest: Manifest | None = None
+    #: the base's manifest: the position a trim must not pass
+    base: Manifest | None = None
+    _chunks: list[tuple[EntryId, Buffer]] = field(default_factory=list)
+
+    def feed(self, entry_id: EntryId, kind: int, body: Buffer) -> None:
+        """Take one verified entry of the cursor's ledger. Raises CorruptEntry for a kind that does not belong there."""
+        if kind == EntryKind.SNAPSHOT_CHUNK:
+            self._chunks.append((entry_id, body))
+        elif kind == EntryKind.SNAPSHOT_MANIFEST:
+            manifest = decode_manifest(body)
+            chunks = self._chunks[-manifest.chunks_count :] if manifest.chunks_count else []
+            self._chunks = []
+            self._commit(manifest, [chunk for _, chunk in chunks])
+        else:
+            raise CorruptEntry(f"entry {entry_id} of a dedup cursor is of kind {kind}")
+
+    def _commit(self, manifest: Manifest, chunks: list[Buffer]) -> None:
+        crc = 0
+        producers: list[ProducerState] = []
+        for expected, chunk in enumerate(chunks):
+            number, index, found = decode_chunk(chunk)
+            if number != manifest.number or index != expected:
+                return
+            crc = self.checksum(chunk, crc)
+            producers += found
+        if len(chunks) != manifest.chunks_count or crc != manifest.chunks_crc:
+            return
+        if manifest.is_base:
+            state = DedupState(self.remembered_bytes_max)
+        elif self.state is not None and self.manifest is not None and manifest.previous == self.manifest.number:
+            state = self.state
+        else:
+            return
+        if len(state.producers.keys() | {producer.producer_id for producer in producers}) != manifest.producers_count:
+            return
+        state.restore(producers)
+        state.position = manifest.position
+        state.next_index = manifest.next_index
+        if manifest.is_base:
+            self.base = manifest
+        self.state = state
+        self.manifest = manifest

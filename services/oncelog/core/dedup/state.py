@@ -1,0 +1,257 @@
+"""The fold of a topic's log into what dedup must know: pid -> (name, generation, mode, persisted mark, runs, last
+activity, instance, role).
+
+Rules
+- The fold takes facts and never judges: the highest mark and the first position win, whether dedup was on or off.
+- It moves entry by entry in log order; an entry whose base_index is not the next one is a hole and stops it.
+- Everything here is durable: what is in flight lives in `dedup.DedupTable`, on top, and vanishes with a failed write.
+- Law: snapshot(P) + replay(P..end) == fold(whole log), runs at or below `runs_floor` aside: each producer keeps its
+  newest 64 batches, within a budget of memory for all producers (`run_budget`).
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from oncelog.core.dedup.batch_budget import REMEMBERED_BYTES_MAX, RunBudget
+from oncelog.core.dedup.recent_batches import Run, Runs
+from oncelog.core.errors import CorruptEntry, InvariantViolated, LogHole
+from oncelog.core.formats.batch import BatchHeader, Buffer, decode_ids, deltas_of, encode_deltas, peek_batch
+from oncelog.core.formats.entry import EntryHeader, EntryKind, ProducerOpened, SequenceMode, body_of, decode_opened
+from oncelog.core.ids import (
+    BEFORE_ALL,
+    NO_INSTANCE,
+    NO_SEQUENCE,
+    NOT_DEDUPLICATED,
+    Generation,
+    InstanceId,
+    Position,
+    ProducerId,
+    SequenceId,
+)
+
+#: Stored batches remembered per producer. The SDK keeps at most as many in flight, so a resend is always answered
+#: exactly.
+RUNS_MAX = 64
+
+
+def run_of(batch: BatchHeader, deltas: Buffer, *, position: Position, above: SequenceId, skip: int) -> Run | None:
+    """Return the run of a batch's ids above the mark `above`, without its first `skip`; None when nothing is left."""
+    if skip == 0 and batch.first > above:
+        return Run(batch.first, batch.last, batch.count, position, 0, bytes(deltas))
+    ids = decode_ids(batch, deltas)
+    start = max(skip, bisect_right(ids, above))
+    if start >= len(ids):
+        return None
+    rest = ids[start:]
+    return Run(SequenceId(rest[0]), SequenceId(rest[-1]), len(rest), position, start, encode_deltas(rest))
+
+
+def highest_unnamed(
+    batch: BatchHeader, deltas: Buffer, runs: Sequence[Run], *, above: SequenceId, skip: int
+) -> SequenceId:
+    """The highest new id of a stored batch at or below the mark `above` that no run names; NO_SEQUENCE: there is none.
+
+    Such an id is stored only while nothing is judged. Nobody may say of it later that it never was: so the runs up to
+    it are forgotten, and it is one of those that are older than the runs. A run with holes names none of its ids here,
+    whether they are remembered or not: what is remembered differs between a live owner and one that replays.
+    """
+    if batch.first > above or skip >= batch.count:
+        return NO_SEQUENCE
+    ids = decode_ids(batch, deltas)
+    for i in range(bisect_right(ids, above) - 1, skip - 1, -1):
+        at = bisect_left(runs, ids[i], key=lambda run: run.last)
+        if at == len(runs) or ids[i] < runs[at].first:
+            return SequenceId(ids[i])
+        if not runs[at].dense:
+            return runs[at].last
+    return NO_SEQUENCE
+
+
+def assigned_name(producer_id: ProducerId) -> str:
+    """The name of a producer that was opened without one."""
+    return f"producer-{producer_id}"
+
+
+@dataclass(slots=True)
+class ProducerState:
+    """runs: ascending, at most RUNS_MAX. runs_floor: ids at or below it are older than the remembered runs.
+
+    instance_id: who holds the current generation. role: the first role that opened the name; it owns the name.
+    """
+
+    name: str
+    producer_id: ProducerId
+    generation: Generation
+    mode: SequenceMode
+    persisted: SequenceId = NO_SEQUENCE
+    runs: Runs = field(default_factory=Runs)
+    runs_floor: SequenceId = NO_SEQUENCE
+    last_activity_ms: int = 0
+    instance_id: InstanceId = NO_INSTANCE
+    role: str = ""
+
+    def remember(self, run: Run) -> None:
+        if run.first <= self.persisted:
+            raise InvariantViolated(f"run {run.first} is not above the persisted mark {self.persisted}")
+        self.runs.append(run)
+        self.persisted = run.last
+        dropped = len(self.runs) - RUNS_MAX
+        if dropped > 0:
+            self.runs_floor = self.runs.last_of(dropped - 1)
+            self.runs.drop_first(dropped)
+
+    def forget_all(self) -> None:
+        """Only the mark is left."""
+        self.runs_floor = self.persisted
+        self.runs.drop_first(len(self.runs))
+
+    def forget_below(self, floor: SequenceId) -> None:
+        """Forget the runs that begin at or below `floor`, and call it older than what is remembered."""
+        if floor > self.runs_floor:
+            dropped = sum(run.first <= floor for run in self.runs)
+            self.runs_floor = max(floor, self.runs.last_of(dropped - 1)) if dropped else floor
+            if dropped:
+                self.runs.drop_first(dropped)
+
+    def forget_until(self, position: Position) -> None:
+        """Forget every run up to the one at `position`: its ids cannot be looked up any more."""
+        kept = sum(run.position > position for run in self.runs)
+        if kept < len(self.runs):
+            dropped = len(self.runs) - kept
+            self.runs_floor = self.runs.last_of(dropped - 1)
+            self.runs.drop_first(dropped)
+
+
+class DedupState:
+    """The durable state of one topic, as of exactly `position`."""
+
+    def __init__(self, remembered_bytes_max: int = REMEMBERED_BYTES_MAX) -> None:
+        #: the batches that all producers together may keep
+        self.budget = RunBudget(remembered_bytes_max)
+        #: {producer id: state}
+        self.producers: dict[ProducerId, ProducerState] = {}
+        #: {name: producer id}; one to one with `producers`
+        self.names: dict[str, ProducerId] = {}
+        #: {instance id: producer id} of the producers whose names were assigned: only these come without a name
+        self.unnamed: dict[InstanceId, ProducerId] = {}
+        #: the last entry folded in
+        self.position: Position = BEFORE_ALL
+        #: base_index of the next entry
+        self.next_index: int = 0
+        #: producers changed since the last complete snapshot, in order of change
+        self.dirty: dict[ProducerId, None] = {}
+
+    def fold(self, header: EntryHeader, data: Buffer) -> None:
+        """Fold one entry's bytes, whole or cut behind the id deltas. Raises LogHole or CorruptEntry, never skips."""
+        body = body_of(data)
+        if header.kind == EntryKind.MESSAGES:
+            batch = peek_batch(body)
+            deltas = deltas_of(batch, body)
+            if len(deltas) != batch.ids_bytes:
+                raise CorruptEntry(f"entry {header.position} is cut inside its id deltas")
+            self.fold_messages(header, batch, deltas)
+        elif header.kind == EntryKind.PRODUCER_OPENED:
+            self.fold_opened(header, decode_opened(body))
+        else:
+            raise CorruptEntry(f"entry {header.position} is of kind {header.kind}, which this version does not know")
+
+    def fold_messages(self, header: EntryHeader, batch: BatchHeader, deltas: Buffer) -> None:
+        self._step(header)
+        if batch.producer_id == NOT_DEDUPLICATED:
+            return
+        producer = self.producers.get(batch.producer_id)
+        if producer is None or batch.generation > producer.generation:
+            raise CorruptEntry(f"entry {header.position} is of producer {batch.producer_id}, which was never granted")
+        if batch.first <= producer.persisted:
+            producer.forget_below(
+                highest_unnamed(batch, deltas, producer.runs, above=producer.persisted, skip=header.skip_first)
+            )
+        run = run_of(batch, deltas, position=header.position, above=producer.persisted, skip=header.skip_first)
+        if run is not None:
+            producer.remember(run.without_long_deltas())
+        producer.last_activity_ms = header.append_time_ms
+        self.dirty[batch.producer_id] = None
+        self.budget.used(producer)
+
+    def fold_opened(self, header: EntryHeader, grant: ProducerOpened) -> None:
+        self._step(header)
+        if grant.topic_id != header.topic_id:
+            raise CorruptEntry(f"entry {header.position} grants a producer of another topic")
+        producer = self.producers.get(grant.producer_id)
+        if producer is None:
+            if grant.name in self.names:
+                raise CorruptEntry(f"entry {header.position} binds {grant.name!r} to a second producer id")
+            producer = ProducerState(grant.name, grant.producer_id, grant.generation, grant.mode)
+            producer.persisted = producer.runs_floor = grant.persisted
+            self.producers[grant.producer_id] = producer
+            self.names[grant.name] = grant.producer_id
+        elif producer.name != grant.name or grant.generation <= producer.generation:
+            raise CorruptEntry(f"entry {header.position} grants {grant.name!r} against what the log says before it")
+        producer.generation = grant.generation
+        self._held_by(producer, grant.instance_id)
+        producer.role = producer.role or grant.role
+        producer.last_activity_ms = header.append_time_ms
+        self.dirty[grant.producer_id] = None
+
+    def _held_by(self, producer: ProducerState, instance_id: InstanceId) -> None:
+        self.unnamed.pop(producer.instance_id, None)
+        producer.instance_id = instance_id
+        if instance_id and producer.name == assigned_name(producer.producer_id):
+            self.unnamed[instance_id] = producer.producer_id
+
+    def _step(self, header: EntryHeader) -> None:
+        if header.base_index != self.next_index or header.position <= self.position:
+            raise LogHole(
+                f"entry {header.position} begins at message {header.base_index}, but the log before it ends at "
+                f"{self.position} with message {self.next_index}: an entry between them is missing"
+            )
+        self.position = header.position
+        self.next_index = header.next_index
+
+    def restore(self, producers: Iterable[ProducerState]) -> None:
+        """Put producers of a snapshot in place of what is known of them."""
+        for producer in producers:
+            before = self.producers.get(producer.producer_id)
+            if before is not None:
+                self.unnamed.pop(before.instance_id, None)
+            self.producers[producer.producer_id] = producer
+            self.names[producer.name] = producer.producer_id
+            self._held_by(producer, producer.instance_id)
+            self.budget.replaced(before, producer)
+
+    def in_order_of_activity(self) -> Iterator[ProducerState]:
+        """All producers; those whose batches are remembered come last, the most recently active at the end."""
+        yield from (producer for pid, producer in self.producers.items() if pid not in self.budget)
+        yield from (self.producers[pid] for pid in self.budget.in_order())
+
+    def learn_deltas(self, position: Position, batch: BatchHeader, deltas: Buffer) -> None:
+        """Put the ids read from an entry into the run that stands for it."""
+        producer = self.producers.get(batch.producer_id)
+        if producer is None:
+            return
+        for i, run in enumerate(producer.runs):
+            if run.position == position:
+                ids = decode_ids(batch, deltas)[run.offset :]
+                producer.runs.replace(i, run._replace(deltas=encode_deltas(ids)))
+        self.budget.used(producer)
+
+    def forget_until(self, producer_id: ProducerId, position: Position) -> None:
+        """Forget a producer's batches up to the one at `position`: its ids cannot be looked up any more."""
+        producer = self.producers[producer_id]
+        producer.forget_until(position)
+        self.budget.used(producer)
+
+    def check_invariants(self) -> None:
+        if not self.budget.agrees_with(self.producers):
+            raise InvariantViolated(f"the batches of all producers are counted as {self.budget.bytes} bytes")
+        for pid, producer in self.producers.items():
+            if self.names.get(producer.name) != pid:
+                raise InvariantViolated(f"name {producer.name!r} and producer {pid} are not bound to each other")
+            mark = producer.runs_floor
+            for run in producer.runs:
+                if not mark < run.first <= run.last:
+                    raise InvariantViolated(f"runs of producer {pid} do not ascend at {run.first}")
+                mark = run.last
+            if mark != producer.persisted:
+                raise InvariantViolated(f"producer {pid}: persisted mark {producer.persisted}, last run ends at {mark}")

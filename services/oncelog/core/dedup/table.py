@@ -1,0 +1,374 @@
+"""Judging a batch: what is new, what is known, what must be refused.
+
+Two layers. `state` is the fold of the durable log. `pending` lies on top and holds only what was handed to the ledger
+and is not durable yet: accepted marks, runs in flight, grants in flight. A failed write drops the whole upper layer,
+and the truth is what remains (Pulsar #5218 marked before the write and lost the retry). Entries become durable in log
+order, so the upper layer drains from its front.
+
+    first > accepted mark         new (contiguous: exactly the next, else SequenceGap)
+    an id exactly in a run        duplicate, or joins its write in flight
+    an id below the runs          contiguous: duplicate, position unknown; monotonic: below the mark, not verified
+    an id between, never stored   stale: tests on ranges call it a duplicate, and lose it. This message alone is refused
+                                  (contiguous, or no other message of the batch is known or new: the whole batch)
+    a known prefix, then new ids  stored verbatim with skip_first = the prefix's length; stale ids are in it
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from oncelog.core.dedup.recent_batches import Run, ids_of_run
+from oncelog.core.dedup.state import DedupState, ProducerState, highest_unnamed, run_of
+from oncelog.core.errors import (
+    InvalidBatch,
+    InvariantViolated,
+    NotOwner,
+    OncelogError,
+    ProducerFenced,
+    SequenceGap,
+    StaleSequence,
+    UnknownProducer,
+)
+from oncelog.core.formats.batch import BatchHeader, Buffer, decode_ids
+from oncelog.core.formats.entry import EntryHeader, ProducerOpened, SequenceMode
+from oncelog.core.formats.outcome import REFUSED_PARTS_MAX, Part, PartKind, refuses
+from oncelog.core.ids import BEFORE_ALL, NO_SEQUENCE, NOT_DEDUPLICATED, Generation, Position, ProducerId, SequenceId
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """Append it; the first `skip_first` messages are known already, told by `known`."""
+
+    skip_first: int = 0
+    known: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Nothing is new: answer `known` once everything up to `settles_at` is durable."""
+
+    known: tuple[Part, ...]
+    settles_at: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The batch ends its session; nothing of it is stored. suspect: the answer means that this owner may be deposed."""
+
+    error: OncelogError
+    suspect: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NeedIds:
+    """A run with holes is meant, whose ids only its entry knows: read it, `learn`, judge again."""
+
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The verdict rests on a grant that is not durable yet."""
+
+
+Verdict = Accept | Known | Refused | NeedIds | Wait
+ACCEPT = Accept()
+WAIT = Wait()
+
+
+@dataclass(slots=True)
+class PendingProducer:
+    """What of one producer is in flight. accepted: highest id handed to the ledger. runs: ascending, above the
+    persisted mark."""
+
+    accepted: SequenceId
+    runs: list[Run] = field(default_factory=list)
+    #: the newest grant in flight, and where it stands
+    grant: ProducerOpened | None = None
+    position: Position = BEFORE_ALL
+    #: ids at or below it may stand in an unjudged entry in flight, and in no run
+    floor: SequenceId = NO_SEQUENCE
+
+
+class DedupTable:
+    """Judges batches on the owner's one task for a topic."""
+
+    def __init__(self, state: DedupState, *, judging: bool = True) -> None:
+        self.state = state
+        #: off: batches are stored unjudged by sequence; grants, fencing and the fold go on
+        self.judging = judging
+        #: {producer id: what is in flight}
+        self._pending: dict[ProducerId, PendingProducer] = {}
+        #: {name: producer id} of grants in flight for new names
+        self._pending_names: dict[str, ProducerId] = {}
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    def producer_id_of(self, name: str) -> ProducerId | None:
+        return self.state.names.get(name, self._pending_names.get(name))
+
+    def knows(self, producer_id: ProducerId) -> bool:
+        return producer_id in self.state.producers or producer_id in self._pending
+
+    def generation_of(self, producer_id: ProducerId) -> tuple[Generation, bool]:
+        """Return (newest generation, whether its grant is durable). The producer must be known."""
+        pending = self._pending.get(producer_id)
+        if pending is not None and pending.grant is not None:
+            return pending.grant.generation, False
+        return self.state.producers[producer_id].generation, True
+
+    def settled(self, producer_id: ProducerId) -> bool:
+        """Nothing of this producer is in flight."""
+        return producer_id not in self._pending
+
+    def mode_of(self, producer_id: ProducerId) -> SequenceMode:
+        producer = self.state.producers.get(producer_id)
+        if producer is not None:
+            return producer.mode
+        grant = self._pending[producer_id].grant
+        if grant is None:
+            raise InvariantViolated(f"producer {producer_id} is in flight without a grant")
+        return grant.mode
+
+    def role_of(self, producer_id: ProducerId) -> str:
+        """The role that the producer's name belongs to, empty: none."""
+        producer = self.state.producers.get(producer_id)
+        if producer is not None and producer.role:
+            return producer.role
+        pending = self._pending.get(producer_id)
+        return pending.grant.role if pending is not None and pending.grant is not None else ""
+
+    def accepted_of(self, producer_id: ProducerId) -> SequenceId:
+        pending = self._pending.get(producer_id)
+        return pending.accepted if pending is not None else self.state.producers[producer_id].persisted
+
+    # --- judging ------------------------------------------------------------------------------------------------------
+
+    def judge(self, batch: BatchHeader, deltas: Buffer) -> Verdict:
+        """Decide on one batch; changes nothing. Raises nothing for a producer's fault: that is a verdict."""
+        pid = batch.producer_id
+        if pid == NOT_DEDUPLICATED:
+            return ACCEPT
+        if not self.knows(pid):
+            return Refused(UnknownProducer(f"producer id {pid} is not known here: open the producer by name again"))
+        generation, durable = self.generation_of(pid)
+        if batch.generation != generation or not durable:
+            return self._judge_generation(batch, generation, durable)
+        producer = self.state.producers[pid]
+        contiguous = producer.mode is SequenceMode.CONTIGUOUS
+        if contiguous and not batch.dense:
+            return Refused(InvalidBatch("a contiguous producer's batch has no holes", field="sequence_ids"))
+        accepted = self.accepted_of(pid)
+        if not self.judging:
+            return ACCEPT
+        if batch.first > accepted:
+            if contiguous and batch.first != accepted + 1:
+                return Refused(
+                    SequenceGap(
+                        f"expected sequence id {accepted + 1}, got {batch.first}: resend from there",
+                        expected=accepted + 1,
+                    )
+                )
+            return ACCEPT
+        return self._judge_known(producer, batch, deltas, accepted)
+
+    def _judge_generation(self, batch: BatchHeader, current: Generation, durable: bool) -> Verdict:
+        if batch.generation > current:
+            error = NotOwner(
+                f"generation {batch.generation} of producer {batch.producer_id} was granted by another owner"
+            )
+            return Refused(error, suspect=True)
+        if not durable:
+            return WAIT
+        return Refused(ProducerFenced(f"generation {current} has this producer now", current=current))
+
+    def _judge_known(
+        self, producer: ProducerState, batch: BatchHeader, deltas: Buffer, accepted: SequenceId
+    ) -> Verdict:
+        ids = decode_ids(batch, deltas)
+        split = batch.count if batch.last <= accepted else bisect_right(ids, accepted)
+        pending = self._pending.get(producer.producer_id)
+        runs = [*producer.runs, *(pending.runs if pending is not None else ())]
+        floor, settles_at = producer.runs_floor, self.state.position
+        if pending is not None and pending.floor > floor:
+            floor, settles_at = pending.floor, pending.position
+        located = locate(ids[:split], runs, floor=floor, mode=producer.mode)
+        if isinstance(located, NeedIds):
+            return located
+        if refuses(located):
+            nothing_else = len(located) == 1 and split == batch.count
+            if nothing_else or producer.mode is SequenceMode.CONTIGUOUS or len(located) > REFUSED_PARTS_MAX:
+                return Refused(_stale(batch, accepted, whole=nothing_else))
+            if pending is not None:
+                # What is stale because of a write in flight is told when that is durable.
+                return Known(located, pending.position) if split == batch.count else Accept(split, located)
+        if split == batch.count:
+            return Known(located, max((p.position for p in located if p.position), default=settles_at))
+        return Accept(split, located)
+
+    # --- what happened ------------------------------------------------------------------------------------------------
+
+    def accepted(self, batch: BatchHeader, deltas: Buffer, *, position: Position, skip_first: int) -> None:
+        """The batch was handed to the ledger at `position`."""
+        pid = batch.producer_id
+        if pid == NOT_DEDUPLICATED:
+            return
+        pending = self._pending_of(pid)
+        if not self.judging:
+            runs = [*self.state.producers[pid].runs, *pending.runs]
+            unnamed = highest_unnamed(batch, deltas, runs, above=pending.accepted, skip=skip_first)
+            pending.floor = max(pending.floor, unnamed)
+        run = run_of(batch, deltas, position=position, above=pending.accepted, skip=skip_first)
+        if run is not None:
+            pending.runs.append(run)
+            pending.accepted = run.last
+        pending.position = position
+
+    def granting(self, grant: ProducerOpened, *, position: Position) -> None:
+        """A grant was handed to the ledger at `position`. Raises InvariantViolated for a pid bound to another name."""
+        known = self.state.names.get(grant.name, grant.producer_id)
+        if known != grant.producer_id or (grant.name not in self.state.names and self.knows(grant.producer_id)):
+            raise InvariantViolated(
+                f"producer id {grant.producer_id} is bound already and cannot stand for {grant.name!r}"
+            )
+        if grant.name not in self.state.names:
+            self._pending_names[grant.name] = grant.producer_id
+            self._pending[grant.producer_id] = PendingProducer(grant.persisted)
+        pending = self._pending_of(grant.producer_id)
+        pending.grant = grant
+        pending.position = position
+
+    def _pending_of(self, pid: ProducerId) -> PendingProducer:
+        pending = self._pending.get(pid)
+        if pending is None:
+            pending = self._pending[pid] = PendingProducer(self.state.producers[pid].persisted)
+        return pending
+
+    def persisted_batch(self, header: EntryHeader, batch: BatchHeader, deltas: Buffer) -> None:
+        """An entry of messages became durable; entries come in log order."""
+        self.state.fold_messages(header, batch, deltas)
+        pending = self._pending.get(batch.producer_id)
+        if pending is not None:
+            if pending.runs and pending.runs[0].position == header.position:
+                del pending.runs[0]
+            self._settle(batch.producer_id, pending)
+
+    def persisted_grant(self, header: EntryHeader, grant: ProducerOpened) -> None:
+        """A grant became durable: from here on it fences every older generation."""
+        self.state.fold_opened(header, grant)
+        self._pending_names.pop(grant.name, None)
+        pending = self._pending[grant.producer_id]
+        if pending.grant == grant:
+            pending.grant = None
+        self._settle(grant.producer_id, pending)
+
+    def _settle(self, pid: ProducerId, pending: PendingProducer) -> None:
+        if pending.position <= self.state.position:
+            del self._pending[pid]
+
+    def rollback(self) -> None:
+        """A write failed: everything in flight is gone, the truth is the fold."""
+        self._pending.clear()
+        self._pending_names.clear()
+
+    def check_invariants(self) -> None:
+        for pid, pending in self._pending.items():
+            mark = self.state.producers[pid].persisted if pid in self.state.producers else pending.accepted
+            if pending.accepted < mark:
+                raise InvariantViolated(f"producer {pid}: accepted {pending.accepted} is below persisted {mark}")
+            for run in pending.runs:
+                if run.position <= self.state.position:
+                    raise InvariantViolated(f"producer {pid}: run at {run.position} is durable and in flight")
+
+
+def _stale(batch: BatchHeader, accepted: SequenceId, *, whole: bool) -> StaleSequence:
+    which = "all ids" if whole else "some id"
+    message = f"{which} of {batch.first}..{batch.last}: below the mark {accepted} and never stored"
+    return StaleSequence(message, high_water=accepted)
+
+
+def locate(
+    ids: Sequence[int], runs: Sequence[Run], *, floor: SequenceId, mode: SequenceMode
+) -> tuple[Part, ...] | NeedIds:
+    """Find each id (ascending) in the runs (ascending); those that were never stored are stale.
+
+    Ids at or below `floor` are older than the runs: an exact duplicate of a contiguous producer, unverified of a
+    monotonic one.
+    """
+    parts: list[Part] = []
+    i = bisect_right(ids, floor)
+    if i:
+        kind = PartKind.DUPLICATE if mode is SequenceMode.CONTIGUOUS else PartKind.BELOW_MARK
+        parts.append(Part(kind, i, None, 0))
+    while i < len(ids):
+        at = bisect_left(runs, ids[i], key=lambda run: run.last)
+        begin = bisect_left(ids, runs[at].first, i) if at < len(runs) else len(ids)
+        if begin > i:
+            parts.append(_stale_part(begin - i))
+        else:
+            begin = bisect_right(ids, runs[at].last, i)
+            found = _parts_in(ids[i:begin], runs[at])
+            if isinstance(found, NeedIds):
+                return found
+            parts += found
+        i = begin
+    return _merged(parts)
+
+
+def _stale_part(count: int) -> Part:
+    return Part(PartKind.STALE_SEQUENCE, count, None, 0)
+
+
+def _merged(parts: list[Part]) -> tuple[Part, ...]:
+    """Neighbours that are stale become one part."""
+    merged: list[Part] = []
+    for part in parts:
+        if merged and merged[-1].kind is part.kind is PartKind.STALE_SEQUENCE:
+            merged[-1] = _stale_part(merged[-1].count + part.count)
+        else:
+            merged.append(part)
+    return tuple(merged)
+
+
+def _parts_in(ids: Sequence[int], run: Run) -> list[Part] | NeedIds:
+    """Where in the run each id (all within its span) stands, in stretches; those in its holes are stale."""
+    if run.dense:
+        if isinstance(ids, range):
+            return _parts_of(range(ids[0] - run.first, ids[-1] - run.first + 1), run)
+        return _parts_of([i - run.first for i in ids], run)
+    if run.deltas is None:
+        return NeedIds(run.position)
+    stored = ids_of_run(run)
+    if len(ids) > run.count:
+        # Cheap also for a hostile count: only what the run holds is looked for.
+        found = [(bisect_left(ids, each), index) for index, each in enumerate(stored)]
+        places = [(at, index) for at, index in found if at < len(ids) and ids[at] == stored[index]]
+        return _parts_between(len(ids), places, run)
+    indexes = [bisect_left(stored, i) for i in ids]
+    places = [(at, index) for at, index in enumerate(indexes) if index < len(stored) and stored[index] == ids[at]]
+    return _parts_of(indexes, run) if len(places) == len(ids) else _parts_between(len(ids), places, run)
+
+
+def _parts_between(count: int, places: Sequence[tuple[int, int]], run: Run) -> list[Part]:
+    """Parts for `count` ids, of which those at `places` (index among the ids, index in the run) are in the run."""
+    parts: list[Part] = []
+    done = 0
+    for at, index in places:
+        if at > done:
+            parts.append(_stale_part(at - done))
+        last = parts[-1] if parts else None
+        if last is not None and last.kind is PartKind.DUPLICATE and last.offset + last.count == run.offset + index:
+            parts[-1] = last._replace(count=last.count + 1)
+        else:
+            parts.append(Part(PartKind.DUPLICATE, 1, run.position, run.offset + index))
+        done = at + 1
+    if done < count:
+        parts.append(_stale_part(count - done))
+    return parts
+
+
+def _parts_of(indexes: Sequence[int], run: Run) -> list[Part]:
+    """One part for each stretch of consecutive indexes; every id is in the run."""
+    if indexes[-1] - indexes[0] == len(indexes) - 1:
+        return [Part(PartKind.DUPLICATE, len(indexes), run.position, run.offset + indexes[0])]
+    return _parts_between(len(indexes), list(enumerate(indexes)), run)

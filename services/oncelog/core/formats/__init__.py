@@ -1,0 +1,1 @@
+"""What is stored and sent: batches, entries, records, message ids."""

@@ -1,0 +1,356 @@
+"""The payload format COLUMNS: the messages of one batch, column by column.
+
+Little-endian. A payload is a sequence of columns, each
+
+    0 1 column id      1 3 zero      4 4 content, bytes (n)      8 n content
+
+VALUES is always there and always first; the others only when at least one message of the batch uses them, in any order
+and at most once each. A reader skips a column id it does not know. `count` comes from the batch's header.
+
+    VALUES 1       count x u32 length, then the values' bytes, concatenated
+    KEYS 2         count x u32 length, 0xFFFFFFFF for a message without a key, then the keys' bytes
+    EVENT_TIMES 3  count x i64 milliseconds since 1970, -2**63 for a message without one
+    PROPERTIES 4   count x u32 length, then for each message, in its length: repeated u16 key length, key in UTF-8,
+                   u32 value length, value in UTF-8
+
+A producer packs with one array and one join, a reader slices one buffer. What is read comes from outside: every
+contradiction is an InvalidBatch with its reason, found before anything larger than the bytes themselves is allocated.
+"""
+
+import sys
+import zlib
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from enum import IntEnum
+from itertools import accumulate, pairwise
+from struct import Struct
+from struct import error as _struct_error
+from typing import NamedTuple, overload
+
+from oncelog.core.errors import InvalidArgument, InvalidBatch, MessageTooLarge
+from oncelog.core.formats.batch import BatchHeader, Buffer, Compression
+
+_HEAD = Struct("<B3xI")
+_HEAD_CHECK = Struct("<II")
+_U16 = Struct("<H")
+_U32 = Struct("<I")
+COLUMN_HEADER_BYTES = _HEAD.size
+LENGTH_BYTES = 4
+#: Stands in the KEYS column for a message without a key.
+NONE_LENGTH = 0xFFFFFFFF
+_NONE_TIME = -(2**63)
+_CONTENT_BYTES_MAX = 2**32 - 1
+_LITTLE = sys.byteorder == "little"
+#: What a compressed payload may unfold to; a batch is far below it, so only a forged header asks for more.
+PAYLOAD_RAW_BYTES_MAX = 64 * 1024 * 1024
+assert array("I").itemsize == LENGTH_BYTES
+
+
+class Column(IntEnum):
+    VALUES = 1
+    KEYS = 2
+    EVENT_TIMES = 3
+    PROPERTIES = 4
+
+
+class Values(Sequence[memoryview]):
+    """The values of one batch as slices of one buffer, made when asked for.
+
+    data: the concatenated bytes. offsets: count + 1 ascending numbers; value i is data[offsets[i] : offsets[i + 1]].
+    """
+
+    __slots__ = ("data", "offsets")
+
+    def __init__(self, data: memoryview, offsets: Sequence[int]) -> None:
+        self.data = data
+        self.offsets = offsets
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> memoryview: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Values": ...
+    def __getitem__(self, index: int | slice) -> "memoryview | Values":
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if step != 1:
+                raise ValueError("values are sliced without a step")
+            return Values(self.data, self.offsets[start : max(start, stop) + 1])
+        if index < 0:
+            index += len(self)
+        if not 0 <= index < len(self):
+            raise IndexError("value index out of range")
+        return self.data[self.offsets[index] : self.offsets[index + 1]]
+
+    def __iter__(self) -> Iterator[memoryview]:
+        data = self.data
+        starts = iter(self.offsets)
+        start = next(starts)
+        for end in starts:
+            yield data[start:end]
+            start = end
+
+    def to_list(self) -> list[bytes]:
+        """All values as bytes objects: one copy, at C speed per value."""
+        data, offsets = bytes(self.data[self.offsets[0] : self.offsets[-1]]), self.offsets
+        if isinstance(offsets, range):
+            width = offsets.step
+            return [data[i : i + width] for i in range(0, len(data), width)]
+        base = offsets[0]
+        return [data[a - base : b - base] for a, b in pairwise(offsets)]
+
+
+class Columns(NamedTuple):
+    """One decoded payload. A column that is absent is None; all that are there have the batch's count of items."""
+
+    values: Values
+    keys: Sequence[bytes | None] | None = None
+    event_times_ms: Sequence[int | None] | None = None
+    properties: Sequence[Mapping[str, str]] | None = None
+
+
+def pack_values(values: Sequence[Buffer], start: int, *, bytes_max: int, count_hint: int) -> tuple[bytes, int]:
+    """Pack values[start:start + n] into a VALUES column and return it with n.
+
+    n >= 1 is the most that fits into bytes_max (of value bytes and their lengths), but at most count_hint; a value over
+    bytes_max makes a column of its own. Raises InvalidArgument for what is not bytes.
+    """
+    chunk = values[start : start + count_hint]
+    try:
+        lengths = list(map(len, chunk))
+        total = sum(lengths)
+        if total + LENGTH_BYTES * len(chunk) > bytes_max and len(chunk) > 1:
+            fitting, total = _fitting(lengths, total, bytes_max)
+            chunk, lengths = chunk[:fitting], lengths[:fitting]
+        content_bytes = total + LENGTH_BYTES * len(chunk)
+        if content_bytes > _CONTENT_BYTES_MAX:
+            raise MessageTooLarge(
+                f"a value of {total} bytes is over every limit", field="value", limit=_CONTENT_BYTES_MAX
+            )
+        column = b"".join([_HEAD.pack(Column.VALUES, content_bytes), _packed(array("I", lengths)), *chunk])
+    except TypeError as error:
+        raise InvalidArgument(f"a value must be bytes, bytearray or memoryview: {error}", field="value") from error
+    except OverflowError as error:
+        raise MessageTooLarge("a value is over every limit", field="value", limit=_CONTENT_BYTES_MAX) from error
+    if len(column) != COLUMN_HEADER_BYTES + content_bytes:
+        raise InvalidArgument("a memoryview value must be of single bytes; cast it to 'B'", field="value")
+    return column, len(chunk)
+
+
+def _fitting(lengths: Sequence[int], total: int, bytes_max: int) -> tuple[int, int]:
+    """How many of the first values fit with their lengths, at least one, and the bytes of those values.
+
+    A guess by the mean size, corrected both ways: nearly all that is summed is summed in C, and values of about one
+    size are right at once.
+    """
+    count = len(lengths)
+    while count > 1 and total + LENGTH_BYTES * count > bytes_max:
+        fewer = max(1, min(count - 1, count * bytes_max // (total + LENGTH_BYTES * count)))
+        total -= sum(lengths[fewer:count])
+        count = fewer
+    while count < len(lengths) and total + lengths[count] + LENGTH_BYTES * (count + 1) <= bytes_max:
+        total += lengths[count]
+        count += 1
+    return count, total
+
+
+def encode_values(values: Sequence[Buffer]) -> bytes:
+    """The VALUES column of a whole batch: one array, one join. Raises InvalidArgument for what is not bytes."""
+    return pack_values(values, 0, bytes_max=_CONTENT_BYTES_MAX, count_hint=len(values))[0]
+
+
+def encode_keys(keys: Sequence[bytes | None]) -> bytes:
+    """The KEYS column; None for a message without a key."""
+    lengths = array("I", (NONE_LENGTH if key is None else len(key) for key in keys))
+    return _column(Column.KEYS, [_packed(lengths), *(key for key in keys if key is not None)])
+
+
+def encode_event_times(times_ms: Sequence[int | None]) -> bytes:
+    """The EVENT_TIMES column. Raises InvalidArgument for a time that is not an integer of 64 bits above -2**63."""
+    try:
+        times = array("q", (_NONE_TIME if time is None else time for time in times_ms))
+    except (TypeError, OverflowError) as error:
+        raise InvalidArgument(f"an event time is milliseconds since 1970: {error}", field="event_time") from error
+    return _column(Column.EVENT_TIMES, [_packed(times)])
+
+
+def encode_properties(properties: Sequence[Mapping[str, str] | None]) -> bytes:
+    """The PROPERTIES column. Raises InvalidArgument for a key or value that is not a string or is too long."""
+    sections = [_properties_section(each) if each else b"" for each in properties]
+    return _column(Column.PROPERTIES, [_packed(array("I", map(len, sections))), *sections])
+
+
+def split_columns(payload: Buffer, count: int) -> dict[int, memoryview]:
+    """{column id: its content} of an uncompressed payload of `count` messages, unread. VALUES is always there.
+
+    Raises InvalidBatch with the reason; nothing else.
+    """
+    data = memoryview(payload).toreadonly()
+    found: dict[int, memoryview] = {}
+    at = 0
+    while at < len(data):
+        if len(data) - at < COLUMN_HEADER_BYTES:
+            raise InvalidBatch("the payload ends inside a column's header", field="payload")
+        identity, content_bytes = _HEAD_CHECK.unpack_from(data, at)
+        at += COLUMN_HEADER_BYTES
+        if not found and identity != Column.VALUES:
+            raise InvalidBatch("the first column is not the values'", field="payload")
+        if identity > 255 or identity in found:
+            raise InvalidBatch(f"column {identity & 255} is malformed or there twice", field="payload")
+        if content_bytes > len(data) - at:
+            raise InvalidBatch(
+                f"column {identity} claims more bytes than there are", field="payload", limit=len(data) - at
+            )
+        found[identity] = data[at : at + content_bytes]
+        at += content_bytes
+    if Column.VALUES not in found or count < 1:
+        raise InvalidBatch("a payload needs values and a count of at least 1", field="payload")
+    return found
+
+
+def decode_columns(payload: Buffer, count: int) -> Columns:
+    """Read an uncompressed payload of `count` messages. Raises InvalidBatch with the reason; nothing else."""
+    found = split_columns(payload, count)
+    keys, times, properties = (found.get(c) for c in (Column.KEYS, Column.EVENT_TIMES, Column.PROPERTIES))
+    return Columns(
+        _decode_values(found[Column.VALUES], count),
+        None if keys is None else _decode_keys(keys, count),
+        None if times is None else _decode_times(times, count),
+        None if properties is None else decode_properties(properties, count),
+    )
+
+
+def compress_payload(payload: bytes, compression: Compression) -> bytes:
+    """The payload as stored."""
+    return zlib.compress(payload, 1) if compression is Compression.ZLIB else payload
+
+
+def expand_payload(header: BatchHeader, payload: Buffer) -> Buffer:
+    """Undo the compression of a payload as stored; never unfolds to more than the header and the limit say.
+
+    Raises InvalidBatch where the bytes and the header's lengths disagree.
+    """
+    if header.compression == Compression.NONE:
+        if header.payload_raw_bytes != len(payload):
+            raise InvalidBatch("an uncompressed payload contradicts its two lengths", field="payload")
+        return payload
+    if header.payload_raw_bytes > PAYLOAD_RAW_BYTES_MAX:
+        raise InvalidBatch("the payload would unfold beyond the limit", field="payload", limit=PAYLOAD_RAW_BYTES_MAX)
+    unfolding = zlib.decompressobj()
+    try:
+        raw = unfolding.decompress(payload, header.payload_raw_bytes + 1)
+    except zlib.error as error:
+        raise InvalidBatch(f"the compressed payload is damaged: {error}", field="payload") from error
+    if len(raw) != header.payload_raw_bytes or not unfolding.eof or unfolding.unused_data:
+        raise InvalidBatch("the compressed payload contradicts its raw length", field="payload")
+    return raw
+
+
+def _packed(numbers: "array[int]") -> bytes:
+    if not _LITTLE:
+        numbers = array(numbers.typecode, numbers)
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def _unpacked(data: memoryview, typecode: str) -> "memoryview | array[int]":
+    if _LITTLE:
+        return data.cast(typecode)  # type: ignore[call-overload,no-any-return]
+    numbers = array(typecode, data.tobytes())
+    numbers.byteswap()
+    return numbers
+
+
+def _column(column: Column, parts: list[bytes]) -> bytes:
+    content_bytes = sum(map(len, parts))
+    if content_bytes > _CONTENT_BYTES_MAX:
+        raise MessageTooLarge(f"the {column.name.lower()} of one batch are over every limit", field=column.name.lower())
+    return b"".join([_HEAD.pack(column, content_bytes), *parts])
+
+
+def _properties_section(properties: Mapping[str, str]) -> bytes:
+    out = bytearray()
+    for key, value in properties.items():
+        try:
+            packed_key, packed_value = str.encode(key), str.encode(value)
+        except (TypeError, UnicodeEncodeError) as error:
+            raise InvalidArgument(f"properties map strings to strings: {error}", field="properties") from error
+        if len(packed_key) > 0xFFFF:
+            raise InvalidArgument("a property's key has at most 65535 bytes", field="properties", limit=0xFFFF)
+        out += _U16.pack(len(packed_key)) + packed_key + _U32.pack(len(packed_value)) + packed_value
+    return bytes(out)
+
+
+def split_lengths(content: memoryview, count: int, name: str) -> tuple["memoryview | array[int]", memoryview]:
+    """Cut a column into its lengths and its bytes: nothing is built from a count that the content does not hold."""
+    if count * LENGTH_BYTES > len(content):
+        raise InvalidBatch(f"the {name} column is too short for {count} lengths", field="payload", limit=len(content))
+    return _unpacked(content[: count * LENGTH_BYTES], "I"), content[count * LENGTH_BYTES :]
+
+
+def _decode_values(content: memoryview, count: int) -> Values:
+    lengths, data = split_lengths(content, count, "values")
+    width = lengths[0]
+    # Values of one width, a common case: the offsets are a range, found out by one comparison of bytes.
+    if width and width * count == len(data) and content[: count * LENGTH_BYTES] == _packed(array("I", [width])) * count:
+        return Values(data, range(0, len(data) + 1, width))
+    offsets = list(accumulate(lengths, initial=0))
+    if offsets[-1] != len(data):
+        raise InvalidBatch("the values' lengths do not add up to their bytes", field="payload", limit=len(data))
+    return Values(data, offsets)
+
+
+def _decode_keys(content: memoryview, count: int) -> list[bytes | None]:
+    lengths, data = split_lengths(content, count, "keys")
+    keys: list[bytes | None] = []
+    at = 0
+    for length in lengths:
+        if length == NONE_LENGTH:
+            keys.append(None)
+            continue
+        keys.append(bytes(data[at : at + length]))
+        at += length
+    if at != len(data):
+        raise InvalidBatch("the keys' lengths do not add up to their bytes", field="payload", limit=len(data))
+    return keys
+
+
+def _decode_times(content: memoryview, count: int) -> list[int | None]:
+    if len(content) != 8 * count:
+        raise InvalidBatch(f"the event times are not {count} numbers of 8 bytes", field="payload", limit=len(content))
+    return [None if time == _NONE_TIME else time for time in _unpacked(content, "q")]
+
+
+def decode_properties(content: memoryview, count: int) -> list[dict[str, str]]:
+    """The PROPERTIES column; {} for a message without any. Raises InvalidBatch."""
+    lengths, data = split_lengths(content, count, "properties")
+    decoded: list[dict[str, str]] = []
+    at = 0
+    for length in lengths:
+        if length > len(data) - at:
+            raise InvalidBatch("the properties' lengths exceed their bytes", field="payload", limit=len(data))
+        decoded.append(_decode_section(bytes(data[at : at + length])))
+        at += length
+    if at != len(data):
+        raise InvalidBatch("the properties' lengths do not add up to their bytes", field="payload", limit=len(data))
+    return decoded
+
+
+def _decode_section(section: bytes) -> dict[str, str]:
+    properties: dict[str, str] = {}
+    at = 0
+    try:
+        while at < len(section):
+            (key_bytes,) = _U16.unpack_from(section, at)
+            key_end = at + _U16.size + key_bytes
+            (value_bytes,) = _U32.unpack_from(section, key_end)
+            value_end = key_end + _U32.size + value_bytes
+            if value_end > len(section):
+                raise InvalidBatch("a property claims more bytes than there are", field="payload", limit=len(section))
+            properties[section[at + _U16.size : key_end].decode()] = section[key_end + _U32.size : value_end].decode()
+            at = value_end
+    except (ValueError, _struct_error) as error:
+        raise InvalidBatch(f"the properties of a message are malformed: {error}", field="payload") from error
+    return properties

@@ -1,0 +1,197 @@
+"""One entry of a ledger: the owner's header, then a body. For messages the body is the producer's batch, verbatim.
+
+Layout of the header, little-endian, 96 bytes (offset, size, field):
+
+     0 1 magic 0xE1          16 8 entry id                      56 8 base_index: number of the first new message
+     1 1 format 1            24 8 last_add_confirmed (-1 none)  64 4 skip_first: messages of the batch to ignore
+     2 1 kind                32 8 length: body bytes of the     68 4 count: new messages (0 for control entries)
+     3 1 zero                     ledger up to and with this    72 4 body, bytes
+     4 4 CRC32C of the rest  40 8 owner_epoch                    76 4 zero
+     8 8 ledger id           48 8 append time, ms               80 16 topic id (UUID)
+
+The writer computes the checksum; storage nodes check it on the way in, readers on the way out, and both that ledger and
+entry are the ones asked for. Recovery copies the original bytes, header and checksum included.
+Source: BookKeeper's digest manager; cumulative length and LAC piggybacked in every entry.
+"""
+
+from enum import IntEnum
+from struct import Struct
+from sys import intern
+from typing import NamedTuple
+
+from oncelog.core.errors import CorruptEntry
+from oncelog.core.formats.batch import Buffer, Checksum, checksum_of
+from oncelog.core.ids import (
+    INSTANCE_ID_BYTES,
+    NO_INSTANCE,
+    EntryId,
+    Generation,
+    InstanceId,
+    LedgerId,
+    OwnerEpoch,
+    Position,
+    ProducerId,
+    SequenceId,
+    TopicId,
+)
+
+MAGIC = 0xE1
+FORMAT = 1
+_HEADER = Struct("<BBBBIQQqQQqQIIII16s")
+HEADER_BYTES = _HEADER.size
+assert HEADER_BYTES == 96
+_CRC = Struct("<I")
+
+
+class EntryKind(IntEnum):
+    """What the body is. 4 (PRODUCER_EXPIRED) and 7 (ACK_STATE) are kept for later; a reader refuses what it does not
+    know."""
+
+    MESSAGES = 1
+    PRODUCER_OPENED = 2
+    SNAPSHOT_CHUNK = 5
+    SNAPSHOT_MANIFEST = 6
+
+
+class EntryHeader(NamedTuple):
+    kind: int
+    ledger_id: LedgerId
+    entry_id: EntryId
+    last_add_confirmed: EntryId
+    length: int
+    owner_epoch: OwnerEpoch
+    append_time_ms: int
+    base_index: int
+    skip_first: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody counts with
+    body_bytes: int
+    topic_id: TopicId
+
+    @property
+    def position(self) -> Position:
+        return Position(self.ledger_id, self.entry_id)
+
+    @property
+    def next_index(self) -> int:
+        return self.base_index + self.count
+
+
+def encode_header(header: EntryHeader, body: Buffer, checksum: Checksum) -> bytes:
+    """Return the 96 bytes that go before `body` (len(body) == header.body_bytes)."""
+    out = bytearray(
+        _HEADER.pack(
+            MAGIC, FORMAT, header.kind, 0, 0, header.ledger_id, header.entry_id, header.last_add_confirmed,
+            header.length, header.owner_epoch, header.append_time_ms, header.base_index, header.skip_first,
+            header.count, header.body_bytes, 0, bytes.fromhex(header.topic_id),
+        )
+    )  # fmt: skip
+    _CRC.pack_into(out, 4, checksum(body, checksum_of(out, checksum)))
+    return bytes(out)
+
+
+def peek_header(data: Buffer) -> EntryHeader:
+    """Read the header without checking the checksum or the body's length (`data` may be cut behind the header).
+
+    Raises CorruptEntry when the bytes cannot be an entry at all.
+    """
+    if len(data) < HEADER_BYTES:
+        raise CorruptEntry(f"an entry of {len(data)} bytes is shorter than its header of {HEADER_BYTES}")
+    (
+        magic, form, kind, zero, _crc, ledger_id, entry_id, lac, length, owner_epoch, append_time_ms, base_index,
+        skip_first, count, body_bytes, zero_too, topic_id,
+    ) = _HEADER.unpack_from(data)  # fmt: skip
+    if magic != MAGIC or form != FORMAT or zero or zero_too:
+        raise CorruptEntry(f"not an entry of format {FORMAT}: magic {magic:#x}, format {form}")
+    return EntryHeader(
+        kind, ledger_id, entry_id, lac, length, owner_epoch, append_time_ms, base_index, skip_first, count, body_bytes,
+        TopicId(topic_id.hex()),
+    )  # fmt: skip
+
+
+def decode_entry(data: Buffer, *, ledger_id: LedgerId, entry_id: EntryId, checksum: Checksum) -> EntryHeader:
+    """Read and verify one whole entry. Raises CorruptEntry unless it is intact and the one asked for."""
+    header = peek_header(data)
+    if header.ledger_id != ledger_id or header.entry_id != entry_id:
+        raise CorruptEntry(
+            f"asked for entry {ledger_id}:{entry_id}, the bytes say {header.ledger_id}:{header.entry_id}",
+            ledger_id=ledger_id,
+            entry_id=entry_id,
+        )
+    if len(data) != HEADER_BYTES + header.body_bytes:
+        raise CorruptEntry(f"entry {ledger_id}:{entry_id} has {len(data)} bytes, its header says otherwise")
+    (crc,) = _CRC.unpack_from(data, 4)
+    if checksum_of(data, checksum) != crc:
+        raise CorruptEntry(f"entry {ledger_id}:{entry_id}: checksum mismatch", ledger_id=ledger_id, entry_id=entry_id)
+    return header
+
+
+def body_of(data: Buffer) -> memoryview:
+    """The body of an entry, a slice without a copy."""
+    return memoryview(data)[HEADER_BYTES:]
+
+
+_OPENED = Struct("<16sQIBxHq16sH")
+_NO_INSTANCE_BYTES = bytes(INSTANCE_ID_BYTES)
+
+
+def instance_to_bytes(instance_id: InstanceId) -> bytes:
+    """16 bytes, zeros for NO_INSTANCE."""
+    return instance_id or _NO_INSTANCE_BYTES
+
+
+def instance_from_bytes(data: bytes) -> InstanceId:
+    """The inverse of `instance_to_bytes`."""
+    return NO_INSTANCE if data == _NO_INSTANCE_BYTES else InstanceId(data)
+
+
+class SequenceMode(IntEnum):
+    """MONOTONIC: application-chosen ids with holes; CONTIGUOUS: +1 each."""
+
+    MONOTONIC = 1
+    CONTIGUOUS = 2
+
+
+class ProducerOpened(NamedTuple):
+    """The body of a grant. persisted: the producer's mark when the grant was appended.
+
+    instance_id: the instance that the grant was given to. role: who opened it; empty where authentication is off.
+    """
+
+    topic_id: TopicId
+    name: str
+    producer_id: ProducerId
+    generation: Generation
+    mode: SequenceMode
+    persisted: SequenceId
+    instance_id: InstanceId = NO_INSTANCE
+    role: str = ""
+
+
+def encode_opened(grant: ProducerOpened) -> bytes:
+    """Layout: topic id 16, producer id 8, generation 4, mode 1, pad 1, role bytes 2, persisted 8, instance id 16
+    (zeros: none), name bytes 2, then the name and the role in UTF-8."""
+    name, role = grant.name.encode(), grant.role.encode()
+    head = _OPENED.pack(
+        bytes.fromhex(grant.topic_id), grant.producer_id, grant.generation, grant.mode, len(role), grant.persisted,
+        instance_to_bytes(grant.instance_id), len(name),
+    )  # fmt: skip
+    return head + name + role
+
+
+def decode_opened(body: Buffer) -> ProducerOpened:
+    """Raises CorruptEntry when the body is not a grant."""
+    if len(body) < _OPENED.size:
+        raise CorruptEntry("a ProducerOpened body is too short")
+    topic_id, pid, generation, mode, role_bytes, persisted, instance, name_bytes = _OPENED.unpack_from(body)
+    end_of_name = _OPENED.size + name_bytes
+    if len(body) != end_of_name + role_bytes or mode not in (1, 2):
+        raise CorruptEntry("a ProducerOpened body contradicts its lengths or mode")
+    try:
+        name = bytes(body[_OPENED.size : end_of_name]).decode()
+        role = bytes(body[end_of_name:]).decode()
+    except UnicodeDecodeError as error:
+        raise CorruptEntry("a name in a ProducerOpened body is not UTF-8") from error
+    return ProducerOpened(
+        TopicId(topic_id.hex()), name, pid, generation, SequenceMode(mode), persisted, instance_from_bytes(instance),
+        intern(role),
+    )  # fmt: skip

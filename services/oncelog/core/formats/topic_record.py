@@ -1,0 +1,126 @@
+"""The records a topic turns on in ZooKeeper: /oncelog/topics/<topic_id> and its cursors.
+
+The topic record is the ownership fence: gaining ownership (A) is a compare-and-set of owner and owner_epoch + 1 by a
+metadata replica; every later write (E, roll, trim) is the owner's own, on the version it read when it found itself
+named or the one its last write returned. A cursor's record names only its ledgers and the owner_epoch that
+may add to them.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from oncelog.core.errors import CorruptEntry, InvariantViolated
+from oncelog.core.formats.record_fields import number, numbers, pairs, parse_json, text
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, Position, TopicId
+
+FORMAT = 1
+#: The cursor that holds the dedup snapshots.
+DEDUP_CURSOR = "oncelog.dedup"
+
+
+class LedgerLink(NamedTuple):
+    """One ledger of a topic's log and the dense number of its first message."""
+
+    ledger_id: LedgerId
+    base_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    """ledgers: ascending ids; all but the last are CLOSED."""
+
+    topic_id: TopicId
+    name: str
+    owner: Incarnation | None = None
+    owner_epoch: OwnerEpoch = OwnerEpoch(0)
+    ledgers: tuple[LedgerLink, ...] = ()
+
+    def placed_on(self, owner: Incarnation) -> "TopicRecord":
+        """Mark A: the same log under a new owner and a higher epoch."""
+        return replace(self, owner=owner, owner_epoch=OwnerEpoch(self.owner_epoch + 1))
+
+    def with_ledger(self, link: LedgerLink) -> "TopicRecord":
+        if self.ledgers and link.ledger_id <= self.ledgers[-1].ledger_id:
+            raise InvariantViolated(
+                f"ledger {link.ledger_id} is not above the topic's last, {self.ledgers[-1].ledger_id}"
+            )
+        return replace(self, ledgers=(*self.ledgers, link))
+
+    def without_first(self, count: int) -> "TopicRecord":
+        if count >= len(self.ledgers):
+            raise InvariantViolated("a trim never takes a topic's last ledger")
+        return replace(self, ledgers=self.ledgers[count:])
+
+
+class CursorLink(NamedTuple):
+    """One ledger of the dedup cursor. base: position of the complete base snapshot it begins with, None where not
+    known."""
+
+    ledger_id: LedgerId
+    base: Position | None
+
+
+@dataclass(frozen=True, slots=True)
+class CursorRecord:
+    """ledgers: ascending ids, each beginning with a base snapshot; at most the last is not CLOSED."""
+
+    owner_epoch: OwnerEpoch
+    ledgers: tuple[CursorLink, ...] = ()
+
+
+def encode_topic(record: TopicRecord) -> bytes:
+    fields: dict[str, Any] = {
+        "format": FORMAT,
+        "topic_id": record.topic_id,
+        "name": record.name,
+        "owner": record.owner,
+        "owner_epoch": record.owner_epoch,
+        "ledgers": [list(link) for link in record.ledgers],
+    }
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode_topic(data: bytes) -> TopicRecord:
+    """Raises CorruptEntry when the bytes are not such a record."""
+    try:
+        fields = parse_json(data)
+        if fields["format"] != FORMAT:
+            raise CorruptEntry(f"topic record of format {fields['format']}: this version reads format {FORMAT}")
+        ledgers = tuple(LedgerLink(LedgerId(ledger), base_index) for ledger, base_index in pairs(fields, "ledgers"))
+        owner = None if fields["owner"] is None else Incarnation(text(fields, "owner"))
+        epoch = OwnerEpoch(number(fields, "owner_epoch"))
+        return TopicRecord(TopicId(text(fields, "topic_id")), text(fields, "name"), owner, epoch, ledgers)
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptEntry(f"a topic record cannot be read: {error!r}") from error
+
+
+def encode_cursor(record: CursorRecord) -> bytes:
+    fields = {
+        "format": FORMAT,
+        "owner_epoch": record.owner_epoch,
+        "ledgers": [[link.ledger_id, link.base] for link in record.ledgers],
+    }
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode_cursor(data: bytes) -> CursorRecord:
+    """Raises CorruptEntry when the bytes are not such a record."""
+    try:
+        fields = parse_json(data)
+        if fields["format"] != FORMAT:
+            raise CorruptEntry(f"cursor record of format {fields['format']}: this version reads format {FORMAT}")
+        ledgers = tuple(_cursor_link(ledger, base) for ledger, base in fields["ledgers"])
+        return CursorRecord(OwnerEpoch(number(fields, "owner_epoch")), ledgers)
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptEntry(f"a cursor record cannot be read: {error!r}") from error
+
+
+def _cursor_link(ledger: object, base: object) -> CursorLink:
+    """Raises ValueError, TypeError."""
+    found = {"link": [ledger, *(base if isinstance(base, list) else ())]}
+    ledger_id, *position = numbers(found, "link")
+    if base is None:
+        return CursorLink(LedgerId(ledger_id), None)
+    base_ledger, base_entry = position
+    return CursorLink(LedgerId(ledger_id), Position(LedgerId(base_ledger), EntryId(base_entry)))

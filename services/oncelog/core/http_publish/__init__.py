@@ -1,0 +1,1 @@
+"""Publishing by HTTP under idempotency keys."""

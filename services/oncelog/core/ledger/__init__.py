@@ -1,0 +1,1 @@
+"""A topic's ledgers: the chain, writing, recovery, quorums."""

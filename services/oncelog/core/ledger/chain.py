@@ -1,0 +1,330 @@
+"""A list of ledgers under one record of ZooKeeper, at most the last of them open: a topic's log, or a cursor.
+
+    IDLE --open--> OPENING (until the next ledger is ready) -> LINKING (into the list, by compare-and-set) -> OPEN
+    OPEN --roll--> OPEN (until the next ledger is ready) -> ROLLING
+    OPEN --finish--> ROLLING (sealed; the last answers come in) -> CLOSING -> IDLE
+    OPEN | ROLLING --ack quorum out of reach--> CLOSING (failed) -> IDLE
+    anything the record does not confirm --> LOST
+
+Rules: the next ledger is listed, and written to, only after the last one is CLOSED by its own compare-and-set
+(pulsar#7490); it is made ready before (`next_ledger`), so that a roll costs the close and the link. Whatever is not
+plainly OK is LOST, and the topic reads its record before anything else. The chain performs nothing: effects go up to
+`topic`, which owns both records.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from oncelog.core.errors import InvariantViolated
+from oncelog.core.formats.batch import Buffer
+from oncelog.core.formats.entry import EntryKind
+from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.next_ledger import (
+    Chain,
+    LedgerCreated,
+    LedgerIdClaimed,
+    NextEffect,
+    NextLedger,
+    StorageNodesSeen,
+)
+from oncelog.core.ledger.writer import Add, LedgerWriter, WriterState
+from oncelog.core.storage.node import AppendStatus
+from oncelog.core.store_status import WriteStatus
+
+#: The version of a record that was just created.
+CREATED_VERSION = 0
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerCloseAnswered:
+    """The answer to CloseLedger."""
+
+    chain: Chain
+    ledger_id: LedgerId
+    status: WriteStatus
+
+
+@dataclass(frozen=True, slots=True)
+class EntriesAnswered:
+    """One member's answer for entries of one ledger; status OK means durable there."""
+
+    ledger_id: LedgerId
+    member: Incarnation
+    entry_ids: list[EntryId]
+    status: AppendStatus
+
+
+@dataclass(frozen=True, slots=True)
+class MemberLost:
+    """The stream to a member broke, or its queue is over its bound: it gets nothing more of this ledger."""
+
+    ledger_id: LedgerId
+    member: Incarnation
+
+
+# --- effects ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CloseLedger:
+    """Compare-and-set of the writer's own ledger, from `version`."""
+
+    chain: Chain
+    metadata: LedgerMetadata
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendAdds:
+    """One frame for each of `members`: the same entries to all of them."""
+
+    ledger_id: LedgerId
+    members: tuple[Incarnation, ...]
+    adds: tuple[Add, ...]
+
+
+# --- what the chain tells its topic -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Linking:
+    """The ledger exists: write it into the record, then call `linked`."""
+
+    chain: Chain
+    ledger_id: LedgerId
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """last_add_confirmed moved."""
+
+    chain: Chain
+    ledger_id: LedgerId
+    last_add_confirmed: EntryId
+
+
+@dataclass(frozen=True, slots=True)
+class ChainClosed:
+    """The ledger is CLOSED at `end`. failed: entries above it were given up, not merely none left."""
+
+    chain: Chain
+    ledger_id: LedgerId
+    end: EntryId
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChainFailing:
+    """The ack quorum is out of reach: nothing is acknowledged from here on; ChainClosed follows."""
+
+    chain: Chain
+    ledger_id: LedgerId
+
+
+@dataclass(frozen=True, slots=True)
+class ChainLost:
+    """Somebody else may own this chain."""
+
+    chain: Chain
+    reason: str
+
+
+ChainEvent = LedgerIdClaimed | LedgerCreated | LedgerCloseAnswered | EntriesAnswered | MemberLost
+ChainEffect = NextEffect | CloseLedger | SendAdds
+ChainNews = Linking | Confirmed | ChainClosed | ChainFailing | ChainLost
+
+
+class ChainState(Enum):
+    IDLE = "idle"
+    OPENING = "opening"
+    LINKING = "linking"
+    OPEN = "open"
+    ROLLING = "rolling"
+    CLOSING = "closing"
+    LOST = "lost"
+
+
+class LedgerChain:
+    """Opens, writes and closes the ledgers of one list, one after the other."""
+
+    def __init__(self, next_ledger: NextLedger) -> None:
+        """next_ledger: may have begun already."""
+        self.settings = next_ledger.settings
+        self.next = next_ledger
+        self.state = ChainState.IDLE
+        #: the open ledger's writer, kept until the next one opens
+        self.writer: LedgerWriter | None = None
+        self._linking: LedgerMetadata | None = None
+        self._failed = False
+        #: to be rolled once the next ledger is ready
+        self._rolling = False
+        #: no ledger comes after this one
+        self._finishing = False
+
+    @property
+    def open(self) -> bool:
+        return self.state is ChainState.OPEN
+
+    def open_next(self) -> list[ChainEffect | ChainNews]:
+        """Begin to open the next ledger; the one before is CLOSED."""
+        if self.state is not ChainState.IDLE:
+            raise InvariantViolated(f"a ledger is opened while the chain is {self.state.value}")
+        self.state = ChainState.OPENING
+        return [*self.next.prepare(), *self._go_on()]
+
+    def see(self, nodes: StorageNodesSeen) -> list[ChainEffect | ChainNews]:
+        """A newer view of the storage nodes."""
+        out: list[ChainEffect | ChainNews] = [*self.next.see(nodes)]
+        if self.state in (ChainState.OPEN, ChainState.ROLLING) and self.writer:
+            for member in [m for m in self.writer.present if m in nodes.superseded]:
+                out += self._member_lost(member)
+        return out
+
+    def handle(self, event: ChainEvent) -> list[ChainEffect | ChainNews]:
+        """Take one completion; late ones are recognised by their ledger id."""
+        match event:
+            case LedgerIdClaimed() | LedgerCreated():
+                out: list[ChainEffect | ChainNews] = [*self.next.handle(event)]
+                return [*out, *self.next.drop()] if self._finishing else [*out, *self._go_on()]
+            case EntriesAnswered():
+                return self._entries_answered(event)
+            case MemberLost():
+                current = self.writer is not None and event.ledger_id == self.writer.ledger_id
+                return self._member_lost(event.member) if current else []
+            case LedgerCloseAnswered():
+                return self._close_answered(event)
+
+    # --- opening -----------------------------------------------------------------------------------------------------
+
+    def _go_on(self) -> list[ChainEffect | ChainNews]:
+        """What waits for the next ledger, once that is ready."""
+        if not self.next.ready:
+            return []
+        if self.state is ChainState.OPENING:
+            self.state = ChainState.LINKING
+            self._linking = self.next.take()
+            return [Linking(self.settings.chain, self._linking.ledger_id)]
+        return self._seal() if self._rolling and self.open else []
+
+    def linked(self) -> list[ChainEffect | ChainNews]:
+        """The record names the new ledger: it is open for entries, unless too many of its members left meanwhile."""
+        if self.state is not ChainState.LINKING or self._linking is None:
+            raise InvariantViolated(f"a ledger was linked while the chain is {self.state.value}")
+        self.state = ChainState.OPEN
+        self._failed = False
+        self.writer = LedgerWriter(
+            self._linking, owner_epoch=self.settings.owner_epoch, checksum=self.settings.checksum
+        )
+        for member in self._linking.members:
+            if member not in self.next.nodes.live:
+                self.writer.member_lost(member)
+        return [] if self.writer.reachable else self.fail()
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def append(
+        self, kind: EntryKind, body: Buffer, *, base_index: int, skip_first: int, count: int, now_ms: int
+    ) -> Add:
+        if self.writer is None or self.state is not ChainState.OPEN:
+            raise InvariantViolated(f"append while the chain is {self.state.value}")
+        return self.writer.append(kind, body, base_index=base_index, skip_first=skip_first, count=count, now_ms=now_ms)
+
+    def send(self, adds: list[Add]) -> SendAdds:
+        """One effect for what one event appended."""
+        assert self.writer is not None
+        return SendAdds(self.writer.ledger_id, tuple(self.writer.present), tuple(adds))
+
+    def _entries_answered(self, event: EntriesAnswered) -> list[ChainEffect | ChainNews]:
+        writer = self.writer
+        if writer is None or event.ledger_id != writer.ledger_id:
+            return []
+        if event.status is AppendStatus.OK:
+            if not writer.added(event.member, event.entry_ids):
+                return []
+            news: list[ChainEffect | ChainNews] = [
+                Confirmed(self.settings.chain, writer.ledger_id, writer.last_add_confirmed)
+            ]
+            return news + self._close_when_drained()
+        if event.status in (AppendStatus.FENCED, AppendStatus.NOT_WRITABLE, AppendStatus.CONFLICTING):
+            if self.state in (ChainState.OPEN, ChainState.ROLLING):
+                return self.lose(
+                    f"storage node {event.member} answered {event.status.name} for ledger {event.ledger_id}"
+                )
+            return []
+        return self._member_lost(event.member)
+
+    def _member_lost(self, member: Incarnation) -> list[ChainEffect | ChainNews]:
+        if self.writer is None or self.state not in (ChainState.OPEN, ChainState.ROLLING):
+            return []
+        if self.writer.member_lost(member):
+            return []
+        return self.fail()
+
+    def fail(self) -> list[ChainEffect | ChainNews]:
+        """The ack quorum is out of reach: close at last_add_confirmed."""
+        assert self.writer is not None
+        self._failed = not self.writer.idle
+        return [ChainFailing(self.settings.chain, self.writer.ledger_id), self._close()]
+
+    # --- closing -----------------------------------------------------------------------------------------------------
+
+    def roll(self) -> list[ChainEffect | ChainNews]:
+        """Planned: once the next ledger is ready, stop admitting, wait for the last answer, close. Does nothing unless
+        OPEN."""
+        if not self.open or self._finishing:
+            return []
+        self._rolling = True
+        return [*self.next.prepare(), *self._go_on()]
+
+    def finish(self) -> list[ChainEffect | ChainNews]:
+        """Planned: close, and open none after it. Does nothing unless OPEN."""
+        if not self.open:
+            return []
+        self._finishing = True
+        return [*self.next.drop(), *self._seal()]
+
+    def _seal(self) -> list[ChainEffect | ChainNews]:
+        assert self.writer is not None
+        self.state = ChainState.ROLLING
+        self.writer.seal()
+        return self._close_when_drained()
+
+    def _close_when_drained(self) -> list[ChainEffect | ChainNews]:
+        if self.state is ChainState.ROLLING and self.writer is not None and self.writer.idle:
+            return [self._close()]
+        return []
+
+    def _close(self) -> CloseLedger:
+        assert self.writer is not None
+        self.state = ChainState.CLOSING
+        self._rolling = False
+        return CloseLedger(self.settings.chain, self.writer.close(), CREATED_VERSION)
+
+    def _close_answered(self, event: LedgerCloseAnswered) -> list[ChainEffect | ChainNews]:
+        writer = self.writer
+        if self.state is not ChainState.CLOSING or writer is None or event.ledger_id != writer.ledger_id:
+            return []
+        if event.status is not WriteStatus.OK:
+            return self.lose(f"closing ledger {event.ledger_id} was answered {event.status.name}")
+        writer.closed()
+        self.state = ChainState.IDLE
+        return [ChainClosed(self.settings.chain, writer.ledger_id, writer.last_add_confirmed, self._failed)]
+
+    def lose(self, reason: str) -> list[ChainEffect | ChainNews]:
+        """Stop acknowledging at once; the topic looks at its record."""
+        if self.state is ChainState.LOST:
+            return []
+        self.state = ChainState.LOST
+        if self.writer is not None:
+            self.writer.lose()
+        return [ChainLost(self.settings.chain, reason)]
+
+    def check_invariants(self) -> None:
+        if self.writer is not None:
+            self.writer.check_invariants()
+            if self.state is ChainState.OPEN and self.writer.state is not WriterState.OPEN:
+                raise InvariantViolated("the chain is open and its writer is not")

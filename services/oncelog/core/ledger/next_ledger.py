@@ -1,0 +1,199 @@
+"""The ledger that a chain opens next, made ready while the chain is busy: writing its last one, or being recovered.
+
+    IDLE --prepare--> CLAIMING (an id) -> CREATING (its record) -> READY --take--> IDLE
+                                       -> WAITING (for storage nodes) -> CREATING
+    READY --drop, or better members can be had--> IDLE (its record goes; no list ever named it)
+
+Rules: an id that is not above the list's last is thrown away; so is one whose record may or may not exist. Nothing is
+written to a ledger before a list names it, and a chain lists it only behind one that is CLOSED: readiness decides
+nothing but how long producers wait.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from oncelog.core.coordination.placement import pick_members
+from oncelog.core.errors import InvariantViolated
+from oncelog.core.formats.batch import Checksum
+from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
+from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.store_status import WriteStatus
+
+
+class Chain(Enum):
+    """Which of a topic's chains."""
+
+    LOG = "log"
+    DEDUP = "dedup"
+
+
+@dataclass(frozen=True, slots=True)
+class ChainSettings:
+    """Quorums, and who writes. write_quorum = ensemble: members are static."""
+
+    chain: Chain
+    topic_id: TopicId
+    owner_epoch: OwnerEpoch
+    write_quorum: int
+    ack_quorum: int
+    checksum: Checksum
+
+
+@dataclass(frozen=True, slots=True)
+class StorageNodesSeen:
+    """Which storage nodes are there. live: and take new ledgers. absent: known, not live. superseded: gone for good.
+
+    store_reachable: whether records can be written; while not, nothing planned begins that could not be finished.
+    read_only: live, and to get no new ledger; like absent ones they only fill a ledger's list, and get none of it.
+    """
+
+    live: tuple[Incarnation, ...]
+    absent: tuple[Incarnation, ...] = ()
+    superseded: tuple[Incarnation, ...] = ()
+    store_reachable: bool = True
+    read_only: tuple[Incarnation, ...] = ()
+
+    @property
+    def fillers(self) -> tuple[Incarnation, ...]:
+        """Those that fill a ledger's list where there are not enough others."""
+        return self.absent + self.read_only
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerIdClaimed:
+    chain: Chain
+    ledger_id: LedgerId
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerCreated:
+    chain: Chain
+    ledger_id: LedgerId
+    status: WriteStatus
+
+
+# --- effects ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimLedgerId:
+    chain: Chain
+
+
+@dataclass(frozen=True, slots=True)
+class CreateLedger:
+    chain: Chain
+    metadata: LedgerMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteLedgers:
+    """Effect: no record names these ledgers, or none does any more."""
+
+    ledger_ids: tuple[LedgerId, ...]
+
+
+NextEffect = ClaimLedgerId | CreateLedger | DeleteLedgers
+
+
+class NextState(Enum):
+    IDLE = "idle"
+    CLAIMING = "claiming"
+    WAITING = "waiting for storage nodes"
+    CREATING = "creating"
+    READY = "ready"
+
+
+class NextLedger:
+    """One ledger after the other, at most one of them in the making."""
+
+    def __init__(self, settings: ChainSettings, *, last_ledger: LedgerId, nodes: StorageNodesSeen) -> None:
+        """last_ledger: the highest id of the list, -1 when empty."""
+        self.settings = settings
+        self.state = NextState.IDLE
+        #: the newest view of the storage nodes
+        self.nodes = nodes
+        self._last_ledger = last_ledger
+        self._claimed: LedgerId | None = None
+        self._created: LedgerMetadata | None = None
+
+    @property
+    def ready(self) -> bool:
+        return self.state is NextState.READY
+
+    def prepare(self) -> list[NextEffect]:
+        """Begin, unless it has begun; begin again where what is ready is worse than what could be had by now."""
+        out: list[NextEffect] = []
+        if self.ready and self._outdated():
+            out += self.drop()
+        if self.state is NextState.IDLE:
+            self.state = NextState.CLAIMING
+            out.append(ClaimLedgerId(self.settings.chain))
+        return out
+
+    def take(self) -> LedgerMetadata:
+        """The ledger that is ready; it is to be listed now."""
+        if not self.ready or self._created is None:
+            raise InvariantViolated(f"a next ledger is taken that is {self.state.value}")
+        self.state = NextState.IDLE
+        self._last_ledger = self._created.ledger_id
+        return self._created
+
+    def drop(self) -> list[NextEffect]:
+        """Nobody wants what is ready."""
+        if not self.ready or self._created is None:
+            return []
+        self.state = NextState.IDLE
+        return [DeleteLedgers((self._created.ledger_id,))]
+
+    def see(self, nodes: StorageNodesSeen) -> list[NextEffect]:
+        """A newer view of the storage nodes."""
+        self.nodes = nodes
+        return self._create() if self.state is NextState.WAITING else []
+
+    def handle(self, event: LedgerIdClaimed | LedgerCreated) -> list[NextEffect]:
+        """Take one completion; late ones are recognised by their ledger id."""
+        if isinstance(event, LedgerIdClaimed):
+            return self._id_claimed(event.ledger_id)
+        if self.state is not NextState.CREATING or event.ledger_id != self._claimed:
+            return []
+        if event.status is WriteStatus.OK:
+            self.state = NextState.READY
+            return []
+        # Whether it exists is unknown: this id is wasted, no list names it.
+        self.state = NextState.CLAIMING
+        return [ClaimLedgerId(self.settings.chain)]
+
+    def _id_claimed(self, ledger_id: LedgerId) -> list[NextEffect]:
+        if self.state is not NextState.CLAIMING:
+            return []
+        if ledger_id <= self._last_ledger:
+            return [ClaimLedgerId(self.settings.chain)]
+        self._claimed = ledger_id
+        return self._create()
+
+    def _create(self) -> list[NextEffect]:
+        assert self._claimed is not None
+        members = self._pick(self._claimed)
+        if members is None:
+            self.state = NextState.WAITING
+            return []
+        self.state = NextState.CREATING
+        self._created = LedgerMetadata(self._claimed, self.settings.topic_id, members, self.settings.ack_quorum)
+        return [CreateLedger(self.settings.chain, self._created)]
+
+    def _pick(self, ledger_id: LedgerId) -> tuple[Incarnation, ...] | None:
+        nodes, s = self.nodes, self.settings
+        return pick_members(ledger_id, nodes.live, nodes.fillers, nodes.superseded, s.write_quorum, s.ack_quorum)
+
+    def _outdated(self) -> bool:
+        """Whether its members have gone since, and others are there or none."""
+        assert self._created is not None
+        members, live = self._created.members, frozenset(self.nodes.live)
+        best = self._pick(self._created.ledger_id)
+        if best is None or any(member in self.nodes.superseded for member in members):
+            return True
+        return len(live.intersection(best)) > len(live.intersection(members))

@@ -1,0 +1,389 @@
+"""Recovery (B): ends one ledger whose writer is gone; no acknowledged entry is lost, and nothing is added after it.
+
+    NEW --start--> LOOKING (read the record) --OPEN--> MARKING (CAS to IN_RECOVERY) --OK--> FENCING
+    LOOKING --IN_RECOVERY--> FENCING         --CLOSED--> RECOVERED
+    MARKING --CONFLICT | UNKNOWN--> LOOKING
+    FENCING --Qw-Qa+1 members fenced--> COPYING: ranges of ids from the highest last_add_confirmed (LAC) on
+            per id: a valid copy -> recoverable · Qw-Qa+1 explicit negatives and no copy -> the end · else wait
+            per range: the recoverable entries are written back verbatim, each until Qa members confirmed it
+    COPYING --end found, all before it confirmed--> CLOSING (CAS to CLOSED at the end)
+    CLOSING --OK--> RECOVERED                --CONFLICT | UNKNOWN--> REREADING
+    REREADING --CLOSED--> RECOVERED (adopted) --IN_RECOVERY--> CLOSING on the new version
+    any --what must be there is not, or nothing can be decided--> FAILED, loudly
+
+Rules
+- Any number of recoverers may run at once; the first CLOSED stands and the others adopt it. An entry that was never
+  acknowledged may go either way, but only one way: by that compare-and-set.
+- Recovery reads fence too, so a "missing" stays true. Nothing waits for a member that coverage does not need: one hung
+  member blocks nothing. `recovery_range` decides about the ids.
+- The entry at LAC itself is read as well, for its cumulative length only: it is acknowledged and is not written back.
+- Members are static, and the shell asks the very incarnations that the record names: a wiped node never answers for
+  its former self. The shell repeats each ask until it is answered or this recovery ends; a newer RecoveryRead to a
+  member replaces the older one.
+Source: BookKeeper's LedgerRecoveryOp without ensemble changes; its issues 2614 (recovery reads must fence), 2615, 1067.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import assert_never
+
+from oncelog.core.errors import InvariantViolated
+from oncelog.core.formats.batch import Checksum
+from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.ledger.quorum import fence_covers
+from oncelog.core.ledger.recovery_range import MembersSaid, Problem, RecoveryRange
+from oncelog.core.store_status import WriteStatus
+
+#: Entries asked for at once. The tail after LAC is at most the writer's window of unanswered entries.
+RANGE_ENTRIES = 64
+
+
+# --- events ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryStarted:
+    ledger_id: LedgerId
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRead:
+    """The answer to ReadLedger, read after a sync. metadata None: no such record."""
+
+    ledger_id: LedgerId
+    metadata: LedgerMetadata | None
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerWritten:
+    """The answer to WriteLedger. version: the record's new one, meaningful when OK."""
+
+    ledger_id: LedgerId
+    status: WriteStatus
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberFenced:
+    """The member's fence is durable. last_entry, last_add_confirmed: -1 where it holds nothing of the ledger."""
+
+    ledger_id: LedgerId
+    member: Incarnation
+    last_entry: EntryId
+    last_add_confirmed: EntryId
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReadAnswered:
+    """The answer to the RecoveryRead of the same member and `first`; it may cover only the first ids of the range.
+
+    found: whole entries. missing: surely never stored there. unreadable: stored there, or perhaps, but damaged.
+    """
+
+    ledger_id: LedgerId
+    member: Incarnation
+    first: EntryId
+    found: Mapping[EntryId, bytes]
+    missing: frozenset[EntryId]
+    unreadable: frozenset[EntryId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryAdded:
+    """The member answered some entries of a RecoveryAdd. ok: durable there; else it refused them for good."""
+
+    ledger_id: LedgerId
+    member: Incarnation
+    entry_ids: tuple[EntryId, ...]
+    ok: bool
+
+
+RecoveryEvent = RecoveryStarted | LedgerRead | LedgerWritten | MemberFenced | RecoveryReadAnswered | RecoveryAdded
+
+
+# --- effects --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLedger:
+    """Read the ledger's record, after a sync."""
+
+    ledger_id: LedgerId
+
+
+@dataclass(frozen=True, slots=True)
+class WriteLedger:
+    """Compare-and-set of the ledger's record, from `version`."""
+
+    ledger_id: LedgerId
+    metadata: LedgerMetadata
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class FenceMember:
+    ledger_id: LedgerId
+    member: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryRead:
+    """Read ids first .. first + count - 1 of a member with a fencing read."""
+
+    ledger_id: LedgerId
+    member: Incarnation
+    first: EntryId
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryAdd:
+    """Add the original bytes as they are, past the fence."""
+
+    ledger_id: LedgerId
+    member: Incarnation
+    entries: tuple[tuple[EntryId, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRecovered:
+    """The ledger is CLOSED; metadata as stored at `version`."""
+
+    ledger_id: LedgerId
+    metadata: LedgerMetadata
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryFailed:
+    """Nothing was decided: the record still says IN_RECOVERY, and a later recovery may try again.
+
+    entry_id: the entry that no decision is possible about, and members: what each member answered about it.
+    """
+
+    ledger_id: LedgerId
+    reason: str
+    entry_id: EntryId | None = None
+    members: MembersSaid = ()
+
+
+RecoveryEffect = ReadLedger | WriteLedger | FenceMember | RecoveryRead | RecoveryAdd | LedgerRecovered | RecoveryFailed
+
+
+# --- the machine ----------------------------------------------------------------------------------------------------
+
+
+class RecoveryPhase(Enum):
+    NEW = "new"
+    LOOKING = "looking"
+    MARKING = "marking"
+    FENCING = "fencing"
+    COPYING = "copying"
+    CLOSING = "closing"
+    REREADING = "rereading"
+    RECOVERED = "recovered"
+    FAILED = "failed"
+
+
+_READING = (RecoveryPhase.LOOKING, RecoveryPhase.REREADING)
+_WRITING = (RecoveryPhase.MARKING, RecoveryPhase.CLOSING)
+_ENDED = (RecoveryPhase.RECOVERED, RecoveryPhase.FAILED)
+
+
+class LedgerRecovery:
+    """Recovers and closes one ledger; `phase` ends as RECOVERED or FAILED."""
+
+    def __init__(self, ledger_id: LedgerId, checksum: Checksum, *, range_entries: int = RANGE_ENTRIES) -> None:
+        self.ledger_id = ledger_id
+        self.phase = RecoveryPhase.NEW
+        self._checksum = checksum
+        self._range_entries = range_entries
+        #: the record as last read or written, and its version
+        self._metadata: LedgerMetadata | None = None
+        self._version = -1
+        #: {member: its last_add_confirmed}, durably fenced members
+        self._fenced: dict[Incarnation, EntryId] = {}
+        #: the highest last_add_confirmed when the fence covered
+        self._lac = NO_ENTRY
+        self._range: RecoveryRange | None = None
+        #: (end, cumulative length) of the entries known to be in the log; the record is closed with it
+        self._tail: tuple[EntryId, int] = (NO_ENTRY, 0)
+
+    def start(self) -> list[RecoveryEffect]:
+        """The same as handling RecoveryStarted."""
+        return self.handle(RecoveryStarted(self.ledger_id))
+
+    def handle(self, event: RecoveryEvent) -> list[RecoveryEffect]:
+        """Take one event; late, foreign and repeated ones change nothing."""
+        if event.ledger_id != self.ledger_id or self.phase in _ENDED:
+            return []
+        match event:
+            case RecoveryStarted():
+                return self._look(RecoveryPhase.LOOKING) if self.phase is RecoveryPhase.NEW else []
+            case LedgerRead():
+                return self._ledger_read(event) if self.phase in _READING else []
+            case LedgerWritten():
+                return self._ledger_written(event) if self.phase in _WRITING else []
+            case MemberFenced():
+                return self._member_fenced(event) if self.phase is RecoveryPhase.FENCING else []
+            case RecoveryReadAnswered():
+                return self._read_answered(event) if self.phase is RecoveryPhase.COPYING else []
+            case RecoveryAdded():
+                return self._added(event) if self.phase is RecoveryPhase.COPYING else []
+            case _:
+                assert_never(event)
+
+    # --- the record --------------------------------------------------------------------------------------------------
+
+    def _look(self, phase: RecoveryPhase) -> list[RecoveryEffect]:
+        self.phase = phase
+        return [ReadLedger(self.ledger_id)]
+
+    def _ledger_read(self, event: LedgerRead) -> list[RecoveryEffect]:
+        metadata = event.metadata
+        if metadata is None:
+            return self._fail(f"ledger {self.ledger_id} has no record")
+        self._version = event.version
+        if metadata.state is LedgerState.CLOSED:
+            return self._recovered(metadata)
+        if self.phase is RecoveryPhase.REREADING:
+            if metadata.state is not LedgerState.IN_RECOVERY:
+                return self._fail(f"ledger {self.ledger_id} went back to {metadata.state.value}")
+            return self._close(metadata)
+        self._metadata = metadata
+        if metadata.state is LedgerState.IN_RECOVERY:
+            return self._fence()
+        self.phase = RecoveryPhase.MARKING
+        return [WriteLedger(self.ledger_id, metadata.in_recovery(), event.version)]
+
+    def _ledger_written(self, event: LedgerWritten) -> list[RecoveryEffect]:
+        marking = self.phase is RecoveryPhase.MARKING
+        if event.status is not WriteStatus.OK:
+            return self._look(RecoveryPhase.LOOKING if marking else RecoveryPhase.REREADING)
+        if event.version <= self._version:
+            return []  # the answer to an earlier write: its version is known already
+        self._version = event.version
+        metadata = self._known()
+        if not marking:
+            return self._recovered(self._closed(metadata))
+        self._metadata = metadata.in_recovery()
+        return self._fence()
+
+    def _close(self, metadata: LedgerMetadata) -> list[RecoveryEffect]:
+        self.phase = RecoveryPhase.CLOSING
+        self._metadata = metadata
+        self._range = None
+        return [WriteLedger(self.ledger_id, self._closed(metadata), self._version)]
+
+    def _closed(self, metadata: LedgerMetadata) -> LedgerMetadata:
+        end, length = self._tail
+        return metadata.closed(end=end, length=length)
+
+    def _recovered(self, metadata: LedgerMetadata) -> list[RecoveryEffect]:
+        self.phase = RecoveryPhase.RECOVERED
+        self._metadata = metadata
+        self._range = None
+        return [LedgerRecovered(self.ledger_id, metadata, self._version)]
+
+    def _fail(self, reason: str) -> list[RecoveryEffect]:
+        self.phase = RecoveryPhase.FAILED
+        self._range = None
+        return [RecoveryFailed(self.ledger_id, reason)]
+
+    def _undecidable(self, problem: Problem) -> list[RecoveryEffect]:
+        self._fail(problem.reason)
+        return [RecoveryFailed(self.ledger_id, *problem)]
+
+    def waits_for(self) -> MembersSaid:
+        """The members that have not answered the present step, and what they are asked for."""
+        if self._metadata is None or self.phase not in (RecoveryPhase.FENCING, RecoveryPhase.COPYING):
+            return ()
+        if self._range is not None:
+            return self._range.waits_for()
+        return tuple((m, "was asked to fence the ledger") for m in self._metadata.members if m not in self._fenced)
+
+    def _known(self) -> LedgerMetadata:
+        if self._metadata is None:
+            raise InvariantViolated(f"recovery of ledger {self.ledger_id} is {self.phase.value} without its record")
+        return self._metadata
+
+    # --- the fence ---------------------------------------------------------------------------------------------------
+
+    def _fence(self) -> list[RecoveryEffect]:
+        self.phase = RecoveryPhase.FENCING
+        return [FenceMember(self.ledger_id, member) for member in self._known().members]
+
+    def _member_fenced(self, event: MemberFenced) -> list[RecoveryEffect]:
+        metadata = self._known()
+        if event.member not in metadata.members:
+            return []
+        self._fenced[event.member] = event.last_add_confirmed
+        if not self._fence_covers(metadata):
+            return []
+        self._lac = max(self._fenced.values())
+        self.phase = RecoveryPhase.COPYING
+        return self._examine(EntryId(max(self._lac, 0)))
+
+    def _fence_covers(self, metadata: LedgerMetadata) -> bool:
+        return fence_covers(len(self._fenced), write_quorum=metadata.write_quorum, ack_quorum=metadata.ack_quorum)
+
+    # --- the entries -------------------------------------------------------------------------------------------------
+
+    def _examine(self, first: EntryId) -> list[RecoveryEffect]:
+        metadata, count = self._known(), self._range_entries
+        self._range = RecoveryRange(
+            metadata, first=first, count=count, last_add_confirmed=self._lac, checksum=self._checksum
+        )
+        return [RecoveryRead(self.ledger_id, member, first, count) for member in metadata.members]
+
+    def _read_answered(self, event: RecoveryReadAnswered) -> list[RecoveryEffect]:
+        examined = self._range
+        if examined is None or not examined.awaits(event.member, event.first):
+            return []
+        decided = examined.decided
+        examined.take(event.member, found=event.found, missing=event.missing, unreadable=event.unreadable)
+        if examined.problem is not None:
+            return self._undecidable(examined.problem)
+        if examined.decided:
+            return [] if decided else self._write_back(examined)
+        rest = examined.rest(event.member)
+        return [] if rest is None else [RecoveryRead(self.ledger_id, event.member, *rest)]
+
+    def _write_back(self, examined: RecoveryRange) -> list[RecoveryEffect]:
+        if examined.last is not None:
+            self._tail = examined.last
+        entries = examined.entries()
+        if not entries:
+            return self._confirmed(examined)
+        return [RecoveryAdd(self.ledger_id, member, entries) for member in self._known().members]
+
+    def _added(self, event: RecoveryAdded) -> list[RecoveryEffect]:
+        examined = self._range
+        if examined is None or not examined.decided:
+            return []
+        examined.confirm(event.member, event.entry_ids, ok=event.ok)
+        if examined.problem is not None:
+            return self._undecidable(examined.problem)
+        return self._confirmed(examined) if examined.confirmed else []
+
+    def _confirmed(self, examined: RecoveryRange) -> list[RecoveryEffect]:
+        """Every entry of the range has its ack quorum: go on behind it, or close where the ledger ends."""
+        return self._close(self._known()) if examined.ends_ledger else self._examine(examined.beyond)
+
+    def check_invariants(self) -> None:
+        """Raises InvariantViolated where this machine contradicts itself."""
+        if self.phase in (RecoveryPhase.COPYING, RecoveryPhase.CLOSING, RecoveryPhase.REREADING):
+            metadata = self._known()
+            if not self._fence_covers(metadata):
+                raise InvariantViolated(f"ledger {self.ledger_id} is {self.phase.value} without a covering fence")
+            if any(member not in metadata.members for member in self._fenced):
+                raise InvariantViolated(f"ledger {self.ledger_id}: a stranger was counted as fenced")
+        if self.phase in (RecoveryPhase.CLOSING, RecoveryPhase.REREADING) and self._tail[0] < self._lac:
+            raise InvariantViolated(f"ledger {self.ledger_id} would end below its last_add_confirmed {self._lac}")
+        if (self._range is None) is (self.phase is RecoveryPhase.COPYING):
+            raise InvariantViolated(f"ledger {self.ledger_id} is {self.phase.value} with the wrong range")
+        if self._range is not None:
+            self._range.check_invariants()

@@ -1,0 +1,159 @@
+"""The writer of one open ledger: numbers entries, counts answers, moves last_add_confirmed (marks 4 and 5).
+
+    OPEN --seal--> SEALED (no new entries, waits for the last answers) --close--> CLOSING --CAS OK--> CLOSED
+    OPEN | SEALED --fewer members than Qa--> CLOSING at last_add_confirmed
+    any --FENCED, or the CAS finds another state--> LOST: read the topic record before anything else
+
+Rules
+- An entry is acknowledged when Qa members answered that it is durable and every entry before it is acknowledged.
+- A member that fails is absent for the rest of the ledger: nothing is re-sent to it, and its copies stay incomplete. So
+  one slow or dead member slows no write, and no ensemble ever changes while a ledger is open.
+- Once CLOSING or LOST nothing is acknowledged any more: what the ledger holds is decided by its record alone.
+Source: BookKeeper's LedgerHandle, without its ensemble changes.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+
+from oncelog.core.errors import InvariantViolated
+from oncelog.core.formats.batch import Buffer, Checksum
+from oncelog.core.formats.entry import EntryHeader, EntryKind, encode_header
+from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, OwnerEpoch
+from oncelog.core.ledger.metadata import LedgerMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """One encoded entry on its way to the members: header bytes, then the body, not joined so that it is copied
+    once."""
+
+    entry_id: EntryId
+    header: EntryHeader
+    parts: tuple[Buffer, Buffer]
+
+
+class WriterState(Enum):
+    OPEN = "open"
+    SEALED = "sealed"
+    CLOSING = "closing"
+    CLOSED = "closed"
+    LOST = "lost"
+
+
+class LedgerWriter:
+    """One ledger, one writer. Time and members' answers come in by its methods; it performs nothing."""
+
+    def __init__(self, metadata: LedgerMetadata, *, owner_epoch: OwnerEpoch, checksum: Checksum) -> None:
+        self.metadata = metadata
+        self.state = WriterState.OPEN
+        self.last_add_confirmed: EntryId = NO_ENTRY
+        self.owner_epoch = owner_epoch
+        #: members that still get entries, in the record's order
+        self.present: list[Incarnation] = list(metadata.members)
+        #: cumulative body bytes up to last_add_confirmed
+        self.length_confirmed = 0
+        #: [bit set of members that answered, cumulative length, appended at ms] of each entry above last_add_confirmed
+        self._pending: deque[list[int]] = deque()
+        self._length = 0
+        self._checksum = checksum
+
+    @property
+    def ledger_id(self) -> LedgerId:
+        return self.metadata.ledger_id
+
+    @property
+    def next_entry(self) -> EntryId:
+        return EntryId(self.last_add_confirmed + 1 + len(self._pending))
+
+    @property
+    def length(self) -> int:
+        """Body bytes handed to this ledger."""
+        return self._length
+
+    @property
+    def idle(self) -> bool:
+        return not self._pending
+
+    @property
+    def oldest_pending_ms(self) -> int | None:
+        """When the oldest unacknowledged entry was appended."""
+        return self._pending[0][2] if self._pending else None
+
+    def append(
+        self, kind: EntryKind, body: Buffer, *, base_index: int, skip_first: int, count: int, now_ms: int
+    ) -> Add:
+        """Number and encode one entry. count: messages that are new in it; 0 for control entries."""
+        if self.state is not WriterState.OPEN:
+            raise InvariantViolated(f"append to ledger {self.ledger_id}, which is {self.state.value}")
+        entry_id = self.next_entry
+        self._length += len(body)
+        header = EntryHeader(
+            kind, self.ledger_id, entry_id, self.last_add_confirmed, self._length, self.owner_epoch, now_ms,
+            base_index, skip_first, count, len(body), self.metadata.topic_id,
+        )  # fmt: skip
+        self._pending.append([0, self._length, now_ms])
+        return Add(entry_id, header, (encode_header(header, body, self._checksum), body))
+
+    def added(self, member: Incarnation, entry_ids: list[EntryId]) -> bool:
+        """A member holds these entries durably. Returns whether last_add_confirmed moved."""
+        if self.state not in (WriterState.OPEN, WriterState.SEALED) or member not in self.present:
+            return False
+        bit = 1 << self.metadata.members.index(member)
+        base = self.last_add_confirmed + 1
+        pending = self._pending
+        for entry_id in entry_ids:
+            if 0 <= entry_id - base < len(pending):
+                pending[entry_id - base][0] |= bit
+        moved = False
+        while pending and self._acked(pending[0][0]):
+            self.length_confirmed = pending.popleft()[1]
+            self.last_add_confirmed = EntryId(self.last_add_confirmed + 1)
+            moved = True
+        return moved
+
+    def _acked(self, answers: int) -> bool:
+        return answers.bit_count() >= self.metadata.ack_quorum
+
+    def member_lost(self, member: Incarnation) -> bool:
+        """A member fails: it is absent from here on. Returns whether the ledger can still reach its ack quorum."""
+        if member in self.present:
+            self.present.remove(member)
+        return self.reachable
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the members present suffice for the ack quorum."""
+        return len(self.present) >= self.metadata.ack_quorum
+
+    def laggards(self, *, before_ms: int) -> list[Incarnation]:
+        """Present members without an answer to the oldest entry, where that was appended before `before_ms`."""
+        oldest = self.oldest_pending_ms
+        if oldest is None or oldest > before_ms:
+            return []
+        answers = self._pending[0][0]
+        return [m for m in self.present if not answers >> self.metadata.members.index(m) & 1]
+
+    def seal(self) -> None:
+        """Take no more entries; the planned roll waits for the last answer."""
+        if self.state is WriterState.OPEN:
+            self.state = WriterState.SEALED
+
+    def close(self) -> LedgerMetadata:
+        """Stop acknowledging for good; returns the CLOSED record to be written by compare-and-set from OPEN."""
+        if self.state not in (WriterState.OPEN, WriterState.SEALED):
+            raise InvariantViolated(f"close of ledger {self.ledger_id}, which is {self.state.value}")
+        self.state = WriterState.CLOSING
+        return self.metadata.closed(end=self.last_add_confirmed, length=self.length_confirmed)
+
+    def closed(self) -> None:
+        self.state = WriterState.CLOSED
+
+    def lose(self) -> None:
+        self.state = WriterState.LOST
+
+    def check_invariants(self) -> None:
+        if self.state in (WriterState.OPEN, WriterState.SEALED) and self._pending and self._acked(self._pending[0][0]):
+            raise InvariantViolated(f"ledger {self.ledger_id}: the next entry is acked and not confirmed")
+        if self.length_confirmed > self._length:
+            raise InvariantViolated(f"ledger {self.ledger_id}: confirmed length above the appended one")

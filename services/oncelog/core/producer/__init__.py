@@ -1,0 +1,1 @@
+"""The client's half: sessions, sequence ids, pending batches, routing."""

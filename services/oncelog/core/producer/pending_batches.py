@@ -1,0 +1,186 @@
+"""What a producer has not been answered for, in order: the window of the write path's first half.
+
+Rules: batches keep their boundaries, ids and order for life, and their bytes as long as the producer keeps its
+generation, so a resend is the same bytes. A new session sends everything again from the oldest. At most
+`in_flight_count_max` batches and `in_flight_bytes_max` bytes of a session are unanswered, but always one; the rest
+waits here, bounded by `pending_bytes_max`. Answers come in any order.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+from oncelog.core.errors import InvariantViolated
+from oncelog.core.formats.batch import HEADER_BYTES, Buffer, Checksum, Compression, encode_batch
+from oncelog.core.ids import Generation, ProducerId, SessionNumber
+from oncelog.core.producer.sequence_ids import BatchIds
+
+#: The owner remembers the latest 64 runs of a connected producer: what is unanswered must fit in there.
+IN_FLIGHT_COUNT_MAX = 64
+IN_FLIGHT_BYTES_MAX = 16 * 1024 * 1024
+PENDING_BYTES_MAX = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReady:
+    """A batch to send, once the producer was reported open. request: ascending. ids None: the producer numbers it.
+
+    payload: in the format COLUMNS, as stored; payload_raw_bytes: its size before compression.
+    """
+
+    request: int
+    payload: Buffer
+    count: int
+    ids: BatchIds | None
+    now_ms: int
+    compression: Compression = Compression.NONE
+    payload_raw_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SendBatches:
+    """Write these, in this order, behind everything sent for the session before."""
+
+    attempt: int
+    session: SessionNumber
+    batches: tuple[tuple[int, bytes], ...]
+
+
+@dataclass(slots=True)
+class PendingBatch:
+    """One batch until it is answered. payload: compressed as `compression` says; after packing a slice of `packed`."""
+
+    request: int
+    ids: BatchIds
+    count: int
+    payload: Buffer
+    payload_raw_bytes: int
+    compression: Compression
+    publish_time_ms: int
+    #: bytes it takes on the wire and in the log
+    size_bytes: int
+    packed: bytes = b""
+    packed_for: tuple[ProducerId, Generation] | None = None
+    #: it reached the wire once, in this or an earlier session: the owner may have stored it
+    sent: bool = False
+    #: it was sent in an earlier session, too: what is said of it now may be due to that
+    resent: bool = False
+    #: unanswered in the current session
+    in_flight: bool = False
+    #: its caller was told DeadlineExceeded; it stays here for the order's sake
+    given_up: bool = False
+
+    def pack(self, producer_id: ProducerId, generation: Generation, checksum: Checksum) -> bytes:
+        """The batch's bytes, made once for each generation."""
+        if self.packed_for != (producer_id, generation):
+            self.packed = encode_batch(
+                self.payload,
+                producer_id=producer_id,
+                generation=generation,
+                first=self.ids.first,
+                last=self.ids.last,
+                count=self.count,
+                publish_time_ms=self.publish_time_ms,
+                checksum=checksum,
+                deltas=self.ids.deltas,
+                compression=self.compression,
+                payload_raw_bytes=self.payload_raw_bytes,
+            )
+            self.packed_for = (producer_id, generation)
+            # The payload lives once: from now on inside the packed bytes.
+            self.payload = memoryview(self.packed)[HEADER_BYTES + len(self.ids.deltas) :]
+        return self.packed
+
+
+class PendingBatches:
+    """The window; changed only by the producer session that owns it."""
+
+    def __init__(self, checksum: Checksum, *, in_flight_count_max: int, in_flight_bytes_max: int) -> None:
+        self._checksum = checksum
+        self._in_flight_count_max = in_flight_count_max
+        self._in_flight_bytes_max = in_flight_bytes_max
+        #: {request: batch}, in the order of sending
+        self._batches: dict[int, PendingBatch] = {}
+        #: requests not yet sent in the current session, a suffix of the batches' order
+        self._unsent: deque[int] = deque()
+        self.bytes_total = 0
+        self.in_flight_count = 0
+        self.in_flight_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    @property
+    def oldest(self) -> PendingBatch | None:
+        return next(iter(self._batches.values()), None)
+
+    @property
+    def any_sent(self) -> bool:
+        """Whether some pending batch ever reached the wire. The oldest is always sent first."""
+        return any(batch.sent for batch in self._batches.values())
+
+    @property
+    def window_closed(self) -> bool:
+        """Whether one more batch would only wait."""
+        full = self.in_flight_count >= self._in_flight_count_max or self.in_flight_bytes >= self._in_flight_bytes_max
+        return full or bool(self._unsent)
+
+    def get(self, request: int) -> PendingBatch | None:
+        return self._batches.get(request)
+
+    def add(self, batch: PendingBatch) -> None:
+        self._batches[batch.request] = batch
+        self._unsent.append(batch.request)
+        self.bytes_total += batch.size_bytes
+
+    def answered(self, request: int) -> PendingBatch | None:
+        """Take the batch out. None for a request that is not in flight: a repeated answer, or a peer's fault."""
+        batch = self._batches.get(request)
+        if batch is None or not batch.in_flight:
+            return None
+        del self._batches[request]
+        self.bytes_total -= batch.size_bytes
+        self.in_flight_count -= 1
+        self.in_flight_bytes -= batch.size_bytes
+        return batch
+
+    def restart(self) -> None:
+        """The session is over: everything pending is to be sent again, oldest first."""
+        for batch in self._batches.values():
+            batch.in_flight = False
+        self._unsent = deque(self._batches)
+        self.in_flight_count = self.in_flight_bytes = 0
+
+    def take(self, producer_id: ProducerId, generation: Generation) -> tuple[tuple[int, bytes], ...]:
+        """(request, bytes) of what may be sent now, in order; they count as in flight from here on."""
+        taken: list[tuple[int, bytes]] = []
+        while self._unsent and self.in_flight_count < self._in_flight_count_max:
+            batch = self._batches[self._unsent[0]]
+            if self.in_flight_count and self.in_flight_bytes + batch.size_bytes > self._in_flight_bytes_max:
+                break
+            self._unsent.popleft()
+            taken.append((batch.request, batch.pack(producer_id, generation, self._checksum)))
+            batch.resent = batch.sent
+            batch.sent = batch.in_flight = True
+            self.in_flight_count += 1
+            self.in_flight_bytes += batch.size_bytes
+        return tuple(taken)
+
+    def drain(self) -> list[PendingBatch]:
+        """Take everything out: the producer is over."""
+        batches = list(self._batches.values())
+        self._batches.clear()
+        self.restart()
+        self.bytes_total = 0
+        return batches
+
+    def check_invariants(self) -> None:
+        batches = self._batches.values()
+        in_flight = [batch for batch in batches if batch.in_flight]
+        if self.bytes_total != sum(batch.size_bytes for batch in batches):
+            raise InvariantViolated("pending bytes do not add up")
+        if (self.in_flight_count, self.in_flight_bytes) != (len(in_flight), sum(b.size_bytes for b in in_flight)):
+            raise InvariantViolated("what is in flight does not add up")
+        if list(self._unsent) != [batch.request for batch in batches if not batch.in_flight]:
+            raise InvariantViolated("a batch is neither in flight nor waiting in order")
+        if list(self._batches) != sorted(self._batches):
+            raise InvariantViolated("pending batches are out of order")

@@ -1,0 +1,369 @@
+"""The client's half of the write path (marks 1 and 6): one producer on one topic.
+
+    OPENING -> OPEN -> OPENING -> …      OPENING: see `session_opening`
+       |         |
+       +---------+--> FAILED | CLOSED    for good
+
+Rules
+- A verdict is retriable (the session is over: open again, resend everything pending, in order), final for its batch
+  (that result fails and is not resent; a monotonic producer goes on, a contiguous one cannot) or final for the producer
+  (hazard 14).
+- Answers of another session number are ignored (hazard 10); those of an owner_epoch below the highest seen, by this
+  producer or by anybody else in its client, are not believed, and the owner is looked up again (hazard 6).
+- ProducerExpired is final as soon as anything pending was ever sent (hazard 11).
+- last_sequence_id counts only when final, and resuming never lowers the counter of automatic ids (hazard 6).
+- A send deadline fails the caller's result with DeadlineExceeded: the outcome is unknown. The batch itself stays
+  pending towards the owner, unchanged and in its place, because a later id must not overtake it; it goes on counting
+  towards pending_bytes_max, and what becomes of it is told to nobody.
+- A Fail says `stored=False` only of what is proved: the batch was never sent; or an owner refused it, or one before it
+  in the same session, at its first sending; or its ids were judged to be stale. Whatever may have been stored by an
+  earlier sending, or is unanswered, is `stored=None`.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import assert_never
+
+from oncelog.core import errors
+from oncelog.core.errors import InvariantViolated, OncelogError
+from oncelog.core.formats.batch import HEADER_BYTES, Checksum
+from oncelog.core.formats.entry import SequenceMode
+from oncelog.core.formats.outcome import Outcome, PartKind, refuses
+from oncelog.core.ids import InstanceId, OwnerEpoch, SessionNumber
+from oncelog.core.producer.events import (
+    BatchesAnswered,
+    CloseWanted,
+    Complete,
+    DeduplicationSwitched,
+    Effect,
+    Event,
+    Fail,
+    FailProducer,
+    OpenWanted,
+    ReportOpen,
+    SessionEnded,
+)
+from oncelog.core.producer.numbers import ProducerNumbers, check_initial
+from oncelog.core.producer.opening import (
+    BATCH_OVERHEAD_BYTES,
+    MESSAGE_BYTES_MAX,
+    EndSession,
+    EpochSeen,
+    LookUpFailed,
+    OpenRefused,
+    OwnerFound,
+    ProducerGranted,
+    ProducerSettings,
+    SessionOpening,
+    StartTimer,
+    StreamLost,
+    TimerFired,
+    TimerKey,
+    TimerKind,
+)
+from oncelog.core.producer.pending_batches import BatchReady, PendingBatch, PendingBatches, SendBatches
+
+
+class State(Enum):
+    OPENING = "opening"
+    OPEN = "open"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+@dataclass(slots=True)
+class Progress:
+    """count: answers of this session. before: how many there were when its deadline was set; None: none runs."""
+
+    count: int = 0
+    before: int | None = None
+
+
+#: Errors that are a batch's own; every other one that is not retriable ends the producer.
+FINAL_FOR_BATCH = (errors.StaleSequence, errors.InvalidArgument)
+
+
+class ProducerSession:
+    """One producer on one topic, from its first open to its end."""
+
+    def __init__(self, settings: ProducerSettings, checksum: Checksum, instance_id: InstanceId) -> None:
+        check_initial(settings.initial_sequence_id)
+        self.settings = settings
+        self.state = State.OPENING
+        #: set while OPEN
+        self.session: SessionNumber | None = None
+        #: why the producer is over
+        self.error: OncelogError | None = None
+        self.message_bytes_max = MESSAGE_BYTES_MAX
+        #: what the owner last said; off: what is sent again is stored again
+        self.deduplication = True
+        self.numbers = ProducerNumbers(settings.mode is SequenceMode.CONTIGUOUS, settings.initial_sequence_id)
+        self.opening = SessionOpening(settings, instance_id)
+        self.pending = PendingBatches(
+            checksum,
+            in_flight_count_max=settings.in_flight_count_max,
+            in_flight_bytes_max=settings.in_flight_bytes_max,
+        )
+        self._answered = Progress()
+
+    def handle(self, event: Event) -> list[Effect]:
+        if isinstance(event, BatchReady):
+            return self._batch_ready(event)
+        if self.state in (State.FAILED, State.CLOSED):
+            # A grant that comes too late would leave a session behind.
+            return [EndSession(event.attempt, event.session)] if isinstance(event, ProducerGranted) else []
+        match event:
+            case BatchesAnswered():
+                return self._batches_answered(event)
+            case OpenWanted():
+                return [*self.opening.begin(fresh=False)]
+            case OwnerFound():
+                return [*self.opening.owner_found(event)]
+            case LookUpFailed():
+                return self._refused(event.error) if self.opening.looks_up(event.attempt) else []
+            case ProducerGranted():
+                return self._granted(event)
+            case OpenRefused():
+                return self._open_refused(event)
+            case SessionEnded():
+                return self._session_ended(event)
+            case StreamLost():
+                return self._reopen() if event.attempt == self.opening.attempt else []
+            case DeduplicationSwitched():
+                self.deduplication = event.on if event.session == self.session else self.deduplication
+                return []
+            case EpochSeen():
+                return self._epoch_seen(event.owner_epoch)
+            case TimerFired():
+                return self._timer_fired(event.key)
+            case CloseWanted():
+                error = errors.ProducerClosed("the producer was closed")
+                return [*self.opening.withdraw(), *self._end(State.CLOSED, error)]
+            case _:
+                assert_never(event)
+
+    # --- opening ------------------------------------------------------------------------------------------------------
+
+    def _granted(self, event: ProducerGranted) -> list[Effect]:
+        unwanted = EndSession(event.attempt, event.session)
+        if not self.opening.asks(event.attempt):
+            return [unwanted]
+        instance = self.opening.instance
+        believed = event.owner_epoch and self.opening.believes(event.owner_epoch)
+        if not believed or (instance is None and not event.final):
+            return [unwanted, *self.opening.again()]
+        if instance is not None and instance.producer_id != event.producer_id:
+            return [unwanted, *self._fail(errors.ProducerExpired("the owner knows this producer under another id"))]
+        impossible = self.numbers.refuse_grant(event.last_sequence_id)
+        if impossible is not None:
+            return [unwanted, *self._fail(impossible)]
+        self.opening.granted(event)
+        self.state, self.session = State.OPEN, event.session
+        self.message_bytes_max = event.message_bytes_max
+        self.deduplication = event.deduplication
+        self._answered = Progress()
+        effects: list[Effect] = []
+        if self.numbers.learn(event.last_sequence_id, final=event.final):
+            effects.append(ReportOpen(event.name, self.numbers.stored, event.message_bytes_max))
+        return effects + self._send()
+
+    def _open_refused(self, event: OpenRefused) -> list[Effect]:
+        if not self.opening.asks(event.attempt):
+            return []
+        return self._refused(event.error) if self.opening.believes(event.owner_epoch) else [*self.opening.again()]
+
+    def _refused(self, error: OncelogError) -> list[Effect]:
+        """The owner, or the look-up, said no."""
+        if isinstance(error, errors.ProducerExpired) and not self.numbers.contiguous and not self.pending.any_sent:
+            # Nothing pending can be a duplicate: a new instance may send it.
+            self.opening.instance, self.opening.id_unknown = None, False
+            return [*self.opening.again()]
+        if not error.retriable or (isinstance(error, errors.ProducerBusy) and not self.numbers.known):
+            return self._fail(error)
+        if isinstance(error, errors.UnknownProducer):
+            self.opening.id_unknown = True
+        return [*self.opening.again()]
+
+    def _reopen(self, *, fresh: bool = True) -> list[Effect]:
+        """The session is over; everything pending goes into the next one, oldest first."""
+        self.state, self.session = State.OPENING, None
+        self.pending.restart()
+        return [*self.opening.again(fresh=fresh)]
+
+    # --- sending ------------------------------------------------------------------------------------------------------
+
+    def _batch_ready(self, event: BatchReady) -> list[Effect]:
+        if self.error is not None:
+            return [Fail(event.request, self.error, stored=False)]
+        if not self.numbers.known:
+            raise InvariantViolated("a batch before the producer was reported open")
+        size_bytes = HEADER_BYTES + len(event.payload) + (len(event.ids.deltas) if event.ids is not None else 0)
+        refused = self._too_much(size_bytes) or self.numbers.refuse(event.ids, event.count)
+        if refused is not None:
+            return [Fail(event.request, refused, stored=False)]
+        ids = self.numbers.assign(event.ids, event.count)
+        raw_bytes = len(event.payload) if event.payload_raw_bytes is None else event.payload_raw_bytes
+        self.pending.add(
+            PendingBatch(
+                event.request, ids, event.count, event.payload, raw_bytes, event.compression, event.now_ms, size_bytes
+            )
+        )
+        effects = self._send()
+        if self.settings.send_timeout_ms is not None:
+            effects.append(StartTimer(TimerKey(TimerKind.SEND, event.request), self.settings.send_timeout_ms))
+        return effects
+
+    def _too_much(self, size_bytes: int) -> OncelogError | None:
+        limit = self.message_bytes_max + BATCH_OVERHEAD_BYTES
+        if size_bytes > limit:
+            message = f"a batch of {size_bytes} bytes is over the limit of {limit}"
+            return errors.MessageTooLarge(message, field="value", limit=limit)
+        limit = self.settings.pending_bytes_max
+        if len(self.pending) and self.pending.bytes_total + size_bytes > limit:
+            return errors.TooManyRequests(
+                "too much is pending: wait for results", field="pending_bytes_max", limit=limit
+            )
+        return None
+
+    def _send(self) -> list[Effect]:
+        """Send what the window allows, and watch that the owner answers."""
+        if self.session is None or self.opening.instance is None:
+            return []
+        effects: list[Effect] = []
+        batches = self.pending.take(*self.opening.instance)
+        if batches:
+            effects.append(SendBatches(self.opening.attempt, self.session, batches))
+            if self._answered.before is None:
+                effects.append(self._watch())
+        return effects
+
+    def _watch(self) -> StartTimer:
+        self._answered.before = self._answered.count
+        return StartTimer(TimerKey(TimerKind.ANSWER, self.opening.attempt), self.settings.answer_timeout_ms)
+
+    # --- answers ------------------------------------------------------------------------------------------------------
+
+    def _batches_answered(self, event: BatchesAnswered) -> list[Effect]:
+        if event.session != self.session:
+            return []
+        if not self.opening.believes(event.owner_epoch):
+            return [EndSession(self.opening.attempt, event.session), *self._reopen()]
+        effects: list[Effect] = []
+        over: OncelogError | None = None
+        fatal: OncelogError | None = None
+        judged: int | None = None
+        for request, result in event.answers:
+            batch = self.pending.get(request)
+            if batch is None or not batch.in_flight:
+                continue
+            if not isinstance(result, OncelogError):
+                if sum(part.count for part in result) == batch.count:
+                    effects += self._complete(batch, result)
+                else:
+                    over = over or errors.ServiceUnavailable("the owner answered for another number of messages")
+            elif isinstance(result, FINAL_FOR_BATCH):
+                effects += self._fail_batch(batch, result)
+                over = over or errors.SessionEnded("a refused batch ended the session")
+                fatal, judged = fatal or (result if self.numbers.contiguous else None), request
+            elif result.retriable:
+                over = over or result
+            else:
+                fatal, judged = fatal or result, request
+        self._answered.count += len(event.answers)
+        if fatal is not None:
+            return effects + self._fail(fatal, judged)
+        return effects + (self._send() if over is None else self._over(over))
+
+    def _complete(self, batch: PendingBatch, outcome: Outcome) -> list[Effect]:
+        self.pending.answered(batch.request)
+        self.opening.succeeded()
+        if outcome[-1].kind is not PartKind.STALE_SEQUENCE:
+            self.numbers.stored = max(self.numbers.stored, batch.ids.last)
+        if batch.given_up:
+            return []
+        high_water = self.numbers.stored if refuses(outcome) else None
+        repeated = batch.resent and any(part.kind is PartKind.DUPLICATE for part in outcome)
+        own_above = self.numbers.stored_before if repeated else None
+        return [Complete(batch.request, batch.ids, outcome, own_above, high_water)]
+
+    def _fail_batch(self, batch: PendingBatch, error: OncelogError) -> list[Effect]:
+        self.pending.answered(batch.request)
+        # What an earlier sending stored is never stale; every other refusal says nothing about that one.
+        stored = None if batch.resent and not isinstance(error, errors.StaleSequence) else False
+        return [] if batch.given_up else [Fail(batch.request, error, stored)]
+
+    def _epoch_seen(self, owner_epoch: OwnerEpoch) -> list[Effect]:
+        """The owner of this session was deposed if a higher epoch is about: what it says is from the past."""
+        newer = owner_epoch > self.opening.owner_epoch
+        self.opening.believes(owner_epoch)
+        if not newer or self.session is None:
+            return []
+        return [EndSession(self.opening.attempt, self.session), *self._reopen()]
+
+    def _session_ended(self, event: SessionEnded) -> list[Effect]:
+        if event.session != self.session:
+            return []
+        if not self.opening.believes(event.owner_epoch):
+            return self._reopen()
+        return self._over(event.error) if event.error.retriable else self._fail(event.error)
+
+    def _over(self, error: OncelogError) -> list[Effect]:
+        """A retriable verdict ended the session."""
+        oldest, expected = self.pending.oldest, error.details.get("expected")
+        if isinstance(error, errors.SequenceGap) and oldest is not None and isinstance(expected, int):
+            if expected < oldest.ids.first:
+                # Nothing that is pending closes this gap: resend and refuse would go round for ever (hazard 14).
+                return self._fail(error)
+        elif isinstance(error, errors.UnknownProducer):
+            self.opening.id_unknown = True
+        return self._reopen(fresh=isinstance(error, errors.NotOwner | errors.ServiceUnavailable))
+
+    def _timer_fired(self, key: TimerKey) -> list[Effect]:
+        if key.kind is TimerKind.SEND:
+            batch = self.pending.get(key.number)
+            if batch is None or batch.given_up:
+                return []
+            batch.given_up = True
+            # Also of what was never sent: it stays in its place, and will be.
+            return [Fail(key.number, errors.DeadlineExceeded("no answer within send_timeout"), stored=None)]
+        if key.kind is not TimerKind.ANSWER:
+            return [*self.opening.timer_fired(key)]
+        if key.number != self.opening.attempt or self.session is None:
+            return []
+        if self.pending.in_flight_count == 0:
+            self._answered.before = None
+            return []
+        if self._answered.count != self._answered.before:
+            return [self._watch()]
+        return [EndSession(self.opening.attempt, self.session), *self._reopen()]
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def _fail(self, error: OncelogError, judged: int | None = None) -> list[Effect]:
+        return [FailProducer(error), *self._end(State.FAILED, error, judged)]
+
+    def _end(self, state: State, error: OncelogError, judged: int | None = None) -> list[Effect]:
+        """judged: the batch that the owner refused, if it did; it dropped what came behind it in the session."""
+        effects: list[Effect] = []
+        if self.session is not None:
+            effects.append(EndSession(self.opening.attempt, self.session))
+        self.state, self.session, self.error = state, None, error
+        for batch in self.pending.drain():
+            refused = judged is not None and batch.request >= judged and not batch.resent
+            if not batch.given_up:
+                effects.append(Fail(batch.request, error, stored=None if batch.sent and not refused else False))
+        return effects
+
+    def check_invariants(self) -> None:
+        """For every step of the simulation."""
+        self.pending.check_invariants()
+        if (self.session is not None) != (self.state is State.OPEN):
+            raise InvariantViolated(f"{self.state.value} with session {self.session}")
+        if (self.error is not None) != (self.state in (State.FAILED, State.CLOSED)):
+            raise InvariantViolated(f"{self.state.value} with error {self.error!r}")
+        if self.session is None and self.pending.in_flight_count:
+            raise InvariantViolated("something is in flight without a session")
+        if self.error is not None and len(self.pending):
+            raise InvariantViolated("a producer that is over holds batches")
+        if self.numbers.explicit is not None and not self.numbers.known:
+            raise InvariantViolated("a batch was numbered before the end of the log was known")

@@ -1,0 +1,1 @@
+"""What one storage node holds and answers."""

@@ -1,0 +1,215 @@
+"""When a storage node answers: nothing before the records that the answer rests on are synced.
+
+    record handed to the journal (lsn n) --settle(n or above)--> the answers that wait for it are given, in order
+
+Rules
+- An answer to an add rests on the records of its entries, of the repeated ones too; an answer to a fence on the fence;
+  a fencing read on the fence, and every read on the asked entries that are on their way to the disk.
+- What is held and what is missing is looked up when the answer is given, not when it is asked for: for a fencing read
+  that is behind the fence, so a "missing" stays true. Only the index says "missing".
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import pairwise
+from typing import NamedTuple, assert_never
+
+from oncelog.core.errors import InvariantViolated
+from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId
+from oncelog.core.storage.ledger import JournalRecord, RecordKind, StorageIndex, StorageLedger
+
+#: One read is answered for at most so many ids; ids that an answer does not name are to be asked for again.
+READ_ENTRIES_MAX = 1024
+
+
+class AppendStatus(IntEnum):
+    """What became of entries; the numbers are the wire's."""
+
+    OK = 1
+    FENCED = 2
+    WRONG_INCARNATION = 3
+    NOT_WRITABLE = 4
+    CORRUPT = 5
+    CONFLICTING = 6
+    READ_ONLY = 7
+    TOO_MANY_REQUESTS = 8
+
+
+class ReadStatus(IntEnum):
+    """What became of a read or a fence; the numbers are the wire's."""
+
+    OK = 1
+    WRONG_INCARNATION = 3
+    TOO_MANY_REQUESTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class FenceReceived:
+    call: int
+    target: Incarnation
+    ledger_id: LedgerId
+
+
+@dataclass(frozen=True, slots=True)
+class ReadReceived:
+    """Ids first .. first + count - 1. fence: the ledger is fenced before anything is answered."""
+
+    call: int
+    target: Incarnation
+    ledger_id: LedgerId
+    first: EntryId
+    count: int
+    fence: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerAppend:
+    """entry_ids: all of one fate."""
+
+    call: int
+    ledger_id: LedgerId
+    entry_ids: list[EntryId]
+    status: AppendStatus
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFence:
+    """last_entry, last_add_confirmed: -1 where nothing is held."""
+
+    call: int
+    ledger_id: LedgerId
+    last_entry: EntryId
+    last_add_confirmed: EntryId
+    status: ReadStatus
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRead:
+    """present: to be read from disk, or reported unreadable. missing: explicit negatives."""
+
+    call: int
+    ledger_id: LedgerId
+    present: tuple[EntryId, ...]
+    missing: tuple[EntryId, ...]
+    last_entry: EntryId
+    last_add_confirmed: EntryId
+    status: ReadStatus
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerDeleted:
+    """The tombstone is durable: drop the ledger from the index."""
+
+    ledger_id: LedgerId
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerOrphaned:
+    """The ledger's record is missing, and nothing proves that the ledger was deleted: its entries are kept."""
+
+    ledger_id: LedgerId
+
+
+Answer = AnswerAppend | AnswerFence | AnswerRead | LedgerDeleted
+
+
+class Waiting(NamedTuple):
+    """An answer that waits for `lsn`; `fresh` are the entries of it that are pending until then."""
+
+    lsn: int
+    ledger: StorageLedger
+    fresh: Sequence[EntryId]
+    order: AnswerAppend | FenceReceived | ReadReceived | LedgerDeleted | None
+
+
+class StorageAnswers:
+    """Counts the journal's records and keeps what waits for them."""
+
+    def __init__(self, index: StorageIndex) -> None:
+        #: the last record handed to the journal, and the last one known synced
+        self.lsn = 0
+        self.synced = 0
+        self._index = index
+        #: ascending by lsn
+        self._waiting: deque[Waiting] = deque()
+
+    def write(self, records: list[JournalRecord], kind: RecordKind, ledger_id: LedgerId) -> int:
+        """Hand over a record without an entry; returns its lsn."""
+        self.lsn += 1
+        records.append(JournalRecord(self.lsn, kind, ledger_id, EntryId(0), b""))
+        return self.lsn
+
+    def may_answer(self, lsn: int) -> bool:
+        """Whether what rests on the records up to `lsn` may be told."""
+        return lsn <= self.synced
+
+    def rests_on(self, lsn: int) -> int:
+        """The lsn to wait for so that `lsn` is synced and the waiting stay in the order of theirs."""
+        return self.synced if lsn <= self.synced else self.lsn
+
+    def give(self, waiting: Waiting) -> list[Answer]:
+        """Answer now where that is allowed, else when the records are synced."""
+        if not self.may_answer(waiting.lsn):
+            self._waiting.append(waiting)
+            return []
+        if waiting.fresh:
+            self._waiting.append(waiting._replace(order=None))
+        return self._answer(waiting)
+
+    def settle(self, lsn: int) -> list[Answer]:
+        """Records up to `lsn` are durable and in the index."""
+        if lsn > self.lsn:
+            raise InvariantViolated(f"the journal synced record {lsn}, and {self.lsn} were handed to it")
+        self.synced = max(self.synced, lsn)
+        waiting, answers = self._waiting, list[Answer]()
+        while waiting and waiting[0].lsn <= self.synced:
+            settled = waiting.popleft()
+            for entry_id in settled.fresh:
+                del settled.ledger.pending[entry_id]
+            answers += self._answer(settled)
+        return answers
+
+    def _answer(self, waiting: Waiting) -> list[Answer]:
+        order, ledger = waiting.order, waiting.ledger
+        match order:
+            case None:
+                return []
+            case AnswerAppend():
+                return [order]
+            case LedgerDeleted():
+                ledger.deleting = False
+                return [order]
+            case FenceReceived():
+                lac = ledger.last_add_confirmed
+                return [AnswerFence(order.call, order.ledger_id, self._last_entry(ledger), lac, ReadStatus.OK)]
+            case ReadReceived():
+                return [self._read(order, ledger)]
+            case _:
+                assert_never(order)
+
+    def _read(self, event: ReadReceived, ledger: StorageLedger) -> AnswerRead:
+        present: list[EntryId] = []
+        missing: list[EntryId] = []
+        for number in range(event.first, event.first + min(event.count, READ_ENTRIES_MAX)):
+            entry_id = EntryId(number)
+            (present if self._index.contains(event.ledger_id, entry_id) else missing).append(entry_id)
+        last = self._last_entry(ledger)
+        lac = ledger.last_add_confirmed
+        return AnswerRead(event.call, event.ledger_id, tuple(present), tuple(missing), last, lac, ReadStatus.OK)
+
+    def _last_entry(self, ledger: StorageLedger) -> EntryId:
+        last = self._index.last_entry(ledger.ledger_id)
+        return NO_ENTRY if last is None else EntryId(last)
+
+    def check_invariants(self) -> None:
+        """Raises InvariantViolated where this machine contradicts itself."""
+        if any(before.lsn > after.lsn for before, after in pairwise(self._waiting)):
+            raise InvariantViolated("answers wait out of order")
+        if self._waiting and not self.synced < self._waiting[0].lsn <= self._waiting[-1].lsn <= self.lsn:
+            raise InvariantViolated("an answer waits for a record that is synced, or that was never written")
+        fresh = sum(len(waiting.fresh) for waiting in self._waiting)
+        ledgers = {id(waiting.ledger): waiting.ledger for waiting in self._waiting}
+        if fresh != sum(len(ledger.pending) for ledger in ledgers.values()):
+            raise InvariantViolated("an entry is pending that nothing waits for")

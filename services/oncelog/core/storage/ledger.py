@@ -1,0 +1,145 @@
+"""What a storage node knows of one ledger beside its bytes: the fence, the pending entries, the checks of an add.
+
+    entry not held                  -> journal it; pending until its record is synced
+    entry held, same payload        -> nothing to write; done when the first copy is synced (hazard 19)
+    entry held, other payload       -> conflicting: refused, the first copy stands
+    entry held and unreadable here  -> journal it anew: good bytes replace damaged ones
+    bytes without their checksum    -> corrupt: refused
+
+Two payloads are compared by the CRC32C that each entry's header carries, which was verified on the way in.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+from oncelog.core.formats.batch import Buffer, Checksum, checksum_of
+from oncelog.core.formats.entry import HEADER_BYTES, EntryHeader
+from oncelog.core.ids import NO_ENTRY, EntryId, LedgerId
+from oncelog.core.storage.ledger_deletion import LedgerOrigin
+
+#: Entries with their peeked headers.
+Entries = Sequence[tuple[EntryHeader, Buffer]]
+
+
+class RecordKind(IntEnum):
+    """The journal's kinds of records that this core writes; FENCE and LEDGER_DELETED have no entry and no bytes."""
+
+    ADD = 1
+    RECOVERY_ADD = 2
+    FENCE = 3
+    LEDGER_DELETED = 4
+
+
+class JournalRecord(NamedTuple):
+    """lsn: counts the records of this run of the process, from 1, as the journal does."""
+
+    lsn: int
+    kind: RecordKind
+    ledger_id: LedgerId
+    entry_id: EntryId
+    data: Buffer
+
+
+class StorageIndex(Protocol):
+    """What the node holds. The shell puts a record in before it reports Synced for it, at the latest."""
+
+    def contains(self, ledger_id: LedgerId, entry_id: EntryId) -> bool:
+        """False only when the entry was surely never stored here, or went with its ledger; damage is not absence."""
+
+    def last_entry(self, ledger_id: LedgerId) -> int | None:
+        """The highest entry id held, None without entries."""
+
+    def entry_crc(self, ledger_id: LedgerId, entry_id: EntryId) -> int | None:
+        """The CRC32C in the header of a held entry; None when it cannot be read, and is better stored anew."""
+
+
+class Stored(NamedTuple):
+    """The fates of some entries. held: those stored by now or before; fresh: those of them that were not known.
+
+    synced: whether every held one is known synced.
+    """
+
+    held: list[EntryId]
+    fresh: list[EntryId]
+    synced: bool
+    corrupt: list[EntryId]
+    conflicting: list[EntryId]
+
+
+@dataclass(slots=True)
+class StorageLedger:
+    """One ledger of one storage node."""
+
+    ledger_id: LedgerId
+    fenced: bool = False
+    #: the record of the fence; 0: durable since before this run
+    fence_lsn: int = 0
+    #: a check found it OPEN with this node as a member, or entries of its writer are stored here
+    writable: bool = False
+    #: its tombstone is on its way to the disk
+    deleting: bool = False
+    last_add_confirmed: EntryId = NO_ENTRY
+    #: whose ledger it is; None until an entry was stored
+    origin: LedgerOrigin | None = None
+    #: {entry id: its CRC}, handed to the journal and not yet synced
+    pending: dict[EntryId, int] = field(default_factory=dict)
+    #: number of the check under way, 0: none
+    check: int = 0
+    #: the check decides also whether the ledger is deleted here
+    collect: bool = False
+    #: [(call, entries)], waiting for the check, in the order of their coming
+    parked: list[tuple[int, Entries]] = field(default_factory=list)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing but stored entries would be lost with this object."""
+        return not (self.fenced or self.writable or self.deleting or self.check or self.pending)
+
+    def see(self, header: EntryHeader) -> None:
+        """A stored entry has this header."""
+        self.last_add_confirmed = max(self.last_add_confirmed, header.last_add_confirmed)
+        if self.origin is None:
+            self.origin = LedgerOrigin.of(header)
+
+    def store(
+        self, entries: Entries, kind: RecordKind, records: list[JournalRecord], *, lsn: int, index: StorageIndex,
+        checksum: Checksum,
+    ) -> Stored:  # fmt: skip
+        """Judge each entry by itself and append to `records`, from `lsn` on, what has to be written."""
+        ledger_id, pending = self.ledger_id, self.pending
+        result = Stored([], [], True, [], [])
+        synced = True
+        for header, data in entries:
+            entry_id = header.entry_id
+            crc = verified_crc(header, data, checksum)
+            if crc is None:
+                result.corrupt.append(entry_id)
+                continue
+            first = pending.get(entry_id)
+            if first is not None:
+                synced = False
+            elif index.contains(ledger_id, entry_id):
+                first = index.entry_crc(ledger_id, entry_id)
+            if first is None:
+                records.append(JournalRecord(lsn + len(result.fresh), kind, ledger_id, entry_id, data))
+                pending[entry_id] = crc
+                result.fresh.append(entry_id)
+                self.see(header)
+            elif first != crc:
+                result.conflicting.append(entry_id)
+                continue
+            result.held.append(entry_id)
+        return result._replace(synced=synced and not result.fresh)
+
+
+def verified_crc(header: EntryHeader, data: Buffer, checksum: Checksum) -> int | None:
+    """The checksum that the entry carries, None when the bytes do not match it or their own length.
+
+    Source: the layout in `core.entry`; the header was peeked from the same bytes, so the ids need no second look.
+    """
+    if len(data) != HEADER_BYTES + header.body_bytes:
+        return None
+    crc = int.from_bytes(memoryview(data)[4:8], "little")
+    return crc if checksum_of(data, checksum) == crc else None

@@ -1,0 +1,408 @@
+"""One storage node's promises: who may add to a ledger, what a fence stops, and when anything is answered.
+
+    ordinary adds of one ledger
+        UNCHECKED --first add: CheckLedger; frames are parked in order--> CHECKING
+        CHECKING --OPEN with this incarnation as a member--> WRITABLE: parked and later adds are stored
+        CHECKING --anything else--> UNCHECKED: NOT_WRITABLE (a zombie re-creates nothing here)
+        any --fence: by request or by a fencing read--> FENCED, for ever: ordinary adds are refused at once
+        any --LedgerCollected, and a check proves its deletion--> forgotten, after a tombstone in the journal
+        any --LedgerCollected, and a check finds no record and no proof--> kept: LedgerOrphaned
+
+Rules
+- Every call names the incarnation that it is for; another one refuses it. A wiped directory is another node.
+- The journal is first in, first out. A fence is in force from the moment its record is handed over: the adds before it
+  stand, and no ordinary one follows. A ledger that the node never heard of is fenced all the same. `storage_answers`
+  holds back what is not durable.
+- Recovery adds pass the fence and the check: whoever recovers raised the one and closes the ledger itself.
+- Entries come in any order and with gaps; `storage_ledger` judges each by itself.
+- Nothing absent in ZooKeeper is believed without the sync that CheckLedger asks for (hazards 2 and 19). A missing
+  record alone never erases a ledger (hazard 67, `ledger_deletion`).
+Source: BookKeeper's bookie rules.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, assert_never
+
+from oncelog.core.errors import InvariantViolated
+from oncelog.core.formats.batch import Buffer, Checksum
+from oncelog.core.formats.entry import EntryHeader
+from oncelog.core.ids import NO_ENTRY, Incarnation, LedgerId
+from oncelog.core.ledger.currency import FenceState
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.storage.answers import (
+    READ_ENTRIES_MAX,
+    AnswerAppend,
+    AnswerFence,
+    AnswerRead,
+    AppendStatus,
+    FenceReceived,
+    LedgerDeleted,
+    LedgerOrphaned,
+    ReadReceived,
+    ReadStatus,
+    StorageAnswers,
+    Waiting,
+)
+from oncelog.core.storage.ledger import Entries, JournalRecord, RecordKind, StorageIndex, StorageLedger
+from oncelog.core.storage.ledger_deletion import LedgerOrigin
+
+__all__ = [
+    "READ_ENTRIES_MAX",
+    "AnswerAppend",
+    "AnswerFence",
+    "AnswerRead",
+    "AppendReceived",
+    "AppendStatus",
+    "CheckLedger",
+    "FenceReceived",
+    "Journal",
+    "JournalRecord",
+    "LedgerChecked",
+    "LedgerCollected",
+    "LedgerDeleted",
+    "LedgerOrphaned",
+    "ReadOnlyChanged",
+    "ReadReceived",
+    "ReadStatus",
+    "RecordKind",
+    "StorageEffect",
+    "StorageEvent",
+    "StorageIndex",
+    "StorageNode",
+    "Synced",
+]
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AppendReceived:
+    """One frame: entries of any ledgers, each with its peeked header. call: names the asker in the answers."""
+
+    call: int
+    target: Incarnation
+    entries: Sequence[tuple[EntryHeader, Buffer]]
+    recovery: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerChecked:
+    """The answer to the CheckLedger of this number. metadata None: after a sync there is no such record.
+
+    deleted: the record is missing, and `ledger_deletion.was_deleted` proves that the ledger was deleted.
+    """
+
+    ledger_id: LedgerId
+    check: int
+    metadata: LedgerMetadata | None
+    deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerCollected:
+    """The ledger seems to be gone from ZooKeeper."""
+
+    ledger_id: LedgerId
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """Every record up to `lsn` is durable and in the index."""
+
+    lsn: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOnlyChanged:
+    """read_only: space is short, and ordinary adds are refused."""
+
+    read_only: bool
+
+
+StorageEvent = (
+    AppendReceived | FenceReceived | ReadReceived | LedgerChecked | LedgerCollected | Synced | ReadOnlyChanged
+)
+
+
+# --- effects ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """Write these records, in order, and sync them."""
+
+    records: tuple[JournalRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckLedger:
+    """Read the ledger's record after a sync; where it is missing, look for a proof that the ledger was deleted.
+
+    origin: whose ledger it is; None while nothing is stored of it, and then there is nothing to erase either.
+    """
+
+    ledger_id: LedgerId
+    check: int
+    origin: LedgerOrigin | None = None
+
+
+StorageEffect = Journal | CheckLedger | AnswerAppend | AnswerFence | AnswerRead | LedgerDeleted | LedgerOrphaned
+
+
+# --- the machine ------------------------------------------------------------------------------------------------------
+
+
+class _Step(NamedTuple):
+    """What one event brings about."""
+
+    effects: list[StorageEffect]
+    records: list[JournalRecord]
+
+
+class Ledgers(dict[LedgerId, StorageLedger]):
+    """Every ledger that something is known of."""
+
+    def of(self, ledger_id: LedgerId) -> StorageLedger:
+        """The ledger, a new one where nothing is known of it."""
+        ledger = self.get(ledger_id)
+        if ledger is None:
+            ledger = self[ledger_id] = StorageLedger(ledger_id)
+        return ledger
+
+    def fence_state(self, ledger_id: LedgerId) -> FenceState:
+        """Whether the ledger takes ordinary adds here now; changes nothing.
+
+        A fence counts from the moment it is in force, though it may not be durable yet.
+        """
+        ledger = self.get(ledger_id)
+        if ledger is None or ledger.deleting:
+            return FenceState.UNKNOWN
+        if ledger.fenced:
+            return FenceState.FENCED
+        return FenceState.HELD if ledger.writable else FenceState.UNKNOWN
+
+
+class StorageNode:
+    """All ledgers of one storage node. The restore methods tell it, before the first event, what the journal holds."""
+
+    #: Bytes of entries that may wait for checks; beyond it adds are answered TOO_MANY_REQUESTS.
+    parked_bytes_max: ClassVar[int] = 64 * 1024 * 1024
+    answers_class: ClassVar[type[StorageAnswers]] = StorageAnswers
+
+    def __init__(self, incarnation: Incarnation, index: StorageIndex, checksum: Checksum) -> None:
+        self.incarnation = incarnation
+        self._index = index
+        self._checksum = checksum
+        self.ledgers = Ledgers()
+        self._answers = self.answers_class(index)
+        self._parked_bytes = 0
+        self._checks = 0
+        self._read_only = False
+
+    # --- start -------------------------------------------------------------------------------------------------------
+
+    def restore_entry(self, header: EntryHeader, *, recovery: bool = False) -> None:
+        """The journal holds this entry, synced; recovery: as a RECOVERY_ADD."""
+        ledger = self.ledgers.of(header.ledger_id)
+        ledger.writable = ledger.writable or not recovery
+        ledger.see(header)
+
+    def restore_fence(self, ledger_id: LedgerId) -> None:
+        """The journal holds a fence of this ledger, synced."""
+        self.ledgers.of(ledger_id).fenced = True
+
+    def restore_deletion(self, ledger_id: LedgerId) -> None:
+        """The journal holds a tombstone: what it holds of the ledger before that is gone."""
+        self.ledgers.pop(ledger_id, None)
+
+    # --- events ------------------------------------------------------------------------------------------------------
+
+    def handle(self, event: StorageEvent) -> list[StorageEffect]:
+        step = _Step([], [])
+        match event:
+            case AppendReceived():
+                self._append(event, step)
+            case Synced():
+                step.effects.extend(self._answers.settle(event.lsn))
+                for effect in step.effects:
+                    if isinstance(effect, LedgerDeleted) and self.ledgers[effect.ledger_id].idle:
+                        del self.ledgers[effect.ledger_id]
+            case FenceReceived():
+                self._fence_received(event, step)
+            case ReadReceived():
+                self._read_received(event, step)
+            case LedgerChecked():
+                self._ledger_checked(event, step)
+            case LedgerCollected():
+                self._ledger_collected(event.ledger_id, step)
+            case ReadOnlyChanged():
+                self._read_only = event.read_only
+            case _:
+                assert_never(event)
+        if step.records:
+            step.effects.append(Journal(tuple(step.records)))
+        return step.effects
+
+    # --- adds --------------------------------------------------------------------------------------------------------
+
+    def _append(self, event: AppendReceived, step: _Step) -> None:
+        frame: dict[LedgerId, list[tuple[EntryHeader, Buffer]]] = {}
+        for entry in event.entries:
+            frame.setdefault(entry[0].ledger_id, []).append(entry)
+        for ledger_id, entries in frame.items():
+            if event.target != self.incarnation:
+                step.effects.append(_refused(event.call, ledger_id, entries, AppendStatus.WRONG_INCARNATION))
+                continue
+            ledger = self.ledgers.of(ledger_id)
+            if ledger.deleting:
+                step.effects.append(_refused(event.call, ledger_id, entries, AppendStatus.NOT_WRITABLE))
+            elif event.recovery:
+                self._store(event.call, ledger, entries, RecordKind.RECOVERY_ADD, step)
+            else:
+                self._add(event.call, ledger, entries, step)
+            self._forget_if_empty(ledger)
+
+    def _add(self, call: int, ledger: StorageLedger, entries: Entries, step: _Step) -> None:
+        """Ordinary adds of one ledger: refused, parked or stored."""
+        refusal = self._refusal(ledger)
+        if refusal is not None:
+            step.effects.append(_refused(call, ledger.ledger_id, entries, refusal))
+        elif self._needs_check(ledger):
+            self._park(call, ledger, entries, step)
+        else:
+            self._store(call, ledger, entries, RecordKind.ADD, step)
+
+    def _refusal(self, ledger: StorageLedger) -> AppendStatus | None:
+        """Why ordinary adds are refused without a look at them."""
+        if ledger.fenced:
+            return AppendStatus.FENCED
+        return AppendStatus.READ_ONLY if self._read_only else None
+
+    def _needs_check(self, ledger: StorageLedger) -> bool:
+        """Whether ordinary adds wait for a read of the ledger's record (hazard 2)."""
+        return not ledger.writable
+
+    def _park(self, call: int, ledger: StorageLedger, entries: Entries, step: _Step) -> None:
+        parked_bytes = sum(len(data) for _, data in entries)
+        if self._parked_bytes + parked_bytes > self.parked_bytes_max:
+            step.effects.append(_refused(call, ledger.ledger_id, entries, AppendStatus.TOO_MANY_REQUESTS))
+            return
+        self._parked_bytes += parked_bytes
+        ledger.parked.append((call, entries))
+        self._check(ledger, step)
+
+    def _store(self, call: int, ledger: StorageLedger, entries: Entries, kind: RecordKind, step: _Step) -> None:
+        held, fresh, synced, corrupt, conflicting = ledger.store(
+            entries, kind, step.records, lsn=self._answers.lsn + 1, index=self._index, checksum=self._checksum
+        )
+        self._answers.lsn += len(fresh)
+        if corrupt:
+            step.effects.append(AnswerAppend(call, ledger.ledger_id, corrupt, AppendStatus.CORRUPT))
+        if conflicting:
+            step.effects.append(AnswerAppend(call, ledger.ledger_id, conflicting, AppendStatus.CONFLICTING))
+        if held:
+            answer = AnswerAppend(call, ledger.ledger_id, held, AppendStatus.OK)
+            lsn = self._answers.synced if synced else self._answers.lsn
+            step.effects.extend(self._answers.give(Waiting(lsn, ledger, fresh, answer)))
+
+    # --- fences and reads --------------------------------------------------------------------------------------------
+
+    def _fence(self, ledger: StorageLedger, step: _Step) -> None:
+        if not ledger.fenced:
+            ledger.fenced = True
+            ledger.fence_lsn = self._answers.write(step.records, RecordKind.FENCE, ledger.ledger_id)
+
+    def _fence_received(self, event: FenceReceived, step: _Step) -> None:
+        if event.target != self.incarnation:
+            wrong = ReadStatus.WRONG_INCARNATION
+            step.effects.append(AnswerFence(event.call, event.ledger_id, NO_ENTRY, NO_ENTRY, wrong))
+            return
+        ledger = self.ledgers.of(event.ledger_id)
+        self._fence(ledger, step)
+        step.effects.extend(self._answers.give(Waiting(self._answers.rests_on(ledger.fence_lsn), ledger, (), event)))
+
+    def _read_received(self, event: ReadReceived, step: _Step) -> None:
+        if event.target != self.incarnation:
+            wrong = ReadStatus.WRONG_INCARNATION
+            step.effects.append(AnswerRead(event.call, event.ledger_id, (), (), NO_ENTRY, NO_ENTRY, wrong))
+            return
+        ledger = self.ledgers.get(event.ledger_id) or StorageLedger(event.ledger_id)
+        if event.fence:
+            ledger = self.ledgers.of(event.ledger_id)
+            self._fence(ledger, step)
+        beyond = event.first + event.count
+        on_its_way = any(event.first <= entry_id < beyond for entry_id in ledger.pending)
+        lsn = self._answers.lsn if on_its_way else self._answers.rests_on(ledger.fence_lsn)
+        step.effects.extend(self._answers.give(Waiting(lsn, ledger, (), event)))
+
+    # --- the check ---------------------------------------------------------------------------------------------------
+
+    def _check(self, ledger: StorageLedger, step: _Step) -> None:
+        if ledger.check == 0:
+            self._checks += 1
+            ledger.check = self._checks
+            step.effects.append(CheckLedger(ledger.ledger_id, ledger.check, ledger.origin))
+
+    def _ledger_collected(self, ledger_id: LedgerId, step: _Step) -> None:
+        ledger = self.ledgers.get(ledger_id)
+        # A check that is under way may have begun before the ledger's origin was known: the next look decides.
+        if ledger is not None and not ledger.deleting and ledger.check == 0:
+            ledger.collect = True
+            self._check(ledger, step)
+
+    def _ledger_checked(self, event: LedgerChecked, step: _Step) -> None:
+        ledger = self.ledgers.get(event.ledger_id)
+        if ledger is None or ledger.check != event.check:
+            return
+        metadata = event.metadata
+        missing = ledger.collect and metadata is None
+        parked, ledger.parked = ledger.parked, []
+        ledger.check, ledger.collect = 0, False
+        open_here = (
+            metadata is not None
+            and metadata.state is LedgerState.OPEN
+            and self.incarnation in metadata.members
+            and metadata.ledger_id == ledger.ledger_id
+        )
+        ledger.writable = ledger.writable or open_here
+        for call, entries in parked:
+            self._parked_bytes -= sum(len(data) for _, data in entries)
+            if open_here or ledger.fenced:
+                self._add(call, ledger, entries, step)
+            else:
+                step.effects.append(_refused(call, ledger.ledger_id, entries, AppendStatus.NOT_WRITABLE))
+        if missing and event.deleted:
+            self._delete(ledger.ledger_id, step)
+        else:
+            if missing and ledger.origin is not None:
+                step.effects.append(LedgerOrphaned(ledger.ledger_id))
+            self._forget_if_empty(ledger)
+
+    def _delete(self, ledger_id: LedgerId, step: _Step) -> None:
+        """What comes after the tombstone belongs to another state than what came before."""
+        ledger = self.ledgers[ledger_id] = StorageLedger(ledger_id, deleting=True)
+        lsn = self._answers.write(step.records, RecordKind.LEDGER_DELETED, ledger_id)
+        step.effects.extend(self._answers.give(Waiting(lsn, ledger, (), LedgerDeleted(ledger_id))))
+
+    def _forget_if_empty(self, ledger: StorageLedger) -> None:
+        """Refused adds to unknown ledgers leave no trace."""
+        if ledger.idle and self._index.last_entry(ledger.ledger_id) is None:
+            self.ledgers.pop(ledger.ledger_id, None)
+
+    def check_invariants(self) -> None:
+        """Raises InvariantViolated where this machine contradicts itself."""
+        self._answers.check_invariants()
+        parked_bytes = 0
+        for ledger in self.ledgers.values():
+            if ledger.parked and ledger.check == 0:
+                raise InvariantViolated(f"adds of ledger {ledger.ledger_id} wait for no check")
+            if ledger.fence_lsn and not ledger.fenced:
+                raise InvariantViolated(f"the fence of ledger {ledger.ledger_id} was taken back")
+            parked_bytes += sum(len(data) for _, entries in ledger.parked for _, data in entries)
+        if parked_bytes != self._parked_bytes:
+            raise InvariantViolated(f"{parked_bytes} bytes are parked, {self._parked_bytes} were counted")
+
+
+def _refused(call: int, ledger_id: LedgerId, entries: Entries, status: AppendStatus) -> AnswerAppend:
+    return AnswerAppend(call, ledger_id, [header.entry_id for header, _ in entries], status)

@@ -1,0 +1,1 @@
+"""One topic at its owner: the takeover, then serving producers."""

@@ -1,0 +1,139 @@
+"""A topic's log at its owner: appends batches and grants as entries, and folds them in when they are durable (marks
+4-6).
+
+Every entry in flight remembers who waits for it. Entries become durable in order; with each the fold moves on, and the
+answers that waited for it are due. When the ledger fails, what is in flight is dropped as a whole: it was never
+answered.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from oncelog.core.dedup.table import DedupTable
+from oncelog.core.errors import InvariantViolated
+from oncelog.core.formats.batch import BatchHeader, Buffer, deltas_of
+from oncelog.core.formats.entry import EntryHeader, EntryKind, ProducerOpened, encode_opened
+from oncelog.core.formats.outcome import Outcome
+from oncelog.core.ids import EntryId, Position, SessionNumber
+from oncelog.core.ledger.chain import LedgerChain, SendAdds
+from oncelog.core.ledger.writer import Add
+
+
+class Waiting(NamedTuple):
+    """An answer that is due once an entry is durable."""
+
+    session: SessionNumber
+    request: int
+    outcome: Outcome
+
+
+class ReceivedBatch(NamedTuple):
+    """One batch as it arrived, its checksum verified; `data` is stored verbatim."""
+
+    request: int
+    header: BatchHeader
+    data: Buffer
+
+
+@dataclass(slots=True)
+class InFlight:
+    """One entry handed to the ledger. batch or grant is set; call: who asked for the grant."""
+
+    header: EntryHeader
+    batch: ReceivedBatch | None = None
+    grant: ProducerOpened | None = None
+    call: int | None = None
+    waiting: list[Waiting] = field(default_factory=list)
+
+
+class TopicLog:
+    """Appends to the chain's open ledger and keeps what is in flight."""
+
+    def __init__(self, chain: LedgerChain, table: DedupTable) -> None:
+        self.chain = chain
+        self.table = table
+        #: base_index of the next entry appended
+        self.next_index = table.state.next_index
+        #: entries in flight, in log order
+        self.in_flight: deque[InFlight] = deque()
+        self._adds: list[Add] = []
+
+    @property
+    def open(self) -> bool:
+        return self.chain.open
+
+    def append_batch(self, batch: ReceivedBatch, *, skip_first: int, now_ms: int) -> InFlight:
+        header = batch.header
+        count = header.count - skip_first
+        entry = self._append(EntryKind.MESSAGES, batch.data, skip_first=skip_first, count=count, now_ms=now_ms)
+        self.table.accepted(
+            header, deltas_of(header, batch.data), position=entry.header.position, skip_first=skip_first
+        )
+        entry.batch = batch
+        return entry
+
+    def append_grant(self, grant: ProducerOpened, *, call: int, now_ms: int) -> InFlight:
+        entry = self._append(EntryKind.PRODUCER_OPENED, encode_opened(grant), skip_first=0, count=0, now_ms=now_ms)
+        self.table.granting(grant, position=entry.header.position)
+        entry.grant = grant
+        entry.call = call
+        return entry
+
+    def _append(self, kind: EntryKind, body: Buffer, *, skip_first: int, count: int, now_ms: int) -> InFlight:
+        add = self.chain.append(
+            kind, body, base_index=self.next_index, skip_first=skip_first, count=count, now_ms=now_ms
+        )
+        self._adds.append(add)
+        self.next_index += count
+        entry = InFlight(add.header)
+        self.in_flight.append(entry)
+        return entry
+
+    def flush(self) -> list[SendAdds]:
+        """One effect for everything appended since the last flush: the frame of this event."""
+        if not self._adds:
+            return []
+        adds, self._adds = self._adds, []
+        return [self.chain.send(adds)]
+
+    def at(self, position: Position) -> InFlight:
+        """The entry in flight at `position`."""
+        entry = self.in_flight[position.entry_id - self.in_flight[0].header.entry_id]
+        if entry.header.position != position:
+            raise InvariantViolated(f"entry {position} is not in flight where it should be")
+        return entry
+
+    def confirmed(self, last_add_confirmed: EntryId) -> list[InFlight]:
+        """Fold every entry up to last_add_confirmed in; returns them in order, with the answers they release."""
+        done: list[InFlight] = []
+        while self.in_flight and self.in_flight[0].header.entry_id <= last_add_confirmed:
+            entry = self.in_flight.popleft()
+            if entry.batch is not None:
+                header = entry.batch.header
+                self.table.persisted_batch(entry.header, header, deltas_of(header, entry.batch.data))
+            elif entry.grant is not None:
+                self.table.persisted_grant(entry.header, entry.grant)
+            done.append(entry)
+        return done
+
+    def rollback(self) -> list[InFlight]:
+        """The ledger failed: the whole state returns to the fold of the log up to its real end. Returns what was given
+        up."""
+        given_up = list(self.in_flight)
+        self.in_flight.clear()
+        self._adds.clear()
+        self.table.rollback()
+        self.next_index = self.table.state.next_index
+        return given_up
+
+    def check_invariants(self) -> None:
+        self.chain.check_invariants()
+        self.table.check_invariants()
+        index = self.table.state.next_index
+        for entry in self.in_flight:
+            if entry.header.base_index != index:
+                raise InvariantViolated(f"entry {entry.header.position} in flight does not begin at message {index}")
+            index = entry.header.next_index
+        if index != self.next_index:
+            raise InvariantViolated(f"the next entry would begin at message {self.next_index}, not {index}")

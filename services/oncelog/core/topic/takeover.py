@@ -1,0 +1,322 @@
+"""Taking a topic over: marks B, C and D.
+
+A is done: the record names this owner. E (the new ledger) is the topic's own, by the same machine that rolls.
+
+    B  LOG         the log's last ledger is fenced, recovered and closed; meanwhile the cursor's record is read, and the
+                   record of its last ledger
+    C  CLAIM       the cursor's record is written with this owner_epoch, so that no zombie can add a ledger to it
+       CURSOR      the cursor's last ledger is fenced, recovered and closed
+       SNAPSHOT    its entries are read; without a complete snapshot, those of the ledger before it, and so on
+    D  REPLAY      the log after the snapshot is folded, entry by entry
+       DONE | FAILED
+
+Rules: the order B, C, D is the rule (a snapshot read before the log is fenced leaves a hole when the old owner trims in
+between); what is read beside B is two records, and `cursor_claim` says why that is no snapshot. Replay begins exactly
+after the snapshot, in its very ledger, or stops; an unreadable entry of the log stops it with its name. A snapshot is
+worth only time: what of the cursor cannot be recovered or read falls back to the snapshot before it and a longer
+replay. FAILED tells the topic to read its record again before it says so.
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+
+from oncelog.core.dedup.batch_budget import REMEMBERED_BYTES_MAX
+from oncelog.core.dedup.cursor import LoadedSnapshot
+from oncelog.core.dedup.snapshot import SnapshotReader
+from oncelog.core.dedup.state import DedupState
+from oncelog.core.errors import CorruptEntry, InvalidBatch, LogHole, UnreadableEntry
+from oncelog.core.formats.batch import Buffer, Checksum
+from oncelog.core.formats.entry import body_of, decode_entry, peek_header
+from oncelog.core.formats.topic_record import TopicRecord
+from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.ledger.recovery import (
+    LedgerRead,
+    LedgerRecovered,
+    LedgerRecovery,
+    ReadLedger,
+    RecoveryEffect,
+    RecoveryFailed,
+)
+from oncelog.core.ledger.recovery_range import MembersSaid
+from oncelog.core.topic.cursor_claim import Claimed, CursorClaim
+from oncelog.core.topic.takeover_events import (
+    CursorGivenUp,
+    CursorRecordRead,
+    CursorRecordWritten,
+    EntriesRead,
+    EntryUnreadable,
+    Marked,
+    ReadEntries,
+    TakenOver,
+    TakeoverEffect,
+    TakeoverEvent,
+    TakeoverFailed,
+    TakeoverNews,
+)
+
+_Out = list[TakeoverEffect | TakeoverNews]
+
+
+class TakeoverState(Enum):
+    LOG = "B"
+    CLAIM = "C claim"
+    CURSOR = "C recovery"
+    SNAPSHOT = "C snapshot"
+    REPLAY = "D"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class Takeover:
+    """One attempt for one epoch; a fresh one starts at B again."""
+
+    def __init__(
+        self, record: TopicRecord, *, checksum: Checksum, remembered_bytes_max: int = REMEMBERED_BYTES_MAX
+    ) -> None:
+        self.record = record
+        self.state = TakeoverState.LOG
+        self.checksum = checksum
+        self.cursor = CursorClaim(record.owner_epoch)
+        self.fold = DedupState(remembered_bytes_max)
+        self.replayed_entries = 0
+        #: the log's last ledger, as it was recovered
+        self._log_end: LedgerMetadata | None = None
+        self._recovery: LedgerRecovery | None = None
+        #: cursor ledgers still to be tried, or log ledgers still to be replayed, the next one last
+        self._ledgers: list[LedgerId] = []
+        #: (ledger being read, its next and last entry, the snapshot reader when it is the cursor's)
+        self._reading: tuple[LedgerMetadata, EntryId, SnapshotReader | None] | None = None
+
+    def start(self) -> _Out:
+        if not self.record.ledgers:
+            return [*self._log_fenced(0), *self._claim(self.cursor.read())]
+        return [*self._recover(self.record.ledgers[-1].ledger_id), *self._claim(self.cursor.read())]
+
+    def _recover(self, ledger_id: LedgerId) -> _Out:
+        recovery = self._recovery = LedgerRecovery(ledger_id, checksum=self.checksum)
+        effects = recovery.start()
+        if self.cursor.asked(ledger_id):
+            effects = recovery.handle(self.cursor.last) if self.cursor.last is not None else []
+        return self._step(effects)
+
+    def handle(self, event: TakeoverEvent) -> _Out:
+        """Take one completion; those of another ledger or step are late and ignored."""
+        if self.state in (TakeoverState.DONE, TakeoverState.FAILED):
+            return []
+        match event:
+            case CursorGivenUp():
+                return self._next_cursor_ledger() if self.state is TakeoverState.CURSOR else []
+            case CursorRecordRead():
+                return self._claim(self.cursor.record_read(event))
+            case CursorRecordWritten():
+                return self._claim(self.cursor.record_written(event))
+            case EntriesRead():
+                return self._entries_read(event)
+            case EntryUnreadable():
+                return self._unreadable(event)
+            case LedgerRead() if self._recovery is None or self._recovery.ledger_id != event.ledger_id:
+                return self._ledger_read(event)
+            case _:
+                return self._step(self._recovery.handle(event)) if self._recovery is not None else []
+
+    def _step(self, effects: list[RecoveryEffect | LedgerRecovered | RecoveryFailed]) -> _Out:
+        out: _Out = []
+        for effect in effects:
+            if isinstance(effect, LedgerRecovered):
+                self._recovery = None
+                out += self._recovered(effect.metadata)
+            elif isinstance(effect, RecoveryFailed):
+                self._recovery = None
+                out += self._log_lost(effect) if self.state is TakeoverState.LOG else self._next_cursor_ledger()
+            else:
+                out.append(effect)
+        return out
+
+    def _recovered(self, metadata: LedgerMetadata) -> _Out:
+        if self.state is TakeoverState.LOG:
+            self._log_end = metadata
+            return self._log_fenced(metadata.end + 1)
+        return self._read_snapshot(metadata)
+
+    def _log_fenced(self, entries: int) -> _Out:
+        self.state = TakeoverState.CLAIM
+        return [Marked("B", entries), *self._claim(self.cursor.log_fenced())]
+
+    def _log_lost(self, failed: RecoveryFailed) -> _Out:
+        code = LogHole.code if failed.entry_id is None else UnreadableEntry.code
+        return self._fail(TakeoverFailed(failed.reason, code, failed.ledger_id, failed.entry_id, failed.members))
+
+    def _fail(self, failure: TakeoverFailed | str) -> _Out:
+        self.state = TakeoverState.FAILED
+        self._recovery = None
+        return [TakeoverFailed(failure) if isinstance(failure, str) else failure]
+
+    def waits_for(self) -> tuple[LedgerId, EntryId | None, MembersSaid] | None:
+        """(ledger, entry where known, members that have not answered); None while no member is asked."""
+        if self._recovery is not None:
+            members = self._recovery.waits_for()
+            return (self._recovery.ledger_id, None, members) if members else None
+        if self._reading is None:
+            return None
+        metadata, at, _ = self._reading
+        return metadata.ledger_id, at, tuple((m, f"may be asked for entry {at}") for m in metadata.members)
+
+    # --- C: the cursor ------------------------------------------------------------------------------------------------
+
+    def _claim(self, effects: Sequence[TakeoverEffect | Claimed | TakeoverFailed]) -> _Out:
+        out: _Out = []
+        for effect in effects:
+            match effect:
+                case Claimed():
+                    out += self._claimed()
+                case TakeoverFailed():
+                    out += self._fail(effect)
+                case _:
+                    out.append(effect)
+        return out
+
+    def _claimed(self) -> _Out:
+        self._ledgers = [link.ledger_id for link in self.cursor.record.ledgers]
+        if not self._ledgers:
+            return self._replay()
+        self.state = TakeoverState.CURSOR
+        return self._recover(self._ledgers.pop())
+
+    def _next_cursor_ledger(self) -> _Out:
+        self._recovery = None
+        self.state = TakeoverState.SNAPSHOT
+        return [ReadLedger(self._ledgers[-1])] if self._ledgers else self._replay()
+
+    def _read_snapshot(self, metadata: LedgerMetadata) -> _Out:
+        self.state = TakeoverState.SNAPSHOT
+        if metadata.end < 0:
+            return self._next_cursor_ledger()
+        self._reading = (metadata, EntryId(0), SnapshotReader(self.checksum, self.fold.budget.bytes_max))
+        return [ReadEntries(metadata, EntryId(0), metadata.end, heads_only=False)]
+
+    def _snapshot_entries(self, metadata: LedgerMetadata, reader: SnapshotReader, event: EntriesRead) -> _Out:
+        try:
+            for entry_id, data in event.entries:
+                header = decode_entry(data, ledger_id=metadata.ledger_id, entry_id=entry_id, checksum=self.checksum)
+                reader.feed(entry_id, header.kind, body_of(data))
+        except CorruptEntry:
+            # What was complete before it counts; without that, the older base and a longer replay.
+            return self._snapshot_done(metadata, reader)
+        if event.entries[-1][0] < metadata.end:
+            self._reading = (metadata, EntryId(event.entries[-1][0] + 1), reader)
+            return []
+        return self._snapshot_done(metadata, reader)
+
+    def _snapshot_done(self, metadata: LedgerMetadata, reader: SnapshotReader) -> _Out:
+        self._reading = None
+        if reader.state is None or reader.manifest is None or reader.base is None:
+            return self._next_cursor_ledger()
+        self.fold = reader.state
+        self.cursor.loaded = LoadedSnapshot(reader.manifest.number, metadata.ledger_id, reader.base.position)
+        return self._replay()
+
+    # --- D: the log ---------------------------------------------------------------------------------------------------
+
+    def _replay(self) -> _Out:
+        self.state = TakeoverState.REPLAY
+        position = self.fold.position
+        links = [link for link in self.record.ledgers if link.ledger_id >= position.ledger_id]
+        if position != BEFORE_ALL and not (links and links[0].ledger_id == position.ledger_id):
+            return self._fail(
+                f"the snapshot ends at {position}, and the topic's list does not hold that ledger any more"
+            )
+        if position == BEFORE_ALL and links and links[0].base_index != 0:
+            return self._fail(
+                f"no snapshot can be read, and the log begins with message {links[0].base_index}, not with the first"
+            )
+        self._ledgers = [link.ledger_id for link in reversed(links)]
+        producers = len(self.fold.producers)
+        return [Marked("C", producers), *self._next_log_ledger()]
+
+    def _next_log_ledger(self) -> _Out:
+        if self._ledgers:
+            known = self._log_end
+            if known is not None and known.ledger_id == self._ledgers[-1]:
+                return self._replay_ledger(known)
+            return [ReadLedger(self._ledgers[-1])]
+        self.state = TakeoverState.DONE
+        cursor = self.cursor
+        done = TakenOver(self.fold, cursor.record, cursor.version, cursor.loaded, self.replayed_entries)
+        return [Marked("D", self.replayed_entries), done]
+
+    def _ledger_read(self, event: LedgerRead) -> _Out:
+        """A record that no recovery asked for."""
+        if self.state in (TakeoverState.LOG, TakeoverState.CLAIM):
+            self.cursor.ledger_read(event)
+            return []
+        if self._reading is not None or not self._ledgers or event.ledger_id != self._ledgers[-1]:
+            return []
+        metadata = event.metadata
+        if self.state is TakeoverState.SNAPSHOT:
+            self._ledgers.pop()
+            if metadata is None or metadata.state is not LedgerState.CLOSED:
+                return self._next_cursor_ledger()
+            return self._read_snapshot(metadata)
+        if self.state is not TakeoverState.REPLAY:
+            return []
+        if metadata is None:
+            return self._fail(f"ledger {event.ledger_id} is in the topic's list and has no record")
+        return self._replay_ledger(metadata)
+
+    def _replay_ledger(self, metadata: LedgerMetadata) -> _Out:
+        if metadata.state is not LedgerState.CLOSED:
+            return self._fail(f"ledger {metadata.ledger_id} is {metadata.state.value} behind a recovered one")
+        position = self.fold.position
+        first = EntryId(position.entry_id + 1 if position.ledger_id == metadata.ledger_id else 0)
+        link = next(link for link in self.record.ledgers if link.ledger_id == metadata.ledger_id)
+        if first == 0 and link.base_index != self.fold.next_index:
+            return self._fail(
+                f"ledger {link.ledger_id} begins at message {link.base_index}, the log before it ends elsewhere"
+            )
+        self._ledgers.pop()
+        if first > metadata.end + 1:
+            return self._fail(f"the snapshot ends at {position}, beyond the end {metadata.end} of that ledger")
+        if first > metadata.end:
+            return self._next_log_ledger()
+        self._reading = (metadata, first, None)
+        return [ReadEntries(metadata, first, metadata.end, heads_only=True)]
+
+    def _entries_read(self, event: EntriesRead) -> _Out:
+        if self._reading is None or event.ledger_id != self._reading[0].ledger_id or not event.entries:
+            return []
+        metadata, following, reader = self._reading
+        if event.entries[0][0] != following:
+            return []
+        if reader is not None:
+            return self._snapshot_entries(metadata, reader, event)
+        for _, data in event.entries:
+            try:
+                _fold_next(self.fold, Position(metadata.ledger_id, following), data)
+            except (CorruptEntry, LogHole, InvalidBatch) as error:
+                reason = f"entry {metadata.ledger_id}:{following} cannot be replayed: {error.message}"
+                return self._fail(TakeoverFailed(reason, error.code, metadata.ledger_id, following))
+            following = EntryId(following + 1)
+        self.replayed_entries += len(event.entries)
+        if following <= metadata.end:
+            self._reading = (metadata, following, None)
+            return []
+        self._reading = None
+        return self._next_log_ledger()
+
+    def _unreadable(self, event: EntryUnreadable) -> _Out:
+        if self._reading is None or event.ledger_id != self._reading[0].ledger_id:
+            return []
+        metadata, _, reader = self._reading
+        if reader is not None:
+            return self._snapshot_done(metadata, reader)
+        reason = f"entry {event.ledger_id}:{event.entry_id} cannot be read: {event.reason}"
+        return self._fail(TakeoverFailed(reason, UnreadableEntry.code, event.ledger_id, event.entry_id, event.members))
+
+
+def _fold_next(fold: DedupState, following: Position, data: Buffer) -> None:
+    """Fold one entry in if it is the one that follows: control entries move no index that could show a hole."""
+    header = peek_header(data)
+    if header.position != following:
+        raise LogHole(f"{following} was to follow, the bytes say {header.position}")
+    fold.fold(header, data)
