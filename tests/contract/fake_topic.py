@@ -80,7 +80,7 @@ class FakeTopic:
     def publish(self, data: memoryview) -> Outcome | OncelogError:
         batch = decode_batch(data, crc32c)
         deltas = deltas_of(batch, data)
-        verdict = self.table.judge(batch, deltas)
+        verdict = self.table.check(batch, deltas)
         if isinstance(verdict, Known):
             return verdict.known
         if isinstance(verdict, Refused):

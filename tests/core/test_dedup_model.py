@@ -18,14 +18,14 @@ from oncelog.core.formats.entry import EntryKind, SequenceMode, body_of
 from oncelog.core.formats.outcome import Part, PartKind
 from oncelog.core.ids import Position
 from tests.core.builders import CONTIGUOUS, MONOTONIC, PID, fold, parts
-from tests.core.test_dedup import Judged
+from tests.core.test_dedup import DedupWorld
 
 
 class Model:
     """The table under test, and the log, from which the set of stored ids is read."""
 
     def __init__(self, mode: SequenceMode, source: list[int]) -> None:
-        self.judged = Judged(mode)
+        self.world = DedupWorld(mode)
         self.contiguous = mode is CONTIGUOUS
         self.source = source
         #: the ids of each entry; how often each id is in the first `_counted` of them
@@ -36,7 +36,7 @@ class Model:
     def ids_at(self, entry: int) -> list[int]:
         """The ids of an entry, read from its bytes once."""
         while len(self._ids) <= entry:
-            header, data = self.judged.log.entries[len(self._ids)]
+            header, data = self.world.log.entries[len(self._ids)]
             body = body_of(data)
             batch = peek_batch(body) if header.kind == EntryKind.MESSAGES else None
             self._ids.append(list(decode_ids(batch, deltas_of(batch, body))) if batch else [])
@@ -44,7 +44,7 @@ class Model:
 
     def stored(self) -> Counter[int]:
         """How often each id is in the log, in flight or durable."""
-        entries = self.judged.log.entries
+        entries = self.world.log.entries
         if len(entries) < self._counted:
             self._counted, self._stored = 0, Counter()
             del self._ids[len(entries) :]
@@ -58,15 +58,15 @@ class Model:
         if not ids:
             return
         stored = self.stored()
-        verdict = self.judged.judge(ids)
+        verdict = self.world.check(ids)
         while isinstance(verdict, NeedIds):
             held = self.ids_at(verdict.position.entry_id)
-            self.judged.table.state.learn_deltas(verdict.position, *parts(held))
-            verdict = self.judged.judge(ids)
+            self.world.table.state.learn_deltas(verdict.position, *parts(held))
+            verdict = self.world.check(ids)
         new = [each for each in ids if not stored[each]]
         self.check(verdict, ids, new, stored)
         if isinstance(verdict, Accept):
-            self.judged.write(ids)
+            self.world.write(ids)
 
     def check(self, verdict: Verdict, ids: list[int], new: list[int], stored: Counter[int]) -> None:
         mark = max(stored, default=-1)
@@ -100,20 +100,20 @@ class Model:
 
     def new_owner(self) -> None:
         """Only the durable log is left, and the ids of runs with holes are in their entries."""
-        state = fold(self.judged.log.entries)
+        state = fold(self.world.log.entries)
         producer = state.producers[PID]
         producer.runs.pack()
         state.budget.used(producer)
-        self.judged.table = DedupTable(state)
+        self.world.table = DedupTable(state)
 
     def do(self, step: tuple[str, int, int]) -> None:
         kind, first, second = step
         if kind == "send":
             self.send(first % len(self.source), 1 + second)
         elif kind == "persist":
-            self.judged.persist(1 + second)
+            self.world.persist(1 + second)
         else:
-            self.judged.fail()
+            self.world.fail()
             self.stored()
             if kind == "owner":
                 self.new_owner()
@@ -123,7 +123,7 @@ class Model:
         """The source from its start, as a restarted application sends it: then it is all there, once."""
         for start in range(0, len(self.source), 7):
             self.send(start, 7)
-        self.judged.persist()
+        self.world.persist()
         assert self.stored() == Counter(self.source)
 
 
@@ -190,12 +190,12 @@ def test_long_run_beyond_the_remembered_runs(mode: SequenceMode, seed: int) -> N
         model.send(cursor, size)
         cursor += size
         if rng.random() < 0.3:
-            model.judged.persist(rng.randint(1, 9))
+            model.world.persist(rng.randint(1, 9))
         if rng.random() < 0.03:
             model.do((rng.choice(["fail", "owner"]), 0, 0))
             stored = model.stored()
             sure = next((i for i, each in enumerate(source) if not stored[each]), len(source))
             cursor = rng.randint(0, sure)
     model.replay_everything()
-    assert model.judged.table.state.producers[PID].runs_floor > 0
-    assert isinstance(model.judged.table.state.position, Position)
+    assert model.world.table.state.producers[PID].runs_floor > 0
+    assert isinstance(model.world.table.state.position, Position)

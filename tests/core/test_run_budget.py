@@ -24,7 +24,7 @@ def log_of(turns: list[tuple[int, list[int]]], *, producers: int) -> LogOf:
 
 def answer(state: DedupState, pid: int, ids: list[int]) -> list[PartKind] | str:
     """What a resend is told: the kinds of its parts, or the code of the error."""
-    verdict = DedupTable(state).judge(*parts(ids, pid=pid))
+    verdict = DedupTable(state).check(*parts(ids, pid=pid))
     if isinstance(verdict, Known):
         return [part.kind for part in verdict.known]
     return type(verdict).__name__
@@ -55,7 +55,7 @@ def test_idle_producer_keeps_all_its_batches() -> None:
         assert len(owner.producers[ProducerId(1)].runs) == RUNS_MAX
         assert not owner.producers[ProducerId(1)].runs.is_open
         assert answer(owner, 1, [0]) == "NeedIds", "its entry has the ids"
-        verdict = DedupTable(owner).judge(*parts([7], pid=1))
+        verdict = DedupTable(owner).check(*parts([7], pid=1))
         assert isinstance(getattr(verdict, "error", None), StaleSequence), "7 lies between two batches"
     dense = fold(log_of([(1, [n]) for n in range(RUNS_MAX)], producers=1).entries)
     dense.budget.pack_idle(before_ms=1 << 60)

@@ -6,76 +6,76 @@ from oncelog.core.dedup.table import Accept, Known
 from oncelog.core.errors import StaleSequence
 from oncelog.core.formats.outcome import REFUSED_PARTS_MAX, Part
 from tests.core.builders import CONTIGUOUS, at, parts, sequence
-from tests.core.test_dedup import DUPLICATE, STALE, Judged, known, refused
+from tests.core.test_dedup import DUPLICATE, STALE, DedupWorld, known, refused
 
 
 @pytest.mark.parametrize("ids", [[4], [0], [6, 7]])
 def test_id_that_was_never_stored_is_stale(ids: list[int]) -> None:
     """{2,3,5} and {8} stored: 4, 0 and 7 are inside the marks, and a test on ranges would lose them."""
-    judged = Judged().stored([2, 3, 5], [8])
-    assert refused(judged.judge(ids), StaleSequence).error.details == {"high_water": 8}
+    world = DedupWorld().stored([2, 3, 5], [8])
+    assert refused(world.check(ids), StaleSequence).error.details == {"high_water": 8}
 
 
 def test_a_stale_id_says_nothing_about_its_neighbours() -> None:
     """Each message of a batch has its own truth: stored before, never stored, new."""
-    judged = Judged().stored([2, 3, 5], [8])
-    assert known(judged.judge([2, 3, 4])) == [Part(DUPLICATE, 2, at(1), 0), Part(STALE, 1, None, 0)]
-    assert known(judged.judge([3, 4, 5])) == [
+    world = DedupWorld().stored([2, 3, 5], [8])
+    assert known(world.check([2, 3, 4])) == [Part(DUPLICATE, 2, at(1), 0), Part(STALE, 1, None, 0)]
+    assert known(world.check([3, 4, 5])) == [
         Part(DUPLICATE, 1, at(1), 1), Part(STALE, 1, None, 0), Part(DUPLICATE, 1, at(1), 2),
     ]  # fmt: skip
-    assert known(judged.judge([0, 1, 4, 6, 7, 8])) == [Part(STALE, 5, None, 0), Part(DUPLICATE, 1, at(2), 0)]
-    assert judged.judge([0, 9]) == Accept(1, (Part(STALE, 1, None, 0),))
-    verdict = judged.write([2, 4, 8, 9])
+    assert known(world.check([0, 1, 4, 6, 7, 8])) == [Part(STALE, 5, None, 0), Part(DUPLICATE, 1, at(2), 0)]
+    assert world.check([0, 9]) == Accept(1, (Part(STALE, 1, None, 0),))
+    verdict = world.write([2, 4, 8, 9])
     assert verdict == Accept(3, (Part(DUPLICATE, 1, at(1), 0), Part(STALE, 1, None, 0), Part(DUPLICATE, 1, at(2), 0)))
-    judged.persist()
-    assert known(judged.judge([4, 9])) == [Part(STALE, 1, None, 0), Part(DUPLICATE, 1, at(3), 3)]
+    world.persist()
+    assert known(world.check([4, 9])) == [Part(STALE, 1, None, 0), Part(DUPLICATE, 1, at(3), 3)]
 
 
 def test_a_stale_id_is_told_when_what_makes_it_stale_is_durable() -> None:
     """5 is stored, 8 in flight: that 7 comes too late rests on the write of 8."""
-    judged = Judged().stored([5])
-    judged.write([8])
-    verdict = judged.judge([5, 7])
+    world = DedupWorld().stored([5])
+    world.write([8])
+    verdict = world.check([5, 7])
     assert verdict == Known((Part(DUPLICATE, 1, at(1), 0), Part(STALE, 1, None, 0)), at(2))
 
 
 def test_a_contiguous_batch_with_a_stale_id_is_refused_as_a_whole() -> None:
     """Its producer cannot go on behind an id that is never stored. A switched-off dedup leaves such holes."""
-    judged = Judged(CONTIGUOUS).stored([0, 1])
-    judged.table.judging = False
-    judged.write([4])
-    judged.persist()
-    judged.table.judging = True
-    refused(judged.judge(range(1, 3)), StaleSequence)
+    world = DedupWorld(CONTIGUOUS).stored([0, 1])
+    world.table.dedup_enabled = False
+    world.write([4])
+    world.persist()
+    world.table.dedup_enabled = True
+    refused(world.check(range(1, 3)), StaleSequence)
 
 
 def test_an_answer_in_too_many_parts_is_a_refusal() -> None:
     """Every second id stored: a message for each would outgrow a frame."""
-    judged = Judged()
-    judged.write(list(range(0, 2 * REFUSED_PARTS_MAX, 2)))
-    refused(judged.judge(range(2 * REFUSED_PARTS_MAX)), StaleSequence)
-    assert len(known(judged.judge(range(1000)))) == 1000
+    world = DedupWorld()
+    world.write(list(range(0, 2 * REFUSED_PARTS_MAX, 2)))
+    refused(world.check(range(2 * REFUSED_PARTS_MAX)), StaleSequence)
+    assert len(known(world.check(range(1000)))) == 1000
 
 
 def test_never_stored_id_in_flight_is_stale() -> None:
     """6 and 8 in flight, then 7: it neither joins nor is new."""
-    judged = Judged()
-    judged.write([6])
-    judged.write([8])
-    refused(judged.judge([7]), StaleSequence)
+    world = DedupWorld()
+    world.write([6])
+    world.write([8])
+    refused(world.check([7]), StaleSequence)
 
 
 def test_straddle_whose_head_was_never_stored_stores_its_tail() -> None:
     """The head is told as stale, so nobody takes it for stored; the tail is new."""
-    judged = Judged().stored([2, 5])
-    assert judged.judge([2, 3, 9]) == Accept(2, (Part(DUPLICATE, 1, at(1), 0), Part(STALE, 1, None, 0)))
+    world = DedupWorld().stored([2, 5])
+    assert world.check([2, 3, 9]) == Accept(2, (Part(DUPLICATE, 1, at(1), 0), Part(STALE, 1, None, 0)))
 
 
 def test_hostile_count_over_holes_costs_nothing() -> None:
     """A dense batch of a billion ids, by its header, over a run with holes."""
-    judged = Judged().stored([0, 10**9 + 1])
+    world = DedupWorld().stored([0, 10**9 + 1])
     batch, deltas = parts([0, 1])
     huge = batch._replace(last=sequence(10**9 + 1), count=10**9 + 2)
-    assert known(judged.table.judge(huge, deltas)) == [
+    assert known(world.table.check(huge, deltas)) == [
         Part(DUPLICATE, 1, at(1), 0), Part(STALE, 10**9, None, 0), Part(DUPLICATE, 1, at(1), 1),
     ]  # fmt: skip

@@ -16,12 +16,12 @@ from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.ledger.next_ledger import CreateLedger, DeleteLedgers, StorageNodesSeen
 from oncelog.core.storage.answers import AppendStatus
 from oncelog.core.topic.events import (
+    DedupToggled,
     DrainWanted,
     HigherEpochSeen,
-    JudgingSwitched,
+    NotifyDedupToggled,
     Served,
     StartTimer,
-    TellJudging,
     TimerFired,
     TopicAssigned,
     TopicDeposed,
@@ -123,14 +123,14 @@ def test_dedup_off_and_on_forgets_nothing() -> None:
     granted = owner.open()
     owner.send(granted.session, received(1, [0, 1]))
     owner.run()
-    owner.handle(JudgingSwitched(on=True))
-    assert owner.news(TellJudging) == []
-    owner.handle(JudgingSwitched(on=False))
-    assert owner.news(TellJudging) == [TellJudging(on=False)]
+    owner.handle(DedupToggled(on=True))
+    assert owner.news(NotifyDedupToggled) == []
+    owner.handle(DedupToggled(on=False))
+    assert owner.news(NotifyDedupToggled) == [NotifyDedupToggled(on=False)]
     owner.send(granted.session, received(2, [0, 1]), received(3, [2, 3]))
     owner.run()
     assert (owner.result(2), owner.result(3)) == (stored(2, 2), stored(3, 2))
-    owner.handle(JudgingSwitched(on=True))
+    owner.handle(DedupToggled(on=True))
     owner.send(granted.session, received(4, [0, 1]), received(5, [2, 3]))
     owner.run()
     assert owner.result(4) == (Part(PartKind.DUPLICATE, 2, Position(LedgerId(1), EntryId(1)), 0),)

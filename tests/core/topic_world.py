@@ -44,9 +44,9 @@ from oncelog.core.store_status import WriteStatus
 from oncelog.core.topic.events import (
     BatchesReceived,
     EntryIdsRead,
+    NotifyDedupToggled,
     ProducerIdAllocated,
     StartTimer,
-    TellJudging,
     TimerFired,
     TopicAssigned,
 )
@@ -238,7 +238,7 @@ class Owner:
                 for ledger_id in effect.ledger_ids:
                     del world.ledgers[ledger_id]
                 return []
-            case StartTimer() | TellJudging():
+            case StartTimer() | NotifyDedupToggled():
                 return []
             case _:
                 return self._storage(effect)

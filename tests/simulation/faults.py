@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from oncelog.core.formats.topic_record import decode_cursor
 from oncelog.core.ids import EntryId
-from oncelog.core.topic.events import DrainWanted, JudgingSwitched
+from oncelog.core.topic.events import DedupToggled, DrainWanted
 from tests.simulation import opening_faults, races
 from tests.simulation.cluster import SESSION_TICKS, Cluster
 from tests.simulation.network import NetworkFaults
@@ -55,8 +55,8 @@ class Faults:
         #: the one place that is ever wiped
         self.wiped = self.world.rng.choice(list(cluster.nodes.values()))
         self.rotten = False
-        #: [from, to) in which some owner did not judge
-        self.unjudged: list[tuple[int, int]] = []
+        #: [from, to) in which deduplication was off at some owner
+        self.dedup_off: list[tuple[int, int]] = []
 
     def start(self) -> None:
         if not self._good_network:
@@ -162,17 +162,17 @@ class Faults:
     def switch(self, *, on: bool) -> None:
         """Deduplication off or on, everywhere."""
         parts, now = self.cluster.owner_parts, self.world.now
-        if parts.judging == on:
+        if parts.dedup_enabled == on:
             return
-        parts.judging = on
+        parts.dedup_enabled = on
         if on:
-            self.unjudged[-1] = (self.unjudged[-1][0], now + 1)
+            self.dedup_off[-1] = (self.dedup_off[-1][0], now + 1)
         else:
-            self.unjudged.append((now, 1 << 62))
+            self.dedup_off.append((now, 1 << 62))
         for owner in self.cluster.owners.values():
             for shell in list(owner.topics.values()):
                 if owner.alive:
-                    shell.handle(JudgingSwitched(on))
+                    shell.handle(DedupToggled(on))
 
 
 # --- kinds ------------------------------------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ def _stranger(faults: Faults) -> None:
 
 def _switch(faults: Faults) -> None:
     faults.world.count("deduplication switched")
-    faults.switch(on=not faults.cluster.owner_parts.judging)
+    faults.switch(on=not faults.cluster.owner_parts.dedup_enabled)
 
 
 KINDS = (

@@ -72,15 +72,15 @@ def _always(value: Any) -> Callable[..., Any]:
 
 # --- dedup ------------------------------------------------------------------------------------------------------------
 
-_judge_known = DedupTable._judge_known
+_check_known = DedupTable._check_known
 _append_batch = TopicLog.append_batch
-_judge, _accepted = DedupTable.judge, DedupTable.accepted
+_check, _accepted = DedupTable.check, DedupTable.accepted
 _end = ProducerSession._end
 _open, _resume = Openings._open, Openings._resume
 
 
 def _one_mark(table: DedupTable, *arguments: Any) -> Any:
-    verdict = _judge_known(table, *arguments)
+    verdict = _check_known(table, *arguments)
     return replace(verdict, settles_at=BEFORE_ALL) if isinstance(verdict, Known) else verdict
 
 
@@ -94,7 +94,7 @@ def _by_range(ids: Any, runs: Any, *, floor: int, mode: Any) -> Any:
 
 def _condemned(table: DedupTable, *arguments: Any) -> Any:
     """One stale id, and the whole batch was never stored, they say."""
-    verdict = _judge_known(table, *arguments)
+    verdict = _check_known(table, *arguments)
     mixed = isinstance(verdict, Known | dedup.Accept) and refuses(verdict.known)
     return dedup.Refused(StaleSequence()) if mixed else verdict
 
@@ -123,7 +123,7 @@ def _newest_first(sessions: Sessions, number: Any, batches: Any, now_ms: int) ->
     if session is None:
         return []
     session.parked.extendleft(reversed(batches))
-    return sessions._judge(session, now_ms) if session.why is None else []
+    return sessions._check_parked(session, now_ms) if session.why is None else []
 
 
 def _resume_unknown(openings: Openings, event: Any) -> Any:
@@ -137,8 +137,8 @@ def _resume_unknown(openings: Openings, event: Any) -> Any:
     return [*ended, AnswerOpen(event.call, granted)]
 
 
-def _judge_unknown(table: DedupTable, batch: Any, deltas: Any) -> Any:
-    return _judge(table, batch, deltas) if table.knows(batch.producer_id) else dedup.ACCEPT
+def _check_unknown(table: DedupTable, batch: Any, deltas: Any) -> Any:
+    return _check(table, batch, deltas) if table.knows(batch.producer_id) else dedup.ACCEPT
 
 
 def _accept_unknown(table: DedupTable, batch: Any, deltas: Any, *, position: Any, skip_first: int) -> None:
@@ -299,7 +299,7 @@ def _without_looking_inside(data: Any, checksum: Any, limits: Any) -> Any:
 
 
 MUTANTS = (
-    Mutant("one mark instead of two", 10, 28, ((DedupTable, "_judge_known", _one_mark),)),
+    Mutant("one mark instead of two", 10, 28, ((DedupTable, "_check_known", _one_mark),)),
     Mutant("ack at one answer", 0, 1, ((LedgerWriter, "_acked", _one_answer),)),
     Mutant("nobody is fenced", 2, 3, ((StorageNode, "_fence", _always(None)),)),
     Mutant("recovery reads that do not fence", 0, 313, ((StorageServer, "read", _read_without_fence),)),
@@ -313,7 +313,7 @@ MUTANTS = (
     Mutant(
         "unknown producer id accepted", 11, 81,
         (
-            (Openings, "_resume", _resume_unknown), (DedupTable, "judge", _judge_unknown),
+            (Openings, "_resume", _resume_unknown), (DedupTable, "check", _check_unknown),
             (DedupTable, "accepted", _accept_unknown),
         ),
     ),
@@ -335,7 +335,7 @@ MUTANTS = (
     Mutant("next ledger before the last is CLOSED", 0, 1, ((LedgerChain, "_close_when_drained", _closed_once_asked),)),
     Mutant("later batch accepted after a failed one", 10, 19, ((Sessions, "end_all", _always([])),)),
     Mutant("ids judged by range", 9, 0, ((dedup, "locate", _by_range),)),
-    Mutant("a stale id condemns its batch", 9, 0, ((DedupTable, "_judge_known", _condemned),)),
+    Mutant("a stale id condemns its batch", 9, 0, ((DedupTable, "_check_known", _condemned),)),
     Mutant("what was sent is called not stored", 14, 15, ((ProducerSession, "_end", _sure_of_nothing),)),
     Mutant("reader above last_add_confirmed", 0, 23, rules=Rules(read_bound=_three_further)),
     Mutant("payload stored unchecked", 0, 14, ((owner_server, "check_batch", _without_looking_inside),)),

@@ -70,7 +70,7 @@ class OwnerParts:
     topic_class: type[Topic] = Topic
     claim_class: type[IdClaim] = IdClaim
     pid_block: int = 3
-    judging: bool = True
+    dedup_enabled: bool = True
     #: ids that are granted before this tick are told then
     ids_stalled_until: int = 0
     #: {(counter, id)}: every id that was ever given to anybody

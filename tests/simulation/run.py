@@ -135,7 +135,7 @@ class Run:
         for topic_id, (history, producers, _) in self.cluster.clients.items():
             topic = watch.topics[topic_id]
             watch.fold_closed(topic, LedgerId(1 << 62))
-            check_appends(history, topic.fold, judged=self._judged)
+            check_appends(history, topic.fold, judged=self._checked)
             check_reads(history, topic.fold, trimmed=topic.trimmed)
             for pid, producer in topic.fold.producers.items():
                 other = owners.setdefault(pid, (topic_id, producer.name))
@@ -144,8 +144,8 @@ class Run:
             for client in producers:
                 self._check_input(client.source.name, client.source.ids, topic_id)
 
-    def _judged(self, header: EntryHeader) -> bool:
-        return not any(start <= header.append_time_ms < end for start, end in self.faults.unjudged)
+    def _checked(self, header: EntryHeader) -> bool:
+        return not any(start <= header.append_time_ms < end for start, end in self.faults.dedup_off)
 
     def _check_input(self, name: str | None, ids: Sequence[int], topic_id: str) -> None:
         """A completed input is in the log as a whole."""

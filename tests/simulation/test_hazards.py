@@ -285,7 +285,7 @@ def test_hazard_15_off_and_on_forgets_nothing() -> None:
     """What is stored while deduplication is off is known when it is on again."""
 
     def forgets(table: DedupTable, header: object, batch: object, deltas: object) -> None:
-        if table.judging:
+        if table.dedup_enabled:
             fold(table, header, batch, deltas)  # type: ignore[arg-type]
         else:
             table.state._step(header)  # type: ignore[arg-type]

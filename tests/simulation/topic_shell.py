@@ -29,12 +29,12 @@ from oncelog.core.ledger.recovery import (
 from oncelog.core.topic.events import (
     BatchesReceived,
     EntryIdsRead,
+    NotifyDedupToggled,
     OpeningAbandoned,
     ProducerIdAllocated,
     Served,
     SessionClosed,
     StartTimer,
-    TellJudging,
     TimerFired,
     TopicDeposed,
     TopicFailed,
@@ -68,7 +68,7 @@ class TopicShell:
         self.topic_id = topic_id
         self.core = parts.topic_class(
             topic_id, owner.incarnation, parts.settings, parts.checksum, first_session=first_session,
-            nodes=owner.storage_nodes(), judging=parts.judging,
+            nodes=owner.storage_nodes(), dedup_enabled=parts.dedup_enabled,
         )  # fmt: skip
         self.asks = MemberAsks(self)
         #: readers may go up to here
@@ -209,7 +209,7 @@ class TopicShell:
         match effect:
             case LastAddConfirmed(position):
                 self.confirmed = max(self.confirmed, position)
-            case TellJudging():
+            case NotifyDedupToggled():
                 pass  # news for people
             case Served(log_end):
                 world.count("takeover")

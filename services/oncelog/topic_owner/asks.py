@@ -38,7 +38,7 @@ from oncelog.core.ledger.recovery import (
 )
 from oncelog.core.names import parse_topic
 from oncelog.core.store_status import WriteStatus
-from oncelog.core.topic.events import JudgingSwitched, ProducerIdAllocated, ProducerIdRefused
+from oncelog.core.topic.events import DedupToggled, ProducerIdAllocated, ProducerIdRefused
 from oncelog.core.topic.openings import AllocateProducerId
 from oncelog.core.topic.takeover_events import (
     CursorRecordRead,
@@ -215,7 +215,7 @@ class Asks:
             try:
                 async for policies in self.parts.policies.watch(topic, self.topic_id):
                     self.grants = policies.grants
-                    self._post(JudgingSwitched(policies.deduplication.value))
+                    self._post(DedupToggled(policies.deduplication.value))
             except StoreUnavailable:
                 return
             except CorruptEntry as error:

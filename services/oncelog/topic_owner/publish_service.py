@@ -325,7 +325,7 @@ class PublishStream:
                 runner.owner_epoch,
                 runner.topic_id,
                 self._service.message_bytes_max,
-                deduplication_off=not runner.core.judging,
+                deduplication_off=not runner.core.dedup_enabled,
             )
         )
         self._wake.set()

@@ -33,12 +33,12 @@ from oncelog.core.ledger.next_ledger import DeleteLedgers, StorageNodesSeen
 from oncelog.core.ledger.recovery import ReadLedger
 from oncelog.core.topic.events import (
     EntryIdsRead,
+    NotifyDedupToggled,
     OpeningAbandoned,
     OpeningsToldToWait,
     Served,
     SessionClosed,
     StartTimer,
-    TellJudging,
     TimerFired,
     TopicAssigned,
     TopicDeposed,
@@ -207,7 +207,7 @@ class TopicRunner:
             case EndSession():
                 if (sink := self.sinks.pop(effect.session, None)) is not None:
                     sink.ended(effect.session, effect.error, self.owner_epoch)
-            case TellJudging(on):
+            case NotifyDedupToggled(on):
                 for session, sink in self.sinks.items():
                     sink.switched(session, on=on)
             case StartTimer(key, after_ms):

@@ -37,7 +37,7 @@ def stats(runner: TopicRunner) -> Json:
     if serving is not None:
         state = serving.log.table.state
         shown |= {
-            "deduplication_enabled": serving.log.table.judging,
+            "deduplication_enabled": serving.log.table.dedup_enabled,
             "message_count": state.next_index,
             "last_position": str(state.position),
             "messages_by_verdict": dict(sorted(serving.sessions.counters.items())),

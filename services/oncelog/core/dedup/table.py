@@ -1,4 +1,4 @@
-"""Judging a batch: what is new, what is known, what must be refused.
+"""Checking a batch: which messages are new, which are duplicates, and what must be refused.
 
 Two layers. `state` is the fold of the durable log. `pending` lies on top and holds only what was handed to the ledger
 and is not durable yet: accepted marks, runs in flight, grants in flight. A failed write drops the whole upper layer,
@@ -61,7 +61,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class NeedIds:
-    """A run with holes is meant, whose ids only its entry knows: read it, `learn`, judge again."""
+    """A run with holes is meant, whose ids only its entry knows: read it, `learn`, check again."""
 
     position: Position
 
@@ -86,17 +86,17 @@ class PendingProducer:
     #: the newest grant in flight, and where it stands
     grant: ProducerOpened | None = None
     position: Position = BEFORE_ALL
-    #: ids at or below it may stand in an unjudged entry in flight, and in no run
+    #: ids at or below it may stand in an in-flight entry that was stored with dedup disabled, and in no run
     floor: SequenceId = NO_SEQUENCE
 
 
 class DedupTable:
-    """Judges batches on the owner's one task for a topic."""
+    """Checks batches on the owner's one task for a topic."""
 
-    def __init__(self, state: DedupState, *, judging: bool = True) -> None:
+    def __init__(self, state: DedupState, *, dedup_enabled: bool = True) -> None:
         self.state = state
-        #: off: batches are stored unjudged by sequence; grants, fencing and the fold go on
-        self.judging = judging
+        #: False: batches are stored without a check of their sequence ids; grants, fencing and the fold go on
+        self.dedup_enabled = dedup_enabled
         #: {producer id: what is in flight}
         self._pending: dict[ProducerId, PendingProducer] = {}
         #: {name: producer id} of grants in flight for new names
@@ -142,9 +142,9 @@ class DedupTable:
         pending = self._pending.get(producer_id)
         return pending.accepted if pending is not None else self.state.producers[producer_id].persisted
 
-    # --- judging ------------------------------------------------------------------------------------------------------
+    # --- checking -----------------------------------------------------------------------------------------------------
 
-    def judge(self, batch: BatchHeader, deltas: Buffer) -> Verdict:
+    def check(self, batch: BatchHeader, deltas: Buffer) -> Verdict:
         """Decide on one batch; changes nothing. Raises nothing for a producer's fault: that is a verdict."""
         pid = batch.producer_id
         if pid == NOT_DEDUPLICATED:
@@ -153,13 +153,13 @@ class DedupTable:
             return Refused(UnknownProducer(f"producer id {pid} is not known here: open the producer by name again"))
         generation, durable = self.generation_of(pid)
         if batch.generation != generation or not durable:
-            return self._judge_generation(batch, generation, durable)
+            return self._check_generation(batch, generation, durable)
         producer = self.state.producers[pid]
         contiguous = producer.mode is SequenceMode.CONTIGUOUS
         if contiguous and not batch.dense:
             return Refused(InvalidBatch("a contiguous producer's batch has no holes", field="sequence_ids"))
         accepted = self.accepted_of(pid)
-        if not self.judging:
+        if not self.dedup_enabled:
             return ACCEPT
         if batch.first > accepted:
             if contiguous and batch.first != accepted + 1:
@@ -170,9 +170,9 @@ class DedupTable:
                     )
                 )
             return ACCEPT
-        return self._judge_known(producer, batch, deltas, accepted)
+        return self._check_known(producer, batch, deltas, accepted)
 
-    def _judge_generation(self, batch: BatchHeader, current: Generation, durable: bool) -> Verdict:
+    def _check_generation(self, batch: BatchHeader, current: Generation, durable: bool) -> Verdict:
         if batch.generation > current:
             error = NotOwner(
                 f"generation {batch.generation} of producer {batch.producer_id} was granted by another owner"
@@ -182,7 +182,7 @@ class DedupTable:
             return WAIT
         return Refused(ProducerFenced(f"generation {current} has this producer now", current=current))
 
-    def _judge_known(
+    def _check_known(
         self, producer: ProducerState, batch: BatchHeader, deltas: Buffer, accepted: SequenceId
     ) -> Verdict:
         ids = decode_ids(batch, deltas)
@@ -214,7 +214,7 @@ class DedupTable:
         if pid == NOT_DEDUPLICATED:
             return
         pending = self._pending_of(pid)
-        if not self.judging:
+        if not self.dedup_enabled:
             runs = [*self.state.producers[pid].runs, *pending.runs]
             unnamed = highest_unnamed(batch, deltas, runs, above=pending.accepted, skip=skip_first)
             pending.floor = max(pending.floor, unnamed)

@@ -82,7 +82,7 @@ class HigherEpochSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class JudgingSwitched:
+class DedupToggled:
     """Deduplication was switched on or off for this topic."""
 
     on: bool
@@ -111,8 +111,8 @@ class TimerFired:
 
 
 @dataclass(frozen=True, slots=True)
-class TellJudging:
-    """Deduplication is on, or off, from here on: tell every open session."""
+class NotifyDedupToggled:
+    """Deduplication was switched on or off: notify every open session."""
 
     on: bool
 

@@ -121,7 +121,7 @@ class Serving:
         *,
         next_ledger: NextLedger,
         first_session: SessionNumber,
-        judging: bool,
+        dedup_enabled: bool,
         now_ms: int,
     ) -> None:
         """next_ledger: the log's, begun during the takeover."""
@@ -129,7 +129,7 @@ class Serving:
         of_cursor = replace(next_ledger.settings, chain=Chain.DEDUP)
         cursors = LedgerChain(NextLedger(of_cursor, last_ledger=last_cursor, nodes=next_ledger.nodes))
         self.settings = settings
-        self.log = TopicLog(LedgerChain(next_ledger), DedupTable(taken.state, judging=judging))
+        self.log = TopicLog(LedgerChain(next_ledger), DedupTable(taken.state, dedup_enabled=dedup_enabled))
         self.sessions = Sessions(self.log, first_session=first_session)
         self.openings = Openings(record.topic_id, record.owner_epoch, self.sessions)
         self.cursor = DedupCursor(cursors, taken.cursor, settings.snapshot, loaded=taken.loaded, now_ms=now_ms)

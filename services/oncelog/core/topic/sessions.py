@@ -1,6 +1,6 @@
 """Producer sessions on one topic: the order within a session, and the answers.
 
-A session takes its batches in order. A batch that cannot be judged yet parks the session, and everything behind it:
+A session takes its batches in order. A batch that cannot be checked yet parks the session, and everything behind it:
 
     ROLL       no ledger is open for entries                 until the next one opens
     GRANT      the verdict rests on a grant not yet durable  until that is
@@ -71,7 +71,7 @@ class Park(Enum):
 
 @dataclass(slots=True)
 class Session:
-    """parked: batches not judged yet, in order; why: what the first of them waits for, None when nothing does.
+    """parked: batches not checked yet, in order; why: what the first of them waits for, None when nothing does.
 
     asked: the topic record is being read since this session was about to be refused. confirmed: it named this owner.
     """
@@ -139,9 +139,9 @@ class Sessions:
         if session is None:
             return []
         session.parked.extend(batches)
-        return self._judge(session, now_ms) if session.why is None else []
+        return self._check_parked(session, now_ms) if session.why is None else []
 
-    def _judge(self, session: Session, now_ms: int) -> list[SessionEffect]:
+    def _check_parked(self, session: Session, now_ms: int) -> list[SessionEffect]:
         session.why = None
         while session.parked:
             if not self.log.open:
@@ -155,7 +155,7 @@ class Sessions:
             ) and batch.header.producer_id != NOT_DEDUPLICATED:
                 error = InvalidArgument("the batch is of another producer than its session", field="producer_id")
                 return self._refuse(session, batch, error)
-            verdict = self.table.judge(batch.header, deltas_of(batch.header, batch.data))
+            verdict = self.table.check(batch.header, deltas_of(batch.header, batch.data))
             if isinstance(verdict, Accept | Known) and refuses(verdict.known):
                 if not session.confirmed:
                     session.why = Park.OWNERSHIP
@@ -221,7 +221,7 @@ class Sessions:
         self.table.state.learn_deltas(position, header, deltas)
         number = self._by_producer.get(header.producer_id)
         session = self.open_sessions[number] if number is not None else None
-        return self._judge(session, now_ms) if session is not None and session.why is Park.IDS else []
+        return self._check_parked(session, now_ms) if session is not None and session.why is Park.IDS else []
 
     def unlearnable(self, position: Position, now_ms: int) -> list[SessionEffect]:
         """The entry that a session waits for was trimmed: its ids are from now on older than the remembered runs."""
@@ -232,7 +232,7 @@ class Sessions:
                 if any(run.position == position for run in self.table.state.producers[pid].runs):
                     self.table.state.forget_until(pid, position)
                 # Also where the batch was forgotten meanwhile. A session that waits for another entry asks again.
-                effects += self._judge(session, now_ms)
+                effects += self._check_parked(session, now_ms)
         return effects
 
     def ownership_asked(self) -> None:
@@ -247,11 +247,11 @@ class Sessions:
         return self.retry(Park.OWNERSHIP, now_ms)
 
     def retry(self, why: Park, now_ms: int) -> list[SessionEffect]:
-        """Judge again what waited for `why`."""
+        """Check again what waited for `why`."""
         effects: list[SessionEffect] = []
         for session in list(self.open_sessions.values()):
             if session.why is why:
-                effects += self._judge(session, now_ms)
+                effects += self._check_parked(session, now_ms)
         return effects
 
     # --- ending -------------------------------------------------------------------------------------------------------

@@ -47,10 +47,11 @@ from oncelog.core.ledger.next_ledger import (
 )
 from oncelog.core.topic.events import (
     BatchesReceived,
+    DedupToggled,
     DrainWanted,
     EntryIdsRead,
     HigherEpochSeen,
-    JudgingSwitched,
+    NotifyDedupToggled,
     OpeningAbandoned,
     OpeningsToldToWait,
     ProducerIdAllocated,
@@ -58,7 +59,6 @@ from oncelog.core.topic.events import (
     Served,
     SessionClosed,
     StartTimer,
-    TellJudging,
     TimerFired,
     TopicAssigned,
     TopicDeposed,
@@ -84,12 +84,12 @@ from oncelog.core.topic.takeover_events import (
 TopicEvent = (
     TopicAssigned | TopicRecordRead | TopicRecordWritten | ProducerOpening | OpeningAbandoned | BatchesReceived
     | SessionClosed | ProducerIdAllocated | ProducerIdRefused | OpeningsToldToWait | EntryIdsRead | HigherEpochSeen
-    | JudgingSwitched | TrimWanted | DrainWanted | TimerFired | StorageNodesSeen | ChainEvent | TakeoverEvent
+    | DedupToggled | TrimWanted | DrainWanted | TimerFired | StorageNodesSeen | ChainEvent | TakeoverEvent
 )  # fmt: skip
 
 TopicEffect = (
     StartTimer
-    | TellJudging
+    | NotifyDedupToggled
     | Served
     | TopicFailed
     | TopicDeposed
@@ -143,13 +143,13 @@ class Topic:
         *,
         first_session: SessionNumber,
         nodes: StorageNodesSeen,
-        judging: bool = True,
+        dedup_enabled: bool = True,
     ) -> None:
         self.phase = Phase.IDLE
         self.ownership = Ownership(topic_id, me)
         self._kept: tuple[TopicSettings, Checksum] = (settings, checksum)
         self.nodes = nodes
-        self.judging = judging
+        self.dedup_enabled = dedup_enabled
         self.attempt: Attempt | None = None
         #: why the last takeover failed, until that is said
         self._failure = TakeoverFailed("")
@@ -173,7 +173,7 @@ class Topic:
                 return self._see(event, now_ms)
             case HigherEpochSeen():
                 return self._route(self.ownership.suspect(), now_ms) if self.serving else []
-            case JudgingSwitched():
+            case DedupToggled():
                 return self._switch(event.on)
             case DrainWanted():
                 return self._drain(now_ms)
@@ -306,7 +306,7 @@ class Topic:
         self.phase = Phase.OPENING
         self.serving = Serving(
             self.ownership.record, taken, *self._kept, next_ledger=attempt.next_ledger,
-            first_session=self._next_session, judging=self.judging, now_ms=now_ms,
+            first_session=self._next_session, dedup_enabled=self.dedup_enabled, now_ms=now_ms,
         )  # fmt: skip
         out = self._route(self.serving.start(now_ms), now_ms)
         # From here on they wait where their repeats and withdrawals find them.
@@ -376,11 +376,11 @@ class Topic:
         return [again, *self._route(self.serving.tick(now_ms), now_ms)]
 
     def _switch(self, on: bool) -> _Out:
-        changed, self.judging = on is not self.judging, on
+        changed, self.dedup_enabled = on is not self.dedup_enabled, on
         if self.serving is None:
             return []
-        self.serving.log.table.judging = on
-        return [TellJudging(on)] if changed else []
+        self.serving.log.table.dedup_enabled = on
+        return [NotifyDedupToggled(on)] if changed else []
 
     def _trim(self, serving: Serving, event: TrimWanted) -> list[OwnershipEffect | OwnershipNews]:
         """Ledgers that end before both `before` and the trim bound leave the list, never the last one."""
