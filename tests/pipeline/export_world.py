@@ -12,7 +12,7 @@ from oncelog.pipeline.export import clean as cleaning
 from oncelog.pipeline.export import run as core
 from oncelog.pipeline.export.manifest import DataFile, Manifest, PartRange
 from oncelog.pipeline.export.store import Exported
-from oncelog.pipeline.offsets import TopicState
+from oncelog.pipeline.source.offsets import TopicState
 
 Row = tuple[str, str, int]
 #: Rows of a file, so that a run has several.

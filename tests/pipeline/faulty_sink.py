@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 
 import oncelog
 from oncelog.pipeline.data_source import OncelogDataSource
-from oncelog.pipeline.sink import new_stream_writer
-from oncelog.pipeline.sink_rows import rows_of
+from oncelog.pipeline.sink.rows import rows_of
+from oncelog.pipeline.sink.writer import new_stream_writer
 
 FAULT_DIR = "faultDir"
 #: Record batches that a task reads before it dies.

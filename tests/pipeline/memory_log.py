@@ -18,9 +18,9 @@ from oncelog.core.errors import DeadlineExceeded, ProducerFenced, SequenceGap, T
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.message_id import EARLIEST, MessageId
 from oncelog.core.ids import EntryId, LedgerId, TopicId
-from oncelog.pipeline.sink_log import SinkLog
-from oncelog.pipeline.sink_options import SinkOptions, sink_options
-from oncelog.pipeline.sink_records import RunBatch
+from oncelog.pipeline.sink.journal_records import RunBatch
+from oncelog.pipeline.sink.log import SinkLog
+from oncelog.pipeline.sink.options import SinkOptions, sink_options
 
 TOPIC_ID = TopicId("ab" * 16)
 

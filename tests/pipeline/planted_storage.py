@@ -11,7 +11,7 @@ from oncelog.core.ids import EntryId, Incarnation, Position
 from oncelog.core.storage.answers import ReadStatus
 from oncelog.pipeline.audit.ledger_ranges import AuditRange, StoredLedger, cut, misplaced, range_behind, remembered_in
 from oncelog.pipeline.audit.topic_plan import NOT_TOLD, OwnerTold, SnapshotDue, TopicPlan
-from oncelog.pipeline.connection import Connection
+from oncelog.pipeline.options import Connection
 from oncelog.rpc.server import Server
 from oncelog.rpc.storage_codec import READ, ReadFrame, ReadRequest
 from oncelog.verify.topic_judge import LiveMap, SnapshotTold

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from oncelog.core.errors import OncelogError, ProducerFenced
-from oncelog.pipeline import sink_commit as commit
-from oncelog.pipeline.sink_records import (
+from oncelog.pipeline.sink import batch_commit as commit
+from oncelog.pipeline.sink.batch_replay import Replay
+from oncelog.pipeline.sink.journal_records import (
     Attempt,
     RunBatch,
     WinnersRecord,
     decode_winners,
     encode_record,
 )
-from oncelog.pipeline.sink_replay import Replay
 
 Row = str
 

@@ -19,15 +19,15 @@ from oncelog.core.dedup.state import ProducerState
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.entry import EntryKind, SequenceMode
 from oncelog.core.ids import BEFORE_ALL, EntryId, Generation, LedgerId, Position, ProducerId, SequenceId
-from oncelog.pipeline.audit.audit_job import TopicAudit, audit_topics, judge_plan, run_tasks
+from oncelog.pipeline.audit.job import TopicAudit, audit_topics, judge_plan, run_tasks
 from oncelog.pipeline.audit.ledger_ranges import Slice, StoredLedger, cut, range_behind
 from oncelog.pipeline.audit.picture import picture_of
 from oncelog.pipeline.audit.range_task import LOST_MAX, fold_entries, fold_range
 from oncelog.pipeline.audit.report import report_of, topic_report
 from oncelog.pipeline.audit.topic_plan import SnapshotReading, TopicPlan, kept_ledgers, owner_told, trouble_of
 from oncelog.pipeline.cluster_links import process_loop
-from oncelog.pipeline.connection import Connection
-from oncelog.pipeline.source_options import source_options
+from oncelog.pipeline.options import Connection
+from oncelog.pipeline.source.options import source_options
 from oncelog.verify.range_summary import Finding
 from oncelog.verify.topic_judge import LiveMap
 from oncelog.wire import metadata_pb2 as pb

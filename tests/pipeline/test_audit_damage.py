@@ -10,12 +10,12 @@ import pytest
 
 from oncelog.core.formats.entry import EntryKind, SequenceMode
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
-from oncelog.pipeline.audit.audit_job import TopicAudit, judge_plan
+from oncelog.pipeline.audit.job import TopicAudit, judge_plan
 from oncelog.pipeline.audit.range_task import fold_entries
 from oncelog.pipeline.audit.report import topic_report
 from oncelog.pipeline.audit.topic_plan import SnapshotDue, SnapshotReading, TopicPlan
 from oncelog.pipeline.cluster_links import process_loop
-from oncelog.pipeline.connection import Connection
+from oncelog.pipeline.options import Connection
 from oncelog.wire import metadata_pb2 as pb
 from tests.pipeline.planted_log import TOPIC_ID, PlantedLog, judged
 from tests.pipeline.planted_storage import PlantedStorage, without_start

@@ -14,7 +14,7 @@ from oncelog.pipeline.export.job import Leftover, Outcome
 from oncelog.pipeline.export.manifest import DataFile, Manifest, PartRange
 from oncelog.pipeline.export.reading import Verified
 from oncelog.pipeline.file_import.job import Imported
-from oncelog.pipeline.offsets import TopicState
+from oncelog.pipeline.source.offsets import TopicState
 
 
 @pytest.mark.parametrize(

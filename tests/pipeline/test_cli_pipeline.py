@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 from oncelog.cli.app import app
 from oncelog.cli.pipeline.options import spark_choice
 from oncelog.core.errors import DeadlineExceeded, Fatal, InvalidArgument
-from oncelog.pipeline.session import under_spark_submit
-from oncelog.pipeline.task_failures import failure_of
+from oncelog.pipeline.session import failure_of, under_spark_submit
 
 
 def test_the_commands_are_known_without_spark() -> None:

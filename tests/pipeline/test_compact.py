@@ -8,17 +8,17 @@ from pyspark.sql import SparkSession
 import oncelog
 from oncelog.core.errors import Conflict, InvalidArgument
 from oncelog.core.ids import TopicId
-from oncelog.pipeline.catalog import Catalog
 from oncelog.pipeline.cluster_links import ClusterLinks, run_with_links
 from oncelog.pipeline.compaction.job import Compacted, compact_topic, last_values
 from oncelog.pipeline.compaction.options import CompactOptions, compact_options
-from oncelog.pipeline.offsets import TopicState
-from oncelog.pipeline.sink_log import SinkLog, connected, send_rows
-from oncelog.pipeline.sink_names import stage_topic
-from oncelog.pipeline.sink_records import RunBatch, WinnersRecord, encode_record
-from oncelog.pipeline.sink_rows import Rows
-from oncelog.pipeline.staging import stage
-from oncelog.pipeline.task_failures import failure_of
+from oncelog.pipeline.session import failure_of
+from oncelog.pipeline.sink.batch_staging import stage
+from oncelog.pipeline.sink.journal_records import RunBatch, WinnersRecord, encode_record
+from oncelog.pipeline.sink.log import SinkLog, connected, send_rows
+from oncelog.pipeline.sink.names import stage_topic
+from oncelog.pipeline.sink.rows import Rows
+from oncelog.pipeline.source.offsets import TopicState
+from oncelog.pipeline.source.topic_catalog import Catalog
 from tests.cluster.cluster_fixture import Cluster
 from tests.pipeline.test_sink_stream import messages
 

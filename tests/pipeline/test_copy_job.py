@@ -9,7 +9,7 @@ import oncelog
 from oncelog.core.errors import InvalidArgument
 from oncelog.pipeline.cluster_links import process_loop
 from oncelog.pipeline.copy_job import CopyJob, run_copy, start_copy
-from oncelog.pipeline.source_options import source_options
+from oncelog.pipeline.source.options import source_options
 from tests.cluster.cluster_fixture import Cluster
 
 SOURCES = ("copied-a", "copied-b")

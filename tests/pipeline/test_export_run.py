@@ -11,7 +11,7 @@ from oncelog.core.ids import TopicId
 from oncelog.pipeline.export import clean as cleaning
 from oncelog.pipeline.export import run as core
 from oncelog.pipeline.export.manifest import DataFile
-from oncelog.pipeline.offsets import TopicState
+from oncelog.pipeline.source.offsets import TopicState
 from tests.pipeline.export_world import Clean, Export, World, all_of, manifest_of
 
 #: Of a run over two topics with these messages; a file has three.

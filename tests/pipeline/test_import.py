@@ -16,9 +16,9 @@ from oncelog.pipeline.file_import.messages import messages_of
 from oncelog.pipeline.file_import.options import ImportOptions, import_options
 from oncelog.pipeline.file_import.records import encode_begun
 from oncelog.pipeline.file_import.tasks import check_file, publish_rows
-from oncelog.pipeline.sink_log import SinkLog, connected
-from oncelog.pipeline.sink_rows import Rows
-from oncelog.pipeline.task_failures import failure_of
+from oncelog.pipeline.session import failure_of
+from oncelog.pipeline.sink.log import SinkLog, connected
+from oncelog.pipeline.sink.rows import Rows
 from tests.cluster.cluster_fixture import Cluster
 from tests.pipeline.test_sink_stream import messages
 

@@ -16,7 +16,7 @@ from oncelog.core.errors import InvalidArgument, MessageTooLarge
 from oncelog.pipeline.file_import.files import batches_of, checksum_of, listed, source_of
 from oncelog.pipeline.file_import.messages import messages_of
 from oncelog.pipeline.file_import.options import FileFormat, Mapped
-from oncelog.pipeline.sink_rows import Rows
+from oncelog.pipeline.sink.rows import Rows
 
 TIME = datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 TIME_MS = 1_772_366_400_250

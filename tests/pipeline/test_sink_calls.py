@@ -13,7 +13,12 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from oncelog.core.errors import Conflict, InvalidArgument, InvariantViolated
-from oncelog.pipeline.sink import (
+from oncelog.pipeline.sink.batch_publisher import stages_done_with
+from oncelog.pipeline.sink.batch_staging import remove_stage
+from oncelog.pipeline.sink.journal_records import RunBatch
+from oncelog.pipeline.sink.names import journal_topic, stage_topic, stage_topics
+from oncelog.pipeline.sink.options import SinkOptions, sink_options
+from oncelog.pipeline.sink.writer import (
     BATCH_PROPERTY,
     QUERY_PROPERTY,
     Written,
@@ -23,11 +28,6 @@ from oncelog.pipeline.sink import (
     write_rows,
     written_by,
 )
-from oncelog.pipeline.sink_batch import stages_done_with
-from oncelog.pipeline.sink_names import journal_topic, stage_topic, stage_topics
-from oncelog.pipeline.sink_options import SinkOptions, sink_options
-from oncelog.pipeline.sink_records import RunBatch
-from oncelog.pipeline.staging import remove_stage
 from tests.pipeline.memory_log import MemoryLog
 
 COLUMNS = {"value": StringType(), "producer_name": StringType(), "sequence_id": LongType()}

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oncelog.core.errors import Conflict, InvariantViolated, LogHole, OncelogError, ProducerFenced
-from oncelog.pipeline import sink_claim as claim
-from oncelog.pipeline.sink_records import ClaimRecord, RunBatch, decode_claim, encode_record
+from oncelog.pipeline.sink import position_claims as claim
+from oncelog.pipeline.sink.journal_records import ClaimRecord, RunBatch, decode_claim, encode_record
 
 NAME = "job/public/default/flights"
 #: The ids of each batch, with holes: a filter left some out.

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oncelog.core.errors import Conflict, InvariantViolated, LogHole
-from oncelog.pipeline.sink_commit import BatchCommit, Begin, Finish, Refuse, RowsCopied
-from oncelog.pipeline.sink_records import RunBatch
-from oncelog.pipeline.sink_replay import Replay, offsets_token
+from oncelog.pipeline.sink.batch_commit import BatchCommit, Begin, Finish, Refuse, RowsCopied
+from oncelog.pipeline.sink.batch_replay import Replay, offsets_token
+from oncelog.pipeline.sink.journal_records import RunBatch
 from tests.pipeline.sink_world import Driver, Row, World
 
 #: What each batch holds, and ways in which a run may cut it into partitions.

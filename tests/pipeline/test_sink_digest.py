@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from oncelog.pipeline.sink_digest import rows_digest, sum_of
-from oncelog.pipeline.sink_rows import Rows, rows_of
+from oncelog.pipeline.sink.row_digest import rows_digest, sum_of
+from oncelog.pipeline.sink.rows import Rows, rows_of
 
 ROWS = [{"value": b"v%d" % n, "key": b"k%d" % (n % 7) if n % 3 else None} for n in range(500)]
 SCHEMA = pa.schema(

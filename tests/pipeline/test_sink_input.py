@@ -18,12 +18,12 @@ from pyspark.sql.types import (
 )
 
 from oncelog.core.errors import InvalidArgument, InvalidSequenceId, MessageTooLarge
-from oncelog.pipeline.sink import new_stream_writer, new_writer
-from oncelog.pipeline.sink_batch import stages_done_with
-from oncelog.pipeline.sink_names import journal_topic, producer_name, source_part, stage_topic, stage_topics
-from oncelog.pipeline.sink_options import Mode, sink_options
-from oncelog.pipeline.sink_records import RunBatch
-from oncelog.pipeline.sink_rows import CALL_BYTES_MAX, Rows, check_ascending, gathered, joined, names_and_ids, rows_of
+from oncelog.pipeline.sink.batch_publisher import stages_done_with
+from oncelog.pipeline.sink.journal_records import RunBatch
+from oncelog.pipeline.sink.names import journal_topic, producer_name, source_part, stage_topic, stage_topics
+from oncelog.pipeline.sink.options import Mode, sink_options
+from oncelog.pipeline.sink.rows import CALL_BYTES_MAX, Rows, check_ascending, gathered, joined, names_and_ids, rows_of
+from oncelog.pipeline.sink.writer import new_stream_writer, new_writer
 
 GIVEN = {"topic": "flights", "producerPrefix": "copy", "mode": "batch"}
 VALUE = {"value": StringType()}

@@ -3,7 +3,7 @@
 import pytest
 
 from oncelog.core.errors import CorruptEntry
-from oncelog.pipeline.sink_records import (
+from oncelog.pipeline.sink.journal_records import (
     Attempt,
     ClaimRecord,
     IdPiece,

@@ -8,15 +8,14 @@ import pytest
 
 from oncelog.core.errors import Conflict, InvalidArgument, LogHole
 from oncelog.core.producer.routing import partition_of
-from oncelog.pipeline.sink import write_rows
-from oncelog.pipeline.sink_batch import _Commit
-from oncelog.pipeline.sink_columns import check_columns
-from oncelog.pipeline.sink_commit import BatchCommit
-from oncelog.pipeline.sink_options import Mode, sink_options
-from oncelog.pipeline.sink_records import Attempt, RunBatch, WinnersRecord
-from oncelog.pipeline.sink_replay import Replay
-from oncelog.pipeline.sink_routes import spread
-from oncelog.pipeline.sink_rows import rows_of
+from oncelog.pipeline.sink.batch_commit import BatchCommit
+from oncelog.pipeline.sink.batch_publisher import _Commit
+from oncelog.pipeline.sink.batch_replay import Replay
+from oncelog.pipeline.sink.journal_records import Attempt, RunBatch, WinnersRecord
+from oncelog.pipeline.sink.options import Mode, check_columns, sink_options
+from oncelog.pipeline.sink.routing import spread
+from oncelog.pipeline.sink.rows import rows_of
+from oncelog.pipeline.sink.writer import write_rows
 from tests.pipeline.memory_log import MemoryLog, after_each_death, batch, calls_of
 
 OUT = "public/default/out"

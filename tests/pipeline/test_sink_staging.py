@@ -13,16 +13,16 @@ import pytest
 from oncelog.client.sync import Client
 from oncelog.core.errors import Conflict, CorruptEntry, LogHole, OncelogError, Retriable
 from oncelog.core.formats.message_id import MessageId
-from oncelog.pipeline.sink import write_rows
-from oncelog.pipeline.sink_batch import _Commit
-from oncelog.pipeline.sink_commit import BatchCommit
-from oncelog.pipeline.sink_log import SinkLog
-from oncelog.pipeline.sink_names import journal_topic, stage_topic
-from oncelog.pipeline.sink_position import publish_by_position
-from oncelog.pipeline.sink_records import Attempt, WinnersRecord, decode_page, decode_winners, encode_page
-from oncelog.pipeline.sink_replay import Replay
-from oncelog.pipeline.sink_rows import CALL_BYTES_MAX, rows_of
-from oncelog.pipeline.staging import PAGE_ATTEMPTS, stage, staged
+from oncelog.pipeline.sink.batch_commit import BatchCommit
+from oncelog.pipeline.sink.batch_publisher import _Commit
+from oncelog.pipeline.sink.batch_replay import Replay
+from oncelog.pipeline.sink.batch_staging import PAGE_ATTEMPTS, stage, staged
+from oncelog.pipeline.sink.journal_records import Attempt, WinnersRecord, decode_page, decode_winners, encode_page
+from oncelog.pipeline.sink.log import SinkLog
+from oncelog.pipeline.sink.names import journal_topic, stage_topic
+from oncelog.pipeline.sink.position_writer import publish_by_position
+from oncelog.pipeline.sink.rows import CALL_BYTES_MAX, rows_of
+from oncelog.pipeline.sink.writer import write_rows
 from tests.pipeline.memory_log import Died, MemoryClient, MemoryLog, after_each_death, batch, calls_of
 
 TARGET = "public/default/out"

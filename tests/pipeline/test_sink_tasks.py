@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 from oncelog.core.errors import Conflict, InvalidSequenceId, TopicNotFound
-from oncelog.pipeline.sink_log import JOURNAL
-from oncelog.pipeline.sink_names import journal_topic, stage_topic
-from oncelog.pipeline.sink_position import publish_by_position
-from oncelog.pipeline.sink_records import RunBatch, decode_claim
+from oncelog.pipeline.sink.journal_records import RunBatch, decode_claim
+from oncelog.pipeline.sink.log import JOURNAL
+from oncelog.pipeline.sink.names import journal_topic, stage_topic
+from oncelog.pipeline.sink.position_writer import publish_by_position
 from tests.pipeline.memory_log import MemoryLog, after_each_death, batch, calls_of
 
 TARGET = "public/default/out"

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import oncelog
 from oncelog.core.errors import InvalidArgument, NotFound, TopicNotFound
 from oncelog.pipeline.cluster_links import process_loop
-from oncelog.pipeline.source import (
+from oncelog.pipeline.source.reader import (
     NOTHING,
     SCHEMA,
     TopicRange,
@@ -141,7 +141,7 @@ def test_storage_nodes_that_are_away_leave_the_owner(flights: Cluster, caplog: p
         for one in partition.range_.closed[:1]
     )
     elsewhere = TopicRange(type(partition.range_)(partition.range_.span._replace(end=30), moved))
-    with caplog.at_level(logging.WARNING, logger="oncelog.pipeline.range_reader"):
+    with caplog.at_level(logging.WARNING, logger="oncelog.pipeline.source.range_reader"):
         assert read_all(reader, [elsewhere]) == stored(flights.url, "flights")[:30]
     assert "read from its owner" in caplog.text
 

@@ -12,12 +12,13 @@ from pyspark.sql.types import StructType
 
 from oncelog.core.errors import InvalidArgument, NotFound
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
-from oncelog.pipeline.arrow_columns import Origin
 from oncelog.pipeline.copy_job import lag_of
 from oncelog.pipeline.data_source import OncelogDataSource
-from oncelog.pipeline.offsets import ClosedLedger, Range, Span, TopicState
-from oncelog.pipeline.pushed_filters import EVERYTHING, bounds_of
-from oncelog.pipeline.source import (
+from oncelog.pipeline.source.arrow_columns import Origin
+from oncelog.pipeline.source.offsets import ClosedLedger, Range, Span, TopicState
+from oncelog.pipeline.source.options import COLUMN_NAMES, SourceOptions, source_options
+from oncelog.pipeline.source.pushed_filters import EVERYTHING, bounds_of
+from oncelog.pipeline.source.reader import (
     SCHEMA,
     TopicRange,
     TopicReader,
@@ -28,7 +29,6 @@ from oncelog.pipeline.source import (
     planned,
     read_range,
 )
-from oncelog.pipeline.source_options import COLUMN_NAMES, SourceOptions, source_options
 
 A, B = "public/default/a", "public/default/b-partition-1"
 MEMBER = (Incarnation("c" * 32), "127.0.0.1:1")

@@ -6,11 +6,11 @@ import pytest
 
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.names import parse_namespace
-from oncelog.pipeline.connection import NAMES, Options, connection_of
-from oncelog.pipeline.places import AtTime, ByTopic, Edge
-from oncelog.pipeline.sink_names import journal_topic, stage_topic
-from oncelog.pipeline.sink_options import sink_options
-from oncelog.pipeline.source_options import Pattern, SourceOptions, source_options
+from oncelog.pipeline.options import NAMES, Options, connection_of
+from oncelog.pipeline.sink.names import journal_topic, stage_topic
+from oncelog.pipeline.sink.options import sink_options
+from oncelog.pipeline.source.options import Pattern, SourceOptions, source_options
+from oncelog.pipeline.source.positions import AtTime, ByTopic, Edge
 
 
 def read(streaming: bool = False, **options: str) -> SourceOptions:

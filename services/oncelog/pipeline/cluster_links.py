@@ -18,7 +18,7 @@ from oncelog.client.backoff import persist
 from oncelog.client.epochs import OwnerEpochs
 from oncelog.core.errors import OncelogError, ServiceUnavailable, WrongCluster
 from oncelog.core.ids import OwnerEpoch, TopicId
-from oncelog.pipeline.connection import Connection
+from oncelog.pipeline.options import Connection
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.metadata_codec import LOOKUP
 from oncelog.rpc.methods import UnaryMethod

@@ -17,8 +17,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from oncelog.core.errors import InvalidArgument
 from oncelog.pipeline.data_source import FORMAT
-from oncelog.pipeline.sink_options import sink_options
-from oncelog.pipeline.source_options import source_options
+from oncelog.pipeline.sink.options import sink_options
+from oncelog.pipeline.source.options import source_options
 
 #: Between two words on how far the job is.
 TELLING_S = 60

@@ -17,7 +17,7 @@ FORMAT = "oncelog"
 
 
 class OncelogDataSource(DataSource):
-    """Options: of reading in `source_options`, of writing in `sink_options`, of both in `connection`.
+    """Options: of reading in `source.options`, of writing in `sink.options`, of both in `options`.
 
     What a query does not use is not imported: Spark makes a process for each step of planning.
     """
@@ -28,27 +28,27 @@ class OncelogDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Of what is read."""
-        from oncelog.pipeline.source import schema_of
-        from oncelog.pipeline.source_options import columns_of
+        from oncelog.pipeline.source.options import columns_of
+        from oncelog.pipeline.source.reader import schema_of
 
         return schema_of(columns_of(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from oncelog.pipeline.source import new_reader
+        from oncelog.pipeline.source.reader import new_reader
 
         return new_reader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from oncelog.pipeline.source import new_stream_reader
+        from oncelog.pipeline.source.reader import new_stream_reader
 
         return new_stream_reader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from oncelog.pipeline.sink import new_writer
+        from oncelog.pipeline.sink.writer import new_writer
 
         return new_writer(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from oncelog.pipeline.sink import new_stream_writer
+        from oncelog.pipeline.sink.writer import new_stream_writer
 
         return new_stream_writer(self.options, schema, overwrite=overwrite)

@@ -3,15 +3,17 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from pyspark import SparkContext
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 Tell = Callable[[str], None]
 _PERIOD_S = 5.0
 
 
 @contextmanager
-def told_progress(context: SparkContext, what: str, tell: Tell) -> Iterator[None]:
+def told_progress(context: "SparkContext", what: str, tell: Tell) -> Iterator[None]:
     """Tell `what`, and every few seconds how many tasks of what runs have ended."""
     tell(what)
     over = threading.Event()
@@ -24,7 +26,7 @@ def told_progress(context: SparkContext, what: str, tell: Tell) -> Iterator[None
         thread.join()
 
 
-def _watch(context: SparkContext, what: str, tell: Tell, over: threading.Event) -> None:
+def _watch(context: "SparkContext", what: str, tell: Tell, over: threading.Event) -> None:
     tracker, before = context.statusTracker(), ""
     while not over.wait(_PERIOD_S):
         stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
@@ -33,3 +35,8 @@ def _watch(context: SparkContext, what: str, tell: Tell, over: threading.Event) 
         if now and now != before:
             tell(f"{what}: {now}")
         before = now
+
+
+def counted(count: int, what: str, many: str | None = None) -> str:
+    """1 entry, 2,000 entries. many: where it is not `what` with an s."""
+    return f"{count:,} {what if count == 1 else many or what + 's'}"

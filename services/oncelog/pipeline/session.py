@@ -8,6 +8,7 @@ may be PYSPARK_PYTHON: nothing of that is overridden.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,12 +16,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from oncelog.core.errors import InvalidArgument
+from oncelog.core import errors
+from oncelog.core.errors import Fatal, InvalidArgument, OncelogError
 from oncelog.pipeline.data_source import OncelogDataSource
 
 JAVA_VERSION_MIN = 17
+_RAISED = re.compile(r"oncelog\.core\.errors\.(\w+): (.+)")
 _JAVA_TIMEOUT_S = 30
 #: Where spark-submit tells the Python that it starts how to reach it.
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
@@ -101,3 +106,18 @@ def java_version(said: str) -> int | None:
 
 def _need(found: str) -> str:
     return f"Spark needs a Java of version {JAVA_VERSION_MIN} or later, in JAVA_HOME or on the PATH: {found}"
+
+
+def failure_of(error: BaseException) -> OncelogError | None:
+    """None: it is no failure of Spark's. The code and the message are kept, so that "try again" stays known."""
+    if isinstance(error, OncelogError):
+        return error
+    if not isinstance(error, Py4JError | PySparkException):
+        return None
+    text = str(error)
+    raised = _RAISED.findall(text)
+    kind = getattr(errors, raised[-1][0], None) if raised else None
+    if isinstance(kind, type) and issubclass(kind, OncelogError):
+        return kind(raised[-1][1].strip())
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return Fatal(f"Spark failed: {' '.join(lines[:3])[:600]}")

@@ -36,7 +36,7 @@ from oncelog.core.errors import InvalidArgument
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from oncelog.pipeline.source_options import SourceOptions
+    from oncelog.pipeline.source.options import SourceOptions
 
 _TABLE_WIDTH = 120
 
@@ -100,7 +100,7 @@ def audit(
 
     @cache
     def options() -> "SourceOptions":
-        from oncelog.pipeline.source_options import source_options
+        from oncelog.pipeline.source.options import source_options
 
         if picture is not None and not picture.absolute().parent.is_dir():
             raise InvalidArgument(f"--picture {picture}: there is no such directory", field="picture")
@@ -108,7 +108,7 @@ def audit(
         return source_options(link | topics_given(topics, pattern), {}, streaming=False)
 
     def work(spark: "SparkSession") -> Exit:
-        from oncelog.pipeline.audit.audit_job import audit_topics
+        from oncelog.pipeline.audit.job import audit_topics
         from oncelog.pipeline.audit.picture import picture_of
         from oncelog.pipeline.audit.report import GOOD, report_of
 

@@ -65,7 +65,7 @@ def _of_spark(error: Exception) -> Exception:
     """The error of ours that a task ended with; else the error itself."""
     if find_spec("pyspark") is None:
         return error
-    from oncelog.pipeline.task_failures import failure_of
+    from oncelog.pipeline.session import failure_of
 
     return failure_of(error) or error
 

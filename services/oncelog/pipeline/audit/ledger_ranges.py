@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, TopicId
-from oncelog.pipeline.connection import Connection
+from oncelog.pipeline.options import Connection
 from oncelog.verify.range_summary import Finding
 from oncelog.verify.remembered import Remembered
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from oncelog.pipeline.counted import counted
+from oncelog.pipeline.job_progress import counted
 
 WIDTH = 960
 _LEFT, _RIGHT, _TOP = 210, 24, 64

@@ -15,7 +15,7 @@ from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.pipeline.audit.copy_reading import CopyReading
 from oncelog.pipeline.audit.ledger_ranges import AuditRange, Members, Slice
 from oncelog.pipeline.cluster_links import process_loop
-from oncelog.pipeline.connection import Connection
+from oncelog.pipeline.options import Connection
 from oncelog.verify.copies import compare_copies
 from oncelog.verify.range_fold import RangeFold, find_places
 from oncelog.verify.range_summary import RangeSummary

@@ -37,7 +37,7 @@ from oncelog.pipeline.audit.ledger_ranges import (
 )
 from oncelog.pipeline.audit.range_task import PATIENCE_MS, closed_at, storage_of
 from oncelog.pipeline.cluster_links import ClusterLinks
-from oncelog.pipeline.connection import Connection
+from oncelog.pipeline.options import Connection
 from oncelog.rpc.metadata_codec import LEDGERS
 from oncelog.rpc.owner_codec import TOPIC_STATES
 from oncelog.verify.marks import Told

@@ -15,9 +15,9 @@ from oncelog.bench.processes import BenchFailed
 from oncelog.client.client import BATCH_BYTES_MAX, AsyncClient
 from oncelog.pipeline.bench.formats import file_source, topic_source
 from oncelog.pipeline.bench.sessions import Session
-from oncelog.pipeline.catalog import Catalog
 from oncelog.pipeline.cluster_links import ClusterLinks
-from oncelog.pipeline.connection import Connection
+from oncelog.pipeline.options import Connection
+from oncelog.pipeline.source.topic_catalog import Catalog
 
 _NAMESPACE = "public/default"
 _REST_TIMEOUT_S = 30.0

@@ -18,22 +18,21 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from oncelog.core.errors import Conflict, TopicNotFound
-from oncelog.pipeline.catalog import Catalog
 from oncelog.pipeline.cluster_links import ClusterLinks, run_with_links
 from oncelog.pipeline.compaction.options import PREFIX, CompactOptions
-from oncelog.pipeline.connection import options_of
-from oncelog.pipeline.counted import counted
 from oncelog.pipeline.data_source import FORMAT, OncelogDataSource
-from oncelog.pipeline.job_progress import Tell, told_progress
-from oncelog.pipeline.offsets import TopicState
-from oncelog.pipeline.sink_batch import finish_batch
-from oncelog.pipeline.sink_names import journal_topic
-from oncelog.pipeline.sink_options import ADMIN_URL, JOB_ID, MODE, PRODUCER_PREFIX, SEND_TIMEOUT, TOPIC, Mode
-from oncelog.pipeline.sink_records import RunBatch
+from oncelog.pipeline.job_progress import Tell, counted, told_progress
+from oncelog.pipeline.options import options_of
+from oncelog.pipeline.sink.batch_publisher import finish_batch
+from oncelog.pipeline.sink.journal_records import RunBatch
+from oncelog.pipeline.sink.names import journal_topic
+from oncelog.pipeline.sink.options import ADMIN_URL, JOB_ID, MODE, PRODUCER_PREFIX, SEND_TIMEOUT, TOPIC, Mode
+from oncelog.pipeline.source.offsets import TopicState
+from oncelog.pipeline.source.topic_catalog import Catalog
 
 _PART = "if(partition < 0, topic, concat(topic, '-partition-', partition))"
 _KEPT = "struct<value: binary, event_time: timestamp, properties: map<string, string>, partition: int, index: bigint>"
-#: As failures of tasks are told, so that the command knows them again (`task_failures`).
+#: As failures of tasks are told, so that the command knows them again (`session`).
 _RAISE = "raise_error(concat('oncelog.core.errors.InvalidArgument: ', {}))"
 
 

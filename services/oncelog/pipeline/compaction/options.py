@@ -7,11 +7,9 @@ from dataclasses import dataclass
 
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.names import parse_topic
-from oncelog.pipeline import connection
-from oncelog.pipeline.connection import Connection, Options, connection_of
-from oncelog.pipeline.offsets import TopicState
-from oncelog.pipeline.places import whole_of
-from oncelog.pipeline.sink_options import (
+from oncelog.pipeline import options as connection
+from oncelog.pipeline.options import Connection, Options, connection_of
+from oncelog.pipeline.sink.options import (
     ADMIN_URL,
     ADMIN_URL_VARIABLE,
     SEND_TIMEOUT,
@@ -21,7 +19,9 @@ from oncelog.pipeline.sink_options import (
     Mode,
     SinkOptions,
 )
-from oncelog.pipeline.source_options import CLOSED_LEDGERS, OWNER, STORAGE, source_options
+from oncelog.pipeline.source.offsets import TopicState
+from oncelog.pipeline.source.options import CLOSED_LEDGERS, OWNER, STORAGE, source_options
+from oncelog.pipeline.source.positions import whole_of
 
 TARGET = "target"
 WITHOUT_KEY = "withoutKey"

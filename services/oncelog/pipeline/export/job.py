@@ -16,10 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from oncelog.core.errors import InvariantViolated, TopicNotFound
-from oncelog.pipeline.catalog import Catalog
 from oncelog.pipeline.cluster_links import ClusterLinks, run_with_links
-from oncelog.pipeline.connection import options_of
-from oncelog.pipeline.counted import counted
 from oncelog.pipeline.data_source import FORMAT, OncelogDataSource
 from oncelog.pipeline.export import clean as cleaning
 from oncelog.pipeline.export import run as core
@@ -27,9 +24,11 @@ from oncelog.pipeline.export.manifest import Manifest, PartRange
 from oncelog.pipeline.export.options import ExportOptions
 from oncelog.pipeline.export.reading import read_back, session_settings
 from oncelog.pipeline.export.store import Exported, store_of
-from oncelog.pipeline.job_progress import Tell, told_progress
-from oncelog.pipeline.offsets import TopicState
-from oncelog.pipeline.source_options import Pattern
+from oncelog.pipeline.job_progress import Tell, counted, told_progress
+from oncelog.pipeline.options import options_of
+from oncelog.pipeline.source.offsets import TopicState
+from oncelog.pipeline.source.options import Pattern
+from oncelog.pipeline.source.topic_catalog import Catalog
 
 logger = logging.getLogger(__name__)
 

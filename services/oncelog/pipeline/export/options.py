@@ -5,12 +5,11 @@ from dataclasses import dataclass
 
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.names import parse_topic
-from oncelog.pipeline import connection
-from oncelog.pipeline.connection import Connection, Options
+from oncelog.pipeline import options as connection
 from oncelog.pipeline.export.run import ALLOW_DATA_LOSS
 from oncelog.pipeline.locations import LOCAL, location_of
-from oncelog.pipeline.places import whole_of
-from oncelog.pipeline.source_options import (
+from oncelog.pipeline.options import Connection, Options
+from oncelog.pipeline.source.options import (
     CLOSED_LEDGERS,
     OWNER,
     STORAGE,
@@ -20,6 +19,7 @@ from oncelog.pipeline.source_options import (
     Pattern,
     source_options,
 )
+from oncelog.pipeline.source.positions import whole_of
 
 DIRECTORY = "directory"
 ROWS_PER_FILE = "rowsPerFile"

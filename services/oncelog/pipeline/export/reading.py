@@ -21,7 +21,7 @@ from oncelog.pipeline.export.manifest import DataFile, Manifest
 from oncelog.pipeline.export.options import directory_of
 from oncelog.pipeline.export.run import Written
 from oncelog.pipeline.export.store import Exported, store_of
-from oncelog.pipeline.source import SCHEMA
+from oncelog.pipeline.source.reader import SCHEMA
 
 COLUMNS = [*SCHEMA.names, "date"]
 _IN_PATHS = {"topic", "date"}

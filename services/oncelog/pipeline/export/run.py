@@ -23,7 +23,7 @@ from typing import NamedTuple, assert_never
 
 from oncelog.core.errors import Conflict, InvariantViolated, NotFound, OncelogError
 from oncelog.pipeline.export.manifest import DataFile, Manifest, PartRange, Reached, run_name
-from oncelog.pipeline.offsets import Loss, TopicState
+from oncelog.pipeline.source.offsets import Loss, TopicState
 
 ALLOW_DATA_LOSS = "allowDataLoss"
 

@@ -13,9 +13,7 @@ from pyspark.sql import SparkSession
 from oncelog.client.sync import Client
 from oncelog.core.errors import Conflict, LogHole, NotFound, ProducerFenced
 from oncelog.core.ids import TopicId
-from oncelog.pipeline.catalog import Catalog
 from oncelog.pipeline.cluster_links import ClusterLinks, run_with_links
-from oncelog.pipeline.counted import counted
 from oncelog.pipeline.file_import.files import listed
 from oncelog.pipeline.file_import.options import ImportOptions
 from oncelog.pipeline.file_import.records import (
@@ -28,9 +26,10 @@ from oncelog.pipeline.file_import.records import (
     sort_out,
 )
 from oncelog.pipeline.file_import.tasks import check_file, import_file
-from oncelog.pipeline.job_progress import Tell, told_progress
-from oncelog.pipeline.sink_log import Journal, SinkLog, connected
-from oncelog.pipeline.sink_names import journal_topic
+from oncelog.pipeline.job_progress import Tell, counted, told_progress
+from oncelog.pipeline.sink.log import Journal, SinkLog, connected
+from oncelog.pipeline.sink.names import journal_topic
+from oncelog.pipeline.source.topic_catalog import Catalog
 
 #: Files that are checked, written down and published together: what is bad among them holds up these alone.
 FILES_AT_ONCE = 500

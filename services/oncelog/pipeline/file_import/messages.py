@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from oncelog.core.errors import InvalidArgument, MessageTooLarge
 from oncelog.pipeline.file_import.options import FileFormat, Mapped
-from oncelog.pipeline.sink_rows import Rows, rows_of
+from oncelog.pipeline.sink.rows import Rows, rows_of
 
 _TIME = pa.timestamp("us", "UTC")
 _MILLISECONDS_MAX = 2**53

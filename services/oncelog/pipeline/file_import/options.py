@@ -7,10 +7,10 @@ from enum import StrEnum
 
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.names import check_producer_name, parse_topic
-from oncelog.pipeline import connection
-from oncelog.pipeline.connection import Connection, Options, connection_of
+from oncelog.pipeline import options as connection
 from oncelog.pipeline.locations import LOCAL, location_of
-from oncelog.pipeline.sink_options import (
+from oncelog.pipeline.options import Connection, Options, connection_of
+from oncelog.pipeline.sink.options import (
     PREFIX_CHARACTERS_MAX,
     SEND_TIMEOUT,
     SEND_TIMEOUT_S,

@@ -7,8 +7,8 @@ from oncelog.pipeline.file_import.files import Source, batches_of, checksum_of, 
 from oncelog.pipeline.file_import.messages import messages_of
 from oncelog.pipeline.file_import.options import ImportOptions
 from oncelog.pipeline.file_import.records import FileRecord, Found, producer_of
-from oncelog.pipeline.sink_log import SinkLog, connected, send_rows
-from oncelog.pipeline.sink_rows import Rows
+from oncelog.pipeline.sink.log import SinkLog, connected, send_rows
+from oncelog.pipeline.sink.rows import Rows
 
 
 def check_file(options: ImportOptions, found: Found) -> FileRecord:

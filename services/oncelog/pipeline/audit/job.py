@@ -1,0 +1,141 @@
+"""The audit of some topics: their ranges as tasks of one Spark job, then a verdict for each topic.
+
+Only where ids stand at or below a mark a second job looks for them in the whole log, to tell what is stored twice from
+what is out of order.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from typing import TypeVar
+
+from pyspark.sql import SparkSession
+
+from oncelog.core.errors import OncelogError
+from oncelog.core.ids import Position
+from oncelog.pipeline.audit.ledger_ranges import AuditRange
+from oncelog.pipeline.audit.range_task import fold_range, places_in
+from oncelog.pipeline.audit.topic_plan import TopicPlan, plan_topic
+from oncelog.pipeline.cluster_links import ClusterLinks, run_with_links
+from oncelog.pipeline.source.options import SourceOptions
+from oncelog.pipeline.source.topic_catalog import Catalog
+from oncelog.rpc.owner_codec import LAST_MESSAGE
+from oncelog.verify.range_join import LedgerFact, Places
+from oncelog.verify.range_summary import RangeSummary
+from oncelog.verify.topic_judge import Judged, judge_topic
+from oncelog.wire.metadata_pb2 import LookupAnswer
+from oncelog.wire.owner_pb2 import LastMessageRequest
+
+ResultT = TypeVar("ResultT")
+#: Does the tasks, anywhere and in any order; results in the order of the tasks.
+EachRange = Callable[[Callable[[AuditRange], ResultT], Sequence[AuditRange]], list[ResultT]]
+#: A step, how many of its tasks are done, and how many there are.
+Tell = Callable[[str, int, int], None]
+_TOLD_EVERY_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAudit:
+    """grown: messages stored since the end was fixed, None: not known."""
+
+    plan: TopicPlan
+    judged: Judged
+    grown: int | None
+
+
+def audit_topics(
+    session: SparkSession, options: SourceOptions, *, entries_max: int, tell: Tell, all_copies: bool = False
+) -> list[TopicAudit]:
+    """Audit each topic and part that the options name. entries_max: of one task. all_copies: compare the copies of
+    each entry on all members of its ledger. Raises OncelogError."""
+    plans = run_with_links(
+        options.connection, partial(plan_topics, options=options, entries_max=entries_max, all_copies=all_copies)
+    )
+    ranges = [range_ for plan in plans for range_ in plan.ranges]
+    summaries = run_tasks(session, fold_range, ranges, partial(tell, "reading"))
+    ends = list(accumulate((len(plan.ranges) for plan in plans), initial=0))
+    audits: list[TopicAudit] = []
+    for number, plan in enumerate(plans):
+        mine = summaries[ends[number] : ends[number + 1]]
+        judged = judge_plan(plan, mine, lambda task, some: run_tasks(session, task, some, partial(tell, "looking")))
+        audits.append(TopicAudit(plan, judged, run_with_links(options.connection, partial(_grown, plan))))
+    return audits
+
+
+async def plan_topics(
+    links: ClusterLinks, options: SourceOptions, *, entries_max: int, all_copies: bool = False
+) -> list[TopicPlan]:
+    """One after the other, so that little time is between a topic's end and its map. Raises OncelogError."""
+    states = await Catalog(links, options.topics).states()
+    return [
+        await plan_topic(links, options.connection, topic, entries_max=entries_max, all_copies=all_copies)
+        for topic in states
+    ]
+
+
+def judge_plan(
+    plan: TopicPlan, summaries: Sequence[RangeSummary], each: "EachRange[list[tuple[int, int, Position, int]]]"
+) -> Judged:
+    """summaries: of the plan's ranges, in their order."""
+
+    def look(wanted: dict[int, set[int]]) -> Places:
+        places: dict[tuple[int, int], list[tuple[Position, int]]] = {}
+        for found in each(partial(places_in, wanted=wanted), plan.ranges):
+            for producer_id, number, position, index in found:
+                places.setdefault((producer_id, number), []).append((position, index))
+        return places
+
+    facts = [LedgerFact(one.ledger_id, one.first_index, one.last, one.whole, one.length) for one in plan.ledgers]
+    return judge_topic(
+        summaries, facts, from_start=plan.from_start, live=plan.told.live, snapshot=plan.snapshot, look=look
+    )
+
+
+async def _grown(plan: TopicPlan, links: ClusterLinks) -> int | None:
+    def request(route: LookupAnswer) -> LastMessageRequest:
+        return LastMessageRequest(topic=plan.topic, topic_id=plan.topic_id, owner_epoch_seen=route.owner_epoch)
+
+    try:
+        last = await links.ask_owner(plan.topic, LAST_MESSAGE, request)
+    except OncelogError:
+        return None  # deleted, or away by now: the audit is of what was there
+    return max(0, last.next_index - plan.told.live.next_index)
+
+
+def run_tasks(
+    session: SparkSession,
+    task: Callable[[AuditRange], ResultT],
+    ranges: Sequence[AuditRange],
+    tell: Callable[[int, int], None],
+) -> list[ResultT]:
+    """One task of Spark for each range; their results in order."""
+    if not ranges:
+        return []
+    spark = session.sparkContext
+    with _told(session, len(ranges), tell):
+        return spark.parallelize(ranges, len(ranges)).map(task).collect()
+
+
+@contextmanager
+def _told(session: SparkSession, count: int, tell: Callable[[int, int], None]) -> Iterator[None]:
+    """Tell how far the job is while it runs, from a thread of its own: `collect` waits for all of it."""
+    ended = threading.Event()
+    tracker = session.sparkContext.statusTracker()
+
+    def follow() -> None:
+        while not ended.wait(_TOLD_EVERY_S):
+            stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+            tell(sum(stage.numCompletedTasks for stage in stages if stage is not None), count)
+
+    thread = threading.Thread(target=follow, name="progress", daemon=True)
+    tell(0, count)
+    thread.start()
+    try:
+        yield
+        tell(count, count)
+    finally:
+        ended.set()
+        thread.join()

@@ -1,0 +1,206 @@
+"""Staged rows of mode batch: tasks write them to a hidden topic, the driver's commit copies those that count.
+
+Each attempt stages under a name of its own, made up at random, so that rows of a zombie, of an attempt that lost, or of
+a driver's former life are never taken for others. What is staged and does not count is never read; with adminUrl given
+it goes with its topic, once the batches that share it are published.
+"""
+
+import logging
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from oncelog.client.messages import MessageBatch
+from oncelog.core.errors import LogHole, OncelogError, UnreadableEntry
+from oncelog.core.formats.message_id import MessageId
+from oncelog.pipeline.sink.journal_records import Attempt, Paged, WinnersRecord, decode_page, encode_page
+from oncelog.pipeline.sink.log import SinkLog, send_rows
+from oncelog.pipeline.sink.options import SinkOptions
+from oncelog.pipeline.sink.routing import spread
+from oncelog.pipeline.sink.row_digest import rows_digest, sum_of
+from oncelog.pipeline.sink.rows import Rows, gathered
+
+_LOG = logging.getLogger("oncelog")
+_ADMIN_TIMEOUT_S = 10.0
+#: Attempts that one message lists, and about how many bytes they have there.
+PAGE_ATTEMPTS = 2_000
+PAGE_BYTES = 2 * 1024 * 1024
+#: Properties of staged rows that say where the row goes; the copy takes them off.
+_TOPIC, _PARTITION = "__sink.topic", "__sink.partition"
+
+
+def stage(log: SinkLog, topic: str, partition: int, attempt: int, pieces: Iterable[Rows]) -> Attempt | None:
+    """Store the rows of one attempt; None: it has none. Raises OncelogError."""
+    name, digest, start = f"staged/{uuid.uuid4().hex}", 0, ""
+    counts: Counter[str] = Counter()
+    routes: dict[str, int] = {}
+    by_columns = False
+    producer = None
+    for rows in pieces:
+        if not len(rows):
+            continue
+        producer = producer or log.producer(topic, name, "monotonic")
+        routes |= log.router.routes_for(rows)
+        for destination, places in spread(rows, log.router.target, routes).items():
+            counts[destination] += len(places)
+        by_columns = by_columns or rows.topics is not None or rows.partitions is not None
+        first = send_rows(producer, _with_destinations(rows), None).first
+        if not start:
+            if first is None:
+                raise UnreadableEntry(f"the log no longer knows where {name} begins on {topic}: stage it again")
+            start = first.to_bytes().hex()
+        digest = sum_of((digest, rows_digest(rows)))
+    if producer is None:
+        return None
+    producer.close()
+    return Attempt(
+        partition, attempt, topic, name, start, counts.total(), digest, routes, dict(sorted(counts.items())), by_columns
+    )
+
+
+def _with_destinations(rows: Rows) -> Rows:
+    """Each row with its topic and part among its properties, where rows say them."""
+    if rows.topics is None and rows.partitions is None:
+        return rows
+    found = []
+    for at in range(len(rows)):
+        own = dict((rows.properties[at] if rows.properties is not None else None) or {})
+        if rows.topics is not None:
+            own[_TOPIC] = rows.topics[at]
+        if rows.partitions is not None and (number := rows.partitions[at]) is not None:
+            own[_PARTITION] = str(number)
+        found.append(own)
+    return replace(rows, properties=found)
+
+
+def _destinations_of(rows: Rows) -> Rows:
+    """The opposite: rows as they were given."""
+    listed = [dict(each or {}) for each in rows.properties or ()]
+    topics = [each.pop(_TOPIC, None) for each in listed]
+    parts = [each.pop(_PARTITION, None) for each in listed]
+    return replace(
+        rows,
+        properties=listed if any(listed) else None,
+        topics=None if None in topics or not topics else [each for each in topics if each is not None],
+        partitions=[None if each is None else int(each) for each in parts] if any(parts) else None,
+    )
+
+
+def staged(log: SinkLog, record: WinnersRecord, done: int) -> Iterator[tuple[Attempt, Rows]]:
+    """The record's rows in its order, but for the first `done`. Raises LogHole when some are gone."""
+    for attempt in record.attempts if record.paged is None else _attempts_of(log, record.paged):
+        if done >= attempt.count:
+            done -= attempt.count
+            continue
+        for rows in gathered(_rows_of(log, attempt, done)):
+            yield attempt, _destinations_of(rows) if attempt.by_columns else rows
+        done = 0
+
+
+def paged(log: SinkLog, topic: str, record: WinnersRecord) -> WinnersRecord:
+    """The record as it fits a message: with many attempts these are stored on pages in the topic, before the record.
+
+    Raises OncelogError.
+    """
+    pages = list(_pages(record.attempts))
+    if len(pages) <= 1:
+        return record
+    producer = log.producer(topic, f"pages/{uuid.uuid4().hex}", "monotonic")
+    ids = []
+    for number, page in enumerate(pages):
+        result = producer.send(encode_page(page), sequence_id=number)
+        if result.message_id is None:
+            raise UnreadableEntry(f"the log no longer knows where a page of {record.batch} is on {topic}: try again")
+        ids.append(result.message_id.to_bytes().hex())
+    producer.close()
+    return replace(record, attempts=(), paged=Paged(tuple(ids), topic, record.digest, record.counts))
+
+
+def _pages(attempts: Sequence[Attempt]) -> Iterator[Sequence[Attempt]]:
+    """Stretches that fit a message: an attempt takes more, the more destinations it has."""
+    start = weight = 0
+    for at, attempt in enumerate(attempts):
+        own = 400 + sum(len(topic) + 16 for topic in (*attempt.counts, *attempt.routes))
+        if at > start and (at - start >= PAGE_ATTEMPTS or weight + own > PAGE_BYTES):
+            yield attempts[start:at]
+            start, weight = at, 0
+        weight += own
+    if start < len(attempts):
+        yield attempts[start:]
+
+
+def _attempts_of(log: SinkLog, pages: Paged) -> Iterator[Attempt]:
+    for place in pages.ids:
+        try:
+            page = next(log.read_from(MessageId.from_bytes(bytes.fromhex(place)), pages.topic))
+        except OncelogError as error:
+            if error.retriable:
+                raise
+            raise LogHole(f"a list of staged rows on {pages.topic} cannot be read: {error.message}") from error
+        yield from decode_page(page.value)
+
+
+def _rows_of(log: SinkLog, attempt: Attempt, done: int) -> Iterator[Rows]:
+    at = 0
+    start = MessageId.from_bytes(bytes.fromhex(attempt.start))
+    try:
+        with log.client.create_reader(attempt.topic, start=start, inclusive=True) as reader:
+            while at < attempt.count:
+                batch = reader.read_batch(timeout=log.timeout_s)
+                if batch.producer_name != attempt.name:
+                    continue
+                skip = min(len(batch), max(0, done - at))
+                at += len(batch)
+                if skip < len(batch):
+                    yield _rows(batch, skip)
+    except OncelogError as error:
+        if error.retriable:
+            raise
+        message = f"staged rows of partition {attempt.partition} on {attempt.topic} cannot be read: {error.message}"
+        raise LogHole(message) from error
+    if at != attempt.count:
+        raise LogHole(f"{attempt.name} on {attempt.topic} has {at} rows, {attempt.count} were told")
+
+
+def _rows(batch: MessageBatch, skip: int) -> Rows:
+    keys, times, properties = batch.keys, batch.event_times_ms, batch.properties
+    values = list(batch.values[skip:])
+    return Rows(
+        values,
+        None if keys is None else keys[skip:],
+        None if times is None else times[skip:],
+        None if properties is None else properties[skip:],
+        np.fromiter(map(len, values), np.int64, len(values)),
+    )
+
+
+def remove_stage(options: SinkOptions, topics: Sequence[str]) -> None:
+    """Delete staging topics that nobody needs any more. A failure is logged: nothing rests on them but space."""
+    if options.admin_url is None or not topics:
+        return
+    import httpx  # once in 64 batches; see `sink`
+
+    topic, credentials = topics[0], options.connection.credentials()
+    place = urlsplit(options.admin_url)
+    try:
+        credentials.check_address(f"{place.hostname}:{place.port}")
+        authorization = credentials.authorization
+        with httpx.Client(
+            timeout=_ADMIN_TIMEOUT_S, trust_env=False, verify=credentials.ssl_context() or True
+        ) as client:
+            for topic in topics:
+                answer = client.delete(
+                    f"{options.admin_url.rstrip('/')}/admin/v2/persistent/{topic}",
+                    headers={"Authorization": authorization} if authorization else None,
+                    extensions={"sni_hostname": credentials.expected_name} if credentials.expected_name else None,
+                )
+                if answer.status_code not in {204, 404}:
+                    _LOG.warning(
+                        "staging topic %s was not deleted: %s %s", topic, answer.status_code, answer.text[:200]
+                    )
+    except (httpx.HTTPError, httpx.InvalidURL, OncelogError) as error:
+        _LOG.warning("staging topics from %s on were not deleted: %s", topic, error)

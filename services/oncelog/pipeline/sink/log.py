@@ -1,0 +1,192 @@
+"""The log as the sink uses it: one client for a task or a commit, contiguous producers, and journals.
+
+Made inside a task or a commit, never before: workers are forked. What a core calls an interruption is decided here:
+fenced, or an outcome that is not known. Everything else is an error of its own.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal, Self
+
+from oncelog.client.messages import Message
+from oncelog.client.sync import Client, Producer
+from oncelog.core.errors import (
+    Conflict,
+    OncelogError,
+    ProducerClosed,
+    ProducerExpired,
+    ProducerFenced,
+    Retriable,
+    TopicNotFound,
+)
+from oncelog.core.formats.message_id import EARLIEST, MessageId
+from oncelog.pipeline.cluster_links import ClusterLinks, run_with_links
+from oncelog.pipeline.options import Connection
+from oncelog.pipeline.sink.names import journal_topic
+from oncelog.pipeline.sink.options import SinkOptions
+from oncelog.pipeline.sink.routing import Router
+from oncelog.pipeline.sink.rows import Rows
+
+#: The one producer of every journal.
+JOURNAL = "journal"
+INTERRUPTIONS = (Retriable, ProducerFenced, ProducerExpired, ProducerClosed)
+
+
+@contextmanager
+def connected(options: SinkOptions) -> Iterator[Client]:
+    """A client of the cluster, closed at the end."""
+    link = options.connection
+    with Client(
+        link.url,
+        token=link.token,
+        tls_ca_file=link.tls_ca_file,
+        allow_plaintext_token=link.plaintext_token_allowed,
+        operation_timeout=float(options.send_timeout_s),
+    ) as client:
+        yield client
+
+
+def partitions_in(connection: Connection, topic: str) -> int:
+    """How many parts the topic has; 0: none, or it is not there yet, and use creates it without parts."""
+
+    async def ask(links: ClusterLinks) -> int:
+        try:
+            return (await links.look_up(topic)).partitions
+        except TopicNotFound:
+            return 0
+
+    return run_with_links(connection, ask)
+
+
+class SinkLog:
+    """Opens what the sink writes to and reads from; every wait is bounded by sendTimeoutSeconds."""
+
+    def __init__(self, client: Client, options: SinkOptions, partitions_of: Callable[[str], int] | None = None) -> None:
+        self.client = client
+        self.target = options.topic
+        self.router = Router(options.target, partitions_of or partial(partitions_in, options.connection))
+        self.timeout_s = float(options.send_timeout_s)
+
+    def producer(self, topic: str, name: str, mode: Literal["monotonic", "contiguous"]) -> Producer:
+        """A new instance, which fences the older ones. Raises OncelogError."""
+        try:
+            return self.client.create_producer(
+                topic, producer_name=name, sequence_mode=mode, send_timeout=self.timeout_s
+            )
+        except TopicNotFound as error:
+            raise TopicNotFound(
+                f"topic {topic} does not exist, and its namespace forbids creation by use: create it ({error.message})"
+            ) from error
+
+    def journal(self, producer: str) -> "Journal":
+        """The journal of one producer of the target."""
+        return Journal(self, journal_topic(self.target, producer))
+
+    def read_from(self, start: MessageId, topic: str) -> Iterator[Message]:
+        """Messages from this one on, waiting for each. Raises DeadlineExceeded when none comes in time."""
+        with self.client.create_reader(topic, start=start, inclusive=True) as reader:
+            while True:
+                yield reader.read_next(timeout=self.timeout_s)
+
+
+class Journal:
+    """The hidden topic with the records of one producer."""
+
+    def __init__(self, log: SinkLog, topic: str) -> None:
+        self.topic = topic
+        self._log = log
+        self._producer: Producer | None = None
+        self._last: Message | None = None
+
+    def open(self) -> tuple[int, bytes | None]:
+        """Fence whoever had it open; the number of the last record and its bytes, (-1, None) when there is none.
+
+        Raises Conflict when somebody opened it since, or something foreign is in it.
+        """
+        self.close()
+        self._producer = self._log.producer(self.topic, JOURNAL, "contiguous")
+        number = self._producer.last_sequence_id
+        last_id = self._log.client.last_message_id(self.topic)
+        self._last = None if last_id is None else next(self._log.read_from(last_id, self.topic))
+        found = -1 if self._last is None else self._last.sequence_id
+        if found > number and self._last is not None and self._last.producer_name == JOURNAL:
+            raise Retriable(f"another driver or attempt has written to journal {self.topic} since")
+        if found != number or (self._last is not None and self._last.producer_name != JOURNAL):
+            raise Conflict(
+                f"journal {self.topic} ends with a message that is not the sink's: who else publishes there?"
+            )
+        return number, None if self._last is None else self._last.value
+
+    @property
+    def last_id(self) -> str:
+        """Message id of the last record when it was opened, in hex; empty: there was none."""
+        return "" if self._last is None else self._last.message_id.to_bytes().hex()
+
+    def records(self, start: str, end: int) -> Iterator[bytes]:
+        """The records from the one with this message id, "" the first one, up to number `end`."""
+        place = MessageId.from_bytes(bytes.fromhex(start)) if start else EARLIEST
+        for message in self._log.read_from(place, self.topic):
+            yield message.value
+            if message.sequence_id >= end:
+                break
+
+    def append(self, number: int, record: bytes) -> str:
+        """Store it; its message id, in hex. Raises OncelogError, ProducerFenced for one."""
+        if self._producer is None:
+            raise ProducerClosed("the journal is not open")
+        result = self._producer.send(record, sequence_id=number)
+        if result.duplicate or result.message_id is None:
+            raise Retriable(f"record {number} of journal {self.topic} was there already")
+        return result.message_id.to_bytes().hex()
+
+    def close(self) -> None:
+        if self._producer is not None:
+            self._producer.close(flush=False)
+            self._producer = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+@dataclass(slots=True)
+class Sent:
+    """What became of rows that were sent. first, last: message ids of the first and last row, None where the log does
+    not remember them. unverified: ids that were not stored now, and that the log does not know to be stored.
+    """
+
+    first: MessageId | None = None
+    last: MessageId | None = None
+    unverified: list[int] = field(default_factory=list)
+
+
+def send_rows(producer: Producer, rows: Rows, ids: Sequence[int] | None) -> Sent:
+    """Publish all of them and wait until they are stored, but for those that are `unverified`.
+
+    ids None: automatic ones, which are always new.
+    """
+    sent = Sent()
+    for start, end in rows.calls():
+        part = rows.part(start, end)
+        result = producer.send_many(
+            part.values,
+            sequence_ids=None if ids is None else ids[start:end],
+            keys=part.keys,
+            event_times_ms=part.event_times_ms,
+            properties=part.properties,
+        )
+        if start == 0:
+            sent.first = result.message_ids[0]
+        sent.last = result.message_ids[-1]
+        given = range(start, end) if ids is None else ids[start:end]
+        for stretch in result.unverified_ranges:
+            sent.unverified += given[stretch.start : stretch.stop]
+    return sent
+
+
+def is_interruption(error: OncelogError) -> bool:
+    return isinstance(error, INTERRUPTIONS)

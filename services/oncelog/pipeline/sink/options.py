@@ -1,0 +1,226 @@
+"""The options of writing, and the columns that may be written. Pure: planning processes import it, one for each batch.
+
+Columns of the source are all accepted, so that what was read can be written. Those that say where a row came from are
+its identity in mode position; they never say where it goes.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from oncelog.core.errors import InvalidArgument, OncelogError
+from oncelog.core.names import check_producer_name, parse_namespace, parse_topic
+from oncelog.pipeline import options as connection
+from oncelog.pipeline.options import Connection, Options, connection_of
+from oncelog.pipeline.sink.names import HIDDEN
+
+TOPIC = "topic"
+PRODUCER_PREFIX = "producerPrefix"
+MODE = "mode"
+JOB_ID = "jobId"
+ON_NEW_CHECKPOINT = "onNewCheckpoint"
+ON_CHANGED_REPLAY = "onChangedReplay"
+DESTINATION = "destination"
+STATE_NAMESPACE = "stateNamespace"
+ADMIN_URL = "adminUrl"
+SEND_TIMEOUT = "sendTimeoutSeconds"
+ROWS_PER_CLAIM = "rowsPerClaim"
+NAMES = (
+    *connection.NAMES,
+    TOPIC,
+    PRODUCER_PREFIX,
+    MODE,
+    JOB_ID,
+    ON_NEW_CHECKPOINT,
+    ON_CHANGED_REPLAY,
+    DESTINATION,
+    STATE_NAMESPACE,
+    ADMIN_URL,
+    SEND_TIMEOUT,
+    ROWS_PER_CLAIM,
+)
+#: Of Spark itself, which passes them on.
+CHECKPOINT = "checkpointLocation"
+SPARK_NAMES = (CHECKPOINT, "queryName")
+ADMIN_URL_VARIABLE = "ONCELOG_ADMIN_URL"
+SEND_TIMEOUT_S = 120
+SEND_TIMEOUT_S_MAX = 86_400
+ROWS_CLAIMED = 10_000
+ROWS_CLAIMED_MAX = 100_000
+DEFAULT_NAMESPACE = "public/default"
+#: So that a name has room for the topic part behind it.
+PREFIX_CHARACTERS_MAX = 100
+
+
+class Mode(StrEnum):
+    """How a row gets the identity that it keeps over every replay."""
+
+    POSITION = "position"
+    BATCH = "batch"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Plain values: they travel to executors. job_id: None for a stream. continues: onNewCheckpoint=continue.
+    topic: the target; where each row names its own, a name that stands for all of them, beside the hidden topics.
+    by_columns: destination=columns. by_row: each row names its topic. keeps_stored: onChangedReplay=keep.
+    checkpoint: as the query names it, None: it is not known."""
+
+    connection: Connection
+    topic: str
+    prefix: str
+    mode: Mode
+    by_columns: bool = False
+    by_row: bool = False
+    job_id: str | None = None
+    continues: bool = False
+    keeps_stored: bool = False
+    checkpoint: str | None = None
+    admin_url: str | None = None
+    send_timeout_s: int = SEND_TIMEOUT_S
+    rows_per_claim: int = ROWS_CLAIMED
+
+    @property
+    def target(self) -> str | None:
+        """The topic of all rows; None: each row names its own."""
+        return None if self.by_row else self.topic
+
+    @property
+    def scope(self) -> str:
+        """What the names of producers begin with: each job has names of its own."""
+        return self.prefix if self.job_id is None else f"{self.prefix}/{self.job_id}"
+
+
+def sink_options(given: Mapping[str, str], environment: Mapping[str, str], *, streaming: bool) -> SinkOptions:
+    """Read all options of a write. Raises InvalidArgument, which names the option."""
+    own = {name: value for name, value in given.items() if name.lower() not in map(str.lower, SPARK_NAMES)}
+    options = Options(own, NAMES)
+    job_id = options.text(JOB_ID)
+    if streaming and job_id is not None:
+        raise InvalidArgument(f"option {JOB_ID} is for batch writes: a stream's checkpoint knows it", field=JOB_ID)
+    if not streaming and options.text(ON_NEW_CHECKPOINT) is not None:
+        message = f"option {ON_NEW_CHECKPOINT} is for streams: a batch write is known by its {JOB_ID}"
+        raise InvalidArgument(message, field=ON_NEW_CHECKPOINT)
+    by_columns = options.choice(DESTINATION, ("option", "columns"), default="option") == "columns"
+    by_row = by_columns and options.text(TOPIC) is None
+    if not by_row and options.text(STATE_NAMESPACE) is not None:
+        message = f"option {STATE_NAMESPACE} is for rows that name their topics: the hidden topics lie beside {TOPIC}"
+        raise InvalidArgument(message, field=STATE_NAMESPACE)
+    return SinkOptions(
+        connection=connection_of(options, environment),
+        topic=_state_topic(options) if by_row else _topic(_needed(options, TOPIC, "the topic to write to")),
+        by_columns=by_columns,
+        by_row=by_row,
+        prefix=_prefix(options),
+        mode=Mode(options.choice(MODE, list(Mode), default=Mode.POSITION)),
+        job_id=None if streaming else _job_id(options),
+        continues=options.choice(ON_NEW_CHECKPOINT, ("error", "continue"), default="error") == "continue",
+        keeps_stored=options.choice(ON_CHANGED_REPLAY, ("error", "keep"), default="error") == "keep",
+        checkpoint=_checkpoint(given) if streaming else None,
+        admin_url=options.text(ADMIN_URL) or environment.get(ADMIN_URL_VARIABLE) or None,
+        send_timeout_s=options.integer(SEND_TIMEOUT, least=1, most=SEND_TIMEOUT_S_MAX) or SEND_TIMEOUT_S,
+        rows_per_claim=options.integer(ROWS_PER_CLAIM, least=1, most=ROWS_CLAIMED_MAX) or ROWS_CLAIMED,
+    )
+
+
+def _checkpoint(given: Mapping[str, str]) -> str | None:
+    """Spark passes its own option on, in whatever letters it was given."""
+    return next((value for name, value in given.items() if name.lower() == CHECKPOINT.lower()), None)
+
+
+def _needed(options: Options, name: str, what: str) -> str:
+    value = options.text(name)
+    if value is None:
+        raise InvalidArgument(f"option {name} is needed: {what}", field=name)
+    return value.strip()
+
+
+def _topic(text: str) -> str:
+    try:
+        return str(parse_topic(text))
+    except OncelogError as error:
+        raise InvalidArgument(f"option {TOPIC}: {error.message}", field=TOPIC) from error
+
+
+def _state_topic(options: Options) -> str:
+    """What hidden topics are named after where each row names its topic; nobody publishes there."""
+    try:
+        namespace = parse_namespace(options.text(STATE_NAMESPACE) or DEFAULT_NAMESPACE)
+    except OncelogError as error:
+        raise InvalidArgument(f"option {STATE_NAMESPACE}: {error.message}", field=STATE_NAMESPACE) from error
+    return f"{namespace}/{HIDDEN}by-row"
+
+
+def _prefix(options: Options) -> str:
+    what = "the name under which this query or family of jobs publishes, the same for good"
+    return _name_part(PRODUCER_PREFIX, _needed(options, PRODUCER_PREFIX, what))
+
+
+def _job_id(options: Options) -> str:
+    what = "what makes this write known when it is repeated, as a date or the id of a run"
+    return _name_part(JOB_ID, _needed(options, JOB_ID, what))
+
+
+def _name_part(option: str, text: str) -> str:
+    if len(text) > PREFIX_CHARACTERS_MAX:
+        message = f"option {option} has {len(text)} characters, at most {PREFIX_CHARACTERS_MAX} are allowed"
+        raise InvalidArgument(message, field=option, limit=PREFIX_CHARACTERS_MAX)
+    try:
+        return check_producer_name(text)
+    except OncelogError as error:
+        raise InvalidArgument(f"option {option}: {error.message}", field=option) from error
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+_TEXT = ("string", "varchar", "char")
+_NUMBER = ("bigint", "int", "smallint", "tinyint")
+#: {column: Spark's types that it may have}
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "value": ("binary", *_TEXT),
+    "key": ("binary", *_TEXT),
+    "event_time": ("timestamp",),
+    "properties": ("map<string,string>",),
+    "topic": _TEXT,
+    "partition": _NUMBER,
+    "topic_id": _TEXT,
+    "index": _NUMBER,
+    "producer_name": _TEXT,
+    "sequence_id": _NUMBER,
+    "ledger_id": _NUMBER,
+    "entry_id": _NUMBER,
+    "batch_index": _NUMBER,
+    "publish_time": ("timestamp",),
+}
+
+
+def check_columns(columns: Mapping[str, str], mode: Mode, *, by_columns: bool = False, by_row: bool = False) -> None:
+    """columns: {name: Spark's simple name of its type}. Raises InvalidArgument, which names the column."""
+    for name, kind in columns.items():
+        if name not in COLUMNS:
+            near = difflib.get_close_matches(name.lower(), sorted(COLUMNS), n=1, cutoff=0.0)[0]
+            message = f"unknown column {name}; the nearest known one is {near} ({' or '.join(COLUMNS[near])})"
+            raise InvalidArgument(message, field=name)
+        if kind.partition("(")[0] not in COLUMNS[name]:
+            raise InvalidArgument(f"column {name} is {' or '.join(COLUMNS[name])}, not {kind}", field=name)
+    if "value" not in columns:
+        raise InvalidArgument("a column value (binary or string) is needed: the message itself", field="value")
+    if by_row and "topic" not in columns:
+        raise InvalidArgument("destination=columns needs a column topic, or the option topic", field="topic")
+    by_position, by_producer = (
+        {"topic", "topic_id", "index"} <= set(columns),
+        {"producer_name", "sequence_id"} <= set(columns),
+    )
+    if by_columns and mode is Mode.POSITION and not by_producer:
+        raise InvalidArgument(
+            "destination=columns with mode=position needs the columns producer_name and sequence_id, which say which "
+            "row is which after a replay: topic and partition say where it goes",
+            field="destination",
+        )
+    if mode is Mode.POSITION and not (by_position or by_producer):
+        raise InvalidArgument(
+            "mode=position needs the columns topic, topic_id and index (with partition where topics have parts), or "
+            "producer_name and sequence_id, which say which row is which after a replay; without them, mode=batch",
+            field="mode",
+        )

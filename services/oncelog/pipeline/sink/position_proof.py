@@ -1,0 +1,67 @@
+"""Proof that rows are in the target: for ids that the owner calls known without remembering them.
+
+The log keeps a mark for a producer, and details of its newest messages only. Of an id below both it says "not stored
+now", and nothing about whether it ever was (`verified` is False). Mode position never counts that as success: it reads
+the target.
+
+Rules
+- Messages of one producer lie in the log in the order of their ids, so reading stops behind the highest id in question.
+- Reading begins at the place that the claim of the ids names: the end of the target when the claim was made. A claim of
+  an earlier run counts, too, so the journal is searched for the first one that meets the ids. Without a claim the whole
+  target is read.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from oncelog.core.errors import Conflict, OncelogError
+from oncelog.core.formats.message_id import EARLIEST, MessageId
+from oncelog.pipeline.sink.journal_records import ClaimRecord
+from oncelog.pipeline.sink.log import SinkLog
+
+_SHOWN_IDS = 5
+
+
+def place_of(claims: Iterable[ClaimRecord], topic: str, ids: Sequence[int]) -> str | None:
+    """Where the first claim that meets the ids begins in the topic: a message id in hex, "" the topic's beginning.
+
+    None: no claim meets them. claims: in the order of the journal. ids: not empty, ascending.
+    """
+    return next(
+        (each.places.get(topic, "") for each in claims if each.ids.first <= ids[-1] and each.ids.last >= ids[0]), None
+    )
+
+
+def missing_of(log: SinkLog, topic: str, name: str, ids: Sequence[int], place: str) -> list[int]:
+    """Those of the ids that are not stored in the topic under this producer name, from the place on.
+
+    Raises OncelogError, DeadlineExceeded when the log gives no further message in time.
+    """
+    wanted = set(ids)
+    end = log.client.last_message_id(topic)
+    start = MessageId.from_bytes(bytes.fromhex(place)) if place else EARLIEST
+    if end is None:
+        return sorted(wanted)
+    if start.topic_id != end.topic_id:
+        start = EARLIEST  # the target was made anew
+    with log.client.create_reader(topic, start=start, inclusive=True) as reader:
+        while wanted:
+            batch = reader.read_batch(timeout=log.timeout_s)
+            if batch.producer_name == name:
+                found = batch.sequence_ids
+                wanted.difference_update(found)
+                if found[-1] >= ids[-1]:
+                    break
+            if batch.message_id(len(batch) - 1) >= end:
+                break
+    return sorted(wanted)
+
+
+def never_stored(topic: str, name: str, missing: Sequence[int]) -> OncelogError:
+    """The error for rows that the log takes for old ones, and does not have."""
+    shown = ", ".join(map(str, missing[:_SHOWN_IDS])) + (", …" if len(missing) > _SHOWN_IDS else "")
+    return Conflict(
+        f"{len(missing)} rows of {name} were not published, and are not in {topic}: their sequence ids ({shown}) are "
+        "below the last one that the producer has published. Either the ids of the source began again at lower "
+        "numbers, or a filter of the query passes rows now that it held back before. Publish them under another "
+        "producerPrefix"
+    )

@@ -1,0 +1,177 @@
+"""Writing to a topic from Spark, effectively once: `df.write` and `df.writeStream` with format "oncelog".
+
+Two modes give a row an identity that every replay gives it again. `position`: its place in the source is its sequence
+id, and tasks publish it themselves. `batch`: tasks stage rows, and the driver's commit publishes the winners'.
+Spark makes a writer anew for each batch, and pickles it to tasks: a writer holds options, and nothing alive.
+
+Spark starts an interpreter to plan each batch and another one to commit it, so what only tasks or commits of mode batch
+need is imported there: it takes longer than all that a small batch does.
+
+abort undoes nothing: it is also called after a commit that failed, when rows are published already.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from oncelog.core.errors import Conflict, InvalidArgument, InvariantViolated
+from oncelog.pipeline.sink.journal_records import Attempt, RunBatch
+from oncelog.pipeline.sink.names import stage_number, stage_slot, stage_topic
+from oncelog.pipeline.sink.options import Mode, SinkOptions, check_columns, sink_options
+
+if TYPE_CHECKING:
+    from oncelog.pipeline.sink.log import SinkLog
+
+#: Local properties that Spark gives to the tasks of a micro-batch. Its own `foreach` reads the first; neither is
+#: documented, so a task that lacks one fails.
+BATCH_PROPERTY = "streaming.sql.batchId"
+QUERY_PROPERTY = "sql.streaming.queryId"
+_JOB_BATCH = 0
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What a task tells. attempt: what it staged, in mode batch. counts: {producer: rows}, in mode position."""
+
+    batch: RunBatch
+    partition: int
+    attempt: Attempt | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+def new_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> "OncelogWriter":
+    """Of a batch write. Raises InvalidArgument."""
+    _refuse_overwriting(overwrite, "a topic is only appended to: use mode append")
+    return OncelogWriter(_checked(given, schema, streaming=False))
+
+
+def new_stream_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> "OncelogStreamWriter":
+    """Of a stream. Raises InvalidArgument."""
+    _refuse_overwriting(
+        overwrite,
+        "a topic is only appended to: use outputMode append, the only one that Spark gives to sinks in Python",
+    )
+    return OncelogStreamWriter(_checked(given, schema, streaming=True))
+
+
+class OncelogStreamWriter(DataSourceStreamArrowWriter):
+    """One micro-batch."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        """In a task. The query and the batch are known from the task's local properties."""
+        context = _task()
+        return _write(self._options, query_batch(context), context, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        """At the driver, once every task has ended well."""
+        _commit(self._options, messages, batch_id)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        """Nothing is undone: what is published counts, and what is only staged is never read."""
+
+
+class OncelogWriter(DataSourceArrowWriter):
+    """One batch write, which its jobId makes known."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        """In a task."""
+        return _write(self._options, RunBatch(f"job {self._options.job_id}", _JOB_BATCH), _task(), iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """At the driver, once every task has ended well."""
+        _commit(self._options, messages, _JOB_BATCH)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Nothing is undone: see OncelogStreamWriter."""
+
+
+def _checked(given: Mapping[str, str], schema: StructType, *, streaming: bool) -> SinkOptions:
+    options = sink_options(given, os.environ, streaming=streaming)
+    columns = {each.name: each.dataType.simpleString() for each in schema.fields}
+    check_columns(columns, options.mode, by_columns=options.by_columns, by_row=options.by_row)
+    return options
+
+
+def _refuse_overwriting(overwrite: bool, what: str) -> None:
+    if overwrite:
+        raise InvalidArgument(what, field="mode")
+
+
+def _task() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise InvariantViolated("rows are written in a task of Spark, and this is none")
+    return context
+
+
+def query_batch(context: TaskContext) -> RunBatch:
+    """The micro-batch that a task belongs to. Raises InvariantViolated where Spark does not tell."""
+    query_id, batch_id = (context.getLocalProperty(name) for name in (QUERY_PROPERTY, BATCH_PROPERTY))
+    if not query_id or batch_id is None or not batch_id.isdigit():
+        raise InvariantViolated(
+            f"this Spark tells tasks no {QUERY_PROPERTY} ({query_id!r}) or no {BATCH_PROPERTY} ({batch_id!r}): "
+            "a replay could not be told from new rows, so nothing is written"
+        )
+    return RunBatch(f"query {query_id}", int(batch_id))
+
+
+def _write(options: SinkOptions, batch: RunBatch, context: TaskContext, iterator: Iterator[Any]) -> Written:
+    from oncelog.pipeline.sink.log import SinkLog, connected
+
+    with connected(options) as client:
+        place = context.partitionId(), context.attemptNumber()
+        return write_rows(SinkLog(client, options), options, batch, place, iterator)
+
+
+def write_rows(
+    log: "SinkLog", options: SinkOptions, batch: RunBatch, place: tuple[int, int], iterator: Iterator[Any]
+) -> Written:
+    """All rows of a task, by the mode. place: its partition and attempt."""
+    from oncelog.pipeline.sink.batch_staging import stage
+    from oncelog.pipeline.sink.position_writer import publish_by_position
+    from oncelog.pipeline.sink.rows import rows_of
+
+    partition, attempt = place
+    if options.mode is Mode.POSITION:
+        return Written(batch, partition, counts=publish_by_position(log, options, batch, iterator))
+    number, slot = stage_number(batch.batch_id), stage_slot(partition)
+    topic = stage_topic(options.topic, options.scope, batch.run_id, number, slot)
+    pieces = (rows_of(each, by_columns=options.by_columns, by_row=options.by_row) for each in iterator)
+    return Written(batch, partition, attempt=stage(log, topic, partition, attempt, pieces))
+
+
+def _commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+    """Raises OncelogError; Spark then fails the batch, and a replay of it comes back here."""
+    written = written_by(messages, batch_id)
+    if written and options.mode is Mode.BATCH:
+        from oncelog.pipeline.sink.batch_publisher import commit_batch
+
+        commit_batch(options, written[0].batch, tuple(each.attempt for each in written if each.attempt is not None))
+
+
+def written_by(messages: Sequence[WriterCommitMessage | None], batch_id: int) -> list[Written]:
+    """What the tasks of a batch have told, once it is known to be of this batch, and of one task for each producer.
+
+    Raises InvariantViolated, and Conflict for a name that two tasks published under: claims refuse it before.
+    """
+    written = [each for each in messages if isinstance(each, Written)]
+    if len(written) != len(messages):
+        raise InvariantViolated(f"{len(messages) - len(written)} of {len(messages)} tasks told nothing")
+    batches = sorted({str(each.batch) for each in written})
+    if len(batches) > 1 or any(each.batch.batch_id != batch_id for each in written):
+        raise InvariantViolated(f"tasks tell of other batches than {batch_id}: {batches}")
+    names = [name for each in written for name in each.counts]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise Conflict(f"several tasks of {batches[0]} published under {', '.join(twice)}")
+    return written

@@ -1,0 +1,333 @@
+"""Spark's readers of topics: thin; `offsets`, `positions`, `pushed_filters` and `arrow_columns` decide.
+
+Spark calls the planning methods in processes of its own on the driver, and `read` in forked workers on the executors.
+Each call makes the connections that it needs, and leaves none behind.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from oncelog.core.errors import CorruptEntry, InvalidArgument
+from oncelog.core.ids import TopicId
+from oncelog.core.names import parse_topic
+from oncelog.pipeline.cluster_links import ClusterLinks, process_loop, run_with_links
+from oncelog.pipeline.source.arrow_columns import Found, Joiner, Origin, Piece, RecordBatch, piece_of, unpacks
+from oncelog.pipeline.source.batch_limits import admitted
+from oncelog.pipeline.source.offsets import (
+    Loss,
+    Mark,
+    Marks,
+    Range,
+    Span,
+    TopicState,
+    decode_offset,
+    encode_offset,
+    gone_between,
+    kept_of,
+    lag_between,
+    ledgers_of,
+    marks_after,
+    marks_at_end,
+    not_before,
+    refuse,
+    spans_between,
+    split,
+)
+from oncelog.pipeline.source.options import ENDING, ON_CORRUPT, STARTING, SourceOptions, follows, source_options
+from oncelog.pipeline.source.positions import whole_of
+from oncelog.pipeline.source.pushed_filters import EVERYTHING, Bounds, bounds_of
+from oncelog.pipeline.source.topic_catalog import Catalog
+
+SCHEMA = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("topic_id", StringType()),
+        StructField("ledger_id", LongType()),
+        StructField("entry_id", LongType()),
+        StructField("batch_index", IntegerType()),
+        StructField("index", LongType()),
+        StructField("publish_time", TimestampType()),
+        StructField("event_time", TimestampType()),
+        StructField("producer_name", StringType()),
+        StructField("sequence_id", LongType()),
+        StructField("properties", MapType(StringType(), StringType())),
+    ]
+)
+
+logger = logging.getLogger(__name__)
+
+
+def new_reader(given: Mapping[str, str], schema: StructType) -> DataSourceReader:
+    """Of a batch. Raises InvalidArgument."""
+    options = source_options(given, os.environ, streaming=False)
+    _check_schema(schema, options.columns)
+    return TopicReader(options)
+
+
+def new_stream_reader(given: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
+    """Raises InvalidArgument."""
+    options = source_options(given, os.environ, streaming=True)
+    _check_schema(schema, options.columns)
+    return TopicStreamReader(options)
+
+
+@dataclass
+class TopicRange(InputPartition):
+    """What one task reads."""
+
+    range_: Range
+
+
+#: Of no partitions Spark makes one without a value.
+NOTHING = TopicRange(Range(Span("", TopicId(""), 0, 0)))
+
+
+class _Pushing:
+    """`pushFilters` of a reader. Spark refuses a reader that takes filters in a session without filter push-down (it
+    compares `__func__`), for they would be lost; none is lost here, as Spark evaluates all of them in any case."""
+
+    def __init__(self, reader: "TopicReader") -> None:
+        self._reader = reader
+        self.__func__ = DataSourceReader.pushFilters
+
+    def __call__(self, filters: list[Filter]) -> list[Filter]:
+        self._reader.bounds = bounds_of(filters)
+        return filters
+
+
+class TopicReader(DataSourceReader):
+    """Reads topics once, from one place to another."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        #: what the query wants at most; the pushed filters say it
+        self.bounds = EVERYTHING
+        self.pushFilters = _Pushing(self)  # type: ignore[method-assign]
+
+    def partitions(self) -> Sequence[InputPartition]:
+        ranges = run_with_links(self._options.connection, self._plan)
+        return [TopicRange(one) for one in ranges] or [NOTHING]
+
+    async def _plan(self, links: ClusterLinks) -> list[Range]:
+        options = self._options
+        catalog = Catalog(links, options.topics)
+        states = await catalog.states()
+        starts = await catalog.numbers_at(STARTING, options.starting, states.values())
+        ends = await catalog.numbers_at(ENDING, options.ending, states.values())
+        spans = [Span(s.topic, s.topic_id, starts[s.topic], ends[s.topic]) for s in states.values()]
+        wanted = [self.bounds.cut(span) for span in spans if self.bounds.wants_topic(origin_of(span.topic))]
+        return planned([span for span in wanted if span.rows > 0], states, options, self.bounds)
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        assert isinstance(partition, TopicRange)
+        return read_range(partition.range_, self._options, self.bounds)
+
+
+class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads topics in one batch after the other; Spark keeps how far."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        #: where a query ends that reads what is there now
+        self._target: dict[str, Mark] | None = None
+        #: as the last batch was cut: planning it asks for nothing again
+        self._known: dict[str, TopicState] = {}
+        #: where the last batch ends that this process has cut
+        self._cut: dict[str, Mark] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        return encode_offset(run_with_links(self._options.connection, self._initial))
+
+    async def _initial(self, links: ClusterLinks) -> dict[str, Mark]:
+        catalog = Catalog(links, self._options.topics)
+        states = await catalog.states()
+        starts = await catalog.numbers_at(STARTING, self._options.starting, states.values())
+        return {state.topic: Mark(state.topic_id, starts[state.topic]) for state in states.values()}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self._options.rows_max is not None:
+            return ReadMaxRows(self._options.rows_max)
+        return ReadAllAvailable() if self._options.bytes_max is None else ReadMaxBytes(self._options.bytes_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = marks_at_end(self._states().values())
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        before = decode_offset(start)
+        states = self._known = self._states()
+        now = marks_at_end(states.values())
+        self._tell_gone(before, now)
+        latest = not_before(now if self._target is None else self._target, before)
+        kept, losses = kept_of(spans_between(before, latest), states)
+        tell(losses, self._options)
+        limited = not isinstance(limit, ReadAllAvailable)
+        bytes_max = self._options.bytes_max if limited else None
+        samples = {} if bytes_max is None else self._samples(kept)
+        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        taken = admitted(kept, states, samples, rows_max=rows_max, bytes_max=bytes_max)
+        self._cut = marks_after(before, latest, taken)
+        return encode_offset(self._cut)
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """The end of each topic now, as the progress of the query tells it (sources[0].latestOffset), and `lag`: the
+        messages behind the batch that was cut last. Spark's sources in Python have no metrics of their own (4.3)."""
+        latest = marks_at_end(self._states().values())
+        told = encode_offset(latest)
+        if self._cut is not None:
+            told["lag"] = lag_between(self._cut, latest)
+            logger.info("%d messages wait behind this batch", told["lag"]["rows"])
+        return told
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        before, behind = decode_offset(start), decode_offset(end)
+        self._tell_gone(before, behind)
+        spans = spans_between(before, behind)
+        states = self._known if all(covers(self._known, span) for span in spans) else self._states()
+        return [TopicRange(one) for one in planned(spans, states, self._options, EVERYTHING)]
+
+    def _tell_gone(self, before: Marks, after: Marks) -> None:
+        """Topics that the query has read from, and that were deleted since: what was unread in them is not known."""
+        gone = [loss for loss in gone_between(before, after) if follows(self._options.topics, loss.topic)]
+        tell(gone, self._options)
+
+    def _states(self) -> dict[str, TopicState]:
+        return run_with_links(self._options.connection, lambda links: Catalog(links, self._options.topics).states())
+
+    def _samples(self, spans: Sequence[Span]) -> dict[str, float]:
+        """What a row weighs in topics without a closed ledger."""
+        unknown = [span for span in spans if not self._known[span.topic].closed]
+
+        async def ask(links: ClusterLinks) -> dict[str, float]:
+            catalog = Catalog(links, self._options.topics)
+            asked = await asyncio.gather(*(catalog.row_bytes(self._known[span.topic], span.first) for span in unknown))
+            return {span.topic: each for span, each in zip(unknown, asked, strict=True) if each is not None}
+
+        return run_with_links(self._options.connection, ask) if unknown else {}
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        assert isinstance(partition, TopicRange)
+        return read_range(partition.range_, self._options, EVERYTHING)
+
+
+def planned(
+    spans: Sequence[Span], states: Mapping[str, TopicState], options: SourceOptions, bounds: Bounds
+) -> list[Range]:
+    """One range a task. Raises NotFound where messages are gone and that is not allowed."""
+    kept, losses = kept_of(spans, states)
+    tell(losses, options)
+    ranges: list[Range] = []
+    for span in kept:
+        state = states[span.topic]
+        for wanted in bounds.cut_ledgers(span, state.closed):
+            ranges += [
+                Range(piece, ledgers_of(piece, state) if options.closed_from_storage else ())
+                for piece in split(wanted, options.rows_per_partition)
+            ]
+    return ranges
+
+
+def tell(losses: Sequence[Loss], options: SourceOptions) -> None:
+    """Raises NotFound unless losses are allowed; then they are told in the log."""
+    if options.fail_on_data_loss:
+        refuse(losses)
+    for loss in losses:
+        logger.warning("%s", loss)
+
+
+def covers(states: Mapping[str, TopicState], span: Span) -> bool:
+    """Whether the states are new enough to plan the span. What is trimmed since then is found by the task."""
+    state = states.get(span.topic)
+    return state is not None and state.topic_id == span.topic_id and state.next >= span.end
+
+
+def origin_of(topic: str, topic_id: str = "") -> Origin:
+    """As rows name it."""
+    partition = parse_topic(topic).partition
+    return Origin(whole_of(topic), -1 if partition is None else partition, topic_id)
+
+
+def read_range(range_: Range, options: SourceOptions, bounds: Bounds) -> Iterator[RecordBatch]:
+    """The messages of one range, in order, as batches of columns."""
+    loop = process_loop()
+    batches = _batches(range_, options, bounds)
+    try:
+        while True:
+            try:
+                yield loop.run_until_complete(anext(batches))
+            except StopAsyncIteration:
+                return
+    finally:
+        loop.run_until_complete(batches.aclose())
+
+
+async def _batches(range_: Range, options: SourceOptions, bounds: Bounds) -> AsyncGenerator[RecordBatch, None]:
+    span = range_.span
+    if span.rows <= 0:
+        return
+    from oncelog.pipeline.source.range_reader import (
+        RangeReader,  # tasks alone need it: Spark plans in a process for each read
+    )
+
+    joiner = Joiner(origin_of(span.topic, span.topic_id), options.columns)
+    async with ClusterLinks(options.connection) as links:
+        reader = RangeReader(
+            links, range_, fail_on_data_loss=options.fail_on_data_loss, skip_corrupt=options.skip_corrupt
+        )
+        async with aclosing(reader.entries()) as entries:
+            async for found in entries:
+                if bounds.wants_entry(found):
+                    piece = _piece(found, span, options)
+                    for ready in () if piece is None else joiner.add(piece):
+                        yield ready
+    for rest in joiner.rest():
+        yield rest
+
+
+def _piece(found: Found, span: Span, options: SourceOptions) -> Piece | None:
+    """None: nothing of the entry is wanted, or it cannot be read and is skipped. Raises CorruptEntry."""
+    try:
+        unpack = unpacks(options.columns)
+        return piece_of(found, first=span.first, end=span.end, check=options.skip_corrupt, unpack=unpack)
+    except CorruptEntry as error:
+        if not options.skip_corrupt:
+            raise
+        logger.warning("%s: skipped, as option %s says: %s", span.topic, ON_CORRUPT, error.message)
+        return None
+
+
+def schema_of(columns: Sequence[str] | None) -> StructType:
+    """Of rows with these columns; None: with all."""
+    return SCHEMA if columns is None else StructType([SCHEMA[name] for name in columns])
+
+
+def _check_schema(schema: StructType, columns: Sequence[str] | None) -> None:
+    if schema != schema_of(columns):
+        message = f"the columns of a topic are {SCHEMA.simpleString()}: leave the schema out, and select what you need"
+        raise InvalidArgument(message, field="schema")

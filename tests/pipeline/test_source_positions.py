@@ -1,0 +1,75 @@
+"""Where reading begins and ends, as options say it."""
+
+import pytest
+
+from oncelog.core.errors import InvalidArgument
+from oncelog.core.ids import TopicId
+from oncelog.pipeline.source.offsets import TopicState
+from oncelog.pipeline.source.positions import AtTime, ByTopic, Edge, check_named, number_at, parse_place
+
+FLIGHTS, PART = "public/default/flights", "public/default/parts-partition-1"
+OPTION = "startingPosition"
+
+
+def state(topic: str) -> TopicState:
+    return TopicState(topic, TopicId("1" * 32), 5, 20)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("earliest", Edge.EARLIEST),
+        (" Latest ", Edge.LATEST),
+        ("1767225600000", AtTime(1_767_225_600_000)),
+        ("0", AtTime(0)),
+        ('{"flights": 7}', ByTopic({FLIGHTS: 7})),
+        ('{"a/b/c": "LATEST", "flights": "earliest"}', ByTopic({"a/b/c": Edge.LATEST, FLIGHTS: Edge.EARLIEST})),
+    ],
+)
+def test_a_place_is_read(text: str, place: object) -> None:
+    """An edge, a time, or JSON by topic."""
+    assert parse_place(OPTION, text) == place
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "first", "-1", "1.5", "99999999999999999", "{}", "[]", "{", '{"flights": -1}', '{"flights": true}',
+     '{"flights": "end"}', '{"a/b": 1}', '{"flights": null}', '{"flights": 9223372036854775808}'],
+)  # fmt: skip
+def test_what_is_no_place_is_refused_by_the_options_name(text: str) -> None:
+    """Nothing is guessed."""
+    with pytest.raises(InvalidArgument, match=OPTION) as told:
+        parse_place(OPTION, text)
+    assert told.value.details["field"] == OPTION
+
+
+def test_a_place_is_a_number_in_each_topic() -> None:
+    """Edges are those of the topic; a number is itself."""
+    assert number_at(OPTION, Edge.EARLIEST, state(FLIGHTS)) == 5
+    assert number_at(OPTION, Edge.LATEST, state(FLIGHTS)) == 20
+    assert number_at(OPTION, ByTopic({FLIGHTS: 20}), state(FLIGHTS)) == 20
+    assert number_at(OPTION, ByTopic({FLIGHTS: 0}), state(FLIGHTS)) == 0, "that it is trimmed is judged later"
+
+
+def test_a_partitioned_topic_is_named_as_a_whole_for_an_edge_and_by_part_for_a_number() -> None:
+    """One number in several logs would mean nothing."""
+    whole = "public/default/parts"
+    assert number_at(OPTION, ByTopic({whole: Edge.LATEST}), state(PART)) == 20
+    assert number_at(OPTION, ByTopic({whole: Edge.LATEST, PART: 6}), state(PART)) == 6
+    with pytest.raises(InvalidArgument, match="parts-partition-1"):
+        number_at(OPTION, ByTopic({whole: 6}), state(PART))
+
+
+@pytest.mark.parametrize(("place", "said"), [(ByTopic({PART: 1}), "says nothing of"), (ByTopic({FLIGHTS: 21}), "21")])
+def test_a_topic_left_out_and_a_number_beyond_the_end_are_refused(place: ByTopic, said: str) -> None:
+    """A query that begins behind the end would silently leave out what comes until then."""
+    with pytest.raises(InvalidArgument, match=said):
+        number_at(OPTION, place, state(FLIGHTS))
+
+
+def test_a_name_that_is_not_read_is_refused() -> None:
+    """It is misspelt."""
+    check_named(OPTION, ByTopic({FLIGHTS: 1, "public/default/parts": Edge.LATEST}), [FLIGHTS, PART])
+    check_named(OPTION, Edge.LATEST, [])
+    with pytest.raises(InvalidArgument, match="fligths"):
+        check_named(OPTION, ByTopic({"public/default/fligths": 1}), [FLIGHTS])
