@@ -18,9 +18,9 @@ from uuid import uuid4
 
 from oncelog.core.errors import OncelogError
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.writer import Add
-from oncelog.core.storage.answers import AppendStatus
 from oncelog.core.store_status import WriteStatus
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.storage_codec import APPEND, AppendAnswer, AppendFrame

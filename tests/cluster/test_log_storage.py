@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 
 from oncelog.core.ids import EntryId, LedgerId
+from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.ledger.writer import Add
-from oncelog.core.storage.answers import AppendStatus, ReadStatus
 from oncelog.ledgers.reader import read_entries
 from oncelog.ledgers.recovery_runner import recover_ledger
 from oncelog.rpc.channel import Channel

@@ -12,10 +12,10 @@ from oncelog.core.formats.batch import encode_batch
 from oncelog.core.formats.entry import EntryKind
 from oncelog.core.ids import EntryId, Generation, Incarnation, LedgerId, OwnerEpoch, ProducerId, TopicId
 from oncelog.core.ledger.chain import SendAdds
+from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.writer import Add, LedgerWriter
-from oncelog.core.storage.answers import AppendStatus
-from oncelog.core.storage.ledger_deletion import LedgerOrigin
+from oncelog.core.storage.ledger import LedgerOrigin
 from oncelog.ledgers.storage_links import UNANSWERED_BYTES_MAX, StorageLinks
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.node_runner import NodeRunner

@@ -9,7 +9,7 @@ from crc32c import crc32c
 
 from oncelog.core.formats.opening import Granted, ProducerInstance, ProducerOpening
 from oncelog.core.ids import Generation, Incarnation, OwnerEpoch, ProducerId, SequenceId, SessionNumber, TopicId
-from oncelog.core.ledger.next_ledger import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesSeen
 from oncelog.core.topic.openings import AnswerOpen
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Phase, Topic

@@ -19,10 +19,10 @@ from oncelog.core.formats.batch import Compression, encode_batch
 from oncelog.core.formats.columns import encode_values
 from oncelog.core.formats.outcome import Outcome
 from oncelog.core.ids import Generation, Incarnation, LedgerId, ProducerId, SessionNumber, TopicId
+from oncelog.core.ledger.members import StorageNodesSeen
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.ledger.next_ledger import StorageNodesSeen
 from oncelog.core.names import parse_topic
-from oncelog.core.storage.ledger_deletion import LedgerOrigin
+from oncelog.core.storage.ledger import LedgerOrigin
 from oncelog.core.store_status import WriteStatus
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.ledgers.storage_links import StorageLinks

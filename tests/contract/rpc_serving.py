@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from oncelog.core import errors
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.storage.answers import AppendStatus, ReadStatus
+from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.server import Server, ServerStream
 from oncelog.rpc.storage_codec import (

@@ -23,9 +23,9 @@ from oncelog.core.ids import (
     SessionNumber,
     TopicId,
 )
+from oncelog.core.ledger.member_status import ReadStatus
+from oncelog.core.ledger.members import StorageNodesSeen
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.ledger.next_ledger import StorageNodesSeen
-from oncelog.core.storage.answers import ReadStatus
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Phase, Topic
 from oncelog.rpc.channel import Channel, Stream

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import cast
 
 from oncelog.core.ids import Incarnation
-from oncelog.core.ledger.next_ledger import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesSeen
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.memory import MemorySession, MemoryTree

@@ -13,7 +13,7 @@ import pytest
 from fastapi import FastAPI
 
 from oncelog.core.access import Caller
-from oncelog.core.storage.answers import ReadStatus
+from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.metadata.admin.connections import ConnectionLimits
 from oncelog.metadata.admin.server import RestServer
 from oncelog.rpc.server import Server

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.storage.answers import AppendStatus
+from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.server import Server, ServerStream
 from oncelog.rpc.storage_codec import APPEND, AppendAnswer, ReceivedAppend

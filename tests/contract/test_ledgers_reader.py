@@ -11,8 +11,8 @@ from oncelog.core.errors import DeadlineExceeded, UnreadableEntry
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import HEADER_BYTES, peek_header
 from oncelog.core.ids import EntryId, Incarnation
+from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.storage.answers import ReadStatus
 from oncelog.ledgers.reader import read_entries, read_entry
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.rpc.server import Server

@@ -8,9 +8,9 @@ import pytest
 
 from oncelog.core.errors import ServiceUnavailable, UnreadableEntry
 from oncelog.core.ids import EntryId, LedgerId
+from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.ledger.recovery import MemberFenced, RecoveryAdded
-from oncelog.core.storage.answers import AppendStatus, ReadStatus
 from oncelog.core.store_status import WriteStatus
 from oncelog.ledgers.reader import read_entries
 from oncelog.ledgers.recovery_runner import recover_ledger

@@ -9,9 +9,9 @@ import pytest
 
 from oncelog.core.errors import CorruptEntry, OncelogError, StoreUnavailable
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.writer import Add
-from oncelog.core.storage.answers import AppendStatus, ReadStatus
 from oncelog.log_storage.space import FreeSpace
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.options import FRAME_BYTES_TARGET

@@ -23,7 +23,7 @@ from oncelog.core.ids import (
     SessionNumber,
     TopicId,
 )
-from oncelog.core.storage.answers import AppendStatus, ReadStatus
+from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.rpc import metadata_codec, owner_codec, reader_codec, storage_codec
 from oncelog.rpc.methods import Method, ReadMethod, StreamMethod
 from oncelog.rpc.owner_codec import (

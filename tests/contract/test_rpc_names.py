@@ -4,7 +4,7 @@ import pytest
 
 from oncelog.core.errors import ServiceUnavailable
 from oncelog.core.ids import EntryId
-from oncelog.core.storage.answers import ReadStatus
+from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.server import Server
 from oncelog.rpc.storage_codec import FENCE, FenceAnswer, FenceRequest

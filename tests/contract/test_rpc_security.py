@@ -12,7 +12,7 @@ import pytest
 
 from oncelog.core.access import Caller
 from oncelog.core.errors import InvalidArgument, OncelogError, PermissionDenied, ServiceUnavailable, Unauthenticated
-from oncelog.core.storage.answers import ReadStatus
+from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.server import Server
 from oncelog.rpc.storage_codec import APPEND, FENCE, READ, FenceAnswer, FenceRequest, ReadFrame, ReadRequest

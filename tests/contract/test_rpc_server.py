@@ -17,7 +17,7 @@ from oncelog.core.errors import (
     ServiceUnavailable,
 )
 from oncelog.core.ids import EntryId
-from oncelog.core.storage.answers import ReadStatus
+from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.rpc.reachability import Reachability, reach
 from oncelog.rpc.server import Server
 from oncelog.rpc.status import error_from_wire, error_to_wire

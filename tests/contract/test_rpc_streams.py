@@ -17,7 +17,7 @@ from oncelog.core.errors import (
     ServiceUnavailable,
 )
 from oncelog.core.ids import EntryId
-from oncelog.core.storage.answers import AppendStatus
+from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.server import ServerStream
 from oncelog.rpc.storage_codec import (

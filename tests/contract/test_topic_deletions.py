@@ -11,7 +11,7 @@ from oncelog.core.coordination.id_claim import ABSENT_VERSION
 from oncelog.core.errors import CorruptEntry, ServiceUnavailable, StoreUnavailable, TopicNotFound
 from oncelog.core.formats.topic_record import DEDUP_CURSOR, CursorLink, CursorRecord, LedgerLink
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
-from oncelog.core.ledger.currency import FenceState
+from oncelog.core.ledger.member_status import FenceState
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.names import TopicName, parse_namespace, parse_topic
 from oncelog.metadata.deletions import TopicDeletions

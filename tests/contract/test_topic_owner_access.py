@@ -9,7 +9,7 @@ import pytest
 
 from oncelog.core.access import Caller
 from oncelog.core.errors import OncelogError, PermissionDenied, Unauthenticated
-from oncelog.core.ledger.next_ledger import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesSeen
 from oncelog.core.names import parse_namespace
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from oncelog.core.ids import Incarnation
-from oncelog.core.ledger.next_ledger import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesSeen
 from oncelog.stores import paths
 from oncelog.stores.registry import StorageCookie
 from oncelog.topic_owner import calm as calm_module

@@ -9,8 +9,8 @@ import pytest
 
 from oncelog.core.errors import NotOwner, TopicNotFound
 from oncelog.core.ids import OwnerEpoch
+from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.core.names import parse_topic
-from oncelog.core.storage.answers import ReadStatus
 from oncelog.core.topic.topic import Phase, open_ledger
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import LAST_MESSAGE, PRODUCER_NAMES, OpenGranted

@@ -11,8 +11,8 @@ from oncelog.core.coordination.id_claim import ABSENT_VERSION, ID_MAX, CounterRe
 from oncelog.core.errors import Fatal, NotOwner, TopicLoading
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, SessionNumber, TopicId
 from oncelog.core.ledger.chain import EntriesAnswered, MemberLost
-from oncelog.core.ledger.next_ledger import StorageNodesSeen
-from oncelog.core.storage.answers import AppendStatus
+from oncelog.core.ledger.member_status import AppendStatus
+from oncelog.core.ledger.members import StorageNodesSeen
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Phase, Topic
 from oncelog.stores import paths

@@ -12,8 +12,8 @@ from oncelog.core.coordination.id_claim import ID_MAX, CounterRecord
 from oncelog.core.errors import BY_CODE, IdsExhausted, OncelogError, TopicLoading
 from oncelog.core.formats.topic_record import LedgerLink
 from oncelog.core.ids import EntryId, LedgerId, TopicId
+from oncelog.core.ledger.members import StorageNodesSeen
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.ledger.next_ledger import StorageNodesSeen
 from oncelog.core.topic.topic import Phase
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import LAST_MESSAGE, TOPIC_STATES, OpenRequest, PublishFrame

@@ -3,18 +3,14 @@
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
+from oncelog.core.storage.answers import AnswerAppend, AnswerRead, ReadReceived
+from oncelog.core.storage.ledger import JournalRecord, RecordKind
 from oncelog.core.storage.node import (
-    AnswerAppend,
-    AnswerRead,
     AppendReceived,
-    AppendStatus,
     CheckLedger,
     Journal,
-    JournalRecord,
     LedgerChecked,
-    ReadReceived,
-    ReadStatus,
-    RecordKind,
     StorageEffect,
     StorageEvent,
     StorageNode,

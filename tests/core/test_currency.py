@@ -8,7 +8,8 @@ from oncelog.core.coordination.ownership import Deposed, Owned, Ownership, Topic
 from oncelog.core.errors import NotOwner
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
-from oncelog.core.ledger.currency import Currency, FenceState, judge, may_wait
+from oncelog.core.ledger.currency import Currency, judge, may_wait
+from oncelog.core.ledger.member_status import FenceState
 from oncelog.core.ledger.quorum import fence_covers
 
 HELD, FENCED, UNKNOWN = FenceState.HELD, FenceState.FENCED, FenceState.UNKNOWN

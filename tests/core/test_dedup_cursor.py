@@ -9,8 +9,8 @@ from oncelog.core.dedup.cursor import CursorState, SnapshotSettings, SnapshotTak
 from oncelog.core.formats.opening import Granted
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.chain import CloseLedger, EntriesAnswered, SendAdds
+from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.next_ledger import DeleteLedgers
-from oncelog.core.storage.answers import AppendStatus
 from oncelog.core.store_status import WriteStatus
 from oncelog.core.topic.serving import LedgerFailed, Serving
 from oncelog.core.topic.sessions import EndSession

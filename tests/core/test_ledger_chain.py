@@ -21,6 +21,8 @@ from oncelog.core.ledger.chain import (
     MemberLost,
     SendAdds,
 )
+from oncelog.core.ledger.member_status import AppendStatus
+from oncelog.core.ledger.members import StorageNodesSeen
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.next_ledger import (
     Chain,
@@ -32,9 +34,7 @@ from oncelog.core.ledger.next_ledger import (
     LedgerIdClaimed,
     NextLedger,
     NextState,
-    StorageNodesSeen,
 )
-from oncelog.core.storage.answers import AppendStatus
 from oncelog.core.store_status import WriteStatus
 from tests.core.builders import TOPIC, A, B, C, D, checksum
 

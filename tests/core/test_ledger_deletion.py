@@ -3,7 +3,7 @@
 from oncelog.core.formats.entry import EntryKind, peek_header
 from oncelog.core.ids import LedgerId
 from oncelog.core.ledger.next_ledger import Chain
-from oncelog.core.storage.ledger_deletion import LedgerOrigin, was_deleted
+from oncelog.core.storage.ledger import LedgerOrigin, was_deleted
 from tests.core.recovery_world import TOPIC, entry
 
 LISTED = (LedgerId(5), LedgerId(7))

@@ -22,12 +22,12 @@ from oncelog.core.coordination.placement import (
     TopicRecordWritten,
     UnloadWanted,
     WriteTopicRecord,
-    pick_members,
     pick_owner,
 )
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
+from oncelog.core.ledger.members import pick_members
 from oncelog.core.store_status import WriteStatus
 
 TOPIC = TopicId("0a" * 16)

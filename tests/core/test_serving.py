@@ -6,8 +6,8 @@ from oncelog.core.coordination.ownership import WriteTopicRecord
 from oncelog.core.errors import NotOwner
 from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.ledger.chain import MemberLost, SendAdds
+from oncelog.core.ledger.members import StorageNodesSeen
 from oncelog.core.ledger.metadata import LedgerState
-from oncelog.core.ledger.next_ledger import StorageNodesSeen
 from oncelog.core.topic.events import DrainWanted
 from oncelog.core.topic.serving import LastAddConfirmed, LedgerFailed, TopicSettings
 from oncelog.core.topic.sessions import EndSession

@@ -6,7 +6,7 @@ from oncelog.core.formats.opening import Granted
 from oncelog.core.formats.outcome import Part, PartKind
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, SessionNumber
 from oncelog.core.ledger.chain import EntriesAnswered, SendAdds
-from oncelog.core.storage.answers import AppendStatus
+from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.topic.events import SessionClosed
 from oncelog.core.topic.sessions import AnswerBatches, EndSession, Park, ReadEntryIds
 from tests.core.builders import CONTIGUOUS, PID, A, B, received

@@ -5,25 +5,19 @@ import random
 import pytest
 
 from oncelog.core.ids import EntryId
-from oncelog.core.ledger.currency import FenceState
+from oncelog.core.ledger.member_status import AppendStatus, FenceState, ReadStatus
 from oncelog.core.ledger.next_ledger import Chain
-from oncelog.core.storage.ledger_deletion import LedgerOrigin
-from oncelog.core.storage.node import (
+from oncelog.core.storage.answers import (
     AnswerAppend,
     AnswerFence,
     AnswerRead,
-    AppendStatus,
-    CheckLedger,
     FenceReceived,
-    LedgerChecked,
-    LedgerCollected,
     LedgerDeleted,
     LedgerOrphaned,
     ReadReceived,
-    ReadStatus,
-    RecordKind,
-    StorageEffect,
 )
+from oncelog.core.storage.ledger import LedgerOrigin, RecordKind
+from oncelog.core.storage.node import CheckLedger, LedgerChecked, LedgerCollected, StorageEffect
 from tests.core.recovery_world import LEDGER, OPEN, TOPIC, A, entry
 from tests.core.storage_disk import E0, E1, E2, NONE, OTHER, Disk, answer, append, read, read_answer, writable
 

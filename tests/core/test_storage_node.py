@@ -4,23 +4,12 @@ import pytest
 
 from oncelog.core.formats.entry import peek_header
 from oncelog.core.ids import EntryId
+from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.next_ledger import Chain
-from oncelog.core.storage.ledger_deletion import LedgerOrigin
-from oncelog.core.storage.node import (
-    AnswerFence,
-    AnswerRead,
-    AppendReceived,
-    AppendStatus,
-    CheckLedger,
-    FenceReceived,
-    LedgerChecked,
-    ReadOnlyChanged,
-    ReadReceived,
-    ReadStatus,
-    RecordKind,
-    StorageNode,
-)
+from oncelog.core.storage.answers import AnswerFence, AnswerRead, FenceReceived, ReadReceived
+from oncelog.core.storage.ledger import LedgerOrigin, RecordKind
+from oncelog.core.storage.node import AppendReceived, CheckLedger, LedgerChecked, ReadOnlyChanged, StorageNode
 from tests.core.recovery_world import LEDGER, OPEN, TOPIC, A, B, C, entry
 from tests.core.storage_disk import E0, E1, E2, NONE, OTHER, Disk, answer, append, writable
 

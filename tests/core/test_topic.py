@@ -12,9 +12,10 @@ from oncelog.core.formats.outcome import Part, PartKind
 from oncelog.core.formats.topic_record import decode_cursor, decode_topic, encode_cursor, encode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
 from oncelog.core.ledger.chain import EntriesAnswered, SendAdds
+from oncelog.core.ledger.member_status import AppendStatus
+from oncelog.core.ledger.members import StorageNodesSeen
 from oncelog.core.ledger.metadata import LedgerState
-from oncelog.core.ledger.next_ledger import CreateLedger, DeleteLedgers, StorageNodesSeen
-from oncelog.core.storage.answers import AppendStatus
+from oncelog.core.ledger.next_ledger import CreateLedger, DeleteLedgers
 from oncelog.core.topic.events import (
     DedupToggled,
     DrainWanted,

@@ -18,15 +18,10 @@ from oncelog.core.formats.opening import Granted, ProducerOpening
 from oncelog.core.formats.topic_record import CursorRecord, TopicRecord
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, ProducerId, SessionNumber
 from oncelog.core.ledger.chain import CloseLedger, EntriesAnswered, LedgerCloseAnswered, SendAdds
+from oncelog.core.ledger.member_status import AppendStatus
+from oncelog.core.ledger.members import StorageNodesSeen
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
-from oncelog.core.ledger.next_ledger import (
-    ClaimLedgerId,
-    CreateLedger,
-    DeleteLedgers,
-    LedgerCreated,
-    LedgerIdClaimed,
-    StorageNodesSeen,
-)
+from oncelog.core.ledger.next_ledger import ClaimLedgerId, CreateLedger, DeleteLedgers, LedgerCreated, LedgerIdClaimed
 from oncelog.core.ledger.recovery import (
     FenceMember,
     LedgerRead,
@@ -39,7 +34,6 @@ from oncelog.core.ledger.recovery import (
     RecoveryReadAnswered,
     WriteLedger,
 )
-from oncelog.core.storage.answers import AppendStatus
 from oncelog.core.store_status import WriteStatus
 from oncelog.core.topic.events import (
     BatchesReceived,

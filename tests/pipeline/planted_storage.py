@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from oncelog.core.ids import EntryId, Incarnation, Position
-from oncelog.core.storage.answers import ReadStatus
+from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.pipeline.audit.ledger_ranges import AuditRange, StoredLedger, cut, misplaced, range_behind, remembered_in
 from oncelog.pipeline.audit.topic_plan import NOT_TOLD, OwnerTold, SnapshotDue, TopicPlan
 from oncelog.pipeline.options import Connection

@@ -17,7 +17,7 @@ from oncelog.core.errors import (
     UnreadableEntry,
 )
 from oncelog.core.ids import EntryId, Incarnation
-from oncelog.core.storage.answers import ReadStatus
+from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.pipeline.cluster_links import ClusterLinks
 from oncelog.pipeline.options import Connection
 from oncelog.pipeline.source.offsets import ClosedLedger, Range, Span

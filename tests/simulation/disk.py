@@ -8,7 +8,7 @@ import random
 
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.ids import EntryId, LedgerId
-from oncelog.core.storage.node import JournalRecord, RecordKind
+from oncelog.core.storage.ledger import JournalRecord, RecordKind
 
 #: The CRC32C of an entry stands at bytes 4 to 8 of its header.
 _CRC = slice(4, 8)

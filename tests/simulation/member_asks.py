@@ -11,6 +11,7 @@ from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.entry import HEADER_BYTES, EntryHeader, peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.chain import EntriesAnswered, MemberLost, SendAdds
+from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.recovery import (
     FenceMember,
@@ -20,7 +21,6 @@ from oncelog.core.ledger.recovery import (
     RecoveryRead,
     RecoveryReadAnswered,
 )
-from oncelog.core.storage.node import AppendStatus, ReadStatus
 from oncelog.core.topic.takeover_events import EntriesRead, EntryUnreadable, ReadEntries
 from tests.simulation.storage_server import ReadReply, Reply, StorageServer
 

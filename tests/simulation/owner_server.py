@@ -23,7 +23,7 @@ from oncelog.core.formats.batch_check import BatchLimits, check_batch
 from oncelog.core.formats.opening import ProducerOpening
 from oncelog.core.formats.outcome import Outcome
 from oncelog.core.ids import Incarnation, OwnerEpoch, SessionNumber, TopicId
-from oncelog.core.ledger.next_ledger import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesSeen
 from oncelog.core.topic.events import TopicAssigned
 from oncelog.core.topic.log import ReceivedBatch
 from oncelog.core.topic.openings import AnswerOpen

@@ -20,7 +20,8 @@ from oncelog.core.errors import NotOwner
 from oncelog.core.formats.topic_record import decode_topic
 from oncelog.core.ids import BEFORE_ALL, Incarnation, OwnerEpoch, Position, TopicId
 from oncelog.core.ledger import currency
-from oncelog.core.ledger.currency import Currency, FenceState
+from oncelog.core.ledger.currency import Currency
+from oncelog.core.ledger.member_status import FenceState
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.topic.events import HigherEpochSeen
 from oncelog.core.topic.topic import Phase, open_ledger

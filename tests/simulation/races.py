@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
 from oncelog.core.ledger.recovery import RecoveryPhase
-from oncelog.core.storage.node import RecordKind
+from oncelog.core.storage.ledger import RecordKind
 from oncelog.core.topic.events import TrimWanted
 from oncelog.core.topic.topic import Phase
 from tests.simulation.owner_server import OwnerServer

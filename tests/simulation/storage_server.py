@@ -14,21 +14,22 @@ from oncelog.core.formats.topic_record import decode_cursor, decode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import decode_ledger
 from oncelog.core.ledger.next_ledger import Chain
-from oncelog.core.storage.answers import FenceReceived
-from oncelog.core.storage.ledger_deletion import LedgerOrigin, was_deleted
-from oncelog.core.storage.node import (
+from oncelog.core.storage.answers import (
     AnswerAppend,
     AnswerFence,
     AnswerRead,
+    FenceReceived,
+    LedgerDeleted,
+    LedgerOrphaned,
+    ReadReceived,
+)
+from oncelog.core.storage.ledger import LedgerOrigin, RecordKind, was_deleted
+from oncelog.core.storage.node import (
     AppendReceived,
     CheckLedger,
     Journal,
     LedgerChecked,
     LedgerCollected,
-    LedgerDeleted,
-    LedgerOrphaned,
-    ReadReceived,
-    RecordKind,
     StorageEvent,
     StorageNode,
     Synced,

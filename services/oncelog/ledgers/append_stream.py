@@ -5,7 +5,7 @@
 
 Rules
 - Adds are sent once. What is unanswered when the stream ends is never sent again: the writer of the ledger goes on
-  without this member (`core.ledger_chain`).
+  without this member (`core.ledger.chain`).
 - Nobody waits for a stalled peer: `put` never blocks, and what may wait is bounded by `unanswered_bytes_max`.
 - A stream that is over stays over; the next one is another object.
 """
@@ -19,8 +19,8 @@ from oncelog.core.errors import OncelogError, ServiceUnavailable
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import HEADER_BYTES
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.writer import Add
-from oncelog.core.storage.answers import AppendStatus
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.storage_codec import APPEND, AppendAnswer, AppendFrame

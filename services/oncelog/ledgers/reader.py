@@ -27,8 +27,8 @@ from oncelog.core.errors import CorruptEntry, DeadlineExceeded, InvariantViolate
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import decode_entry, peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.storage.answers import ReadStatus
 from oncelog.ledgers.backoff import Backoff
 from oncelog.rpc.storage_codec import ReadRequest, ReceivedRead
 

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.recovery import MemberFenced, RecoveryAdded, RecoveryReadAnswered
-from oncelog.core.storage.answers import AppendStatus, ReadStatus
 from oncelog.ledgers.backoff import Backoff
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.options import FRAME_BYTES_TARGET

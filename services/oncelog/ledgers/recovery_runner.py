@@ -1,4 +1,4 @@
-"""Recovers and closes one ledger outside of a topic: performs the effects of `core.ledger_recovery`.
+"""Recovers and closes one ledger outside of a topic: performs the effects of `core.ledger.recovery`.
 
 Whoever owns a topic recovers its ledgers within the takeover; this is for everybody else who must end one: operators,
 tests. It is as safe, for the fence and the compare-and-set decide, not who asks.

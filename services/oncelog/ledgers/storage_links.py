@@ -22,9 +22,8 @@ from functools import partial
 from oncelog.core.errors import ServiceUnavailable
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.chain import SendAdds
-from oncelog.core.ledger.currency import FenceState
+from oncelog.core.ledger.member_status import FenceState, ReadStatus
 from oncelog.core.ledger.recovery import MemberFenced, RecoveryAdded, RecoveryReadAnswered
-from oncelog.core.storage.answers import ReadStatus
 from oncelog.ledgers import recovery_asks
 from oncelog.ledgers.append_stream import AppendStream, OnAnswer
 from oncelog.ledgers.reach import Reach

@@ -2,7 +2,7 @@
 
 Rules
 - A missing record is only a reason to look. The core erases a ledger when its topic's records prove that it was trimmed
-  or that the topic was deleted (`core.ledger_deletion`); everything else is kept and reported (hazard 67).
+  or that the topic was deleted (`core.storage.ledger`); everything else is kept and reported (hazard 67).
 - A missing record is acted on only after two looks in a row, an interval apart, each after a sync. A leader of
   ZooKeeper that was cut off answers a sync for a while, and does not know what was created since (hazard 2).
 - A ZooKeeper that is not this cluster's, or is empty, proves nothing.

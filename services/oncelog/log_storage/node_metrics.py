@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from oncelog.core.storage.answers import AppendStatus
+from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.log_storage.node_runner import NodeRunner
 from oncelog.log_storage.space import FreeSpace
 from oncelog.runtime.telemetry import Reading, Telemetry

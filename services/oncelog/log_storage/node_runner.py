@@ -18,23 +18,23 @@ from crc32c import crc32c
 from oncelog.core.errors import CorruptEntry, InvariantViolated, JournalFailed, StoreUnavailable, TooManyRequests
 from oncelog.core.formats.entry import HEADER_BYTES, peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.storage.ledger_deletion import LedgerOrigin
-from oncelog.core.storage.node import (
+from oncelog.core.storage.answers import (
     AnswerAppend,
     AnswerFence,
     AnswerRead,
-    AppendReceived,
-    AppendStatus,
-    CheckLedger,
     FenceReceived,
-    JournalRecord,
-    LedgerChecked,
     LedgerDeleted,
     LedgerOrphaned,
-    ReadOnlyChanged,
     ReadReceived,
-    RecordKind,
+)
+from oncelog.core.storage.ledger import JournalRecord, LedgerOrigin, RecordKind
+from oncelog.core.storage.node import (
+    AppendReceived,
+    CheckLedger,
+    LedgerChecked,
+    ReadOnlyChanged,
     StorageEvent,
     StorageNode,
     Synced,
@@ -64,7 +64,7 @@ class LedgerRecords(Protocol):
         """The ledger's record; None: there is none."""
 
     async def was_deleted(self, ledger_id: LedgerId, origin: LedgerOrigin) -> bool:
-        """Whether a ledger without a record was surely deleted, see `core.ledger_deletion`."""
+        """Whether a ledger without a record was surely deleted, see `core.storage.ledger`."""
 
 
 class AppendAsker(Protocol):

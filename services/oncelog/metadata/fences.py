@@ -10,9 +10,9 @@ import asyncio
 from oncelog.core.address import join_address
 from oncelog.core.errors import InvariantViolated, OncelogError, ServiceUnavailable
 from oncelog.core.ids import Incarnation, LedgerId
+from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.ledger.quorum import fence_covers
-from oncelog.core.storage.answers import ReadStatus
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.storage_codec import FENCE, FenceRequest
 from oncelog.runtime.credentials import PLAIN, Credentials

@@ -5,8 +5,7 @@ from typing import NamedTuple, TypeVar, cast
 
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId
-from oncelog.core.ledger.currency import FenceState
-from oncelog.core.storage.answers import AppendStatus, ReadStatus
+from oncelog.core.ledger.member_status import AppendStatus, FenceState, ReadStatus
 from oncelog.rpc.frames import Blob, join_frame, parse, parse_request, split_frame
 from oncelog.rpc.methods import ReadMethod, StreamMethod, UnaryMethod, unary_of
 from oncelog.wire import storage_pb2 as pb

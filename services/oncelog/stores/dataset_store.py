@@ -1,4 +1,4 @@
-"""The cluster's record of the data in Redis that keys are kept in: what `core.key_dataset` judges by."""
+"""The cluster's record of the data in Redis that keys are kept in: what `core.http_publish.key_dataset` judges by."""
 
 from oncelog.core.http_publish.key_dataset import DatasetRecord
 from oncelog.stores import paths

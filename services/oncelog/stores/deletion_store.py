@@ -11,7 +11,7 @@ Rules
 - Each transaction names a node of that topic id (its record, or the record of its deletion). An id never comes back, so
   a request that arrives late does nothing to a topic created anew under the name (hazard 3).
 - The topic's tombstone is made in the same transaction and stays for good. It is the proof by which storage nodes erase
-  the topic's ledgers; a missing record is none (`core.ledger_deletion`).
+  the topic's ledgers; a missing record is none (`core.storage.ledger`).
 - The name of a partitioned topic becomes a tombstone, so that none of its parts is made again; `end` removes it. Until
   then nothing can be created under that name: a new topic's parts would be the old ones.
 """

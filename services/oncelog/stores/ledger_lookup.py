@@ -4,7 +4,7 @@ from oncelog.core.formats.topic_record import DEDUP_CURSOR
 from oncelog.core.ids import LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.next_ledger import Chain
-from oncelog.core.storage.ledger_deletion import LedgerOrigin, was_deleted
+from oncelog.core.storage.ledger import LedgerOrigin, was_deleted
 from oncelog.stores import paths
 from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.ledger_store import LedgerStore

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from oncelog.core.errors import InvariantViolated, NotOwner, OncelogError, TopicNotFound
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch
 from oncelog.core.ledger import currency
-from oncelog.core.ledger.currency import FenceState
+from oncelog.core.ledger.member_status import FenceState
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.topic.events import HigherEpochSeen
 from oncelog.core.topic.topic import open_ledger

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.chain import EntriesAnswered, MemberLost
-from oncelog.core.storage.node import AppendStatus
+from oncelog.core.ledger.member_status import AppendStatus
 
 Post = Callable[[EntriesAnswered | MemberLost], None]
 

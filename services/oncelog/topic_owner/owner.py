@@ -15,7 +15,7 @@ from oncelog.core.dedup.cursor import SnapshotSettings
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.ids import Incarnation, SessionNumber, TopicId
-from oncelog.core.ledger.next_ledger import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesSeen
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.rpc import owner_codec, reader_codec

@@ -4,7 +4,7 @@ import time
 from collections.abc import Collection
 
 from oncelog.core.ids import Incarnation
-from oncelog.core.ledger.next_ledger import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesSeen
 
 #: A storage node that is away for longer does not restart: it is not waited for.
 RESTART_S = 60.0

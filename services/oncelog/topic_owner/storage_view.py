@@ -6,7 +6,7 @@ from dataclasses import replace
 from oncelog.core.address import join_address
 from oncelog.core.errors import StoreUnavailable
 from oncelog.core.ids import Incarnation
-from oncelog.core.ledger.next_ledger import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesSeen
 from oncelog.ledgers.backoff import Backoff
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.runtime.settings import variable

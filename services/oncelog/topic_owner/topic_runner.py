@@ -28,8 +28,9 @@ from oncelog.core.formats.entry import body_of
 from oncelog.core.formats.opening import Granted, ProducerOpening
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, Position, SessionNumber, TopicId
 from oncelog.core.ledger.chain import SendAdds
+from oncelog.core.ledger.members import StorageNodesSeen
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.ledger.next_ledger import DeleteLedgers, StorageNodesSeen
+from oncelog.core.ledger.next_ledger import DeleteLedgers
 from oncelog.core.ledger.recovery import ReadLedger
 from oncelog.core.topic.events import (
     EntryIdsRead,

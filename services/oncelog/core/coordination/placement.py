@@ -1,4 +1,4 @@
-"""Where things go: which owner serves a topic (mark A), which storage nodes hold a ledger, and how a replica decides.
+"""Which owner serves a topic (mark A), and how a metadata replica decides it.
 
     IDLE --PlacementWanted | UnloadWanted--> READING (the topic record, after a sync)
     READING --the owner stands--> IDLE: TopicPlaced          --nobody can own it--> IDLE: NoOwnerLive | TopicMissing
@@ -14,62 +14,27 @@ Rules
 - Silence moves nothing; the end of the session does. A wrong suspicion costs one takeover, never a message.
 - Choices are rendezvous hashing: every replica makes the same one from the same view, and few topics move when it
   changes.
-- Ledgers take live storage nodes first. Known absent ones fill the list as long as the ack quorum is live; superseded
-  ones never do, for they do not come back (hazard 8).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from hashlib import blake2b
 from typing import assert_never
 
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.topic_record import TopicRecord
-from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
-from oncelog.core.ledger.quorum import check_quorums
+from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
+from oncelog.core.rendezvous import ranked
 from oncelog.core.store_status import WriteStatus
 
 #: A takeover takes well below a second; two suspicions of one topic in this time are more likely a cut than two deaths.
 BACKOFF_MS = 2_000
 
 
-def _score(key: str, candidate: Incarnation) -> bytes:
-    return blake2b(f"{key}/{candidate}".encode(), digest_size=16).digest()
-
-
-def _ranked(key: str, candidates: Iterable[Incarnation]) -> list[Incarnation]:
-    """The distinct candidates, best first; the order of the input does not matter."""
-    return sorted(dict.fromkeys(candidates), key=lambda candidate: (_score(key, candidate), candidate), reverse=True)
-
-
 def pick_owner(topic_id: TopicId, live: Sequence[Incarnation]) -> Incarnation | None:
     """The owner for a topic among the live ones, None when there is none."""
-    ranked = _ranked(topic_id, live)
-    return ranked[0] if ranked else None
-
-
-def pick_members(
-    ledger_id: LedgerId,
-    live: Sequence[Incarnation],
-    known_absent: Sequence[Incarnation],
-    superseded: Sequence[Incarnation],
-    write_quorum: int,
-    ack_quorum: int,
-) -> tuple[Incarnation, ...] | None:
-    """The storage nodes for a new ledger, best first, live ones before absent ones.
-
-    None when fewer than ack_quorum are live, or fewer than write_quorum are known. Raises InvalidArgument on impossible
-    quorums.
-    """
-    check_quorums(write_quorum=write_quorum, ack_quorum=ack_quorum)
-    key = f"ledger {ledger_id}"
-    present = _ranked(key, (node for node in live if node not in superseded))[:write_quorum]
-    if len(present) < ack_quorum:
-        return None
-    fillers = _ranked(key, (node for node in known_absent if node not in superseded and node not in live))
-    members = (*present, *fillers[: write_quorum - len(present)])
-    return members if len(members) == write_quorum else None
+    best_first = ranked(topic_id, live)
+    return best_first[0] if best_first else None
 
 
 @dataclass(frozen=True, slots=True)

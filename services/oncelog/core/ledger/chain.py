@@ -19,17 +19,11 @@ from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import EntryKind
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
+from oncelog.core.ledger.member_status import AppendStatus
+from oncelog.core.ledger.members import StorageNodesSeen
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.ledger.next_ledger import (
-    Chain,
-    LedgerCreated,
-    LedgerIdClaimed,
-    NextEffect,
-    NextLedger,
-    StorageNodesSeen,
-)
+from oncelog.core.ledger.next_ledger import Chain, LedgerCreated, LedgerIdClaimed, NextEffect, NextLedger
 from oncelog.core.ledger.writer import Add, LedgerWriter, WriterState
-from oncelog.core.storage.node import AppendStatus
 from oncelog.core.store_status import WriteStatus
 
 #: The version of a record that was just created.

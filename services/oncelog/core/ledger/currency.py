@@ -16,17 +16,9 @@ Rules
 """
 
 from collections.abc import Iterable
-from enum import Enum, IntEnum
+from enum import Enum
 
-
-class FenceState(IntEnum):
-    """What one member says of one ledger."""
-
-    #: it takes ordinary adds of the ledger
-    HELD = 1
-    FENCED = 2
-    #: it does not hold the ledger, or has not checked its record
-    UNKNOWN = 3
+from oncelog.core.ledger.member_status import FenceState
 
 
 class Currency(Enum):

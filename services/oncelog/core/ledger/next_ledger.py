@@ -12,10 +12,10 @@ nothing but how long producers wait.
 from dataclasses import dataclass
 from enum import Enum
 
-from oncelog.core.coordination.placement import pick_members
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
+from oncelog.core.ledger.members import StorageNodesSeen, pick_members
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.store_status import WriteStatus
 
@@ -37,26 +37,6 @@ class ChainSettings:
     write_quorum: int
     ack_quorum: int
     checksum: Checksum
-
-
-@dataclass(frozen=True, slots=True)
-class StorageNodesSeen:
-    """Which storage nodes are there. live: and take new ledgers. absent: known, not live. superseded: gone for good.
-
-    store_reachable: whether records can be written; while not, nothing planned begins that could not be finished.
-    read_only: live, and to get no new ledger; like absent ones they only fill a ledger's list, and get none of it.
-    """
-
-    live: tuple[Incarnation, ...]
-    absent: tuple[Incarnation, ...] = ()
-    superseded: tuple[Incarnation, ...] = ()
-    store_reachable: bool = True
-    read_only: tuple[Incarnation, ...] = ()
-
-    @property
-    def fillers(self) -> tuple[Incarnation, ...]:
-        """Those that fill a ledger's list where there are not enough others."""
-        return self.absent + self.read_only
 
 
 # --- events -----------------------------------------------------------------------------------------------------------

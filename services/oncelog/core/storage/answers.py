@@ -12,37 +12,16 @@ Rules
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from itertools import pairwise
 from typing import NamedTuple, assert_never
 
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId
+from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.storage.ledger import JournalRecord, RecordKind, StorageIndex, StorageLedger
 
 #: One read is answered for at most so many ids; ids that an answer does not name are to be asked for again.
 READ_ENTRIES_MAX = 1024
-
-
-class AppendStatus(IntEnum):
-    """What became of entries; the numbers are the wire's."""
-
-    OK = 1
-    FENCED = 2
-    WRONG_INCARNATION = 3
-    NOT_WRITABLE = 4
-    CORRUPT = 5
-    CONFLICTING = 6
-    READ_ONLY = 7
-    TOO_MANY_REQUESTS = 8
-
-
-class ReadStatus(IntEnum):
-    """What became of a read or a fence; the numbers are the wire's."""
-
-    OK = 1
-    WRONG_INCARNATION = 3
-    TOO_MANY_REQUESTS = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,20 +7,45 @@
     bytes without their checksum    -> corrupt: refused
 
 Two payloads are compared by the CRC32C that each entry's header carries, which was verified on the way in.
+
+A ledger without a record in ZooKeeper was either deleted, or its record was lost. A missing record proves nothing: an
+operator may have removed it, or ZooKeeper may have been restored from an older backup (hazards 2 and 67). Two facts
+prove a deletion, and both stay in ZooKeeper:
+
+    the topic's tombstone exists                             the topic was deleted with all of its ledgers
+    the record of the ledger's chain lists only higher ids   the ledger was trimmed: ids ascend in a list, and a
+                                                             ledger leaves it at the front alone
+
+A chain that lists nothing proves nothing. An older backup lists lower ids, so it proves less and never more.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 from oncelog.core.formats.batch import Buffer, Checksum, checksum_of
-from oncelog.core.formats.entry import HEADER_BYTES, EntryHeader
-from oncelog.core.ids import NO_ENTRY, EntryId, LedgerId
-from oncelog.core.storage.ledger_deletion import LedgerOrigin
+from oncelog.core.formats.entry import HEADER_BYTES, EntryHeader, EntryKind
+from oncelog.core.ids import NO_ENTRY, EntryId, LedgerId, TopicId
+from oncelog.core.ledger.next_ledger import Chain
 
 #: Entries with their peeked headers.
 Entries = Sequence[tuple[EntryHeader, Buffer]]
+
+
+_SNAPSHOT_KINDS = (EntryKind.SNAPSHOT_CHUNK, EntryKind.SNAPSHOT_MANIFEST)
+
+
+class LedgerOrigin(NamedTuple):
+    """Which chain of which topic a ledger belongs to, as each of its entries says."""
+
+    topic_id: TopicId
+    chain: Chain
+
+    @classmethod
+    def of(cls, header: EntryHeader) -> Self:
+        """Snapshots are written to the ledgers of the dedup cursor, and to no others."""
+        return cls(header.topic_id, Chain.DEDUP if header.kind in _SNAPSHOT_KINDS else Chain.LOG)
 
 
 class RecordKind(IntEnum):
@@ -137,9 +162,19 @@ class StorageLedger:
 def verified_crc(header: EntryHeader, data: Buffer, checksum: Checksum) -> int | None:
     """The checksum that the entry carries, None when the bytes do not match it or their own length.
 
-    Source: the layout in `core.entry`; the header was peeked from the same bytes, so the ids need no second look.
+    Source: the layout in `core.formats.entry`; the header was peeked from the same bytes, so the ids need
+    no second look.
     """
     if len(data) != HEADER_BYTES + header.body_bytes:
         return None
     crc = int.from_bytes(memoryview(data)[4:8], "little")
     return crc if checksum_of(data, checksum) == crc else None
+
+
+def was_deleted(ledger_id: LedgerId, *, listed: Sequence[LedgerId], topic_deleted: bool) -> bool:
+    """Whether a ledger whose record is missing was deleted.
+
+    listed: the ids that the record of its chain names now, ascending; empty when there is no such record.
+    topic_deleted: whether the topic has a tombstone.
+    """
+    return topic_deleted or (len(listed) > 0 and ledger_id < listed[0])

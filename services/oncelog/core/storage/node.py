@@ -11,12 +11,12 @@
 Rules
 - Every call names the incarnation that it is for; another one refuses it. A wiped directory is another node.
 - The journal is first in, first out. A fence is in force from the moment its record is handed over: the adds before it
-  stand, and no ordinary one follows. A ledger that the node never heard of is fenced all the same. `storage_answers`
+  stand, and no ordinary one follows. A ledger that the node never heard of is fenced all the same. `answers`
   holds back what is not durable.
 - Recovery adds pass the fence and the check: whoever recovers raised the one and closes the ledger itself.
-- Entries come in any order and with gaps; `storage_ledger` judges each by itself.
+- Entries come in any order and with gaps; `ledger` judges each by itself.
 - Nothing absent in ZooKeeper is believed without the sync that CheckLedger asks for (hazards 2 and 19). A missing
-  record alone never erases a ledger (hazard 67, `ledger_deletion`).
+  record alone never erases a ledger (hazard 67, `ledger`).
 Source: BookKeeper's bookie rules.
 """
 
@@ -28,50 +28,20 @@ from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.batch import Buffer, Checksum
 from oncelog.core.formats.entry import EntryHeader
 from oncelog.core.ids import NO_ENTRY, Incarnation, LedgerId
-from oncelog.core.ledger.currency import FenceState
+from oncelog.core.ledger.member_status import AppendStatus, FenceState, ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.storage.answers import (
-    READ_ENTRIES_MAX,
     AnswerAppend,
     AnswerFence,
     AnswerRead,
-    AppendStatus,
     FenceReceived,
     LedgerDeleted,
     LedgerOrphaned,
     ReadReceived,
-    ReadStatus,
     StorageAnswers,
     Waiting,
 )
-from oncelog.core.storage.ledger import Entries, JournalRecord, RecordKind, StorageIndex, StorageLedger
-from oncelog.core.storage.ledger_deletion import LedgerOrigin
-
-__all__ = [
-    "READ_ENTRIES_MAX",
-    "AnswerAppend",
-    "AnswerFence",
-    "AnswerRead",
-    "AppendReceived",
-    "AppendStatus",
-    "CheckLedger",
-    "FenceReceived",
-    "Journal",
-    "JournalRecord",
-    "LedgerChecked",
-    "LedgerCollected",
-    "LedgerDeleted",
-    "LedgerOrphaned",
-    "ReadOnlyChanged",
-    "ReadReceived",
-    "ReadStatus",
-    "RecordKind",
-    "StorageEffect",
-    "StorageEvent",
-    "StorageIndex",
-    "StorageNode",
-    "Synced",
-]
+from oncelog.core.storage.ledger import Entries, JournalRecord, LedgerOrigin, RecordKind, StorageIndex, StorageLedger
 
 # --- events -----------------------------------------------------------------------------------------------------------
 
@@ -90,7 +60,7 @@ class AppendReceived:
 class LedgerChecked:
     """The answer to the CheckLedger of this number. metadata None: after a sync there is no such record.
 
-    deleted: the record is missing, and `ledger_deletion.was_deleted` proves that the ledger was deleted.
+    deleted: the record is missing, and `ledger.was_deleted` proves that the ledger was deleted.
     """
 
     ledger_id: LedgerId

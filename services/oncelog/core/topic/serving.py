@@ -36,7 +36,8 @@ from oncelog.core.ledger.chain import (
     Linking,
     MemberLost,
 )
-from oncelog.core.ledger.next_ledger import Chain, DeleteLedgers, NextLedger, StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesSeen
+from oncelog.core.ledger.next_ledger import Chain, DeleteLedgers, NextLedger
 from oncelog.core.topic.events import StartTimer
 from oncelog.core.topic.log import ReceivedBatch, TopicLog
 from oncelog.core.topic.openings import OpeningEffect, Openings

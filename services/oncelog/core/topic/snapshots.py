@@ -27,7 +27,8 @@ from oncelog.core.ledger.chain import (
     Confirmed,
     Linking,
 )
-from oncelog.core.ledger.next_ledger import Chain, StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesSeen
+from oncelog.core.ledger.next_ledger import Chain
 from oncelog.core.store_status import WriteStatus
 from oncelog.core.topic.takeover_events import CursorRecordWritten, WriteCursorRecord
 

@@ -35,6 +35,7 @@ from oncelog.core.formats.opening import ProducerOpening
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, LedgerId, SessionNumber, TopicId
 from oncelog.core.ledger.chain import ChainEvent
+from oncelog.core.ledger.members import StorageNodesSeen
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.next_ledger import (
     Chain,
@@ -43,7 +44,6 @@ from oncelog.core.ledger.next_ledger import (
     LedgerCreated,
     LedgerIdClaimed,
     NextLedger,
-    StorageNodesSeen,
 )
 from oncelog.core.topic.events import (
     BatchesReceived,

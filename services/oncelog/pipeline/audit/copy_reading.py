@@ -13,7 +13,7 @@ from crc32c import crc32c
 from oncelog.core.errors import CorruptEntry, OncelogError
 from oncelog.core.formats.entry import decode_entry
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.storage.answers import ReadStatus
+from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.pipeline.audit.ledger_ranges import Slice
 from oncelog.rpc.storage_codec import ReadRequest, ReceivedRead

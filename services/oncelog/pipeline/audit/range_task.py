@@ -8,8 +8,8 @@ from crc32c import crc32c
 from oncelog.core.errors import UnreadableEntry
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, TopicId
+from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
-from oncelog.core.storage.answers import AppendStatus
 from oncelog.ledgers.reader import read_entries
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.pipeline.audit.copy_reading import CopyReading

@@ -20,8 +20,8 @@ from oncelog.client.messages import Stored, open_entry
 from oncelog.core.errors import DeadlineExceeded, InvariantViolated, OncelogError, TopicNotFound, UnreadableEntry
 from oncelog.core.formats.entry import EntryKind, peek_header
 from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, Incarnation, LedgerId, OwnerEpoch, Position, ProducerId
+from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
-from oncelog.core.storage.answers import AppendStatus
 from oncelog.ledgers.reader import read_entries, read_entry
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.pipeline.cluster_links import ClusterLinks

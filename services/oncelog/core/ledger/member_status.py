@@ -1,0 +1,34 @@
+"""The status codes with which a storage node, as a member of a ledger, answers. The numbers are the wire's."""
+
+from enum import IntEnum
+
+
+class AppendStatus(IntEnum):
+    """The outcome of an add."""
+
+    OK = 1
+    FENCED = 2
+    WRONG_INCARNATION = 3
+    NOT_WRITABLE = 4
+    CORRUPT = 5
+    CONFLICTING = 6
+    READ_ONLY = 7
+    TOO_MANY_REQUESTS = 8
+
+
+class ReadStatus(IntEnum):
+    """The outcome of a read or a fence."""
+
+    OK = 1
+    WRONG_INCARNATION = 3
+    TOO_MANY_REQUESTS = 8
+
+
+class FenceState(IntEnum):
+    """Whether a member takes ordinary adds of one ledger."""
+
+    #: it does
+    HELD = 1
+    FENCED = 2
+    #: it does not hold the ledger, or has not checked the ledger's record
+    UNKNOWN = 3

@@ -1,0 +1,58 @@
+"""The storage nodes of a new ledger: its members.
+
+Rules
+- The choice is rendezvous hashing over the ledger id, so that ledgers spread evenly over the nodes.
+- Live nodes come first. Known absent nodes fill the list as long as the ack quorum is live. Superseded nodes are never
+  chosen, because they do not come back (hazard 8).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from oncelog.core.ids import Incarnation, LedgerId
+from oncelog.core.ledger.quorum import check_quorums
+from oncelog.core.rendezvous import ranked
+
+
+@dataclass(frozen=True, slots=True)
+class StorageNodesSeen:
+    """The storage nodes of the cluster, as one process sees them.
+
+    live: registered, and open to new ledgers. absent: known, but not registered now. superseded: gone for ever.
+    read_only: registered, but closed to new ledgers. Like absent nodes they only fill a ledger's list of members.
+    store_reachable: whether records can be written. While they cannot, no planned change begins.
+    """
+
+    live: tuple[Incarnation, ...]
+    absent: tuple[Incarnation, ...] = ()
+    superseded: tuple[Incarnation, ...] = ()
+    store_reachable: bool = True
+    read_only: tuple[Incarnation, ...] = ()
+
+    @property
+    def fillers(self) -> tuple[Incarnation, ...]:
+        """Nodes that fill a ledger's list of members when there are not enough live ones."""
+        return self.absent + self.read_only
+
+
+def pick_members(
+    ledger_id: LedgerId,
+    live: Sequence[Incarnation],
+    known_absent: Sequence[Incarnation],
+    superseded: Sequence[Incarnation],
+    write_quorum: int,
+    ack_quorum: int,
+) -> tuple[Incarnation, ...] | None:
+    """The storage nodes for a new ledger, best first, live ones before absent ones.
+
+    None when fewer than ack_quorum are live, or fewer than write_quorum are known. Raises InvalidArgument on impossible
+    quorums.
+    """
+    check_quorums(write_quorum=write_quorum, ack_quorum=ack_quorum)
+    key = f"ledger {ledger_id}"
+    present = ranked(key, (node for node in live if node not in superseded))[:write_quorum]
+    if len(present) < ack_quorum:
+        return None
+    fillers = ranked(key, (node for node in known_absent if node not in superseded and node not in live))
+    members = (*present, *fillers[: write_quorum - len(present)])
+    return members if len(members) == write_quorum else None
