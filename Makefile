@@ -11,7 +11,7 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 # Two halves of the default suite that run side by side: the first compute on one processor, the others mostly wait.
 COMPUTING := tests/core tests/simulation tests/kubernetes tests/tidy tests/pipeline tests/spark_proof tests/jobs_proof
-WAITING := tests/contract tests/cluster
+WAITING := tests/contract tests/cluster tests/lab
 COMPILE = $(BIN)/uv pip compile --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
 	--no-emit-index-url --no-header --no-annotate --quiet
 PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))

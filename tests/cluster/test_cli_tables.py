@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from oncelog.bench.figures import Row
-from oncelog.bench.table import print_table
-from oncelog.chaos.report import KindFigures, Report, show_schedule
-from oncelog.chaos.report import show as show_faults
-from oncelog.chaos.schedule import Kind, Part, make_schedule
 from oncelog.cli.admin.readable import ago, moment, short_address, size
 from oncelog.cli.admin.tables import lines_of
-from oncelog.cli.demo.comparison import Verdict
-from oncelog.cli.demo.report import Report as DemoReport
-from oncelog.cli.demo.report import Takeover
-from oncelog.cli.demo.report import show as show_demo
 from oncelog.cli.pipeline.audit_table import show_report
+from oncelog.lab.bench.figures import Row
+from oncelog.lab.bench.table import print_table
+from oncelog.lab.chaos.report import KindFigures, Report, show_schedule
+from oncelog.lab.chaos.report import show as show_faults
+from oncelog.lab.chaos.schedule import Kind, Part, make_schedule
+from oncelog.lab.demo.comparison import Verdict
+from oncelog.lab.demo.report import Report as DemoReport
+from oncelog.lab.demo.report import Takeover
+from oncelog.lab.demo.report import show as show_demo
 
 WIDTH = 80
 NOW_MS = 1_772_366_400_000

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.bench.limits_path import METHOD
-from oncelog.bench.processes import Child
 from oncelog.core.errors import ServiceUnavailable
+from oncelog.lab.bench.limits_path import METHOD
+from oncelog.lab.bench.processes import Child
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.methods import StreamMethod
 
@@ -28,7 +28,7 @@ async def test_stream_to_a_stopped_process_ends_by_itself(tmp_path: Path) -> Non
     method: StreamMethod[bytes, bytes, bytes, bytes] = StreamMethod(METHOD, bytes, bytes, bytes, bytes)
     server = await Child.start(
         "the server",
-        (sys.executable, "-m", "oncelog.bench.limits_path", "owner"),
+        (sys.executable, "-m", "oncelog.lab.bench.limits_path", "owner"),
         log=tmp_path / "server.log",
         announces="serving",
         deadline_s=DEADLINE_S,

@@ -1,0 +1,57 @@
+"""How busy each process was while a load ran: cores by role, from the kernel's count of ticks."""
+
+import os
+import time
+from pathlib import Path
+from types import TracebackType
+
+from oncelog.lab.bench.cluster import Cluster
+from oncelog.lab.bench.processes import BenchFailed
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+class CpuMeter:
+    """Adds up over each `with`; knows only this process where the cluster is not the bench's own."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._pids: dict[str, list[int]] = {"client": [os.getpid()]}
+        try:
+            for process in cluster.processes():
+                self._pids.setdefault(process.role, []).append(process.pid)
+        except BenchFailed:
+            pass  # somebody else's cluster: its processes may be anywhere
+        self._used_s = dict.fromkeys(self._pids, 0.0)
+        self._elapsed_s = 0.0
+        self._began: tuple[float, dict[str, float]] = (0.0, {})
+
+    def __enter__(self) -> None:
+        self._began = (time.perf_counter(), self._now())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        moment, before = self._began
+        self._elapsed_s += time.perf_counter() - moment
+        for role, used_s in self._now().items():
+            self._used_s[role] += used_s - before[role]
+
+    def cores(self) -> dict[str, float]:
+        """{role: cores in use, of all its processes together}."""
+        if not self._elapsed_s:
+            return {}
+        return {role: round(used_s / self._elapsed_s, 2) for role, used_s in self._used_s.items()}
+
+    def _now(self) -> dict[str, float]:
+        return {role: sum(map(_cpu_seconds, pids)) for role, pids in self._pids.items()}
+
+
+def _cpu_seconds(pid: int) -> float:
+    """User and system time of a process, all its threads; 0.0 once it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return 0.0
+    # The name, in brackets, may hold anything; the numbers begin behind it.
+    fields = stat.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
