@@ -82,8 +82,8 @@ INTERNAL: dict[str, object] = {
             "mode": "monotonic",
             "accepted": 21_474_836_480,
             "persisted": 21_474_836_480,
-            "runs": 64,
-            "runs_floor": 21_474_000_000,
+            "recent_batches_count": 64,
+            "recent_floor": 21_474_000_000,
             "last_activity_ms": NOW_MS - 12_000,
             "connected": True,
         }

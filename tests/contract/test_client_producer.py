@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 import oncelog
-from oncelog.core.dedup.state import RUNS_MAX
+from oncelog.core.dedup.state import RECENT_BATCHES_MAX
 from oncelog.core.errors import (
     DeadlineExceeded,
     InvalidArgument,
@@ -242,7 +242,7 @@ async def test_a_success_that_may_be_a_loss_is_said_aloud(
 ) -> None:
     """Ids began again from below: each message is lost, and nobody looks at the results. Said once, with the ids."""
     producer = await client.create_producer("flights", producer_name="importer")
-    await _many_batches(producer, range(1_000, 1_000 + RUNS_MAX + 1))
+    await _many_batches(producer, range(1_000, 1_000 + RECENT_BATCHES_MAX + 1))
     assert producer.unverified_count == 0
     result = await producer.send_many([b"lost"] * 8, sequence_ids=range(8))
     assert (result.verified, result.unverified_ranges, result.duplicates) == (False, [range(8)], 8)
@@ -257,11 +257,11 @@ async def test_a_success_that_may_be_a_loss_is_said_aloud(
 async def test_unverified_messages_can_be_errors(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """With on_unverified="raise", and of these messages alone; whether they are stored stays unknown."""
     producer = await client.create_producer("flights", producer_name="importer", on_unverified="raise")
-    await _many_batches(producer, range(1_000, 1_000 + RUNS_MAX + 1))
+    await _many_batches(producer, range(1_000, 1_000 + RECENT_BATCHES_MAX + 1))
     with pytest.raises(UnverifiedSequence) as caught:
         await producer.send(b"lost", sequence_id=3)
     assert caught.value.stored is None
-    last = 1_000 + RUNS_MAX
+    last = 1_000 + RECENT_BATCHES_MAX
     with pytest.raises(UnverifiedSequence, match="1 of 3 messages failed") as caught:
         await producer.send_many([b"a", b"b", b"c"], sequence_ids=[4, last, last + 1])
     result: oncelog.BatchResult = caught.value.result

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from oncelog.core.dedup.state import RUNS_MAX
+from oncelog.core.dedup.state import RECENT_BATCHES_MAX
 from oncelog.core.errors import CorruptEntry, OncelogError
 from oncelog.metadata.publish.routes import REPLAYED
 from oncelog.rpc.owner_codec import OpenRequest
@@ -76,9 +76,9 @@ async def test_a_stale_id_says_nothing_about_its_neighbours(world: PublishWorld)
 async def test_a_success_that_may_be_a_loss_is_said_in_words(world: PublishWorld) -> None:
     """Not only by a flag that a program may leave unread."""
     replica = await world.replica()
-    for number in range(100, 101 + RUNS_MAX):
+    for number in range(100, 101 + RECENT_BATCHES_MAX):
         await replica.stored("v", producer_name="shop", sequence_id=number)
-    fine = await replica.post("v", producer_name="shop", sequence_id=100 + RUNS_MAX)
+    fine = await replica.post("v", producer_name="shop", sequence_id=100 + RECENT_BATCHES_MAX)
     assert "warning" not in fine.json()
     answer = (await replica.post("lost", producer_name="shop", sequence_id=7)).json()
     assert answer["messages"] == [

@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import Iterable, Sequence
 
-from oncelog.core.dedup.recent_batches import Run, Runs
+from oncelog.core.dedup.recent_batches import RecentBatch, RecentBatches
 from oncelog.core.dedup.state import DedupState, ProducerState
 from oncelog.core.formats.batch import BatchHeader, Buffer, decode_batch, deltas_of, encode_batch, encode_deltas
 from oncelog.core.formats.entry import (
@@ -133,15 +133,16 @@ def fold(entries: Iterable[tuple[EntryHeader, bytes]], into: DedupState | None =
 
 
 def plain(state: DedupState) -> dict[ProducerId, ProducerState]:
-    """What a state says of each producer, ids of runs with holes aside: a snapshot leaves them in their entries."""
+    """What a state says of each producer, ids of batches with holes aside: a snapshot leaves them in their entries."""
 
-    def without_deltas(run: Run) -> Run:
-        return run._replace(deltas=b"" if run.dense else None)
+    def without_deltas(recent: RecentBatch) -> RecentBatch:
+        return recent._replace(deltas=b"" if recent.dense else None)
 
     return {
         pid: ProducerState(
-            p.name, p.producer_id, p.generation, p.mode, p.persisted, Runs(without_deltas(r) for r in p.runs),
-            p.runs_floor, p.last_activity_ms, p.instance_id, p.role,
+            p.name, p.producer_id, p.generation, p.mode, p.persisted,
+            RecentBatches(without_deltas(r) for r in p.recent_batches),
+            p.recent_floor, p.last_activity_ms, p.instance_id, p.role,
         )
         for pid, p in sorted(state.producers.items())
     }  # fmt: skip

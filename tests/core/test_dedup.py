@@ -2,7 +2,7 @@
 
 import pytest
 
-from oncelog.core.dedup.state import RUNS_MAX, DedupState
+from oncelog.core.dedup.state import RECENT_BATCHES_MAX, DedupState
 from oncelog.core.dedup.table import ACCEPT, Accept, DedupTable, Known, NeedIds, Refused, Verdict, Wait
 from oncelog.core.errors import (
     InvalidBatch,
@@ -182,7 +182,7 @@ def test_contiguous_batch_has_no_holes() -> None:
 
 
 def test_stored_batch_is_a_duplicate_with_its_position() -> None:
-    """Whole, a piece, and across several runs."""
+    """Whole, a piece, and across several recent batches."""
     world = DedupWorld().stored(range(3), range(3, 6), [8, 9])
     assert known(world.check(range(3))) == [Part(DUPLICATE, 3, at(1), 0)]
     assert known(world.check([4, 5])) == [Part(DUPLICATE, 2, at(2), 1)]
@@ -219,7 +219,7 @@ def test_straddling_batch_is_stored_behind_its_known_prefix() -> None:
 
 
 def test_straddle_of_durable_in_flight_and_new() -> None:
-    """The prefix spans a durable run, one in flight with holes, and the next write is only the rest."""
+    """The prefix spans a durable batch, one in flight with holes, and the next write is only the rest."""
     world = DedupWorld().stored(range(3))
     world.write([4, 6])
     verdict = world.write([1, 2, 4, 6, 9, 11])
@@ -228,30 +228,30 @@ def test_straddle_of_durable_in_flight_and_new() -> None:
     assert known(world.check([9, 11])) == [Part(DUPLICATE, 2, at(3), 4)]
 
 
-# --- older than the runs ----------------------------------------------------------------------------------------------
+# --- older than the recent batches ------------------------------------------------------------------------------------
 
 
-def test_monotonic_below_the_runs_is_not_verified() -> None:
-    """Success, not stored now, and told as what it is; beside a remembered run and new ids too."""
-    world = DedupWorld().stored(*([2 * i] for i in range(RUNS_MAX + 2)))
-    assert world.table.state.producers[PID].runs_floor == 2
+def test_monotonic_below_the_recent_batches_is_not_verified() -> None:
+    """Success, not stored now, and told as what it is; beside a remembered batch and new ids too."""
+    world = DedupWorld().stored(*([2 * i] for i in range(RECENT_BATCHES_MAX + 2)))
+    assert world.table.state.producers[PID].recent_floor == 2
     assert known(world.check([1])) == [Part(BELOW_MARK, 1, None, 0)]
     assert known(world.check([0, 2, 4])) == [Part(BELOW_MARK, 2, None, 0), Part(DUPLICATE, 1, at(3), 0)]
     assert known(world.check([0, 2, 5])) == [Part(BELOW_MARK, 2, None, 0), Part(STALE, 1, None, 0)]
-    top = 2 * RUNS_MAX + 2
+    top = 2 * RECENT_BATCHES_MAX + 2
     verdict = world.check([0, top, top + 1])
-    assert verdict == Accept(2, (Part(BELOW_MARK, 1, None, 0), Part(DUPLICATE, 1, at(RUNS_MAX + 2), 0)))
+    assert verdict == Accept(2, (Part(BELOW_MARK, 1, None, 0), Part(DUPLICATE, 1, at(RECENT_BATCHES_MAX + 2), 0)))
 
 
-def test_contiguous_below_the_runs_is_an_exact_duplicate() -> None:
+def test_contiguous_below_the_recent_batches_is_an_exact_duplicate() -> None:
     """Without holes every id below the mark was stored; only the position is forgotten."""
-    world = DedupWorld(CONTIGUOUS).stored(*([i] for i in range(RUNS_MAX + 2)))
+    world = DedupWorld(CONTIGUOUS).stored(*([i] for i in range(RECENT_BATCHES_MAX + 2)))
     assert known(world.check(range(3))) == [Part(DUPLICATE, 2, None, 0), Part(DUPLICATE, 1, at(3), 0)]
 
 
 def test_verdict_on_what_is_below_needs_no_waiting() -> None:
     """No position to wait for: answered now, whatever is in flight."""
-    world = DedupWorld().stored(*([i] for i in range(RUNS_MAX + 1)))
+    world = DedupWorld().stored(*([i] for i in range(RECENT_BATCHES_MAX + 1)))
     world.write([1000])
     verdict = world.check([0])
     assert isinstance(verdict, Known)
@@ -262,10 +262,10 @@ def test_verdict_on_what_is_below_needs_no_waiting() -> None:
 
 
 def test_ids_that_are_not_remembered_are_asked_for() -> None:
-    """A run with holes from a snapshot: read the entry, learn, check again."""
+    """A batch with holes from a snapshot: read the entry, learn, check again."""
     world = DedupWorld().stored([0, 5, 9])
-    run = world.table.state.producers[PID].runs[0]
-    world.table.state.producers[PID].runs.replace(0, run._replace(deltas=None))
+    recent = world.table.state.producers[PID].recent_batches[0]
+    world.table.state.producers[PID].recent_batches.replace(0, recent._replace(deltas=None))
     assert world.check([5]) == NeedIds(at(1))
     assert world.check([9, 12]) == NeedIds(at(1))
     world.table.state.learn_deltas(at(1), *parts([0, 5, 9]))
@@ -287,7 +287,7 @@ def test_ids_in_flight_are_always_remembered() -> None:
 
 
 def test_failed_write_rolls_everything_back() -> None:
-    """Accepted marks, runs and grants: what is left is the fold, and the retry is new, not a duplicate."""
+    """Accepted marks, recent batches and grants: what is left is the fold, and the retry is new, not a duplicate."""
     world = DedupWorld().stored(range(3))
     before = plain(world.table.state)
     world.write(range(3, 6))

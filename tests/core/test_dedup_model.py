@@ -1,7 +1,7 @@
 """Dedup against a model that is only the set of stored ids: a producer replays its source with any batch boundaries.
 
-Writes become durable or fail, owners change, ids of runs are forgotten; whatever happens, each id is stored once, an
-answer names the place where it is, and nothing is called stored that is not.
+Writes become durable or fail, owners change, ids of recent batches are forgotten. In every case each id is stored once,
+each answer names the id's true position, and nothing is called stored that is not.
 """
 
 import random
@@ -99,10 +99,10 @@ class Model:
             at += part.count
 
     def new_owner(self) -> None:
-        """Only the durable log is left, and the ids of runs with holes are in their entries."""
+        """Only the durable log is left, and the ids of batches with holes are in their entries."""
         state = fold(self.world.log.entries)
         producer = state.producers[PID]
-        producer.runs.pack()
+        producer.recent_batches.pack()
         state.budget.used(producer)
         self.world.table = DedupTable(state)
 
@@ -179,7 +179,7 @@ def test_replaying_producer_is_complete_after_its_replay(source: list[int], step
 
 @pytest.mark.parametrize("mode", [MONOTONIC, CONTIGUOUS])
 @pytest.mark.parametrize("seed", range(3))
-def test_long_run_beyond_the_remembered_runs(mode: SequenceMode, seed: int) -> None:
+def test_many_batches_beyond_the_recent_ones(mode: SequenceMode, seed: int) -> None:
     """Hundreds of batches: floors, forgotten ids and resends from far below."""
     rng = random.Random(seed)
     source = list(range(600)) if mode is CONTIGUOUS else sorted(rng.sample(range(3000), 600))
@@ -197,5 +197,5 @@ def test_long_run_beyond_the_remembered_runs(mode: SequenceMode, seed: int) -> N
             sure = next((i for i, each in enumerate(source) if not stored[each]), len(source))
             cursor = rng.randint(0, sure)
     model.replay_everything()
-    assert model.world.table.state.producers[PID].runs_floor > 0
+    assert model.world.table.state.producers[PID].recent_floor > 0
     assert isinstance(model.world.table.state.position, Position)

@@ -1,9 +1,9 @@
-"""The fold of a log: facts in log order, a hole or a stranger stops it, and old runs become a floor."""
+"""The fold of a log: a hole or an unknown producer stops it, and old batches become a floor."""
 
 import pytest
 
-from oncelog.core.dedup.recent_batches import RUN_DELTAS_BYTES_MAX, Run
-from oncelog.core.dedup.state import RUNS_MAX, DedupState, run_of
+from oncelog.core.dedup.recent_batches import RECENT_DELTAS_BYTES_MAX, RecentBatch
+from oncelog.core.dedup.state import RECENT_BATCHES_MAX, DedupState, recent_batch_of
 from oncelog.core.errors import CorruptEntry, LogHole
 from oncelog.core.formats.batch import BatchHeader
 from oncelog.core.formats.entry import EntryKind
@@ -24,28 +24,28 @@ def test_fold_of_nothing() -> None:
     assert (DedupState().position, DedupState().next_index) == (BEFORE_ALL, 0)
 
 
-def test_fold_takes_marks_and_runs() -> None:
-    """The persisted mark is the last id, a run stands for each batch, and activity is the entry's time."""
+def test_fold_takes_marks_and_recent_batches() -> None:
+    """The persisted mark is the last id, each batch is remembered, and activity is the entry's time."""
     log = log_with(range(3), [5, 9])
     log.stored([12], now_ms=77)
     state = fold(log.entries)
     producer = state.producers[PID]
     assert producer.persisted == 12
     assert producer.last_activity_ms == 77
-    assert producer.runs == [
-        Run(SequenceId(0), SequenceId(2), 3, at(1), 0, b""),
-        Run(SequenceId(5), SequenceId(9), 2, at(2), 0, b"\3"),
-        Run(SequenceId(12), SequenceId(12), 1, at(3), 0, b""),
+    assert producer.recent_batches == [
+        RecentBatch(SequenceId(0), SequenceId(2), 3, at(1), 0, b""),
+        RecentBatch(SequenceId(5), SequenceId(9), 2, at(2), 0, b"\3"),
+        RecentBatch(SequenceId(12), SequenceId(12), 1, at(3), 0, b""),
     ]
     assert (state.position, state.next_index) == (at(3), 6)
 
 
 def test_stamp_skips_the_known_prefix() -> None:
-    """A batch stored with skip_first has a run of its tail only, at the right place in its entry."""
+    """A batch stored with skip_first is remembered by its tail only, at the right place in its entry."""
     log = log_with(range(3))
     log.stored([1, 2, 3, 7], skip_first=2)
-    run = fold(log.entries).producers[PID].runs[-1]
-    assert run == Run(SequenceId(3), SequenceId(7), 2, at(2), 2, b"\3")
+    recent = fold(log.entries).producers[PID].recent_batches[-1]
+    assert recent == RecentBatch(SequenceId(3), SequenceId(7), 2, at(2), 2, b"\3")
 
 
 def test_claimed_count_costs_nothing() -> None:
@@ -53,16 +53,16 @@ def test_claimed_count_costs_nothing() -> None:
     mark, stopped the owner and all its topics for minutes."""
     many = 2**32 - 2
     batch = BatchHeader(PID, Generation(1), SequenceId(0), SequenceId(many), many + 1, 0, 0, 1, 0, 0, 0)
-    run = run_of(batch, b"", position=at(1), above=SequenceId(0), skip=1)
-    assert run == Run(SequenceId(1), SequenceId(many), many, at(1), 1, b"")
+    recent = recent_batch_of(batch, b"", position=at(1), above=SequenceId(0), skip=1)
+    assert recent == RecentBatch(SequenceId(1), SequenceId(many), many, at(1), 1, b"")
 
 
 def test_stamp_is_a_fact() -> None:
     """What the owner said is to be ignored has no place in this entry, whatever the mark."""
     log = log_with(range(3))
     log.stored([5, 6, 7], skip_first=1)
-    run = fold(log.entries).producers[PID].runs[-1]
-    assert (run.first, run.count, run.offset) == (6, 2, 1)
+    recent = fold(log.entries).producers[PID].recent_batches[-1]
+    assert (recent.first, recent.count, recent.offset) == (6, 2, 1)
 
 
 def test_first_position_and_highest_mark_win() -> None:
@@ -70,7 +70,7 @@ def test_first_position_and_highest_mark_win() -> None:
     log = log_with(range(3), range(3), range(1, 5))
     producer = fold(log.entries).producers[PID]
     assert producer.persisted == 4
-    assert [(run.first, run.last, run.position, run.offset) for run in producer.runs] == [
+    assert [(recent.first, recent.last, recent.position, recent.offset) for recent in producer.recent_batches] == [
         (0, 2, at(1), 0),
         (3, 4, at(3), 2),
     ]
@@ -84,43 +84,43 @@ def test_batch_without_deduplication_only_counts() -> None:
     assert (state.producers, state.next_index, state.dirty) == ({}, 1, {})
 
 
-def test_latest_runs_are_kept_and_the_rest_is_a_floor() -> None:
-    """A run more than the bound pushes the oldest below the floor."""
-    log = log_with(*([3 * i] for i in range(RUNS_MAX + 2)))
+def test_latest_batches_are_kept_and_the_rest_is_a_floor() -> None:
+    """One batch more than the bound pushes the oldest below the floor."""
+    log = log_with(*([3 * i] for i in range(RECENT_BATCHES_MAX + 2)))
     producer = fold(log.entries).producers[PID]
-    assert (len(producer.runs), producer.runs_floor) == (RUNS_MAX, 3)
-    assert producer.runs[0].first == 6
+    assert (len(producer.recent_batches), producer.recent_floor) == (RECENT_BATCHES_MAX, 3)
+    assert producer.recent_batches[0].first == 6
 
 
 def test_long_deltas_stay_in_their_entry() -> None:
     """A batch of a million holes must not stay in memory; read once, its ids are known."""
-    ids = list(range(0, 2 * (RUN_DELTAS_BYTES_MAX + 2), 2))
+    ids = list(range(0, 2 * (RECENT_DELTAS_BYTES_MAX + 2), 2))
     log = log_with(ids)
     state = fold(log.entries)
-    assert state.producers[PID].runs[0].deltas is None
+    assert state.producers[PID].recent_batches[0].deltas is None
     header, deltas = parts(ids)
     state.learn_deltas(at(1), header, deltas)
-    assert state.producers[PID].runs[0].deltas == deltas
+    assert state.producers[PID].recent_batches[0].deltas == deltas
 
 
-def test_learning_for_a_run_with_an_offset() -> None:
-    """The ids read are those of the whole entry, the run is its tail."""
+def test_learning_ids_of_a_batch_with_an_offset() -> None:
+    """The ids read are those of the whole entry, the batch is its tail."""
     log = log_with(range(3))
     log.stored([1, 2, 5, 9], skip_first=2)
     state = fold(log.entries)
-    known = state.producers[PID].runs[-1]
-    state.producers[PID].runs.replace(1, known._replace(deltas=None))
+    known = state.producers[PID].recent_batches[-1]
+    state.producers[PID].recent_batches.replace(1, known._replace(deltas=None))
     state.learn_deltas(at(2), *parts([1, 2, 5, 9]))
-    assert state.producers[PID].runs[-1] == known
+    assert state.producers[PID].recent_batches[-1] == known
 
 
 def test_learning_for_nobody_changes_nothing() -> None:
-    """The run was forgotten meanwhile, or its producer."""
+    """The batch was forgotten meanwhile, or its producer."""
     state = fold(log_with([0, 5]).entries)
-    before = list(state.producers[PID].runs)
+    before = list(state.producers[PID].recent_batches)
     state.learn_deltas(at(9), *parts([0, 5]))
     state.learn_deltas(at(1), *parts([0, 5], pid=8))
-    assert state.producers[PID].runs == before
+    assert state.producers[PID].recent_batches == before
 
 
 # --- what stops it ----------------------------------------------------------------------------------------------------
@@ -176,20 +176,20 @@ def test_unknown_kind_is_corrupt() -> None:
 
 
 def test_entry_cut_inside_its_ids_is_corrupt() -> None:
-    """A run of the ids that are left would be wrong without a sound."""
+    """A batch of the ids that are left would be wrong without a sound."""
     log = log_with([0, 5, 9])
     header, data = log.entries[1]
     with pytest.raises(CorruptEntry, match="cut"):
         fold([log.entries[0], (header, data[: 96 + 64 + 1])])
 
 
-def test_next_generation_keeps_the_runs() -> None:
+def test_next_generation_keeps_the_recent_batches() -> None:
     """The new instance resumes where the old one was."""
     log = log_with(range(3))
     log.granted(grant(generation=2))
     state = fold(log.entries)
     producer = state.producers[PID]
-    assert (producer.generation, producer.persisted, len(producer.runs)) == (Generation(2), 2, 1)
+    assert (producer.generation, producer.persisted, len(producer.recent_batches)) == (Generation(2), 2, 1)
     assert state.names == {"p": ProducerId(1)}
 
 

@@ -180,7 +180,7 @@ def test_ids_are_read_for_the_session_that_needs_them() -> None:
     assert owner.core.serving is not None
     state = owner.core.serving.log.table.state
     for producer in state.producers.values():
-        producer.runs.pack()
+        producer.recent_batches.pack()
         state.budget.used(producer)
     sessions = [owner.open(None, resume=granted.instance) for granted in (one, two)]
     for granted in sessions:

@@ -72,7 +72,7 @@ def test_straddle_whose_head_was_never_stored_stores_its_tail() -> None:
 
 
 def test_hostile_count_over_holes_costs_nothing() -> None:
-    """A dense batch of a billion ids, by its header, over a run with holes."""
+    """A dense batch of a billion ids, by its header, over a batch with holes."""
     world = DedupWorld().stored([0, 10**9 + 1])
     batch, deltas = parts([0, 1])
     huge = batch._replace(last=sequence(10**9 + 1), count=10**9 + 2)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from oncelog.core.coordination.id_claim import IdClaim
-from oncelog.core.dedup.batch_budget import REMEMBERED_BYTES_MAX
+from oncelog.core.dedup.batch_budget import RECENT_BYTES_MAX
 from oncelog.core.dedup.cursor import SnapshotSettings
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import SequenceMode
@@ -98,7 +98,7 @@ def small_settings(world: World) -> TopicSettings:
             deltas_max=rng.choice((0, 0, 1, 3)),
             idle_after_ms=(idle_after_ms := rng.choice((400, 100_000))),
             # Half of the runs forget batches all the time.
-            remembered_bytes_max=600 if idle_after_ms == 400 else REMEMBERED_BYTES_MAX,
+            recent_bytes_max=600 if idle_after_ms == 400 else RECENT_BYTES_MAX,
         ),
     )
 

@@ -291,7 +291,7 @@ def _fenced_last(takeover: Takeover, metadata: Any) -> Any:
 
 
 def _forget_without_floor(producer: Any) -> None:
-    producer.runs.drop_first(len(producer.runs))
+    producer.recent_batches.drop_first(len(producer.recent_batches))
 
 
 def _without_looking_inside(data: Any, checksum: Any, limits: Any) -> Any:

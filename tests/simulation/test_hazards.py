@@ -236,7 +236,7 @@ def test_hazard_08_a_member_that_never_comes_back_is_left_behind() -> None:
         assert members()
 
 
-def test_hazard_09_ids_are_judged_by_run() -> None:
+def test_hazard_09_ids_are_checked_by_batch() -> None:
     """An application sends ids into the holes of what it stored."""
     inputs = [(Input("p", SequenceMode.MONOTONIC, range(0, 200, 3), careless=0.3, holes=range(1, 190, 3)), 1)]
     shape = Shape(readers=0, inputs=inputs)

@@ -76,7 +76,7 @@ def topic_settings(settings: TopicOwnerSettings) -> TopicSettings:
         snapshot=SnapshotSettings(
             entries_max=settings.snapshot_entries_max,
             interval_ms=settings.snapshot_interval_ms,
-            remembered_bytes_max=settings.dedup_batches_bytes_max,
+            recent_bytes_max=settings.dedup_batches_bytes_max,
         ),
     )
 

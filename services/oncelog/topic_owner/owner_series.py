@@ -25,7 +25,7 @@ def observe(metrics: OwnerMetrics, topics: TopicRegistry) -> None:
     )
     telemetry.observe_level("producers", "Producers that served topics know", lambda: [Reading(_producers(topics))])
     telemetry.observe_level(
-        "remembered_batches_bytes", "Memory of recent batches, of all topics", lambda: [Reading(_remembered(topics))]
+        "recent_batches_bytes", "Memory of recent batches, of all topics", lambda: [Reading(_remembered(topics))]
     )
     telemetry.observe_level("sessions", "Open producer sessions", lambda: [Reading(_sessions(topics))])
     telemetry.observe_level("entries_in_flight", "Entries not confirmed yet", lambda: [Reading(_in_flight(topics))])

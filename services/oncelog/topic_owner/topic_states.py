@@ -42,7 +42,7 @@ def stats(runner: TopicRunner) -> Json:
             "last_position": str(state.position),
             "messages_by_verdict": dict(sorted(serving.sessions.counters.items())),
             "producer_count": len(state.producers),
-            "remembered_batches": {
+            "recent_batches": {
                 "bytes": state.budget.bytes,
                 "bytes_max": state.budget.bytes_max,
                 "producers": len(state.budget),
@@ -121,8 +121,8 @@ def _producers(serving: Serving, producers_max: int) -> list[Json]:
             "mode": producer.mode.name.lower(),
             "accepted": table.accepted_of(pid),
             "persisted": producer.persisted,
-            "runs": len(producer.runs),
-            "runs_floor": producer.runs_floor,
+            "recent_batches_count": len(producer.recent_batches),
+            "recent_floor": producer.recent_floor,
             "last_activity_ms": producer.last_activity_ms,
             "connected": serving.sessions.connected(pid),
         }

@@ -9,7 +9,7 @@ that its place in the log allows
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from oncelog.core.dedup.recent_batches import Run, ids_of_run
+from oncelog.core.dedup.recent_batches import RecentBatch, ids_of_batch
 from oncelog.core.dedup.state import DedupState, ProducerState
 from oncelog.core.formats.entry import ProducerOpened, SequenceMode
 from oncelog.core.ids import (
@@ -145,19 +145,24 @@ class LogFold:
 
 
 def _compare_runs(known: FoldedProducer, producer: ProducerState) -> None:
-    """Above the floor, the runs name every id that moved the mark, and where it is; a run lies above the floor."""
-    beyond = {number: place for number, place in known.marked.items() if number > producer.runs_floor}
-    if sum(run.count for run in producer.runs) != len(beyond):
-        raise Violation("runs", f"producer {known.name!r}: the runs and the log above {producer.runs_floor} differ")
-    for run in producer.runs:
-        for number, index in _named_by(run):
+    """Above the floor, the recent batches name every id that moved the mark, and its place."""
+    beyond = {number: place for number, place in known.marked.items() if number > producer.recent_floor}
+    if sum(recent.count for recent in producer.recent_batches) != len(beyond):
+        raise Violation(
+            "recent batches",
+            f"producer {known.name!r}: the recent batches and the log above {producer.recent_floor} differ",
+        )
+    for recent in producer.recent_batches:
+        for number, index in _named_by(recent):
             place = beyond.get(number)
-            if place is None or (place.position, place.index) != (run.position, index):
-                raise Violation("runs", f"producer {known.name!r}: {run} names id {number}, the log says {place}")
+            if place is None or (place.position, place.index) != (recent.position, index):
+                raise Violation(
+                    "recent batches", f"producer {known.name!r}: {recent} names id {number}, the log says {place}"
+                )
 
 
-def _named_by(run: Run) -> list[tuple[int, int]]:
-    """[(id, index in its entry)], as far as the run remembers."""
-    if run.deltas is None:
-        return [(run.first, run.offset)]
-    return [(number, run.offset + i) for i, number in enumerate(ids_of_run(run))]
+def _named_by(recent: RecentBatch) -> list[tuple[int, int]]:
+    """[(id, index in its entry)], as far as the batch remembers."""
+    if recent.deltas is None:
+        return [(recent.first, recent.offset)]
+    return [(number, recent.offset + i) for i, number in enumerate(ids_of_batch(recent))]

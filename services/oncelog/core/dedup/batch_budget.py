@@ -3,40 +3,40 @@
 The batches of the producers that were least recently active go first: then their ids are answered as older than what is
 remembered (duplicate without a position, or not verified). Marks are never forgotten. The order is that of the log, so
 replaying it forgets alike; a snapshot is read in the order of activity in which it was written. What is forgotten is
-outside of the law of the fold, as are the batches above RUNS_MAX: `runs_floor` says how far it reaches.
+outside of the law of the fold, as are the batches above RECENT_BATCHES_MAX: `recent_floor` says how far it reaches.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-from oncelog.core.dedup.recent_batches import Runs
+from oncelog.core.dedup.recent_batches import RecentBatches
 from oncelog.core.ids import ProducerId
 
 #: Of one topic.
-REMEMBERED_BYTES_MAX = 64 * 1024 * 1024
+RECENT_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Remembers(Protocol):
     """What of a producer the budget needs."""
 
     producer_id: ProducerId
-    runs: Runs
+    recent_batches: RecentBatches
     last_activity_ms: int
 
     def forget_all(self) -> None: ...
 
 
-class RunBudget:
-    """Of one topic. bytes: what all runs cost now. evicted: batches forgotten because of the budget, since it began."""
+class BatchBudget:
+    """bytes: memory of all recent batches of one topic. evicted: batches forgotten because of the budget so far."""
 
-    def __init__(self, bytes_max: int = REMEMBERED_BYTES_MAX) -> None:
+    def __init__(self, bytes_max: int = RECENT_BYTES_MAX) -> None:
         self.bytes_max = bytes_max
         self.bytes = 0
         self.evicted = 0
         self._told = 0
-        #: {producer id: producer} of those with runs, the least recently active first
+        #: {producer id: producer} of those with recent batches, the least recently active first
         self._recent: dict[ProducerId, Remembers] = {}
-        #: those of them whose runs are open, in the same order
+        #: those of them whose recent batches are open, in the same order
         self._open: dict[ProducerId, Remembers] = {}
 
     def __len__(self) -> int:
@@ -56,16 +56,16 @@ class RunBudget:
         return taken
 
     def used(self, producer: Remembers) -> None:
-        """The producer was active, or its runs have changed: count it, and keep to the budget."""
-        pid, runs = producer.producer_id, producer.runs
-        size = runs.bytes
-        self.bytes += size - runs.counted
-        runs.counted = size
+        """The producer was active, or its recent batches have changed: count it, and keep to the budget."""
+        pid, recent_batches = producer.producer_id, producer.recent_batches
+        size = recent_batches.bytes
+        self.bytes += size - recent_batches.counted
+        recent_batches.counted = size
         self._recent.pop(pid, None)
         self._open.pop(pid, None)
         if size:
             self._recent[pid] = producer
-            if runs.is_open:
+            if recent_batches.is_open:
                 self._open[pid] = producer
         if self.bytes > self.bytes_max:
             self._shrink()
@@ -73,7 +73,7 @@ class RunBudget:
     def replaced(self, before: Remembers | None, producer: Remembers) -> None:
         """A snapshot says something newer of a producer."""
         if before is not None:
-            self.bytes -= before.runs.counted
+            self.bytes -= before.recent_batches.counted
         self.used(producer)
 
     def pack_idle(self, *, before_ms: int) -> None:
@@ -90,20 +90,20 @@ class RunBudget:
         while self.bytes > self.bytes_max and len(self._recent) > 1:
             producer = self._recent.pop(next(iter(self._recent)))
             self._open.pop(producer.producer_id, None)
-            self.evicted += len(producer.runs)
+            self.evicted += len(producer.recent_batches)
             producer.forget_all()
             self._count(producer)
 
     def _pack(self, pid: ProducerId) -> None:
         producer = self._open.pop(pid)
-        producer.runs.pack()
+        producer.recent_batches.pack()
         self._count(producer)
 
     def _count(self, producer: Remembers) -> None:
-        size = producer.runs.bytes
-        self.bytes += size - producer.runs.counted
-        producer.runs.counted = size
+        size = producer.recent_batches.bytes
+        self.bytes += size - producer.recent_batches.counted
+        producer.recent_batches.counted = size
 
     def agrees_with(self, producers: Mapping[ProducerId, Remembers]) -> bool:
         """Whether it has counted what these producers hold; for invariants."""
-        return self.bytes == sum(producer.runs.bytes for producer in producers.values())
+        return self.bytes == sum(producer.recent_batches.bytes for producer in producers.values())

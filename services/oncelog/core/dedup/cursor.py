@@ -17,7 +17,7 @@ Rules
 from dataclasses import dataclass
 from enum import Enum
 
-from oncelog.core.dedup.batch_budget import REMEMBERED_BYTES_MAX
+from oncelog.core.dedup.batch_budget import RECENT_BYTES_MAX
 from oncelog.core.dedup.snapshot import Manifest, encode_chunks, encode_manifest
 from oncelog.core.dedup.state import DedupState
 from oncelog.core.errors import InvariantViolated
@@ -42,7 +42,7 @@ class SnapshotSettings:
     #: the batches of a producer without activity for so long are packed
     idle_after_ms: int = 60_000
     #: memory for the recent batches of all producers of a topic
-    remembered_bytes_max: int = REMEMBERED_BYTES_MAX
+    recent_bytes_max: int = RECENT_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)

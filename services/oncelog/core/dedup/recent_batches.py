@@ -1,14 +1,14 @@
-"""The recent batches of one producer, in few bytes.
+"""The recent batches of one producer, stored in few bytes.
 
-A run is one stored batch. A producer's runs are kept in one of two forms:
+The recent batches of a producer are kept in one of two forms:
 
-    open     40 bytes a run, and the id deltas of runs with holes: while the producer stores batches
-    packed   about 9 bytes a run, as in a snapshot, without id deltas: once it is idle, and after a takeover
+    open     40 bytes a batch, plus the id deltas of batches with holes: while the producer stores batches
+    packed   about 9 bytes a batch, as in a snapshot, without id deltas: when it is idle, and after a takeover
 
-Reading never changes the form, so nothing grows that nobody counts. What is packed is opened by the next batch.
+Reading never changes the form, so memory never grows without being counted. The next append opens a packed form.
 
-Packed: count of runs 1, then six varints for each run: ids between the run before and this one, last - first, holes,
-offset, ledger - ledger of the run before, entry (in the same ledger: entries between the run before and this one).
+Packed: count of batches 1, then six varints for each batch: ids between the previous batch and this one, last - first,
+holes, offset, ledger - ledger of the previous batch, entry (in the same ledger: entries between the two batches).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +20,7 @@ from oncelog.core.formats.batch import BatchHeader, Buffer, decode_ids
 from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, Generation, LedgerId, Position, SequenceId
 
 #: Id deltas longer than this are not kept in memory once they are durable; the entry is read when they are asked for.
-RUN_DELTAS_BYTES_MAX = 8192
+RECENT_DELTAS_BYTES_MAX = 8192
 #: What the objects of one open or packed producer cost beside their bytes, about.
 _OPEN_BYTES = 200
 _PACKED_BYTES = 80
@@ -31,7 +31,7 @@ _NUMBERS = 6
 _CONTINUED = bytes(range(128, 256))
 
 
-class Run(NamedTuple):
+class RecentBatch(NamedTuple):
     """One stored batch of a producer, without what was skipped of it.
 
     deltas: the ids as `encode_deltas` gives them, relative to `first`; b"" when dense, None when only the entry knows
@@ -49,43 +49,45 @@ class Run(NamedTuple):
     def dense(self) -> bool:
         return self.count == self.last - self.first + 1
 
-    def without_long_deltas(self) -> "Run":
-        long = self.deltas is not None and len(self.deltas) > RUN_DELTAS_BYTES_MAX
+    def without_long_deltas(self) -> "RecentBatch":
+        long = self.deltas is not None and len(self.deltas) > RECENT_DELTAS_BYTES_MAX
         return self._replace(deltas=None) if long else self
 
 
-def ids_of_run(run: Run) -> Sequence[int]:
-    """The ids of a run whose deltas are remembered."""
-    if run.deltas is None:
-        raise InvariantViolated(f"the ids of the run at {run.position} are not remembered")
-    shape = BatchHeader(NOT_DEDUPLICATED, Generation(0), run.first, run.last, run.count, 0, 0, 1, len(run.deltas), 0, 0)
-    return decode_ids(shape, run.deltas)
+def ids_of_batch(batch: RecentBatch) -> Sequence[int]:
+    """The ids of a batch whose deltas are remembered."""
+    if batch.deltas is None:
+        raise InvariantViolated(f"the ids of the batch at {batch.position} are not remembered")
+    shape = BatchHeader(
+        NOT_DEDUPLICATED, Generation(0), batch.first, batch.last, batch.count, 0, 0, 1, len(batch.deltas), 0, 0
+    )
+    return decode_ids(shape, batch.deltas)
 
 
-class Runs(Sequence[Run]):
+class RecentBatches(Sequence[RecentBatch]):
     """Ascending by id and by position. counted: the bytes that a budget has counted for it."""
 
     __slots__ = ("_data", "_deltas", "counted")
 
-    def __init__(self, runs: Iterable[Run] = ()) -> None:
+    def __init__(self, batches: Iterable[RecentBatch] = ()) -> None:
         #: bytearray: records; bytes: packed
         self._data: bytearray | bytes = b""
-        #: {last id: deltas} of open runs with holes; None: there are none
+        #: {last id: deltas} of open batches with holes; None: there are none
         self._deltas: dict[int, bytes] | None = None
         self.counted = 0
-        for run in runs:
-            self.append(run)
+        for batch in batches:
+            self.append(batch)
 
     @classmethod
-    def unpack(cls, packed: Buffer) -> "Runs":
+    def unpack(cls, packed: Buffer) -> "RecentBatches":
         """Raises CorruptEntry unless the bytes are what `packed` gives."""
         data = bytes(packed)
         numbers = data[1:].translate(None, _CONTINUED)
         if not data or len(numbers) != data[0] * _NUMBERS or data[-1] > 127:
             raise CorruptEntry("the packed batches of a producer contradict their count")
-        runs = cls()
-        runs._data = data if data[0] else b""
-        return runs
+        batches = cls()
+        batches._data = data if data[0] else b""
+        return batches
 
     def packed(self) -> bytes:
         """At least one byte."""
@@ -101,7 +103,7 @@ class Runs(Sequence[Run]):
             return len(data) // _RECORD.size
         return data[0] if data else 0
 
-    def __iter__(self) -> Iterator[Run]:
+    def __iter__(self) -> Iterator[RecentBatch]:
         if isinstance(self._data, bytes):
             yield from _unpack(self._data)
             return
@@ -109,17 +111,17 @@ class Runs(Sequence[Run]):
         for first, last, count, offset, ledger, entry in _RECORD.iter_unpack(bytes(self._data)):
             dense = count == last - first + 1
             place = Position(LedgerId(ledger), EntryId(entry))
-            yield Run(first, last, count, place, offset, b"" if dense else deltas.get(last))
+            yield RecentBatch(first, last, count, place, offset, b"" if dense else deltas.get(last))
 
     @overload
-    def __getitem__(self, index: int) -> Run: ...
+    def __getitem__(self, index: int) -> RecentBatch: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Run]: ...
-    def __getitem__(self, index: int | slice) -> Run | list[Run]:
+    def __getitem__(self, index: slice) -> list[RecentBatch]: ...
+    def __getitem__(self, index: int | slice) -> RecentBatch | list[RecentBatch]:
         return list(self)[index]
 
     def last_of(self, index: int) -> SequenceId:
-        """The last id of the run at `index`."""
+        """The last id of the batch at `index`."""
         if isinstance(self._data, bytearray):
             return SequenceId(_LAST.unpack_from(self._data, index * _RECORD.size + _LAST.size)[0])
         return self[index].last
@@ -130,7 +132,7 @@ class Runs(Sequence[Run]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Runs({list(self)!r})"
+        return f"RecentBatches({list(self)!r})"
 
     @property
     def is_open(self) -> bool:
@@ -138,7 +140,7 @@ class Runs(Sequence[Run]):
 
     @property
     def bytes(self) -> int:
-        """What it costs in memory, about; 0 when there are no runs."""
+        """What it costs in memory, about; 0 when there are no recent batches."""
         size = len(self._data)
         if not size:
             return 0
@@ -149,20 +151,27 @@ class Runs(Sequence[Run]):
 
     # --- changing -----------------------------------------------------------------------------------------------------
 
-    def append(self, run: Run) -> None:
+    def append(self, batch: RecentBatch) -> None:
         data = self._data
         if isinstance(data, bytes):
             data = self._open()
-        first, last, count, position, offset, deltas = run
+        first, last, count, position, offset, deltas = batch
         data += _RECORD.pack(first, last, count, offset, *position)
         if deltas or self._deltas is not None:
-            self._set_deltas(run)
+            self._set_deltas(batch)
 
-    def replace(self, index: int, run: Run) -> None:
-        """Put `run` in the place of the one with the same ids."""
-        place = (run.first, run.last, run.count, run.offset, run.position.ledger_id, run.position.entry_id)
+    def replace(self, index: int, batch: RecentBatch) -> None:
+        """Put `batch` in the place of the one with the same ids."""
+        place = (
+            batch.first,
+            batch.last,
+            batch.count,
+            batch.offset,
+            batch.position.ledger_id,
+            batch.position.entry_id,
+        )
         _RECORD.pack_into(self._open(), index * _RECORD.size, *place)
-        self._set_deltas(run)
+        self._set_deltas(batch)
 
     def drop_first(self, count: int) -> None:
         """Forget the oldest `count`."""
@@ -176,42 +185,43 @@ class Runs(Sequence[Run]):
         del data[: count * _RECORD.size]
 
     def pack(self) -> None:
-        """Take the packed form. Ids of runs with holes are in their entries."""
+        """Take the packed form. Ids of batches with holes are in their entries."""
         if isinstance(self._data, bytearray):
             self._data, self._deltas = _pack(self) if self._data else b"", None
 
     def _open(self) -> bytearray:
         if isinstance(self._data, bytes):
-            runs = list(self)
+            batches = list(self)
             self._data = bytearray()
-            for run in runs:
-                self.append(run)
+            for batch in batches:
+                self.append(batch)
         return self._data
 
-    def _set_deltas(self, run: Run) -> None:
-        if run.deltas:
+    def _set_deltas(self, batch: RecentBatch) -> None:
+        if batch.deltas:
             if self._deltas is None:
                 self._deltas = {}
-            self._deltas[run.last] = run.deltas
+            self._deltas[batch.last] = batch.deltas
         elif self._deltas is not None:
-            self._deltas.pop(run.last, None)
+            self._deltas.pop(batch.last, None)
 
 
-def _pack(runs: Iterable[Run]) -> bytes:
+def _pack(batches: Iterable[RecentBatch]) -> bytes:
     numbers: list[int] = []
     before, ledger, entry = -1, 0, -1
     count = 0
-    for run in runs:
-        place = run.position
+    for batch in batches:
+        place = batch.position
         within = place.ledger_id == ledger
         numbers += (
-            run.first - before - 1, run.last - run.first, run.last - run.first + 1 - run.count, run.offset,
+            batch.first - before - 1, batch.last - batch.first, batch.last - batch.first + 1 - batch.count,
+            batch.offset,
             place.ledger_id - ledger, place.entry_id - entry - 1 if within else place.entry_id,
         )  # fmt: skip
-        before, ledger, entry = run.last, place.ledger_id, place.entry_id
+        before, ledger, entry = batch.last, place.ledger_id, place.entry_id
         count += 1
     if numbers and min(numbers) < 0:
-        raise InvariantViolated("the runs of a producer do not ascend")
+        raise InvariantViolated("the recent batches of a producer do not ascend")
     out = bytearray((count,))
     for number in numbers:
         rest = number
@@ -222,7 +232,7 @@ def _pack(runs: Iterable[Run]) -> bytes:
     return bytes(out)
 
 
-def _unpack(packed: bytes) -> Iterator[Run]:
+def _unpack(packed: bytes) -> Iterator[RecentBatch]:
     numbers: list[int] = []
     value = shift = 0
     for byte in packed[1:]:
@@ -240,4 +250,6 @@ def _unpack(packed: bytes) -> Iterator[Run]:
         first = before + 1 + gap
         before = first + span
         place = Position(LedgerId(ledger), EntryId(entry))
-        yield Run(SequenceId(first), SequenceId(before), span + 1 - holes, place, offset, None if holes else b"")
+        yield RecentBatch(
+            SequenceId(first), SequenceId(before), span + 1 - holes, place, offset, None if holes else b""
+        )

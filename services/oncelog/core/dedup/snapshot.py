@@ -5,9 +5,10 @@ complete snapshot). Each is a few SNAPSHOT_CHUNK entries and then one SNAPSHOT_M
 exists once the manifest is durable, and one without it never happened.
 
 Chunk body: snapshot number 8, chunk index 4, producers 4, then for each producer
-    producer id 8, generation 4, mode 1, zero 1, name bytes 2, persisted 8, runs floor 8, last activity ms 8,
-    instance id 16 (zeros: none), role bytes 2, packed runs bytes 2, name, role, packed runs (see `runs`; ids of runs
-    with holes stay in their entries). A base has the producers in the order of activity.
+    producer id 8, generation 4, mode 1, zero 1, name bytes 2, persisted 8, recent floor 8, last activity ms 8,
+    instance id 16 (zeros: none), role bytes 2, packed batches bytes 2, name, role, packed batches (see
+    `recent_batches`; ids of batches with holes stay in their entries). A base has the producers in the order of
+    activity.
 
 Manifest body: snapshot number 8, previous 8 (-1: a base), position ledger 8 and entry 8, next_index 8, producers in all
 8, chunks 4, CRC32C over the chunk bodies 4. The position is the cursor's mark_delete.
@@ -20,8 +21,8 @@ from struct import error as struct_error
 from sys import intern
 from typing import NamedTuple
 
-from oncelog.core.dedup.batch_budget import REMEMBERED_BYTES_MAX
-from oncelog.core.dedup.recent_batches import Runs
+from oncelog.core.dedup.batch_budget import RECENT_BYTES_MAX
+from oncelog.core.dedup.recent_batches import RecentBatches
 from oncelog.core.dedup.state import DedupState, ProducerState
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.batch import Buffer, Checksum
@@ -70,12 +71,12 @@ def encode_chunks(number: int, producers: Iterable[ProducerState]) -> list[bytes
 
 def _encode_producer(p: ProducerState) -> bytes:
     name, role = p.name.encode(), p.role.encode()
-    runs = p.runs.packed()
+    recent_batches = p.recent_batches.packed()
     head = _PRODUCER.pack(
-        p.producer_id, p.generation, p.mode, len(name), p.persisted, p.runs_floor, p.last_activity_ms,
-        instance_to_bytes(p.instance_id), len(role), len(runs),
+        p.producer_id, p.generation, p.mode, len(name), p.persisted, p.recent_floor, p.last_activity_ms,
+        instance_to_bytes(p.instance_id), len(role), len(recent_batches),
     )  # fmt: skip
-    return head + name + role + runs
+    return head + name + role + recent_batches
 
 
 def encode_manifest(m: Manifest) -> bytes:
@@ -116,7 +117,7 @@ def decode_chunk(body: Buffer) -> tuple[int, int, list[ProducerState]]:
 
 
 def _decode_producer(body: Buffer, at: int) -> tuple[ProducerState, int]:
-    pid, generation, mode, name_bytes, persisted, floor, activity, instance, role_bytes, runs_bytes = (
+    pid, generation, mode, name_bytes, persisted, floor, activity, instance, role_bytes, batches_bytes = (
         _PRODUCER.unpack_from(body, at)
     )
     at += _PRODUCER.size
@@ -125,10 +126,19 @@ def _decode_producer(body: Buffer, at: int) -> tuple[ProducerState, int]:
     # Interned, for a few roles stand in the records of all producers.
     role = intern(bytes(body[at : at + role_bytes]).decode())
     at += role_bytes
-    runs = Runs.unpack(body[at : at + runs_bytes])
-    at += runs_bytes
+    recent_batches = RecentBatches.unpack(body[at : at + batches_bytes])
+    at += batches_bytes
     state = ProducerState(
-        name, pid, generation, SequenceMode(mode), persisted, runs, floor, activity, instance_from_bytes(instance), role
+        name,
+        pid,
+        generation,
+        SequenceMode(mode),
+        persisted,
+        recent_batches,
+        floor,
+        activity,
+        instance_from_bytes(instance),
+        role,
     )
     return state, at
 
@@ -142,7 +152,7 @@ class SnapshotReader:
     """
 
     checksum: Checksum
-    remembered_bytes_max: int = REMEMBERED_BYTES_MAX
+    recent_bytes_max: int = RECENT_BYTES_MAX
     #: the state of the newest complete chain, None before the first complete base
     state: DedupState | None = None
     #: its last manifest
@@ -175,7 +185,7 @@ class SnapshotReader:
         if len(chunks) != manifest.chunks_count or crc != manifest.chunks_crc:
             return
         if manifest.is_base:
-            state = DedupState(self.remembered_bytes_max)
+            state = DedupState(self.recent_bytes_max)
         elif self.state is not None and self.manifest is not None and manifest.previous == self.manifest.number:
             state = self.state
         else:

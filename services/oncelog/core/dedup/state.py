@@ -1,20 +1,21 @@
-"""The fold of a topic's log into what dedup must know: pid -> (name, generation, mode, persisted mark, runs, last
-activity, instance, role).
+"""The fold of a topic's log into its dedup state: producer id -> (name, generation, mode, persisted mark, recent
+batches, last activity, instance, role).
 
 Rules
-- The fold takes facts and never judges: the highest mark and the first position win, whether dedup was on or off.
-- It moves entry by entry in log order; an entry whose base_index is not the next one is a hole and stops it.
-- Everything here is durable: what is in flight lives in `dedup.DedupTable`, on top, and vanishes with a failed write.
-- Law: snapshot(P) + replay(P..end) == fold(whole log), runs at or below `runs_floor` aside: each producer keeps its
-  newest 64 batches, within a budget of memory for all producers (`run_budget`).
+- The fold records facts and rejects nothing: the highest mark and the first position win, whether dedup was enabled or
+  not.
+- It moves entry by entry in log order; an entry whose base_index is not the next one is a hole and stops the fold.
+- Everything here is durable. In-flight batches live in `table.DedupTable`, on top, and are dropped by a failed write.
+- Law: snapshot(P) + replay(P..end) == fold(whole log), except for batches at or below `recent_floor`: each producer
+  keeps its newest 64 batches, within a budget of memory for all producers (`batch_budget`).
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from oncelog.core.dedup.batch_budget import REMEMBERED_BYTES_MAX, RunBudget
-from oncelog.core.dedup.recent_batches import Run, Runs
+from oncelog.core.dedup.batch_budget import RECENT_BYTES_MAX, BatchBudget
+from oncelog.core.dedup.recent_batches import RecentBatch, RecentBatches
 from oncelog.core.errors import CorruptEntry, InvariantViolated, LogHole
 from oncelog.core.formats.batch import BatchHeader, Buffer, decode_ids, deltas_of, encode_deltas, peek_batch
 from oncelog.core.formats.entry import EntryHeader, EntryKind, ProducerOpened, SequenceMode, body_of, decode_opened
@@ -32,39 +33,41 @@ from oncelog.core.ids import (
 
 #: Stored batches remembered per producer. The SDK keeps at most as many in flight, so a resend is always answered
 #: exactly.
-RUNS_MAX = 64
+RECENT_BATCHES_MAX = 64
 
 
-def run_of(batch: BatchHeader, deltas: Buffer, *, position: Position, above: SequenceId, skip: int) -> Run | None:
-    """Return the run of a batch's ids above the mark `above`, without its first `skip`; None when nothing is left."""
+def recent_batch_of(
+    batch: BatchHeader, deltas: Buffer, *, position: Position, above: SequenceId, skip: int
+) -> RecentBatch | None:
+    """The part of a batch above the mark `above`, without its first `skip` messages; None when nothing is left."""
     if skip == 0 and batch.first > above:
-        return Run(batch.first, batch.last, batch.count, position, 0, bytes(deltas))
+        return RecentBatch(batch.first, batch.last, batch.count, position, 0, bytes(deltas))
     ids = decode_ids(batch, deltas)
     start = max(skip, bisect_right(ids, above))
     if start >= len(ids):
         return None
     rest = ids[start:]
-    return Run(SequenceId(rest[0]), SequenceId(rest[-1]), len(rest), position, start, encode_deltas(rest))
+    return RecentBatch(SequenceId(rest[0]), SequenceId(rest[-1]), len(rest), position, start, encode_deltas(rest))
 
 
 def highest_unnamed(
-    batch: BatchHeader, deltas: Buffer, runs: Sequence[Run], *, above: SequenceId, skip: int
+    batch: BatchHeader, deltas: Buffer, recent_batches: Sequence[RecentBatch], *, above: SequenceId, skip: int
 ) -> SequenceId:
-    """The highest new id of a stored batch at or below the mark `above` that no run names; NO_SEQUENCE: there is none.
+    """The highest new id of a stored batch at or below the mark `above` that is in no recent batch, or NO_SEQUENCE.
 
-    Such an id is stored only while nothing is judged. Nobody may say of it later that it never was: so the runs up to
-    it are forgotten, and it is one of those that are older than the runs. A run with holes names none of its ids here,
-    whether they are remembered or not: what is remembered differs between a live owner and one that replays.
+    Such an id is stored only while dedup is disabled. A later check must not call it stale, so the recent batches up to
+    it are forgotten, which makes it older than all recent batches. A recent batch with holes counts as naming none of
+    its ids, whether its deltas are remembered or not: that differs between a live owner and one that replays.
     """
     if batch.first > above or skip >= batch.count:
         return NO_SEQUENCE
     ids = decode_ids(batch, deltas)
     for i in range(bisect_right(ids, above) - 1, skip - 1, -1):
-        at = bisect_left(runs, ids[i], key=lambda run: run.last)
-        if at == len(runs) or ids[i] < runs[at].first:
+        at = bisect_left(recent_batches, ids[i], key=lambda recent: recent.last)
+        if at == len(recent_batches) or ids[i] < recent_batches[at].first:
             return SequenceId(ids[i])
-        if not runs[at].dense:
-            return runs[at].last
+        if not recent_batches[at].dense:
+            return recent_batches[at].last
     return NO_SEQUENCE
 
 
@@ -75,9 +78,9 @@ def assigned_name(producer_id: ProducerId) -> str:
 
 @dataclass(slots=True)
 class ProducerState:
-    """runs: ascending, at most RUNS_MAX. runs_floor: ids at or below it are older than the remembered runs.
+    """recent_batches: ascending, at most RECENT_BATCHES_MAX. recent_floor: ids at or below it are older than those.
 
-    instance_id: who holds the current generation. role: the first role that opened the name; it owns the name.
+    instance_id: the instance that holds the current generation. role: the first role that opened the name; it owns it.
     """
 
     name: str
@@ -85,50 +88,50 @@ class ProducerState:
     generation: Generation
     mode: SequenceMode
     persisted: SequenceId = NO_SEQUENCE
-    runs: Runs = field(default_factory=Runs)
-    runs_floor: SequenceId = NO_SEQUENCE
+    recent_batches: RecentBatches = field(default_factory=RecentBatches)
+    recent_floor: SequenceId = NO_SEQUENCE
     last_activity_ms: int = 0
     instance_id: InstanceId = NO_INSTANCE
     role: str = ""
 
-    def remember(self, run: Run) -> None:
-        if run.first <= self.persisted:
-            raise InvariantViolated(f"run {run.first} is not above the persisted mark {self.persisted}")
-        self.runs.append(run)
-        self.persisted = run.last
-        dropped = len(self.runs) - RUNS_MAX
+    def remember(self, recent: RecentBatch) -> None:
+        if recent.first <= self.persisted:
+            raise InvariantViolated(f"batch {recent.first} is not above the persisted mark {self.persisted}")
+        self.recent_batches.append(recent)
+        self.persisted = recent.last
+        dropped = len(self.recent_batches) - RECENT_BATCHES_MAX
         if dropped > 0:
-            self.runs_floor = self.runs.last_of(dropped - 1)
-            self.runs.drop_first(dropped)
+            self.recent_floor = self.recent_batches.last_of(dropped - 1)
+            self.recent_batches.drop_first(dropped)
 
     def forget_all(self) -> None:
         """Only the mark is left."""
-        self.runs_floor = self.persisted
-        self.runs.drop_first(len(self.runs))
+        self.recent_floor = self.persisted
+        self.recent_batches.drop_first(len(self.recent_batches))
 
     def forget_below(self, floor: SequenceId) -> None:
-        """Forget the runs that begin at or below `floor`, and call it older than what is remembered."""
-        if floor > self.runs_floor:
-            dropped = sum(run.first <= floor for run in self.runs)
-            self.runs_floor = max(floor, self.runs.last_of(dropped - 1)) if dropped else floor
+        """Forget the recent batches that begin at or below `floor`, and raise recent_floor to at least `floor`."""
+        if floor > self.recent_floor:
+            dropped = sum(recent.first <= floor for recent in self.recent_batches)
+            self.recent_floor = max(floor, self.recent_batches.last_of(dropped - 1)) if dropped else floor
             if dropped:
-                self.runs.drop_first(dropped)
+                self.recent_batches.drop_first(dropped)
 
     def forget_until(self, position: Position) -> None:
-        """Forget every run up to the one at `position`: its ids cannot be looked up any more."""
-        kept = sum(run.position > position for run in self.runs)
-        if kept < len(self.runs):
-            dropped = len(self.runs) - kept
-            self.runs_floor = self.runs.last_of(dropped - 1)
-            self.runs.drop_first(dropped)
+        """Forget every batch up to the one at `position`: its ids cannot be looked up any more."""
+        kept = sum(recent.position > position for recent in self.recent_batches)
+        if kept < len(self.recent_batches):
+            dropped = len(self.recent_batches) - kept
+            self.recent_floor = self.recent_batches.last_of(dropped - 1)
+            self.recent_batches.drop_first(dropped)
 
 
 class DedupState:
     """The durable state of one topic, as of exactly `position`."""
 
-    def __init__(self, remembered_bytes_max: int = REMEMBERED_BYTES_MAX) -> None:
+    def __init__(self, recent_bytes_max: int = RECENT_BYTES_MAX) -> None:
         #: the batches that all producers together may keep
-        self.budget = RunBudget(remembered_bytes_max)
+        self.budget = BatchBudget(recent_bytes_max)
         #: {producer id: state}
         self.producers: dict[ProducerId, ProducerState] = {}
         #: {name: producer id}; one to one with `producers`
@@ -165,11 +168,15 @@ class DedupState:
             raise CorruptEntry(f"entry {header.position} is of producer {batch.producer_id}, which was never granted")
         if batch.first <= producer.persisted:
             producer.forget_below(
-                highest_unnamed(batch, deltas, producer.runs, above=producer.persisted, skip=header.skip_first)
+                highest_unnamed(
+                    batch, deltas, producer.recent_batches, above=producer.persisted, skip=header.skip_first
+                )
             )
-        run = run_of(batch, deltas, position=header.position, above=producer.persisted, skip=header.skip_first)
-        if run is not None:
-            producer.remember(run.without_long_deltas())
+        recent = recent_batch_of(
+            batch, deltas, position=header.position, above=producer.persisted, skip=header.skip_first
+        )
+        if recent is not None:
+            producer.remember(recent.without_long_deltas())
         producer.last_activity_ms = header.append_time_ms
         self.dirty[batch.producer_id] = None
         self.budget.used(producer)
@@ -183,7 +190,7 @@ class DedupState:
             if grant.name in self.names:
                 raise CorruptEntry(f"entry {header.position} binds {grant.name!r} to a second producer id")
             producer = ProducerState(grant.name, grant.producer_id, grant.generation, grant.mode)
-            producer.persisted = producer.runs_floor = grant.persisted
+            producer.persisted = producer.recent_floor = grant.persisted
             self.producers[grant.producer_id] = producer
             self.names[grant.name] = grant.producer_id
         elif producer.name != grant.name or grant.generation <= producer.generation:
@@ -226,14 +233,14 @@ class DedupState:
         yield from (self.producers[pid] for pid in self.budget.in_order())
 
     def learn_deltas(self, position: Position, batch: BatchHeader, deltas: Buffer) -> None:
-        """Put the ids read from an entry into the run that stands for it."""
+        """Put the ids read from an entry into the recent batch at its position."""
         producer = self.producers.get(batch.producer_id)
         if producer is None:
             return
-        for i, run in enumerate(producer.runs):
-            if run.position == position:
-                ids = decode_ids(batch, deltas)[run.offset :]
-                producer.runs.replace(i, run._replace(deltas=encode_deltas(ids)))
+        for i, recent in enumerate(producer.recent_batches):
+            if recent.position == position:
+                ids = decode_ids(batch, deltas)[recent.offset :]
+                producer.recent_batches.replace(i, recent._replace(deltas=encode_deltas(ids)))
         self.budget.used(producer)
 
     def forget_until(self, producer_id: ProducerId, position: Position) -> None:
@@ -248,10 +255,12 @@ class DedupState:
         for pid, producer in self.producers.items():
             if self.names.get(producer.name) != pid:
                 raise InvariantViolated(f"name {producer.name!r} and producer {pid} are not bound to each other")
-            mark = producer.runs_floor
-            for run in producer.runs:
-                if not mark < run.first <= run.last:
-                    raise InvariantViolated(f"runs of producer {pid} do not ascend at {run.first}")
-                mark = run.last
+            mark = producer.recent_floor
+            for recent in producer.recent_batches:
+                if not mark < recent.first <= recent.last:
+                    raise InvariantViolated(f"recent batches of producer {pid} do not ascend at {recent.first}")
+                mark = recent.last
             if mark != producer.persisted:
-                raise InvariantViolated(f"producer {pid}: persisted mark {producer.persisted}, last run ends at {mark}")
+                raise InvariantViolated(
+                    f"producer {pid}: persisted mark {producer.persisted}, last batch ends at {mark}"
+                )

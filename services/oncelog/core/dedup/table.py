@@ -1,24 +1,25 @@
 """Checking a batch: which messages are new, which are duplicates, and what must be refused.
 
-Two layers. `state` is the fold of the durable log. `pending` lies on top and holds only what was handed to the ledger
-and is not durable yet: accepted marks, runs in flight, grants in flight. A failed write drops the whole upper layer,
-and the truth is what remains (Pulsar #5218 marked before the write and lost the retry). Entries become durable in log
-order, so the upper layer drains from its front.
+There are two layers. `state` is the fold of the durable log. `pending` lies on top and holds only what was handed to
+the ledger and is not durable yet: accepted marks, in-flight batches, in-flight grants. A failed write drops the whole
+upper layer, and the durable state remains (Pulsar #5218 advanced its mark before the write and lost the retry). Entries
+become durable in log order, so the upper layer drains from its front.
 
-    first > accepted mark         new (contiguous: exactly the next, else SequenceGap)
-    an id exactly in a run        duplicate, or joins its write in flight
-    an id below the runs          contiguous: duplicate, position unknown; monotonic: below the mark, not verified
-    an id between, never stored   stale: tests on ranges call it a duplicate, and lose it. This message alone is refused
-                                  (contiguous, or no other message of the batch is known or new: the whole batch)
-    a known prefix, then new ids  stored verbatim with skip_first = the prefix's length; stale ids are in it
+    first > accepted mark          new (contiguous: exactly the next id, else SequenceGap)
+    an id that is in a batch       duplicate, or joins that batch's write in flight
+    an id below recent_floor       contiguous: duplicate, position unknown; monotonic: below the mark, not verified
+    an id between, never stored    stale. A check by ranges would call it a duplicate and lose it. Only this message is
+                                   refused; the whole batch when the producer is contiguous, or when the batch has no
+                                   duplicate and no new message
+    a known prefix, then new ids   stored verbatim with skip_first = the prefix's length, which includes stale ids
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from oncelog.core.dedup.recent_batches import Run, ids_of_run
-from oncelog.core.dedup.state import DedupState, ProducerState, highest_unnamed, run_of
+from oncelog.core.dedup.recent_batches import RecentBatch, ids_of_batch
+from oncelog.core.dedup.state import DedupState, ProducerState, highest_unnamed, recent_batch_of
 from oncelog.core.errors import (
     InvalidBatch,
     InvariantViolated,
@@ -61,7 +62,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class NeedIds:
-    """A run with holes is meant, whose ids only its entry knows: read it, `learn`, check again."""
+    """The check needs ids of a batch with holes, which only its entry holds: read it, `learn_deltas`, check again."""
 
     position: Position
 
@@ -78,15 +79,15 @@ WAIT = Wait()
 
 @dataclass(slots=True)
 class PendingProducer:
-    """What of one producer is in flight. accepted: highest id handed to the ledger. runs: ascending, above the
+    """What of one producer is in flight. accepted: highest id handed to the ledger. batches: ascending, above the
     persisted mark."""
 
     accepted: SequenceId
-    runs: list[Run] = field(default_factory=list)
+    batches: list[RecentBatch] = field(default_factory=list)
     #: the newest grant in flight, and where it stands
     grant: ProducerOpened | None = None
     position: Position = BEFORE_ALL
-    #: ids at or below it may stand in an in-flight entry that was stored with dedup disabled, and in no run
+    #: ids at or below it may stand in an in-flight entry that was stored with dedup disabled, and in no batch
     floor: SequenceId = NO_SEQUENCE
 
 
@@ -188,11 +189,11 @@ class DedupTable:
         ids = decode_ids(batch, deltas)
         split = batch.count if batch.last <= accepted else bisect_right(ids, accepted)
         pending = self._pending.get(producer.producer_id)
-        runs = [*producer.runs, *(pending.runs if pending is not None else ())]
-        floor, settles_at = producer.runs_floor, self.state.position
+        recent_batches = [*producer.recent_batches, *(pending.batches if pending is not None else ())]
+        floor, settles_at = producer.recent_floor, self.state.position
         if pending is not None and pending.floor > floor:
             floor, settles_at = pending.floor, pending.position
-        located = locate(ids[:split], runs, floor=floor, mode=producer.mode)
+        located = locate(ids[:split], recent_batches, floor=floor, mode=producer.mode)
         if isinstance(located, NeedIds):
             return located
         if refuses(located):
@@ -215,13 +216,13 @@ class DedupTable:
             return
         pending = self._pending_of(pid)
         if not self.dedup_enabled:
-            runs = [*self.state.producers[pid].runs, *pending.runs]
-            unnamed = highest_unnamed(batch, deltas, runs, above=pending.accepted, skip=skip_first)
+            recent_batches = [*self.state.producers[pid].recent_batches, *pending.batches]
+            unnamed = highest_unnamed(batch, deltas, recent_batches, above=pending.accepted, skip=skip_first)
             pending.floor = max(pending.floor, unnamed)
-        run = run_of(batch, deltas, position=position, above=pending.accepted, skip=skip_first)
-        if run is not None:
-            pending.runs.append(run)
-            pending.accepted = run.last
+        recent = recent_batch_of(batch, deltas, position=position, above=pending.accepted, skip=skip_first)
+        if recent is not None:
+            pending.batches.append(recent)
+            pending.accepted = recent.last
         pending.position = position
 
     def granting(self, grant: ProducerOpened, *, position: Position) -> None:
@@ -249,8 +250,8 @@ class DedupTable:
         self.state.fold_messages(header, batch, deltas)
         pending = self._pending.get(batch.producer_id)
         if pending is not None:
-            if pending.runs and pending.runs[0].position == header.position:
-                del pending.runs[0]
+            if pending.batches and pending.batches[0].position == header.position:
+                del pending.batches[0]
             self._settle(batch.producer_id, pending)
 
     def persisted_grant(self, header: EntryHeader, grant: ProducerOpened) -> None:
@@ -276,9 +277,9 @@ class DedupTable:
             mark = self.state.producers[pid].persisted if pid in self.state.producers else pending.accepted
             if pending.accepted < mark:
                 raise InvariantViolated(f"producer {pid}: accepted {pending.accepted} is below persisted {mark}")
-            for run in pending.runs:
-                if run.position <= self.state.position:
-                    raise InvariantViolated(f"producer {pid}: run at {run.position} is durable and in flight")
+            for recent in pending.batches:
+                if recent.position <= self.state.position:
+                    raise InvariantViolated(f"producer {pid}: batch at {recent.position} is durable and in flight")
 
 
 def _stale(batch: BatchHeader, accepted: SequenceId, *, whole: bool) -> StaleSequence:
@@ -288,12 +289,12 @@ def _stale(batch: BatchHeader, accepted: SequenceId, *, whole: bool) -> StaleSeq
 
 
 def locate(
-    ids: Sequence[int], runs: Sequence[Run], *, floor: SequenceId, mode: SequenceMode
+    ids: Sequence[int], recent_batches: Sequence[RecentBatch], *, floor: SequenceId, mode: SequenceMode
 ) -> tuple[Part, ...] | NeedIds:
-    """Find each id (ascending) in the runs (ascending); those that were never stored are stale.
+    """Find each id (ascending) in the recent batches (ascending); those that were never stored are stale.
 
-    Ids at or below `floor` are older than the runs: an exact duplicate of a contiguous producer, unverified of a
-    monotonic one.
+    Ids at or below `floor` are older than the recent batches: exact duplicates for a contiguous producer, not verified
+    for a monotonic one.
     """
     parts: list[Part] = []
     i = bisect_right(ids, floor)
@@ -301,13 +302,13 @@ def locate(
         kind = PartKind.DUPLICATE if mode is SequenceMode.CONTIGUOUS else PartKind.BELOW_MARK
         parts.append(Part(kind, i, None, 0))
     while i < len(ids):
-        at = bisect_left(runs, ids[i], key=lambda run: run.last)
-        begin = bisect_left(ids, runs[at].first, i) if at < len(runs) else len(ids)
+        at = bisect_left(recent_batches, ids[i], key=lambda recent: recent.last)
+        begin = bisect_left(ids, recent_batches[at].first, i) if at < len(recent_batches) else len(ids)
         if begin > i:
             parts.append(_stale_part(begin - i))
         else:
-            begin = bisect_right(ids, runs[at].last, i)
-            found = _parts_in(ids[i:begin], runs[at])
+            begin = bisect_right(ids, recent_batches[at].last, i)
+            found = _parts_in(ids[i:begin], recent_batches[at])
             if isinstance(found, NeedIds):
                 return found
             parts += found
@@ -330,45 +331,45 @@ def _merged(parts: list[Part]) -> tuple[Part, ...]:
     return tuple(merged)
 
 
-def _parts_in(ids: Sequence[int], run: Run) -> list[Part] | NeedIds:
-    """Where in the run each id (all within its span) stands, in stretches; those in its holes are stale."""
-    if run.dense:
+def _parts_in(ids: Sequence[int], recent: RecentBatch) -> list[Part] | NeedIds:
+    """Where in the batch each id (all within its span) stands, in stretches; those in its holes are stale."""
+    if recent.dense:
         if isinstance(ids, range):
-            return _parts_of(range(ids[0] - run.first, ids[-1] - run.first + 1), run)
-        return _parts_of([i - run.first for i in ids], run)
-    if run.deltas is None:
-        return NeedIds(run.position)
-    stored = ids_of_run(run)
-    if len(ids) > run.count:
-        # Cheap also for a hostile count: only what the run holds is looked for.
+            return _parts_of(range(ids[0] - recent.first, ids[-1] - recent.first + 1), recent)
+        return _parts_of([i - recent.first for i in ids], recent)
+    if recent.deltas is None:
+        return NeedIds(recent.position)
+    stored = ids_of_batch(recent)
+    if len(ids) > recent.count:
+        # Cheap also for a hostile count: only what the batch holds is looked for.
         found = [(bisect_left(ids, each), index) for index, each in enumerate(stored)]
         places = [(at, index) for at, index in found if at < len(ids) and ids[at] == stored[index]]
-        return _parts_between(len(ids), places, run)
+        return _parts_between(len(ids), places, recent)
     indexes = [bisect_left(stored, i) for i in ids]
     places = [(at, index) for at, index in enumerate(indexes) if index < len(stored) and stored[index] == ids[at]]
-    return _parts_of(indexes, run) if len(places) == len(ids) else _parts_between(len(ids), places, run)
+    return _parts_of(indexes, recent) if len(places) == len(ids) else _parts_between(len(ids), places, recent)
 
 
-def _parts_between(count: int, places: Sequence[tuple[int, int]], run: Run) -> list[Part]:
-    """Parts for `count` ids, of which those at `places` (index among the ids, index in the run) are in the run."""
+def _parts_between(count: int, places: Sequence[tuple[int, int]], recent: RecentBatch) -> list[Part]:
+    """Parts for `count` ids, of which those at `places` (index among the ids, index in the batch) are in the batch."""
     parts: list[Part] = []
     done = 0
     for at, index in places:
         if at > done:
             parts.append(_stale_part(at - done))
         last = parts[-1] if parts else None
-        if last is not None and last.kind is PartKind.DUPLICATE and last.offset + last.count == run.offset + index:
+        if last is not None and last.kind is PartKind.DUPLICATE and last.offset + last.count == recent.offset + index:
             parts[-1] = last._replace(count=last.count + 1)
         else:
-            parts.append(Part(PartKind.DUPLICATE, 1, run.position, run.offset + index))
+            parts.append(Part(PartKind.DUPLICATE, 1, recent.position, recent.offset + index))
         done = at + 1
     if done < count:
         parts.append(_stale_part(count - done))
     return parts
 
 
-def _parts_of(indexes: Sequence[int], run: Run) -> list[Part]:
-    """One part for each stretch of consecutive indexes; every id is in the run."""
+def _parts_of(indexes: Sequence[int], recent: RecentBatch) -> list[Part]:
+    """One part for each stretch of consecutive indexes; every id is in the batch."""
     if indexes[-1] - indexes[0] == len(indexes) - 1:
-        return [Part(PartKind.DUPLICATE, len(indexes), run.position, run.offset + indexes[0])]
-    return _parts_between(len(indexes), list(enumerate(indexes)), run)
+        return [Part(PartKind.DUPLICATE, len(indexes), recent.position, recent.offset + indexes[0])]
+    return _parts_between(len(indexes), list(enumerate(indexes)), recent)

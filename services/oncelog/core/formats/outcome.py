@@ -9,7 +9,7 @@ from oncelog.core.ids import Position
 class PartKind(IntEnum):
     """STORED: written now. DUPLICATE: stored before (or by a write that was in flight), success.
 
-    BELOW_MARK: a monotonic id older than the remembered runs: success, not stored now, existence not verified (hazard
+    BELOW_MARK: a monotonic id older than the recent batches: success, not stored now, existence not verified (hazard
     9). STALE_SEQUENCE: a monotonic id below the mark that was never stored, beside others of its batch that were or are
     now: refused for this message alone.
     """

@@ -14,7 +14,7 @@ from oncelog.core.formats.batch import HEADER_BYTES, Buffer, Checksum, Compressi
 from oncelog.core.ids import Generation, ProducerId, SessionNumber
 from oncelog.core.producer.sequence_ids import BatchIds
 
-#: The owner remembers the latest 64 runs of a connected producer: what is unanswered must fit in there.
+#: The owner remembers the latest 64 batches of a connected producer: what is unanswered must fit in there.
 IN_FLIGHT_COUNT_MAX = 64
 IN_FLIGHT_BYTES_MAX = 16 * 1024 * 1024
 PENDING_BYTES_MAX = 64 * 1024 * 1024

@@ -4,7 +4,7 @@ A session takes its batches in order. A batch that cannot be checked yet parks t
 
     ROLL       no ledger is open for entries                 until the next one opens
     GRANT      the verdict rests on a grant not yet durable  until that is
-    IDS        a run's ids must be read from its entry       until they are
+    IDS        a batch's ids must be read from its entry     until they are
     OWNERSHIP  a verdict refuses the batch, or some of it    until the topic record was read again
 
 The first refused batch ends its session and no other; what is behind it is dropped, for the client resends it in order.
@@ -224,12 +224,12 @@ class Sessions:
         return self._check_parked(session, now_ms) if session is not None and session.why is Park.IDS else []
 
     def unlearnable(self, position: Position, now_ms: int) -> list[SessionEffect]:
-        """The entry that a session waits for was trimmed: its ids are from now on older than the remembered runs."""
+        """The entry that a session waits for was trimmed: its ids are from now on older than the recent batches."""
         effects: list[SessionEffect] = []
         for session in list(self.open_sessions.values()):
             pid = session.instance.producer_id
             if session.why is Park.IDS:
-                if any(run.position == position for run in self.table.state.producers[pid].runs):
+                if any(recent.position == position for recent in self.table.state.producers[pid].recent_batches):
                     self.table.state.forget_until(pid, position)
                 # Also where the batch was forgotten meanwhile. A session that waits for another entry asks again.
                 effects += self._check_parked(session, now_ms)

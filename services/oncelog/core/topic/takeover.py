@@ -20,7 +20,7 @@ replay. FAILED tells the topic to read its record again before it says so.
 from collections.abc import Sequence
 from enum import Enum
 
-from oncelog.core.dedup.batch_budget import REMEMBERED_BYTES_MAX
+from oncelog.core.dedup.batch_budget import RECENT_BYTES_MAX
 from oncelog.core.dedup.cursor import LoadedSnapshot
 from oncelog.core.dedup.snapshot import SnapshotReader
 from oncelog.core.dedup.state import DedupState
@@ -71,14 +71,12 @@ class TakeoverState(Enum):
 class Takeover:
     """One attempt for one epoch; a fresh one starts at B again."""
 
-    def __init__(
-        self, record: TopicRecord, *, checksum: Checksum, remembered_bytes_max: int = REMEMBERED_BYTES_MAX
-    ) -> None:
+    def __init__(self, record: TopicRecord, *, checksum: Checksum, recent_bytes_max: int = RECENT_BYTES_MAX) -> None:
         self.record = record
         self.state = TakeoverState.LOG
         self.checksum = checksum
         self.cursor = CursorClaim(record.owner_epoch)
-        self.fold = DedupState(remembered_bytes_max)
+        self.fold = DedupState(recent_bytes_max)
         self.replayed_entries = 0
         #: the log's last ledger, as it was recovered
         self._log_end: LedgerMetadata | None = None

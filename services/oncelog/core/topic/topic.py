@@ -126,7 +126,7 @@ def _attempt(record: TopicRecord, settings: TopicSettings, checksum: Checksum, n
     who = ChainSettings(Chain.LOG, record.topic_id, record.owner_epoch, *quorums, checksum)
     last = record.ledgers[-1].ledger_id if record.ledgers else LedgerId(-1)
     return Attempt(
-        Takeover(record, checksum=checksum, remembered_bytes_max=settings.snapshot.remembered_bytes_max),
+        Takeover(record, checksum=checksum, recent_bytes_max=settings.snapshot.recent_bytes_max),
         NextLedger(who, last_ledger=last, nodes=nodes),
     )
 

@@ -249,9 +249,9 @@ class SnapshotReading:
                 for producer_id, one in reader.state.producers.items()
             }
             remembered = tuple(
-                Remembered(producer_id, run.first, run.last, run.count, run.position, run.offset)
+                Remembered(producer_id, recent.first, recent.last, recent.count, recent.position, recent.offset)
                 for producer_id, one in reader.state.producers.items()
-                for run in one.runs
+                for recent in one.recent_batches
             )
             position, next_index = manifest.position, manifest.next_index
             self.found = SnapshotTold(manifest.number, position, next_index, producers, None, remembered)

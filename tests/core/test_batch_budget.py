@@ -3,7 +3,7 @@
 import random
 
 from oncelog.core.dedup.snapshot import Manifest, SnapshotReader, encode_chunks, encode_manifest
-from oncelog.core.dedup.state import RUNS_MAX, DedupState
+from oncelog.core.dedup.state import RECENT_BATCHES_MAX, DedupState
 from oncelog.core.dedup.table import DedupTable, Known
 from oncelog.core.errors import StaleSequence
 from oncelog.core.formats.entry import EntryKind
@@ -48,16 +48,16 @@ def restored(state: DedupState, *, bytes_max: int) -> DedupState:
 def test_idle_producer_keeps_all_its_batches() -> None:
     """After ten idle minutes only the newest one was left: a resend was no longer verified, and an id that was never
     stored was told as a success."""
-    turns = [(1, [10 * n, 10 * n + 5]) for n in range(RUNS_MAX)] + [(2, [n]) for n in range(100)]
+    turns = [(1, [10 * n, 10 * n + 5]) for n in range(RECENT_BATCHES_MAX)] + [(2, [n]) for n in range(100)]
     state = fold(log_of(turns, producers=2).entries)
     state.budget.pack_idle(before_ms=1 << 60)
     for owner in (state, restored(state, bytes_max=state.budget.bytes_max)):
-        assert len(owner.producers[ProducerId(1)].runs) == RUNS_MAX
-        assert not owner.producers[ProducerId(1)].runs.is_open
+        assert len(owner.producers[ProducerId(1)].recent_batches) == RECENT_BATCHES_MAX
+        assert not owner.producers[ProducerId(1)].recent_batches.is_open
         assert answer(owner, 1, [0]) == "NeedIds", "its entry has the ids"
         verdict = DedupTable(owner).check(*parts([7], pid=1))
         assert isinstance(getattr(verdict, "error", None), StaleSequence), "7 lies between two batches"
-    dense = fold(log_of([(1, [n]) for n in range(RUNS_MAX)], producers=1).entries)
+    dense = fold(log_of([(1, [n]) for n in range(RECENT_BATCHES_MAX)], producers=1).entries)
     dense.budget.pack_idle(before_ms=1 << 60)
     assert answer(dense, 1, [3, 4]) == [PartKind.DUPLICATE, PartKind.DUPLICATE]
 
@@ -67,7 +67,7 @@ def test_least_recently_active_producers_lose_their_batches_first() -> None:
     turns = [*((pid, [n]) for pid in (1, 2) for n in range(20)), (1, [20]), *((3, [n]) for n in range(20))]
     entries = log_of(turns, producers=3).entries
     state = fold(entries, DedupState(1_300))
-    counts = [len(state.producers[ProducerId(pid)].runs) for pid in (1, 2, 3)]
+    counts = [len(state.producers[ProducerId(pid)].recent_batches) for pid in (1, 2, 3)]
     assert counts == [21, 0, 20]
     assert [state.producers[ProducerId(pid)].persisted for pid in (1, 2, 3)] == [20, 19, 19]
     assert answer(state, 2, [5]) == [PartKind.BELOW_MARK]
@@ -80,7 +80,7 @@ def test_least_recently_active_producers_lose_their_batches_first() -> None:
 def test_producer_alone_is_never_below_its_64_batches() -> None:
     """However small the budget is: its resends are answered exactly."""
     state = fold(log_of([(1, [n]) for n in range(100)], producers=1).entries, DedupState(1))
-    assert len(state.producers[ProducerId(1)].runs) == RUNS_MAX
+    assert len(state.producers[ProducerId(1)].recent_batches) == RECENT_BATCHES_MAX
 
 
 def test_packed_before_evicted() -> None:
@@ -89,8 +89,8 @@ def test_packed_before_evicted() -> None:
     entries = log_of(turns, producers=10).entries
     state = fold(entries, DedupState(12_000))
     assert state.budget.evicted == 0
-    assert [len(producer.runs) for producer in state.producers.values()] == [RUNS_MAX] * 10
-    assert sum(producer.runs.is_open for producer in state.producers.values()) < 5
+    assert [len(producer.recent_batches) for producer in state.producers.values()] == [RECENT_BATCHES_MAX] * 10
+    assert sum(producer.recent_batches.is_open for producer in state.producers.values()) < 5
     assert fold(entries).budget.bytes > 12_000
 
 
@@ -116,9 +116,9 @@ def test_snapshot_and_replay_are_the_fold_with_any_budget() -> None:
         for pid, producer in state.producers.items():
             truth = whole.producers[pid]
             assert (producer.persisted, producer.generation) == (truth.persisted, truth.generation)
-            assert producer.runs_floor >= truth.runs_floor
-            kept = [run for run in plain(whole)[pid].runs if run.first > producer.runs_floor]
-            assert list(plain(state)[pid].runs) == kept
+            assert producer.recent_floor >= truth.recent_floor
+            kept = [recent for recent in plain(whole)[pid].recent_batches if recent.first > producer.recent_floor]
+            assert list(plain(state)[pid].recent_batches) == kept
         if bytes_max == 1 << 26:
             assert plain(state) == plain(whole)
 

@@ -1,0 +1,112 @@
+"""The recent batches of a producer in few bytes: what goes in comes out, in either form."""
+
+import random
+
+import pytest
+
+from oncelog.core.dedup.recent_batches import RecentBatch, RecentBatches
+from oncelog.core.errors import CorruptEntry
+from oncelog.core.formats.batch import encode_deltas
+from oncelog.core.ids import SEQUENCE_ID_MAX, EntryId, LedgerId, Position, SequenceId
+
+
+def drawn(rng: random.Random, count: int) -> list[RecentBatch]:
+    """Ascending recent batches, dense and with holes, in one ledger and over many, near to each other and far."""
+    recent_batches: list[RecentBatch] = []
+    last, ledger, entry = -1, 0, -1
+    for _ in range(count):
+        if rng.random() < 0.2:
+            ledger, entry = ledger + rng.choice((1, 2, 1 << 40)), -1
+        entry += rng.choice((1, 1, 1, 7, 1 << 33))
+        first = last + rng.choice((1, 1, 2, 300, 1 << 20))
+        size = rng.choice((1, 1, 5, 200))
+        ids = [first]
+        for _ in range(size - 1):
+            ids.append(ids[-1] + rng.choice((1, 1, 9) if rng.random() < 0.1 else (1,)))
+        last = ids[-1]
+        place = Position(LedgerId(ledger), EntryId(entry))
+        recent_batches.append(
+            RecentBatch(SequenceId(first), SequenceId(last), size, place, rng.choice((0, 0, 3)), encode_deltas(ids))
+        )
+    return recent_batches
+
+
+def without_ids(recent_batches: list[RecentBatch]) -> list[RecentBatch]:
+    return [recent if recent.dense else recent._replace(deltas=None) for recent in recent_batches]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_recent_batches_survive_every_form(seed: int) -> None:
+    """Packed, unpacked, opened again: all but the ids of batches with holes, which their entries have."""
+    rng = random.Random(seed)
+    given = drawn(rng, rng.randint(1, 64))
+    recent_batches = RecentBatches(given)
+    assert list(recent_batches) == given
+    assert RecentBatches.unpack(recent_batches.packed()) == without_ids(given)
+    dropped = rng.randrange(len(given))
+    recent_batches.drop_first(dropped)
+    assert list(recent_batches) == given[dropped:]
+    recent_batches.pack()
+    assert (list(recent_batches), len(recent_batches), recent_batches.is_open) == (
+        without_ids(given[dropped:]),
+        len(given) - dropped,
+        False,
+    )
+    recent_batches.append(given[-1]._replace(first=SequenceId(1 << 62), last=SequenceId(1 << 62), count=1, deltas=b""))
+    assert recent_batches.is_open
+    assert list(recent_batches)[:-1] == without_ids(given[dropped:])
+
+
+def test_largest_numbers_fit() -> None:
+    recent = RecentBatch(
+        SequenceId(0),
+        SequenceId(SEQUENCE_ID_MAX),
+        2,
+        Position(LedgerId(2**63 - 1), EntryId(2**63 - 1)),
+        2**32 - 1,
+        None,
+    )
+    assert list(RecentBatches.unpack(RecentBatches([recent]).packed())) == [recent]
+
+
+def test_few_batches_cost_few_bytes() -> None:
+    """An idle producer with a few batches, among very many of them."""
+    recent_batches = RecentBatches(
+        RecentBatch(SequenceId(n * 100), SequenceId(n * 100 + 99), 100, Position(LedgerId(7), EntryId(9 * n)), 0, b"")
+        for n in range(64)
+    )
+    assert len(recent_batches.packed()) < 64 * 10
+    open_bytes = recent_batches.bytes
+    recent_batches.pack()
+    assert recent_batches.bytes < open_bytes / 4
+    few = RecentBatches(list(recent_batches)[:3])
+    few.pack()
+    assert few.bytes < 120
+
+
+def test_reading_opens_nothing() -> None:
+    """Else a look at the statistics would fill the memory that the budget has counted as packed."""
+    recent_batches = RecentBatches(drawn(random.Random(1), 10))
+    recent_batches.pack()
+    assert (
+        len(recent_batches),
+        recent_batches[0].first,
+        recent_batches.last_of(9),
+        len(recent_batches[2:4]),
+        len(list(recent_batches)),
+    ) == (
+        10,
+        recent_batches[0].first,
+        recent_batches[9].last,
+        2,
+        10,
+    )
+    assert not recent_batches.is_open
+
+
+@pytest.mark.parametrize(
+    "packed", [b"", b"\x01", b"\x01\0\0\0\0\0", b"\x01\0\0\0\0\0\x80", b"\0\0", b"\x02" + bytes(6)]
+)
+def test_bytes_that_are_no_packed_batches_are_corrupt(packed: bytes) -> None:
+    with pytest.raises(CorruptEntry):
+        RecentBatches.unpack(packed)
