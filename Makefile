@@ -96,9 +96,10 @@ images: ## container images: IMAGES="services pipeline â€¦", ARCHIVE=dir, BASE=â
 
 lock: $(STAMP) ## requirements.lock anew from pyproject.toml, and from it the pins of the images
 	$(COMPILE) pyproject.toml --all-extras --output-file requirements.lock
-	$(COMPILE) pyproject.toml --constraint requirements.lock --output-file docker/requirements.txt
+	$(COMPILE) pyproject.toml --extra services --constraint requirements.lock --output-file docker/requirements.txt
 	printf '%s\n' hatchling setuptools | $(COMPILE) - --constraint requirements.lock --output-file docker/requirements-build.txt
-	printf '%s\n' pyspark pyarrow pandas | $(COMPILE) - --constraint requirements.lock --output-file docker/requirements-pipeline.txt
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["pipeline"], sep="\n")' \
+		| $(COMPILE) - --constraint requirements.lock --output-file docker/requirements-pipeline.txt
 
 clean: ## forget everything built, downloaded and cached here
 	rm -rf .venv .cache build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,14 +1,12 @@
 """The tree of commands. Each is imported when it is run, so that --help and completion are fast."""
 
-import sys
 from collections.abc import Callable
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
 
-from oncelog.cli.failures import EXIT_CODES, Exit
+from oncelog.cli.failures import EXIT_CODES
 from oncelog.cli.lazy_commands import LazyCommand, lazy_group
 
 _HELP = f"""Oncelog: a replicated log in which every message takes effect once.
@@ -29,27 +27,11 @@ def _of(module: str, name: str) -> Callable[[], Any]:
     return lambda: getattr(import_module(module), name)
 
 
-#: Packages that the processes of a standalone cluster import, beyond those of the SDK and the command line.
-LAB_NEEDS = ("fastapi", "kazoo", "uvicorn")
-
-
-def _lab(name: str, module: str, attribute: str) -> Callable[[], Any]:
-    """Like `_of`, for a command of the lab. Fails with one sentence if the lab is not installed."""
-
-    def load() -> Any:
-        if missing := [package for package in LAB_NEEDS if find_spec(package) is None]:
-            needed = ", ".join(missing)
-            print(f"error: oncelog {name} needs {needed}: run pip install 'oncelog[lab]'", file=sys.stderr)
-            raise typer.Exit(Exit.FAILED)
-        return getattr(import_module(module), attribute)
-
-    return load
-
-
 COMMANDS = {
     "standalone": LazyCommand(
         "Run a whole cluster on this machine.",
         _of("oncelog.cli.standalone.command", "standalone"),
+        extras=("services", "embedded"),
     ),
     "produce": LazyCommand(
         "Publish the lines of a file, each once.",
@@ -65,16 +47,19 @@ COMMANDS = {
     ),
     "demo": LazyCommand(
         "Publish a file through kill -9, and prove it line by line.",
-        _lab("demo", "oncelog.lab.demo.command", "demo"),
+        _of("oncelog.lab.demo.command", "demo"),
+        extras=("lab",),
     ),
     "admin": LazyCommand("Administer topics, namespaces, rights and processes.", _of("oncelog.cli.admin.app", "admin")),
     "bench": LazyCommand(
         "Measure this machine and cluster, as ratios to limits.",
-        _lab("bench", "oncelog.lab.bench.commands", "app"),
+        _of("oncelog.lab.bench.commands", "app"),
+        extras=("lab",),
     ),
     "chaos": LazyCommand(
         "Strike a cluster under load, and check everything.",
-        _lab("chaos", "oncelog.lab.chaos.commands", "app"),
+        _of("oncelog.lab.chaos.commands", "app"),
+        extras=("lab",),
     ),
     "pipeline": LazyCommand(
         "Run jobs over whole topics, on Spark.",

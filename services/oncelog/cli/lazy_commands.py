@@ -7,12 +7,21 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from oncelog.cli.extras import check_installed
+from oncelog.cli.failures import explain
+from oncelog.core.errors import Fatal
+
 
 class LazyCommand(NamedTuple):
-    """help: what the list of commands says of it. load: gives the command's function, or the Typer of a group."""
+    """One command or group of commands.
+
+    help: its line in the list of commands. load: returns the command's function, or the Typer of a group. extras: the
+    optional dependencies without which it is not run; its help needs none of them.
+    """
 
     help: str
     load: Callable[[], "Callable[..., None] | typer.Typer"]
+    extras: tuple[str, ...] = ()
 
 
 class LazyCommands(MutableMapping[str, Any]):
@@ -81,4 +90,21 @@ def _loaded(name: str, command: LazyCommand) -> Any:
         loaded = single
     found: Any = typer.main.get_command(loaded)
     found.name = name
+    if command.extras:
+        found.invoke = _checked(found.invoke, command.extras)
     return found
+
+
+def _checked(invoke: Callable[[Any], Any], extras: tuple[str, ...]) -> Callable[[Any], Any]:
+    """`invoke`, but a missing extra is explained in one sentence first."""
+
+    def check_and_invoke(context: Any) -> Any:
+        try:
+            check_installed(*extras)
+        except Fatal as error:
+            from rich.console import Console
+
+            raise typer.Exit(explain(error, Console(stderr=True, highlight=False))) from None
+        return invoke(context)
+
+    return check_and_invoke

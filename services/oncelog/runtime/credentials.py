@@ -12,11 +12,13 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-
-import grpc
+from typing import TYPE_CHECKING
 
 from oncelog.core.errors import InvalidArgument
 from oncelog.runtime.watched_file import WatchedFile
+
+if TYPE_CHECKING:
+    import grpc
 
 #: The name in every certificate of a cluster.
 CLUSTER_NAME = "oncelog"
@@ -68,10 +70,12 @@ class Credentials:
         """The header of the next call. Raises InvalidArgument when the token is none."""
         return None if self.token is None else f"Bearer {self.token()}"
 
-    def channel_credentials(self) -> grpc.ChannelCredentials | None:
+    def channel_credentials(self) -> "grpc.ChannelCredentials | None":
         """gRPC's own; None: plain text."""
         if not self.tls:
             return None
+        import grpc  # a third of the start of `oncelog admin`, whose commands mostly speak HTTP
+
         return grpc.ssl_channel_credentials(None if self.ca is None else self.ca.get())
 
     def ssl_context(self) -> ssl.SSLContext | None:

@@ -2,17 +2,17 @@
 
 import typer
 
+from oncelog.cli.extras import install_command
 from oncelog.cli.failures import EXIT_CODES
 from oncelog.cli.pipeline.audit import audit
 from oncelog.cli.pipeline.compact import compact
 from oncelog.cli.pipeline.copy import copy
 from oncelog.cli.pipeline.export import export
 from oncelog.cli.pipeline.import_files import import_files
-from oncelog.cli.pipeline.running import INSTALL
 
 _HELP = f"""Jobs over whole topics, on Spark: on this machine, on a cluster by --master, or by spark-submit.
 
-They need Spark's Python packages ({INSTALL}) and a Java from 17 on, in JAVA_HOME or on the PATH.
+They need Spark's Python packages ({install_command("pipeline")}) and a Java from 17 on, in JAVA_HOME or on the PATH.
 
     oncelog pipeline audit flights
 

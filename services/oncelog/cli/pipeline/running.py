@@ -15,16 +15,13 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from oncelog.cli.extras import check_installed
 from oncelog.cli.failures import Exit, explain
 from oncelog.cli.pipeline.options import spark_choice
-from oncelog.core.errors import Fatal, InvalidArgument, OncelogError
+from oncelog.core.errors import InvalidArgument, OncelogError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-#: What the extra brings.
-NEEDED = ("pyspark", "pyarrow", "pandas")
-INSTALL = "pip install 'oncelog[pipeline]'"
 
 
 def run_job(
@@ -41,7 +38,7 @@ def run_job(
     errors = Console(stderr=True, highlight=False)
     try:
         choice = spark_choice(master, conf)
-        check_installed()
+        check_installed("pipeline")
         if check is not None:
             check()
         # gRPC reports every connection that ends, and every process that Spark starts beside it.
@@ -68,13 +65,6 @@ def _of_spark(error: Exception) -> Exception:
     from oncelog.pipeline.session import failure_of
 
     return failure_of(error) or error
-
-
-def check_installed() -> None:
-    """Raises Fatal, with the command that installs what is missing."""
-    missing = [name for name in NEEDED if find_spec(name) is None]
-    if missing:
-        raise Fatal(f"jobs run on Spark, and {', '.join(missing)} is not installed: {INSTALL}")
 
 
 @contextmanager

