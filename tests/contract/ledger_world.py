@@ -11,7 +11,7 @@ from oncelog.core.errors import JournalFailed, StoreUnavailable
 from oncelog.core.formats.batch import encode_batch
 from oncelog.core.formats.entry import EntryKind
 from oncelog.core.ids import EntryId, Generation, Incarnation, LedgerId, OwnerEpoch, ProducerId, TopicId
-from oncelog.core.ledger.chain import SendAdds
+from oncelog.core.ledger.managed_ledger import SendAdds
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.writer import Add, LedgerWriter

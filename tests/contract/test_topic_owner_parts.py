@@ -10,7 +10,7 @@ from crc32c import crc32c
 from oncelog.core.coordination.id_claim import ABSENT_VERSION, ID_MAX, CounterRecord, IdClaim
 from oncelog.core.errors import Fatal, NotOwner, TopicLoading
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, SessionNumber, TopicId
-from oncelog.core.ledger.chain import EntriesAnswered, MemberLost
+from oncelog.core.ledger.managed_ledger import EntriesAnswered, MemberLost
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.members import StorageNodesSeen
 from oncelog.core.topic.serving import TopicSettings

@@ -8,7 +8,7 @@ from oncelog.core.coordination.ownership import ReadTopicRecord, TopicRecordRead
 from oncelog.core.dedup.cursor import CursorState, SnapshotSettings, SnapshotTaken
 from oncelog.core.formats.opening import Granted
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger.chain import CloseLedger, EntriesAnswered, SendAdds
+from oncelog.core.ledger.managed_ledger import CloseLedger, EntriesAnswered, SendAdds
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.next_ledger import DeleteLedgers
 from oncelog.core.store_status import WriteStatus
@@ -58,7 +58,7 @@ class Cursor:
     def lose_adds(self) -> bool:
         """Send until something is written to the cursor's ledger. It is confirmed the second time; whether it came."""
         if self.serving.cursor.state is CursorState.WRITING:
-            writer = self.serving.cursor.chain.writer
+            writer = self.serving.cursor.ledgers.writer
             assert writer is not None
             last = EntryId(writer.next_entry - 1)
             for member in (A, B):
@@ -78,7 +78,7 @@ class Cursor:
 
     def fail_ledger(self) -> None:
         """Two members of the cursor's open ledger break."""
-        writer = self.serving.cursor.chain.writer
+        writer = self.serving.cursor.ledgers.writer
         assert writer is not None
         for member in (A, B):
             self.owner.handle(EntriesAnswered(writer.ledger_id, member, [], AppendStatus.READ_ONLY))
@@ -174,7 +174,7 @@ def test_idle_cursor_ledger_that_fails_is_met_by_no_snapshot() -> None:
 def test_lost_cursor_ledger_is_a_suspicion() -> None:
     """Fenced by another: the record decides, and until then no snapshot is tried."""
     cursor = Cursor().send(4, after_ms=300)
-    writer = cursor.serving.cursor.chain.writer
+    writer = cursor.serving.cursor.ledgers.writer
     assert writer is not None
     cursor.world.place(Incarnation("o2"))
     cursor.owner.handle(EntriesAnswered(writer.ledger_id, A, [], AppendStatus.FENCED))

@@ -2,7 +2,7 @@
 
 from oncelog.core.formats.entry import EntryKind, peek_header
 from oncelog.core.ids import LedgerId
-from oncelog.core.ledger.next_ledger import Chain
+from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.storage.ledger import LedgerOrigin, was_deleted
 from tests.core.recovery_world import TOPIC, entry
 
@@ -15,7 +15,7 @@ def test_ledger_below_the_list_was_trimmed() -> None:
 
 
 def test_ledger_in_or_above_the_list_was_not_deleted() -> None:
-    """Id 6 was never linked or is another chain's; 8 may be newer than a restored backup."""
+    """Id 6 was never linked or is another managed ledger's; 8 may be newer than a restored backup."""
     for ledger_id in (5, 6, 7, 8):
         assert not was_deleted(LedgerId(ledger_id), listed=LISTED, topic_deleted=False)
 
@@ -30,9 +30,9 @@ def test_tombstone_of_the_topic_proves_the_deletion_of_all_its_ledgers() -> None
 
 
 def test_origin_tells_snapshots_from_the_log() -> None:
-    """The lists of the two chains are compared apart: the floor of one says nothing of the other."""
+    """The lists of the two managed ledgers are compared apart: the floor of one says nothing of the other."""
     header = peek_header(entry(0))
-    assert LedgerOrigin.of(header) == LedgerOrigin(TOPIC, Chain.LOG)
+    assert LedgerOrigin.of(header) == LedgerOrigin(TOPIC, LedgerPurpose.LOG)
     for kind in (EntryKind.SNAPSHOT_CHUNK, EntryKind.SNAPSHOT_MANIFEST):
-        assert LedgerOrigin.of(header._replace(kind=kind)) == LedgerOrigin(TOPIC, Chain.DEDUP)
-    assert LedgerOrigin.of(header._replace(kind=EntryKind.PRODUCER_OPENED)) == LedgerOrigin(TOPIC, Chain.LOG)
+        assert LedgerOrigin.of(header._replace(kind=kind)) == LedgerOrigin(TOPIC, LedgerPurpose.DEDUP)
+    assert LedgerOrigin.of(header._replace(kind=EntryKind.PRODUCER_OPENED)) == LedgerOrigin(TOPIC, LedgerPurpose.LOG)

@@ -16,7 +16,7 @@ from oncelog.core.errors import (
 )
 from oncelog.core.formats.opening import Granted, OnConflict, ProducerInstance
 from oncelog.core.ids import GENERATION_MAX, NO_INSTANCE, NO_SEQUENCE, Generation, InstanceId, OwnerEpoch, ProducerId
-from oncelog.core.ledger.chain import SendAdds
+from oncelog.core.ledger.managed_ledger import SendAdds
 from oncelog.core.topic.events import (
     HigherEpochSeen,
     OpeningAbandoned,

@@ -5,7 +5,7 @@ from dataclasses import replace
 from oncelog.core.coordination.ownership import WriteTopicRecord
 from oncelog.core.errors import NotOwner
 from oncelog.core.ids import EntryId, LedgerId
-from oncelog.core.ledger.chain import MemberLost, SendAdds
+from oncelog.core.ledger.managed_ledger import MemberLost, SendAdds
 from oncelog.core.ledger.members import StorageNodesSeen
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.topic.events import DrainWanted

@@ -5,7 +5,7 @@ from oncelog.core.errors import InvalidArgument, NotOwner, OncelogError, Sequenc
 from oncelog.core.formats.opening import Granted
 from oncelog.core.formats.outcome import Part, PartKind
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, SessionNumber
-from oncelog.core.ledger.chain import EntriesAnswered, SendAdds
+from oncelog.core.ledger.managed_ledger import EntriesAnswered, SendAdds
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.topic.events import SessionClosed
 from oncelog.core.topic.sessions import AnswerBatches, EndSession, Park, ReadEntryIds

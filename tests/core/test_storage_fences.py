@@ -6,7 +6,7 @@ import pytest
 
 from oncelog.core.ids import EntryId
 from oncelog.core.ledger.member_status import AppendStatus, FenceState, ReadStatus
-from oncelog.core.ledger.next_ledger import Chain
+from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.storage.answers import (
     AnswerAppend,
     AnswerFence,
@@ -21,7 +21,7 @@ from oncelog.core.storage.node import CheckLedger, LedgerChecked, LedgerCollecte
 from tests.core.recovery_world import LEDGER, OPEN, TOPIC, A, entry
 from tests.core.storage_disk import E0, E1, E2, NONE, OTHER, Disk, answer, append, read, read_answer, writable
 
-ORIGIN = LedgerOrigin(TOPIC, Chain.LOG)
+ORIGIN = LedgerOrigin(TOPIC, LedgerPurpose.LOG)
 
 # --- fences -----------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from oncelog.core.formats.entry import peek_header
 from oncelog.core.ids import EntryId
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.ledger.next_ledger import Chain
+from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.storage.answers import AnswerFence, AnswerRead, FenceReceived, ReadReceived
 from oncelog.core.storage.ledger import LedgerOrigin, RecordKind
 from oncelog.core.storage.node import AppendReceived, CheckLedger, LedgerChecked, ReadOnlyChanged, StorageNode
@@ -173,9 +173,9 @@ def test_recovery_add_does_not_make_a_ledger_writable() -> None:
     disk = Disk()
     disk.handle(append(1, E0, recovery=True))
     assert disk.sync() == [answer(1, AppendStatus.OK, 0)]
-    assert disk.handle(append(2, E1)) == [CheckLedger(LEDGER, 1, LedgerOrigin(TOPIC, Chain.LOG))]
+    assert disk.handle(append(2, E1)) == [CheckLedger(LEDGER, 1, LedgerOrigin(TOPIC, LedgerPurpose.LOG))]
     disk.start()
-    assert disk.handle(append(3, E1)) == [CheckLedger(LEDGER, 1, LedgerOrigin(TOPIC, Chain.LOG))]
+    assert disk.handle(append(3, E1)) == [CheckLedger(LEDGER, 1, LedgerOrigin(TOPIC, LedgerPurpose.LOG))]
 
 
 def test_held_ledger_needs_no_check_after_a_restart() -> None:

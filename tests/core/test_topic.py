@@ -11,7 +11,7 @@ from oncelog.core.formats.opening import Granted
 from oncelog.core.formats.outcome import Part, PartKind
 from oncelog.core.formats.topic_record import decode_cursor, decode_topic, encode_cursor, encode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
-from oncelog.core.ledger.chain import EntriesAnswered, SendAdds
+from oncelog.core.ledger.managed_ledger import EntriesAnswered, SendAdds
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.members import StorageNodesSeen
 from oncelog.core.ledger.metadata import LedgerState

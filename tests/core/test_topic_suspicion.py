@@ -4,8 +4,8 @@ from oncelog.core.coordination.ownership import ReadTopicRecord, TopicRecordRead
 from oncelog.core.errors import NotOwner, ProducerBusy, SessionEnded
 from oncelog.core.formats.opening import Granted, OnConflict
 from oncelog.core.ids import BEFORE_ALL, EntryId, Incarnation, LedgerId, OwnerEpoch, Position, ProducerId
-from oncelog.core.ledger.chain import LedgerCloseAnswered
-from oncelog.core.ledger.next_ledger import Chain
+from oncelog.core.ledger.managed_ledger import LedgerCloseAnswered
+from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.store_status import WriteStatus
 from oncelog.core.topic.events import EntryIdsRead, HigherEpochSeen, ProducerIdAllocated, TopicDeposed, TrimWanted
 from oncelog.core.topic.openings import AllocateProducerId
@@ -139,7 +139,7 @@ def test_late_completions_of_what_was_served_are_nothing_to_a_takeover() -> None
     for event in (
         ProducerIdAllocated(1, ProducerId(7)),
         EntryIdsRead(Position(LedgerId(1), EntryId(0)), header, deltas),
-        LedgerCloseAnswered(Chain.LOG, LedgerId(1), WriteStatus.OK),
+        LedgerCloseAnswered(LedgerPurpose.LOG, LedgerId(1), WriteStatus.OK),
         TrimWanted(BEFORE_ALL),
     ):
         assert owner.handle(event) == []

@@ -17,7 +17,7 @@ from oncelog.core.formats.entry import body_of, peek_header
 from oncelog.core.formats.opening import Granted, ProducerOpening
 from oncelog.core.formats.topic_record import CursorRecord, TopicRecord
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, ProducerId, SessionNumber
-from oncelog.core.ledger.chain import CloseLedger, EntriesAnswered, LedgerCloseAnswered, SendAdds
+from oncelog.core.ledger.managed_ledger import CloseLedger, EntriesAnswered, LedgerCloseAnswered, SendAdds
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.members import StorageNodesSeen
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
@@ -183,7 +183,7 @@ class Owner:
         """Begin a planned roll of the log, as age or size would, up to where it takes nothing more."""
         serving = self.core.serving
         assert serving is not None
-        self.queue += self.core._route(serving._news(serving.log.chain.roll(), self.now_ms), self.now_ms)
+        self.queue += self.core._route(serving._news(serving.log.ledgers.roll(), self.now_ms), self.now_ms)
         while serving.log.open:
             self.step()
 
@@ -214,15 +214,15 @@ class Owner:
                     world.cursor = (effect.record, effect.version + 1)
                 return [CursorRecordWritten(status, effect.version + 1)]
             case ClaimLedgerId():
-                return [LedgerIdClaimed(effect.chain, LedgerId(next(world.ledger_ids)))]
+                return [LedgerIdClaimed(effect.purpose, LedgerId(next(world.ledger_ids)))]
             case AllocateProducerId():
                 return [ProducerIdAllocated(effect.ask, ProducerId(next(world.producer_ids)))]
             case CreateLedger():
                 world.ledgers[effect.metadata.ledger_id] = (effect.metadata, 0)
-                return [LedgerCreated(effect.chain, effect.metadata.ledger_id, WriteStatus.OK)]
+                return [LedgerCreated(effect.purpose, effect.metadata.ledger_id, WriteStatus.OK)]
             case CloseLedger():
                 status = self._write_ledger(effect.metadata, effect.version)
-                return [LedgerCloseAnswered(effect.chain, effect.metadata.ledger_id, status)]
+                return [LedgerCloseAnswered(effect.purpose, effect.metadata.ledger_id, status)]
             case ReadLedger():
                 return [LedgerRead(effect.ledger_id, *world.ledgers.get(effect.ledger_id, (None, -1)))]
             case WriteLedger():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.entry import HEADER_BYTES, EntryHeader, peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger.chain import EntriesAnswered, MemberLost, SendAdds
+from oncelog.core.ledger.managed_ledger import EntriesAnswered, MemberLost, SendAdds
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.recovery import (

@@ -23,8 +23,8 @@ from oncelog.core.formats.opening import Granted, ProducerInstance
 from oncelog.core.formats.outcome import Part, PartKind, refuses
 from oncelog.core.ids import BEFORE_ALL, NO_INSTANCE, NO_SEQUENCE, EntryId, Generation, Position
 from oncelog.core.ledger import currency, recovery_range
-from oncelog.core.ledger.chain import ChainClosed, LedgerChain
 from oncelog.core.ledger.currency import Currency
+from oncelog.core.ledger.managed_ledger import LedgerClosed, ManagedLedger
 from oncelog.core.ledger.writer import LedgerWriter
 from oncelog.core.producer.events import Fail
 from oncelog.core.producer.session import ProducerSession
@@ -184,22 +184,22 @@ def _newest_base(cursor: DedupCursor) -> Position | None:
 
 # --- ledgers ----------------------------------------------------------------------------------------------------------
 
-_close = LedgerChain._close
+_close = ManagedLedger._close
 
 
 def _one_answer(_: LedgerWriter, answers: int) -> bool:
     return answers.bit_count() >= 1
 
 
-def _closed_once_asked(chain: LedgerChain) -> Any:
+def _closed_once_asked(ledgers: ManagedLedger) -> Any:
     """The roll goes on while the compare-and-set to CLOSED is on its way."""
-    if chain.writer is None or not chain.writer.idle or chain.state.value != "rolling":
+    if ledgers.writer is None or not ledgers.writer.idle or ledgers.state.value != "rolling":
         return []
-    close = _close(chain)
-    writer = chain.writer
+    close = _close(ledgers)
+    writer = ledgers.writer
     writer.closed()
-    chain.state = type(chain.state).IDLE
-    return [close, ChainClosed(chain.settings.chain, writer.ledger_id, writer.last_add_confirmed, failed=False)]
+    ledgers.state = type(ledgers.state).IDLE
+    return [close, LedgerClosed(ledgers.settings.purpose, writer.ledger_id, writer.last_add_confirmed, failed=False)]
 
 
 def _retry_link(ownership: Ownership, event: Any) -> Any:
@@ -332,7 +332,9 @@ MUTANTS = (
     ),
     Mutant("a block claim believed without its nonce", 4, 2, ((IdClaim, "_counter_read", _believe_the_number),)),
     Mutant("accepted marks survive a failed write", 10, 2, ((TopicLog, "rollback", _forget_in_flight_only),)),
-    Mutant("next ledger before the last is CLOSED", 0, 1, ((LedgerChain, "_close_when_drained", _closed_once_asked),)),
+    Mutant(
+        "next ledger before the last is CLOSED", 0, 1, ((ManagedLedger, "_close_when_drained", _closed_once_asked),)
+    ),
     Mutant("later batch accepted after a failed one", 10, 19, ((Sessions, "end_all", _always([])),)),
     Mutant("ids judged by range", 9, 0, ((dedup, "locate", _by_range),)),
     Mutant("a stale id condemns its batch", 9, 0, ((DedupTable, "_check_known", _condemned),)),

@@ -13,7 +13,7 @@ from oncelog.core.formats.entry import EntryHeader, peek_header
 from oncelog.core.formats.topic_record import decode_cursor, decode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import decode_ledger
-from oncelog.core.ledger.next_ledger import Chain
+from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.storage.answers import (
     AnswerAppend,
     AnswerFence,
@@ -46,7 +46,7 @@ def listed_ledgers(data: bytes | None, origin: LedgerOrigin | None) -> list[Ledg
     """The ids in the record of a chain; none without a record."""
     if data is None or origin is None:
         return []
-    record = decode_topic(data) if origin.chain is Chain.LOG else decode_cursor(data)
+    record = decode_topic(data) if origin.purpose is LedgerPurpose.LOG else decode_cursor(data)
     return [link.ledger_id for link in record.ledgers]
 
 
@@ -215,7 +215,7 @@ class StorageServer(Process):
 
         def checked(data: bytes | None, _version: int) -> None:
             if data is None and origin is not None:
-                chain = "topics" if origin.chain is Chain.LOG else "cursors"
+                chain = "topics" if origin.purpose is LedgerPurpose.LOG else "cursors"
                 self.parts.store.read(self, f"{chain}/{origin.topic_id}", looked)
                 return
             self.handle(LedgerChecked(ledger_id, effect.check, None if data is None else decode_ledger(data)))

@@ -14,7 +14,7 @@ from oncelog.core.formats.entry import ProducerOpened, body_of
 from oncelog.core.formats.opening import Granted, OnConflict, ProducerOpening
 from oncelog.core.formats.topic_record import decode_cursor, decode_topic, encode_cursor, encode_topic
 from oncelog.core.ids import BEFORE_ALL, LedgerId, OwnerEpoch, Position, ProducerId, SessionNumber, TopicId
-from oncelog.core.ledger.chain import CloseLedger, LedgerCloseAnswered, SendAdds
+from oncelog.core.ledger.managed_ledger import CloseLedger, LedgerCloseAnswered, SendAdds
 from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger, encode_ledger
 from oncelog.core.ledger.next_ledger import ClaimLedgerId, CreateLedger, DeleteLedgers, LedgerCreated, LedgerIdClaimed
 from oncelog.core.ledger.recovery import (
@@ -187,8 +187,8 @@ class TopicShell:
                 self.asks.read_entries(effect)
             case ReadEntryIds(position):
                 self._read_ids(position)
-            case ClaimLedgerId(chain):
-                self.owner.ledger_ids.want(lambda n: self.handle(LedgerIdClaimed(chain, LedgerId(n))))
+            case ClaimLedgerId(purpose):
+                self.owner.ledger_ids.want(lambda n: self.handle(LedgerIdClaimed(purpose, LedgerId(n))))
             case AllocateProducerId(ask):
                 self.owner.producer_ids.want(lambda n: self.handle(ProducerIdAllocated(ask, ProducerId(n))))
             case StartTimer(key, after_ms):
@@ -293,15 +293,15 @@ class TopicShell:
                     owner, f"ledgers/{ledger_id}", encode_ledger(metadata), version,
                     lambda status, after: self.handle(LedgerWritten(ledger_id, status, after)),
                 )  # fmt: skip
-            case CreateLedger(chain, metadata):
+            case CreateLedger(purpose, metadata):
                 store.write(
                     owner, f"ledgers/{metadata.ledger_id}", encode_ledger(metadata), -1,
-                    lambda status, _: self.handle(LedgerCreated(chain, metadata.ledger_id, status)),
+                    lambda status, _: self.handle(LedgerCreated(purpose, metadata.ledger_id, status)),
                 )  # fmt: skip
-            case CloseLedger(chain, metadata, version):
+            case CloseLedger(purpose, metadata, version):
                 store.write(
                     owner, f"ledgers/{metadata.ledger_id}", encode_ledger(metadata), version,
-                    lambda status, _: self.handle(LedgerCloseAnswered(chain, metadata.ledger_id, status)),
+                    lambda status, _: self.handle(LedgerCloseAnswered(purpose, metadata.ledger_id, status)),
                 )  # fmt: skip
 
     def _read_ids(self, position: Position) -> None:

@@ -5,7 +5,7 @@
 
 Rules
 - Adds are sent once. What is unanswered when the stream ends is never sent again: the writer of the ledger goes on
-  without this member (`core.ledger.chain`).
+  without this member (`core.ledger.managed_ledger`).
 - Nobody waits for a stalled peer: `put` never blocks, and what may wait is bounded by `unanswered_bytes_max`.
 - A stream that is over stays over; the next one is another object.
 """

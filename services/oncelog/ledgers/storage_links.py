@@ -21,7 +21,7 @@ from functools import partial
 
 from oncelog.core.errors import ServiceUnavailable
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger.chain import SendAdds
+from oncelog.core.ledger.managed_ledger import SendAdds
 from oncelog.core.ledger.member_status import FenceState, ReadStatus
 from oncelog.core.ledger.recovery import MemberFenced, RecoveryAdded, RecoveryReadAnswered
 from oncelog.ledgers import recovery_asks

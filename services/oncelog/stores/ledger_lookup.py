@@ -3,7 +3,7 @@
 from oncelog.core.formats.topic_record import DEDUP_CURSOR
 from oncelog.core.ids import LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.ledger.next_ledger import Chain
+from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.storage.ledger import LedgerOrigin, was_deleted
 from oncelog.stores import paths
 from oncelog.stores.cursor_store import CursorStore
@@ -37,8 +37,8 @@ class LedgerLookup:
         return was_deleted(ledger_id, listed=await self._listed(origin), topic_deleted=False)
 
     async def _listed(self, origin: LedgerOrigin) -> list[LedgerId]:
-        """The ids in the record of this chain, ascending; none where there is no such record."""
-        if origin.chain is Chain.LOG:
+        """The ids in the record of this managed ledger, ascending; none where there is no such record."""
+        if origin.purpose is LedgerPurpose.LOG:
             topic = await self._topics.read(origin.topic_id)
             return [] if topic is None else [link.ledger_id for link in topic.value.ledgers]
         cursor = await self._cursors.read(origin.topic_id, DEDUP_CURSOR)

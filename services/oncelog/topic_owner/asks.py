@@ -24,7 +24,7 @@ from oncelog.core.errors import (
 )
 from oncelog.core.formats.topic_record import DEDUP_CURSOR
 from oncelog.core.ids import EntryId, LedgerId, ProducerId, TopicId
-from oncelog.core.ledger.chain import CloseLedger, LedgerCloseAnswered
+from oncelog.core.ledger.managed_ledger import CloseLedger, LedgerCloseAnswered
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.next_ledger import ClaimLedgerId, CreateLedger, LedgerCreated, LedgerIdClaimed
 from oncelog.core.ledger.recovery import (
@@ -149,8 +149,8 @@ class Asks:
                 self._post(await parts.links.recovery_read(ask.member, ask.ledger_id, ask.first, ask.count))
             case RecoveryAdd():
                 self._post(await parts.links.recovery_add(ask.member, ask.ledger_id, ask.entries))
-            case ClaimLedgerId(chain):
-                self._post(LedgerIdClaimed(chain, await self._ledger_id()))
+            case ClaimLedgerId(purpose):
+                self._post(LedgerIdClaimed(purpose, await self._ledger_id()))
             case AllocateProducerId(ask_number):
                 self._post(await self._producer_id(ask_number))
             case ReadTopicRecord() | ReadCursorRecord() | ReadLedger():
@@ -259,12 +259,12 @@ class Asks:
     ) -> None:
         parts = self.parts
         match ask:
-            case CreateLedger(chain, metadata):
+            case CreateLedger(purpose, metadata):
                 created = await _attempt(_created(parts.ledgers.create(metadata)))
-                self._post(LedgerCreated(chain, metadata.ledger_id, created.status))
-            case CloseLedger(chain, metadata, version):
+                self._post(LedgerCreated(purpose, metadata.ledger_id, created.status))
+            case CloseLedger(purpose, metadata, version):
                 written = await _attempt(parts.ledgers.write(metadata, version=version))
-                self._post(LedgerCloseAnswered(chain, metadata.ledger_id, written.status))
+                self._post(LedgerCloseAnswered(purpose, metadata.ledger_id, written.status))
                 if written.status is WriteStatus.OK:
                     parts.routes.forget(metadata.ledger_id)
             case WriteTopicRecord(record, version):

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger.chain import EntriesAnswered, MemberLost
+from oncelog.core.ledger.managed_ledger import EntriesAnswered, MemberLost
 from oncelog.core.ledger.member_status import AppendStatus
 
 Post = Callable[[EntriesAnswered | MemberLost], None]

@@ -37,7 +37,7 @@ class LogView:
 
     async def _metadata(self, ledger_id: LedgerId) -> LedgerMetadata:
         serving = self._runner.core.serving
-        writer = serving.log.chain.writer if serving is not None else None
+        writer = serving.log.ledgers.writer if serving is not None else None
         if writer is not None and writer.ledger_id == ledger_id:
             # At the tail each reader would ask ZooKeeper for every entry, and stand still while that is away.
             return writer.metadata

@@ -27,7 +27,7 @@ from oncelog.core.formats.batch import Checksum, decode_ids, deltas_of, peek_bat
 from oncelog.core.formats.entry import body_of
 from oncelog.core.formats.opening import Granted, ProducerOpening
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, Position, SessionNumber, TopicId
-from oncelog.core.ledger.chain import SendAdds
+from oncelog.core.ledger.managed_ledger import SendAdds
 from oncelog.core.ledger.members import StorageNodesSeen
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.next_ledger import DeleteLedgers
@@ -263,7 +263,7 @@ class TopicRunner:
     def _send(self, effect: SendAdds) -> None:
         self.parts.routes.add(effect.ledger_id, self.post)
         serving = self.core.serving
-        writer = serving.log.chain.writer if serving is not None else None
+        writer = serving.log.ledgers.writer if serving is not None else None
         if writer is not None and effect.ledger_id == writer.ledger_id:
             for add in effect.adds:
                 self.cache.put(effect.ledger_id, add.entry_id, add.parts)

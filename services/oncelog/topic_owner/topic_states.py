@@ -4,7 +4,7 @@ snapshot."""
 from collections.abc import Mapping
 
 from oncelog.core.ids import Position
-from oncelog.core.ledger.chain import ChainState
+from oncelog.core.ledger.managed_ledger import ManagedLedgerState
 from oncelog.core.topic.serving import Serving
 from oncelog.topic_owner.topic_runner import TopicRunner
 
@@ -74,10 +74,10 @@ def internal_stats(runner: TopicRunner, producers_max: int = PRODUCERS_SHOWN_MAX
 
 
 def _open_ledger(serving: Serving) -> Json:
-    chain = serving.log.chain
-    writer = chain.writer
+    ledgers = serving.log.ledgers
+    writer = ledgers.writer
     # While it opens the next one, what that waits for says more.
-    state = chain.next.state.value if chain.state is ChainState.OPENING else chain.state.value
+    state = ledgers.next.state.value if ledgers.state is ManagedLedgerState.OPENING else ledgers.state.value
     if writer is None:
         return {"state": state}
     return {

@@ -146,7 +146,7 @@ class Troubles:
         core = self._core
         serving = core.serving
         if serving is not None:
-            following = serving.log.chain.next
+            following = serving.log.ledgers.next
         elif core.attempt is not None:
             following = core.attempt.next_ledger
         else:

@@ -25,7 +25,7 @@ from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.entry import EntryKind
 from oncelog.core.formats.topic_record import CursorLink, CursorRecord
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
-from oncelog.core.ledger.chain import ChainEffect, ChainNews, ChainState, LedgerChain
+from oncelog.core.ledger.managed_ledger import LedgerEffect, LedgerNotification, ManagedLedger, ManagedLedgerState
 from oncelog.core.ledger.writer import Add
 
 
@@ -83,18 +83,18 @@ class Writing:
 
 
 class DedupCursor:
-    """Writes the snapshots of one topic through its own chain of ledgers."""
+    """Writes the snapshots of one topic through its own managed ledger of ledgers."""
 
     def __init__(
         self,
-        chain: LedgerChain,
+        ledgers: ManagedLedger,
         record: CursorRecord,
         settings: SnapshotSettings,
         *,
         loaded: LoadedSnapshot | None,
         now_ms: int,
     ) -> None:
-        self.chain = chain
+        self.ledgers = ledgers
         self.record = record
         self.settings = settings
         self.state = CursorState.IDLE
@@ -117,8 +117,11 @@ class DedupCursor:
 
     @property
     def ready(self) -> bool:
-        """Whether a snapshot can begin: none is being written, and the chain is neither closing nor lost."""
-        return self.state is CursorState.IDLE and self.chain.state in (ChainState.IDLE, ChainState.OPEN)
+        """Whether a snapshot can begin: none is being written, and the ledgers are neither closing nor lost."""
+        return self.state is CursorState.IDLE and self.ledgers.state in (
+            ManagedLedgerState.IDLE,
+            ManagedLedgerState.OPEN,
+        )
 
     def behind(self, state: DedupState) -> bool:
         """Whether the state has moved since the newest snapshot of this owner."""
@@ -131,17 +134,17 @@ class DedupCursor:
             return False
         return self.entries_since >= self.settings.entries_max or now_ms - at_ms >= self.settings.interval_ms
 
-    def begin(self, state: DedupState, checksum: Checksum, now_ms: int) -> list[ChainEffect | ChainNews]:
+    def begin(self, state: DedupState, checksum: Checksum, now_ms: int) -> list[LedgerEffect | LedgerNotification]:
         """Take a snapshot of `state` now, opening a cursor ledger first where none is open."""
         if not self.ready:
             return []
-        needs_base = not self.chain.open or self._deltas >= self.settings.deltas_max
-        if needs_base and not (self.chain.open and self.chain.writer and self.chain.writer.next_entry == 0):
+        needs_base = not self.ledgers.open or self._deltas >= self.settings.deltas_max
+        if needs_base and not (self.ledgers.open and self.ledgers.writer and self.ledgers.writer.next_entry == 0):
             self.state = CursorState.OPENING
-            return self.chain.roll() if self.chain.open else self.chain.open_next()
+            return self.ledgers.roll() if self.ledgers.open else self.ledgers.open_next()
         return self._write(state, checksum, now_ms)
 
-    def opened(self, state: DedupState, checksum: Checksum, now_ms: int) -> list[ChainEffect | ChainNews]:
+    def opened(self, state: DedupState, checksum: Checksum, now_ms: int) -> list[LedgerEffect | LedgerNotification]:
         """A cursor ledger was linked: the base goes into it, with the state as it is by now."""
         self._deltas = 0
         self.state = CursorState.IDLE
@@ -149,9 +152,9 @@ class DedupCursor:
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    def _write(self, state: DedupState, checksum: Checksum, now_ms: int) -> list[ChainEffect | ChainNews]:
-        writer = self.chain.writer
-        if writer is None or not self.chain.open:
+    def _write(self, state: DedupState, checksum: Checksum, now_ms: int) -> list[LedgerEffect | LedgerNotification]:
+        writer = self.ledgers.writer
+        if writer is None or not self.ledgers.open:
             raise InvariantViolated("a snapshot is written without an open cursor ledger")
         is_base = writer.next_entry == 0
         number = self.number + 1
@@ -176,12 +179,14 @@ class DedupCursor:
         state.dirty.clear()
         self.state = CursorState.WRITING
         self.entries_since = 0
-        return [self.chain.send(adds)]
+        return [self.ledgers.send(adds)]
 
     def _append(self, kind: EntryKind, body: bytes, now_ms: int) -> Add:
-        return self.chain.append(kind, body, base_index=0, skip_first=0, count=0, now_ms=now_ms)
+        return self.ledgers.append(kind, body, base_index=0, skip_first=0, count=0, now_ms=now_ms)
 
-    def confirmed(self, last_add_confirmed: EntryId, now_ms: int) -> list[ChainEffect | ChainNews | SnapshotTaken]:
+    def confirmed(
+        self, last_add_confirmed: EntryId, now_ms: int
+    ) -> list[LedgerEffect | LedgerNotification | SnapshotTaken]:
         """The cursor ledger's last_add_confirmed moved."""
         writing = self._writing
         if writing is None or last_add_confirmed < writing.last_entry:
@@ -191,15 +196,15 @@ class DedupCursor:
             add = self._append(EntryKind.SNAPSHOT_MANIFEST, encode_manifest(manifest), now_ms)
             writing.last_entry = add.entry_id
             self.state = CursorState.COMMITTING
-            return [self.chain.send([add])]
-        if self.state is not CursorState.COMMITTING or self.chain.writer is None:
+            return [self.ledgers.send([add])]
+        if self.state is not CursorState.COMMITTING or self.ledgers.writer is None:
             return []
         self._writing = None
         self.state = CursorState.IDLE
         self.number = manifest.number
         self.taken = (manifest.position, now_ms)
         if manifest.is_base:
-            self.bases[self.chain.writer.ledger_id] = manifest.position
+            self.bases[self.ledgers.writer.ledger_id] = manifest.position
         else:
             self._deltas += 1
         return [

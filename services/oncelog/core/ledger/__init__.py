@@ -1,1 +1,1 @@
-"""A topic's ledgers: the chain, writing, recovery, quorums."""
+"""A topic's ledgers: the managed ledger, writing, recovery, quorums."""

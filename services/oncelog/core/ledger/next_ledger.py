@@ -1,12 +1,13 @@
-"""The ledger that a chain opens next, made ready while the chain is busy: writing its last one, or being recovered.
+"""The ledger that a managed ledger opens next, prepared while the last one is still written to or being recovered.
 
     IDLE --prepare--> CLAIMING (an id) -> CREATING (its record) -> READY --take--> IDLE
                                        -> WAITING (for storage nodes) -> CREATING
-    READY --drop, or better members can be had--> IDLE (its record goes; no list ever named it)
+    READY --drop, or better members are available--> IDLE (its record is deleted; no list ever named it)
 
-Rules: an id that is not above the list's last is thrown away; so is one whose record may or may not exist. Nothing is
-written to a ledger before a list names it, and a chain lists it only behind one that is CLOSED: readiness decides
-nothing but how long producers wait.
+Rules
+- An id that is not above the last id of the list is discarded. So is an id whose record may or may not exist.
+- Nothing is written to a ledger before a list names it, and a list names it only after the ledger before it is CLOSED.
+  Preparing a ledger early therefore affects only how long producers wait.
 """
 
 from dataclasses import dataclass
@@ -20,18 +21,18 @@ from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.store_status import WriteStatus
 
 
-class Chain(Enum):
-    """Which of a topic's chains."""
+class LedgerPurpose(Enum):
+    """What a ledger is for: the topic's log, or the snapshots of its dedup cursor."""
 
     LOG = "log"
     DEDUP = "dedup"
 
 
 @dataclass(frozen=True, slots=True)
-class ChainSettings:
+class ManagedLedgerSettings:
     """Quorums, and who writes. write_quorum = ensemble: members are static."""
 
-    chain: Chain
+    purpose: LedgerPurpose
     topic_id: TopicId
     owner_epoch: OwnerEpoch
     write_quorum: int
@@ -44,13 +45,13 @@ class ChainSettings:
 
 @dataclass(frozen=True, slots=True)
 class LedgerIdClaimed:
-    chain: Chain
+    purpose: LedgerPurpose
     ledger_id: LedgerId
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerCreated:
-    chain: Chain
+    purpose: LedgerPurpose
     ledger_id: LedgerId
     status: WriteStatus
 
@@ -60,12 +61,12 @@ class LedgerCreated:
 
 @dataclass(frozen=True, slots=True)
 class ClaimLedgerId:
-    chain: Chain
+    purpose: LedgerPurpose
 
 
 @dataclass(frozen=True, slots=True)
 class CreateLedger:
-    chain: Chain
+    purpose: LedgerPurpose
     metadata: LedgerMetadata
 
 
@@ -90,7 +91,7 @@ class NextState(Enum):
 class NextLedger:
     """One ledger after the other, at most one of them in the making."""
 
-    def __init__(self, settings: ChainSettings, *, last_ledger: LedgerId, nodes: StorageNodesSeen) -> None:
+    def __init__(self, settings: ManagedLedgerSettings, *, last_ledger: LedgerId, nodes: StorageNodesSeen) -> None:
         """last_ledger: the highest id of the list, -1 when empty."""
         self.settings = settings
         self.state = NextState.IDLE
@@ -111,7 +112,7 @@ class NextLedger:
             out += self.drop()
         if self.state is NextState.IDLE:
             self.state = NextState.CLAIMING
-            out.append(ClaimLedgerId(self.settings.chain))
+            out.append(ClaimLedgerId(self.settings.purpose))
         return out
 
     def take(self) -> LedgerMetadata:
@@ -145,13 +146,13 @@ class NextLedger:
             return []
         # Whether it exists is unknown: this id is wasted, no list names it.
         self.state = NextState.CLAIMING
-        return [ClaimLedgerId(self.settings.chain)]
+        return [ClaimLedgerId(self.settings.purpose)]
 
     def _id_claimed(self, ledger_id: LedgerId) -> list[NextEffect]:
         if self.state is not NextState.CLAIMING:
             return []
         if ledger_id <= self._last_ledger:
-            return [ClaimLedgerId(self.settings.chain)]
+            return [ClaimLedgerId(self.settings.purpose)]
         self._claimed = ledger_id
         return self._create()
 
@@ -163,7 +164,7 @@ class NextLedger:
             return []
         self.state = NextState.CREATING
         self._created = LedgerMetadata(self._claimed, self.settings.topic_id, members, self.settings.ack_quorum)
-        return [CreateLedger(self.settings.chain, self._created)]
+        return [CreateLedger(self.settings.purpose, self._created)]
 
     def _pick(self, ledger_id: LedgerId) -> tuple[Incarnation, ...] | None:
         nodes, s = self.nodes, self.settings

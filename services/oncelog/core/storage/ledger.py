@@ -13,10 +13,10 @@ operator may have removed it, or ZooKeeper may have been restored from an older 
 prove a deletion, and both stay in ZooKeeper:
 
     the topic's tombstone exists                             the topic was deleted with all of its ledgers
-    the record of the ledger's chain lists only higher ids   the ledger was trimmed: ids ascend in a list, and a
-                                                             ledger leaves it at the front alone
+    the list that held the ledger names only higher ids      the ledger was trimmed: ids ascend in a list, and
+                                                             ledgers leave it only at the front
 
-A chain that lists nothing proves nothing. An older backup lists lower ids, so it proves less and never more.
+A list without ledgers proves nothing. An older backup lists lower ids, so it proves less and never more.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from typing import NamedTuple, Protocol, Self
 from oncelog.core.formats.batch import Buffer, Checksum, checksum_of
 from oncelog.core.formats.entry import HEADER_BYTES, EntryHeader, EntryKind
 from oncelog.core.ids import NO_ENTRY, EntryId, LedgerId, TopicId
-from oncelog.core.ledger.next_ledger import Chain
+from oncelog.core.ledger.next_ledger import LedgerPurpose
 
 #: Entries with their peeked headers.
 Entries = Sequence[tuple[EntryHeader, Buffer]]
@@ -37,15 +37,15 @@ _SNAPSHOT_KINDS = (EntryKind.SNAPSHOT_CHUNK, EntryKind.SNAPSHOT_MANIFEST)
 
 
 class LedgerOrigin(NamedTuple):
-    """Which chain of which topic a ledger belongs to, as each of its entries says."""
+    """The topic of a ledger and its purpose there, as the header of each entry states them."""
 
     topic_id: TopicId
-    chain: Chain
+    purpose: LedgerPurpose
 
     @classmethod
     def of(cls, header: EntryHeader) -> Self:
         """Snapshots are written to the ledgers of the dedup cursor, and to no others."""
-        return cls(header.topic_id, Chain.DEDUP if header.kind in _SNAPSHOT_KINDS else Chain.LOG)
+        return cls(header.topic_id, LedgerPurpose.DEDUP if header.kind in _SNAPSHOT_KINDS else LedgerPurpose.LOG)
 
 
 class RecordKind(IntEnum):
@@ -174,7 +174,7 @@ def verified_crc(header: EntryHeader, data: Buffer, checksum: Checksum) -> int |
 def was_deleted(ledger_id: LedgerId, *, listed: Sequence[LedgerId], topic_deleted: bool) -> bool:
     """Whether a ledger whose record is missing was deleted.
 
-    listed: the ids that the record of its chain names now, ascending; empty when there is no such record.
+    listed: the ids that its list names now, ascending; empty when there is no such record.
     topic_deleted: whether the topic has a tombstone.
     """
     return topic_deleted or (len(listed) > 0 and ledger_id < listed[0])

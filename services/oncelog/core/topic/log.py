@@ -16,7 +16,7 @@ from oncelog.core.formats.batch import BatchHeader, Buffer, deltas_of
 from oncelog.core.formats.entry import EntryHeader, EntryKind, ProducerOpened, encode_opened
 from oncelog.core.formats.outcome import Outcome
 from oncelog.core.ids import EntryId, Position, SessionNumber
-from oncelog.core.ledger.chain import LedgerChain, SendAdds
+from oncelog.core.ledger.managed_ledger import ManagedLedger, SendAdds
 from oncelog.core.ledger.writer import Add
 
 
@@ -48,10 +48,10 @@ class InFlight:
 
 
 class TopicLog:
-    """Appends to the chain's open ledger and keeps what is in flight."""
+    """Appends to the managed ledger's open ledger and keeps what is in flight."""
 
-    def __init__(self, chain: LedgerChain, table: DedupTable) -> None:
-        self.chain = chain
+    def __init__(self, ledgers: ManagedLedger, table: DedupTable) -> None:
+        self.ledgers = ledgers
         self.table = table
         #: base_index of the next entry appended
         self.next_index = table.state.next_index
@@ -61,7 +61,7 @@ class TopicLog:
 
     @property
     def open(self) -> bool:
-        return self.chain.open
+        return self.ledgers.open
 
     def append_batch(self, batch: ReceivedBatch, *, skip_first: int, now_ms: int) -> InFlight:
         header = batch.header
@@ -81,7 +81,7 @@ class TopicLog:
         return entry
 
     def _append(self, kind: EntryKind, body: Buffer, *, skip_first: int, count: int, now_ms: int) -> InFlight:
-        add = self.chain.append(
+        add = self.ledgers.append(
             kind, body, base_index=self.next_index, skip_first=skip_first, count=count, now_ms=now_ms
         )
         self._adds.append(add)
@@ -95,7 +95,7 @@ class TopicLog:
         if not self._adds:
             return []
         adds, self._adds = self._adds, []
-        return [self.chain.send(adds)]
+        return [self.ledgers.send(adds)]
 
     def at(self, position: Position) -> InFlight:
         """The entry in flight at `position`."""
@@ -128,7 +128,7 @@ class TopicLog:
         return given_up
 
     def check_invariants(self) -> None:
-        self.chain.check_invariants()
+        self.ledgers.check_invariants()
         self.table.check_invariants()
         index = self.table.state.next_index
         for entry in self.in_flight:

@@ -1,11 +1,12 @@
 """What an owner does with a topic from D on: opens the log (E), takes batches, rolls, snapshots, and closes cleanly.
 
-Three machines work here: the log (`topic_log` on its chain), the sessions, and the snapshots on a chain of their own.
-This one passes their news between them. What concerns the topic record goes up: a ledger to link, a suspicion, the end.
+Three machines work here: the log (`log`, on its managed ledger), the sessions, and the snapshots, on a managed ledger
+of their own. This one passes their news between them. What concerns the topic record goes up: a ledger to link, a
+suspicion, the end.
 
-The log's chain is OPEN while batches are taken. It closes for a roll (planned: no session ends) or because its ack
-quorum is out of reach (failed: the state returns to the fold and every session ends). Either way the next ledger is
-opened then, unless it is the end.
+The log's managed ledger is OPEN while batches are taken. It closes for a roll (planned: no session ends) or because
+its ack quorum is out of reach (failed: the state returns to the fold and every session ends). Either way the next
+ledger is opened then, unless it is the end.
 
     drain -> a last snapshot, while batches are taken as ever -> the log's ledger is closed -> TopicClosed
 
@@ -23,21 +24,21 @@ from oncelog.core.formats.batch import BatchHeader, Buffer, Checksum
 from oncelog.core.formats.opening import ProducerOpening
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
 from oncelog.core.ids import LedgerId, Position, ProducerId, SessionNumber
-from oncelog.core.ledger.chain import (
-    ChainClosed,
-    ChainEffect,
-    ChainEvent,
-    ChainFailing,
-    ChainLost,
-    ChainNews,
+from oncelog.core.ledger.managed_ledger import (
+    AckQuorumLost,
     Confirmed,
     EntriesAnswered,
-    LedgerChain,
+    LedgerClosed,
+    LedgerEffect,
+    LedgerEvent,
+    LedgerNotification,
     Linking,
+    ManagedLedger,
+    ManagedLedgerLost,
     MemberLost,
 )
 from oncelog.core.ledger.members import StorageNodesSeen
-from oncelog.core.ledger.next_ledger import Chain, DeleteLedgers, NextLedger
+from oncelog.core.ledger.next_ledger import DeleteLedgers, LedgerPurpose, NextLedger
 from oncelog.core.topic.events import StartTimer
 from oncelog.core.topic.log import ReceivedBatch, TopicLog
 from oncelog.core.topic.openings import OpeningEffect, Openings
@@ -104,7 +105,7 @@ class TopicClosed:
 
 
 ServingOut = (
-    OpeningEffect | ChainEffect | WriteCursorRecord | SnapshotTaken | LinkWanted | Suspicion | LastAddConfirmed
+    OpeningEffect | LedgerEffect | WriteCursorRecord | SnapshotTaken | LinkWanted | Suspicion | LastAddConfirmed
     | LedgerFailed | TopicClosed | StartTimer
 )  # fmt: skip
 _Out = list[ServingOut]
@@ -127,10 +128,10 @@ class Serving:
     ) -> None:
         """next_ledger: the log's, begun during the takeover."""
         last_cursor = taken.cursor.ledgers[-1].ledger_id if taken.cursor.ledgers else LedgerId(-1)
-        of_cursor = replace(next_ledger.settings, chain=Chain.DEDUP)
-        cursors = LedgerChain(NextLedger(of_cursor, last_ledger=last_cursor, nodes=next_ledger.nodes))
+        of_cursor = replace(next_ledger.settings, purpose=LedgerPurpose.DEDUP)
+        cursors = ManagedLedger(NextLedger(of_cursor, last_ledger=last_cursor, nodes=next_ledger.nodes))
         self.settings = settings
-        self.log = TopicLog(LedgerChain(next_ledger), DedupTable(taken.state, dedup_enabled=dedup_enabled))
+        self.log = TopicLog(ManagedLedger(next_ledger), DedupTable(taken.state, dedup_enabled=dedup_enabled))
         self.sessions = Sessions(self.log, first_session=first_session)
         self.openings = Openings(record.topic_id, record.owner_epoch, self.sessions)
         self.cursor = DedupCursor(cursors, taken.cursor, settings.snapshot, loaded=taken.loaded, now_ms=now_ms)
@@ -147,14 +148,14 @@ class Serving:
 
     def start(self, now_ms: int) -> _Out:
         """Mark E begins."""
-        return self._news(self.log.chain.open_next(), now_ms)
+        return self._news(self.log.ledgers.open_next(), now_ms)
 
     def linked(self, now_ms: int) -> _Out:
         """The topic record names the log's new ledger: serve."""
-        out = self._news(self.log.chain.linked(), now_ms)
+        out = self._news(self.log.ledgers.linked(), now_ms)
         self._opened_ms, self._fuller_since_ms = now_ms, None
         if self._log_is_last:
-            return out + self._news(self.log.chain.finish(), now_ms)
+            return out + self._news(self.log.ledgers.finish(), now_ms)
         key = self.openings.returning.serves(now_ms)
         if key is not None:
             out.append(StartTimer(key, self.settings.return_grace_ms))
@@ -196,24 +197,24 @@ class Serving:
             *self.openings.given_up(given_up, error),
             *self.sessions.end_all(error),
             *self.openings.refuse_all(error),
-            *self.log.chain.next.drop(),
-            *self.cursor.chain.next.drop(),
+            *self.log.ledgers.next.drop(),
+            *self.cursor.ledgers.next.drop(),
         ]
 
     def see(self, nodes: StorageNodesSeen, now_ms: int) -> _Out:
-        """A newer view of the storage nodes, for both chains."""
-        out = self._news(self.log.chain.see(nodes), now_ms) + self._news(self.snapshots.see(nodes, now_ms), now_ms)
+        """A newer view of the storage nodes, for both managed ledgers."""
+        out = self._news(self.log.ledgers.see(nodes), now_ms) + self._news(self.snapshots.see(nodes, now_ms), now_ms)
         self._look_for_members(now_ms)
         return out
 
-    def chain_event(self, event: ChainEvent, now_ms: int) -> _Out:
-        """Give a completion to the chain it belongs to."""
+    def ledger_event(self, event: LedgerEvent, now_ms: int) -> _Out:
+        """Give a completion to the managed ledger it belongs to."""
         if isinstance(event, EntriesAnswered | MemberLost):
-            writer = self.cursor.chain.writer
+            writer = self.cursor.ledgers.writer
             dedup = writer is not None and event.ledger_id == writer.ledger_id
         else:
-            dedup = event.chain is Chain.DEDUP
-        return self._news(self.snapshots.handle(event, now_ms) if dedup else self.log.chain.handle(event), now_ms)
+            dedup = event.purpose is LedgerPurpose.DEDUP
+        return self._news(self.snapshots.handle(event, now_ms) if dedup else self.log.ledgers.handle(event), now_ms)
 
     def cursor_written(self, event: CursorRecordWritten, now_ms: int) -> _Out:
         """The answer to the link of a cursor ledger."""
@@ -224,14 +225,14 @@ class Serving:
     def tick(self, now_ms: int) -> _Out:
         """Stalled members, rolls by age, snapshots by time."""
         out: _Out = []
-        for chain in (self.log.chain, self.cursor.chain):
-            writer = chain.writer
+        for ledgers in (self.log.ledgers, self.cursor.ledgers):
+            writer = ledgers.writer
             if writer is None:
                 continue
             for member in writer.laggards(before_ms=now_ms - self.settings.add_timeout_ms):
-                out += self.chain_event(MemberLost(writer.ledger_id, member), now_ms)
+                out += self.ledger_event(MemberLost(writer.ledger_id, member), now_ms)
         if self._roll_due(now_ms):
-            out += self._news(self.log.chain.roll(), now_ms)
+            out += self._news(self.log.ledgers.roll(), now_ms)
         return out + self._news(self.snapshots.take_if_due(now_ms), now_ms)
 
     def return_over(self, key: str, now_ms: int) -> _Out:
@@ -241,8 +242,8 @@ class Serving:
         return self._after(self.openings.retry(now_ms), now_ms)
 
     def _roll_due(self, now_ms: int) -> bool:
-        writer = self.log.chain.writer
-        if writer is None or not self.log.open or self.draining or not self.log.chain.next.nodes.store_reachable:
+        writer = self.log.ledgers.writer
+        if writer is None or not self.log.open or self.draining or not self.log.ledgers.next.nodes.store_reachable:
             return False
         s, age = self.settings, now_ms - self._opened_ms
         if writer.length >= s.ledger_bytes_max or writer.next_entry >= s.ledger_entries_max:
@@ -258,8 +259,8 @@ class Serving:
         A node that has just gone may be listed for a while yet, and one that is back may go again: rolling for either
         makes producers wait for nothing.
         """
-        writer = self.log.chain.writer
-        nodes = self.log.chain.next.nodes
+        writer = self.log.ledgers.writer
+        nodes = self.log.ledgers.next.nodes
         if writer is None:
             return
         lacking = any(m not in writer.present or m in nodes.read_only for m in writer.metadata.members)
@@ -274,10 +275,10 @@ class Serving:
         """What every step that may append or answer ends with. Answers come before the end of their session."""
         out: _Out = [*self.log.flush(), *self.sessions.take_answers(), *effects]
         if self._roll_due(now_ms):
-            out += self._news(self.log.chain.roll(), now_ms)
+            out += self._news(self.log.ledgers.roll(), now_ms)
         return out
 
-    def _news(self, news: Sequence[ChainEffect | ChainNews | SnapshotsOut], now_ms: int) -> _Out:
+    def _news(self, news: Sequence[LedgerEffect | LedgerNotification | SnapshotsOut], now_ms: int) -> _Out:
         out: _Out = []
         for item in news:
             match item:
@@ -290,22 +291,22 @@ class Serving:
                     self.sessions.settle(entries)
                     out += self._after(self.openings.settle(entries, now_ms), now_ms)
                     out += self._news(self.snapshots.take_if_due(now_ms), now_ms)
-                case ChainFailing():
+                case AckQuorumLost():
                     out.append(LedgerFailed(item.ledger_id))
-                case ChainClosed():
+                case LedgerClosed():
                     out += self._log_closed(item, now_ms)
-                case ChainLost():
+                case ManagedLedgerLost():
                     out.append(Suspicion(item.reason))
                 case CursorLedgersGone():
                     out.append(DeleteLedgers(item.ledger_ids))
                 case SnapshotsFinished():
                     self._log_is_last = True
-                    out += self._news(self.log.chain.finish(), now_ms)
+                    out += self._news(self.log.ledgers.finish(), now_ms)
                 case _:
                     out.append(cast("ServingOut", item))
         return out
 
-    def _log_closed(self, item: ChainClosed, now_ms: int) -> _Out:
+    def _log_closed(self, item: LedgerClosed, now_ms: int) -> _Out:
         out: _Out = []
         if item.failed:
             given_up = self.log.rollback()
@@ -313,10 +314,10 @@ class Serving:
             self.openings.returning.ended(self.sessions.producer_ids)
             out += [*self.openings.given_up(given_up, error), *self.sessions.end_all(error)]
         if not self._log_is_last:
-            return out + self._news(self.log.chain.open_next(), now_ms)
+            return out + self._news(self.log.ledgers.open_next(), now_ms)
         return [*out, *self.end(NotOwner("the topic is being moved: look it up again")), TopicClosed()]
 
     def check_invariants(self) -> None:
         self.log.check_invariants()
-        self.cursor.chain.check_invariants()
+        self.cursor.ledgers.check_invariants()
         self.log.table.state.check_invariants()

@@ -1,7 +1,7 @@
 """The dedup cursor at work: its ledgers, its record, and one snapshot of the topic's state after the other.
 
-`DedupCursor` says when and what; the chain writes; this machine passes their news between them and links new cursor
-ledgers into the record. What concerns the topic goes up: ledgers that left the list, a suspicion, the end.
+`DedupCursor` says when and what; the managed ledger writes; this machine passes their news between them and links new
+cursor ledgers into the record. What concerns the topic goes up: ledgers that left the list, a suspicion, the end.
 
     take_if_due -> (a ledger is opened and linked, when none is open) -> the base or a delta -> SnapshotTaken
     finish      -> one more snapshot where something changed -> the ledger is closed -> SnapshotsFinished
@@ -17,18 +17,18 @@ from oncelog.core.dedup.state import DedupState
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.topic_record import CursorRecord
 from oncelog.core.ids import LedgerId
-from oncelog.core.ledger.chain import (
-    ChainClosed,
-    ChainEffect,
-    ChainEvent,
-    ChainFailing,
-    ChainLost,
-    ChainNews,
+from oncelog.core.ledger.managed_ledger import (
+    AckQuorumLost,
     Confirmed,
+    LedgerClosed,
+    LedgerEffect,
+    LedgerEvent,
+    LedgerNotification,
     Linking,
+    ManagedLedgerLost,
 )
 from oncelog.core.ledger.members import StorageNodesSeen
-from oncelog.core.ledger.next_ledger import Chain
+from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.store_status import WriteStatus
 from oncelog.core.topic.takeover_events import CursorRecordWritten, WriteCursorRecord
 
@@ -46,9 +46,15 @@ class SnapshotsFinished:
 
 
 SnapshotsOut = (
-    ChainEffect | WriteCursorRecord | SnapshotTaken | ChainFailing | ChainLost | CursorLedgersGone | SnapshotsFinished
+    LedgerEffect
+    | WriteCursorRecord
+    | SnapshotTaken
+    | AckQuorumLost
+    | ManagedLedgerLost
+    | CursorLedgersGone
+    | SnapshotsFinished
 )
-_News = Sequence[ChainEffect | ChainNews | SnapshotTaken]
+_News = Sequence[LedgerEffect | LedgerNotification | SnapshotTaken]
 _Out = list[SnapshotsOut]
 
 
@@ -67,7 +73,7 @@ class Snapshots:
     def take_if_due(self, now_ms: int) -> _Out:
         if (
             self._finishing
-            or not self.cursor.chain.next.nodes.store_reachable
+            or not self.cursor.ledgers.next.nodes.store_reachable
             or not self.cursor.due(self.state, now_ms)
         ):
             return []
@@ -84,29 +90,33 @@ class Snapshots:
         return self._end(now_ms)
 
     def _end(self, now_ms: int) -> _Out:
-        chain = self.cursor.chain
-        return self._pass_on(chain.finish(), now_ms) if chain.open else [SnapshotsFinished()]
+        ledgers = self.cursor.ledgers
+        return self._pass_on(ledgers.finish(), now_ms) if ledgers.open else [SnapshotsFinished()]
 
-    def handle(self, event: ChainEvent, now_ms: int) -> _Out:
-        """Take a completion of the cursor's chain."""
-        return self._pass_on(self.cursor.chain.handle(event), now_ms)
+    def handle(self, event: LedgerEvent, now_ms: int) -> _Out:
+        """Take a completion of the cursor's managed ledger."""
+        return self._pass_on(self.cursor.ledgers.handle(event), now_ms)
 
     def see(self, nodes: StorageNodesSeen, now_ms: int) -> _Out:
-        return self._pass_on(self.cursor.chain.see(nodes), now_ms)
+        return self._pass_on(self.cursor.ledgers.see(nodes), now_ms)
 
     def record_written(self, event: CursorRecordWritten, now_ms: int) -> _Out:
         """Take the answer to the link of a cursor ledger."""
         if self._writing is None:
             return []
         if event.status is not WriteStatus.OK:
-            return [ChainLost(Chain.DEDUP, "the dedup cursor's record was written by another, or the reply was lost")]
+            return [
+                ManagedLedgerLost(
+                    LedgerPurpose.DEDUP, "the dedup cursor's record was written by another, or the reply was lost"
+                )
+            ]
         if event.version != self._record_version + 1:
             return []  # the answer to a write of an earlier stretch: each write adds one to the version
         record, self._writing, self._record_version = self._writing, None, event.version
         gone = self.cursor.linked(record)
         out: _Out = [CursorLedgersGone(tuple(gone))] if gone else []
-        out += self._pass_on(self.cursor.chain.linked(), now_ms)
-        if self.cursor.chain.open:
+        out += self._pass_on(self.cursor.ledgers.linked(), now_ms)
+        if self.cursor.ledgers.open:
             out += self._pass_on(self.cursor.opened(self.state, self.checksum, now_ms), now_ms)
         return out
 
@@ -122,17 +132,17 @@ class Snapshots:
                 case SnapshotTaken():
                     out.append(item)
                     out += self._end(now_ms) if self._finishing else []
-                case ChainClosed():
+                case LedgerClosed():
                     out += self._closed(item, now_ms)
                 case _:
                     out.append(item)
         return out
 
-    def _closed(self, item: ChainClosed, now_ms: int) -> _Out:
+    def _closed(self, item: LedgerClosed, now_ms: int) -> _Out:
         if item.failed:
             self.cursor.interrupted(now_ms)
         if self._finishing and (item.failed or self.cursor.state is CursorState.IDLE):
             return [SnapshotsFinished()]  # after a failure the next owner only replays more
         if self.cursor.state is CursorState.OPENING:
-            return self._pass_on(self.cursor.chain.open_next(), now_ms)
+            return self._pass_on(self.cursor.ledgers.open_next(), now_ms)
         return []

@@ -1,7 +1,7 @@
 """One topic at its owner: routes each event to the core it belongs to, and moves between the phases.
 
     IDLE --assigned--> READING --record names me--> RECOVERING (B, C, D) --> OPENING (E) --linked--> SERVING
-    SERVING --ledger failed or rolled--> (the chain closes and opens the next one) --> SERVING
+    SERVING --ledger failed or rolled--> (the managed ledger closes and opens the next one) --> SERVING
     OPENING | SERVING --suspicion, the record read again still names me--> RECOVERING, else DEPOSED
     RECOVERING --failed, the record read again still names me--> WAITING (said loudly) --timer--> READING
     SERVING --drain: last snapshot, last answers, both ledgers closed--> CLOSED
@@ -34,15 +34,15 @@ from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.opening import ProducerOpening
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, LedgerId, SessionNumber, TopicId
-from oncelog.core.ledger.chain import ChainEvent
+from oncelog.core.ledger.managed_ledger import LedgerEvent
 from oncelog.core.ledger.members import StorageNodesSeen
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.next_ledger import (
-    Chain,
-    ChainSettings,
     DeleteLedgers,
     LedgerCreated,
     LedgerIdClaimed,
+    LedgerPurpose,
+    ManagedLedgerSettings,
     NextLedger,
 )
 from oncelog.core.topic.events import (
@@ -84,7 +84,7 @@ from oncelog.core.topic.takeover_events import (
 TopicEvent = (
     TopicAssigned | TopicRecordRead | TopicRecordWritten | ProducerOpening | OpeningAbandoned | BatchesReceived
     | SessionClosed | ProducerIdAllocated | ProducerIdRefused | OpeningsToldToWait | EntryIdsRead | HigherEpochSeen
-    | DedupToggled | TrimWanted | DrainWanted | TimerFired | StorageNodesSeen | ChainEvent | TakeoverEvent
+    | DedupToggled | TrimWanted | DrainWanted | TimerFired | StorageNodesSeen | LedgerEvent | TakeoverEvent
 )  # fmt: skip
 
 TopicEffect = (
@@ -123,7 +123,7 @@ class Attempt:
 
 def _attempt(record: TopicRecord, settings: TopicSettings, checksum: Checksum, nodes: StorageNodesSeen) -> Attempt:
     quorums = (settings.write_quorum, settings.ack_quorum)
-    who = ChainSettings(Chain.LOG, record.topic_id, record.owner_epoch, *quorums, checksum)
+    who = ManagedLedgerSettings(LedgerPurpose.LOG, record.topic_id, record.owner_epoch, *quorums, checksum)
     last = record.ledgers[-1].ledger_id if record.ledgers else LedgerId(-1)
     return Attempt(
         Takeover(record, checksum=checksum, recent_bytes_max=settings.snapshot.recent_bytes_max),
@@ -193,8 +193,8 @@ class Topic:
         match event:
             case BatchesReceived():
                 return serving.receive(event.session, event.batches, now_ms)
-            case _ if isinstance(event, ChainEvent):
-                return serving.chain_event(event, now_ms)
+            case _ if isinstance(event, LedgerEvent):
+                return serving.ledger_event(event, now_ms)
             case ProducerOpening():
                 return serving.opening(event, now_ms)
             case OpeningAbandoned():
@@ -221,7 +221,7 @@ class Topic:
         if attempt is None:
             return []
         if isinstance(event, LedgerIdClaimed | LedgerCreated):
-            return cast("_Out", attempt.next_ledger.handle(event)) if event.chain is Chain.LOG else []
+            return cast("_Out", attempt.next_ledger.handle(event)) if event.purpose is LedgerPurpose.LOG else []
         return self._route(attempt.takeover.handle(event), now_ms) if isinstance(event, TakeoverEvent) else []
 
     def _see(self, nodes: StorageNodesSeen, now_ms: int) -> _Out:
@@ -401,7 +401,7 @@ def open_ledger(topic: Topic) -> LedgerMetadata | None:
 
     Whoever looks again behind an answer and finds the same object knows that the ledger was open in between.
     """
-    if topic.phase is not Phase.SERVING or topic.serving is None or not topic.serving.log.chain.open:
+    if topic.phase is not Phase.SERVING or topic.serving is None or not topic.serving.log.ledgers.open:
         return None
-    writer = topic.serving.log.chain.writer
+    writer = topic.serving.log.ledgers.writer
     return None if writer is None else writer.metadata

@@ -5,19 +5,19 @@ import pytest
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.entry import EntryKind
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch
-from oncelog.core.ledger.chain import (
-    ChainClosed,
-    ChainEffect,
-    ChainFailing,
-    ChainLost,
-    ChainNews,
-    ChainState,
+from oncelog.core.ledger.managed_ledger import (
+    AckQuorumLost,
     CloseLedger,
     Confirmed,
     EntriesAnswered,
-    LedgerChain,
     LedgerCloseAnswered,
+    LedgerClosed,
+    LedgerEffect,
+    LedgerNotification,
     Linking,
+    ManagedLedger,
+    ManagedLedgerLost,
+    ManagedLedgerState,
     MemberLost,
     SendAdds,
 )
@@ -25,29 +25,29 @@ from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.members import StorageNodesSeen
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.next_ledger import (
-    Chain,
-    ChainSettings,
     ClaimLedgerId,
     CreateLedger,
     DeleteLedgers,
     LedgerCreated,
     LedgerIdClaimed,
+    LedgerPurpose,
+    ManagedLedgerSettings,
     NextLedger,
     NextState,
 )
 from oncelog.core.store_status import WriteStatus
 from tests.core.builders import TOPIC, A, B, C, D, checksum
 
-LOG, OK = Chain.LOG, WriteStatus.OK
-SETTINGS = ChainSettings(LOG, TOPIC, OwnerEpoch(1), 3, 2, checksum)
+LOG, OK = LedgerPurpose.LOG, WriteStatus.OK
+SETTINGS = ManagedLedgerSettings(LOG, TOPIC, OwnerEpoch(1), 3, 2, checksum)
 
 
-def chain(*live: Incarnation, absent: tuple[Incarnation, ...] = (), last: int = 4) -> LedgerChain:
+def managed_ledger(*live: Incarnation, absent: tuple[Incarnation, ...] = (), last: int = 4) -> ManagedLedger:
     nodes = StorageNodesSeen(live or (A, B, C), absent)
-    return LedgerChain(NextLedger(SETTINGS, last_ledger=LedgerId(last), nodes=nodes))
+    return ManagedLedger(NextLedger(SETTINGS, last_ledger=LedgerId(last), nodes=nodes))
 
 
-def created(core: LedgerChain, number: int = 5) -> LedgerMetadata:
+def created(core: ManagedLedger, number: int = 5) -> LedgerMetadata:
     """Open the next ledger up to its record."""
     assert core.open_next() == [ClaimLedgerId(LOG)]
     (create,) = core.handle(LedgerIdClaimed(LOG, LedgerId(number)))
@@ -55,7 +55,7 @@ def created(core: LedgerChain, number: int = 5) -> LedgerMetadata:
     return create.metadata
 
 
-def opened(core: LedgerChain, number: int = 5) -> LedgerMetadata:
+def opened(core: ManagedLedger, number: int = 5) -> LedgerMetadata:
     metadata = created(core, number)
     assert core.handle(LedgerCreated(LOG, LedgerId(number), OK)) == [Linking(LOG, LedgerId(number))]
     assert core.linked() == []
@@ -63,7 +63,7 @@ def opened(core: LedgerChain, number: int = 5) -> LedgerMetadata:
     return metadata
 
 
-def sealed(core: LedgerChain, next_number: int = 6) -> list[ChainEffect | ChainNews]:
+def sealed(core: ManagedLedger, next_number: int = 6) -> list[LedgerEffect | LedgerNotification]:
     """Roll up to the moment at which the next ledger is ready; what comes of that."""
     assert core.roll() == [ClaimLedgerId(LOG)]
     (create,) = core.handle(LedgerIdClaimed(LOG, LedgerId(next_number)))
@@ -71,7 +71,7 @@ def sealed(core: LedgerChain, next_number: int = 6) -> list[ChainEffect | ChainN
     return core.handle(LedgerCreated(LOG, LedgerId(next_number), OK))
 
 
-def append(core: LedgerChain, count: int = 1) -> SendAdds:
+def append(core: ManagedLedger, count: int = 1) -> SendAdds:
     adds = [
         core.append(EntryKind.MESSAGES, b"body", base_index=0, skip_first=0, count=1, now_ms=0) for _ in range(count)
     ]
@@ -93,7 +93,7 @@ def closing(metadata: LedgerMetadata, end: int) -> CloseLedger:
 
 def test_one_ledger_from_its_claim_to_its_first_confirmation() -> None:
     """Id, record, link, entries to every member, the ack quorum's answers."""
-    core = chain()
+    core = managed_ledger()
     opened(core)
     send = append(core, 2)
     assert set(send.members) == {A, B, C}
@@ -104,7 +104,7 @@ def test_one_ledger_from_its_claim_to_its_first_confirmation() -> None:
 
 def test_id_not_above_the_last_is_thrown_away() -> None:
     """A counter that ran backwards, or a claim of long ago: positions of a topic ascend."""
-    core = chain(last=7)
+    core = managed_ledger(last=7)
     core.open_next()
     for number in (6, 7):
         assert core.handle(LedgerIdClaimed(LOG, LedgerId(number))) == [ClaimLedgerId(LOG)]
@@ -114,7 +114,7 @@ def test_id_not_above_the_last_is_thrown_away() -> None:
 @pytest.mark.parametrize("status", [WriteStatus.CONFLICT, WriteStatus.UNKNOWN])
 def test_record_that_may_exist_wastes_its_id(status: WriteStatus) -> None:
     """No list names it; the next try has another id."""
-    core = chain()
+    core = managed_ledger()
     created(core)
     assert core.handle(LedgerCreated(LOG, LedgerId(5), status)) == [ClaimLedgerId(LOG)]
     assert core.handle(LedgerCreated(LOG, LedgerId(5), OK)) == []
@@ -125,7 +125,7 @@ def test_record_that_may_exist_wastes_its_id(status: WriteStatus) -> None:
 
 def test_too_few_nodes_are_waited_for() -> None:
     """And the claimed id is used then."""
-    core = chain(A)
+    core = managed_ledger(A)
     core.open_next()
     assert core.handle(LedgerIdClaimed(LOG, LedgerId(5))) == []
     assert core.next.state is NextState.WAITING
@@ -137,7 +137,7 @@ def test_too_few_nodes_are_waited_for() -> None:
 
 def test_absent_filler_gets_nothing() -> None:
     """It completes the list; repair completes its copy."""
-    core = chain(A, B, absent=(C,))
+    core = managed_ledger(A, B, absent=(C,))
     opened(core)
     assert set(append(core).members) == {A, B}
     core.handle(answered(A, 0))
@@ -146,32 +146,32 @@ def test_absent_filler_gets_nothing() -> None:
 
 def test_read_only_nodes_fill_a_list_and_get_nothing() -> None:
     """A cluster of three goes on with one that has no room; with one more, that one is not even named."""
-    core = chain(A, B)
+    core = managed_ledger(A, B)
     core.see(StorageNodesSeen((A, B), read_only=(C,)))
     assert set(created(core).members) == {A, B, C}
     core.handle(LedgerCreated(LOG, LedgerId(5), OK))
     core.linked()
     assert set(append(core).members) == {A, B}
-    other = chain(A, B)
+    other = managed_ledger(A, B)
     other.see(StorageNodesSeen((A, B, D), read_only=(C,)))
     assert set(created(other).members) == {A, B, D}
 
 
 def test_members_gone_before_the_link_fail_it_at_once() -> None:
     """Open with too few members, it would wait for ever: nobody is left whose stream could break."""
-    core = chain()
+    core = managed_ledger()
     metadata = created(core)
     core.handle(LedgerCreated(LOG, LedgerId(5), OK))
     core.see(StorageNodesSeen((A,), (B, C)))
-    assert core.linked() == [ChainFailing(LOG, LedgerId(5)), closing(metadata, -1)]
+    assert core.linked() == [AckQuorumLost(LOG, LedgerId(5)), closing(metadata, -1)]
     assert core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK)) == [
-        ChainClosed(LOG, LedgerId(5), EntryId(-1), failed=False)
+        LedgerClosed(LOG, LedgerId(5), EntryId(-1), failed=False)
     ]
 
 
 def test_next_ledger_only_behind_a_closed_one() -> None:
     """Two open ledgers of one log have no order."""
-    core = chain()
+    core = managed_ledger()
     opened(core)
     with pytest.raises(InvariantViolated):
         core.open_next()
@@ -182,7 +182,7 @@ def test_next_ledger_only_behind_a_closed_one() -> None:
 
 def test_planned_roll_waits_for_the_last_answer() -> None:
     """Nothing is given up: no session has to end."""
-    core = chain()
+    core = managed_ledger()
     metadata = opened(core)
     append(core)
     assert sealed(core) == []
@@ -191,7 +191,7 @@ def test_planned_roll_waits_for_the_last_answer() -> None:
     core.handle(answered(A, 0))
     assert core.handle(answered(B, 0)) == [Confirmed(LOG, LedgerId(5), EntryId(0)), closing(metadata, 0)]
     assert core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK)) == [
-        ChainClosed(LOG, LedgerId(5), EntryId(0), failed=False)
+        LedgerClosed(LOG, LedgerId(5), EntryId(0), failed=False)
     ]
     assert core.open_next() == [Linking(LOG, LedgerId(6))]
     assert core.linked() == []
@@ -200,7 +200,7 @@ def test_planned_roll_waits_for_the_last_answer() -> None:
 
 def test_batches_are_taken_until_the_next_ledger_is_ready() -> None:
     """Producers wait for the close and the link alone, and where no ledger can be made, for nothing."""
-    core = chain()
+    core = managed_ledger()
     metadata = opened(core)
     core.roll()
     append(core)
@@ -218,7 +218,7 @@ def test_batches_are_taken_until_the_next_ledger_is_ready() -> None:
 
 def test_idle_ledger_rolls_at_once() -> None:
     """There is no answer to wait for."""
-    core = chain()
+    core = managed_ledger()
     metadata = opened(core)
     assert sealed(core) == [closing(metadata, -1)]
     assert core.roll() == []
@@ -226,27 +226,27 @@ def test_idle_ledger_rolls_at_once() -> None:
 
 def test_failure_during_a_roll_closes_at_what_is_confirmed() -> None:
     """The last answers will not come."""
-    core = chain()
+    core = managed_ledger()
     metadata = opened(core)
     append(core, 2)
     core.handle(answered(A, 0))
     core.handle(answered(B, 0))
     sealed(core)
     core.handle(MemberLost(LedgerId(5), A))
-    assert core.handle(MemberLost(LedgerId(5), B)) == [ChainFailing(LOG, LedgerId(5)), closing(metadata, 0)]
+    assert core.handle(MemberLost(LedgerId(5), B)) == [AckQuorumLost(LOG, LedgerId(5)), closing(metadata, 0)]
     assert core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK)) == [
-        ChainClosed(LOG, LedgerId(5), EntryId(0), failed=True)
+        LedgerClosed(LOG, LedgerId(5), EntryId(0), failed=True)
     ]
 
 
 def test_failure_before_the_roll_takes_what_was_begun_for_it() -> None:
     """The next ledger is the same, whatever ended the last one; the roll is over with it."""
-    core = chain()
+    core = managed_ledger()
     metadata = opened(core)
     append(core)
     core.roll()
     core.handle(MemberLost(LedgerId(5), A))
-    assert core.handle(MemberLost(LedgerId(5), B)) == [ChainFailing(LOG, LedgerId(5)), closing(metadata, -1)]
+    assert core.handle(MemberLost(LedgerId(5), B)) == [AckQuorumLost(LOG, LedgerId(5)), closing(metadata, -1)]
     core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK))
     assert core.open_next() == []
     assert isinstance(core.handle(LedgerIdClaimed(LOG, LedgerId(6)))[0], CreateLedger)
@@ -257,7 +257,7 @@ def test_failure_before_the_roll_takes_what_was_begun_for_it() -> None:
 
 def test_ledger_that_was_made_ready_is_made_anew_when_its_members_have_gone_meanwhile() -> None:
     """Two of its three: it would fail as soon as it is open. Its record goes."""
-    core = chain()
+    core = managed_ledger()
     opened(core)
     append(core)
     sealed(core)
@@ -273,7 +273,7 @@ def test_ledger_that_was_made_ready_is_made_anew_when_its_members_have_gone_mean
 
 def test_last_ledger_closes_without_a_next_one() -> None:
     """One that was being made for a roll is not needed any more, and leaves nothing behind."""
-    core = chain()
+    core = managed_ledger()
     metadata = opened(core)
     append(core)
     core.roll()
@@ -293,17 +293,17 @@ def test_last_ledger_closes_without_a_next_one() -> None:
 )
 def test_one_failing_member_slows_nothing(status: AppendStatus) -> None:
     """It is absent for the rest of the ledger; the second one ends it, at what is confirmed."""
-    core = chain()
+    core = managed_ledger()
     metadata = opened(core)
     append(core)
     assert core.handle(answered(A, 0, status=status)) == []
     assert set(append(core).members) == {B, C}
-    assert core.handle(answered(B, 0, status=status)) == [ChainFailing(LOG, LedgerId(5)), closing(metadata, -1)]
+    assert core.handle(answered(B, 0, status=status)) == [AckQuorumLost(LOG, LedgerId(5)), closing(metadata, -1)]
 
 
 def test_nothing_is_confirmed_while_it_closes() -> None:
     """The record is being written with an end: an answer too late is for nobody."""
-    core = chain()
+    core = managed_ledger()
     opened(core)
     append(core)
     core.handle(answered(A, 0))
@@ -315,7 +315,7 @@ def test_nothing_is_confirmed_while_it_closes() -> None:
 
 def test_superseded_member_is_lost() -> None:
     """It does not come back; the ledger goes on with the others."""
-    core = chain()
+    core = managed_ledger()
     opened(core)
     assert core.see(StorageNodesSeen((A, B, D), superseded=(C,))) == []
     assert set(append(core).members) == {A, B}
@@ -327,12 +327,12 @@ def test_superseded_member_is_lost() -> None:
 @pytest.mark.parametrize("status", [AppendStatus.FENCED, AppendStatus.NOT_WRITABLE, AppendStatus.CONFLICTING])
 def test_fenced_ledger_is_never_answered_by_another_one(status: AppendStatus) -> None:
     """The record is read first: a deposed owner that rolled would acknowledge where nobody looks."""
-    core = chain()
+    core = managed_ledger()
     opened(core)
     append(core)
     core.handle(answered(A, 0))
     (lost,) = core.handle(answered(B, 0, status=status))
-    assert isinstance(lost, ChainLost)
+    assert isinstance(lost, ManagedLedgerLost)
     assert core.handle(answered(C, 0)) == []
     assert core.handle(answered(C, 0, status=status)) == []
     assert core.roll() == []
@@ -343,12 +343,12 @@ def test_fenced_ledger_is_never_answered_by_another_one(status: AppendStatus) ->
 @pytest.mark.parametrize("status", [WriteStatus.CONFLICT, WriteStatus.UNKNOWN])
 def test_close_that_is_not_plainly_ok_is_lost(status: WriteStatus) -> None:
     """In recovery by another, closed by another, or by oneself with a lost reply: the record knows."""
-    core = chain()
+    core = managed_ledger()
     opened(core)
     sealed(core)
     (lost,) = core.handle(LedgerCloseAnswered(LOG, LedgerId(5), status))
-    assert isinstance(lost, ChainLost)
-    assert core.state is ChainState.LOST
+    assert isinstance(lost, ManagedLedgerLost)
+    assert core.state is ManagedLedgerState.LOST
     assert core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK)) == []
 
 
@@ -357,7 +357,7 @@ def test_close_that_is_not_plainly_ok_is_lost(status: WriteStatus) -> None:
 
 def test_late_completions_are_recognised_by_their_ledger() -> None:
     """Answers of the ledger before, a second claim, a member of another ledger."""
-    core = chain()
+    core = managed_ledger()
     opened(core)
     sealed(core)
     core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK))

@@ -1,15 +1,19 @@
-"""A list of ledgers under one record of ZooKeeper, at most the last of them open: a topic's log, or a cursor.
+"""A managed ledger: a list of ledgers under one record in ZooKeeper, at most the last of them open.
+
+A topic's log is one, its dedup cursor is another.
 
     IDLE --open--> OPENING (until the next ledger is ready) -> LINKING (into the list, by compare-and-set) -> OPEN
     OPEN --roll--> OPEN (until the next ledger is ready) -> ROLLING
     OPEN --finish--> ROLLING (sealed; the last answers come in) -> CLOSING -> IDLE
     OPEN | ROLLING --ack quorum out of reach--> CLOSING (failed) -> IDLE
-    anything the record does not confirm --> LOST
+    any --an answer other than OK where another owner may be the cause--> LOST
 
-Rules: the next ledger is listed, and written to, only after the last one is CLOSED by its own compare-and-set
-(pulsar#7490); it is made ready before (`next_ledger`), so that a roll costs the close and the link. Whatever is not
-plainly OK is LOST, and the topic reads its record before anything else. The chain performs nothing: effects go up to
-`topic`, which owns both records.
+Rules
+- The next ledger is listed, and written to, only after the last one is CLOSED by its own compare-and-set (pulsar#7490).
+  It is prepared before that (`next_ledger`), so that a roll costs only the close and the link.
+- Once LOST, nothing is acknowledged. The topic reads its record before it does anything else.
+- A managed ledger performs no I/O. Its effects go up to `topic`, which owns both records.
+Source: Pulsar's managed ledger, without its cursors.
 """
 
 from dataclasses import dataclass
@@ -22,7 +26,7 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.members import StorageNodesSeen
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.ledger.next_ledger import Chain, LedgerCreated, LedgerIdClaimed, NextEffect, NextLedger
+from oncelog.core.ledger.next_ledger import LedgerCreated, LedgerIdClaimed, LedgerPurpose, NextEffect, NextLedger
 from oncelog.core.ledger.writer import Add, LedgerWriter, WriterState
 from oncelog.core.store_status import WriteStatus
 
@@ -37,7 +41,7 @@ CREATED_VERSION = 0
 class LedgerCloseAnswered:
     """The answer to CloseLedger."""
 
-    chain: Chain
+    purpose: LedgerPurpose
     ledger_id: LedgerId
     status: WriteStatus
 
@@ -67,7 +71,7 @@ class MemberLost:
 class CloseLedger:
     """Compare-and-set of the writer's own ledger, from `version`."""
 
-    chain: Chain
+    purpose: LedgerPurpose
     metadata: LedgerMetadata
     version: int
 
@@ -81,14 +85,14 @@ class SendAdds:
     adds: tuple[Add, ...]
 
 
-# --- what the chain tells its topic -----------------------------------------------------------------------------------
+# --- notifications to the topic ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Linking:
     """The ledger exists: write it into the record, then call `linked`."""
 
-    chain: Chain
+    purpose: LedgerPurpose
     ledger_id: LedgerId
 
 
@@ -96,43 +100,43 @@ class Linking:
 class Confirmed:
     """last_add_confirmed moved."""
 
-    chain: Chain
+    purpose: LedgerPurpose
     ledger_id: LedgerId
     last_add_confirmed: EntryId
 
 
 @dataclass(frozen=True, slots=True)
-class ChainClosed:
+class LedgerClosed:
     """The ledger is CLOSED at `end`. failed: entries above it were given up, not merely none left."""
 
-    chain: Chain
+    purpose: LedgerPurpose
     ledger_id: LedgerId
     end: EntryId
     failed: bool
 
 
 @dataclass(frozen=True, slots=True)
-class ChainFailing:
-    """The ack quorum is out of reach: nothing is acknowledged from here on; ChainClosed follows."""
+class AckQuorumLost:
+    """The ack quorum is out of reach: nothing is acknowledged from here on; LedgerClosed follows."""
 
-    chain: Chain
+    purpose: LedgerPurpose
     ledger_id: LedgerId
 
 
 @dataclass(frozen=True, slots=True)
-class ChainLost:
-    """Somebody else may own this chain."""
+class ManagedLedgerLost:
+    """Somebody else may own this managed ledger."""
 
-    chain: Chain
+    purpose: LedgerPurpose
     reason: str
 
 
-ChainEvent = LedgerIdClaimed | LedgerCreated | LedgerCloseAnswered | EntriesAnswered | MemberLost
-ChainEffect = NextEffect | CloseLedger | SendAdds
-ChainNews = Linking | Confirmed | ChainClosed | ChainFailing | ChainLost
+LedgerEvent = LedgerIdClaimed | LedgerCreated | LedgerCloseAnswered | EntriesAnswered | MemberLost
+LedgerEffect = NextEffect | CloseLedger | SendAdds
+LedgerNotification = Linking | Confirmed | LedgerClosed | AckQuorumLost | ManagedLedgerLost
 
 
-class ChainState(Enum):
+class ManagedLedgerState(Enum):
     IDLE = "idle"
     OPENING = "opening"
     LINKING = "linking"
@@ -142,14 +146,14 @@ class ChainState(Enum):
     LOST = "lost"
 
 
-class LedgerChain:
+class ManagedLedger:
     """Opens, writes and closes the ledgers of one list, one after the other."""
 
     def __init__(self, next_ledger: NextLedger) -> None:
         """next_ledger: may have begun already."""
         self.settings = next_ledger.settings
         self.next = next_ledger
-        self.state = ChainState.IDLE
+        self.state = ManagedLedgerState.IDLE
         #: the open ledger's writer, kept until the next one opens
         self.writer: LedgerWriter | None = None
         self._linking: LedgerMetadata | None = None
@@ -161,28 +165,28 @@ class LedgerChain:
 
     @property
     def open(self) -> bool:
-        return self.state is ChainState.OPEN
+        return self.state is ManagedLedgerState.OPEN
 
-    def open_next(self) -> list[ChainEffect | ChainNews]:
+    def open_next(self) -> list[LedgerEffect | LedgerNotification]:
         """Begin to open the next ledger; the one before is CLOSED."""
-        if self.state is not ChainState.IDLE:
-            raise InvariantViolated(f"a ledger is opened while the chain is {self.state.value}")
-        self.state = ChainState.OPENING
+        if self.state is not ManagedLedgerState.IDLE:
+            raise InvariantViolated(f"a ledger is opened while the managed ledger is {self.state.value}")
+        self.state = ManagedLedgerState.OPENING
         return [*self.next.prepare(), *self._go_on()]
 
-    def see(self, nodes: StorageNodesSeen) -> list[ChainEffect | ChainNews]:
+    def see(self, nodes: StorageNodesSeen) -> list[LedgerEffect | LedgerNotification]:
         """A newer view of the storage nodes."""
-        out: list[ChainEffect | ChainNews] = [*self.next.see(nodes)]
-        if self.state in (ChainState.OPEN, ChainState.ROLLING) and self.writer:
+        out: list[LedgerEffect | LedgerNotification] = [*self.next.see(nodes)]
+        if self.state in (ManagedLedgerState.OPEN, ManagedLedgerState.ROLLING) and self.writer:
             for member in [m for m in self.writer.present if m in nodes.superseded]:
                 out += self._member_lost(member)
         return out
 
-    def handle(self, event: ChainEvent) -> list[ChainEffect | ChainNews]:
+    def handle(self, event: LedgerEvent) -> list[LedgerEffect | LedgerNotification]:
         """Take one completion; late ones are recognised by their ledger id."""
         match event:
             case LedgerIdClaimed() | LedgerCreated():
-                out: list[ChainEffect | ChainNews] = [*self.next.handle(event)]
+                out: list[LedgerEffect | LedgerNotification] = [*self.next.handle(event)]
                 return [*out, *self.next.drop()] if self._finishing else [*out, *self._go_on()]
             case EntriesAnswered():
                 return self._entries_answered(event)
@@ -194,21 +198,21 @@ class LedgerChain:
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
-    def _go_on(self) -> list[ChainEffect | ChainNews]:
+    def _go_on(self) -> list[LedgerEffect | LedgerNotification]:
         """What waits for the next ledger, once that is ready."""
         if not self.next.ready:
             return []
-        if self.state is ChainState.OPENING:
-            self.state = ChainState.LINKING
+        if self.state is ManagedLedgerState.OPENING:
+            self.state = ManagedLedgerState.LINKING
             self._linking = self.next.take()
-            return [Linking(self.settings.chain, self._linking.ledger_id)]
+            return [Linking(self.settings.purpose, self._linking.ledger_id)]
         return self._seal() if self._rolling and self.open else []
 
-    def linked(self) -> list[ChainEffect | ChainNews]:
+    def linked(self) -> list[LedgerEffect | LedgerNotification]:
         """The record names the new ledger: it is open for entries, unless too many of its members left meanwhile."""
-        if self.state is not ChainState.LINKING or self._linking is None:
-            raise InvariantViolated(f"a ledger was linked while the chain is {self.state.value}")
-        self.state = ChainState.OPEN
+        if self.state is not ManagedLedgerState.LINKING or self._linking is None:
+            raise InvariantViolated(f"a ledger was linked while the managed ledger is {self.state.value}")
+        self.state = ManagedLedgerState.OPEN
         self._failed = False
         self.writer = LedgerWriter(
             self._linking, owner_epoch=self.settings.owner_epoch, checksum=self.settings.checksum
@@ -223,8 +227,8 @@ class LedgerChain:
     def append(
         self, kind: EntryKind, body: Buffer, *, base_index: int, skip_first: int, count: int, now_ms: int
     ) -> Add:
-        if self.writer is None or self.state is not ChainState.OPEN:
-            raise InvariantViolated(f"append while the chain is {self.state.value}")
+        if self.writer is None or self.state is not ManagedLedgerState.OPEN:
+            raise InvariantViolated(f"append while the managed ledger is {self.state.value}")
         return self.writer.append(kind, body, base_index=base_index, skip_first=skip_first, count=count, now_ms=now_ms)
 
     def send(self, adds: list[Add]) -> SendAdds:
@@ -232,41 +236,41 @@ class LedgerChain:
         assert self.writer is not None
         return SendAdds(self.writer.ledger_id, tuple(self.writer.present), tuple(adds))
 
-    def _entries_answered(self, event: EntriesAnswered) -> list[ChainEffect | ChainNews]:
+    def _entries_answered(self, event: EntriesAnswered) -> list[LedgerEffect | LedgerNotification]:
         writer = self.writer
         if writer is None or event.ledger_id != writer.ledger_id:
             return []
         if event.status is AppendStatus.OK:
             if not writer.added(event.member, event.entry_ids):
                 return []
-            news: list[ChainEffect | ChainNews] = [
-                Confirmed(self.settings.chain, writer.ledger_id, writer.last_add_confirmed)
+            news: list[LedgerEffect | LedgerNotification] = [
+                Confirmed(self.settings.purpose, writer.ledger_id, writer.last_add_confirmed)
             ]
             return news + self._close_when_drained()
         if event.status in (AppendStatus.FENCED, AppendStatus.NOT_WRITABLE, AppendStatus.CONFLICTING):
-            if self.state in (ChainState.OPEN, ChainState.ROLLING):
+            if self.state in (ManagedLedgerState.OPEN, ManagedLedgerState.ROLLING):
                 return self.lose(
                     f"storage node {event.member} answered {event.status.name} for ledger {event.ledger_id}"
                 )
             return []
         return self._member_lost(event.member)
 
-    def _member_lost(self, member: Incarnation) -> list[ChainEffect | ChainNews]:
-        if self.writer is None or self.state not in (ChainState.OPEN, ChainState.ROLLING):
+    def _member_lost(self, member: Incarnation) -> list[LedgerEffect | LedgerNotification]:
+        if self.writer is None or self.state not in (ManagedLedgerState.OPEN, ManagedLedgerState.ROLLING):
             return []
         if self.writer.member_lost(member):
             return []
         return self.fail()
 
-    def fail(self) -> list[ChainEffect | ChainNews]:
+    def fail(self) -> list[LedgerEffect | LedgerNotification]:
         """The ack quorum is out of reach: close at last_add_confirmed."""
         assert self.writer is not None
         self._failed = not self.writer.idle
-        return [ChainFailing(self.settings.chain, self.writer.ledger_id), self._close()]
+        return [AckQuorumLost(self.settings.purpose, self.writer.ledger_id), self._close()]
 
     # --- closing -----------------------------------------------------------------------------------------------------
 
-    def roll(self) -> list[ChainEffect | ChainNews]:
+    def roll(self) -> list[LedgerEffect | LedgerNotification]:
         """Planned: once the next ledger is ready, stop admitting, wait for the last answer, close. Does nothing unless
         OPEN."""
         if not self.open or self._finishing:
@@ -274,51 +278,51 @@ class LedgerChain:
         self._rolling = True
         return [*self.next.prepare(), *self._go_on()]
 
-    def finish(self) -> list[ChainEffect | ChainNews]:
+    def finish(self) -> list[LedgerEffect | LedgerNotification]:
         """Planned: close, and open none after it. Does nothing unless OPEN."""
         if not self.open:
             return []
         self._finishing = True
         return [*self.next.drop(), *self._seal()]
 
-    def _seal(self) -> list[ChainEffect | ChainNews]:
+    def _seal(self) -> list[LedgerEffect | LedgerNotification]:
         assert self.writer is not None
-        self.state = ChainState.ROLLING
+        self.state = ManagedLedgerState.ROLLING
         self.writer.seal()
         return self._close_when_drained()
 
-    def _close_when_drained(self) -> list[ChainEffect | ChainNews]:
-        if self.state is ChainState.ROLLING and self.writer is not None and self.writer.idle:
+    def _close_when_drained(self) -> list[LedgerEffect | LedgerNotification]:
+        if self.state is ManagedLedgerState.ROLLING and self.writer is not None and self.writer.idle:
             return [self._close()]
         return []
 
     def _close(self) -> CloseLedger:
         assert self.writer is not None
-        self.state = ChainState.CLOSING
+        self.state = ManagedLedgerState.CLOSING
         self._rolling = False
-        return CloseLedger(self.settings.chain, self.writer.close(), CREATED_VERSION)
+        return CloseLedger(self.settings.purpose, self.writer.close(), CREATED_VERSION)
 
-    def _close_answered(self, event: LedgerCloseAnswered) -> list[ChainEffect | ChainNews]:
+    def _close_answered(self, event: LedgerCloseAnswered) -> list[LedgerEffect | LedgerNotification]:
         writer = self.writer
-        if self.state is not ChainState.CLOSING or writer is None or event.ledger_id != writer.ledger_id:
+        if self.state is not ManagedLedgerState.CLOSING or writer is None or event.ledger_id != writer.ledger_id:
             return []
         if event.status is not WriteStatus.OK:
             return self.lose(f"closing ledger {event.ledger_id} was answered {event.status.name}")
         writer.closed()
-        self.state = ChainState.IDLE
-        return [ChainClosed(self.settings.chain, writer.ledger_id, writer.last_add_confirmed, self._failed)]
+        self.state = ManagedLedgerState.IDLE
+        return [LedgerClosed(self.settings.purpose, writer.ledger_id, writer.last_add_confirmed, self._failed)]
 
-    def lose(self, reason: str) -> list[ChainEffect | ChainNews]:
+    def lose(self, reason: str) -> list[LedgerEffect | LedgerNotification]:
         """Stop acknowledging at once; the topic looks at its record."""
-        if self.state is ChainState.LOST:
+        if self.state is ManagedLedgerState.LOST:
             return []
-        self.state = ChainState.LOST
+        self.state = ManagedLedgerState.LOST
         if self.writer is not None:
             self.writer.lose()
-        return [ChainLost(self.settings.chain, reason)]
+        return [ManagedLedgerLost(self.settings.purpose, reason)]
 
     def check_invariants(self) -> None:
         if self.writer is not None:
             self.writer.check_invariants()
-            if self.state is ChainState.OPEN and self.writer.state is not WriterState.OPEN:
-                raise InvariantViolated("the chain is open and its writer is not")
+            if self.state is ManagedLedgerState.OPEN and self.writer.state is not WriterState.OPEN:
+                raise InvariantViolated("the managed ledger is open and its writer is not")
