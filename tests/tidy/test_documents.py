@@ -26,7 +26,11 @@ from tests.tidy.source import ROOT, repository
 
 PACKAGE = ROOT / "services/oncelog"
 CHART_README = "deploy/helm/oncelog/README.md"
-DOCUMENTS = ("ARCHITECTURE.md", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "REST.md", "SECURITY.md", CHART_README)
+GUIDES = ("README.md", "SDK.md", "SPARK.md")
+DOCUMENTS = (
+    *GUIDES, "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "OPERATIONS.md", "REST.md", "SECURITY.md",
+    CHART_README,
+)  # fmt: skip
 HAZARDS = (*range(1, 21), 22, 67)
 each_document = pytest.mark.parametrize("name", DOCUMENTS)
 
@@ -48,9 +52,10 @@ def fenced(text: str, language: str = "") -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
-def section(number: int) -> str:
-    """One section of ARCHITECTURE.md."""
-    return re.split(r"^## \d+\. ", text_of("ARCHITECTURE.md"), flags=re.MULTILINE)[number]
+def section(document: str, title: str) -> str:
+    """What stands under one heading of a document, up to the next heading of that level."""
+    parts = re.split(r"^## (?:\d+\. )?(.*)\n", text_of(document), flags=re.MULTILINE)
+    return parts[parts.index(title) + 1]
 
 
 def rows(text: str) -> list[list[str]]:
@@ -93,14 +98,14 @@ def test_missing_path_and_test_are_found() -> None:
 
 
 def test_modules_of_the_drawings_exist() -> None:
-    """Sections 2 and 3 name modules without their ending, and classes."""
+    """They name modules without their ending, and classes."""
     drawn = "\n".join(fenced(text_of("ARCHITECTURE.md")))
     modules = _MODULE.findall(drawn)
     assert len(modules) > 15
     assert [m for m in modules if not (PACKAGE / m).is_dir() and not (PACKAGE / f"{m}.py").exists()] == []
     classes = {node.name for s in repository() if s.inside("services/oncelog/core") for node in ast.walk(s.tree)
                if isinstance(node, ast.ClassDef)}  # fmt: skip
-    named = re.findall(r"^[│├└─ ]*([A-Z]\w+) {2}", fenced(section(3))[0], re.MULTILINE)
+    named = re.findall(r"^[│├└─ ]*([A-Z]\w+) {2}", fenced(section("ARCHITECTURE.md", "The machines"))[0], re.MULTILINE)
     assert len(named) > 15
     assert set(named) - classes == set()
 
@@ -160,13 +165,14 @@ def test_wrong_command_and_option_are_found() -> None:
     assert len(commands_of(text_of("README.md"))) >= 5
 
 
-def test_python_of_the_readme_compiles() -> None:
-    """As it stands, and it takes nothing from the package that is not there."""
-    examples = fenced(text_of("README.md"), "python")
+@pytest.mark.parametrize("name", GUIDES)
+def test_python_examples_compile(name: str) -> None:
+    """As they stand, and they take nothing from the package that is not there."""
+    examples = fenced(text_of(name), "python")
     assert examples
     for example in examples:
         tree = ast.parse(example)
-        compile(tree, "README.md", "exec")
+        compile(tree, name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         taken = {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)
                  and n.value.id == "oncelog"}  # fmt: skip
         assert taken - set(dir(oncelog)) == set()
@@ -177,7 +183,8 @@ def test_python_of_the_readme_compiles() -> None:
 
 def test_each_hazard_has_its_tests() -> None:
     """One row each; a planted bug is named in the row of the hazard that it stands for."""
-    table = {int(row[0]): row[3] for row in rows(section(6)) if row[0].isdigit()}
+    text = section("ARCHITECTURE.md", "Hazards and the tests that hold them")
+    table = {int(row[0]): row[3] for row in rows(text) if row[0].isdigit()}
     assert sorted(table) == list(HAZARDS)
     assert [number for number in HAZARDS if "::test_" not in table[number]] == []
     named = {number: set(re.findall(r'"([^"]+)"', held)) for number, held in table.items()}
@@ -190,20 +197,21 @@ def test_each_hazard_has_its_tests() -> None:
 def test_planted_bugs_are_listed_with_their_first_seeds() -> None:
     """As tests/simulation/mutants.py has them."""
     expected = [[m.name, str(m.hazard or ""), str(m.first_seed)] for m in MUTANTS]
-    listed = [row for row in rows(section(8)) if row[0] != "planted bug"]
+    listed = [row for row in rows(section("ARCHITECTURE.md", "The simulation")) if row[0] != "planted bug"]
     right = "\n".join(f"| {name} | {hazard} | {seed} |".replace("|  |", "| |") for name, hazard, seed in expected)
-    assert listed == expected, f"section 8 must say:\n{right}"
+    assert listed == expected, f"the table must say:\n{right}"
 
 
 def test_settings_are_listed_with_their_defaults() -> None:
     """Each process's own, and those that all have."""
-    listed = {row[0].strip("`"): row[1].strip("`") for row in rows(section(9)) if row[0].startswith("`ONCELOG_")}
+    text = section("OPERATIONS.md", "Settings")
+    listed = {row[0].strip("`"): row[1].strip("`") for row in rows(text) if row[0].startswith("`ONCELOG_")}
     expected: dict[str, str] = {}
     for process in (*settings.ALL, settings.ProcessSettings):  # the last one's defaults are those that are told
         for field in dataclasses.fields(process):
             expected[settings.variable(field.name)] = settings.shown(field.default) or "empty"
     assert listed == expected
-    assert [name for name in settings.CLIENT_VARIABLES if f"`{name}`" not in section(9)] == []
+    assert [name for name in settings.CLIENT_VARIABLES if f"`{name}`" not in text] == []
 
 
 def test_metrics_and_spans_are_listed() -> None:
@@ -217,15 +225,18 @@ def test_metrics_and_spans_are_listed() -> None:
         and node.args and isinstance(node.args[0], ast.Constant)
     ]  # fmt: skip
     assert len(made) > 20
-    assert [name for name in made if f"`{name}`" not in section(9)] == []
-    assert [mark.value for mark in Mark if f"`{mark.value}`" not in " ".join(section(9).split())] == []
+    assert [name for name in made if f"`{name}`" not in section("OPERATIONS.md", "Metrics")] == []
+    traces = " ".join(section("OPERATIONS.md", "Traces").split())
+    assert [mark.value for mark in Mark if f"`{mark.value}`" not in traces] == []
 
 
 def test_calls_of_rest_are_listed() -> None:
     """Every path with every method, and no others."""
     paths = new_app(cast("AdminParts", None)).openapi()["paths"]
     expected = {path: " ".join(method.upper() for method in operations) for path, operations in paths.items()}
-    assert {row[1].strip("`"): row[0] for row in rows(section(10)) if row[1].startswith("`/")} == expected
+    assert {
+        row[1].strip("`"): row[0] for row in rows(section("REST.md", "All calls")) if row[1][:2] == "`/"
+    } == expected
 
 
 def test_errors_are_listed_with_what_to_do() -> None:
@@ -235,6 +246,6 @@ def test_errors_are_listed_with_what_to_do() -> None:
         for code, error in BY_CODE.items()
         if error.__module__ == errors.__name__
     ]
-    listed = [row for row in rows(section(10)) if row[1] in {"yes", "no"}]
+    listed = [row for row in rows(section("SDK.md", "Errors")) if row[1] in {"yes", "no"}]
     assert [row[:3] for row in listed] == expected
     assert [row[0] for row in listed if not row[3]] == []

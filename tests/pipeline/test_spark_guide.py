@@ -1,4 +1,4 @@
-"""The README's lines for Spark do what it says, and a stream tells its lag and keeps to its limits."""
+"""The examples of SPARK.md do what they say, and a stream tells its lag and keeps to its limits."""
 
 import re
 from pathlib import Path
@@ -11,30 +11,30 @@ from tests.cluster.cluster_fixture import Cluster
 from tests.pipeline.test_sink_stream import messages
 from tests.pipeline.test_source import publish, run
 
-README = Path(__file__).parents[2] / "README.md"
+GUIDE = Path(__file__).parents[2] / "SPARK.md"
 LINES_MAX = 10
 ROWS = 50
 
 
 def blocks() -> list[str]:
-    """The README's blocks of Python that are for Spark."""
-    found = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    """The blocks of Python in SPARK.md that read or write."""
+    found = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     return [block for block in found if 'format("oncelog")' in block]
 
 
-def test_readme_lines_for_spark_run(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_examples_of_the_spark_guide_run(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     """Reading in ten lines, and writing in ten lines, each message once however often they run."""
-    run(publish(cluster.url, "flights-of-readme", "importer", 0, 2))
+    run(publish(cluster.url, "flights-of-guide", "importer", 0, 2))
     reading, writing = blocks()
     for _ in range(2):
         for block in (reading, writing):
             assert len(block.splitlines()) <= LINES_MAX
             here = block.replace("oncelog://127.0.0.1:6650", cluster.url).replace("./", f"{tmp_path}/")
             names: dict[str, object] = {}
-            exec(here.replace("flights", "flights-of-readme"), names)  # the README's own lines
+            exec(here.replace("flights", "flights-of-guide"), names)  # the guide's own lines
             assert names["spark"] is spark
-    assert spark.read.parquet(str(tmp_path / "flights-of-readme")).count() == 2 * 25
-    copied = messages(cluster, "flights-of-readme-copy")
+    assert spark.read.parquet(str(tmp_path / "flights-of-guide")).count() == 2 * 25
+    copied = messages(cluster, "flights-of-guide-copy")
     assert sorted(message.sequence_id for message in copied) == list(range(ROWS))
 
 
