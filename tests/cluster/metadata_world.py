@@ -10,8 +10,9 @@ from oncelog.core.errors import DeadlineExceeded, InvalidArgument, OncelogError
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, TopicId
 from oncelog.core.names import parse_topic
-from oncelog.metadata.owners import Probe, probe
-from oncelog.metadata.service import MetadataParts, running_tasks
+from oncelog.metadata.coordination.coordination import Coordination
+from oncelog.metadata.coordination.owners import Probe, probe
+from oncelog.metadata.service import running_tasks
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.metadata_codec import LOOKUP, OWNER_STREAM
 from oncelog.rpc.owner_codec import ASSIGN, TOPIC_STATES, UNLOAD
@@ -35,7 +36,7 @@ OwnerSideStream = Stream[pb.OwnerHello, pb.OwnerCommand]
 class Replica:
     """One metadata service without its REST port."""
 
-    parts: MetadataParts
+    coordination: Coordination
     session: MemorySession
     server: Server
     address: str
@@ -50,7 +51,7 @@ class Replica:
         expected = {owner.incarnation for owner in owners}
 
         def seen() -> bool:
-            known = self.parts.admin.owners
+            known = self.coordination.owners
             links = all(known.link(owner.incarnation) for owner in owners if self in owner.streams)
             return {one.incarnation for one in known.live} == expected and links
 
@@ -183,16 +184,16 @@ class World:
     async def replica(self, *, reach: Probe = probe) -> Replica:
         session = await self.session()
         start = await self._stack.enter_async_context(running_tasks())
-        parts = MetadataParts.over(session, CLUSTER_ID, start, reach=reach)
-        await parts.admin.owners.refresh()
-        start(parts.admin.owners.follow())
+        coordination = Coordination.over(session, CLUSTER_ID, start, reach=reach)
+        await coordination.owners.refresh()
+        start(coordination.owners.follow())
         server = Server()
-        parts.serve(server)
+        coordination.serve(server)
         address = f"127.0.0.1:{await server.start()}"
-        self._stack.push_async_callback(parts.close)
+        self._stack.push_async_callback(coordination.close)
         self._stack.push_async_callback(lambda: server.stop(grace_ms=0))
         channel = await self._stack.enter_async_context(Channel(address))
-        return Replica(parts, session, server, address, channel)
+        return Replica(coordination, session, server, address, channel)
 
     async def owner(self, *replicas: Replica, port: int = 0) -> FakeOwner:
         """A live owner with a stream to each of `replicas`."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from oncelog.core.ids import TopicId
-from oncelog.metadata.balancer import Balancer
+from oncelog.metadata.coordination.balancer import Balancer
 from oncelog.stores import paths
 from oncelog.stores.memory import MemorySession
 from oncelog.stores.registry import LiveMetadata, Registry
@@ -29,7 +29,7 @@ async def balancer_of(replica: Replica, number: int) -> "tuple[Balancer, asyncio
     registry = Registry(replica.session)
     registration = registry.register_metadata(LiveMetadata("127.0.0.1", {"grpc": number}))
     await registration.establish()
-    admin = replica.parts.admin
+    admin = replica.coordination
     balancer = Balancer(
         registry, admin.topics, admin.owners, admin.placements, own_name=lambda: registration.name,
         interval_ms=INTERVAL_MS,
@@ -49,7 +49,7 @@ async def until_told(replica: Replica, owners: list[FakeOwner]) -> None:
     """Each owner's beats have told how many topics it has."""
 
     def told() -> bool:
-        links = [replica.parts.admin.owners.link(owner.incarnation) for owner in owners]
+        links = [replica.coordination.owners.link(owner.incarnation) for owner in owners]
         return all(link and link.topic_count == owner.topic_count for link, owner in zip(links, owners, strict=True))
 
     await until(told, DEADLINE_S)
@@ -79,8 +79,8 @@ async def test_topics_follow_an_owner_that_joined() -> None:
         after = await counts(world, [old, new])
         assert 0 < after[1] <= 2, "a few at a time"
         assert {topic_id for topic_id, _ in new.assigned} <= set(old.unloaded)
-        assert second.parts.admin.placements.counts["topics_moved"] == 0
-        assert first.parts.admin.placements.counts["topics_moved"] == after[1]
+        assert second.coordination.placements.counts["topics_moved"] == 0
+        assert first.coordination.placements.counts["topics_moved"] == after[1]
         for task in (following_one, following_other):
             task.cancel()
 
@@ -109,7 +109,7 @@ class Uneven:
             await asyncio.gather(*(replica.look_up(name) for name in NAMES))
             new = await world.owner(replica)
             await replica.sees(old, new)
-            registry, admin = Registry(replica.session), replica.parts.admin
+            registry, admin = Registry(replica.session), replica.coordination
             registration = registry.register_metadata(LiveMetadata("127.0.0.1", {"grpc": 1}))
             await registration.establish()
             balancer = Balancer(
@@ -199,7 +199,7 @@ async def test_no_topic_moves_to_an_owner_that_drains() -> None:
     """It has none left, and is about to go."""
     async with Uneven.running() as own:
         await own.new.streams[own.replica].write(own.new.hello(draining=True))
-        await until(lambda: len(own.replica.parts.admin.owners.usable) == 1, DEADLINE_S)
+        await until(lambda: len(own.replica.coordination.owners.usable) == 1, DEADLINE_S)
         await own.looks()
         assert own.old.unloading == []
 
@@ -228,5 +228,5 @@ async def test_a_move_of_a_topic_that_went_elsewhere_meanwhile_does_nothing() ->
         await replica.look_up()
         record = await world.record()
         elsewhere = next(owner for owner in owners if owner.incarnation != record.owner)
-        await replica.parts.admin.placements.move(TopicId(record.topic_id), elsewhere.incarnation)
+        await replica.coordination.placements.move(TopicId(record.topic_id), elsewhere.incarnation)
         assert await world.record() == record

@@ -299,7 +299,7 @@ async def test_ledgers_need_the_right_to_consume_and_topics_any_right(tmp_path: 
         grants: dict[str, tuple[str, ...]] = {"importer": ("produce",), "auditor": ("consume",)}
         await PolicyStore(replica.session).change(parse_namespace("default"), lambda _: Policies(permissions=grants))
         server = Server(secured(tmp_path))
-        replica.parts.serve(server)
+        replica.coordination.serve(server)
         port = await server.start()
         ledgers, topics = pb.LedgersRequest(topic="flights"), pb.TopicsRequest(namespace="public/default")
         try:

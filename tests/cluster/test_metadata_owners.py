@@ -10,7 +10,7 @@ from oncelog.core.coordination.placement import BACKOFF_MS
 from oncelog.core.errors import ServiceUnavailable
 from oncelog.core.ids import TopicId
 from oncelog.core.names import parse_topic
-from oncelog.metadata.placements import HAND_OVERS_MAX
+from oncelog.metadata.coordination.placements import HAND_OVERS_MAX
 from oncelog.rpc.reachability import Reachability, reach
 from tests.cluster.metadata_world import DEADLINE_S, FakeOwner, Replica, World
 from tests.cluster.until import until
@@ -51,7 +51,7 @@ async def test_topics_of_a_killed_owner_move_before_anybody_asks() -> None:
         await dying.die()
         record = await world.moved_to(heir)
         assert record.owner_epoch == 2
-        assert replica.parts.admin.owners.find(dying.incarnation) is not None
+        assert replica.coordination.owners.find(dying.incarnation) is not None
         await until(lambda: (record.topic_id, 2) in heir.assigned, DEADLINE_S)
         assert (await replica.look_up(epoch=1)).owner_incarnation == heir.incarnation
 
@@ -123,7 +123,7 @@ async def test_topics_of_an_owner_whose_host_is_gone_move_before_its_session_end
         await until(lambda: dying.beats_answered, DEADLINE_S)
         await dying.die()
         assert (await world.moved_to(heir)).owner_epoch == 2
-        assert replica.parts.admin.owners.find(dying.incarnation) is not None
+        assert replica.coordination.owners.find(dying.incarnation) is not None
 
 
 async def test_attempt_that_waits_keeps_no_other_from_being_made() -> None:
@@ -152,9 +152,9 @@ async def test_silent_owner_without_a_route_keeps_its_topics() -> None:
         for owner in owners:
             owner.topic_count = None
         owner, _ = await placed(replica, owners)
-        link = replica.parts.admin.owners.link(owner.incarnation)
+        link = replica.coordination.owners.link(owner.incarnation)
         assert link is not None
-        await until(lambda: not link.beats.answers(loop_ms()), DEADLINE_S)
+        await until(lambda: not link.heartbeats.answered_recently(loop_ms()), DEADLINE_S)
         await owner.die()
         await until(lambda: len(prober.answers) > 3, DEADLINE_S)
         assert (await world.record()).owner == owner.incarnation
@@ -193,9 +193,9 @@ async def test_replica_that_stops_suspects_nobody() -> None:
         owner = await world.owner(replica)
         await replica.sees(owner)
         await replica.look_up()
-        await replica.parts.close()
+        await replica.coordination.close()
         await replica.server.stop(grace_ms=0)
-        await until(lambda: replica.parts.admin.owners.link(owner.incarnation) is None, DEADLINE_S)
+        await until(lambda: replica.coordination.owners.link(owner.incarnation) is None, DEADLINE_S)
         assert prober.answers == []
         assert (await world.record()).owner_epoch == 1
 
@@ -241,7 +241,7 @@ async def test_replicas_that_race_place_a_topic_once() -> None:
         await dying.die()
         await world.moved_to(heir)
         for replica in replicas:
-            await until(lambda one=replica: one.parts.admin.owners.is_lost(dying.incarnation), DEADLINE_S)  # type: ignore[misc]
+            await until(lambda one=replica: one.coordination.owners.is_lost(dying.incarnation), DEADLINE_S)  # type: ignore[misc]
             assert (await replica.look_up(epoch=1)).owner_epoch == 2
 
 
@@ -270,7 +270,7 @@ async def test_only_owner_that_dies_is_replaced_by_the_next_to_come() -> None:
         await replica.sees(owner)
         await replica.look_up()
         await owner.die()
-        await until(lambda: replica.parts.admin.owners.is_lost(owner.incarnation), DEADLINE_S)
+        await until(lambda: replica.coordination.owners.is_lost(owner.incarnation), DEADLINE_S)
         asking = asyncio.ensure_future(replica.look_up(epoch=1))
         successor = await world.owner(replica)
         answer = await asking
@@ -288,7 +288,7 @@ async def test_second_death_within_the_back_off_is_answered_after_it() -> None:
         await world.moved_to(heir)
         last = await world.owner(replica)
         await heir.die()
-        await until(lambda: replica.parts.admin.owners.is_lost(heir.incarnation), DEADLINE_S)
+        await until(lambda: replica.coordination.owners.is_lost(heir.incarnation), DEADLINE_S)
         answer = await replica.look_up(epoch=2)
         assert (answer.owner_incarnation, answer.owner_epoch) == (last.incarnation, 3)
         assert asyncio.get_running_loop().time() - began_s > BACKOFF_MS / 1000
@@ -360,7 +360,7 @@ async def test_draining_owner_without_an_heir_keeps_its_topics() -> None:
         await replica.sees(owner)
         await replica.look_up()
         await owner.streams[replica].write(owner.hello(draining=True))
-        await until(lambda: not replica.parts.admin.owners.usable, DEADLINE_S)
+        await until(lambda: not replica.coordination.owners.usable, DEADLINE_S)
         assert (await replica.look_up()).owner_epoch == 1
         assert owner.unloaded == []
 
@@ -371,7 +371,7 @@ async def test_unloaded_topic_goes_to_another_owner() -> None:
         replica = await world.replica()
         owner, other = await placed(replica, [await world.owner(replica), await world.owner(replica)])
         topic_id = (await world.record()).topic_id
-        await replica.parts.admin.placements.unload(topic_id)
+        await replica.coordination.placements.unload(topic_id)
         assert owner.unloaded == [topic_id]
         assert (await world.record()).owner == other.incarnation
         assert (await replica.look_up()).owner_epoch == 2
@@ -384,7 +384,7 @@ async def test_only_owner_gets_an_unloaded_topic_back() -> None:
         owner = await world.owner(replica)
         await replica.sees(owner)
         topic_id = TopicId((await replica.look_up()).topic_id)
-        await replica.parts.admin.placements.unload(topic_id)
+        await replica.coordination.placements.unload(topic_id)
         await until(lambda: (topic_id, 2) in owner.assigned, DEADLINE_S)
         assert (await world.record()).owner_epoch == 2
 

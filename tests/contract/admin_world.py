@@ -7,9 +7,9 @@ from typing import Any
 
 import httpx
 
-from oncelog.metadata.admin.app import new_app
-from oncelog.metadata.admin.problems import MEDIA_TYPE
-from oncelog.metadata.admin.server import RestServer
+from oncelog.metadata.rest.app import new_app
+from oncelog.metadata.rest.problems import MEDIA_TYPE
+from oncelog.metadata.rest.server import RestServer
 from oncelog.metadata.service import running_tasks
 from oncelog.runtime.security import OPEN, Security
 from tests.cluster.metadata_world import FakeOwner, Replica, World
@@ -57,7 +57,7 @@ class Admin:
 async def serving(security: Security = OPEN) -> AsyncIterator[Admin]:
     async with World.running() as world, running_tasks() as start:
         replica = await world.replica()
-        server = RestServer(new_app(replica.parts.admin, security), stop_timeout_s=1)
+        server = RestServer(new_app(replica.coordination, security), stop_timeout_s=1)
         port = server.start(host="127.0.0.1", port=0)
         running = start(server.run())
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=15) as http:

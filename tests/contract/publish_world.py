@@ -10,10 +10,10 @@ import httpx
 from oncelog.client.client import AsyncClient, connect
 from oncelog.core.errors import TopicNotFound
 from oncelog.core.names import TopicName
-from oncelog.metadata.admin.app import new_app
-from oncelog.metadata.admin.values import AdminParts
-from oncelog.metadata.lookup import Located, Lookup
-from oncelog.metadata.publish.publisher import Publisher, Reaching
+from oncelog.metadata.coordination.coordination import Coordination
+from oncelog.metadata.coordination.topic_lookup import Located, TopicLookup
+from oncelog.metadata.http_publish.http_publisher import HttpPublisher, Reaching
+from oncelog.metadata.rest.app import new_app
 from oncelog.metadata.service import running_tasks
 from oncelog.runtime.settings import MetadataSettings
 from oncelog.stores.cluster_store import ClusterStore
@@ -53,7 +53,7 @@ class FakeLookup:
 @dataclass
 class Replica:
     http: httpx.AsyncClient
-    publisher: Publisher
+    publisher: HttpPublisher
     client: AsyncClient
 
     async def post(self, *values: str, key: str | None = None, path: str = ORDERS, **fields: Any) -> httpx.Response:
@@ -106,11 +106,11 @@ class PublishWorld:
         given = MetadataSettings(**settings)
         datasets = DatasetStore(self.session)
         store = KeyStore(self.keys, datasets, window_ms=60_000, now_ms=lambda: self.now_ms) if keys else None
-        reaching = Reaching(client, cast("Lookup", FakeLookup(self.cluster)), PolicyStore(self.session))
-        publisher = Publisher(reaching, given, store)
+        reaching = Reaching(client, cast("TopicLookup", FakeLookup(self.cluster)), PolicyStore(self.session))
+        publisher = HttpPublisher(reaching, given, store)
         self._stack.push_async_callback(publisher.close)
         start(publisher.run())
-        app = new_app(cast("AdminParts", None), publisher=publisher)
+        app = new_app(cast("Coordination", None), publisher=publisher)
         transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
         http = httpx.AsyncClient(transport=transport, base_url="http://replica", timeout=20)
         return Replica(await self._stack.enter_async_context(http), publisher, client)

@@ -13,9 +13,9 @@ import pytest_asyncio
 
 from oncelog.core.access import Right
 from oncelog.core.names import parse_namespace
-from oncelog.metadata.admin.app import new_app
-from oncelog.metadata.admin.server import RestServer
-from oncelog.metadata.admin.values import AdminParts
+from oncelog.metadata.coordination.coordination import Coordination
+from oncelog.metadata.rest.app import new_app
+from oncelog.metadata.rest.server import RestServer
 from oncelog.runtime.certificates import new_ca
 from oncelog.stores.policy_store import Policies
 from tests.contract.admin_world import FLIGHTS, Admin, serving
@@ -60,7 +60,7 @@ async def admin(tmp_path: Path) -> AsyncIterator[Admin]:
         await served.owner()
         await served.change("PUT", FLIGHTS, headers=bearer(ROOT))
         granted = {role: (right.value,) for role, right in ROLES.items()}
-        await served.replica.parts.admin.policies.change(
+        await served.replica.coordination.policies.change(
             parse_namespace("public/default"), lambda _: Policies(permissions=granted)
         )
         yield served
@@ -83,7 +83,7 @@ async def test_first_page_is_for_everybody_and_tells_nothing_of_the_cluster(admi
     for link in ("/docs", "/openapi.json"):
         assert f'href="{link}"' in page
     assert "/readyz" in page
-    for secret in (admin.replica.parts.admin.cluster_id, version("oncelog"), str(admin.port)):
+    for secret in (admin.replica.coordination.cluster_id, version("oncelog"), str(admin.port)):
         assert secret not in page
     assert "default-src 'none'" in answers[0].headers["content-security-policy"]
     head = await admin.http.head("/")
@@ -176,7 +176,7 @@ async def test_rights_that_do_not_exist_are_refused(admin: Admin, body: object) 
 async def test_rest_speaks_tls_with_the_certificate_that_is_on_disk(tmp_path: Path) -> None:
     """Renewed like those of gRPC, under a server that goes on; plain text is not answered."""
     security = with_tls(tmp_path, names=["127.0.0.1"])
-    server = RestServer(new_app(cast("AdminParts", None)), stop_timeout_s=1, certificate=security.certificate)
+    server = RestServer(new_app(cast("Coordination", None)), stop_timeout_s=1, certificate=security.certificate)
     async with asyncio.TaskGroup() as tasks:
         port = server.start(host="127.0.0.1", port=0)
         tasks.create_task(server.run())

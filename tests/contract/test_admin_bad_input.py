@@ -9,9 +9,9 @@ from fastapi import FastAPI
 
 from oncelog.core import errors
 from oncelog.core.errors import BY_CODE, InvalidArgument, InvariantViolated
-from oncelog.metadata.admin import problems
-from oncelog.metadata.admin.body_limit import BODY_BYTES_MAX, BodyLimit
-from oncelog.metadata.admin.server import RestServer
+from oncelog.metadata.rest import problems
+from oncelog.metadata.rest.body_limits import BODY_BYTES_MAX, BodyLimit
+from oncelog.metadata.rest.server import RestServer
 from tests.contract.admin_world import FLIGHTS, serving
 
 pytestmark = pytest.mark.asyncio
@@ -162,7 +162,7 @@ async def test_no_error_is_a_failure_without_a_word() -> None:
     """One that falls through to the root would be "the request failed": each says what it is, and has its status."""
     tree = [error for error in BY_CODE.values() if error.__module__ == errors.__name__]
     roots = {errors.Fatal, errors.OncelogError}
-    unnamed = [error.__name__ for error in tree if error not in roots and problems.told_as(error) in roots]
+    unnamed = [error.__name__ for error in tree if error not in roots and problems.status_class(error) in roots]
     assert len(tree) > 40
     assert unnamed == []
 

@@ -9,11 +9,11 @@ import httpx
 import pytest
 from fastapi import FastAPI, Request
 
-from oncelog.metadata.admin.app import new_app
-from oncelog.metadata.admin.body_limit import BODY_BYTES_MAX, BodyLimit
-from oncelog.metadata.admin.problems import MEDIA_TYPE
-from oncelog.metadata.admin.server import RestServer
-from oncelog.metadata.admin.values import AdminParts
+from oncelog.metadata.coordination.coordination import Coordination
+from oncelog.metadata.rest.app import new_app
+from oncelog.metadata.rest.body_limits import BODY_BYTES_MAX, BodyLimit
+from oncelog.metadata.rest.problems import MEDIA_TYPE
+from oncelog.metadata.rest.server import RestServer
 from tests.cluster.until import until
 
 pytestmark = pytest.mark.asyncio
@@ -91,7 +91,7 @@ async def small(**bounds: float) -> AsyncIterator[Served]:
 
 async def test_body_that_does_not_fit_beside_the_others_is_refused_and_told_when_to_come_again() -> None:
     """By the application itself. What has come of the first body counts while the rest is awaited."""
-    app = new_app(cast("AdminParts", None), bodies_bytes_max=BODY_BYTES_MAX)
+    app = new_app(cast("Coordination", None), bodies_bytes_max=BODY_BYTES_MAX)
     path, body = "/admin/v2/namespaces/public/default/deduplication", b"x" * (BODY_BYTES_MAX // 4 * 3)
     async with serving(app) as served:
         assert (await served.post(body, path)).status_code == 422, "read, and no switch"

@@ -4,7 +4,7 @@ import pytest
 
 from oncelog.core.ids import Incarnation
 from oncelog.core.names import parse_topic
-from oncelog.metadata.admin.partitions import PARTITIONS_MAX
+from oncelog.metadata.rest.partitions import PARTITIONS_MAX
 from oncelog.stores import paths
 from oncelog.stores.deletion_store import DeletionStore
 from oncelog.stores.registry import LiveStorageNode, Registry
@@ -133,9 +133,9 @@ async def test_name_is_held_while_parts_of_a_deleted_topic_are_going() -> None:
         begun = await deletions.begin(parse_topic("split"))
         await admin.refused("GET", SPLIT, 404, "topic_not_found")
         await admin.refused("DELETE", "/admin/v2/namespaces/public/default", 409, "conflict")
-        admin.replica.parts.admin.deletions.wait_ms = 0
+        admin.replica.coordination.deletions.wait_ms = 0
         await admin.refused("PUT", f"{SPLIT}/partitions", 503, "service_unavailable", json=2)
-        admin.replica.parts.admin.deletions.wait_ms = 20_000
+        admin.replica.coordination.deletions.wait_ms = 20_000
         await admin.change("PUT", f"{SPLIT}/partitions", json=4)
         assert await deletions.read(begun.topic_id) is None
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from oncelog.metadata.admin.problems import MEDIA_TYPE
+from oncelog.metadata.rest.problems import MEDIA_TYPE
 from tests.contract.admin_world import serving
 
 pytestmark = pytest.mark.asyncio

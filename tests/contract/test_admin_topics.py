@@ -78,7 +78,7 @@ async def test_stats_of_a_topic_without_an_owner_say_so() -> None:
             ("unowned", owner.incarnation, 1)
         }
         await owner.die()
-        await until(lambda: admin.replica.parts.admin.owners.is_lost(owner.incarnation), DEADLINE_S)
+        await until(lambda: admin.replica.coordination.owners.is_lost(owner.incarnation), DEADLINE_S)
         assert {(await admin.get(report))["phase"] for report in reports} == {"unowned"}
         assert (await admin.get(FLIGHTS))["owner_epoch"] == 1
 
@@ -160,10 +160,10 @@ async def test_owners_are_listed_with_their_state() -> None:
         healthy = {"status": "ok", "usable_owners": 1, "writable_storage_nodes": 1}
         assert await admin.get("/admin/v2/brokers/health") == healthy
         await owner.streams[admin.replica].write(owner.hello(draining=True))
-        await until(lambda: not admin.replica.parts.admin.owners.usable, DEADLINE_S)
+        await until(lambda: not admin.replica.coordination.owners.usable, DEADLINE_S)
         assert (await admin.get("/admin/v2/brokers"))[0]["state"] == "draining"
         await owner.die()
-        await until(lambda: admin.replica.parts.admin.owners.is_lost(owner.incarnation), DEADLINE_S)
+        await until(lambda: admin.replica.coordination.owners.is_lost(owner.incarnation), DEADLINE_S)
         assert (await admin.get("/admin/v2/brokers"))[0]["state"] == "suspected"
         await admin.refused("GET", "/admin/v2/brokers/health", 503, "service_unavailable")
 

@@ -6,7 +6,7 @@ import pytest
 
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.metadata.closed_ledgers import ClosedLedgers
+from oncelog.metadata.coordination.lookup_service import ClosedLedgers
 from oncelog.stores.store_session import Stored
 
 TOPIC = TopicId("1" * 32)

@@ -8,7 +8,7 @@ import pytest
 
 from oncelog.core.ids import Incarnation
 from oncelog.ledgers.storage_links import StorageLinks
-from oncelog.metadata.owner_calls import OwnerCalls
+from oncelog.metadata.coordination.owner_calls import OwnerCalls
 from oncelog.stores.registry import LiveOwner
 from tests.cluster.until import until
 
@@ -63,7 +63,7 @@ async def test_metadata_connects_to_an_owner_when_it_sees_it() -> None:
     """In Kubernetes the name of a pod goes before the pod does: an unloading that begins then still reaches it."""
     async with doorman() as owner:
         calls = OwnerCalls()
-        await calls.see([LiveOwner(A, "127.0.0.1", {"grpc": owner.port}, 0)])
+        await calls.owners_changed([LiveOwner(A, "127.0.0.1", {"grpc": owner.port}, 0)])
         try:
             await until(lambda: len(owner.guests) >= 1, DEADLINE_S)
         finally:

@@ -14,8 +14,8 @@ from fastapi import FastAPI
 
 from oncelog.core.access import Caller
 from oncelog.core.ledger.member_status import ReadStatus
-from oncelog.metadata.admin.connections import ConnectionLimits
-from oncelog.metadata.admin.server import RestServer
+from oncelog.metadata.rest.connections import ConnectionLimits
+from oncelog.metadata.rest.server import RestServer
 from oncelog.rpc.server import Server
 from oncelog.rpc.storage_codec import FENCE, READ, FenceAnswer, FenceRequest, ReadFrame, ReadRequest
 from oncelog.runtime.health import Health

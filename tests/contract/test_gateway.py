@@ -15,7 +15,7 @@ from oncelog.core.errors import (
     TooManyRequests,
 )
 from oncelog.core.formats.message_id import LATEST
-from oncelog.metadata.gateway import GatewayLimits
+from oncelog.metadata.gateway.owner_gateway import GatewayLimits
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.metadata_codec import GATEWAY_OWNER
 from oncelog.rpc.methods import StreamMethod

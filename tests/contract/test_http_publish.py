@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from oncelog.core.dedup.state import RECENT_BATCHES_MAX
 from oncelog.core.errors import CorruptEntry, OncelogError
-from oncelog.metadata.publish.routes import REPLAYED
+from oncelog.metadata.http_publish.routes import REPLAYED
 from oncelog.rpc.owner_codec import OpenRequest
 from tests.cluster.until import until
 from tests.contract.publish_world import ORDERS, PublishWorld, Replica

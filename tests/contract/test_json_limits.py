@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncelog.core.errors import InvalidArgument
-from oncelog.metadata.admin.json_limits import DEPTH_MAX, VALUES_MAX, check_json
+from oncelog.metadata.rest.body_limits import DEPTH_MAX, VALUES_MAX, check_json
 from tests.contract.admin_world import serving
 from tests.contract.publish_world import ORDERS, PublishWorld
 

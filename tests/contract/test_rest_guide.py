@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 from starlette.routing import compile_path
 
-from oncelog.metadata.admin.app import new_app
-from oncelog.metadata.admin.values import AdminParts
+from oncelog.metadata.coordination.coordination import Coordination
+from oncelog.metadata.rest.app import new_app
 from tests.contract.rest_guide import Answer, Example, call_of, differences, examples, read_json
 from tests.contract.rest_story import PAGE, page
 
@@ -19,7 +19,7 @@ HEALTH = ("/livez", "/readyz", "/metrics")
 @cache
 def described() -> dict[str, set[str]]:
     """{path: its methods} of the application."""
-    paths = new_app(cast("AdminParts", None)).openapi()["paths"]
+    paths = new_app(cast("Coordination", None)).openapi()["paths"]
     return {path: {method.upper() for method in methods} for path, methods in paths.items()}
 
 

@@ -14,8 +14,8 @@ from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger.member_status import FenceState
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.names import TopicName, parse_namespace, parse_topic
-from oncelog.metadata.deletions import TopicDeletions
-from oncelog.metadata.service import MetadataParts
+from oncelog.metadata.coordination.coordination import Coordination
+from oncelog.metadata.coordination.topic_deletions import TopicDeletions
 from oncelog.stores import paths
 from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.deletion_store import DeletionStore
@@ -78,7 +78,7 @@ async def used(
 
 
 def deletions_of(replica: Replica) -> TopicDeletions:
-    return replica.parts.admin.deletions
+    return replica.coordination.deletions
 
 
 async def nothing_is_left(session: MemorySession) -> bool:
@@ -144,7 +144,7 @@ async def delete_by(session: MemorySession, name: TopicName, tasks: list["asynci
         tasks.append(asyncio.ensure_future(work))
         return tasks[-1]
 
-    deletions = MetadataParts.over(session, "c", start).admin.deletions
+    deletions = Coordination.over(session, "c", start).deletions
     deletions.wait_ms = 100
     try:
         await (deletions.delete_partitioned if name == SPLIT else deletions.delete)(name)

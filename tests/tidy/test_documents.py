@@ -16,9 +16,9 @@ import oncelog
 from oncelog.cli.app import app
 from oncelog.core import errors
 from oncelog.core.errors import BY_CODE
-from oncelog.metadata.admin.app import new_app
-from oncelog.metadata.admin.problems import problem
-from oncelog.metadata.admin.values import AdminParts
+from oncelog.metadata.coordination.coordination import Coordination
+from oncelog.metadata.rest.app import new_app
+from oncelog.metadata.rest.problems import problem
 from oncelog.runtime import settings
 from oncelog.runtime.telemetry import Mark
 from tests.simulation.mutants import MUTANTS
@@ -232,7 +232,7 @@ def test_metrics_and_spans_are_listed() -> None:
 
 def test_calls_of_rest_are_listed() -> None:
     """Every path with every method, and no others."""
-    paths = new_app(cast("AdminParts", None)).openapi()["paths"]
+    paths = new_app(cast("Coordination", None)).openapi()["paths"]
     expected = {path: " ".join(method.upper() for method in operations) for path, operations in paths.items()}
     assert {
         row[1].strip("`"): row[0] for row in rows(section("REST.md", "All calls")) if row[1][:2] == "`/"

@@ -1,4 +1,4 @@
-"""One metadata service process: stateless but for what it saw of owners; any number of replicas run side by side."""
+"""One metadata service process. It keeps no state of its own, so any number of replicas run side by side."""
 
 import asyncio
 import contextlib
@@ -7,45 +7,31 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from uuid import uuid4
 
-from oncelog.metadata.admin.app import new_app
-from oncelog.metadata.admin.connections import ConnectionLimits
-from oncelog.metadata.admin.server import RestServer
-from oncelog.metadata.admin.values import AdminParts
-from oncelog.metadata.balancer import Balancer
-from oncelog.metadata.deletions import DeletionParts, TopicDeletions
-from oncelog.metadata.fences import LedgerFences
-from oncelog.metadata.gateway import Gateway, GatewayLimits
-from oncelog.metadata.lookup import Lookup
-from oncelog.metadata.metadata_service import LookupService, OwnerStreams
-from oncelog.metadata.owner_calls import OwnerCalls
-from oncelog.metadata.owners import Owners, Probe, Start, probe
-from oncelog.metadata.placements import Placements
-from oncelog.metadata.publish.publisher import Publisher, Reaching, key_server, new_publisher, own_client
-from oncelog.metadata.rest_calls import RestCalls
-from oncelog.rpc import metadata_codec
+from oncelog.metadata import metrics
+from oncelog.metadata.coordination.balancer import Balancer
+from oncelog.metadata.coordination.coordination import Coordination
+from oncelog.metadata.coordination.owners import Start
+from oncelog.metadata.gateway.owner_gateway import Gateway, GatewayLimits
+from oncelog.metadata.gateway.rest_over_grpc import RestOverGrpc
+from oncelog.metadata.http_publish.http_publisher import Reaching, key_server, new_publisher, own_client
+from oncelog.metadata.rest.app import new_app
+from oncelog.metadata.rest.connections import ConnectionLimits
+from oncelog.metadata.rest.server import RestServer
 from oncelog.rpc.server import Server
-from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.runtime.descriptors import connections_within
 from oncelog.runtime.health import Health
 from oncelog.runtime.process import Shutdown
 from oncelog.runtime.security import Security
 from oncelog.runtime.settings import MetadataSettings
-from oncelog.runtime.telemetry import Reading, Telemetry
-from oncelog.stores.cursor_store import CursorStore
+from oncelog.runtime.telemetry import Telemetry
 from oncelog.stores.damaged_records import observe_damaged
 from oncelog.stores.dataset_store import DatasetStore
-from oncelog.stores.deletion_store import DeletionStore
 from oncelog.stores.ephemerals import Registration
 from oncelog.stores.joining import join_cluster
-from oncelog.stores.ledger_store import LedgerStore
-from oncelog.stores.namespace_store import NamespaceStore
-from oncelog.stores.policy_store import PolicyStore
-from oncelog.stores.registry import LiveMetadata, Registry
+from oncelog.stores.registry import LiveMetadata
 from oncelog.stores.store_session import SessionState, StoreSession
-from oncelog.stores.topic_store import TopicStore
 from oncelog.stores.zookeeper import ZooKeeperSession
 
 logger = logging.getLogger(__name__)
@@ -54,88 +40,17 @@ STOP_GRACE_MS = 200
 REST_STOP_S = 3
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataParts:
-    """What one replica is made of, apart from its ports."""
-
-    admin: AdminParts
-    ledgers: LedgerStore
-    cursors: CursorStore
-    gateway: Gateway
-
-    @classmethod
-    def over(
-        cls,
-        session: StoreSession,
-        cluster_id: str,
-        start: Start,
-        *,
-        reach: Probe = probe,
-        peers: Credentials = PLAIN,
-        limits: GatewayLimits | None = None,
-    ) -> "MetadataParts":
-        """All parts over one session with the store; `start` runs their tasks."""
-        registry, topics, policies = Registry(session), TopicStore(session), PolicyStore(session)
-        owners, calls = Owners(registry, start, probe=reach), OwnerCalls(peers)
-        placements = Placements(topics, owners, calls, start)
-        lookup = Lookup(topics, policies, owners, placements)
-        owners.listener = placements
-        ledgers = LedgerStore(session)
-        fences = LedgerFences(registry, ledgers, peers)
-        deletions = TopicDeletions(DeletionParts(topics, DeletionStore(session), ledgers, owners, calls, fences), start)
-        admin = AdminParts(
-            cluster_id,
-            NamespaceStore(session),
-            policies,
-            topics,
-            registry,
-            owners,
-            calls,
-            lookup,
-            placements,
-            deletions,
-        )
-        return cls(admin, ledgers, CursorStore(session), Gateway(owners, peers, limits=limits))
-
-    def serve(self, server: Server) -> None:
-        """Add the gRPC methods."""
-        admin = self.admin
-        lookups = LookupService(
-            admin.cluster_id, admin.lookup, admin.topics, self.ledgers, self.cursors, admin.registry, admin.policies
-        )
-        server.client_unary(metadata_codec.LOOKUP, lookups.look_up)
-        server.client_unary(metadata_codec.LEDGERS, lookups.ledgers)
-        server.client_unary(metadata_codec.TOPICS, lookups.topics)
-        self.gateway.serve(server)
-        server.stream(metadata_codec.OWNER_STREAM, OwnerStreams(admin.cluster_id, admin.owners).serve)
-
-    async def follow_owners(self) -> None:
-        """Keep a channel to each owner that has a session, and to no other; never returns."""
-        owners = self.admin.owners
-        while True:
-            change = owners.change
-            await self.admin.calls.see(owners.live)
-            await self.gateway.see(owners.live)
-            await change.wait()
-
-    async def close(self) -> None:
-        """From now on nothing is concluded from streams that close."""
-        self.admin.owners.listener = None
-        await self.gateway.close()
-        await self.admin.calls.close()
-
-
 class MetadataService:
     """`run` lives as long as the process."""
 
     def __init__(self, settings: MetadataSettings) -> None:
         self.settings = settings
         self.telemetry = Telemetry.from_environment("metadata", uuid4().hex)
-        #: why this replica gets no calls; None once it serves
+        #: why this replica is not ready; None once it serves
         self._unready: str | None = "starting"
 
     async def run(self, shutdown: Shutdown) -> None:
-        """Start, say so on standard output, serve until `shutdown`, stop taking calls, end those that run."""
+        """Start, write the addresses to standard output, serve until `shutdown`, then drain."""
         settings = self.settings
         security = Security.of(settings)
         async with AsyncExitStack() as stack:
@@ -151,121 +66,79 @@ class MetadataService:
             stack.push_async_callback(session.close)
             health.ready_when("zookeeper", lambda: _why_not_connected(session))
             start = await stack.enter_async_context(running_tasks())
-            gateway = GatewayLimits(settings.gateway_streams_max, settings.gateway_bytes_max)
-            parts = MetadataParts.over(session, cluster.cluster_id, start, peers=security.peers, limits=gateway)
-            stack.push_async_callback(parts.close)
-            await parts.admin.owners.refresh()
-            start(parts.admin.owners.follow())
-            start(parts.follow_owners())
-            start(parts.admin.deletions.run())
+            coordination = Coordination.over(session, cluster.cluster_id, start, peers=security.peers)
+            stack.push_async_callback(coordination.close)
+            gateway_limits = GatewayLimits(settings.gateway_streams_max, settings.gateway_bytes_max)
+            gateway = Gateway(coordination.owners, security.peers, limits=gateway_limits)
+            stack.push_async_callback(gateway.close)
+            await self._start_coordination(coordination, gateway, start)
             if isinstance(session, ZooKeeperSession) and session.tree_acls is not None:
                 start(session.tree_acls.guard(whole_ensemble=settings.zookeeper_exclusive))
-            self._observe(parts)
-            self._observe_gateway(parts.gateway)
 
             server = Server(
                 security, frame_bytes_max=settings.frame_bytes_max, connections_max=settings.connections_max
             )
-            parts.serve(server)
+            coordination.serve(server)
+            gateway.serve(server)
             port = await server.start(host=settings.listen_host, port=settings.grpc_port)
             stack.push_async_callback(lambda: server.stop(grace_ms=STOP_GRACE_MS))
             client = await own_client(settings, port)
-            stack.push_async_callback(
-                client.close, flush=False
-            )  # its requests are ended by then: a drain waits for none
-            reaching = Reaching(client, parts.admin.lookup, parts.admin.policies)
+            # No flush: the client's requests have ended by then, so a drain need not wait.
+            stack.push_async_callback(client.close, flush=False)
+            reaching = Reaching(client, coordination.lookup, coordination.policies)
             publisher = new_publisher(settings, reaching, keys, DatasetStore(session))
             stack.push_async_callback(publisher.close)
             start(publisher.run())
-            self._observe_publishing(publisher)
-            app = new_app(parts.admin, security, publisher, bodies_bytes_max=settings.rest_bodies_bytes_max)
-            RestCalls(app).serve(server)  # the application publishes through this very server, so it comes later
+            metrics.observe_publishing(self.telemetry, publisher)
+            app = new_app(coordination, security, publisher, bodies_bytes_max=settings.rest_bodies_bytes_max)
+            RestOverGrpc(app).serve(server)  # after the start: the application publishes through this same server
             limits = ConnectionLimits(
                 connections_within(settings.rest_connections_max), settings.rest_connections_per_peer_max
             )
             rest = RestServer(app, stop_timeout_s=REST_STOP_S, certificate=security.certificate, limits=limits)
             rest_port = rest.start(host=settings.listen_host, port=settings.rest_port)
             serving_rest = start(rest.run())
-            host, _, told_port = settings.grpc_address(port).rpartition(":")
-            me = LiveMetadata(host, {"grpc": int(told_port), "http": rest_port, "health": health_port})
-            registration = parts.admin.registry.register_metadata(me)
+            host, _, advertised_port = settings.grpc_address(port).rpartition(":")
+            me = LiveMetadata(host, {"grpc": int(advertised_port), "http": rest_port, "health": health_port})
+            registration = coordination.registry.register_metadata(me)
             await registration.establish()
             keeping = start(registration.keep())
             if settings.balance:
-                self._balance(parts.admin, registration, start)
+                self._balance(coordination, registration, start)
             self._unready = None
-            self._say_serving(cluster.cluster_id, port, rest_port, health_port)
+            self._announce(cluster.cluster_id, port, rest_port, health_port)
             await shutdown.wait()
             self._unready = "draining"
-            parts.admin.owners.listener = None
+            coordination.owners.listener = None
             keeping.cancel()
             await asyncio.wait([keeping])
             await registration.leave()
             rest.stop()
             await serving_rest
 
-    def _balance(self, admin: AdminParts, registration: Registration[LiveMetadata], start: Start) -> None:
+    async def _start_coordination(self, coordination: Coordination, gateway: Gateway, start: Start) -> None:
+        await coordination.owners.refresh()
+        start(coordination.owners.follow())
+        start(_follow_owners(coordination, gateway))
+        start(coordination.deletions.run())
+        metrics.observe_coordination(self.telemetry, coordination)
+        metrics.observe_gateway(self.telemetry, gateway)
+        observe_damaged(self.telemetry)
+
+    def _balance(self, coordination: Coordination, registration: Registration[LiveMetadata], start: Start) -> None:
         balancer = Balancer(
-            admin.registry,
-            admin.topics,
-            admin.owners,
-            admin.placements,
+            coordination.registry,
+            coordination.topics,
+            coordination.owners,
+            coordination.placements,
             own_name=lambda: registration.name,
             interval_ms=self.settings.balance_interval_ms,
         )
-        self.telemetry.observe_level(
-            "metadata_elected", "1 at the replica that balances", lambda: [Reading(int(balancer.elected))]
-        )
+        metrics.observe_balancer(self.telemetry, balancer)
         start(balancer.follow())
         start(balancer.run())
 
-    def _observe_publishing(self, publisher: Publisher) -> None:
-        counts = publisher.counts
-        self.telemetry.observe_count(
-            "metadata_published_messages",
-            "Messages published over HTTP",
-            lambda: [Reading(counts[by], {"by": by}) for by in ("named", "keyed")],
-        )
-        self.telemetry.observe_count(
-            "metadata_idempotency_keys",
-            "Requests with a key that were answered from it, settled for another process, or refused",
-            lambda: [Reading(counts[what], {"outcome": what}) for what in ("replayed", "settled", "refused")],
-        )
-
-    def _observe_gateway(self, gateway: Gateway) -> None:
-        self.telemetry.observe_level(
-            "metadata_gateway_streams",
-            "Streams of clients that are passed on to topic owners",
-            lambda: [Reading(gateway.stream_count)],
-        )
-        self.telemetry.observe_count(
-            "metadata_gateway_bytes",
-            "Bytes of messages passed on between clients and topic owners",
-            lambda: [Reading(gateway.passed_bytes)],
-        )
-
-    def _observe(self, parts: MetadataParts) -> None:
-        counts, owners = parts.admin.placements.counts, parts.admin.owners
-        observe_damaged(self.telemetry)
-        self.telemetry.observe_count(
-            "metadata_topics_placed", "Topics placed on an owner", lambda: [Reading(counts["topics_placed"])]
-        )
-        self.telemetry.observe_count(
-            "metadata_topics_moved", "Topics moved for balance", lambda: [Reading(counts["topics_moved"])]
-        )
-        self.telemetry.observe_count(
-            "metadata_owners_lost",
-            "Owners whose session ended or that were suspected",
-            lambda: [Reading(counts["owners_lost"])],
-        )
-        self.telemetry.observe_level(
-            "metadata_owners_live", "Topic owners that have a session", lambda: [Reading(len(owners.live))]
-        )
-        self.telemetry.observe_level(
-            "metadata_owners_usable", "Topic owners that take topics", lambda: [Reading(len(owners.usable))]
-        )
-
-    def _say_serving(self, cluster_id: str, port: int, rest_port: int, health_port: int) -> None:
+    def _announce(self, cluster_id: str, port: int, rest_port: int, health_port: int) -> None:
         address = self.settings.address
         serving = {
             "address": self.settings.grpc_address(port),
@@ -278,13 +151,23 @@ class MetadataService:
         logger.info("serving", extra={"fields": serving})
 
 
+async def _follow_owners(coordination: Coordination, gateway: Gateway) -> None:
+    """Keep a channel to each owner that has a session, and to no other; never returns."""
+    owners = coordination.owners
+    while True:
+        change = owners.change
+        await coordination.calls.owners_changed(owners.live)
+        await gateway.owners_changed(owners.live)
+        await change.wait()
+
+
 def _why_not_connected(session: StoreSession) -> str | None:
     return None if session.state is SessionState.CONNECTED else session.state.value
 
 
 @contextlib.asynccontextmanager
 async def running_tasks() -> AsyncIterator[Start]:
-    """What starts tasks that end with the block; one that fails ends the block, and with it the process."""
+    """Yield a function that starts background tasks. All end with the block; a task that fails ends the block."""
     async with asyncio.TaskGroup() as group:
         running: set[asyncio.Task[None]] = set()
 

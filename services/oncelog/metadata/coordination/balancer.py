@@ -1,0 +1,108 @@
+"""Balancing of topics over owners (`core.balance`), done by one replica: the one with the lowest number.
+
+How many topics an owner holds it says itself, on its stream; the records are read only when those counts are uneven. A
+move is what an operator's unload is: the owner closes the topic, then it is placed anew.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from oncelog.core.coordination.balance import Balance, BalanceEffect, MoveTopic, OwnersCounted, ReadTopics, TopicsRead
+from oncelog.core.errors import CorruptEntry, OncelogError, StoreUnavailable
+from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
+from oncelog.metadata.coordination.owners import Owners
+from oncelog.metadata.coordination.placements import Placements
+from oncelog.metadata.coordination.topic_placer import now_ms
+from oncelog.stores.registry import Registry
+from oncelog.stores.topic_store import TopicStore
+
+logger = logging.getLogger(__name__)
+
+#: Of the interval: how long the owners must have been the same, and a topic where it is.
+SETTLE_INTERVALS = 2
+REST_INTERVALS = 6
+
+
+class Balancer:
+    """`follow` and `run` live as long as the process."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        topics: TopicStore,
+        owners: Owners,
+        placements: Placements,
+        *,
+        own_name: Callable[[], str | None],
+        interval_ms: int,
+    ) -> None:
+        """own_name: of this replica's live record; None while it has none."""
+        self._registry = registry
+        self._topics = topics
+        self._owners = owners
+        self._placements = placements
+        self._own_name = own_name
+        self._interval_ms = interval_ms
+        self._core: Balance | None = None
+        #: of the replica that balances, as far as this one knows
+        self._first: str | None = None
+
+    @property
+    def elected(self) -> bool:
+        """Whether this replica is the one."""
+        return self._first is not None and self._first == self._own_name()
+
+    async def follow(self) -> None:
+        """Follow who is elected; never returns."""
+        async for replicas in self._registry.metadata.watch():
+            was = self.elected
+            self._first = min(replicas, default=None)
+            if self.elected != was:
+                logger.info("this replica balances" if self.elected else "another replica balances")
+
+    async def run(self) -> None:
+        """Balance while elected; never returns."""
+        while True:
+            await asyncio.sleep(self._interval_ms / 1000)
+            await self.round()
+
+    async def round(self) -> None:
+        """One look, and the moves that come of it, one after the other."""
+        if not self.elected:
+            self._core = None
+            return
+        if self._core is None:
+            settle_ms, rest_ms = SETTLE_INTERVALS * self._interval_ms, REST_INTERVALS * self._interval_ms
+            self._core = Balance(settle_ms=settle_ms, rest_ms=rest_ms)
+        try:
+            await self._perform(self._core.handle(OwnersCounted(self._counts(), now_ms())), self._core)
+        except StoreUnavailable as error:
+            logger.info("topics are not balanced now: %s", error.message)
+
+    def _counts(self) -> dict[Incarnation, int]:
+        """Of the owners that take topics. One without a stream here takes none as long as there are others."""
+        links = {owner.incarnation: self._owners.link(owner.incarnation) for owner in self._owners.usable}
+        return {owner: link.topic_count for owner, link in links.items() if link is not None}
+
+    async def _perform(self, effects: list[BalanceEffect], core: Balance) -> None:
+        for effect in effects:
+            match effect:
+                case ReadTopics():
+                    await self._perform(core.handle(TopicsRead(await self._read(), now_ms())), core)
+                case MoveTopic():
+                    await self._move(effect)
+
+    async def _read(self) -> dict[TopicId, tuple[Incarnation, OwnerEpoch]]:
+        found: dict[TopicId, tuple[Incarnation, OwnerEpoch]] = {}
+        async for record in self._topics.each():
+            if not isinstance(record, CorruptEntry) and record.owner is not None:
+                found[record.topic_id] = (record.owner, record.owner_epoch)
+        return found
+
+    async def _move(self, order: MoveTopic) -> None:
+        logger.info("a topic moves for balance", extra={"fields": {"topic_id": order.topic_id, "owner": order.owner}})
+        try:
+            await self._placements.move(order.topic_id, order.owner)
+        except OncelogError as error:
+            logger.warning("a topic was not moved for balance: %s", error.message)

@@ -1,0 +1,93 @@
+"""Everything that one replica coordinates the cluster with, over one session with ZooKeeper."""
+
+from dataclasses import dataclass
+
+from oncelog.metadata.coordination.ledger_fences import LedgerFences
+from oncelog.metadata.coordination.lookup_service import LookupService
+from oncelog.metadata.coordination.owner_calls import OwnerCalls
+from oncelog.metadata.coordination.owner_streams import OwnerStreams
+from oncelog.metadata.coordination.owners import Owners, Probe, Start, probe
+from oncelog.metadata.coordination.placements import Placements
+from oncelog.metadata.coordination.topic_deletions import DeletionParts, TopicDeletions
+from oncelog.metadata.coordination.topic_lookup import TopicLookup
+from oncelog.rpc import metadata_codec
+from oncelog.rpc.server import Server
+from oncelog.runtime.credentials import PLAIN, Credentials
+from oncelog.stores.cursor_store import CursorStore
+from oncelog.stores.deletion_store import DeletionStore
+from oncelog.stores.ledger_store import LedgerStore
+from oncelog.stores.namespace_store import NamespaceStore
+from oncelog.stores.policy_store import PolicyStore
+from oncelog.stores.registry import Registry
+from oncelog.stores.store_session import StoreSession
+from oncelog.stores.topic_store import TopicStore
+
+
+@dataclass(frozen=True, slots=True)
+class Coordination:
+    """One replica's records, view of the topic owners, and decisions. The gRPC and REST interfaces both use it."""
+
+    cluster_id: str
+    namespaces: NamespaceStore
+    policies: PolicyStore
+    topics: TopicStore
+    ledgers: LedgerStore
+    cursors: CursorStore
+    registry: Registry
+    owners: Owners
+    calls: OwnerCalls
+    lookup: TopicLookup
+    placements: Placements
+    deletions: TopicDeletions
+
+    @classmethod
+    def over(
+        cls,
+        session: StoreSession,
+        cluster_id: str,
+        start: Start,
+        *,
+        reach: Probe = probe,
+        peers: Credentials = PLAIN,
+    ) -> "Coordination":
+        """Build all parts over one session with the store. start: runs their background tasks."""
+        registry, topics, policies, ledgers = (
+            Registry(session),
+            TopicStore(session),
+            PolicyStore(session),
+            LedgerStore(session),
+        )
+        owners, calls = Owners(registry, start, probe=reach), OwnerCalls(peers)
+        placements = Placements(topics, owners, calls, start)
+        owners.listener = placements
+        fences = LedgerFences(registry, ledgers, peers)
+        deletion_parts = DeletionParts(topics, DeletionStore(session), ledgers, owners, calls, fences)
+        return cls(
+            cluster_id=cluster_id,
+            namespaces=NamespaceStore(session),
+            policies=policies,
+            topics=topics,
+            ledgers=ledgers,
+            cursors=CursorStore(session),
+            registry=registry,
+            owners=owners,
+            calls=calls,
+            lookup=TopicLookup(topics, policies, owners, placements),
+            placements=placements,
+            deletions=TopicDeletions(deletion_parts, start),
+        )
+
+    def serve(self, server: Server) -> None:
+        """Register the gRPC methods."""
+        lookups = LookupService(
+            self.cluster_id, self.lookup, self.topics, self.ledgers, self.cursors, self.registry, self.policies
+        )
+        server.client_unary(metadata_codec.LOOKUP, lookups.look_up)
+        server.client_unary(metadata_codec.LEDGERS, lookups.ledgers)
+        server.client_unary(metadata_codec.TOPICS, lookups.topics)
+        server.stream(metadata_codec.OWNER_STREAM, OwnerStreams(self.cluster_id, self.owners).serve)
+
+    async def close(self) -> None:
+        """Stop drawing conclusions from closed streams, and close the channels to owners."""
+        self.owners.listener = None
+        await self.calls.close()

@@ -1,0 +1,159 @@
+"""The gRPC face: look-ups, the topics of a namespace, the ledgers of a topic, and the streams of the owners."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from oncelog.core.access import Caller, Right
+from oncelog.core.address import join_address
+from oncelog.core.errors import InvalidArgument, TopicNotFound, WrongCluster
+from oncelog.core.formats.topic_record import DEDUP_CURSOR, LedgerLink
+from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.names import parse_namespace, parse_topic
+from oncelog.metadata.coordination.topic_lookup import TopicLookup
+from oncelog.stores.cursor_store import CursorStore
+from oncelog.stores.ledger_store import LedgerStore
+from oncelog.stores.policy_store import PolicyStore
+from oncelog.stores.registry import Registry
+from oncelog.stores.store_session import Stored
+from oncelog.stores.topic_store import TopicStore
+from oncelog.wire import metadata_pb2 as pb
+
+#: Of some 700 bytes each.
+LEDGERS_MAX = 50_000
+#: Records of ledgers read at the same time.
+LEDGER_READS_MAX = 64
+_STATES = {
+    LedgerState.OPEN: pb.LEDGER_STATE_OPEN,
+    LedgerState.IN_RECOVERY: pb.LEDGER_STATE_IN_RECOVERY,
+    LedgerState.CLOSED: pb.LEDGER_STATE_CLOSED,
+}
+
+
+class Records(Protocol):
+    """What is used of `LedgerStore`."""
+
+    async def read(self, ledger_id: LedgerId) -> Stored[LedgerMetadata] | None: ...
+
+
+class ClosedLedgers:
+    """Of one metadata process."""
+
+    def __init__(self, records: Records, *, ledgers_max: int = LEDGERS_MAX) -> None:
+        self._records = records
+        self._ledgers_max = ledgers_max
+        #: in the order in which they were asked for, the oldest first
+        self._closed: dict[tuple[TopicId, LedgerId], LedgerMetadata] = {}
+
+    async def read(self, topic_id: TopicId, ledger_id: LedgerId) -> LedgerMetadata | None:
+        """The record; None: it does not exist. Raises StoreUnavailable, CorruptEntry."""
+        key = (topic_id, ledger_id)
+        known = self._closed.pop(key, None)
+        if known is None:
+            stored = await self._records.read(ledger_id)
+            if stored is None or stored.value.state is not LedgerState.CLOSED:
+                return None if stored is None else stored.value
+            known = stored.value
+        self._closed[key] = known
+        while len(self._closed) > self._ledgers_max:
+            del self._closed[next(iter(self._closed))]
+        return known
+
+
+class LookupService:
+    """Look-ups of clients, and ledgers for readers of closed ones."""
+
+    def __init__(
+        self,
+        cluster_id: str,
+        lookup: TopicLookup,
+        topics: TopicStore,
+        ledgers: LedgerStore,
+        cursors: CursorStore,
+        registry: Registry,
+        policies: PolicyStore,
+    ) -> None:
+        self._cluster_id = cluster_id
+        self._lookup = lookup
+        self._topics = topics
+        self._ledgers = ClosedLedgers(ledgers)
+        self._cursors = cursors
+        self._registry = registry
+        self._policies = policies
+
+    async def look_up(self, request: pb.LookupRequest, caller: Caller) -> pb.LookupAnswer:
+        if request.cluster_id not in ("", self._cluster_id):
+            raise WrongCluster(f"this is cluster {self._cluster_id}, not {request.cluster_id}")
+        located = await self._lookup.locate_for(
+            caller,
+            parse_topic(request.topic),
+            create=request.create_if_missing,
+            owner_epoch_seen=OwnerEpoch(request.owner_epoch_seen),
+        )
+        return pb.LookupAnswer(
+            cluster_id=self._cluster_id,
+            topic_id=located.topic_id,
+            partitions=located.partitions,
+            owner_address=located.address,
+            owner_incarnation=located.owner,
+            owner_epoch=located.owner_epoch,
+            owner_internal_address=located.internal_address,
+        )
+
+    async def topics(self, request: pb.TopicsRequest, caller: Caller) -> pb.TopicsAnswer:
+        namespace = parse_namespace(request.namespace)
+        await self._policies.require(caller, namespace, *Right)
+        answer = pb.TopicsAnswer()
+        for local, record in (await self._topics.topics(namespace)).items():
+            name = parse_topic(f"{namespace}/{local}")
+            if name.partition is None:
+                answer.topics.add(topic=str(name), partitions=record.partitions)
+        return answer
+
+    async def ledgers(self, request: pb.LedgersRequest, caller: Caller) -> pb.LedgersAnswer:
+        name = parse_topic(request.topic)
+        await self._policies.require(caller, name.namespace_name, Right.CONSUME)
+        record = await self._lookup.find(name)
+        if record.partitions:
+            raise InvalidArgument(f"{name} has {record.partitions} parts: name one, {name}-partition-N", field="topic")
+        stored = await self._topics.read(record.topic_id)
+        if stored is None:
+            raise TopicNotFound(f"there is no topic {name}: it was deleted", topic=str(name))
+        answer = pb.LedgersAnswer(topic_id=record.topic_id)
+        answer.ledgers.extend(await self._listed(record.topic_id, stored.value.ledgers))
+        if request.with_snapshots:
+            # Behind the log's: a snapshot that is listed here may be of entries that are not listed there, never less.
+            cursor = await self._cursors.read(record.topic_id, DEDUP_CURSOR)
+            links = cursor.value.ledgers if cursor is not None else ()
+            snapshots = [LedgerLink(link.ledger_id, 0) for link in links]
+            answer.snapshot_ledgers.extend(await self._listed(record.topic_id, snapshots))
+        return answer
+
+    async def _listed(self, topic_id: TopicId, links: Sequence[LedgerLink]) -> list[pb.TopicLedger]:
+        """Their records, with the addresses of their members."""
+        nodes = await self._registry.storage_nodes.live()
+        addresses = {node.incarnation: join_address(node.host, node.port) for node in nodes.values()}
+        listed: list[pb.TopicLedger] = []
+        for start in range(0, len(links), LEDGER_READS_MAX):
+            some = links[start : start + LEDGER_READS_MAX]
+            records = await asyncio.gather(*(self._ledgers.read(topic_id, link.ledger_id) for link in some))
+            # One that is gone was trimmed since the topic record was read.
+            listed += [
+                _ledger(link, ledger, addresses)
+                for link, ledger in zip(some, records, strict=True)
+                if ledger is not None
+            ]
+        return listed
+
+
+def _ledger(link: LedgerLink, ledger: LedgerMetadata, addresses: dict[Incarnation, str]) -> pb.TopicLedger:
+    return pb.TopicLedger(
+        ledger_id=link.ledger_id,
+        state=_STATES[ledger.state],
+        first_base_index=link.base_index,
+        end=ledger.end,
+        length_bytes=ledger.length,
+        members=[pb.LedgerMember(incarnation=one, address=addresses.get(one, "")) for one in ledger.members],
+        ack_quorum=ledger.ack_quorum,
+    )

@@ -1,0 +1,57 @@
+"""Calls to topic owners: assignments that no stream can carry, unloading, and what they know of their topics."""
+
+import asyncio
+
+from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
+from oncelog.metadata.coordination.owners import address_of
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.owner_codec import ASSIGN, TOPIC_STATES, UNLOAD
+from oncelog.runtime.credentials import PLAIN, Credentials
+from oncelog.stores.registry import LiveOwner
+from oncelog.wire import owner_pb2 as pb
+
+ASSIGN_TIMEOUT_MS = 2_000
+STATES_TIMEOUT_MS = 3_000
+#: The owner closes the topic's ledger first.
+UNLOAD_TIMEOUT_MS = 15_000
+
+
+class OwnerCalls:
+    """One channel for each owner, as long as it has a session."""
+
+    def __init__(self, credentials: Credentials = PLAIN) -> None:
+        self._credentials = credentials
+        self._channels: dict[Incarnation, Channel] = {}
+
+    async def assign(self, owner: LiveOwner, topic_id: TopicId, owner_epoch: OwnerEpoch) -> None:
+        """Tell the owner that the record names it. Raises NotOwner, or a retriable error when it is not reached."""
+        request = pb.AssignRequest(target=owner.incarnation, topic_id=topic_id, owner_epoch=owner_epoch)
+        await self._channel(owner).call(ASSIGN, request, timeout_ms=ASSIGN_TIMEOUT_MS)
+
+    async def unload(self, owner: LiveOwner, topic_id: TopicId) -> None:
+        """Let the owner close the topic. Raises NotOwner, or a retriable error when it is not reached."""
+        request = pb.UnloadRequest(target=owner.incarnation, topic_id=topic_id)
+        await self._channel(owner).call(UNLOAD, request, timeout_ms=UNLOAD_TIMEOUT_MS)
+
+    async def state(self, owner: LiveOwner, topic_id: TopicId, *, internal: bool) -> pb.TopicState | None:
+        """What the owner knows of one topic; None: it does not hold it. Raises a retriable error."""
+        request = pb.TopicStatesRequest(topic_ids=[topic_id], internal=internal)
+        answer = await self._channel(owner).call(TOPIC_STATES, request, timeout_ms=STATES_TIMEOUT_MS)
+        return next((state for state in answer.states if state.topic_id == topic_id), None)
+
+    def _channel(self, owner: LiveOwner) -> Channel:
+        channel = self._channels.get(owner.incarnation)
+        if channel is None:
+            channel = self._channels[owner.incarnation] = Channel(address_of(owner), credentials=self._credentials)
+        return channel
+
+    async def owners_changed(self, live: list[LiveOwner]) -> None:
+        """Connect to those that came, before a hand-over has to wait for it; close the channels to those that went."""
+        for owner in live:
+            self._channel(owner).connect_ahead()
+        present = {owner.incarnation for owner in live}
+        gone = [owner for owner in self._channels if owner not in present]
+        await asyncio.gather(*(self._channels.pop(owner).close() for owner in gone))
+
+    async def close(self) -> None:
+        await self.owners_changed([])

@@ -1,0 +1,157 @@
+"""The placement of one topic at a time: what core.placement decides, performed on the topic record (mark A).
+
+Everybody who asks while a round runs is answered by its end. A round ends in an answer, however long the store is away:
+reads are repeated, a write is never.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import assert_never
+
+from oncelog.core.coordination.placement import (
+    BACKOFF_MS,
+    NoOwnerLive,
+    NotifyOwner,
+    PlacementEffect,
+    PlacementWanted,
+    ReadTopicRecord,
+    TopicMissing,
+    TopicPlaced,
+    TopicPlacement,
+    TopicRecordRead,
+    TopicRecordWritten,
+    UnloadWanted,
+    WriteTopicRecord,
+)
+from oncelog.core.errors import CorruptEntry, OncelogError, ServiceUnavailable, StoreUnavailable, TopicNotFound
+from oncelog.core.ids import TopicId
+from oncelog.core.store_status import WriteStatus
+from oncelog.metadata.coordination.owners import Owners, Start
+from oncelog.stores.store_session import Written
+from oncelog.stores.topic_store import TopicStore
+
+logger = logging.getLogger(__name__)
+
+READ_RETRY_MS = 50
+
+
+def now_ms() -> int:
+    """Of a clock that only runs forward: it paces, it decides nothing."""
+    return int(asyncio.get_running_loop().time() * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementParts:
+    """What all topics share. placed, notify: told at once, in this order."""
+
+    topics: TopicStore
+    owners: Owners
+    start: Start
+    placed: Callable[[TopicPlaced], None]
+    notify: Callable[[NotifyOwner], None]
+
+
+class TopicPlacer:
+    """Performs the decisions about one topic, one round after the other."""
+
+    def __init__(self, topic_id: TopicId, parts: PlacementParts) -> None:
+        self._topic_id = topic_id
+        self._parts = parts
+        self._core = TopicPlacement(topic_id)
+        self._effects: deque[PlacementEffect] = deque()
+        self._running = False
+        self._waiters: list[asyncio.Future[TopicPlaced | None]] = []
+        self._used_ms = 0
+
+    @property
+    def idle(self) -> bool:
+        """Nothing runs, and no back-off can be running: a new placer would decide the same."""
+        return not self._running and now_ms() - self._used_ms > BACKOFF_MS
+
+    async def ask(self, event: PlacementWanted | UnloadWanted) -> TopicPlaced | None:
+        """Who owns the topic then; None: there is no owner to place it on. Raises TopicNotFound, CorruptEntry."""
+        if self.idle:
+            # What it remembers of the record may be old, and would begin a back-off long after the takeover.
+            self._core = TopicPlacement(self._topic_id)
+        waiter: asyncio.Future[TopicPlaced | None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        self._effects.extend(self._core.handle(event))
+        if not self._running:
+            self._running = True
+            self._parts.start(self._run())
+        return await waiter
+
+    async def _run(self) -> None:
+        try:
+            while self._effects:
+                await self._perform(self._effects.popleft())
+                self._core.check_invariants()
+        except CorruptEntry as error:
+            # Nothing can be decided; whoever repairs the record and asks again begins anew.
+            self._core = TopicPlacement(self._topic_id)
+            self._effects.clear()
+            self._fail(error)
+        finally:
+            self._running = False
+            self._used_ms = now_ms()
+            self._fail(ServiceUnavailable("this metadata service is stopping: ask another"))
+
+    async def _perform(self, effect: PlacementEffect) -> None:
+        match effect:
+            case ReadTopicRecord():
+                self._effects.extend(self._core.handle(await self._read()))
+            case WriteTopicRecord():
+                written = await self._write(effect)
+                event = TopicRecordWritten(self._topic_id, written.status, written.version, now_ms())
+                self._effects.extend(self._core.handle(event))
+            case TopicPlaced():
+                self._parts.placed(effect)
+                self._answer(effect)
+            case NotifyOwner():
+                self._parts.notify(effect)
+            case NoOwnerLive():
+                self._answer(None)
+            case TopicMissing():
+                self._fail(TopicNotFound(f"there is no topic {self._topic_id}", topic_id=self._topic_id))
+            case _:
+                assert_never(effect)
+
+    async def _read(self) -> TopicRecordRead:
+        owners = self._parts.owners
+        while True:
+            try:
+                stored = await self._parts.topics.read(self._topic_id)
+                owner = None if stored is None else stored.value.owner
+                if owner is not None and owners.find(owner) is None:
+                    await owners.refresh()
+            except StoreUnavailable as error:
+                logger.warning("a topic record cannot be read yet: %s", error.message)
+                await asyncio.sleep(READ_RETRY_MS / 1000)
+                continue
+            record, version = (None, -1) if stored is None else stored
+            return TopicRecordRead(self._topic_id, record, version, owners.seen_for(owner), now_ms())
+
+    async def _write(self, effect: WriteTopicRecord) -> Written:
+        record = effect.record
+        try:
+            written = await self._parts.topics.write(record, version=effect.version)
+        except StoreUnavailable:
+            written = Written(WriteStatus.UNKNOWN)
+        fields = {"topic": record.name, "owner": record.owner, "owner_epoch": record.owner_epoch}
+        logger.info("a placement was written", extra={"fields": {**fields, "status": written.status.value}})
+        return written
+
+    def _answer(self, placed: TopicPlaced | None) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(placed)
+
+    def _fail(self, error: OncelogError) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(error)

@@ -1,0 +1,159 @@
+"""REST through the port of gRPC: one request in, one answer out, for clients that reach this port and no other.
+
+The application is the very same that listens on the port of REST, with its authentication, its limits of bodies and its
+problems; the caller's token is that of the call.
+"""
+
+import asyncio
+import logging
+import re
+from urllib.parse import unquote
+
+from starlette.types import ASGIApp, Message, Scope
+
+from oncelog.core.errors import InvalidArgument, MessageTooLarge, TooManyRequests
+from oncelog.rpc.metadata_codec import REST_SERVED
+from oncelog.rpc.options import AUTHORIZATION
+from oncelog.rpc.server import Server, ServerStream
+from oncelog.wire import metadata_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE_MAX = 100
+TARGET_CHARACTERS_MAX = 8_192
+HEADERS_MAX = 64
+HEADER_CHARACTERS_MAX = 8_192
+#: Below the largest message of gRPC, with room for the headers.
+ANSWER_BYTES_MAX = 15 * 1024 * 1024
+REQUEST_S = 30.0
+
+_METHODS = frozenset({"GET", "PUT", "POST", "PATCH", "DELETE", "HEAD"})
+_TARGET = re.compile(r"/[!-~]*", re.ASCII)
+_NAME = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,256}", re.ASCII)
+_VALUE = re.compile(r"[\t -~]*", re.ASCII)
+#: Of the connection and not of the request, or said by gRPC itself.
+_DROPPED = frozenset(
+    {
+        AUTHORIZATION,
+        "connection",
+        "content-length",
+        "host",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+
+RestStream = ServerStream[pb.RestRequest, pb.RestAnswer]
+
+
+class RestOverGrpc:
+    """Serves `Rest` from an ASGI application."""
+
+    def __init__(self, app: ASGIApp, *, at_once_max: int = AT_ONCE_MAX, request_s: float = REQUEST_S) -> None:
+        """request_s: how long the request may take to come."""
+        self._app = app
+        self._at_once_max = at_once_max
+        self._request_s = request_s
+        self._asking = 0
+        #: requests that are being answered; they go on when their caller has gone, as those of HTTP do
+        self._answering: set[asyncio.Task[pb.RestAnswer]] = set()
+
+    def serve(self, server: Server) -> None:
+        """Add the method."""
+        server.client_stream(REST_SERVED, self._serve)
+
+    async def _serve(self, stream: RestStream) -> None:
+        if self._asking + len(self._answering) >= self._at_once_max:
+            message = f"{self._at_once_max} requests of REST are under way on this port: try again in a moment"
+            raise TooManyRequests(message, limit=self._at_once_max)
+        self._asking += 1
+        try:
+            request = await self._request(stream)
+            scope = _scope(request, stream.header(AUTHORIZATION), stream.peer)
+        finally:
+            self._asking -= 1
+        answering = asyncio.create_task(self._answer(scope, request.body))
+        self._answering.add(answering)
+        answering.add_done_callback(self._answering.discard)
+        await stream.write(await asyncio.shield(answering))
+
+    async def _request(self, stream: RestStream) -> pb.RestRequest:
+        try:
+            async with asyncio.timeout(self._request_s):
+                return await anext(stream)
+        except (TimeoutError, StopAsyncIteration) as error:
+            raise InvalidArgument(f"no request came within {self._request_s:g} s", field="request") from error
+
+    async def _answer(self, scope: Scope, body: bytes) -> pb.RestAnswer:
+        answer = pb.RestAnswer()
+        pieces: list[bytes] = []
+        waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> Message:
+            if not waiting:
+                await asyncio.Event().wait()  # the caller's going away changes nothing
+            return waiting.pop()
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                answer.status = message["status"]
+                for name, value in message.get("headers", ()):
+                    answer.headers.add(name=name.decode("latin-1").lower(), value=value.decode("latin-1"))
+            elif message["type"] == "http.response.body":
+                pieces.append(message.get("body", b""))
+
+        try:
+            await self._app(scope, receive, send)
+        except Exception:
+            # As the server of HTTP does: the application has answered 500 before it raised, if it could.
+            logger.exception("a request of REST failed", extra={"fields": {"path": scope["path"]}})
+            answer.status = answer.status or 500
+        answer.body = b"".join(pieces)
+        if len(answer.body) > ANSWER_BYTES_MAX:
+            text = (
+                f"the answer has {len(answer.body)} bytes, more than {ANSWER_BYTES_MAX}: ask for it on the port of REST"
+            )
+            raise MessageTooLarge(text, limit=ANSWER_BYTES_MAX)
+        return answer
+
+
+def _scope(request: pb.RestRequest, authorization: str | None, peer: str) -> Scope:
+    """The request as an ASGI application sees it. Raises InvalidArgument."""
+    if request.method not in _METHODS:
+        raise InvalidArgument(f"method is one of {', '.join(sorted(_METHODS))}", field="method")
+    if len(request.target) > TARGET_CHARACTERS_MAX or _TARGET.fullmatch(request.target) is None:
+        raise InvalidArgument(
+            f"target is a path and a query, from /, of at most {TARGET_CHARACTERS_MAX} characters",
+            field="target",
+            limit=TARGET_CHARACTERS_MAX,
+        )
+    if len(request.headers) > HEADERS_MAX:
+        raise InvalidArgument(f"at most {HEADERS_MAX} headers are taken", field="headers", limit=HEADERS_MAX)
+    headers = [(b"host", b"oncelog"), (b"content-length", str(len(request.body)).encode())]
+    for header in request.headers:
+        value_fits = len(header.value) <= HEADER_CHARACTERS_MAX and _VALUE.fullmatch(header.value) is not None
+        if _NAME.fullmatch(header.name) is None or not value_fits:
+            raise InvalidArgument(f"header {header.name[:40]!r} cannot be sent in HTTP", field="headers")
+        if header.name not in _DROPPED:
+            headers.append((header.name.encode(), header.value.encode()))
+    if authorization is not None:
+        headers.append((AUTHORIZATION.encode(), authorization.encode("latin-1", "replace")))
+    path, _, query = request.target.partition("?")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": request.method,
+        "scheme": "https",
+        "path": unquote(path),
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": headers,
+        "client": (peer, 0),
+        "server": None,
+        "state": {},
+    }

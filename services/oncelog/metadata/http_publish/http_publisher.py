@@ -1,0 +1,231 @@
+"""Publishing over HTTP as one part of a metadata service: its own client of the cluster, names, keys, and deadlines."""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from oncelog.client.client import AsyncClient
+from oncelog.client.results import BatchResult, SendResult
+from oncelog.core.address import join_address
+from oncelog.core.errors import DeadlineExceeded, IdempotencyUnavailable, OncelogError
+from oncelog.core.formats.message_id import MessageId
+from oncelog.core.names import TopicName
+from oncelog.metadata.coordination.topic_lookup import TopicLookup
+from oncelog.metadata.http_publish.keyed_producers import Lanes
+from oncelog.metadata.http_publish.keyed_publish import KeyedAnswer, KeyedPublishes
+from oncelog.metadata.http_publish.named_producers import NamedProducers, ProducerPlace
+from oncelog.metadata.http_publish.publish_body import (
+    MessageAnswer,
+    MessageFate,
+    Messages,
+    PublishAnswer,
+    PublishLimits,
+)
+from oncelog.runtime.settings import MetadataSettings
+from oncelog.stores.dataset_store import DatasetStore
+from oncelog.stores.key_server import KeyServer
+from oncelog.stores.key_store import KeyStore
+from oncelog.stores.policy_store import PolicyStore
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_ANY_HOST = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
+_UNVERIFIED = (
+    "messages with verified=false were not stored now: their sequence ids are older than everything that the log "
+    "remembers of this producer, so nobody knows whether they ever were. If they are new, they are lost: publish them "
+    "under higher sequence ids or another producer name"
+)
+_NO_KEYS = (
+    "publishing with an idempotency key is not configured here: set ONCELOG_REDIS_URL on the metadata service, or name "
+    "a producer and give sequence ids"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reaching:
+    """What publishing stands on: the cluster as clients see it, and what only a metadata service knows."""
+
+    client: AsyncClient
+    lookup: TopicLookup
+    policies: PolicyStore
+
+
+class HttpPublisher:
+    """keys None: publishing with keys is not configured. `run` as a task; `close` before the client is closed."""
+
+    def __init__(self, reaching: Reaching, settings: MetadataSettings, keys: KeyStore | None) -> None:
+        self.limits = PublishLimits(
+            settings.publish_body_bytes_max, settings.publish_message_bytes_max, settings.publish_messages_max
+        )
+        #: messages by "named" and "keyed", keys by "replayed", "settled" and "refused"
+        self.counts: Counter[str] = Counter()
+        self._named = NamedProducers(reaching.client, producers_max=settings.publish_producers_max)
+        self._keys = keys
+        self._keyed: KeyedPublishes | None = None
+        self._timeout_s = settings.publish_timeout_ms / 1000
+        self._requests: set[asyncio.Task[Any]] = set()
+        if keys is not None:
+            lanes = Lanes(reaching.client, reaching.lookup, keys, lanes_max=settings.publish_producers_max)
+            self._keyed = KeyedPublishes(keys, lanes, reaching.policies, settled=lambda: self._count("settled"))
+
+    async def publish_named(self, place: ProducerPlace, ids: Sequence[int], messages: Messages) -> PublishAnswer:
+        """Raises what the SDK raises; DeadlineExceeded: sending the same ids again is safe."""
+        try:
+            result = await self._in_time(self._named.publish(place, ids, messages), "the same sequence ids")
+        except OncelogError as error:
+            if isinstance(error.result, BatchResult):
+                fates = _fates(ids, error.result)
+                # One fate of all is told by the problem's own `stored` and `code`.
+                error.result = fates if len({(fate.stored, fate.code) for fate in fates}) > 1 else None
+            raise
+        self._count("named", len(messages.values))
+        answer = PublishAnswer(topic=str(place.topic), producer_name=place.name, messages=_rows(ids, result))
+        if not result.verified:
+            answer.warning = _UNVERIFIED
+        return answer
+
+    async def publish_keyed(self, topic: TopicName, key: str, messages: Messages) -> tuple[PublishAnswer, bool]:
+        """And whether the answer was given before. Raises the errors of `core.idempotency`."""
+        if self._keyed is None:
+            raise IdempotencyUnavailable(_NO_KEYS)
+        try:
+            answer = await self._in_time(self._keyed.publish(topic, key, messages), "the same key")
+        except OncelogError:
+            self._count("refused")
+            raise
+        self._count("replayed" if answer.replayed else "keyed", 1 if answer.replayed else len(messages.values))
+        return _keyed_answer(topic, answer), answer.replayed
+
+    async def run(self) -> None:
+        """Look at Redis once, so that the log says early what is wrong with it; then keep things tidy, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._named.run())
+            if self._keys is not None and self._keyed is not None:
+                tasks.create_task(self._keyed.lanes.run())
+                tasks.create_task(self._check(self._keys))
+
+    async def close(self) -> None:
+        """Requests that still run are left to whoever settles them."""
+        for request in self._requests:
+            request.cancel()
+        if self._requests:
+            await asyncio.wait(self._requests)
+        if self._keyed is not None:
+            await self._keyed.lanes.close()
+        if self._keys is not None:
+            await self._keys.close()
+
+    async def _check(self, keys: KeyStore) -> None:
+        try:
+            await keys.check()
+        except OncelogError as error:
+            logger.error("publishing with idempotency keys is refused: %s", error.message)
+        else:
+            logger.info("publishing with idempotency keys is served")
+
+    async def _in_time(self, work: Coroutine[Any, Any, T], what: str) -> T:
+        """The result, while the work goes on whatever becomes of its sender. Raises DeadlineExceeded."""
+        request = asyncio.ensure_future(work)
+        self._requests.add(request)
+        request.add_done_callback(self._ended)
+        done, _ = await asyncio.wait([request], timeout=self._timeout_s)
+        if not done:
+            message = f"not answered within {self._timeout_s:g} s, and still under way: repeat with {what}"
+            raise DeadlineExceeded(message)
+        return request.result()
+
+    def _ended(self, request: "asyncio.Task[Any]") -> None:
+        self._requests.discard(request)
+        if not request.cancelled():
+            request.exception()  # somebody may have given up waiting for it
+
+    def _count(self, what: str, number: int = 1) -> None:
+        self.counts[what] += number
+
+
+async def own_client(settings: MetadataSettings, port: int) -> AsyncClient:
+    """A client of this very replica, with the token and the CA that services have."""
+    host = _ANY_HOST.get(settings.listen_host, settings.listen_host)
+    scheme = "oncelog+tls" if settings.tls_certificate_file else "oncelog"
+    return AsyncClient(
+        f"{scheme}://{join_address(host, port)}",
+        token=Path(settings.auth_token_file) if settings.auth_token_file else None,
+        tls_ca_file=settings.tls_ca_file or None,
+        allow_plaintext_token=True,
+        internal=True,
+    )
+
+
+def key_server(settings: MetadataSettings, cluster_id: str) -> KeyServer | None:
+    """None where no Redis is named. Raises InvalidArgument for a malformed address or a file that is not there."""
+    if not settings.redis_url and not settings.redis_url_file:
+        return None
+    # With the cryptography that it brings it is nearly half of what a start loads.
+    from oncelog.stores.idempotency_store import RedisKeyServer
+    from oncelog.stores.redis_address import RedisAddress
+
+    address = RedisAddress(
+        settings.redis_url, url_file=settings.redis_url_file, password_file=settings.redis_password_file
+    )
+    return RedisKeyServer(address, cluster_id, check_config=settings.redis_config_check)
+
+
+def new_publisher(
+    settings: MetadataSettings, reaching: Reaching, server: KeyServer | None, datasets: DatasetStore
+) -> HttpPublisher:
+    """server None: keys are refused."""
+    window_ms = settings.idempotency_window_s * 1000
+    keys = None if server is None else KeyStore(server, datasets, window_ms=window_ms, now_ms=_now_ms)
+    return HttpPublisher(reaching, settings, keys)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _rows(ids: Sequence[int], result: BatchResult) -> list[MessageAnswer]:
+    return [
+        MessageAnswer(
+            message_id=None if each.message_id is None else str(each.message_id),
+            sequence_id=sequence_id,
+            duplicate=each.duplicate,
+            resent=each.resent,
+            verified=each.verified,
+        )
+        for each, sequence_id in zip(result.results, ids, strict=True)
+        if isinstance(each, SendResult)
+    ]
+
+
+def _fates(ids: Sequence[int], result: BatchResult) -> list[MessageFate]:
+    """Of a publish that failed, message by message."""
+    fates = []
+    for each, sequence_id in zip(result.results, ids, strict=True):
+        if isinstance(each, SendResult):
+            stored = True if each.verified else None
+            fates.append(MessageFate(sequence_id=sequence_id, stored=stored, duplicate=each.duplicate, code=None))
+        else:
+            fates.append(MessageFate(sequence_id=sequence_id, stored=each.stored, duplicate=False, code=each.code))
+    return fates
+
+
+def _keyed_answer(topic: TopicName, answer: KeyedAnswer) -> PublishAnswer:
+    """The same for each repeat: all of a claim lies in one entry, in order."""
+    first = MessageId.parse(answer.message_id) if answer.message_id else None
+    rows = [
+        MessageAnswer(
+            message_id=None if first is None else str(replace(first, batch_index=first.batch_index + index)),
+            sequence_id=answer.claim.first + index,
+            duplicate=False,
+            resent=False,
+            verified=True,
+        )
+        for index in range(answer.claim.count)
+    ]
+    return PublishAnswer(topic=str(topic), producer_name=answer.claim.producer_name, messages=rows)

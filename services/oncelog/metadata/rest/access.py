@@ -1,0 +1,83 @@
+"""Who may call what over REST. Every request is authenticated first; then each route has its rule.
+
+    router = APIRouter(dependencies=[requires(Right.ADMIN)])                   # every route of a router
+    @router.post(path, dependencies=[requires(Right.PRODUCE, Right.ADMIN)])    # or of one: any of these rights
+    async def handler(…, caller: CallerOfRequest): …                           # where the handler itself decides
+
+A rule with rights is for paths with {tenant} and {namespace}. `anybody` is for every role that has a valid token. A
+route without a rule is for superusers: what nobody thought of is refused.
+"""
+
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from oncelog.core.access import Caller, Right, require_superuser
+from oncelog.core.errors import OncelogError
+from oncelog.core.names import NamespaceName, check_part
+from oncelog.metadata.rest.problems import problem
+from oncelog.runtime.security import Security
+from oncelog.stores.policy_store import PolicyStore
+
+_CALLER = "oncelog_caller"
+
+
+class Authentication:
+    """Refuses requests without a valid token, before anything of them is read."""
+
+    def __init__(self, app: ASGIApp, *, security: Security) -> None:
+        self._app = app
+        self._security = security
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            try:
+                scope[_CALLER] = self._security.caller(Headers(scope=scope).get("authorization"))
+            except OncelogError as error:
+                await problem(error)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def caller_of(request: Request) -> Caller:
+    """Who calls, as it was authenticated."""
+    caller: Caller = request.scope[_CALLER]
+    return caller
+
+
+class Rule:
+    """The rule of a route. rights: any of them is enough; none: any role is."""
+
+    def __init__(self, *rights: Right) -> None:
+        self._rights = rights
+
+    async def __call__(self, request: Request) -> None:
+        caller = caller_of(request)
+        if caller.superuser or not self._rights:
+            return
+        path = request.path_params
+        namespace = NamespaceName(
+            check_part(path["tenant"], field="tenant"), check_part(path["namespace"], field="namespace")
+        )
+        policies: PolicyStore = request.app.state.policies()
+        await policies.require(caller, namespace, *self._rights)
+
+
+async def default_rule(request: Request) -> None:
+    """Of every route: without a rule of its own it is for superusers."""
+    rules = getattr(request.scope.get("route"), "dependencies", ())
+    if not any(isinstance(each.dependency, Rule) for each in rules):
+        require_superuser(caller_of(request))
+
+
+def requires(*rights: Right) -> Any:
+    """A dependency for routes and routers: the caller has any of these rights in the namespace of the path."""
+    assert rights, "a rule without rights is `anybody`"
+    return Depends(Rule(*rights))
+
+
+#: A dependency: every role that has a valid token.
+anybody: Any = Depends(Rule())
+CallerOfRequest = Annotated[Caller, Depends(caller_of)]

@@ -1,0 +1,89 @@
+"""The application: all routes, their errors as problems, and their description at /openapi.json."""
+
+from typing import Any
+
+from fastapi import Depends, FastAPI
+
+from oncelog.metadata.coordination.coordination import Coordination
+from oncelog.metadata.http_publish import routes as publish_routes
+from oncelog.metadata.http_publish.http_publisher import HttpPublisher
+from oncelog.metadata.http_publish.publish_body import values_of
+from oncelog.metadata.rest import cluster, namespaces, partitions, permissions, problems, switches, topics
+from oncelog.metadata.rest.access import Authentication, default_rule
+from oncelog.metadata.rest.body_limits import ALL_BYTES_MAX, BODY_BYTES_MAX, VALUES_MAX, BodyLimit
+from oncelog.metadata.rest.conditions import refuse_unread
+from oncelog.metadata.rest.pages import Welcome, add_docs
+from oncelog.runtime.security import OPEN, Security
+
+_DESCRIPTION = f"""Administration of one Oncelog cluster.
+
+Every change answers 204 without a body. Every error is a problem (RFC 9457, `{problems.MEDIA_TYPE}`) whose `code` is
+stable: 404 for what does not exist, 409 for what exists already or is in use, 412 for bad names and for
+an If-Match that does not match, 413 for bodies above
+{BODY_BYTES_MAX} bytes, 422 for other bad input, 503 and 504 for what is worth trying again. Where authentication is on,
+every request needs a token (`Authorization: Bearer …`): 401 without a valid one, 403 without the right.
+"""
+_TAGS = [
+    {"name": "namespaces", "description": "Tenants and namespaces."},
+    {"name": "topics", "description": "Topics and their state."},
+    {"name": "policies", "description": "Switches at the levels cluster, namespace and topic; the nearest wins."},
+    {"name": "cluster", "description": "The cluster and its processes."},
+    {"name": "publish", "description": "Messages, stored once each."},
+]
+
+
+def new_app(
+    coordination: Coordination,
+    security: Security = OPEN,
+    publisher: HttpPublisher | None = None,
+    *,
+    bodies_bytes_max: int = ALL_BYTES_MAX,
+) -> FastAPI:
+    """The ASGI application. Routes say in their rules who may call them (`admin.access`).
+
+    bodies_bytes_max: of the bodies of all requests under way.
+    """
+    app = FastAPI(
+        title="Oncelog admin",
+        description=_DESCRIPTION,
+        version="2",
+        openapi_tags=_TAGS,
+        docs_url=None,  # their pages load scripts from elsewhere: see `pages`
+        redoc_url=None,
+        redirect_slashes=False,
+        dependencies=[Depends(default_rule), Depends(refuse_unread)],
+    )
+    app.state.policies = lambda: coordination.policies
+    for part in (namespaces, permissions, partitions, topics, switches, cluster):
+        app.include_router(part.routes(coordination))
+    app.include_router(publish_routes.routes(publisher))
+    add_docs(app)
+    problems.install(app)
+    publish_bytes_max = BODY_BYTES_MAX if publisher is None else publisher.limits.body_bytes_max
+    others = {publish_routes.PREFIX: publish_bytes_max}
+    values_max = VALUES_MAX if publisher is None else max(VALUES_MAX, values_of(publisher.limits))
+    app.add_middleware(BodyLimit, others=others, all_bytes_max=bodies_bytes_max, values_max=values_max)
+    app.add_middleware(Authentication, security=security)
+    app.add_middleware(Welcome)  # the last one added comes first
+    generate = app.openapi
+
+    def with_problems() -> dict[str, Any]:
+        described = app.openapi_schema is not None
+        document = generate()
+        if not described:
+            _describe_problems(document)
+        return document
+
+    app.openapi = with_problems  # type: ignore[method-assign]
+    return app
+
+
+def _describe_problems(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    schemas["Problem"] = problems.ProblemBody.model_json_schema()
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    operations = [operation for path in document["paths"].values() for operation in path.values()]
+    for operation in operations:
+        operation["responses"].pop("422", None)
+    problems.document([operation["responses"] for operation in operations])

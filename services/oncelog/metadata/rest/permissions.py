@@ -1,0 +1,78 @@
+"""Rights of roles in a namespace: shown, granted, taken away. They are among the namespace's policies."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, Path, Response
+
+from oncelog.core.access import Right
+from oncelog.core.errors import Conflict
+from oncelog.core.names import check_part
+from oncelog.metadata.coordination.coordination import Coordination
+from oncelog.metadata.rest.access import requires
+from oncelog.metadata.rest.conditions import IfMatch, answers_tag, marks_of, show_tag
+from oncelog.metadata.rest.values import NamespacePath
+from oncelog.stores.policy_store import Policies
+
+#: They are all in one record, which ZooKeeper bounds at 1 MiB.
+ROLES_MAX = 1_000
+
+_Role = Annotated[str, Path(description="The `sub` of its tokens: 1 to 255 of A-Z a-z 0-9 _ - = : .")]
+Rights = Annotated[list[Right], Body(min_length=1, description='Any of "admin", "produce" and "consume".')]
+
+
+async def _role(role: _Role) -> str:
+    return check_part(role, field="role")
+
+
+RolePath = Annotated[str, Depends(_role)]
+
+
+def routes(coordination: Coordination) -> APIRouter:
+    """For who administers the namespace."""
+    router = APIRouter(
+        prefix="/admin/v2/namespaces/{tenant}/{namespace}/permissions",
+        tags=["namespaces"],
+        dependencies=[requires(Right.ADMIN)],
+    )
+
+    @router.get("", summary="Show the rights of all roles", operation_id="get_permissions", responses=answers_tag(200))
+    async def get_permissions(namespace: NamespacePath, response: Response) -> dict[str, list[str]]:
+        """By role; superusers need none, and are not listed."""
+        stored = await coordination.policies.read(namespace)
+        show_tag(response, stored)
+        return {role: list(rights) for role, rights in sorted(stored.value.permissions.items())}
+
+    changed: dict[str, Any] = {"status_code": 204, "responses": answers_tag(204)}
+
+    @router.post("/{role}", summary="Grant rights to a role", operation_id="grant_permissions", **changed)
+    async def grant_permissions(
+        namespace: NamespacePath, role: RolePath, rights: Rights, response: Response, if_match: IfMatch = None
+    ) -> None:
+        """The role then has these rights in the namespace, and no others."""
+        granting = _granting(role, tuple(right.value for right in dict.fromkeys(rights)))
+        show_tag(response, await coordination.policies.change(namespace, granting, marks=marks_of(if_match)))
+
+    @router.delete("/{role}", summary="Take all rights from a role", operation_id="revoke_permissions", **changed)
+    async def revoke_permissions(
+        namespace: NamespacePath, role: RolePath, response: Response, if_match: IfMatch = None
+    ) -> None:
+        """It opens nothing any more; what it has open ends with its connection. Also for a role without rights."""
+        show_tag(response, await coordination.policies.change(namespace, _granting(role, ()), marks=marks_of(if_match)))
+
+    return router
+
+
+def _granting(role: str, rights: tuple[str, ...]) -> Callable[[Policies], Policies]:
+    def change(policies: Policies) -> Policies:
+        permissions = {name: granted for name, granted in policies.permissions.items() if name != role}
+        if rights:
+            if len(permissions) >= ROLES_MAX:
+                raise Conflict(
+                    f"a namespace has at most {ROLES_MAX} roles: take the rights of one away first", limit=ROLES_MAX
+                )
+            permissions[role] = rights
+        return replace(policies, permissions=permissions)
+
+    return change

@@ -1,0 +1,142 @@
+"""Policies that are on, off, or not set: read, set and unset at each level, the same three calls everywhere."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Query, Response
+from pydantic import StrictBool
+
+from oncelog.core.access import Right
+from oncelog.core.errors import NotFound
+from oncelog.metadata.coordination.coordination import Coordination
+from oncelog.metadata.rest.access import requires
+from oncelog.metadata.rest.conditions import IfMatch, answers_tag, marks_of, show_tag
+from oncelog.metadata.rest.values import AppliedSwitch, ClusterPath, NamespacePath, TopicPath
+from oncelog.stores.policy_store import CLUSTER, Effective, Policies, Scope, Source, nearest
+from oncelog.stores.store_session import Stored
+
+Applied = Annotated[
+    bool, Query(description="true: the value that holds here and its source, whether or not it is set here.")
+]
+Switch = Annotated[StrictBool, Body(description="true: on; false: off.")]
+SwitchAnswer = bool | None | AppliedSwitch
+
+_DEDUPLICATION = "Whether batches are judged by their sequence ids. The nearest level that sets it wins."
+_OF_PARTS = "Set on a partitioned topic it holds for all its parts but those that have a switch of their own."
+_AUTO_CREATION = "Whether a topic is created when it is first used. The nearest level that sets it wins."
+
+
+def routes(coordination: Coordination) -> APIRouter:
+    """All switches at all levels."""
+    router = APIRouter(tags=["policies"])
+    cluster = "/admin/v2/clusters/{cluster}"
+    namespace = "/admin/v2/namespaces/{tenant}/{namespace}"
+    topic = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+    _add_cluster(router, coordination, f"{cluster}/deduplication", "deduplication", _DEDUPLICATION)
+    _add_cluster(router, coordination, f"{cluster}/autoTopicCreation", "auto_create_topics", _AUTO_CREATION)
+    _add_namespace(router, coordination, f"{namespace}/deduplication", "deduplication", _DEDUPLICATION)
+    _add_namespace(router, coordination, f"{namespace}/autoTopicCreation", "auto_create_topics", _AUTO_CREATION)
+    _add_topic(router, coordination, f"{topic}/deduplicationEnabled", "deduplication", f"{_DEDUPLICATION} {_OF_PARTS}")
+    return router
+
+
+def _add_cluster(router: APIRouter, coordination: Coordination, path: str, name: str, about: str) -> None:
+    async def get(cluster: ClusterPath, response: Response, applied: Applied = False) -> SwitchAnswer:
+        _require_cluster(coordination, cluster)
+        stored = await coordination.policies.read(CLUSTER)
+        if applied:
+            return _applied(getattr(nearest([(stored.value, Source.CLUSTER)]), name))
+        return _shown(response, stored, name)
+
+    async def post(cluster: ClusterPath, enabled: Switch, response: Response, if_match: IfMatch = None) -> None:
+        _require_cluster(coordination, cluster)
+        show_tag(response, await _change(coordination, CLUSTER, name, enabled, if_match))
+
+    async def delete(cluster: ClusterPath, response: Response, if_match: IfMatch = None) -> None:
+        _require_cluster(coordination, cluster)
+        show_tag(response, await _change(coordination, CLUSTER, name, None, if_match))
+
+    _add(router, path, f"cluster_{name}", about, get, post, delete)  # no rule: superusers
+
+
+def _add_namespace(router: APIRouter, coordination: Coordination, path: str, name: str, about: str) -> None:
+    async def get(namespace: NamespacePath, response: Response, applied: Applied = False) -> SwitchAnswer:
+        if applied:
+            return _applied(getattr(await coordination.policies.effective(namespace), name))
+        return _shown(response, await coordination.policies.read(namespace), name)
+
+    async def post(namespace: NamespacePath, enabled: Switch, response: Response, if_match: IfMatch = None) -> None:
+        show_tag(response, await _change(coordination, namespace, name, enabled, if_match))
+
+    async def delete(namespace: NamespacePath, response: Response, if_match: IfMatch = None) -> None:
+        show_tag(response, await _change(coordination, namespace, name, None, if_match))
+
+    _add(router, path, f"namespace_{name}", about, get, post, delete, requires(Right.ADMIN))
+
+
+def _add_topic(router: APIRouter, coordination: Coordination, path: str, name: str, about: str) -> None:
+    async def get(topic: TopicPath, response: Response, applied: Applied = False) -> SwitchAnswer:
+        topic_id = (await coordination.lookup.find(topic)).topic_id
+        if applied:
+            return _applied(getattr(await coordination.policies.effective_of(topic, topic_id), name))
+        return _shown(response, await coordination.policies.read(topic_id), name)
+
+    async def post(topic: TopicPath, enabled: Switch, response: Response, if_match: IfMatch = None) -> None:
+        topic_id = (await coordination.lookup.find(topic)).topic_id
+        show_tag(response, await _change(coordination, topic_id, name, enabled, if_match))
+
+    async def delete(topic: TopicPath, response: Response, if_match: IfMatch = None) -> None:
+        topic_id = (await coordination.lookup.find(topic)).topic_id
+        show_tag(response, await _change(coordination, topic_id, name, None, if_match))
+
+    _add(router, path, f"topic_{name}", about, get, post, delete, requires(Right.ADMIN))
+
+
+def _add(
+    router: APIRouter,
+    path: str,
+    subject: str,
+    about: str,
+    get: Callable[..., Awaitable[SwitchAnswer]],
+    post: Callable[..., Awaitable[None]],
+    delete: Callable[..., Awaitable[None]],
+    *rules: Any,
+) -> None:
+    words = subject.replace("_", " ")
+
+    def options(verb: str, status: int) -> dict[str, Any]:
+        summary = f"{verb.capitalize()} the {words} switch"
+        about = {"operation_id": f"{verb}_{subject}", "summary": summary, "status_code": status}
+        return about | {"dependencies": list(rules), "responses": answers_tag(status)}
+
+    description = f"{about}\n\nAnswers true, false, or null where it is not set; with `applied` a value and its source."
+    router.get(path, **options("get", 200), description=description, response_model=SwitchAnswer)(get)
+    router.post(path, **options("set", 204), description=f"{about}\n\nThe body is `true` or `false`.")(post)
+    unset = f"{about}\n\nFrom then on the next level decides."
+    router.delete(path, **options("unset", 204), description=unset)(delete)
+
+
+def _require_cluster(coordination: Coordination, cluster: str) -> None:
+    if cluster != coordination.cluster_id:
+        raise NotFound(f"this is cluster {coordination.cluster_id}", field="cluster")
+
+
+async def _change(
+    coordination: Coordination, scope: Scope, name: str, value: bool | None, if_match: str | None
+) -> Stored[Policies]:
+    setting: dict[str, Any] = {name: value}
+    return await coordination.policies.change(
+        scope, lambda policies: replace(policies, **setting), marks=marks_of(if_match)
+    )
+
+
+def _shown(response: Response, stored: Stored[Policies], name: str) -> bool | None:
+    """What is set, and by its tag on what a change can rest."""
+    show_tag(response, stored)
+    value: bool | None = getattr(stored.value, name)
+    return value
+
+
+def _applied(effective: Effective[bool]) -> AppliedSwitch:
+    return AppliedSwitch(value=effective.value, source=effective.source.value)

@@ -1,0 +1,189 @@
+"""Topics: listed, created, shown, looked up and unloaded; their statistics come from their owners."""
+
+import json
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from oncelog.core.access import Right
+from oncelog.core.errors import Conflict, InvalidArgument, TopicNotFound
+from oncelog.core.formats.topic_record import TopicRecord
+from oncelog.core.ids import Incarnation, TopicId
+from oncelog.core.names import TopicName
+from oncelog.metadata.coordination.coordination import Coordination
+from oncelog.metadata.coordination.owners import advertised_address_of
+from oncelog.metadata.rest.access import CallerOfRequest, requires
+from oncelog.metadata.rest.values import LookupView, NamespacePath, TopicPath, TopicStats, TopicView
+from oncelog.stores.topic_store import NameRecord
+
+_TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+_LOOKUP = "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}"
+UNOWNED = "unowned"
+#: Who may see a topic, make one, and find its owner.
+_SEEN = requires(Right.ADMIN, Right.PRODUCE, Right.CONSUME)
+_CREATED = requires(Right.ADMIN, Right.PRODUCE)
+_USED = requires(Right.PRODUCE, Right.CONSUME)
+
+
+def routes(coordination: Coordination) -> APIRouter:
+    """Everything about single topics but their switches."""
+    router = APIRouter(tags=["topics"])
+
+    @router.get(
+        "/admin/v2/persistent/{tenant}/{namespace}",
+        summary="List the topics",
+        operation_id="list_topics",
+        dependencies=[_SEEN],
+    )
+    async def list_topics(namespace: NamespacePath) -> list[str]:
+        """Full names, sorted; parts of partitioned topics are listed only where they were used."""
+        return [f"{namespace}/{name}" for name in await coordination.topics.topics(namespace)]
+
+    @router.put(_TOPIC, summary="Create a topic", operation_id="create_topic", status_code=204, dependencies=[_CREATED])
+    async def create_topic(topic: TopicPath) -> None:
+        """`conflict` when it exists. Whether topics are created by being used does not matter here."""
+        await coordination.deletions.until_free(topic)
+        if not await coordination.lookup.create(topic):
+            raise Conflict(f"topic {topic} exists", field="topic")
+
+    @router.get(_TOPIC, summary="Show a topic", operation_id="get_topic", dependencies=[_SEEN])
+    async def get_topic(topic: TopicPath) -> TopicView:
+        """As its record shows it; asks no owner."""
+        name, record = await _found(coordination, topic)
+        return TopicView(
+            topic=str(topic),
+            topic_id=name.topic_id,
+            partitions=name.partitions,
+            owner=record.owner if record else None,
+            owner_epoch=record.owner_epoch if record else 0,
+            ledger_count=len(record.ledgers) if record else 0,
+        )
+
+    _add_deletion(router, coordination)
+    _add_reports(router, coordination)
+    _add_lookup(router, coordination)
+
+    @router.put(
+        f"{_TOPIC}/unload",
+        summary="Move a topic to another owner",
+        operation_id="unload_topic",
+        status_code=204,
+        dependencies=[requires(Right.ADMIN)],
+    )
+    async def unload_topic(topic: TopicPath) -> None:
+        """Its owner closes it, and it is placed anew: on another owner, or on the same one if there is no other.
+
+        Answered when the new owner is chosen; it takes the topic over in a moment.
+        """
+        name, _ = await _found(coordination, topic)
+        _require_whole(topic, name)
+        await coordination.placements.unload(name.topic_id)
+
+    return router
+
+
+def _add_lookup(router: APIRouter, coordination: Coordination) -> None:
+    @router.get(_LOOKUP, summary="Look a topic up", operation_id="look_up_topic", dependencies=[_USED])
+    async def look_up_topic(
+        topic: TopicPath,
+        caller: CallerOfRequest,
+        create: Annotated[
+            bool, Query(description="Create it when missing, unless its namespace forbids that.")
+        ] = False,
+    ) -> LookupView:
+        """Where it is served; places it when it has no live owner, and waits a while for one."""
+        located = await coordination.lookup.locate_for(caller, topic, create=create)
+        return LookupView(
+            cluster_id=coordination.cluster_id,
+            topic=str(topic),
+            topic_id=located.topic_id,
+            partitions=located.partitions,
+            owner_address=located.address,
+            owner_incarnation=located.owner,
+            owner_epoch=located.owner_epoch,
+        )
+
+
+def _add_deletion(router: APIRouter, coordination: Coordination) -> None:
+    @router.delete(
+        _TOPIC,
+        summary="Delete a topic",
+        operation_id="delete_topic",
+        status_code=204,
+        dependencies=[requires(Right.ADMIN)],
+    )
+    async def delete_topic(topic: TopicPath) -> None:
+        """With all its messages, producers, cursors and policies, for good. Created anew, it is another topic.
+
+        Producers and readers on it end with `topic_not_found`. Once this is answered the name is free, and nothing is
+        acknowledged for the old topic any more. `service_unavailable` while its owner has not confirmed that, or too
+        few storage nodes could be fenced: the deletion goes on, and repeating the request waits for its end.
+        `conflict` for a partitioned topic, and for a part of one.
+        """
+        await coordination.deletions.delete(topic)
+
+
+def _add_reports(router: APIRouter, coordination: Coordination) -> None:
+    @router.get(
+        f"{_TOPIC}/stats", summary="Statistics of a topic", operation_id="get_topic_stats", dependencies=[_SEEN]
+    )
+    async def get_topic_stats(topic: TopicPath) -> TopicStats:
+        """Counters since its owner took it over. Moves nothing: a topic without an owner is `unowned`."""
+        return await _stats(coordination, topic, internal=False)
+
+    @router.get(
+        f"{_TOPIC}/internalStats",
+        summary="Internal state of a topic",
+        operation_id="get_topic_internal_stats",
+        dependencies=[requires(Right.ADMIN)],
+    )
+    async def get_topic_internal_stats(topic: TopicPath) -> TopicStats:
+        """Producers with their marks and generations, ledgers, the snapshot. A topic without an owner is `unowned`."""
+        return await _stats(coordination, topic, internal=True)
+
+
+async def _found(coordination: Coordination, topic: TopicName) -> tuple[NameRecord, TopicRecord | None]:
+    """The name and, unless it stands for parts, the record. Raises TopicNotFound."""
+    name = await coordination.lookup.find(topic)
+    if name.partitions:
+        return name, None
+    stored = await coordination.topics.read(name.topic_id)
+    if stored is None:
+        raise TopicNotFound(f"there is no topic {topic}: it was deleted", topic=str(topic))
+    return name, stored.value
+
+
+def _require_whole(topic: TopicName, name: NameRecord) -> None:
+    if name.partitions:
+        raise InvalidArgument(f"{topic} has {name.partitions} parts: name one, {topic}-partition-N", field="topic")
+
+
+async def _stats(coordination: Coordination, topic: TopicName, *, internal: bool) -> TopicStats:
+    name, record = await _found(coordination, topic)
+    _require_whole(topic, name)
+    owner = record.owner if record else None
+    known = await _from_owner(coordination, name.topic_id, owner, internal=internal)
+    live = coordination.owners.find(owner) if owner is not None else None
+    own = {
+        "topic": str(topic),
+        "topic_id": name.topic_id,
+        "owner": owner,
+        "owner_address": advertised_address_of(live) if live else None,
+        "owner_epoch": record.owner_epoch if record else 0,
+    }
+    return TopicStats.model_validate({"phase": UNOWNED, **known, **own})
+
+
+async def _from_owner(
+    coordination: Coordination, topic_id: TopicId, owner: Incarnation | None, *, internal: bool
+) -> dict[str, Any]:
+    """What the owner says, {} when there is none. Raises a retriable error when it does not answer."""
+    if owner is None or coordination.owners.is_lost(owner):
+        return {}
+    live = coordination.owners.find(owner)
+    assert live is not None, "an owner without a session is lost"
+    state = await coordination.calls.state(live, topic_id, internal=internal)
+    if state is None:
+        return {}
+    told: dict[str, Any] = json.loads((state.internal_stats_json if internal else state.stats_json) or "{}")
+    return {**told, "phase": state.phase}

@@ -1,0 +1,50 @@
+"""Whether a stream answered until it closed: the age of the newest round trip, by when it began."""
+
+from oncelog.metadata.coordination.owner_link import ANSWERED_MS_MAX, HEARTBEAT_INTERVAL_MS, Heartbeats
+from oncelog.rpc.options import channel_options
+
+
+def test_beats_are_due_at_once_and_then_at_intervals() -> None:
+    """The first one tells early whether the stream answers."""
+    heartbeats = Heartbeats()
+    assert heartbeats.due_ms(1_000) == 0
+    heartbeats.sent(1_000)
+    assert heartbeats.due_ms(1_100) == HEARTBEAT_INTERVAL_MS - 100
+    assert heartbeats.due_ms(99_000) == 0
+
+
+def test_round_trip_is_as_old_as_its_beginning() -> None:
+    """An answer that comes late, or is read late, proves no more than that."""
+    heartbeats = Heartbeats()
+    assert not heartbeats.answered_recently(0)
+    number = heartbeats.sent(1_000)
+    assert not heartbeats.answered_recently(1_000)
+    heartbeats.answered(number)
+    assert heartbeats.answered_recently(1_000 + ANSWERED_MS_MAX)
+    assert not heartbeats.answered_recently(1_001 + ANSWERED_MS_MAX)
+
+
+def test_words_that_answer_no_beat_prove_nothing() -> None:
+    """An owner speaks by itself too, and that says nothing of the other direction."""
+    heartbeats = Heartbeats()
+    heartbeats.sent(1_000)
+    for number in (0, 2, 77):
+        heartbeats.answered(number)
+    assert not heartbeats.answered_recently(1_000)
+
+
+def test_a_late_answer_makes_no_newer_one_older() -> None:
+    """Answers come in order; a number that was answered is settled."""
+    heartbeats = Heartbeats()
+    first, second = heartbeats.sent(1_000), heartbeats.sent(2_000)
+    heartbeats.answered(second)
+    heartbeats.answered(first)
+    assert heartbeats.answered_recently(2_000 + ANSWERED_MS_MAX)
+
+
+def test_keepalive_cannot_run_out_while_a_stream_answers() -> None:
+    """What rests on it: a stream that closes so soon after a round trip was not closed by silence."""
+    options = dict(channel_options(1))
+    assert options["grpc.keepalive_timeout_ms"] >= 2 * ANSWERED_MS_MAX
+    assert options["grpc.http2.ping_timeout_ms"] >= 2 * ANSWERED_MS_MAX
+    assert ANSWERED_MS_MAX >= 2 * HEARTBEAT_INTERVAL_MS
