@@ -18,7 +18,7 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto lint format test test-waiting test-computing sim sim-long demo spark-proof jobs-proof smoke smoke-spark chaos bench images lock clean tools
+.PHONY: help setup proto lint format test test-waiting test-computing sim sim-long demo spark-proof jobs-proof smoke smoke-spark chaos bench images dist lock clean tools
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
@@ -93,6 +93,19 @@ bench: $(STAMP) ## figures of this machine, as ratios to its limits
 
 images: ## container images: IMAGES="services pipeline …", ARCHIVE=dir, BASE=…; all of it: docker/build.sh --help
 	docker/build.sh $(if $(ARCHIVE),--archive "$(ARCHIVE)") $(IMAGES)
+
+dist: $(STAMP) ## wheel and sdist in dist/, installed into a new virtualenv in build/ and tried there
+	rm -rf dist build/tree build/installed
+	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist .
+	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir build/tree --wheel .
+	cmp dist/*.whl build/tree/*.whl
+	$(BIN)/uv venv --quiet --python $(BIN)/python build/installed
+	$(BIN)/uv pip install --quiet --python build/installed/bin/python --constraint requirements.lock dist/*.whl
+	$(BIN)/uv pip check --quiet --python build/installed/bin/python
+	cd build/installed && PYTHONPATH= bin/oncelog --version && PYTHONPATH= bin/oncelog --help >bin/help.txt
+	cd build/installed && PYTHONPATH= bin/python -I -c 'import oncelog; assert "build/installed" in oncelog.__file__; \
+		[getattr(oncelog, name) for name in oncelog.__all__]'
+	@ls -l dist
 
 lock: $(STAMP) ## requirements.lock anew from pyproject.toml, and from it the pins of the images
 	$(COMPILE) pyproject.toml --all-extras --output-file requirements.lock
