@@ -2,7 +2,6 @@
 
 import asyncio
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -11,10 +10,7 @@ from oncelog.core.ids import TopicId
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.topic.events import HigherEpochSeen
 from oncelog.core.topic.serving import TopicSettings
-from oncelog.core.topic.takeover import TakeoverState
-from oncelog.core.topic.takeover_events import CursorGivenUp
 from oncelog.core.topic.topic import Phase
-from oncelog.topic_owner import topic_runner
 from tests.cluster.until import until
 from tests.contract.owner_world import (
     ANOTHER,
@@ -226,20 +222,3 @@ async def test_a_recovery_of_its_own_accord_is_a_takeover_too(tmp_path: Path) ->
         assert (runner.owner_epoch, runner.core.phase) == (1, Phase.SERVING)
         again = await PublishClient(channel).open(runner, "importer")
         assert again.last_sequence_id == 0
-
-
-@pytest.mark.asyncio
-async def test_a_cursor_whose_claim_was_slow_is_given_up_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its ledger's members may be away for ever: the one look came amid the claim, and nobody looked again."""
-    posted: list[object] = []
-    async with owner_world(tmp_path) as (world, _):
-        runner = await world.serve(TOPIC)
-        takeover = SimpleNamespace(state=TakeoverState.CLAIM)
-        monkeypatch.setattr(runner.core, "attempt", SimpleNamespace(takeover=takeover))
-        monkeypatch.setattr(runner, "post", posted.append)
-        monkeypatch.setattr(topic_runner, "CURSOR_WAIT_MS", 10)  # from now on: that of its own takeover still runs
-        runner._give_up_cursor()
-        assert posted == []
-        takeover.state = TakeoverState.CURSOR
-        await until(lambda: posted == [CursorGivenUp()], 1)
-        monkeypatch.undo()

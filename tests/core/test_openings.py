@@ -17,17 +17,11 @@ from oncelog.core.errors import (
 from oncelog.core.formats.opening import Granted, OnConflict, ProducerInstance
 from oncelog.core.ids import GENERATION_MAX, NO_INSTANCE, NO_SEQUENCE, Generation, InstanceId, OwnerEpoch, ProducerId
 from oncelog.core.ledger.managed_ledger import SendAdds
-from oncelog.core.topic.events import (
-    HigherEpochSeen,
-    OpeningAbandoned,
-    ProducerIdAllocated,
-    SessionClosed,
-    StartTimer,
-    TimerFired,
-)
+from oncelog.core.topic.events import HigherEpochSeen, OpeningAbandoned, ProducerIdAllocated, SessionClosed
 from oncelog.core.topic.openings import AllocateProducerId
 from oncelog.core.topic.returning import RETURN_TIMER
 from oncelog.core.topic.sessions import EndSession
+from oncelog.core.topic.takeover_events import StartTimer, TimerFired
 from tests.core.builders import CONTIGUOUS, PID, A, B, C, received
 from tests.core.test_topic import serving
 from tests.core.topic_world import Owner

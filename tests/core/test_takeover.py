@@ -11,9 +11,9 @@ from oncelog.core.formats.topic_record import LedgerLink
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.ledger.recovery import FenceMember, ReadLedger, RecoveryFailed
-from oncelog.core.topic.events import Served, TimerFired, TopicAssigned, TopicFailed
+from oncelog.core.topic.events import Served, TopicAssigned, TopicFailed
 from oncelog.core.topic.takeover import Takeover, TakeoverState
-from oncelog.core.topic.takeover_events import EntriesRead, Marked, ReadEntries, TakeoverFailed
+from oncelog.core.topic.takeover_events import EntriesRead, Marked, ReadEntries, TakeoverFailed, TimerFired
 from oncelog.core.topic.topic import Phase
 from tests.core.builders import C, plain, received
 from tests.core.topic_world import SETTINGS, Owner, World

@@ -11,18 +11,21 @@ from oncelog.core.ledger.recovery import LedgerRead, ReadLedger, WriteLedger
 from oncelog.core.store_status import WriteStatus
 from oncelog.core.topic.takeover import Takeover, TakeoverState
 from oncelog.core.topic.takeover_events import (
-    CursorGivenUp,
     CursorRecordRead,
     CursorRecordWritten,
+    CursorRecoveryTimedOut,
     Marked,
     ReadCursorRecord,
     ReadEntries,
+    StartTimer,
     TakeoverFailed,
+    TimerFired,
     WriteCursorRecord,
 )
 from tests.core.builders import TOPIC, A, B, C, checksum
 
 EPOCH = OwnerEpoch(5)
+TIMER = StartTimer("cursor 0", 3_000)
 
 
 def claiming() -> Takeover:
@@ -44,7 +47,7 @@ def test_claim_keeps_the_ledgers() -> None:
     claimed = CursorRecord(EPOCH, LINKS)
     old = CursorRecord(OwnerEpoch(4), LINKS)
     assert takeover.handle(CursorRecordRead(old, 7)) == [WriteCursorRecord(claimed, 7)]
-    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [ReadLedger(LedgerId(3))]
+    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [TIMER, ReadLedger(LedgerId(3))]
     assert cursor_of(takeover) == (claimed, 8)
 
 
@@ -72,15 +75,32 @@ def test_late_answer_of_an_earlier_stretch_is_no_claim() -> None:
     assert takeover.state is TakeoverState.CLAIM
 
 
-def test_cursor_that_is_not_recovered_in_time_is_given_up() -> None:
-    """Its members may stay away for ever; an older snapshot, or none, costs a longer replay and nothing else."""
+def test_takeover_stops_waiting_for_the_cursor_after_a_timeout() -> None:
+    """The members of its ledger may stay away; an older snapshot, or none, costs a longer replay and nothing else."""
+    takeover = claiming()
+    assert TIMER in takeover.handle(CursorRecordRead(CursorRecord(EPOCH, LINKS), 7))
+    assert takeover.state is TakeoverState.CURSOR
+    assert takeover.handle(TimerFired(TIMER.key))[:2] == [CursorRecoveryTimedOut(LedgerId(3)), Marked("C", 0)]
+    assert takeover.cursor.loaded is None
+    assert takeover.handle(TimerFired(TIMER.key)) == []
+
+
+def test_timer_of_the_cursor_starts_with_its_recovery() -> None:
+    """A slow claim must not use up the time, and a timer that fires before the log is fenced decides nothing."""
+    takeover = beside_b()
+    assert takeover.handle(TimerFired(TIMER.key)) == []
+    takeover.handle(CursorRecordRead(OLD, 7))
+    assert TIMER not in takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
+    assert takeover.handle(TimerFired(TIMER.key)) == []
+    assert takeover.state is TakeoverState.CLAIM
+    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8))[0] == TIMER
+
+
+def test_timer_of_an_earlier_takeover_is_ignored() -> None:
     takeover = claiming()
     takeover.handle(CursorRecordRead(CursorRecord(EPOCH, LINKS), 7))
+    assert takeover.handle(TimerFired("cursor 7")) == []
     assert takeover.state is TakeoverState.CURSOR
-    out = takeover.handle(CursorGivenUp())
-    assert out[0] == Marked("C", 0)
-    assert takeover.cursor.loaded is None
-    assert takeover.handle(CursorGivenUp()) == []
 
 
 # --- read beside B ----------------------------------------------------------------------------------------------------
@@ -106,7 +126,7 @@ def test_nothing_of_the_cursor_is_written_before_b() -> None:
     claim = WriteCursorRecord(CursorRecord(EPOCH, LINKS), 7)
     assert takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9)) == [Marked("B", 7), claim]
     marked = WriteLedger(LedgerId(3), OF_CURSOR.in_recovery(), 4)
-    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [marked]
+    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [TIMER, marked]
 
 
 def test_answers_may_come_in_any_order() -> None:
@@ -114,11 +134,11 @@ def test_answers_may_come_in_any_order() -> None:
     takeover = beside_b()
     assert takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9)) == [Marked("B", 7)]
     assert takeover.handle(CursorRecordRead(OLD, 7)) == [WriteCursorRecord(CursorRecord(EPOCH, LINKS), 7)]
-    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [ReadLedger(LedgerId(3))]
+    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [TIMER, ReadLedger(LedgerId(3))]
     takeover = beside_b()
     takeover.handle(CursorRecordRead(OLD, 7))
     takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
-    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == []
+    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [TIMER]
     marked = WriteLedger(LedgerId(3), OF_CURSOR.in_recovery(), 4)
     assert takeover.handle(LedgerRead(LedgerId(3), OF_CURSOR, 4)) == [marked]
 
@@ -133,7 +153,7 @@ def test_cursor_that_changed_beside_b_is_read_again() -> None:
     links = (*LINKS, CursorLink(LedgerId(8), None))
     newer = CursorRecord(OwnerEpoch(4), links)
     assert takeover.handle(CursorRecordRead(newer, 8)) == [WriteCursorRecord(CursorRecord(EPOCH, links), 8)]
-    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 9)) == [ReadLedger(LedgerId(8))]
+    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 9)) == [TIMER, ReadLedger(LedgerId(8))]
 
 
 def test_answers_of_earlier_attempts_change_nothing() -> None:
@@ -144,7 +164,7 @@ def test_answers_of_earlier_attempts_change_nothing() -> None:
     takeover.handle(LedgerRead(LedgerId(9), replace(OF_CURSOR, ledger_id=LedgerId(9)), 2))
     takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
     marked = WriteLedger(LedgerId(3), OF_CURSOR.in_recovery(), 4)
-    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [marked]
+    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [TIMER, marked]
     assert takeover.handle(CursorRecordRead(OLD, 7)) == []
     assert cursor_of(takeover) == (CursorRecord(EPOCH, LINKS), 8)
 
@@ -171,7 +191,8 @@ def test_late_record_of_a_given_up_ledger_is_not_the_next_ones() -> None:
     takeover = beside_b()
     takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
     takeover.handle(CursorRecordRead(CursorRecord(EPOCH, links), 7))
-    assert takeover.handle(CursorGivenUp()) == [ReadLedger(LedgerId(1))]
+    timed_out = CursorRecoveryTimedOut(LedgerId(3))
+    assert takeover.handle(TimerFired(TIMER.key)) == [timed_out, ReadLedger(LedgerId(1))]
     assert takeover.handle(LedgerRead(LedgerId(3), OF_CURSOR, 4)) == []
     older = replace(OF_CURSOR, ledger_id=LedgerId(1)).closed(end=EntryId(2), length=9)
     assert takeover.handle(LedgerRead(LedgerId(1), older, 5)) == [

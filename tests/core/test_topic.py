@@ -22,14 +22,12 @@ from oncelog.core.topic.events import (
     HigherEpochSeen,
     NotifyDedupToggled,
     Served,
-    StartTimer,
-    TimerFired,
     TopicAssigned,
     TopicDeposed,
     TrimWanted,
 )
 from oncelog.core.topic.serving import TopicClosed
-from oncelog.core.topic.takeover_events import Marked, ReadEntries
+from oncelog.core.topic.takeover_events import Marked, ReadEntries, StartTimer, TimerFired
 from oncelog.core.topic.topic import Phase
 from tests.core.builders import A, B, C, plain, received
 from tests.core.test_takeover import OFTEN, history, state_of

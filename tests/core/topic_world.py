@@ -40,8 +40,6 @@ from oncelog.core.topic.events import (
     EntryIdsRead,
     NotifyDedupToggled,
     ProducerIdAllocated,
-    StartTimer,
-    TimerFired,
     TopicAssigned,
 )
 from oncelog.core.topic.log import ReceivedBatch
@@ -55,6 +53,8 @@ from oncelog.core.topic.takeover_events import (
     EntryUnreadable,
     ReadCursorRecord,
     ReadEntries,
+    StartTimer,
+    TimerFired,
     WriteCursorRecord,
 )
 from oncelog.core.topic.topic import Topic, TopicEffect, TopicEvent

@@ -37,6 +37,8 @@ from tests.simulation.world import Process, World
 SESSION_TICKS = 400
 #: how long a name is left to its holder after a takeover
 RETURN_TICKS = 1500
+#: how long a takeover waits for the recovery of the cursor's last ledger
+CURSOR_TICKS = 400
 
 
 def checksum(data: Buffer, value: int) -> int:
@@ -91,6 +93,7 @@ def small_settings(world: World) -> TopicSettings:
         tick_ms=80,
         retry_ms=120,
         return_grace_ms=RETURN_TICKS,
+        cursor_timeout_ms=CURSOR_TICKS,
         snapshot=SnapshotSettings(
             entries_max=rng.choice((3, 3, 8, 25)),
             interval_ms=rng.choice((300, 2000)),
@@ -125,6 +128,7 @@ def restless_shape() -> Shape:
         rejoin_after_ms=300,
         snapshot=snapshot,
         return_grace_ms=RETURN_TICKS,
+        cursor_timeout_ms=CURSOR_TICKS,
     )
     inputs = [(Input(f"producer {n}", SequenceMode.CONTIGUOUS, range(150)), 1) for n in range(3)]
     return Shape(owners=3, readers=0, settings=settings, inputs=inputs, struck_by=("long sleep",))

@@ -350,6 +350,7 @@ KINDS = (
     Kind("crash while recovering", 0.12, races.crash_while_recovering),
     Kind("split fence", 0.3, races.split_fence),
     Kind("restart after fence", 0.15, races.restart_after_fence),
+    Kind("unreachable snapshot", 0.15, races.unreachable_snapshot),
     Kind("long sleep", 0.2, races.long_sleep),
     Kind("wipe while recovering", 0.12, races.wipe_while_recovering),
     Kind("id rush", 0.2, _id_rush),

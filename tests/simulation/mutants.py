@@ -366,5 +366,6 @@ MUTANTS = (
         ((Questioner, "_forget_route", _always(None)), (Questioner, "_is_of_the_past", _always(value=False))),
     ),
     Mutant("epoch of an answer not compared", 6, 37, ((OwnerEpochs, "believe", OwnerEpochs.learn),)),
-    Mutant("given-up epoch taken again", 6, 0, ((Ownership, "gave_up", _always(None)),)),
+    Mutant("a takeover waits for its snapshot for ever", 0, 0, ((Takeover, "_timer_fired", _always([])),)),
+    Mutant("given-up epoch taken again", 6, 20, ((Ownership, "gave_up", _always(None)),)),
 )  # fmt: skip

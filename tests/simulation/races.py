@@ -4,14 +4,18 @@ A fault at a random tick seldom falls between two answers of one recovery; these
 do there is nothing that could not happen by chance.
 """
 
+import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
+from oncelog.core.ledger.metadata import decode_ledger
 from oncelog.core.ledger.recovery import RecoveryPhase
 from oncelog.core.storage.ledger import RecordKind
 from oncelog.core.topic.events import TrimWanted
+from oncelog.core.topic.takeover import TakeoverState
 from oncelog.core.topic.topic import Phase
+from tests.simulation.cluster import CURSOR_TICKS
 from tests.simulation.owner_server import OwnerServer
 from tests.simulation.storage_server import StorageServer
 from tests.simulation.topic_shell import TopicShell
@@ -157,6 +161,34 @@ def restart_after_fence(faults: "Faults") -> None:
             faults.crash(faults.cluster.nodes[split.holder], 3)
 
     watch_for(faults, 140, look)
+
+
+def unreachable_snapshot(faults: "Faults") -> None:
+    """Two members of the cursor's last ledger are not reached from the moment at which its recovery begins."""
+    split = _split(faults)
+    if split is None:
+        return
+    world, cuts = faults.world, split.cuts
+    rng = random.Random(f"{world.seed}/cursor/{world.now}")
+    world.count("snapshot unreachable")
+
+    def look() -> None:
+        for other in faults.cluster.owners.values():
+            for ledger_id in _recovered_cursors(other):
+                data, _ = faults.cluster.store.get(f"ledgers/{ledger_id}")
+                members = decode_ledger(data).members if data is not None else ()
+                for member in members[1:]:
+                    if not faults.cluster.network.cut(other.name, member.split(".")[0]):
+                        cuts[other.name, member.split(".")[0]] = world.now + CURSOR_TICKS + rng.randint(100, 600)
+
+    watch_for(faults, 300, look)
+
+
+def _recovered_cursors(owner: OwnerServer) -> list[LedgerId]:
+    """The cursors' ledgers whose recovery takeovers of this owner wait for."""
+    takeovers = [shell.core.attempt.takeover for shell in owner.topics.values() if shell.core.attempt is not None]
+    waiting = [one for one in takeovers if one.state is TakeoverState.CURSOR]
+    return [one._recovery.ledger_id for one in waiting if one._recovery is not None]
 
 
 def long_sleep(faults: "Faults") -> None:

@@ -34,8 +34,6 @@ from oncelog.core.topic.events import (
     ProducerIdAllocated,
     Served,
     SessionClosed,
-    StartTimer,
-    TimerFired,
     TopicDeposed,
     TopicFailed,
 )
@@ -43,12 +41,16 @@ from oncelog.core.topic.log import ReceivedBatch
 from oncelog.core.topic.openings import AllocateProducerId, AnswerOpen
 from oncelog.core.topic.serving import LastAddConfirmed, LedgerFailed, TopicClosed
 from oncelog.core.topic.sessions import AnswerBatches, EndSession, ReadEntryIds
+from oncelog.core.topic.takeover import TakeoverState
 from oncelog.core.topic.takeover_events import (
     CursorRecordRead,
     CursorRecordWritten,
+    CursorRecoveryTimedOut,
     Marked,
     ReadCursorRecord,
     ReadEntries,
+    StartTimer,
+    TimerFired,
     WriteCursorRecord,
 )
 from oncelog.core.topic.topic import Phase, TopicEffect, TopicEvent
@@ -80,6 +82,10 @@ class TopicShell:
         self._served_at = 0
         self._seen: set[ProducerId] = set()
         self._known: list[ProducerId] = []
+        #: ticks of the core while its present takeover has waited for the recovery of the cursor
+        self._ticks_waiting = 0
+        #: the last ledger of the cursor whose recovery took too long
+        self.timed_out_cursor: LedgerId | None = None
         #: the newest entry that was looked at for grants
         self._looked_at = BEFORE_ALL
         #: the newest call's number, and what was last told to people
@@ -135,12 +141,27 @@ class TopicShell:
         """One step of the core, and its effects; a process may crash between two of them."""
         effects = self.core.handle(event, now_ms=self.owner.world.now)
         self._check_grants()
+        self._check_cursor_timeout(event)
         for effect in effects:
             self._perform(effect)
             if self.owner.burn():
                 return
         self.core.check_invariants()
         self.owner.parts.watch(self.owner, self)
+
+    def _check_cursor_timeout(self, event: TopicEvent) -> None:
+        """No takeover waits for its snapshot longer than it may.
+
+        Counted in ticks of the core: they and the timer reach a process that was paused in the same order as others.
+        """
+        attempt = self.core.attempt
+        if attempt is None or attempt.takeover.state is not TakeoverState.CURSOR:
+            self._ticks_waiting = 0
+        elif event == TimerFired("tick"):
+            self._ticks_waiting += 1
+        settings = self.owner.parts.settings
+        if self._ticks_waiting > settings.cursor_timeout_ms // settings.tick_ms + 2:
+            raise Violation("cursor timeout", f"a takeover has waited {self._ticks_waiting} ticks for its snapshot")
 
     def _check_grants(self) -> None:
         """What was just appended for an instance is for one that still asks."""
@@ -216,10 +237,20 @@ class TopicShell:
                 self._served_at, self._seen = world.now, set()
                 self._known = list(self.core.serving.log.table.state.producers) if self.core.serving else []
                 self.confirmed = max(self.confirmed, log_end)
-            case Marked() | SnapshotTaken() | LedgerFailed() | TopicFailed() | TopicDeposed() | TopicClosed():
+            case (
+                CursorRecoveryTimedOut()
+                | Marked()
+                | SnapshotTaken()
+                | LedgerFailed()
+                | TopicFailed()
+                | TopicDeposed()
+                | TopicClosed()
+            ):
                 world.count(type(effect).__name__)
                 if isinstance(effect, SnapshotTaken) and effect.evicted:
                     world.count("batches forgotten")
+                if isinstance(effect, CursorRecoveryTimedOut):
+                    self.timed_out_cursor = effect.ledger_id
                 self.told = str(effect)
                 if isinstance(effect, TopicClosed):
                     self.owner.closed(self)

@@ -78,6 +78,8 @@ class Watch:
         self.topics: dict[TopicId, TopicWatch] = {}
         #: {ledger: (its CLOSED record, its entries)}
         self.closed: dict[LedgerId, tuple[LedgerMetadata, list[bytes]]] = {}
+        #: cursor ledgers that a takeover left unrecovered; the next one may follow them, for each begins with a base
+        self.timed_out: dict[LedgerId, None] = {}
         store.observers.append(self.changed)
 
     # --- records ------------------------------------------------------------------------------------------------------
@@ -90,7 +92,7 @@ class Watch:
             watch.record_changed(decode_topic(after), lambda ledger_id: ledger_id in self.closed)
         elif kind == "cursors" and after is not None:
             for link in decode_cursor(after).ledgers[:-1]:
-                if link.ledger_id not in self.closed:
+                if link.ledger_id not in self.closed and link.ledger_id not in self.timed_out:
                     raise Violation("chaining", f"cursor ledger {link.ledger_id} is followed and not CLOSED")
         elif kind == "ledgers":
             self._ledger_changed(before, after)
@@ -129,6 +131,8 @@ class Watch:
     def stepped(self, owner: OwnerServer, shell: TopicShell) -> None:
         """A topic's core has taken one event."""
         watch = self.topics[shell.topic_id]
+        if shell.timed_out_cursor is not None:
+            self.timed_out[shell.timed_out_cursor] = None
         ledger_id, entry_id = shell.confirmed
         if ledger_id >= 0 and entry_id > watch.confirmed.get(ledger_id, -1):
             watch.confirmed[ledger_id] = entry_id

@@ -39,8 +39,6 @@ from oncelog.core.topic.events import (
     OpeningsToldToWait,
     Served,
     SessionClosed,
-    StartTimer,
-    TimerFired,
     TopicAssigned,
     TopicDeposed,
     TopicFailed,
@@ -48,8 +46,7 @@ from oncelog.core.topic.events import (
 from oncelog.core.topic.openings import AnswerOpen
 from oncelog.core.topic.serving import LastAddConfirmed, LedgerFailed, TopicClosed, TopicSettings
 from oncelog.core.topic.sessions import AnswerBatches, BatchAnswer, EndSession, ReadEntryIds
-from oncelog.core.topic.takeover import TakeoverState
-from oncelog.core.topic.takeover_events import CursorGivenUp, Marked
+from oncelog.core.topic.takeover_events import CursorRecoveryTimedOut, Marked, StartTimer, TimerFired
 from oncelog.core.topic.topic import Phase, Topic, TopicEffect, TopicEvent
 from oncelog.ledgers.reader import read_entry
 from oncelog.topic_owner.asks import ASKS, Asks, OwnerParts
@@ -62,8 +59,6 @@ logger = logging.getLogger(__name__)
 
 #: Openings kept while the topic does not serve; further ones are told to try again.
 EARLY_OPENINGS_MAX = 10_000
-#: A snapshot is worth a shorter replay, and no more waiting than that.
-CURSOR_WAIT_MS = 3_000
 
 
 class SessionSink(Protocol):
@@ -227,8 +222,12 @@ class TopicRunner:
                 # From the first mark on: known well before E, so that a topic without dedup never judges.
                 self._asks.follow_policies(self.name)
                 self.trace.mark(effect.mark, handled=effect.count)
-                if effect.mark == "B":
-                    asyncio.get_running_loop().call_later(CURSOR_WAIT_MS / 1000, self._give_up_cursor)
+            case CursorRecoveryTimedOut(ledger_id):
+                logger.warning(
+                    "topic %s: ledger %d of its dedup cursor is not recovered in time, an older snapshot is used",
+                    name,
+                    ledger_id,
+                )
             case Served():
                 self.progress.troubles.failure = None
                 self.trace.mark("E", handled=0)
@@ -268,15 +267,6 @@ class TopicRunner:
             for add in effect.adds:
                 self.cache.put(effect.ledger_id, add.entry_id, add.parts)
         self.parts.links.send(effect)
-
-    def _give_up_cursor(self) -> None:
-        """Members of the cursor's ledger that are away must not keep a topic from being served."""
-        attempt = self.core.attempt
-        if attempt is not None and attempt.takeover.state is TakeoverState.CLAIM:
-            asyncio.get_running_loop().call_later(CURSOR_WAIT_MS / 1000, self._give_up_cursor)
-        elif attempt is not None and attempt.takeover.state is TakeoverState.CURSOR:
-            logger.warning("topic %s: its dedup cursor is not recovered in time, an older snapshot is used", self.name)
-            self.post(CursorGivenUp())
 
     def _fire(self, key: str) -> None:
         if not self.progress.ended:

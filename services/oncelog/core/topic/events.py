@@ -100,13 +100,6 @@ class DrainWanted:
     """Close cleanly: write a snapshot, answer what is in flight, close both ledgers."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimerFired:
-    """`tick`, `retry`, or a key of `returning`."""
-
-    key: str
-
-
 # --- effects ----------------------------------------------------------------------------------------------------------
 
 
@@ -115,12 +108,6 @@ class NotifyDedupToggled:
     """Deduplication was switched on or off: notify every open session."""
 
     on: bool
-
-
-@dataclass(frozen=True, slots=True)
-class StartTimer:
-    key: str
-    after_ms: int
 
 
 @dataclass(frozen=True, slots=True)

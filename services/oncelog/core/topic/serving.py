@@ -39,12 +39,12 @@ from oncelog.core.ledger.managed_ledger import (
 )
 from oncelog.core.ledger.members import StorageNodesSeen
 from oncelog.core.ledger.next_ledger import DeleteLedgers, LedgerPurpose, NextLedger
-from oncelog.core.topic.events import StartTimer
 from oncelog.core.topic.log import ReceivedBatch, TopicLog
 from oncelog.core.topic.openings import OpeningEffect, Openings
 from oncelog.core.topic.sessions import Park, Sessions
 from oncelog.core.topic.snapshots import CursorLedgersGone, Snapshots, SnapshotsFinished, SnapshotsOut
-from oncelog.core.topic.takeover_events import CursorRecordWritten, TakenOver, WriteCursorRecord
+from oncelog.core.topic.takeover import CURSOR_TIMEOUT_MS
+from oncelog.core.topic.takeover_events import CursorRecordWritten, StartTimer, TakenOver, WriteCursorRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,8 @@ class TopicSettings:
     #: How long an opening that fences nobody leaves a name to its holder after a takeover. A holder notices a silent
     #: owner within 5 s (keepalive), asks again 5 s after a request that got no answer, and pauses for 1 s at most.
     return_grace_ms: int = 12_000
+    #: how long a takeover waits for the recovery of the cursor's last ledger
+    cursor_timeout_ms: int = CURSOR_TIMEOUT_MS
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
 
 

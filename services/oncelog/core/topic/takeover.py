@@ -5,7 +5,8 @@ A is done: the record names this owner. E (the new ledger) is the topic's own, b
     B  LOG         the log's last ledger is fenced, recovered and closed; meanwhile the cursor's record is read, and the
                    record of its last ledger
     C  CLAIM       the cursor's record is written with this owner_epoch, so that no zombie can add a ledger to it
-       CURSOR      the cursor's last ledger is fenced, recovered and closed
+       CURSOR      the cursor's last ledger is fenced, recovered and closed; when that takes too long (a timer), the
+                   snapshots of the ledgers before it are used
        SNAPSHOT    its entries are read; without a complete snapshot, those of the ledger before it, and so on
     D  REPLAY      the log after the snapshot is folded, entry by entry
        DONE | FAILED
@@ -41,21 +42,29 @@ from oncelog.core.ledger.recovery import (
 from oncelog.core.ledger.recovery_range import MembersSaid
 from oncelog.core.topic.cursor_claim import Claimed, CursorClaim
 from oncelog.core.topic.takeover_events import (
-    CursorGivenUp,
     CursorRecordRead,
     CursorRecordWritten,
+    CursorRecoveryTimedOut,
     EntriesRead,
     EntryUnreadable,
     Marked,
     ReadEntries,
+    StartTimer,
     TakenOver,
     TakeoverEffect,
     TakeoverEvent,
     TakeoverFailed,
     TakeoverNews,
+    TimerFired,
 )
 
 _Out = list[TakeoverEffect | TakeoverNews]
+
+#: How the keys of this timer begin; the rest tells the takeovers of one topic apart.
+CURSOR_TIMER = "cursor"
+#: How long a takeover waits for the recovery of the cursor's last ledger. The members of that ledger may stay away, and
+#: a newer snapshot only shortens the replay.
+CURSOR_TIMEOUT_MS = 3_000
 
 
 class TakeoverState(Enum):
@@ -71,8 +80,18 @@ class TakeoverState(Enum):
 class Takeover:
     """One attempt for one epoch; a fresh one starts at B again."""
 
-    def __init__(self, record: TopicRecord, *, checksum: Checksum, recent_bytes_max: int = RECENT_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        record: TopicRecord,
+        *,
+        checksum: Checksum,
+        recent_bytes_max: int = RECENT_BYTES_MAX,
+        cursor_timeout_ms: int = CURSOR_TIMEOUT_MS,
+        number: int = 0,
+    ) -> None:
+        """number: differs between the takeovers of one topic in one process."""
         self.record = record
+        self._cursor_timer = StartTimer(f"{CURSOR_TIMER} {number}", cursor_timeout_ms)
         self.state = TakeoverState.LOG
         self.checksum = checksum
         self.cursor = CursorClaim(record.owner_epoch)
@@ -103,8 +122,8 @@ class Takeover:
         if self.state in (TakeoverState.DONE, TakeoverState.FAILED):
             return []
         match event:
-            case CursorGivenUp():
-                return self._next_cursor_ledger() if self.state is TakeoverState.CURSOR else []
+            case TimerFired():
+                return self._timer_fired(event.key)
             case CursorRecordRead():
                 return self._claim(self.cursor.record_read(event))
             case CursorRecordWritten():
@@ -179,7 +198,14 @@ class Takeover:
         if not self._ledgers:
             return self._replay()
         self.state = TakeoverState.CURSOR
-        return self._recover(self._ledgers.pop())
+        out = self._recover(self._ledgers.pop())
+        return [self._cursor_timer, *out] if self._recovery is not None else out
+
+    def _timer_fired(self, key: str) -> _Out:
+        """Stop waiting for the cursor's last ledger; the timer of an earlier takeover says nothing about this one."""
+        if self.state is not TakeoverState.CURSOR or self._recovery is None or key != self._cursor_timer.key:
+            return []
+        return [CursorRecoveryTimedOut(self._recovery.ledger_id), *self._next_cursor_ledger()]
 
     def _next_cursor_ledger(self) -> _Out:
         self._recovery = None

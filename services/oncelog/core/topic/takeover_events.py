@@ -56,13 +56,14 @@ class EntryUnreadable:
 
 
 @dataclass(frozen=True, slots=True)
-class CursorGivenUp:
-    """The cursor's last ledger was not recovered in time. An older snapshot costs nothing but a longer replay."""
+class TimerFired:
+    """The timer of a StartTimer with this key has expired."""
+
+    key: str
 
 
 TakeoverEvent = (
-    CursorGivenUp
-    | CursorRecordRead
+    CursorRecordRead
     | CursorRecordWritten
     | EntriesRead
     | EntryUnreadable
@@ -71,9 +72,25 @@ TakeoverEvent = (
     | MemberFenced
     | RecoveryReadAnswered
     | RecoveryAdded
+    | TimerFired
 )
 
 # --- effects ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimer:
+    """Post TimerFired(key) after so many milliseconds."""
+
+    key: str
+    after_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CursorRecoveryTimedOut:
+    """Effect, for logs: the cursor's last ledger was not recovered in time, so an older snapshot is used."""
+
+    ledger_id: LedgerId
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,5 +153,7 @@ class TakeoverFailed:
     members: MembersSaid = ()
 
 
-TakeoverEffect = ReadCursorRecord | WriteCursorRecord | ReadEntries | RecoveryEffect
+TakeoverEffect = (
+    StartTimer | CursorRecoveryTimedOut | ReadCursorRecord | WriteCursorRecord | ReadEntries | RecoveryEffect
+)
 TakeoverNews = Marked | TakenOver | TakeoverFailed

@@ -58,8 +58,6 @@ from oncelog.core.topic.events import (
     ProducerIdRefused,
     Served,
     SessionClosed,
-    StartTimer,
-    TimerFired,
     TopicAssigned,
     TopicDeposed,
     TopicFailed,
@@ -70,15 +68,17 @@ from oncelog.core.topic.openings import AnswerOpen
 from oncelog.core.topic.returning import RETURN_TIMER
 from oncelog.core.topic.serving import LinkWanted, Serving, ServingOut, Suspicion, TopicClosed, TopicSettings
 from oncelog.core.topic.sessions import ConfirmOwnership
-from oncelog.core.topic.takeover import Takeover
+from oncelog.core.topic.takeover import CURSOR_TIMER, Takeover
 from oncelog.core.topic.takeover_events import (
     CursorRecordWritten,
     Marked,
+    StartTimer,
     TakenOver,
     TakeoverEffect,
     TakeoverEvent,
     TakeoverFailed,
     TakeoverNews,
+    TimerFired,
 )
 
 TopicEvent = (
@@ -88,15 +88,7 @@ TopicEvent = (
 )  # fmt: skip
 
 TopicEffect = (
-    StartTimer
-    | NotifyDedupToggled
-    | Served
-    | TopicFailed
-    | TopicDeposed
-    | OwnershipEffect
-    | ServingOut
-    | TakeoverEffect
-    | Marked
+    NotifyDedupToggled | Served | TopicFailed | TopicDeposed | OwnershipEffect | ServingOut | TakeoverEffect | Marked
 )
 _News = TopicEffect | OwnershipNews | TakeoverNews
 _Out = list[TopicEffect]
@@ -121,12 +113,20 @@ class Attempt:
     next_ledger: NextLedger
 
 
-def _attempt(record: TopicRecord, settings: TopicSettings, checksum: Checksum, nodes: StorageNodesSeen) -> Attempt:
+def _attempt(
+    record: TopicRecord, settings: TopicSettings, checksum: Checksum, nodes: StorageNodesSeen, number: int
+) -> Attempt:
     quorums = (settings.write_quorum, settings.ack_quorum)
     who = ManagedLedgerSettings(LedgerPurpose.LOG, record.topic_id, record.owner_epoch, *quorums, checksum)
     last = record.ledgers[-1].ledger_id if record.ledgers else LedgerId(-1)
     return Attempt(
-        Takeover(record, checksum=checksum, recent_bytes_max=settings.snapshot.recent_bytes_max),
+        Takeover(
+            record,
+            checksum=checksum,
+            recent_bytes_max=settings.snapshot.recent_bytes_max,
+            cursor_timeout_ms=settings.cursor_timeout_ms,
+            number=number,
+        ),
         NextLedger(who, last_ledger=last, nodes=nodes),
     )
 
@@ -151,6 +151,7 @@ class Topic:
         self.nodes = nodes
         self.dedup_enabled = dedup_enabled
         self.attempt: Attempt | None = None
+        self._attempts = 0
         #: why the last takeover failed, until that is said
         self._failure = TakeoverFailed("")
         self.serving: Serving | None = None
@@ -292,7 +293,8 @@ class Topic:
         error = SessionEnded("the topic is being recovered: open again and resend what is pending")
         out = [*self._leave(error), *self._give_up()]
         self.phase = Phase.RECOVERING
-        begun = self.attempt = _attempt(self.ownership.record, *self._kept, self.nodes)
+        self._attempts += 1
+        begun = self.attempt = _attempt(self.ownership.record, *self._kept, self.nodes, self._attempts)
         return [*out, *self._route(begun.takeover.start(), now_ms), *cast("_Out", begun.next_ledger.prepare())]
 
     def _give_up(self) -> _Out:
@@ -365,6 +367,8 @@ class Topic:
     def _timer(self, key: str, now_ms: int) -> _Out:
         if key.startswith(RETURN_TIMER):
             return self._route(self.serving.return_over(key, now_ms), now_ms) if self.serving is not None else []
+        if key.startswith(CURSOR_TIMER):
+            return self._route(self.attempt.takeover.handle(TimerFired(key)), now_ms) if self.attempt else []
         if key == "retry":
             if self.phase is not Phase.WAITING:
                 return []
