@@ -16,7 +16,7 @@ import pytest_asyncio
 
 import oncelog
 from oncelog.core.errors import OncelogError
-from oncelog.core.formats.outcome import PartKind
+from oncelog.core.formats.outcome import ResultKind
 from oncelog.log_storage.directory import StorageDirectory
 from tests.cluster.cluster_fixture import DEADLINE_S, START_S, Cluster
 from tests.cluster.loads import Load, Loads, by_future, by_list, read_all
@@ -165,7 +165,7 @@ async def test_failed_write_rolls_every_session_back(cluster: Cluster, client: o
         for request, number in enumerate((6, 7, 6, 7)):
             await two.send(third.session, request, batch_of(instance, number, [b"%d" % number]))
             kinds += [part.kind for part in await two.stored(third.session, request)]
-    assert kinds[2:] == [PartKind.DUPLICATE, PartKind.DUPLICATE]
+    assert kinds[2:] == [ResultKind.DUPLICATE, ResultKind.DUPLICATE]
     assert [message.value for message in await read_all(client, topic)] == [b"5", b"6", b"7"]
 
 

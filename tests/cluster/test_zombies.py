@@ -23,7 +23,7 @@ from oncelog.core.errors import (
 )
 from oncelog.core.formats.batch import encode_deltas
 from oncelog.core.formats.opening import ProducerInstance
-from oncelog.core.formats.outcome import PartKind
+from oncelog.core.formats.outcome import ResultKind
 from oncelog.core.ids import Generation, ProducerId
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import LAST_MESSAGE
@@ -70,7 +70,7 @@ async def test_paused_owner_acknowledges_nothing_when_it_wakes(cluster: Cluster,
                 instance = instance_of(stale)
                 await wire.send(stale.session, 1, batch_of(instance, 0, [b"before"]))
                 (stored,) = await wire.stored(stale.session, 1)
-                assert stored.kind is PartKind.STORED
+                assert stored.kind is ResultKind.STORED
                 with cluster.stopped(owner):
                     for number in range(1, 4):
                         await wire.send(stale.session, 1 + number, batch_of(instance, number, [b"too late"]))
@@ -335,6 +335,6 @@ async def test_ids_that_were_never_stored_are_no_duplicates(cluster: Cluster, cl
         batch = batch_of(instance_of(granted), 7, [b"7", b"9"], last=9, deltas=encode_deltas([7, 9]))
         await wire.send(granted.session, 1, batch)
         known, new = await wire.stored(granted.session, 1)
-        assert (known.kind, new.kind, new.count) == (PartKind.DUPLICATE, PartKind.STORED, 1)
+        assert (known.kind, new.kind, new.count) == (ResultKind.DUPLICATE, ResultKind.STORED, 1)
     await until(lambda: producer.failure is not None, DEADLINE_S)
     assert [message.sequence_id for message in await read_all(client, topic)] == [2, 3, 5, 6, 7, 9]

@@ -8,13 +8,13 @@ from crc32c import crc32c
 from oncelog.client.messages import MessageBatch, open_entry
 from oncelog.client.results import TopicPlace
 from oncelog.core.dedup.state import DedupState
-from oncelog.core.dedup.table import Accept, DedupTable, Known, Refused
+from oncelog.core.dedup.table import Accept, DedupTable, NothingNew, Refused
 from oncelog.core.errors import (
     OncelogError,
 )
 from oncelog.core.formats.batch import decode_batch, deltas_of
 from oncelog.core.formats.entry import EntryHeader, EntryKind, ProducerOpened, encode_header, encode_opened
-from oncelog.core.formats.outcome import Outcome, Part, PartKind
+from oncelog.core.formats.outcome import Outcome, ResultKind, ResultRange
 from oncelog.core.ids import (
     NO_ENTRY,
     NO_SEQUENCE,
@@ -81,7 +81,7 @@ class FakeTopic:
         batch = decode_batch(data, crc32c)
         deltas = deltas_of(batch, data)
         verdict = self.table.check(batch, deltas)
-        if isinstance(verdict, Known):
+        if isinstance(verdict, NothingNew):
             return verdict.known
         if isinstance(verdict, Refused):
             return verdict.error
@@ -92,7 +92,7 @@ class FakeTopic:
         self.table.accepted(batch, deltas, position=header.position, skip_first=verdict.skip_first)
         self.append(header, data)
         self.table.persisted_batch(header, batch, deltas)
-        return (*verdict.known, Part(PartKind.STORED, header.count, header.position, verdict.skip_first))
+        return (*verdict.known, ResultRange(ResultKind.STORED, header.count, header.position, verdict.skip_first))
 
     def values(self) -> list[bytes]:
         """Everything stored, as a reader would see it."""

@@ -9,7 +9,7 @@ from oncelog.client.background import Background
 from oncelog.client.epochs import OwnerEpochs
 from oncelog.client.owner_connection import OwnerConnection
 from oncelog.client.turn import Turn
-from oncelog.core.producer.events import Event
+from oncelog.core.producer.events import ProducerEvent
 from oncelog.core.producer.opening import ProducerGranted
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import OPENS_MAX, OpenRequest
@@ -103,9 +103,9 @@ class Told:
     """A producer as its connection sees it."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.events: list[ProducerEvent] = []
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: ProducerEvent) -> None:
         self.events.append(event)
 
 

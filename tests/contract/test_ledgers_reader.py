@@ -193,7 +193,7 @@ async def test_heads_are_the_beginnings_of_entries(tmp_path: Path) -> None:
         await until(lambda: len(heard.answers) == 1500, DEADLINE_S)
         assert await read_all(links, metadata, last=1499) == whole(adds)
         heads: list[tuple[EntryId, Buffer]] = []
-        async for page in read_entries(links, metadata, EntryId(0), EntryId(1499), heads_only=True):
+        async for page in read_entries(links, metadata, EntryId(0), EntryId(1499), headers_only=True):
             heads += page
         assert [peek_header(data).entry_id for _, data in heads] == list(range(1500))
         for (entry_id, head), data in zip(heads, whole(adds).values(), strict=True):

@@ -8,7 +8,7 @@ from oncelog.core.access import Caller
 from oncelog.core.errors import InvalidArgument, NotOwner, OncelogError, SequenceGap, SessionEnded
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import OnConflict, ProducerInstance
-from oncelog.core.formats.outcome import Outcome, Part, PartKind
+from oncelog.core.formats.outcome import Outcome, ResultKind, ResultRange
 from oncelog.core.ids import (
     BEFORE_ALL,
     EntryId,
@@ -178,11 +178,11 @@ PLACE = Position(LedgerId(5), EntryId(6))
 @pytest.mark.parametrize(
     "fate",
     [
-        (Part(PartKind.STORED, 4, PLACE, 0),),
-        (Part(PartKind.STORED, 4, PLACE, 3),),
-        (Part(PartKind.DUPLICATE, 4, Position(LedgerId(0), EntryId(0)), 0),),
-        (Part(PartKind.BELOW_MARK, 4, None, 0),),
-        (Part(PartKind.DUPLICATE, 3, None, 0), Part(PartKind.STORED, 4, PLACE, 3)),
+        (ResultRange(ResultKind.STORED, 4, PLACE, 0),),
+        (ResultRange(ResultKind.STORED, 4, PLACE, 3),),
+        (ResultRange(ResultKind.DUPLICATE, 4, Position(LedgerId(0), EntryId(0)), 0),),
+        (ResultRange(ResultKind.BELOW_MARK, 4, None, 0),),
+        (ResultRange(ResultKind.DUPLICATE, 3, None, 0), ResultRange(ResultKind.STORED, 4, PLACE, 3)),
         SequenceGap("send 10 first", expected=10),
     ],
 )
@@ -195,7 +195,7 @@ def test_each_fate_of_a_batch_crosses(fate: Outcome | OncelogError) -> None:
 
 def test_answers_of_many_sessions_are_told_apart() -> None:
     """One stream carries all producers of a client."""
-    sent = [BatchAnswer(SessionNumber(n % 3), n, (Part(PartKind.STORED, n + 1, PLACE, 0),)) for n in range(9)]
+    sent = [BatchAnswer(SessionNumber(n % 3), n, (ResultRange(ResultKind.STORED, n + 1, PLACE, 0),)) for n in range(9)]
     received = _crossed(PublishAnswers(sent))
     assert {session: [request for request, _ in fates] for session, fates in received.answers.items()} == {
         0: [0, 3, 6],
@@ -206,18 +206,18 @@ def test_answers_of_many_sessions_are_told_apart() -> None:
 
 def test_only_whole_batches_go_into_the_columns() -> None:
     """The common answer is cheap, and the others stay exact."""
-    whole = (Part(PartKind.STORED, 4, PLACE, 0),)
-    straddling = (Part(PartKind.DUPLICATE, 3, None, 0), Part(PartKind.STORED, 4, PLACE, 3))
+    whole = (ResultRange(ResultKind.STORED, 4, PLACE, 0),)
+    straddling = (ResultRange(ResultKind.DUPLICATE, 3, None, 0), ResultRange(ResultKind.STORED, 4, PLACE, 3))
     sent = PublishAnswers([BatchAnswer(SESSION, 1, whole), BatchAnswer(SESSION, 2, straddling)])
     message = owner_pb2.PublishAnswers.FromString(owner_codec.encode_publish_answers(sent))
     assert list(message.stored_requests) == [1]
     assert [answer.request for answer in message.answers] == [2]
 
 
-def test_an_answer_that_says_nothing_is_refused() -> None:
-    """No parts and no error: it must not pass for success."""
+def test_answer_without_results_or_error_is_refused() -> None:
+    """An answer without results and without an error must not pass for a success."""
     message = owner_pb2.PublishAnswers(answers=[owner_pb2.BatchAnswer(session=1, request=2)])
-    with pytest.raises(InvalidArgument, match="neither parts nor an error"):
+    with pytest.raises(InvalidArgument, match="neither results nor an error"):
         owner_codec.decode_publish_answers(message.SerializeToString())
 
 

@@ -129,7 +129,7 @@ async def test_a_time_and_a_number_are_found_in_few_reads() -> None:
         following, _ = await log.view.start_of(start)
         assert following == at(1, 777)
         assert len(log.reads) <= 12
-    assert all(read.heads_only for read in log.reads)
+    assert all(read.headers_only for read in log.reads)
 
 
 @pytest.mark.asyncio

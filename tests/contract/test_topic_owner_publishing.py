@@ -10,7 +10,7 @@ from crc32c import crc32c
 from oncelog.core.errors import InvalidArgument, InvalidBatch, MessageTooLarge, NotOwner, OncelogError
 from oncelog.core.formats.batch import BatchHeader, encode_batch
 from oncelog.core.formats.columns import encode_values
-from oncelog.core.formats.outcome import PartKind
+from oncelog.core.formats.outcome import ResultKind
 from oncelog.core.ids import Generation, ProducerId, SessionNumber, TopicId
 from oncelog.rpc.owner_codec import TOPIC_STATES, OpenGranted, OpenRequest, PublishFrame, ReceivedPublish
 from oncelog.topic_owner.publish_service import BATCH_OVERHEAD_BYTES
@@ -46,8 +46,8 @@ async def test_what_is_published_is_answered_with_its_place(tmp_path: Path) -> N
         batches = [batch_of(granted, range(3)), batch_of(granted, range(3, 5))]
         first = await client.stored(granted, *batches)
         again = await client.stored(granted, *batches)
-        assert [(part.kind, part.count) for [part] in first] == [(PartKind.STORED, 3), (PartKind.STORED, 2)]
-        assert [(part.kind, part.count) for [part] in again] == [(PartKind.DUPLICATE, 3), (PartKind.DUPLICATE, 2)]
+        assert [(part.kind, part.count) for [part] in first] == [(ResultKind.STORED, 3), (ResultKind.STORED, 2)]
+        assert [(part.kind, part.count) for [part] in again] == [(ResultKind.DUPLICATE, 3), (ResultKind.DUPLICATE, 2)]
         assert [part.position for [part] in first] == [part.position for [part] in again]
 
 
@@ -110,7 +110,7 @@ async def test_a_batch_that_breaks_the_rules_ends_its_session_and_no_other(
         assert world.metrics.counts.events[f"batch_refused_{error('').code}"] == 1
         await client.send(wrong.session, batch_of(wrong, [1]))
         [[part]] = await client.stored(right, batch_of(right, [0]))
-        assert (part.kind, sessions_of(world)) == (PartKind.STORED, 1)
+        assert (part.kind, sessions_of(world)) == (ResultKind.STORED, 1)
         again = await client.open(runner, "wrong")
         assert again.last_sequence_id == 0
 
@@ -190,7 +190,7 @@ async def test_a_stream_that_is_cut_with_batches_in_flight_leaves_no_session_beh
         granted = await again.open(runner, "importer")
         assert granted.last_sequence_id == 2
         [[part]] = await again.stored(granted, batch_of(granted, range(3)))
-        assert (part.kind, world.metrics.counts.messages) == (PartKind.DUPLICATE, {"duplicate": 3})
+        assert (part.kind, world.metrics.counts.messages) == (ResultKind.DUPLICATE, {"duplicate": 3})
 
 
 @pytest.mark.asyncio
@@ -249,7 +249,7 @@ async def test_a_batch_without_deduplication_needs_no_producer_of_its_own(tmp_pa
             publish_time_ms=0, checksum=crc32c,
         )  # fmt: skip
         outcomes = await client.stored(granted, data, data)
-        assert [part.kind for [part] in outcomes] == [PartKind.STORED] * 2
+        assert [part.kind for [part] in outcomes] == [ResultKind.STORED] * 2
 
 
 @pytest.mark.asyncio

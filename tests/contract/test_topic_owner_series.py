@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from oncelog.core.errors import SessionEnded
-from oncelog.core.formats.outcome import Part, PartKind
+from oncelog.core.formats.outcome import ResultKind, ResultRange
 from oncelog.core.ids import EntryId, LedgerId, Position
 from oncelog.rpc.owner_codec import LAST_MESSAGE, TOPIC_STATES
 from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, StartEdge
@@ -29,8 +29,8 @@ def series(world: OwnerWorld) -> dict[str, float]:
 def test_a_duplicate_is_never_counted_as_stored() -> None:
     """A batch may be of both: each message by its own verdict, each refused batch as one event."""
     counts = OwnerCounts()
-    counts.answered((Part(PartKind.DUPLICATE, 3, PLACE, 0), Part(PartKind.STORED, 2, PLACE, 3)))
-    counts.answered((Part(PartKind.BELOW_MARK, 4, None, 0),))
+    counts.answered((ResultRange(ResultKind.DUPLICATE, 3, PLACE, 0), ResultRange(ResultKind.STORED, 2, PLACE, 3)))
+    counts.answered((ResultRange(ResultKind.BELOW_MARK, 4, None, 0),))
     counts.answered(SessionEnded("open again"))
     assert counts.messages == {"duplicate": 3, "stored": 2, "below_mark": 4}
     assert counts.events == {"batch_refused_session_ended": 1}

@@ -17,7 +17,7 @@ from oncelog.core.errors import (
 from oncelog.core.formats.batch import BatchHeader, Buffer, decode_batch
 from oncelog.core.formats.columns import encode_values
 from oncelog.core.formats.entry import SequenceMode
-from oncelog.core.formats.outcome import Outcome, Part, PartKind
+from oncelog.core.formats.outcome import Outcome, ResultKind, ResultRange
 from oncelog.core.ids import (
     NO_SEQUENCE,
     EntryId,
@@ -33,30 +33,30 @@ from oncelog.core.ids import (
 from oncelog.core.producer.events import (
     BatchesAnswered,
     Complete,
-    Effect,
-    Event,
     Fail,
     FailProducer,
     OpenWanted,
+    ProducerEffect,
+    ProducerEvent,
     ReportOpen,
+    SessionClosedByOwner,
 )
-from oncelog.core.producer.events import SessionEnded as SessionEndedEvent
 from oncelog.core.producer.opening import (
-    EndSession,
+    CloseSession,
     LookUp,
     OpenProducer,
     OwnerFound,
     ProducerGranted,
     ProducerSettings,
-    StartTimer,
+    SessionTimerFired,
+    StartSessionTimer,
     StreamLost,
-    TimerFired,
     TimerKey,
     TimerKind,
 )
 from oncelog.core.producer.pending_batches import BatchReady, SendBatches
 from oncelog.core.producer.sequence_ids import BatchIds
-from oncelog.core.producer.session import ProducerSession, State
+from oncelog.core.producer.session import ProducerSession, ProducerSessionState
 
 PID = ProducerId(7)
 INSTANCE = InstanceId(b"instance of test")
@@ -67,7 +67,7 @@ def checksum(data: Buffer, value: int) -> int:
 
 
 def stored(count: int, *, entry: int = 0) -> Outcome:
-    return (Part(PartKind.STORED, count, Position(LedgerId(1), EntryId(entry)), 0),)
+    return (ResultRange(ResultKind.STORED, count, Position(LedgerId(1), EntryId(entry)), 0),)
 
 
 def ready(request: int, count: int = 1, *, ids: BatchIds | None = None, value: bytes = b"v") -> BatchReady:
@@ -114,20 +114,20 @@ def opened(*, session: int = 1, last: int = -1, **settings: object) -> ProducerS
     producer.handle(OpenWanted())
     producer.handle(OwnerFound(1, OwnerEpoch(1)))
     producer.handle(grant(1, session=session, last=last))
-    assert producer.state is State.OPEN
+    assert producer.state is ProducerSessionState.OPEN
     return producer
 
 
-def reopened(producer: ProducerSession, *, session: int, epoch: int = 1, last: int = -1) -> list[Effect]:
+def reopened(producer: ProducerSession, *, session: int, epoch: int = 1, last: int = -1) -> list[ProducerEffect]:
     """Bring a producer that is looking up, or waits for a retry, to its next session; what it sends there."""
     if producer.opening.phase.value == "waiting":
-        producer.handle(TimerFired(TimerKey(TimerKind.RETRY, producer.opening.attempt)))
+        producer.handle(SessionTimerFired(TimerKey(TimerKind.RETRY, producer.opening.attempt)))
     attempt = producer.opening.attempt
     producer.handle(OwnerFound(attempt, OwnerEpoch(epoch)))
     return producer.handle(grant(attempt, session=session, epoch=epoch, last=last))
 
 
-def sent_requests(effects: list[Effect]) -> list[int]:
+def sent_requests(effects: list[ProducerEffect]) -> list[int]:
     return [request for effect in effects if isinstance(effect, SendBatches) for request, _ in effect.batches]
 
 
@@ -148,16 +148,17 @@ class Owner:
     def mark(self) -> int:
         return self.log[-1] if self.log else NO_SEQUENCE
 
-    def take_over(self) -> list[Event]:
+    def take_over(self) -> list[ProducerEvent]:
         """A new owner; the old one's sessions end."""
         self.epoch += 1
-        ended: list[Event] = [
-            SessionEndedEvent(SessionNumber(session), SessionEnded(), OwnerEpoch(self.epoch)) for session in self.live
+        ended: list[ProducerEvent] = [
+            SessionClosedByOwner(SessionNumber(session), SessionEnded(), OwnerEpoch(self.epoch))
+            for session in self.live
         ]
         self.live.clear()
         return ended
 
-    def grant(self, message: OpenProducer) -> Event:
+    def grant(self, message: OpenProducer) -> ProducerEvent:
         if message.resume is None:
             self.generation += 1
         elif message.resume.generation != self.generation:
@@ -168,7 +169,7 @@ class Owner:
             message.attempt, session=self.session, last=self.mark, epoch=self.epoch, generation=self.generation
         )
 
-    def judge(self, message: SendBatches) -> Event:
+    def judge(self, message: SendBatches) -> ProducerEvent:
         answers: list[tuple[int, Outcome | OncelogError]] = []
         for request, data in message.batches:
             result = self._verdict(decode_batch(data, checksum))
@@ -183,7 +184,7 @@ class Owner:
         if header.generation != self.generation:
             return ProducerFenced(current=self.generation)
         if header.last <= self.mark:
-            return (Part(PartKind.DUPLICATE, header.count, None, 0),)
+            return (ResultRange(ResultKind.DUPLICATE, header.count, None, 0),)
         if header.first != self.mark + 1 and self.mode is SequenceMode.CONTIGUOUS:
             return SequenceGap(expected=self.mark + 1)
         if self.random.random() < 0.1:
@@ -202,14 +203,14 @@ class World:
         self.producer = new_producer(mode=mode, in_flight_count_max=4)
         #: one stream: what is on its way to the owner, and back
         self.to_owner: deque[OpenProducer | SendBatches] = deque()
-        self.to_client: deque[Event] = deque()
+        self.to_client: deque[ProducerEvent] = deque()
         self.timers: list[TimerKey] = []
         self.completed: dict[int, BatchIds] = {}
         self.failed: list[OncelogError] = []
         self.open = False
         self.feed(OpenWanted())
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: ProducerEvent) -> None:
         effects = self.producer.handle(event)
         self.producer.check_invariants()
         for effect in effects:
@@ -218,7 +219,7 @@ class World:
                     self.to_owner.append(effect)
                 case LookUp():
                     self.to_client.append(OwnerFound(effect.attempt, OwnerEpoch(self.owner.epoch)))
-                case StartTimer():
+                case StartSessionTimer():
                     self.timers.append(effect.key)
                 case ReportOpen():
                     self.open = True
@@ -227,7 +228,7 @@ class World:
                     self.completed[effect.request] = effect.ids
                 case Fail() | FailProducer():
                     self.failed.append(effect.error)
-                case EndSession():
+                case CloseSession():
                     if effect.session in self.owner.live:
                         self.owner.live.remove(effect.session)
 
@@ -256,7 +257,7 @@ class World:
         elif self.to_client:
             self.feed(self.to_client.popleft())
         elif self.timers:
-            self.feed(TimerFired(self.timers.pop(0)))
+            self.feed(SessionTimerFired(self.timers.pop(0)))
         else:
             return False
         return True

@@ -2,12 +2,12 @@
 
 import random
 
-from oncelog.core.dedup.snapshot import Manifest, SnapshotReader, encode_chunks, encode_manifest
+from oncelog.core.dedup.snapshot import SnapshotManifest, SnapshotReader, encode_chunks, encode_manifest
 from oncelog.core.dedup.state import RECENT_BATCHES_MAX, DedupState
-from oncelog.core.dedup.table import DedupTable, Known
+from oncelog.core.dedup.table import DedupTable, NothingNew
 from oncelog.core.errors import StaleSequence
 from oncelog.core.formats.entry import EntryKind
-from oncelog.core.formats.outcome import PartKind
+from oncelog.core.formats.outcome import ResultKind
 from oncelog.core.ids import EntryId, ProducerId
 from tests.core.builders import LogOf, checksum, fold, grant, parts, plain
 
@@ -22,10 +22,10 @@ def log_of(turns: list[tuple[int, list[int]]], *, producers: int) -> LogOf:
     return log
 
 
-def answer(state: DedupState, pid: int, ids: list[int]) -> list[PartKind] | str:
+def answer(state: DedupState, pid: int, ids: list[int]) -> list[ResultKind] | str:
     """What a resend is told: the kinds of its parts, or the code of the error."""
     verdict = DedupTable(state).check(*parts(ids, pid=pid))
-    if isinstance(verdict, Known):
+    if isinstance(verdict, NothingNew):
         return [part.kind for part in verdict.known]
     return type(verdict).__name__
 
@@ -38,7 +38,7 @@ def restored(state: DedupState, *, bytes_max: int) -> DedupState:
     for number, chunk in enumerate(chunks):
         crc = checksum(chunk, crc)
         reader.feed(EntryId(number), EntryKind.SNAPSHOT_CHUNK, chunk)
-    manifest = Manifest(1, -1, state.position, state.next_index, len(state.producers), len(chunks), crc)
+    manifest = SnapshotManifest(1, -1, state.position, state.next_index, len(state.producers), len(chunks), crc)
     reader.feed(EntryId(len(chunks)), EntryKind.SNAPSHOT_MANIFEST, encode_manifest(manifest))
     assert reader.state is not None
     reader.state.check_invariants()
@@ -59,7 +59,7 @@ def test_idle_producer_keeps_all_its_batches() -> None:
         assert isinstance(getattr(verdict, "error", None), StaleSequence), "7 lies between two batches"
     dense = fold(log_of([(1, [n]) for n in range(RECENT_BATCHES_MAX)], producers=1).entries)
     dense.budget.pack_idle(before_ms=1 << 60)
-    assert answer(dense, 1, [3, 4]) == [PartKind.DUPLICATE, PartKind.DUPLICATE]
+    assert answer(dense, 1, [3, 4]) == [ResultKind.DUPLICATE, ResultKind.DUPLICATE]
 
 
 def test_least_recently_active_producers_lose_their_batches_first() -> None:
@@ -70,8 +70,8 @@ def test_least_recently_active_producers_lose_their_batches_first() -> None:
     counts = [len(state.producers[ProducerId(pid)].recent_batches) for pid in (1, 2, 3)]
     assert counts == [21, 0, 20]
     assert [state.producers[ProducerId(pid)].persisted for pid in (1, 2, 3)] == [20, 19, 19]
-    assert answer(state, 2, [5]) == [PartKind.BELOW_MARK]
-    assert answer(state, 3, [5]) == [PartKind.DUPLICATE]
+    assert answer(state, 2, [5]) == [ResultKind.BELOW_MARK]
+    assert answer(state, 3, [5]) == [ResultKind.DUPLICATE]
     assert answer(state, 2, [20]) == "Accept"
     assert (state.budget.evicted, len(state.budget)) == (20, 2)
     assert state.budget.bytes <= state.budget.bytes_max

@@ -3,7 +3,7 @@
 import pytest
 
 from oncelog.core.dedup.state import RECENT_BATCHES_MAX, DedupState
-from oncelog.core.dedup.table import ACCEPT, Accept, DedupTable, Known, NeedIds, Refused, Verdict, Wait
+from oncelog.core.dedup.table import ACCEPT, Accept, BatchVerdict, DedupTable, NeedIds, NothingNew, Refused, Wait
 from oncelog.core.errors import (
     InvalidBatch,
     InvariantViolated,
@@ -15,11 +15,11 @@ from oncelog.core.errors import (
 )
 from oncelog.core.formats.batch import deltas_of, peek_batch
 from oncelog.core.formats.entry import EntryKind, SequenceMode, body_of, decode_opened
-from oncelog.core.formats.outcome import Part, PartKind
+from oncelog.core.formats.outcome import ResultKind, ResultRange
 from oncelog.core.ids import NO_SEQUENCE, ProducerId
 from tests.core.builders import CONTIGUOUS, MONOTONIC, PID, LogOf, at, grant, parts, plain
 
-DUPLICATE, BELOW_MARK, STALE = PartKind.DUPLICATE, PartKind.BELOW_MARK, PartKind.STALE_SEQUENCE
+DUPLICATE, BELOW_MARK, STALE = ResultKind.DUPLICATE, ResultKind.BELOW_MARK, ResultKind.STALE_SEQUENCE
 
 
 class DedupWorld:
@@ -32,12 +32,12 @@ class DedupWorld:
         self.grant(mode=mode)
         self.persist()
 
-    def check(self, ids: list[int] | range, *, generation: int = 1, pid: int = PID) -> Verdict:
+    def check(self, ids: list[int] | range, *, generation: int = 1, pid: int = PID) -> BatchVerdict:
         verdict = self.table.check(*parts(ids, generation=generation, pid=pid))
         self.table.check_invariants()
         return verdict
 
-    def write(self, ids: list[int] | range, *, generation: int = 1) -> Verdict:
+    def write(self, ids: list[int] | range, *, generation: int = 1) -> BatchVerdict:
         """Check the batch, and append it when it was accepted."""
         verdict = self.check(ids, generation=generation)
         assert isinstance(verdict, Accept), verdict
@@ -77,14 +77,14 @@ class DedupWorld:
         self.log.next_index = self.table.state.next_index
 
 
-def refused(verdict: Verdict, error: type[Exception]) -> Refused:
+def refused(verdict: BatchVerdict, error: type[Exception]) -> Refused:
     assert isinstance(verdict, Refused), verdict
     assert type(verdict.error) is error
     return verdict
 
 
-def known(verdict: Verdict) -> list[Part]:
-    assert isinstance(verdict, Known), verdict
+def known(verdict: BatchVerdict) -> list[ResultRange]:
+    assert isinstance(verdict, NothingNew), verdict
     return list(verdict.known)
 
 
@@ -184,13 +184,13 @@ def test_contiguous_batch_has_no_holes() -> None:
 def test_stored_batch_is_a_duplicate_with_its_position() -> None:
     """Whole, a piece, and across several recent batches."""
     world = DedupWorld().stored(range(3), range(3, 6), [8, 9])
-    assert known(world.check(range(3))) == [Part(DUPLICATE, 3, at(1), 0)]
-    assert known(world.check([4, 5])) == [Part(DUPLICATE, 2, at(2), 1)]
+    assert known(world.check(range(3))) == [ResultRange(DUPLICATE, 3, at(1), 0)]
+    assert known(world.check([4, 5])) == [ResultRange(DUPLICATE, 2, at(2), 1)]
     assert known(world.check([1, 2, 3, 5, 9])) == [
-        Part(DUPLICATE, 2, at(1), 1),
-        Part(DUPLICATE, 1, at(2), 0),
-        Part(DUPLICATE, 1, at(2), 2),
-        Part(DUPLICATE, 1, at(3), 1),
+        ResultRange(DUPLICATE, 2, at(1), 1),
+        ResultRange(DUPLICATE, 1, at(2), 0),
+        ResultRange(DUPLICATE, 1, at(2), 2),
+        ResultRange(DUPLICATE, 1, at(3), 1),
     ]
 
 
@@ -199,7 +199,7 @@ def test_batch_in_flight_is_joined() -> None:
     world = DedupWorld()
     world.write(range(3))
     verdict = world.check(range(3))
-    assert verdict == Known((Part(DUPLICATE, 3, at(1), 0),), at(1))
+    assert verdict == NothingNew((ResultRange(DUPLICATE, 3, at(1), 0),), at(1))
     assert verdict.settles_at > world.table.state.position
 
 
@@ -208,14 +208,14 @@ def test_duplicate_settles_with_the_last_of_its_writes() -> None:
     world = DedupWorld().stored(range(3))
     world.write(range(3, 6))
     verdict = world.check(range(6))
-    assert isinstance(verdict, Known)
+    assert isinstance(verdict, NothingNew)
     assert verdict.settles_at == at(2)
 
 
 def test_straddling_batch_is_stored_behind_its_known_prefix() -> None:
     """Exact per message: the head is told as duplicate, the tail is new."""
     world = DedupWorld().stored(range(3))
-    assert world.check(range(5)) == Accept(3, (Part(DUPLICATE, 3, at(1), 0),))
+    assert world.check(range(5)) == Accept(3, (ResultRange(DUPLICATE, 3, at(1), 0),))
 
 
 def test_straddle_of_durable_in_flight_and_new() -> None:
@@ -223,9 +223,9 @@ def test_straddle_of_durable_in_flight_and_new() -> None:
     world = DedupWorld().stored(range(3))
     world.write([4, 6])
     verdict = world.write([1, 2, 4, 6, 9, 11])
-    assert verdict == Accept(4, (Part(DUPLICATE, 2, at(1), 1), Part(DUPLICATE, 2, at(2), 0)))
+    assert verdict == Accept(4, (ResultRange(DUPLICATE, 2, at(1), 1), ResultRange(DUPLICATE, 2, at(2), 0)))
     world.persist()
-    assert known(world.check([9, 11])) == [Part(DUPLICATE, 2, at(3), 4)]
+    assert known(world.check([9, 11])) == [ResultRange(DUPLICATE, 2, at(3), 4)]
 
 
 # --- older than the recent batches ------------------------------------------------------------------------------------
@@ -235,18 +235,20 @@ def test_monotonic_below_the_recent_batches_is_not_verified() -> None:
     """Success, not stored now, and told as what it is; beside a remembered batch and new ids too."""
     world = DedupWorld().stored(*([2 * i] for i in range(RECENT_BATCHES_MAX + 2)))
     assert world.table.state.producers[PID].recent_floor == 2
-    assert known(world.check([1])) == [Part(BELOW_MARK, 1, None, 0)]
-    assert known(world.check([0, 2, 4])) == [Part(BELOW_MARK, 2, None, 0), Part(DUPLICATE, 1, at(3), 0)]
-    assert known(world.check([0, 2, 5])) == [Part(BELOW_MARK, 2, None, 0), Part(STALE, 1, None, 0)]
+    assert known(world.check([1])) == [ResultRange(BELOW_MARK, 1, None, 0)]
+    assert known(world.check([0, 2, 4])) == [ResultRange(BELOW_MARK, 2, None, 0), ResultRange(DUPLICATE, 1, at(3), 0)]
+    assert known(world.check([0, 2, 5])) == [ResultRange(BELOW_MARK, 2, None, 0), ResultRange(STALE, 1, None, 0)]
     top = 2 * RECENT_BATCHES_MAX + 2
     verdict = world.check([0, top, top + 1])
-    assert verdict == Accept(2, (Part(BELOW_MARK, 1, None, 0), Part(DUPLICATE, 1, at(RECENT_BATCHES_MAX + 2), 0)))
+    assert verdict == Accept(
+        2, (ResultRange(BELOW_MARK, 1, None, 0), ResultRange(DUPLICATE, 1, at(RECENT_BATCHES_MAX + 2), 0))
+    )
 
 
 def test_contiguous_below_the_recent_batches_is_an_exact_duplicate() -> None:
     """Without holes every id below the mark was stored; only the position is forgotten."""
     world = DedupWorld(CONTIGUOUS).stored(*([i] for i in range(RECENT_BATCHES_MAX + 2)))
-    assert known(world.check(range(3))) == [Part(DUPLICATE, 2, None, 0), Part(DUPLICATE, 1, at(3), 0)]
+    assert known(world.check(range(3))) == [ResultRange(DUPLICATE, 2, None, 0), ResultRange(DUPLICATE, 1, at(3), 0)]
 
 
 def test_verdict_on_what_is_below_needs_no_waiting() -> None:
@@ -254,7 +256,7 @@ def test_verdict_on_what_is_below_needs_no_waiting() -> None:
     world = DedupWorld().stored(*([i] for i in range(RECENT_BATCHES_MAX + 1)))
     world.write([1000])
     verdict = world.check([0])
-    assert isinstance(verdict, Known)
+    assert isinstance(verdict, NothingNew)
     assert verdict.settles_at <= world.table.state.position
 
 
@@ -269,7 +271,7 @@ def test_ids_that_are_not_remembered_are_asked_for() -> None:
     assert world.check([5]) == NeedIds(at(1))
     assert world.check([9, 12]) == NeedIds(at(1))
     world.table.state.learn_deltas(at(1), *parts([0, 5, 9]))
-    assert known(world.check([5])) == [Part(DUPLICATE, 1, at(1), 1)]
+    assert known(world.check([5])) == [ResultRange(DUPLICATE, 1, at(1), 1)]
     refused(world.check([4]), StaleSequence)
 
 
@@ -278,7 +280,7 @@ def test_ids_in_flight_are_always_remembered() -> None:
     ids = list(range(0, 40_000, 2))
     world = DedupWorld()
     world.write(ids)
-    assert known(world.check([4])) == [Part(DUPLICATE, 1, at(1), 2)]
+    assert known(world.check([4])) == [ResultRange(DUPLICATE, 1, at(1), 2)]
     world.persist()
     assert world.check([4]) == NeedIds(at(1))
 
@@ -306,7 +308,7 @@ def test_part_of_what_is_in_flight_becomes_durable() -> None:
     world.write(range(2, 4))
     world.persist(1)
     world.fail()
-    assert known(world.check(range(2))) == [Part(DUPLICATE, 2, at(1), 0)]
+    assert known(world.check(range(2))) == [ResultRange(DUPLICATE, 2, at(1), 0)]
     world.write(range(2, 4))
 
 
@@ -323,7 +325,7 @@ def test_disabled_dedup_skips_only_the_check_of_sequence_ids() -> None:
     world.persist()
     refused(world.check([9]), ProducerFenced)
     world.table.dedup_enabled = True
-    assert known(world.check(range(3), generation=2)) == [Part(DUPLICATE, 3, at(1), 0)]
+    assert known(world.check(range(3), generation=2)) == [ResultRange(DUPLICATE, 3, at(1), 0)]
     assert world.check([3], generation=2) == ACCEPT
 
 
@@ -333,9 +335,9 @@ def test_switched_on_with_writes_in_flight() -> None:
     world.write([5])
     world.write([3, 5])
     world.table.dedup_enabled = True
-    assert known(world.check([5])) == [Part(DUPLICATE, 1, at(1), 0)]
+    assert known(world.check([5])) == [ResultRange(DUPLICATE, 1, at(1), 0)]
     world.persist()
-    assert known(world.check([5])) == [Part(DUPLICATE, 1, at(1), 0)]
+    assert known(world.check([5])) == [ResultRange(DUPLICATE, 1, at(1), 0)]
 
 
 def test_id_stored_with_dedup_disabled_is_never_called_unstored() -> None:
@@ -348,8 +350,8 @@ def test_id_stored_with_dedup_disabled_is_never_called_unstored() -> None:
     world.write([4])
     world.table.dedup_enabled = True
     for _ in ("in flight", "durable"):
-        assert known(world.check([4])) == [Part(BELOW_MARK, 1, None, 0)]
-        assert known(world.check([8])) == [Part(DUPLICATE, 1, at(2), 0)]
+        assert known(world.check([4])) == [ResultRange(BELOW_MARK, 1, None, 0)]
+        assert known(world.check([8])) == [ResultRange(DUPLICATE, 1, at(2), 0)]
         refused(world.check([7]), StaleSequence)
         world.persist()
 
@@ -360,4 +362,4 @@ def test_zero_is_a_legal_id() -> None:
     assert world.table.accepted_of(PID) == -1
     world.stored([0])
     assert world.table.state.producers[PID].persisted == 0
-    assert known(world.check([0])) == [Part(DUPLICATE, 1, at(1), 0)]
+    assert known(world.check([0])) == [ResultRange(DUPLICATE, 1, at(1), 0)]

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncelog.core.dedup.table import Accept, DedupTable, Known, NeedIds, Refused, Verdict
+from oncelog.core.dedup.table import Accept, BatchVerdict, DedupTable, NeedIds, NothingNew, Refused
 from oncelog.core.errors import SequenceGap, StaleSequence
 from oncelog.core.formats.batch import decode_ids, deltas_of, peek_batch
 from oncelog.core.formats.entry import EntryKind, SequenceMode, body_of
-from oncelog.core.formats.outcome import Part, PartKind
+from oncelog.core.formats.outcome import ResultKind, ResultRange
 from oncelog.core.ids import Position
 from tests.core.builders import CONTIGUOUS, MONOTONIC, PID, fold, parts
 from tests.core.test_dedup import DedupWorld
@@ -68,13 +68,13 @@ class Model:
         if isinstance(verdict, Accept):
             self.world.write(ids)
 
-    def check(self, verdict: Verdict, ids: list[int], new: list[int], stored: Counter[int]) -> None:
+    def check(self, verdict: BatchVerdict, ids: list[int], new: list[int], stored: Counter[int]) -> None:
         mark = max(stored, default=-1)
         match verdict:
             case Accept(skip, known):
                 assert ids[skip:] == [each for each in new if each > mark]
                 self.check_parts(known, ids[:skip])
-            case Known(known, _):
+            case NothingNew(known, _):
                 assert all(each < mark for each in new)
                 self.check_parts(known, ids)
             case Refused(StaleSequence()):
@@ -86,12 +86,12 @@ class Model:
             case _:
                 raise AssertionError(verdict)
 
-    def check_parts(self, known: tuple[Part, ...], ids: list[int]) -> None:
+    def check_parts(self, known: tuple[ResultRange, ...], ids: list[int]) -> None:
         """Each message answered is exactly where the answer says."""
         assert sum(part.count for part in known) == len(ids)
         at = 0
         for part in known:
-            if part.kind is PartKind.STALE_SEQUENCE:
+            if part.kind is ResultKind.STALE_SEQUENCE:
                 assert not any(self.stored()[each] for each in ids[at : at + part.count])
             if part.position is not None:
                 held = self.ids_at(part.position.entry_id)[part.offset : part.offset + part.count]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from oncelog.core.dedup.snapshot import (
     CHUNK_BYTES,
-    Manifest,
+    SnapshotManifest,
     SnapshotReader,
     decode_chunk,
     decode_manifest,
@@ -30,7 +30,9 @@ def snapshot(state: DedupState, number: int, *, previous: int = -1, changed: boo
     crc = 0
     for chunk in chunks:
         crc = checksum(chunk, crc)
-    manifest = Manifest(number, previous, state.position, state.next_index, len(state.producers), len(chunks), crc)
+    manifest = SnapshotManifest(
+        number, previous, state.position, state.next_index, len(state.producers), len(chunks), crc
+    )
     state.dirty.clear()
     return [*((int(CHUNK), chunk) for chunk in chunks), (int(MANIFEST), encode_manifest(manifest))]
 

@@ -4,7 +4,7 @@ from oncelog.core.dedup.recent_batches import RecentBatch
 from oncelog.core.dedup.state import ProducerState
 from oncelog.core.dedup.table import locate
 from oncelog.core.formats.entry import SequenceMode
-from oncelog.core.formats.outcome import PartKind
+from oncelog.core.formats.outcome import ResultKind
 from oncelog.core.ids import EntryId, Generation, LedgerId, Position, ProducerId, SequenceId
 
 
@@ -27,4 +27,4 @@ def test_ids_of_a_trimmed_entry_are_below_the_mark() -> None:
     assert (producer.recent_floor, [r.first for r in producer.recent_batches], producer.persisted) == (9, [10], 11)
     parts = locate(range(7, 12), producer.recent_batches, floor=producer.recent_floor, mode=producer.mode)
     assert isinstance(parts, tuple)
-    assert [(p.kind, p.count) for p in parts] == [(PartKind.BELOW_MARK, 3), (PartKind.DUPLICATE, 2)]
+    assert [(p.kind, p.count) for p in parts] == [(ResultKind.BELOW_MARK, 3), (ResultKind.DUPLICATE, 2)]

@@ -18,24 +18,24 @@ from oncelog.core.ids import SEQUENCE_ID_MAX, Generation, OwnerEpoch, SequenceId
 from oncelog.core.producer.events import (
     CloseWanted,
     Complete,
-    DeduplicationSwitched,
     Fail,
     FailProducer,
     OpenWanted,
+    SessionDedupToggled,
 )
 from oncelog.core.producer.opening import (
     BATCH_OVERHEAD_BYTES,
-    EndSession,
+    CloseSession,
     LookUp,
     OwnerFound,
-    StartTimer,
+    SessionTimerFired,
+    StartSessionTimer,
     StreamLost,
-    TimerFired,
     TimerKey,
     TimerKind,
 )
 from oncelog.core.producer.pending_batches import SendBatches
-from oncelog.core.producer.session import State
+from oncelog.core.producer.session import ProducerSessionState
 from tests.core.producer_world import (
     PID,
     answered,
@@ -68,7 +68,7 @@ def test_a_batch_is_packed_with_what_was_granted() -> None:
     header = decode_batch(data, checksum)
     assert (request, header.producer_id, header.generation) == (1, PID, 1)
     assert (header.first, header.last, header.count, header.publish_time_ms) == (42, 44, 3, 1_001)
-    assert effects[1:] == [StartTimer(TimerKey(TimerKind.ANSWER, 1), 30_000)]
+    assert effects[1:] == [StartSessionTimer(TimerKey(TimerKind.ANSWER, 1), 30_000)]
     assert producer.handle(answered(1, (1, stored(3)))) == [Complete(1, explicit(42, 44), stored(3))]
     assert producer.numbers.stored == 44
 
@@ -96,7 +96,7 @@ def test_a_contiguous_producer_cannot_begin_behind_a_gap() -> None:
     producer.handle(OpenWanted())
     producer.handle(OwnerFound(1, OwnerEpoch(1)))
     effects = producer.handle(grant(1, last=4))
-    assert [type(effect) for effect in effects] == [EndSession, FailProducer]
+    assert [type(effect) for effect in effects] == [CloseSession, FailProducer]
     assert isinstance(producer.error, SequenceGap)
     assert producer.error.details == {"expected": 5}
 
@@ -206,34 +206,34 @@ def test_a_changed_generation_repacks_the_batch_under_its_ids() -> None:
 def test_an_owner_that_answers_nothing_is_given_up() -> None:
     """While answers come the deadline moves on; with nothing in flight it rests; silence ends the session."""
     producer = opened()
-    deadline = TimerFired(TimerKey(TimerKind.ANSWER, 1))
+    deadline = SessionTimerFired(TimerKey(TimerKind.ANSWER, 1))
     producer.handle(ready(1))
     producer.handle(ready(2))
     producer.handle(answered(1, (1, stored(1))))
-    assert producer.handle(deadline) == [StartTimer(TimerKey(TimerKind.ANSWER, 1), 30_000)]
+    assert producer.handle(deadline) == [StartSessionTimer(TimerKey(TimerKind.ANSWER, 1), 30_000)]
     producer.handle(answered(1, (2, stored(1))))
     assert producer.handle(deadline) == []
-    assert producer.handle(ready(3))[1:] == [StartTimer(TimerKey(TimerKind.ANSWER, 1), 30_000)]
+    assert producer.handle(ready(3))[1:] == [StartSessionTimer(TimerKey(TimerKind.ANSWER, 1), 30_000)]
     effects = producer.handle(deadline)
-    assert effects[:1] == [EndSession(1, SessionNumber(1))]
-    assert producer.state is State.OPENING
+    assert effects[:1] == [CloseSession(1, SessionNumber(1))]
+    assert producer.state is ProducerSessionState.OPENING
 
 
 def test_a_send_timeout_fails_the_result_and_keeps_the_batch() -> None:
     """The outcome is unknown: the caller is told so once, order towards the owner holds, memory stays counted."""
     producer = opened(send_timeout_ms=100)
     effects = producer.handle(ready(1))
-    assert effects[-1] == StartTimer(TimerKey(TimerKind.SEND, 1), 100)
+    assert effects[-1] == StartSessionTimer(TimerKey(TimerKind.SEND, 1), 100)
     producer.handle(ready(2))
-    (failed,) = producer.handle(TimerFired(TimerKey(TimerKind.SEND, 1)))
+    (failed,) = producer.handle(SessionTimerFired(TimerKey(TimerKind.SEND, 1)))
     assert isinstance(failed, Fail)
     assert isinstance(failed.error, DeadlineExceeded)
-    assert producer.handle(TimerFired(TimerKey(TimerKind.SEND, 1))) == []
+    assert producer.handle(SessionTimerFired(TimerKey(TimerKind.SEND, 1))) == []
     producer.handle(StreamLost(1))
     assert sent_requests(reopened(producer, session=2)) == [1, 2]
     assert producer.pending.bytes_total > 0
     assert producer.handle(answered(2, (1, stored(1)), (2, stored(1)))) == [Complete(2, explicit(1), stored(1))]
-    assert producer.handle(TimerFired(TimerKey(TimerKind.SEND, 2))) == []
+    assert producer.handle(SessionTimerFired(TimerKey(TimerKind.SEND, 2))) == []
 
 
 def test_closing_fails_what_is_pending() -> None:
@@ -241,10 +241,10 @@ def test_closing_fails_what_is_pending() -> None:
     producer = opened()
     producer.handle(ready(1))
     effects = producer.handle(CloseWanted())
-    assert effects[0] == EndSession(1, SessionNumber(1))
+    assert effects[0] == CloseSession(1, SessionNumber(1))
     assert isinstance(effects[1], Fail)
     assert isinstance(effects[1].error, ProducerClosed)
-    assert producer.handle(grant(1, session=5)) == [EndSession(1, SessionNumber(5))]
+    assert producer.handle(grant(1, session=5)) == [CloseSession(1, SessionNumber(5))]
     (late,) = producer.handle(ready(2))
     assert isinstance(late, Fail)
     assert isinstance(late.error, ProducerClosed)
@@ -255,10 +255,10 @@ def test_whether_anything_is_judged_is_told_by_the_owner_of_the_session() -> Non
     """At each grant, and when it is switched; what an older session's owner says is from the past."""
     producer = opened()
     assert producer.deduplication
-    assert producer.handle(DeduplicationSwitched(SessionNumber(2), on=False)) == []
+    assert producer.handle(SessionDedupToggled(SessionNumber(2), on=False)) == []
     assert producer.deduplication
     told = []
-    for event in (DeduplicationSwitched(SessionNumber(1), on=False), StreamLost(1)):
+    for event in (SessionDedupToggled(SessionNumber(1), on=False), StreamLost(1)):
         producer.handle(event)
         told.append(producer.deduplication)
     reopened(producer, session=2)

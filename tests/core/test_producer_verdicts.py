@@ -17,21 +17,20 @@ from oncelog.core.errors import (
     UnknownProducer,
 )
 from oncelog.core.formats.entry import SequenceMode
-from oncelog.core.formats.outcome import Part, PartKind
+from oncelog.core.formats.outcome import ResultKind, ResultRange
 from oncelog.core.ids import OwnerEpoch, SequenceId, SessionNumber
-from oncelog.core.producer.events import CloseWanted, Complete, Effect, Fail, FailProducer
-from oncelog.core.producer.events import SessionEnded as SessionEndedEvent
+from oncelog.core.producer.events import CloseWanted, Complete, Fail, FailProducer, ProducerEffect, SessionClosedByOwner
 from oncelog.core.producer.opening import (
-    EndSession,
+    CloseSession,
     OpenRefused,
     OwnerFound,
+    SessionTimerFired,
     StreamLost,
-    TimerFired,
     TimerKey,
     TimerKind,
 )
 from oncelog.core.producer.sequence_ids import BatchIds
-from oncelog.core.producer.session import State
+from oncelog.core.producer.session import ProducerSessionState
 from tests.core.producer_world import (
     World,
     answered,
@@ -54,7 +53,7 @@ def test_answers_of_an_older_session_are_ignored() -> None:
     reopened(producer, session=2)
     assert producer.handle(answered(1, (1, stored(1)))) == []
     assert producer.handle(answered(1, (1, ProducerFenced()))) == []
-    assert producer.handle(SessionEndedEvent(SessionNumber(1), SessionEnded())) == []
+    assert producer.handle(SessionClosedByOwner(SessionNumber(1), SessionEnded())) == []
     assert producer.handle(StreamLost(1)) == []
     assert producer.handle(answered(2, (1, stored(1)))) == [Complete(1, explicit(0), stored(1))]
     assert producer.handle(answered(2, (1, stored(1)))) == []
@@ -65,13 +64,16 @@ def test_answers_of_an_older_session_are_ignored() -> None:
 )
 def test_a_retriable_verdict_resends_everything(error: OncelogError) -> None:
     """Hazard 14, first kind: as an answer and as the end of the session; nothing fails, nothing is reordered."""
-    for event in (answered(1, (2, error), (1, stored(1))), SessionEndedEvent(SessionNumber(1), error, OwnerEpoch(1))):
+    for event in (
+        answered(1, (2, error), (1, stored(1))),
+        SessionClosedByOwner(SessionNumber(1), error, OwnerEpoch(1)),
+    ):
         producer = opened()
         for request in (1, 2, 3):
             producer.handle(ready(request))
         effects = producer.handle(event)
         assert not [effect for effect in effects if isinstance(effect, Fail | FailProducer)]
-        assert producer.state is State.OPENING
+        assert producer.state is ProducerSessionState.OPENING
         completed = [effect.request for effect in effects if isinstance(effect, Complete)]
         assert sent_requests(reopened(producer, session=2)) == [r for r in (1, 2, 3) if r not in completed]
 
@@ -84,7 +86,7 @@ def test_a_final_verdict_for_a_batch_fails_it_alone() -> None:
     stale = StaleSequence(high_water=25)
     effects = producer.handle(answered(1, (1, stored(1)), (2, stale)))
     assert Fail(2, stale, stored=False) in effects
-    assert producer.state is State.OPENING
+    assert producer.state is ProducerSessionState.OPENING
     assert sent_requests(reopened(producer, session=2)) == [3]
     assert producer.handle(answered(2, (3, stored(1)))) == [Complete(3, explicit(30), stored(1))]
 
@@ -99,7 +101,7 @@ def test_a_final_verdict_for_a_batch_ends_a_contiguous_producer() -> None:
     assert effects == [
         Fail(2, stale, stored=False),
         FailProducer(stale),
-        EndSession(1, SessionNumber(1)),
+        CloseSession(1, SessionNumber(1)),
         Fail(1, stale, stored=None),
         Fail(3, stale, stored=False),
     ]
@@ -114,16 +116,16 @@ def test_a_final_verdict_for_the_producer_ends_it(error: OncelogError) -> None:
     assert FailProducer(error) in by_answer.handle(answered(1, (1, error)))
     by_end = opened()
     by_end.handle(ready(1))
-    assert Fail(1, error, stored=None) in by_end.handle(SessionEndedEvent(SessionNumber(1), error, OwnerEpoch(1)))
+    assert Fail(1, error, stored=None) in by_end.handle(SessionClosedByOwner(SessionNumber(1), error, OwnerEpoch(1)))
     by_open = opened()
     by_open.handle(ready(1))
     by_open.handle(StreamLost(1))
     by_open.handle(OwnerFound(2, OwnerEpoch(1)))
     assert by_open.handle(OpenRefused(2, error, OwnerEpoch(1))) == [FailProducer(error), Fail(1, error, stored=None)]
     for producer in (by_answer, by_end, by_open):
-        assert producer.state is State.FAILED
+        assert producer.state is ProducerSessionState.FAILED
         assert producer.handle(ready(2)) == [Fail(2, error, stored=False)]
-        assert producer.handle(TimerFired(TimerKey(TimerKind.RETRY, producer.opening.attempt))) == []
+        assert producer.handle(SessionTimerFired(TimerKey(TimerKind.RETRY, producer.opening.attempt))) == []
         producer.check_invariants()
 
 
@@ -150,8 +152,8 @@ def test_an_answer_for_another_number_of_messages_is_not_believed() -> None:
     """A peer's fault: the batch stays pending and goes to a fresh session."""
     producer = opened()
     producer.handle(ready(1, 3))
-    producer.handle(answered(1, (1, (Part(PartKind.STORED, 2, None, 0),))))
-    assert producer.state is State.OPENING
+    producer.handle(answered(1, (1, (ResultRange(ResultKind.STORED, 2, None, 0),))))
+    assert producer.state is ProducerSessionState.OPENING
     assert sent_requests(reopened(producer, session=2)) == [1]
 
 
@@ -180,7 +182,7 @@ def test_every_batch_takes_effect_once_through_any_faults(seed: int, mode: Seque
 # --- what a failure says of the message -------------------------------------------------------------------------------
 
 
-def failures(effects: list[Effect]) -> dict[int, bool | None]:
+def failures(effects: list[ProducerEffect]) -> dict[int, bool | None]:
     """{request: what its failure says}."""
     return {effect.request: effect.stored for effect in effects if isinstance(effect, Fail)}
 
@@ -227,7 +229,7 @@ def test_a_deadline_says_that_the_outcome_is_unknown() -> None:
     producer = opened(send_timeout_ms=100, in_flight_count_max=1)
     for request in (1, 2):
         producer.handle(ready(request))
-        assert failures(producer.handle(TimerFired(TimerKey(TimerKind.SEND, request)))) == {request: None}
+        assert failures(producer.handle(SessionTimerFired(TimerKey(TimerKind.SEND, request)))) == {request: None}
 
 
 def test_a_repeated_batch_tells_whose_duplicate_it_is() -> None:
@@ -236,7 +238,7 @@ def test_a_repeated_batch_tells_whose_duplicate_it_is() -> None:
     producer.handle(ready(1, 3, ids=explicit(4, 6)))
     producer.handle(StreamLost(1))
     reopened(producer, session=2)
-    duplicate = (Part(PartKind.DUPLICATE, 3, None, 0),)
+    duplicate = (ResultRange(ResultKind.DUPLICATE, 3, None, 0),)
     assert producer.handle(answered(2, (1, duplicate))) == [
         Complete(1, explicit(4, 6), duplicate, own_above=SequenceId(4))
     ]
@@ -250,12 +252,12 @@ def test_a_stale_message_ends_neither_its_batch_nor_its_session() -> None:
     producer.handle(ready(1, 3, ids=BatchIds(SequenceId(2), SequenceId(6), b"\x01\x01")))
     producer.handle(ready(2, ids=explicit(7)))
     outcome = (
-        Part(PartKind.DUPLICATE, 1, None, 0),
-        Part(PartKind.STALE_SEQUENCE, 1, None, 0),
-        Part(PartKind.STORED, 1, None, 2),
+        ResultRange(ResultKind.DUPLICATE, 1, None, 0),
+        ResultRange(ResultKind.STALE_SEQUENCE, 1, None, 0),
+        ResultRange(ResultKind.STORED, 1, None, 2),
     )  # fmt: skip
     (told,) = producer.handle(answered(1, (1, outcome)))
     assert isinstance(told, Complete)
     assert (told.outcome, told.high_water) == (outcome, 6)
-    assert producer.state is State.OPEN
+    assert producer.state is ProducerSessionState.OPEN
     assert producer.handle(answered(1, (2, stored(1)))) == [Complete(2, explicit(7), stored(1))]

@@ -22,22 +22,22 @@ from oncelog.core.producer.events import (
     ReportOpen,
 )
 from oncelog.core.producer.opening import (
-    EndSession,
+    CloseSession,
     EpochSeen,
     LookUp,
     LookUpFailed,
     OpenProducer,
     OpenRefused,
     OwnerFound,
-    StartTimer,
+    SessionTimerFired,
+    StartSessionTimer,
     StreamLost,
-    TimerFired,
     TimerKey,
     TimerKind,
     WithdrawOpening,
 )
 from oncelog.core.producer.pending_batches import SendBatches
-from oncelog.core.producer.session import ProducerSession, State
+from oncelog.core.producer.session import ProducerSession, ProducerSessionState
 from tests.core.producer_world import (
     INSTANCE,
     PID,
@@ -61,7 +61,7 @@ def test_a_producer_is_looked_up_asked_for_and_reported_once() -> None:
     producer = new_producer()
     assert producer.handle(OpenWanted()) == [
         LookUp(1, fresh=False, owner_epoch=OwnerEpoch(0)),
-        StartTimer(TimerKey(TimerKind.OPEN, 1), 5_000),
+        StartSessionTimer(TimerKey(TimerKind.OPEN, 1), 5_000),
     ]
     assert producer.handle(OwnerFound(1, OwnerEpoch(3))) == [
         OpenProducer(
@@ -78,8 +78,8 @@ def test_a_producer_is_looked_up_asked_for_and_reported_once() -> None:
     assert producer.handle(OwnerFound(1, OwnerEpoch(3))) == []
     granted = producer.handle(grant(1, last=41, epoch=3))
     assert granted == [ReportOpen("importer", SequenceId(41), 5 * 1024 * 1024)]
-    assert producer.handle(grant(1, last=41, epoch=3)) == [EndSession(1, SessionNumber(1))]
-    assert producer.state is State.OPEN
+    assert producer.handle(grant(1, last=41, epoch=3)) == [CloseSession(1, SessionNumber(1))]
+    assert producer.state is ProducerSessionState.OPEN
 
 
 def test_a_higher_epoch_seen_anywhere_ends_the_session() -> None:
@@ -88,13 +88,13 @@ def test_a_higher_epoch_seen_anywhere_ends_the_session() -> None:
     producer.handle(ready(1))
     assert producer.handle(EpochSeen(OwnerEpoch(1))) == []
     assert producer.handle(EpochSeen(OwnerEpoch(4)))[:2] == [
-        EndSession(1, SessionNumber(1)),
+        CloseSession(1, SessionNumber(1)),
         LookUp(2, fresh=True, owner_epoch=OwnerEpoch(4)),
     ]
     assert producer.handle(answered(1, (1, stored(1)))) == []
     assert sent_requests(reopened(producer, session=2, epoch=4)) == [1]
     assert producer.handle(EpochSeen(OwnerEpoch(3))) == []
-    assert producer.state is State.OPEN
+    assert producer.state is ProducerSessionState.OPEN
 
 
 def test_a_deposed_owner_is_not_believed() -> None:
@@ -104,22 +104,24 @@ def test_a_deposed_owner_is_not_believed() -> None:
     producer.handle(StreamLost(1))
     reopened(producer, session=2, epoch=5)
     assert producer.handle(answered(2, (1, ProducerFenced()), epoch=4))[:2] == [
-        EndSession(2, SessionNumber(2)),
-        StartTimer(TimerKey(TimerKind.RETRY, 3), 20, jitter=True),
+        CloseSession(2, SessionNumber(2)),
+        StartSessionTimer(TimerKey(TimerKind.RETRY, 3), 20, jitter=True),
     ]
-    producer.handle(TimerFired(TimerKey(TimerKind.RETRY, 3)))
-    assert producer.handle(OwnerFound(4, OwnerEpoch(4))) == [StartTimer(TimerKey(TimerKind.RETRY, 5), 30, jitter=True)]
-    producer.handle(TimerFired(TimerKey(TimerKind.RETRY, 5)))
+    producer.handle(SessionTimerFired(TimerKey(TimerKind.RETRY, 3)))
+    assert producer.handle(OwnerFound(4, OwnerEpoch(4))) == [
+        StartSessionTimer(TimerKey(TimerKind.RETRY, 5), 30, jitter=True)
+    ]
+    producer.handle(SessionTimerFired(TimerKey(TimerKind.RETRY, 5)))
     (asked,) = producer.handle(OwnerFound(6, OwnerEpoch(5)))
     assert isinstance(asked, OpenProducer)
     assert asked.owner_epoch == 5
     effects = producer.handle(OpenRefused(6, ProducerFenced(), OwnerEpoch(4)))
-    assert [type(effect) for effect in effects] == [StartTimer]
-    producer.handle(TimerFired(TimerKey(TimerKind.RETRY, 7)))
+    assert [type(effect) for effect in effects] == [StartSessionTimer]
+    producer.handle(SessionTimerFired(TimerKey(TimerKind.RETRY, 7)))
     producer.handle(OwnerFound(8, OwnerEpoch(5)))
     effects = producer.handle(grant(8, session=3, epoch=4))
-    assert [type(effect) for effect in effects] == [EndSession, StartTimer]
-    assert producer.state is State.OPENING
+    assert [type(effect) for effect in effects] == [CloseSession, StartSessionTimer]
+    assert producer.state is ProducerSessionState.OPENING
 
 
 def test_resuming_never_lowers_the_counter() -> None:
@@ -139,7 +141,7 @@ def test_a_first_grant_must_be_final() -> None:
     producer.handle(OpenWanted())
     producer.handle(OwnerFound(1, OwnerEpoch(1)))
     effects = producer.handle(grant(1, last=5, final=False))
-    assert effects[:2] == [EndSession(1, SessionNumber(1)), LookUp(2, fresh=True, owner_epoch=OwnerEpoch(1))]
+    assert effects[:2] == [CloseSession(1, SessionNumber(1)), LookUp(2, fresh=True, owner_epoch=OwnerEpoch(1))]
     assert not producer.numbers.known
 
 
@@ -155,7 +157,7 @@ def test_a_living_instance_resumes_and_a_resume_need_not_be_final() -> None:
         OnConflict.FENCE,
     )
     assert producer.handle(grant(2, session=9, epoch=2, final=False)) == []
-    assert producer.state is State.OPEN
+    assert producer.state is ProducerSessionState.OPEN
 
 
 def test_an_unknown_producer_is_opened_by_name_presenting_itself() -> None:
@@ -181,7 +183,7 @@ def test_an_unknown_producer_is_opened_by_name_presenting_itself() -> None:
 def reopened_question(producer: ProducerSession) -> OpenProducer:
     """The next OpenProducer of a producer that waits for its retry or looks up."""
     if producer.opening.phase.value == "waiting":
-        producer.handle(TimerFired(TimerKey(TimerKind.RETRY, producer.opening.attempt)))
+        producer.handle(SessionTimerFired(TimerKey(TimerKind.RETRY, producer.opening.attempt)))
     (asked,) = producer.handle(OwnerFound(producer.opening.attempt, OwnerEpoch(1)))
     assert isinstance(asked, OpenProducer)
     return asked
@@ -204,7 +206,7 @@ def test_an_expired_producer_begins_anew_only_when_nothing_was_sent() -> None:
     contiguous.handle(StreamLost(1))
     contiguous.handle(OwnerFound(2, OwnerEpoch(1)))
     contiguous.handle(OpenRefused(2, ProducerExpired(), OwnerEpoch(1)))
-    assert contiguous.state is State.FAILED
+    assert contiguous.state is ProducerSessionState.FAILED
 
 
 def test_a_living_instance_under_another_id_is_expired() -> None:
@@ -235,10 +237,10 @@ def test_retries_begin_at_once_and_back_off() -> None:
     pauses = []
     for _ in range(14):
         (timer,) = producer.handle(LookUpFailed(producer.opening.attempt, ServiceUnavailable()))
-        assert isinstance(timer, StartTimer)
+        assert isinstance(timer, StartSessionTimer)
         assert timer.jitter
         pauses.append(timer.after_ms)
-        producer.handle(TimerFired(timer.key))
+        producer.handle(SessionTimerFired(timer.key))
     assert pauses[:5] == [20, 30, 45, 67, 101]
     assert pauses[-1] == 1_000
     assert pauses == sorted(pauses)
@@ -264,8 +266,8 @@ def test_an_owner_that_never_grants_is_given_up() -> None:
     producer = new_producer()
     producer.handle(OpenWanted())
     producer.handle(OwnerFound(1, OwnerEpoch(1)))
-    assert isinstance(producer.handle(TimerFired(TimerKey(TimerKind.OPEN, 1)))[1], LookUp)
-    assert opened().handle(TimerFired(TimerKey(TimerKind.OPEN, 1))) == []
+    assert isinstance(producer.handle(SessionTimerFired(TimerKey(TimerKind.OPEN, 1)))[1], LookUp)
+    assert opened().handle(SessionTimerFired(TimerKey(TimerKind.OPEN, 1))) == []
 
 
 def interruptions() -> list[str]:
@@ -288,7 +290,7 @@ def test_an_open_survives_an_interruption_after_every_step(step: int, kind: str)
         case "look-up failed":
             producer.handle(LookUpFailed(attempt, ServiceUnavailable()))
         case "open timed out":
-            producer.handle(TimerFired(TimerKey(TimerKind.OPEN, attempt)))
+            producer.handle(SessionTimerFired(TimerKey(TimerKind.OPEN, attempt)))
         case "stream lost":
             producer.handle(StreamLost(attempt))
         case "stale owner":
@@ -296,7 +298,7 @@ def test_an_open_survives_an_interruption_after_every_step(step: int, kind: str)
         case _:
             producer.handle(OpenRefused(attempt, TopicLoading(), OwnerEpoch(2)))
     producer.check_invariants()
-    if producer.state is State.OPENING:
+    if producer.state is ProducerSessionState.OPENING:
         if producer.opening.phase.value == "asking":
             producer.handle(grant(attempt, session=3, epoch=2))
         else:
@@ -311,7 +313,7 @@ def test_an_unanswered_request_is_withdrawn_before_it_is_made_again() -> None:
     producer = new_producer()
     producer.handle(OpenWanted())
     (first,) = producer.handle(OwnerFound(1, OwnerEpoch(1)))
-    effects = producer.handle(TimerFired(TimerKey(TimerKind.OPEN, 1)))
+    effects = producer.handle(SessionTimerFired(TimerKey(TimerKind.OPEN, 1)))
     assert effects[0] == WithdrawOpening(1)
     (second,) = producer.handle(OwnerFound(2, OwnerEpoch(1)))
     assert isinstance(first, OpenProducer)
@@ -323,8 +325,8 @@ def test_a_request_is_withdrawn_only_while_its_answer_is_due() -> None:
     """A look-up asks no owner yet, and a stream that is lost takes its requests with it."""
     producer = new_producer()
     producer.handle(OpenWanted())
-    effects = producer.handle(TimerFired(TimerKey(TimerKind.OPEN, 1)))
-    assert [type(effect) for effect in effects] == [LookUp, StartTimer]
+    effects = producer.handle(SessionTimerFired(TimerKey(TimerKind.OPEN, 1)))
+    assert [type(effect) for effect in effects] == [LookUp, StartSessionTimer]
     producer.handle(OwnerFound(2, OwnerEpoch(1)))
     assert WithdrawOpening(2) not in producer.handle(StreamLost(2))
 

@@ -3,7 +3,7 @@
 from oncelog.core.coordination.ownership import ReadTopicRecord, TopicRecordRead
 from oncelog.core.errors import InvalidArgument, NotOwner, OncelogError, SequenceGap, SessionEnded, StaleSequence
 from oncelog.core.formats.opening import Granted
-from oncelog.core.formats.outcome import Part, PartKind
+from oncelog.core.formats.outcome import ResultKind, ResultRange
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, SessionNumber
 from oncelog.core.ledger.managed_ledger import EntriesAnswered, SendAdds
 from oncelog.core.ledger.member_status import AppendStatus
@@ -21,8 +21,8 @@ def parked(owner: Owner, session: SessionNumber) -> tuple[Park | None, int]:
     return found.why, len(found.parked)
 
 
-def duplicate(entry_id: int, count: int, *, ledger_id: int = 1, offset: int = 0) -> tuple[Part, ...]:
-    return (Part(PartKind.DUPLICATE, count, Position(LedgerId(ledger_id), EntryId(entry_id)), offset),)
+def duplicate(entry_id: int, count: int, *, ledger_id: int = 1, offset: int = 0) -> tuple[ResultRange, ...]:
+    return (ResultRange(ResultKind.DUPLICATE, count, Position(LedgerId(ledger_id), EntryId(entry_id)), offset),)
 
 
 def ended(owner: Owner) -> list[tuple[SessionNumber, type[OncelogError]]]:

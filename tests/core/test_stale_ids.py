@@ -2,9 +2,9 @@
 
 import pytest
 
-from oncelog.core.dedup.table import Accept, Known
+from oncelog.core.dedup.table import Accept, NothingNew
 from oncelog.core.errors import StaleSequence
-from oncelog.core.formats.outcome import REFUSED_PARTS_MAX, Part
+from oncelog.core.formats.outcome import RESULT_RANGES_MAX, ResultRange
 from tests.core.builders import CONTIGUOUS, at, parts, sequence
 from tests.core.test_dedup import DUPLICATE, STALE, DedupWorld, known, refused
 
@@ -19,16 +19,21 @@ def test_id_that_was_never_stored_is_stale(ids: list[int]) -> None:
 def test_a_stale_id_says_nothing_about_its_neighbours() -> None:
     """Each message of a batch has its own truth: stored before, never stored, new."""
     world = DedupWorld().stored([2, 3, 5], [8])
-    assert known(world.check([2, 3, 4])) == [Part(DUPLICATE, 2, at(1), 0), Part(STALE, 1, None, 0)]
+    assert known(world.check([2, 3, 4])) == [ResultRange(DUPLICATE, 2, at(1), 0), ResultRange(STALE, 1, None, 0)]
     assert known(world.check([3, 4, 5])) == [
-        Part(DUPLICATE, 1, at(1), 1), Part(STALE, 1, None, 0), Part(DUPLICATE, 1, at(1), 2),
+        ResultRange(DUPLICATE, 1, at(1), 1), ResultRange(STALE, 1, None, 0), ResultRange(DUPLICATE, 1, at(1), 2),
     ]  # fmt: skip
-    assert known(world.check([0, 1, 4, 6, 7, 8])) == [Part(STALE, 5, None, 0), Part(DUPLICATE, 1, at(2), 0)]
-    assert world.check([0, 9]) == Accept(1, (Part(STALE, 1, None, 0),))
+    assert known(world.check([0, 1, 4, 6, 7, 8])) == [
+        ResultRange(STALE, 5, None, 0),
+        ResultRange(DUPLICATE, 1, at(2), 0),
+    ]
+    assert world.check([0, 9]) == Accept(1, (ResultRange(STALE, 1, None, 0),))
     verdict = world.write([2, 4, 8, 9])
-    assert verdict == Accept(3, (Part(DUPLICATE, 1, at(1), 0), Part(STALE, 1, None, 0), Part(DUPLICATE, 1, at(2), 0)))
+    assert verdict == Accept(
+        3, (ResultRange(DUPLICATE, 1, at(1), 0), ResultRange(STALE, 1, None, 0), ResultRange(DUPLICATE, 1, at(2), 0))
+    )
     world.persist()
-    assert known(world.check([4, 9])) == [Part(STALE, 1, None, 0), Part(DUPLICATE, 1, at(3), 3)]
+    assert known(world.check([4, 9])) == [ResultRange(STALE, 1, None, 0), ResultRange(DUPLICATE, 1, at(3), 3)]
 
 
 def test_a_stale_id_is_told_when_what_makes_it_stale_is_durable() -> None:
@@ -36,7 +41,7 @@ def test_a_stale_id_is_told_when_what_makes_it_stale_is_durable() -> None:
     world = DedupWorld().stored([5])
     world.write([8])
     verdict = world.check([5, 7])
-    assert verdict == Known((Part(DUPLICATE, 1, at(1), 0), Part(STALE, 1, None, 0)), at(2))
+    assert verdict == NothingNew((ResultRange(DUPLICATE, 1, at(1), 0), ResultRange(STALE, 1, None, 0)), at(2))
 
 
 def test_a_contiguous_batch_with_a_stale_id_is_refused_as_a_whole() -> None:
@@ -52,8 +57,8 @@ def test_a_contiguous_batch_with_a_stale_id_is_refused_as_a_whole() -> None:
 def test_an_answer_in_too_many_parts_is_a_refusal() -> None:
     """Every second id stored: a message for each would outgrow a frame."""
     world = DedupWorld()
-    world.write(list(range(0, 2 * REFUSED_PARTS_MAX, 2)))
-    refused(world.check(range(2 * REFUSED_PARTS_MAX)), StaleSequence)
+    world.write(list(range(0, 2 * RESULT_RANGES_MAX, 2)))
+    refused(world.check(range(2 * RESULT_RANGES_MAX)), StaleSequence)
     assert len(known(world.check(range(1000)))) == 1000
 
 
@@ -68,7 +73,7 @@ def test_never_stored_id_in_flight_is_stale() -> None:
 def test_straddle_whose_head_was_never_stored_stores_its_tail() -> None:
     """The head is told as stale, so nobody takes it for stored; the tail is new."""
     world = DedupWorld().stored([2, 5])
-    assert world.check([2, 3, 9]) == Accept(2, (Part(DUPLICATE, 1, at(1), 0), Part(STALE, 1, None, 0)))
+    assert world.check([2, 3, 9]) == Accept(2, (ResultRange(DUPLICATE, 1, at(1), 0), ResultRange(STALE, 1, None, 0)))
 
 
 def test_hostile_count_over_holes_costs_nothing() -> None:
@@ -77,5 +82,5 @@ def test_hostile_count_over_holes_costs_nothing() -> None:
     batch, deltas = parts([0, 1])
     huge = batch._replace(last=sequence(10**9 + 1), count=10**9 + 2)
     assert known(world.table.check(huge, deltas)) == [
-        Part(DUPLICATE, 1, at(1), 0), Part(STALE, 10**9, None, 0), Part(DUPLICATE, 1, at(1), 1),
+        ResultRange(DUPLICATE, 1, at(1), 0), ResultRange(STALE, 10**9, None, 0), ResultRange(DUPLICATE, 1, at(1), 1),
     ]  # fmt: skip

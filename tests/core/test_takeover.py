@@ -273,7 +273,7 @@ def test_entries_cut_behind_their_ids_are_enough() -> None:
     world, _ = history()
     without_snapshots(world)
     takeover, asked = replaying(Owner(world, "o2"))
-    assert asked.heads_only
+    assert asked.headers_only
     held = world.entries_of(asked.metadata.ledger_id)
     page: list[tuple[EntryId, Buffer]] = [
         (EntryId(i), held[i] if i < 2 else held[i][: len(held[i]) - len(b"payload")]) for i in range(4)

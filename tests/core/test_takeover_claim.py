@@ -175,7 +175,7 @@ def test_the_recovered_ledger_of_the_log_is_not_read_again() -> None:
     takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
     takeover.handle(CursorRecordRead(None, -1))
     out = takeover.handle(CursorRecordWritten(WriteStatus.OK, 0))
-    assert out == [Marked("C", 0), ReadEntries(CLOSED_LOG, EntryId(0), EntryId(6), heads_only=True)]
+    assert out == [Marked("C", 0), ReadEntries(CLOSED_LOG, EntryId(0), EntryId(6), headers_only=True)]
 
 
 def test_higher_epoch_seen_beside_b_is_said_behind_it() -> None:
@@ -196,5 +196,5 @@ def test_late_record_of_a_given_up_ledger_is_not_the_next_ones() -> None:
     assert takeover.handle(LedgerRead(LedgerId(3), OF_CURSOR, 4)) == []
     older = replace(OF_CURSOR, ledger_id=LedgerId(1)).closed(end=EntryId(2), length=9)
     assert takeover.handle(LedgerRead(LedgerId(1), older, 5)) == [
-        ReadEntries(older, EntryId(0), EntryId(2), heads_only=False)
+        ReadEntries(older, EntryId(0), EntryId(2), headers_only=False)
     ]

@@ -8,7 +8,7 @@ from oncelog.core.coordination.ownership import ReadTopicRecord, WriteTopicRecor
 from oncelog.core.dedup.cursor import SnapshotTaken
 from oncelog.core.errors import NotOwner
 from oncelog.core.formats.opening import Granted
-from oncelog.core.formats.outcome import Part, PartKind
+from oncelog.core.formats.outcome import ResultKind, ResultRange
 from oncelog.core.formats.topic_record import decode_cursor, decode_topic, encode_cursor, encode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
 from oncelog.core.ledger.managed_ledger import EntriesAnswered, SendAdds
@@ -39,8 +39,8 @@ def serving() -> tuple[World, Owner]:
     return world, Owner(world, "o1").take_over()
 
 
-def stored(entry_id: int, count: int, *, ledger_id: int = 1, offset: int = 0) -> tuple[Part, ...]:
-    return (Part(PartKind.STORED, count, Position(LedgerId(ledger_id), EntryId(entry_id)), offset),)
+def stored(entry_id: int, count: int, *, ledger_id: int = 1, offset: int = 0) -> tuple[ResultRange, ...]:
+    return (ResultRange(ResultKind.STORED, count, Position(LedgerId(ledger_id), EntryId(entry_id)), offset),)
 
 
 # --- the beginning ----------------------------------------------------------------------------------------------------
@@ -132,8 +132,8 @@ def test_dedup_off_and_on_forgets_nothing() -> None:
     owner.handle(DedupToggled(on=True))
     owner.send(granted.session, received(4, [0, 1]), received(5, [2, 3]))
     owner.run()
-    assert owner.result(4) == (Part(PartKind.DUPLICATE, 2, Position(LedgerId(1), EntryId(1)), 0),)
-    assert owner.result(5) == (Part(PartKind.DUPLICATE, 2, Position(LedgerId(1), EntryId(3)), 0),)
+    assert owner.result(4) == (ResultRange(ResultKind.DUPLICATE, 2, Position(LedgerId(1), EntryId(1)), 0),)
+    assert owner.result(5) == (ResultRange(ResultKind.DUPLICATE, 2, Position(LedgerId(1), EntryId(3)), 0),)
 
 
 def test_trim_stops_at_the_oldest_snapshot_that_is_kept() -> None:

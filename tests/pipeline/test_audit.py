@@ -14,7 +14,7 @@ from rich.console import Console
 
 from oncelog.cli.pipeline.audit_table import show_report
 from oncelog.cli.pipeline.options import connection_given, topics_given
-from oncelog.core.dedup.snapshot import Manifest, encode_chunks, encode_manifest
+from oncelog.core.dedup.snapshot import SnapshotManifest, encode_chunks, encode_manifest
 from oncelog.core.dedup.state import ProducerState
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.entry import EntryKind, SequenceMode
@@ -328,7 +328,7 @@ def test_the_newest_whole_snapshot_up_to_the_end_is_found_though_a_member_is_awa
         position = Position(LedgerId(1), EntryId(entry))
         cursor.append(
             EntryKind.SNAPSHOT_MANIFEST,
-            encode_manifest(Manifest(number, {1: -1, 2: 1}[number], position, entry, 1, 1, crc32c(chunk))),
+            encode_manifest(SnapshotManifest(number, {1: -1, 2: 1}[number], position, entry, 1, 1, crc32c(chunk))),
         )
     cursor.append(EntryKind.SNAPSHOT_CHUNK, encode_chunks(3, [])[0])
     storage = PlantedStorage(cursor)

@@ -137,7 +137,7 @@ async def test_an_entry_inside_a_ledger_is_found_in_few_reads() -> None:
     """A task may begin anywhere in a ledger of tens of thousands of entries."""
     async with a_log([1] * 100) as (cluster, storage):
         assert await read(cluster, 77, 78, storage.ledger(100)) == expected(77, 78, 1)
-        heads = [one for one in storage.reads if one.heads_only]
+        heads = [one for one in storage.reads if one.headers_only]
         assert 0 < len(heads) <= 8
         assert len(storage.reads) == len(heads) + 1
 
@@ -146,7 +146,7 @@ async def test_a_ledger_from_its_beginning_needs_no_search() -> None:
     """The common case, and each read of the search waits for the one before."""
     async with a_log([1] * 100) as (cluster, storage):
         assert await read(cluster, 0, 100, storage.ledger(100)) == expected(0, 100, 1)
-        assert [one.heads_only for one in storage.reads] == [False]
+        assert [one.headers_only for one in storage.reads] == [False]
 
 
 @pytest.mark.parametrize("refusal", [PermissionDenied("no superuser"), Unauthenticated("no token")])

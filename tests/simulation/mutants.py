@@ -16,11 +16,11 @@ from oncelog.core.dedup import snapshot as dedup_snapshot
 from oncelog.core.dedup import table as dedup
 from oncelog.core.dedup.cursor import DedupCursor
 from oncelog.core.dedup.state import ProducerState
-from oncelog.core.dedup.table import DedupTable, Known
+from oncelog.core.dedup.table import DedupTable, NothingNew
 from oncelog.core.errors import ProducerFenced, StaleSequence
 from oncelog.core.formats.batch import decode_batch
 from oncelog.core.formats.opening import Granted, ProducerInstance
-from oncelog.core.formats.outcome import Part, PartKind, refuses
+from oncelog.core.formats.outcome import ResultKind, ResultRange, refuses
 from oncelog.core.ids import BEFORE_ALL, NO_INSTANCE, NO_SEQUENCE, EntryId, Generation, Position
 from oncelog.core.ledger import currency, recovery_range
 from oncelog.core.ledger.currency import Currency
@@ -81,21 +81,21 @@ _open, _resume = Openings._open, Openings._resume
 
 def _one_mark(table: DedupTable, *arguments: Any) -> Any:
     verdict = _check_known(table, *arguments)
-    return replace(verdict, settles_at=BEFORE_ALL) if isinstance(verdict, Known) else verdict
+    return replace(verdict, settles_at=BEFORE_ALL) if isinstance(verdict, NothingNew) else verdict
 
 
 def _by_range(ids: Any, runs: Any, *, floor: int, mode: Any) -> Any:
     """Whatever lies below the mark was stored, they say."""
     run = next((r for r in runs if ids[0] <= r.last), None)
     if run is None or ids[0] < run.first:
-        return (Part(PartKind.DUPLICATE, len(ids), None, 0),)
-    return (Part(PartKind.DUPLICATE, len(ids), run.position, run.offset),)
+        return (ResultRange(ResultKind.DUPLICATE, len(ids), None, 0),)
+    return (ResultRange(ResultKind.DUPLICATE, len(ids), run.position, run.offset),)
 
 
 def _condemned(table: DedupTable, *arguments: Any) -> Any:
     """One stale id, and the whole batch was never stored, they say."""
     verdict = _check_known(table, *arguments)
-    mixed = isinstance(verdict, Known | dedup.Accept) and refuses(verdict.known)
+    mixed = isinstance(verdict, NothingNew | dedup.Accept) and refuses(verdict.known)
     return dedup.Refused(StaleSequence()) if mixed else verdict
 
 

@@ -33,33 +33,33 @@ from oncelog.core.ids import (
 from oncelog.core.producer.events import (
     BatchesAnswered,
     Complete,
-    Event,
     Fail,
     FailProducer,
     OpenWanted,
+    ProducerEvent,
     ReportOpen,
-    SessionEnded,
+    SessionClosedByOwner,
 )
 from oncelog.core.producer.opening import (
-    EndSession,
+    CloseSession,
     LookUp,
     LookUpFailed,
+    OpeningPhase,
     OpenProducer,
     OpenRefused,
     OwnerFound,
-    Phase,
     ProducerGranted,
     ProducerSettings,
-    StartTimer,
+    SessionTimerFired,
+    StartSessionTimer,
     StreamLost,
-    TimerFired,
     TimerKey,
     TimerKind,
     WithdrawOpening,
 )
 from oncelog.core.producer.pending_batches import BatchReady, SendBatches
 from oncelog.core.producer.sequence_ids import pack_sequence_ids
-from oncelog.core.producer.session import ProducerSession, State
+from oncelog.core.producer.session import ProducerSession, ProducerSessionState
 from oncelog.core.topic.log import ReceivedBatch
 from oncelog.core.topic.openings import AnswerOpen
 from oncelog.verify.history import History
@@ -109,7 +109,7 @@ class ClientParts:
 
 
 @dataclass(slots=True)
-class Progress:
+class AnswerProgress:
     """One life of the application. unanswered: {request: ids}. failures: lives that ended fenced."""
 
     next: int = 0
@@ -132,7 +132,7 @@ class ProducerClient(Process):
         self.instances = 0
         self.core = self._new_core()
         self.link: Link | None = None
-        self.app = Progress()
+        self.app = AnswerProgress()
 
     def _new_core(self) -> ProducerSession:
         source = self.source
@@ -153,7 +153,7 @@ class ProducerClient(Process):
         super().start()
         self.core = self._new_core()
         self.link = None
-        self.app = Progress(request=self.app.request, fenced=self.app.fenced)
+        self.app = AnswerProgress(request=self.app.request, fenced=self.app.fenced)
         self.handle(OpenWanted())
 
     def crash(self) -> None:
@@ -161,7 +161,7 @@ class ProducerClient(Process):
         if self.link is not None:
             self.link.stream.sever()
 
-    def handle(self, event: Event) -> None:
+    def handle(self, event: ProducerEvent) -> None:
         for effect in self.core.handle(event):
             match effect:
                 case LookUp(attempt, _, owner_epoch):
@@ -172,11 +172,11 @@ class ProducerClient(Process):
                     self._send(effect)
                 case WithdrawOpening(attempt):
                     self._withdraw(attempt)
-                case EndSession(_, session):
+                case CloseSession(_, session):
                     self._end_session(session)
-                case StartTimer(key, after_ms, jitter):
+                case StartSessionTimer(key, after_ms, jitter):
                     delay = self.world.rng.randint(after_ms // 2, after_ms) if jitter else after_ms
-                    self.post(delay, f"timer {key.kind.value}", lambda k=key: self.handle(TimerFired(k)))  # type: ignore[misc]
+                    self.post(delay, f"timer {key.kind.value}", lambda k=key: self.handle(SessionTimerFired(k)))  # type: ignore[misc]
                 case ReportOpen(name, last):
                     self._opened(name, last)
                 case Complete(request, _, outcome):
@@ -202,7 +202,9 @@ class ProducerClient(Process):
         self.post(self.world.rng.randint(1, 20), "application", self._pump)
 
     def _pump(self) -> None:
-        if self.core.state in (State.FAILED, State.CLOSED) or self.app.next >= len(self.source.ids):
+        if self.core.state in (ProducerSessionState.FAILED, ProducerSessionState.CLOSED) or self.app.next >= len(
+            self.source.ids
+        ):
             return
         self.post(self.world.rng.randint(*self.parts.pace), "application", self._pump)
         if len(self.app.unanswered) >= self.parts.open_results_max:
@@ -280,9 +282,9 @@ class ProducerClient(Process):
     def lose_patience(self) -> None:
         """The time for an answer to its opening is over."""
         opening = self.core.opening
-        if self.alive and not self.paused and opening.phase is Phase.ASKING:
+        if self.alive and not self.paused and opening.phase is OpeningPhase.ASKING:
             self.world.count("opening asked again")
-            self.handle(TimerFired(TimerKey(TimerKind.OPEN, opening.attempt)))
+            self.handle(SessionTimerFired(TimerKey(TimerKind.OPEN, opening.attempt)))
 
     # --- the owner ----------------------------------------------------------------------------------------------------
 
@@ -358,7 +360,7 @@ class Link:
         self.stream.on_broken[client.name] = lambda: client.handle(StreamLost(attempt))
         self.stream.on_broken[owner.name] = lambda: owner.link_broken(self)
 
-    def _tell(self, label: str, event: Event) -> None:
+    def _tell(self, label: str, event: ProducerEvent) -> None:
         self.stream.send(self.owner, label, lambda: self.client.handle(event))
 
     def opened(self, answer: AnswerOpen, owner_epoch: OwnerEpoch) -> None:
@@ -381,4 +383,4 @@ class Link:
         self._tell(f"answered {session}", BatchesAnswered(session, answers, owner_epoch))
 
     def ended(self, session: SessionNumber, error: OncelogError, owner_epoch: OwnerEpoch) -> None:
-        self._tell(f"ended {session} {error.code}", SessionEnded(session, error, owner_epoch))
+        self._tell(f"ended {session} {error.code}", SessionClosedByOwner(session, error, owner_epoch))

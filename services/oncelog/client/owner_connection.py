@@ -12,10 +12,9 @@ from typing import NamedTuple, Protocol
 
 from oncelog.client.background import Background
 from oncelog.client.epochs import OwnerEpochs
-from oncelog.core.errors import OncelogError
-from oncelog.core.errors import SessionEnded as SessionEndedError
+from oncelog.core.errors import OncelogError, SessionEnded
 from oncelog.core.ids import OwnerEpoch, SessionNumber
-from oncelog.core.producer.events import BatchesAnswered, DeduplicationSwitched, Event, SessionEnded
+from oncelog.core.producer.events import BatchesAnswered, ProducerEvent, SessionClosedByOwner, SessionDedupToggled
 from oncelog.core.producer.opening import OpenRefused, ProducerGranted, StreamLost
 from oncelog.rpc.channel import Channel, Stream
 from oncelog.rpc.frames import BLOBS_MAX
@@ -35,7 +34,7 @@ from oncelog.rpc.owner_codec import (
 class SessionUser(Protocol):
     """A producer as its connection sees it."""
 
-    def feed(self, event: Event) -> None: ...
+    def feed(self, event: ProducerEvent) -> None: ...
 
 
 class _Asked(NamedTuple):
@@ -207,7 +206,7 @@ class OwnerConnection:
         for switched in frame.switched:
             holder = self._sessions.get(switched.session)
             if holder is not None:
-                holder.user.feed(DeduplicationSwitched(switched.session, not switched.off))
+                holder.user.feed(SessionDedupToggled(switched.session, not switched.off))
         for ended in frame.ended:
             self._ended(ended)
 
@@ -237,8 +236,8 @@ class OwnerConnection:
     def _ended(self, ended: EndedSession) -> None:
         holder = self._sessions.pop(ended.session, None)
         if holder is not None:
-            error = ended.error or SessionEndedError("the owner ended the session")
-            holder.user.feed(SessionEnded(ended.session, error, ended.owner_epoch))
+            error = ended.error or SessionEnded("the owner ended the session")
+            holder.user.feed(SessionClosedByOwner(ended.session, error, ended.owner_epoch))
 
     def close(self) -> None:
         """End the stream, and with it every session on it."""

@@ -8,7 +8,7 @@ from typing import NamedTuple, overload
 from oncelog.client.unverified import OnUnverified
 from oncelog.core.errors import OncelogError, StaleSequence, UnverifiedSequence
 from oncelog.core.formats.message_id import MessageId
-from oncelog.core.formats.outcome import Part, PartKind
+from oncelog.core.formats.outcome import ResultKind, ResultRange
 from oncelog.core.ids import TopicId
 from oncelog.core.producer.events import Complete
 from oncelog.core.producer.sequence_ids import BatchIds, ids_of
@@ -21,7 +21,7 @@ class TopicPlace(NamedTuple):
     partition: int
 
 
-def message_id_at(place: TopicPlace, part: Part, index: int) -> MessageId | None:
+def message_id_at(place: TopicPlace, part: ResultRange, index: int) -> MessageId | None:
     """Id of the index-th message of a part; None where the owner no longer remembers the entry."""
     if part.position is None:
         return None
@@ -40,7 +40,9 @@ class SendResult:
 
     __slots__ = ("_index", "_part", "_place", "resent", "sequence_id")
 
-    def __init__(self, place: TopicPlace, part: Part, index: int, sequence_id: int, *, resent: bool = False) -> None:
+    def __init__(
+        self, place: TopicPlace, part: ResultRange, index: int, sequence_id: int, *, resent: bool = False
+    ) -> None:
         self._place = place
         self._part = part
         self._index = index
@@ -54,11 +56,11 @@ class SendResult:
 
     @property
     def duplicate(self) -> bool:
-        return self._part.kind is not PartKind.STORED
+        return self._part.kind is not ResultKind.STORED
 
     @property
     def verified(self) -> bool:
-        return self._part.kind is not PartKind.BELOW_MARK
+        return self._part.kind is not ResultKind.BELOW_MARK
 
     def __repr__(self) -> str:
         return (
@@ -78,7 +80,7 @@ class Stretch(NamedTuple):
     """Consecutive messages of one batch with one fate. part None: they failed, each with `error`."""
 
     size: int
-    part: Part | None
+    part: ResultRange | None
     resent: bool = False
     error: OncelogError | None = None
 
@@ -89,11 +91,11 @@ def stretches_of(answer: Complete, on_unverified: OnUnverified = OnUnverified.AC
     at = 0
     own_from = None if answer.own_above is None else _first_above(answer)
     for part in answer.outcome:
-        if part.kind is PartKind.STALE_SEQUENCE:
+        if part.kind is ResultKind.STALE_SEQUENCE:
             stretches.append(Stretch(part.count, None, error=_stale(answer)))
-        elif part.kind is PartKind.BELOW_MARK and on_unverified is OnUnverified.RAISE:
+        elif part.kind is ResultKind.BELOW_MARK and on_unverified is OnUnverified.RAISE:
             stretches.append(Stretch(part.count, None, error=UnverifiedSequence(_UNVERIFIED)))
-        elif own_from is None or part.kind is not PartKind.DUPLICATE:
+        elif own_from is None or part.kind is not ResultKind.DUPLICATE:
             stretches.append(Stretch(part.count, part))
         else:
             before = min(max(own_from - at, 0), part.count)
@@ -246,7 +248,7 @@ class BatchResult:
     @property
     def duplicate_ranges(self) -> list[range]:
         """Indexes of the messages that were stored before; see SendResult.duplicate."""
-        return self._ranges(lambda s: s.part is not None and s.part.kind is not PartKind.STORED)
+        return self._ranges(lambda s: s.part is not None and s.part.kind is not ResultKind.STORED)
 
     @property
     def resent_ranges(self) -> list[range]:
@@ -256,7 +258,7 @@ class BatchResult:
     @property
     def unverified_ranges(self) -> list[range]:
         """Indexes of the messages for which it is unknown whether they are stored; see SendResult.verified."""
-        return self._ranges(lambda s: s.part is not None and s.part.kind is PartKind.BELOW_MARK)
+        return self._ranges(lambda s: s.part is not None and s.part.kind is ResultKind.BELOW_MARK)
 
     @property
     def failed_ranges(self) -> list[range]:

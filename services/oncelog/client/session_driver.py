@@ -17,14 +17,14 @@ from oncelog.core.ids import INSTANCE_ID_BYTES, InstanceId, TopicId
 from oncelog.core.names import TopicName
 from oncelog.core.producer.events import (
     Complete,
-    Effect,
-    Event,
     Fail,
     FailProducer,
+    ProducerEffect,
+    ProducerEvent,
     ReportOpen,
 )
 from oncelog.core.producer.opening import (
-    EndSession,
+    CloseSession,
     EpochSeen,
     LookUp,
     LookUpFailed,
@@ -32,9 +32,9 @@ from oncelog.core.producer.opening import (
     OpenRefused,
     OwnerFound,
     ProducerSettings,
-    StartTimer,
+    SessionTimerFired,
+    StartSessionTimer,
     StreamLost,
-    TimerFired,
     WithdrawOpening,
 )
 from oncelog.core.producer.pending_batches import SendBatches
@@ -68,7 +68,7 @@ class SessionDriver:
         self._routes: dict[int, OwnerConnection] = {}
         #: {attempt: the open id of its request on its connection}; the latest alone
         self._asked: dict[int, int] = {}
-        self._events: deque[Event] = deque()
+        self._events: deque[ProducerEvent] = deque()
         self._busy = False
 
     @property
@@ -76,7 +76,7 @@ class SessionDriver:
         """Where the current session is, or will be."""
         return self._routes.get(self.core.opening.attempt)
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: ProducerEvent) -> None:
         """Handle an event and perform its effects; an event that comes up meanwhile is handled after them."""
         if isinstance(event, OpenRefused):
             self.trouble = event.error
@@ -104,7 +104,7 @@ class SessionDriver:
             for effect in self.core.handle(EpochSeen(seen)):
                 self._perform(effect)
 
-    def _perform(self, effect: Effect) -> None:
+    def _perform(self, effect: ProducerEffect) -> None:
         match effect:
             case SendBatches():
                 self._routes[effect.attempt].send(effect.session, effect.batches)
@@ -123,13 +123,13 @@ class SessionDriver:
             case WithdrawOpening(attempt):
                 if (open_id := self._asked.pop(attempt, None)) is not None:
                     self._routes[attempt].withdraw(open_id)
-            case EndSession():
+            case CloseSession():
                 if (connection := self._routes.get(effect.attempt)) is not None:
                     connection.end_session(effect.session)
-            case StartTimer():
+            case StartSessionTimer():
                 share = random.uniform(0.5, 1.0) if effect.jitter else 1.0
                 loop = asyncio.get_running_loop()
-                loop.call_later(effect.after_ms * share / 1000, self.feed, TimerFired(effect.key))
+                loop.call_later(effect.after_ms * share / 1000, self.feed, SessionTimerFired(effect.key))
 
     async def _look_up(self, effect: LookUp) -> None:
         # Once a session was granted the topic is that one: its name made anew is another log, with ids of its own.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from itertools import islice
 
-from oncelog.core.formats.outcome import PartKind
+from oncelog.core.formats.outcome import ResultKind
 from oncelog.core.producer.events import Complete
 from oncelog.core.producer.sequence_ids import ids_of
 
@@ -34,7 +34,7 @@ class Unverified:
 
     def note(self, producer_name: str, answer: Complete) -> None:
         """Count the unverified messages of a batch; the first time log them, as a warning."""
-        count = sum(part.count for part in answer.outcome if part.kind is PartKind.BELOW_MARK)
+        count = sum(part.count for part in answer.outcome if part.kind is ResultKind.BELOW_MARK)
         if count and not self.count:
             batch = sum(part.count for part in answer.outcome)
             # They are the lowest of their batch.

@@ -1,7 +1,7 @@
 """Reads entries of one ledger from whichever of its members can give them.
 
-    async for page in read_entries(links, metadata, first, last, heads_only=False):   # [(entry id, bytes)], ascending
-    data = await read_entry(links, metadata, entry_id, heads_only=False)
+    async for page in read_entries(links, metadata, first, last, headers_only=False):   # [(entry id, bytes)], ascending
+    data = await read_entry(links, metadata, entry_id, headers_only=False)
 
 Rules
 - One member streams for as long as it gives what is asked; pages come as the node's frames do, no call an entry.
@@ -61,16 +61,16 @@ async def read_entries(
     first: EntryId,
     last: EntryId,
     *,
-    heads_only: bool = False,
+    headers_only: bool = False,
     timeout_ms: int | None = None,
 ) -> AsyncIterator[Page]:
     """Entries first..last, both inclusive, in order, page by page; the bytes are slices of received frames.
 
-    heads_only: entries of messages are cut behind their id deltas. timeout_ms: how long to wait for members that do
+    headers_only: entries of messages are cut behind their id deltas. timeout_ms: how long to wait for members that do
     not answer, counted from the last progress; None: for ever.
     Raises UnreadableEntry (details: ledger_id, entry_id), DeadlineExceeded.
     """
-    reading = _Reading(links, metadata, first, last, heads_only)
+    reading = _Reading(links, metadata, first, last, headers_only)
     backoff = Backoff()
     loop = asyncio.get_running_loop()
     since = loop.time()
@@ -99,12 +99,14 @@ async def read_entry(
     metadata: LedgerMetadata,
     entry_id: EntryId,
     *,
-    heads_only: bool = False,
+    headers_only: bool = False,
     timeout_ms: int | None = None,
 ) -> Buffer:
     """One entry. Raises as `read_entries` does."""
     found: Page = []
-    async for page in read_entries(links, metadata, entry_id, entry_id, heads_only=heads_only, timeout_ms=timeout_ms):
+    async for page in read_entries(
+        links, metadata, entry_id, entry_id, headers_only=headers_only, timeout_ms=timeout_ms
+    ):
         found += page
     return found[0][1]
 
@@ -117,7 +119,7 @@ class _Reading:
     metadata: LedgerMetadata
     following: EntryId
     last: EntryId
-    heads_only: bool
+    headers_only: bool
     silence_ms: int = SILENCE_MS_MIN
     #: {member: why it can never give the entry `following`}
     refusals: dict[Incarnation, str] = field(default_factory=dict)
@@ -170,7 +172,9 @@ class _Reading:
     async def pages(self, member: Incarnation) -> AsyncGenerator[Page, None]:
         """What one member gives from `following` on, until it ends or has something to refuse."""
         count = min(self.last - self.following + 1, READ_ENTRIES_MAX)
-        request = ReadRequest(member, self.ledger_id, self.following, count, READ_BYTES_MAX, heads_only=self.heads_only)
+        request = ReadRequest(
+            member, self.ledger_id, self.following, count, READ_BYTES_MAX, headers_only=self.headers_only
+        )
         before = self.following
         try:
             async with aclosing(self.links.read(member, request, timeout_ms=READ_TIMEOUT_MS)) as frames:
@@ -224,7 +228,7 @@ class _Reading:
         self.silence_ms = SILENCE_MS_MIN
 
     def _verify(self, data: Buffer, entry_id: EntryId) -> None:
-        if not self.heads_only:
+        if not self.headers_only:
             decode_entry(data, ledger_id=self.ledger_id, entry_id=entry_id, checksum=crc32c)
             return
         header = peek_header(data)

@@ -36,10 +36,10 @@ class Fetched(NamedTuple):
 class EntryFrames:
     """Makes the frames of one look-up."""
 
-    def __init__(self, journal: Journal, executor: Executor, *, heads_only: bool) -> None:
+    def __init__(self, journal: Journal, executor: Executor, *, headers_only: bool) -> None:
         self._journal = journal
         self._executor = executor
-        self._heads_only = heads_only
+        self._heads_only = headers_only
 
     async def frames(self, answer: AnswerRead, bytes_max: int | None) -> AsyncGenerator[ReadFrame, None]:
         """At least one frame; the ids ascend over them. bytes_max: stop when so many bytes are sent, after one."""
@@ -104,19 +104,19 @@ def _frame(answer: AnswerRead, fetched: Fetched, missing: Sequence[EntryId]) -> 
     )
 
 
-def _fetch(reader: SegmentReader, plan: RangePlan, heads_only: bool) -> Fetched:
+def _fetch(reader: SegmentReader, plan: RangePlan, headers_only: bool) -> Fetched:
     """On a thread. A plan without pieces: the entry went with its ledger since it was looked up."""
     if not plan.pieces:
         return Fetched([], [], [EntryId(plan.first)])
     try:
         found = reader.fetch(plan)
     except CorruptEntry:
-        return _one_by_one(reader, plan, heads_only)
-    entries: list[Buffer] = [head_of(data) for _, data in found] if heads_only else [data for _, data in found]
+        return _one_by_one(reader, plan, headers_only)
+    entries: list[Buffer] = [head_of(data) for _, data in found] if headers_only else [data for _, data in found]
     return Fetched([EntryId(entry_id) for entry_id, _ in found], entries, [])
 
 
-def _one_by_one(reader: SegmentReader, plan: RangePlan, heads_only: bool) -> Fetched:
+def _one_by_one(reader: SegmentReader, plan: RangePlan, headers_only: bool) -> Fetched:
     """Something in the run is damaged: find out what is not."""
     fetched = Fetched([], [], [])
     for entry_id, piece in enumerate(plan.pieces, plan.first):
@@ -126,7 +126,7 @@ def _one_by_one(reader: SegmentReader, plan: RangePlan, heads_only: bool) -> Fet
             fetched.unreadable.append(EntryId(entry_id))
         else:
             fetched.entry_ids.append(EntryId(entry_id))
-            fetched.entries.append(head_of(data) if heads_only else data)
+            fetched.entries.append(head_of(data) if headers_only else data)
     return fetched
 
 

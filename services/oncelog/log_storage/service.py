@@ -102,7 +102,7 @@ class StorageService:
 
     async def _frames(self, request: ReadRequest) -> AsyncGenerator[ReadFrame, None]:
         runner, counts = self._runner, self._runner.counts
-        entry_frames = EntryFrames(runner.journal, self._executor, heads_only=request.heads_only)
+        entry_frames = EntryFrames(runner.journal, self._executor, headers_only=request.headers_only)
         room = request.bytes_max or None
         following: int = request.first_entry
         beyond = following + request.entries_max

@@ -12,7 +12,7 @@ from oncelog.core.access import Caller
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import OnConflict, ProducerInstance
-from oncelog.core.formats.outcome import Outcome, Part, PartKind
+from oncelog.core.formats.outcome import Outcome, ResultKind, ResultRange
 from oncelog.core.ids import (
     INSTANCE_ID_BYTES,
     NO_INSTANCE,
@@ -121,7 +121,7 @@ class Switched(NamedTuple):
     off: bool
 
 
-class BatchAnswer(Protocol):
+class OutgoingAnswer(Protocol):
     """What `core.sessions.BatchAnswer` says: the fate of one batch."""
 
     @property
@@ -135,7 +135,7 @@ class BatchAnswer(Protocol):
 class PublishAnswers(NamedTuple):
     """What an owner sends, to be taken in this order: granted, denied, answers, switched, ended."""
 
-    answers: Sequence[BatchAnswer] = ()
+    answers: Sequence[OutgoingAnswer] = ()
     granted: Sequence[OpenGranted] = ()
     denied: Sequence[OpenDenied] = ()
     ended: Sequence[EndedSession] = ()
@@ -152,7 +152,7 @@ class ReceivedAnswers(NamedTuple):
     switched: list[Switched]
 
 
-_PART_KINDS = {int(kind): kind for kind in PartKind}
+_RESULT_KINDS = {int(kind): kind for kind in ResultKind}
 
 
 def _sessions(column: Sequence[int]) -> list[SessionNumber]:
@@ -203,10 +203,10 @@ def encode_publish_answers(frame: PublishAnswers) -> bytes:
             out.answers.add(session=answer.session, request=answer.request, error=error_to_wire(result))
             continue
         kind, count, position, offset = result[0]
-        if len(result) == 1 and kind is PartKind.STORED and offset == 0 and position is not None:
+        if len(result) == 1 and kind is ResultKind.STORED and offset == 0 and position is not None:
             stored.append((answer.session, answer.request, position[0], position[1], count))
         else:
-            _parts_to_wire(result, out.answers.add(session=answer.session, request=answer.request))
+            _ranges_to_wire(result, out.answers.add(session=answer.session, request=answer.request))
     if stored:
         sessions, requests, ledger_ids, entry_ids, counts = zip(*stored, strict=True)
         out.stored_sessions.extend(sessions)
@@ -258,12 +258,12 @@ def _answers_from_wire(frame: pb.PublishAnswers) -> dict[SessionNumber, list[tup
     sessions, requests, ledger_ids, entry_ids, counts = columns
     # By _make, for this loop is the client's price of each batch: the plain constructors would double it.
     positions = map(Position._make, zip(ledger_ids, entry_ids, strict=True))
-    stored = map(Part._make, zip(repeat(PartKind.STORED), counts, positions, repeat(0)))  # endless ones
-    for session, request, part in zip(_sessions(sessions), requests, stored, strict=True):
+    stored = map(ResultRange._make, zip(repeat(ResultKind.STORED), counts, positions, repeat(0)))  # endless ones
+    for session, request, range_ in zip(_sessions(sessions), requests, stored, strict=True):
         if session in answers:
-            answers[session].append((request, (part,)))
+            answers[session].append((request, (range_,)))
         else:
-            answers[session] = [(request, (part,))]
+            answers[session] = [(request, (range_,))]
     for answer in frame.answers:
         answers.setdefault(SessionNumber(answer.session), []).append((answer.request, _fate_from_wire(answer)))
     return answers
@@ -326,29 +326,29 @@ def _open_from_wire(opening: pb.OpenProducer) -> OpenRequest:
     )
 
 
-def _parts_to_wire(outcome: Outcome, out: pb.BatchAnswer) -> None:
+def _ranges_to_wire(outcome: Outcome, out: pb.BatchAnswer) -> None:
     for kind, count, position, offset in outcome:
         ledger_id, entry_id = (None, None) if position is None else position
-        out.parts.add(
-            kind=pb.PartKind.ValueType(kind), count=count, ledger_id=ledger_id, entry_id=entry_id, offset=offset
+        out.ranges.add(
+            kind=pb.ResultKind.ValueType(kind), count=count, ledger_id=ledger_id, entry_id=entry_id, offset=offset
         )
 
 
 def _fate_from_wire(answer: pb.BatchAnswer) -> Outcome | OncelogError:
     if answer.HasField("error"):
         return error_from_wire(answer.error)
-    if not answer.parts:
-        raise InvalidArgument("an answer has neither parts nor an error", field="parts")
-    return tuple(map(_part_from_wire, answer.parts))
+    if not answer.ranges:
+        raise InvalidArgument("an answer has neither results nor an error", field="ranges")
+    return tuple(map(_range_from_wire, answer.ranges))
 
 
-def _part_from_wire(part: pb.Part) -> Part:
-    kind = _PART_KINDS.get(part.kind)
+def _range_from_wire(range_: pb.ResultRange) -> ResultRange:
+    kind = _RESULT_KINDS.get(range_.kind)
     if kind is None:
-        raise InvalidArgument(f"an answer of unknown kind {part.kind}", field="parts")
-    placed = part.HasField("ledger_id") and part.HasField("entry_id")
-    position = Position(LedgerId(part.ledger_id), EntryId(part.entry_id)) if placed else None
-    return Part(kind, part.count, position, part.offset)
+        raise InvalidArgument(f"an answer of unknown kind {range_.kind}", field="ranges")
+    placed = range_.HasField("ledger_id") and range_.HasField("entry_id")
+    position = Position(LedgerId(range_.ledger_id), EntryId(range_.entry_id)) if placed else None
+    return ResultRange(kind, range_.count, position, range_.offset)
 
 
 def _granted_from_wire(granted: pb.ProducerGranted) -> OpenGranted:

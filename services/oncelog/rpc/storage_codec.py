@@ -65,7 +65,7 @@ class FenceStatesAnswer(NamedTuple):
 
 
 class ReadRequest(NamedTuple):
-    """bytes_max 0: no bound. fence: the ledger is durably fenced first. heads_only: headers and id deltas alone."""
+    """bytes_max 0: no bound. fence: the ledger is durably fenced first. headers_only: headers and id deltas alone."""
 
     target: Incarnation
     ledger_id: LedgerId
@@ -73,7 +73,7 @@ class ReadRequest(NamedTuple):
     entries_max: int
     bytes_max: int = 0
     fence: bool = False
-    heads_only: bool = False
+    headers_only: bool = False
 
 
 class ReadFrame(NamedTuple):
@@ -207,7 +207,7 @@ def encode_read_request(request: ReadRequest) -> bytes:
         entries_max=request.entries_max,
         bytes_max=request.bytes_max,
         fence=request.fence,
-        heads_only=request.heads_only,
+        headers_only=request.headers_only,
     ).SerializeToString()
 
 
@@ -220,7 +220,7 @@ def decode_read_request(data: bytes) -> ReadRequest:
         entries_max=r.entries_max,
         bytes_max=r.bytes_max,
         fence=r.fence,
-        heads_only=r.heads_only,
+        headers_only=r.headers_only,
     )
 
 

@@ -280,7 +280,7 @@ class Asks:
     async def _read_entries(self, ask: ReadEntries) -> None:
         ledger_id = ask.metadata.ledger_id
         try:
-            pages = read_entries(self.parts.links, ask.metadata, ask.first, ask.last, heads_only=ask.heads_only)
+            pages = read_entries(self.parts.links, ask.metadata, ask.first, ask.last, headers_only=ask.headers_only)
             async for entries in pages:
                 self._post(EntriesRead(ledger_id, entries))
         except UnreadableEntry as error:

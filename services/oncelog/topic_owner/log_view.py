@@ -140,14 +140,14 @@ class LogView:
             return at, header.skip_first + number - header.base_index
 
     async def _header(self, metadata: LedgerMetadata, entry_id: EntryId) -> EntryHeader:
-        return peek_header(await self.entry(metadata, entry_id, heads_only=True))
+        return peek_header(await self.entry(metadata, entry_id, headers_only=True))
 
-    async def entry(self, metadata: LedgerMetadata, entry_id: EntryId, *, heads_only: bool) -> Buffer:
+    async def entry(self, metadata: LedgerMetadata, entry_id: EntryId, *, headers_only: bool) -> Buffer:
         """One entry, from the cache or a storage node. Raises UnreadableEntry."""
         cached = self._runner.cache.get(metadata.ledger_id, entry_id)
         if cached is not None:
             return b"".join(cached)
-        return await read_entry(self._runner.parts.links, metadata, entry_id, heads_only=heads_only)
+        return await read_entry(self._runner.parts.links, metadata, entry_id, headers_only=headers_only)
 
     async def last_message(self) -> tuple[Position, EntryHeader] | None:
         """The last entry that holds a message, None in an empty log."""

@@ -123,7 +123,7 @@ class _Reading:
         return Position(ledger_id, following)
 
     def _pages(self, stretch: Stretch, first: EntryId) -> AsyncIterator[list[tuple[EntryId, Buffer]]]:
-        return read_entries(self._runner.parts.links, stretch.metadata, first, stretch.last, heads_only=False)
+        return read_entries(self._runner.parts.links, stretch.metadata, first, stretch.last, headers_only=False)
 
     async def _send(self, entries: list[Buffer]) -> None:
         """Send entries of messages in frames, as far as permits go."""

@@ -302,7 +302,7 @@ class TopicRunner:
         else:
             try:
                 stored = await self._asks.ledger(position.ledger_id)
-                body = body_of(await read_entry(self.parts.links, stored, position.entry_id, heads_only=True))
+                body = body_of(await read_entry(self.parts.links, stored, position.entry_id, headers_only=True))
             except UnreadableEntry as error:
                 logger.error("the ids at %s cannot be read, its producer waits: %s", position, error.message)
                 return

@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator
 
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.entry import EntryHeader
-from oncelog.core.formats.outcome import Part, PartKind
+from oncelog.core.formats.outcome import ResultKind, ResultRange
 from oncelog.verify.fold import LogFold, Place
 from oncelog.verify.history import Append, History
 from oncelog.verify.violation import Violation
 
 Judged = Callable[[EntryHeader], bool]
-_TOLD_AS_NOT_STORED_NOW = (PartKind.BELOW_MARK, PartKind.STALE_SEQUENCE)
+_TOLD_AS_NOT_STORED_NOW = (ResultKind.BELOW_MARK, ResultKind.STALE_SEQUENCE)
 
 
 def check_appends(history: History, fold: LogFold, *, judged: Judged = lambda _: True) -> None:
@@ -99,7 +99,7 @@ def _check_stale(history: History, fold: LogFold, append: Append, judged: Judged
     name = history.opens[append.opened].name
     producer = fold.names.get(name)
     for at, number in enumerate(append.ids):
-        if producer is not None and append.kind_at(at) is PartKind.STALE_SEQUENCE:
+        if producer is not None and append.kind_at(at) is ResultKind.STALE_SEQUENCE:
             found = [p for p in producer.places.get(number, []) if judged(fold.entries[p.position].header)]
             if found:
                 raise Violation("exact", f"{name!r} id {number} was called never stored and is at {found[0].position}")
@@ -118,7 +118,9 @@ def _check_answer(history: History, fold: LogFold, append: Append) -> None:
         at += part.count
 
 
-def _check_message(name: str, places: dict[int, list[Place]], append: Append, at: int, part: Part, offset: int) -> None:
+def _check_message(
+    name: str, places: dict[int, list[Place]], append: Append, at: int, part: ResultRange, offset: int
+) -> None:
     number, value = append.ids[at], append.values[at]
     if part.kind in _TOLD_AS_NOT_STORED_NOW:
         return

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from oncelog.core.errors import OncelogError, StaleSequence
 from oncelog.core.formats.opening import ProducerInstance
-from oncelog.core.formats.outcome import Outcome, PartKind
+from oncelog.core.formats.outcome import Outcome, ResultKind
 from oncelog.core.ids import Position, SequenceId
 
 
@@ -41,10 +41,10 @@ class Append:
         """The error says for certain that this append stored nothing, now or later."""
         return isinstance(self.result, OncelogError) and self.result.stored is False
 
-    def kind_at(self, at: int) -> PartKind | None:
+    def kind_at(self, at: int) -> ResultKind | None:
         """What was answered of the message at this index; None while nothing is known of it."""
         if isinstance(self.result, StaleSequence):
-            return PartKind.STALE_SEQUENCE
+            return ResultKind.STALE_SEQUENCE
         if self.result is None or isinstance(self.result, OncelogError):
             return None
         for part in self.result:

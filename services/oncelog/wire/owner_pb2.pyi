@@ -64,30 +64,30 @@ ON_CONFLICT_REFUSE: OnConflict.ValueType  # 2
 """producer_busy while another instance is connected."""
 Global___OnConflict: _TypeAlias = OnConflict  # noqa: Y015
 
-class _PartKind:
+class _ResultKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _PartKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PartKind.ValueType], _builtins.type):
+class _ResultKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ResultKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    PART_KIND_UNSPECIFIED: _PartKind.ValueType  # 0
-    PART_KIND_STORED: _PartKind.ValueType  # 1
-    PART_KIND_DUPLICATE: _PartKind.ValueType  # 2
-    PART_KIND_BELOW_MARK: _PartKind.ValueType  # 3
+    RESULT_KIND_UNSPECIFIED: _ResultKind.ValueType  # 0
+    RESULT_KIND_STORED: _ResultKind.ValueType  # 1
+    RESULT_KIND_DUPLICATE: _ResultKind.ValueType  # 2
+    RESULT_KIND_BELOW_MARK: _ResultKind.ValueType  # 3
     """Success, not stored now, and that it was stored before is not verified."""
-    PART_KIND_STALE_SEQUENCE: _PartKind.ValueType  # 4
+    RESULT_KIND_STALE_SEQUENCE: _ResultKind.ValueType  # 4
     """Below the mark and never stored, beside other messages of its batch that were or are: refused, this message alone."""
 
-class PartKind(_PartKind, metaclass=_PartKindEnumTypeWrapper): ...
+class ResultKind(_ResultKind, metaclass=_ResultKindEnumTypeWrapper): ...
 
-PART_KIND_UNSPECIFIED: PartKind.ValueType  # 0
-PART_KIND_STORED: PartKind.ValueType  # 1
-PART_KIND_DUPLICATE: PartKind.ValueType  # 2
-PART_KIND_BELOW_MARK: PartKind.ValueType  # 3
+RESULT_KIND_UNSPECIFIED: ResultKind.ValueType  # 0
+RESULT_KIND_STORED: ResultKind.ValueType  # 1
+RESULT_KIND_DUPLICATE: ResultKind.ValueType  # 2
+RESULT_KIND_BELOW_MARK: ResultKind.ValueType  # 3
 """Success, not stored now, and that it was stored before is not verified."""
-PART_KIND_STALE_SEQUENCE: PartKind.ValueType  # 4
+RESULT_KIND_STALE_SEQUENCE: ResultKind.ValueType  # 4
 """Below the mark and never stored, beside other messages of its batch that were or are: refused, this message alone."""
-Global___PartKind: _TypeAlias = PartKind  # noqa: Y015
+Global___ResultKind: _TypeAlias = ResultKind  # noqa: Y015
 
 @_typing.final
 class PublishFrame(_message.Message):
@@ -424,7 +424,7 @@ class OpenRefused(_message.Message):
 Global___OpenRefused: _TypeAlias = OpenRefused  # noqa: Y015
 
 @_typing.final
-class Part(_message.Message):
+class ResultRange(_message.Message):
     """Consecutive messages of a batch with one fate."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -434,7 +434,7 @@ class Part(_message.Message):
     LEDGER_ID_FIELD_NUMBER: _builtins.int
     ENTRY_ID_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
-    kind: Global___PartKind.ValueType
+    kind: Global___ResultKind.ValueType
     count: _builtins.int
     ledger_id: _builtins.int
     """Where they are; both absent where that is not remembered."""
@@ -444,7 +444,7 @@ class Part(_message.Message):
     def __init__(
         self,
         *,
-        kind: Global___PartKind.ValueType = ...,
+        kind: Global___ResultKind.ValueType = ...,
         count: _builtins.int = ...,
         ledger_id: _builtins.int | None = ...,
         entry_id: _builtins.int | None = ...,
@@ -463,7 +463,7 @@ class Part(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ledger_id) -> _WhichOneofReturnType__ledger_id | None: ...
 
-Global___Part: _TypeAlias = Part  # noqa: Y015
+Global___ResultRange: _TypeAlias = ResultRange  # noqa: Y015
 
 @_typing.final
 class BatchAnswer(_message.Message):
@@ -471,12 +471,12 @@ class BatchAnswer(_message.Message):
 
     SESSION_FIELD_NUMBER: _builtins.int
     REQUEST_FIELD_NUMBER: _builtins.int
-    PARTS_FIELD_NUMBER: _builtins.int
+    RANGES_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     session: _builtins.int
     request: _builtins.int
     @_builtins.property
-    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
+    def ranges(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResultRange]:
         """In the order of the batch; their counts add up to the batch's. Empty when there is an error."""
 
     @_builtins.property
@@ -486,12 +486,12 @@ class BatchAnswer(_message.Message):
         *,
         session: _builtins.int = ...,
         request: _builtins.int = ...,
-        parts: _abc.Iterable[Global___Part] | None = ...,
+        ranges: _abc.Iterable[Global___ResultRange] | None = ...,
         error: _error_pb2.Error | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "parts", b"parts", "request", b"request", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "ranges", b"ranges", "request", b"request", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

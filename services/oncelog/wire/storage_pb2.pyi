@@ -227,7 +227,7 @@ class ReadRequest(_message.Message):
     ENTRIES_MAX_FIELD_NUMBER: _builtins.int
     BYTES_MAX_FIELD_NUMBER: _builtins.int
     FENCE_FIELD_NUMBER: _builtins.int
-    HEADS_ONLY_FIELD_NUMBER: _builtins.int
+    HEADERS_ONLY_FIELD_NUMBER: _builtins.int
     target: _builtins.str
     ledger_id: _builtins.int
     first_entry: _builtins.int
@@ -239,7 +239,7 @@ class ReadRequest(_message.Message):
     """0: no bound. At least one entry is sent."""
     fence: _builtins.bool
     """True: the ledger is fenced, durably, before anything is answered. Reads of a recovery fence."""
-    heads_only: _builtins.bool
+    headers_only: _builtins.bool
     """True: only the beginning of each entry, which is the owner's header, the batch header and the id deltas, for
     replay. The node has checked the checksum of its whole record.
     """
@@ -252,11 +252,11 @@ class ReadRequest(_message.Message):
         entries_max: _builtins.int = ...,
         bytes_max: _builtins.int = ...,
         fence: _builtins.bool = ...,
-        heads_only: _builtins.bool = ...,
+        headers_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_max", b"bytes_max", "entries_max", b"entries_max", "fence", b"fence", "first_entry", b"first_entry", "heads_only", b"heads_only", "ledger_id", b"ledger_id", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_max", b"bytes_max", "entries_max", b"entries_max", "fence", b"fence", "first_entry", b"first_entry", "headers_only", b"headers_only", "ledger_id", b"ledger_id", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

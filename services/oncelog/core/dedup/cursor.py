@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from oncelog.core.dedup.batch_budget import RECENT_BYTES_MAX
-from oncelog.core.dedup.snapshot import Manifest, encode_chunks, encode_manifest
+from oncelog.core.dedup.snapshot import SnapshotManifest, encode_chunks, encode_manifest
 from oncelog.core.dedup.state import DedupState
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.batch import Checksum
@@ -77,7 +77,7 @@ class CursorState(Enum):
 class Writing:
     """The snapshot being written. last_entry: the entry whose confirmation completes the present step."""
 
-    manifest: Manifest
+    manifest: SnapshotManifest
     last_entry: EntryId
     evicted: int
 
@@ -166,7 +166,7 @@ class DedupCursor:
         for chunk in chunks:
             crc = checksum(chunk, crc)
             adds.append(self._append(EntryKind.SNAPSHOT_CHUNK, chunk, now_ms))
-        manifest = Manifest(
+        manifest = SnapshotManifest(
             number,
             -1 if is_base else self.number,
             state.position,

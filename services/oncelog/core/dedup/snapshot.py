@@ -37,7 +37,7 @@ _PRODUCER = Struct("<QIBxHqqq16sHH")
 _MANIFEST = Struct("<qqqqqqII")
 
 
-class Manifest(NamedTuple):
+class SnapshotManifest(NamedTuple):
     """The commit record of one snapshot: the state as of exactly `position`."""
 
     number: int
@@ -79,7 +79,7 @@ def _encode_producer(p: ProducerState) -> bytes:
     return head + name + role + recent_batches
 
 
-def encode_manifest(m: Manifest) -> bytes:
+def encode_manifest(m: SnapshotManifest) -> bytes:
     return _MANIFEST.pack(
         m.number,
         m.previous,
@@ -92,12 +92,12 @@ def encode_manifest(m: Manifest) -> bytes:
     )
 
 
-def decode_manifest(body: Buffer) -> Manifest:
+def decode_manifest(body: Buffer) -> SnapshotManifest:
     """Raises CorruptEntry when the body is not a manifest."""
     if len(body) != _MANIFEST.size:
         raise CorruptEntry(f"a snapshot manifest of {len(body)} bytes")
     number, previous, ledger, entry, next_index, producers, chunks, crc = _MANIFEST.unpack(body)
-    return Manifest(number, previous, Position(ledger, entry), next_index, producers, chunks, crc)
+    return SnapshotManifest(number, previous, Position(ledger, entry), next_index, producers, chunks, crc)
 
 
 def decode_chunk(body: Buffer) -> tuple[int, int, list[ProducerState]]:
@@ -156,9 +156,9 @@ class SnapshotReader:
     #: the state of the newest complete chain, None before the first complete base
     state: DedupState | None = None
     #: its last manifest
-    manifest: Manifest | None = None
+    manifest: SnapshotManifest | None = None
     #: the base's manifest: the position a trim must not pass
-    base: Manifest | None = None
+    base: SnapshotManifest | None = None
     _chunks: list[tuple[EntryId, Buffer]] = field(default_factory=list)
 
     def feed(self, entry_id: EntryId, kind: int, body: Buffer) -> None:
@@ -173,7 +173,7 @@ class SnapshotReader:
         else:
             raise CorruptEntry(f"entry {entry_id} of a dedup cursor is of kind {kind}")
 
-    def _commit(self, manifest: Manifest, chunks: list[Buffer]) -> None:
+    def _commit(self, manifest: SnapshotManifest, chunks: list[Buffer]) -> None:
         crc = 0
         producers: list[ProducerState] = []
         for expected, chunk in enumerate(chunks):

@@ -32,7 +32,7 @@ from oncelog.core.errors import (
 )
 from oncelog.core.formats.batch import BatchHeader, Buffer, decode_ids
 from oncelog.core.formats.entry import EntryHeader, ProducerOpened, SequenceMode
-from oncelog.core.formats.outcome import REFUSED_PARTS_MAX, Part, PartKind, refuses
+from oncelog.core.formats.outcome import RESULT_RANGES_MAX, ResultKind, ResultRange, refuses
 from oncelog.core.ids import BEFORE_ALL, NO_SEQUENCE, NOT_DEDUPLICATED, Generation, Position, ProducerId, SequenceId
 
 
@@ -41,14 +41,14 @@ class Accept:
     """Append it; the first `skip_first` messages are known already, told by `known`."""
 
     skip_first: int = 0
-    known: tuple[Part, ...] = ()
+    known: tuple[ResultRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class NothingNew:
     """Nothing is new: answer `known` once everything up to `settles_at` is durable."""
 
-    known: tuple[Part, ...]
+    known: tuple[ResultRange, ...]
     settles_at: Position
 
 
@@ -72,7 +72,7 @@ class Wait:
     """The verdict rests on a grant that is not durable yet."""
 
 
-Verdict = Accept | Known | Refused | NeedIds | Wait
+BatchVerdict = Accept | NothingNew | Refused | NeedIds | Wait
 ACCEPT = Accept()
 WAIT = Wait()
 
@@ -145,7 +145,7 @@ class DedupTable:
 
     # --- checking -----------------------------------------------------------------------------------------------------
 
-    def check(self, batch: BatchHeader, deltas: Buffer) -> Verdict:
+    def check(self, batch: BatchHeader, deltas: Buffer) -> BatchVerdict:
         """Decide on one batch; changes nothing. Raises nothing for a producer's fault: that is a verdict."""
         pid = batch.producer_id
         if pid == NOT_DEDUPLICATED:
@@ -173,7 +173,7 @@ class DedupTable:
             return ACCEPT
         return self._check_known(producer, batch, deltas, accepted)
 
-    def _check_generation(self, batch: BatchHeader, current: Generation, durable: bool) -> Verdict:
+    def _check_generation(self, batch: BatchHeader, current: Generation, durable: bool) -> BatchVerdict:
         if batch.generation > current:
             error = NotOwner(
                 f"generation {batch.generation} of producer {batch.producer_id} was granted by another owner"
@@ -185,7 +185,7 @@ class DedupTable:
 
     def _check_known(
         self, producer: ProducerState, batch: BatchHeader, deltas: Buffer, accepted: SequenceId
-    ) -> Verdict:
+    ) -> BatchVerdict:
         ids = decode_ids(batch, deltas)
         split = batch.count if batch.last <= accepted else bisect_right(ids, accepted)
         pending = self._pending.get(producer.producer_id)
@@ -198,13 +198,13 @@ class DedupTable:
             return located
         if refuses(located):
             nothing_else = len(located) == 1 and split == batch.count
-            if nothing_else or producer.mode is SequenceMode.CONTIGUOUS or len(located) > REFUSED_PARTS_MAX:
+            if nothing_else or producer.mode is SequenceMode.CONTIGUOUS or len(located) > RESULT_RANGES_MAX:
                 return Refused(_stale(batch, accepted, whole=nothing_else))
             if pending is not None:
                 # What is stale because of a write in flight is told when that is durable.
-                return Known(located, pending.position) if split == batch.count else Accept(split, located)
+                return NothingNew(located, pending.position) if split == batch.count else Accept(split, located)
         if split == batch.count:
-            return Known(located, max((p.position for p in located if p.position), default=settles_at))
+            return NothingNew(located, max((p.position for p in located if p.position), default=settles_at))
         return Accept(split, located)
 
     # --- what happened ------------------------------------------------------------------------------------------------
@@ -290,53 +290,53 @@ def _stale(batch: BatchHeader, accepted: SequenceId, *, whole: bool) -> StaleSeq
 
 def locate(
     ids: Sequence[int], recent_batches: Sequence[RecentBatch], *, floor: SequenceId, mode: SequenceMode
-) -> tuple[Part, ...] | NeedIds:
+) -> tuple[ResultRange, ...] | NeedIds:
     """Find each id (ascending) in the recent batches (ascending); those that were never stored are stale.
 
     Ids at or below `floor` are older than the recent batches: exact duplicates for a contiguous producer, not verified
     for a monotonic one.
     """
-    parts: list[Part] = []
+    ranges: list[ResultRange] = []
     i = bisect_right(ids, floor)
     if i:
-        kind = PartKind.DUPLICATE if mode is SequenceMode.CONTIGUOUS else PartKind.BELOW_MARK
-        parts.append(Part(kind, i, None, 0))
+        kind = ResultKind.DUPLICATE if mode is SequenceMode.CONTIGUOUS else ResultKind.BELOW_MARK
+        ranges.append(ResultRange(kind, i, None, 0))
     while i < len(ids):
         at = bisect_left(recent_batches, ids[i], key=lambda recent: recent.last)
         begin = bisect_left(ids, recent_batches[at].first, i) if at < len(recent_batches) else len(ids)
         if begin > i:
-            parts.append(_stale_part(begin - i))
+            ranges.append(_stale_range(begin - i))
         else:
             begin = bisect_right(ids, recent_batches[at].last, i)
-            found = _parts_in(ids[i:begin], recent_batches[at])
+            found = _ranges_in(ids[i:begin], recent_batches[at])
             if isinstance(found, NeedIds):
                 return found
-            parts += found
+            ranges += found
         i = begin
-    return _merged(parts)
+    return _merged(ranges)
 
 
-def _stale_part(count: int) -> Part:
-    return Part(PartKind.STALE_SEQUENCE, count, None, 0)
+def _stale_range(count: int) -> ResultRange:
+    return ResultRange(ResultKind.STALE_SEQUENCE, count, None, 0)
 
 
-def _merged(parts: list[Part]) -> tuple[Part, ...]:
-    """Neighbours that are stale become one part."""
-    merged: list[Part] = []
-    for part in parts:
-        if merged and merged[-1].kind is part.kind is PartKind.STALE_SEQUENCE:
-            merged[-1] = _stale_part(merged[-1].count + part.count)
+def _merged(ranges: list[ResultRange]) -> tuple[ResultRange, ...]:
+    """Neighbours that are stale become one range."""
+    merged: list[ResultRange] = []
+    for range_ in ranges:
+        if merged and merged[-1].kind is range_.kind is ResultKind.STALE_SEQUENCE:
+            merged[-1] = _stale_range(merged[-1].count + range_.count)
         else:
-            merged.append(part)
+            merged.append(range_)
     return tuple(merged)
 
 
-def _parts_in(ids: Sequence[int], recent: RecentBatch) -> list[Part] | NeedIds:
+def _ranges_in(ids: Sequence[int], recent: RecentBatch) -> list[ResultRange] | NeedIds:
     """Where in the batch each id (all within its span) stands, in stretches; those in its holes are stale."""
     if recent.dense:
         if isinstance(ids, range):
-            return _parts_of(range(ids[0] - recent.first, ids[-1] - recent.first + 1), recent)
-        return _parts_of([i - recent.first for i in ids], recent)
+            return _ranges_of(range(ids[0] - recent.first, ids[-1] - recent.first + 1), recent)
+        return _ranges_of([i - recent.first for i in ids], recent)
     if recent.deltas is None:
         return NeedIds(recent.position)
     stored = ids_of_batch(recent)
@@ -344,32 +344,32 @@ def _parts_in(ids: Sequence[int], recent: RecentBatch) -> list[Part] | NeedIds:
         # Cheap also for a hostile count: only what the batch holds is looked for.
         found = [(bisect_left(ids, each), index) for index, each in enumerate(stored)]
         places = [(at, index) for at, index in found if at < len(ids) and ids[at] == stored[index]]
-        return _parts_between(len(ids), places, recent)
+        return _ranges_between(len(ids), places, recent)
     indexes = [bisect_left(stored, i) for i in ids]
     places = [(at, index) for at, index in enumerate(indexes) if index < len(stored) and stored[index] == ids[at]]
-    return _parts_of(indexes, recent) if len(places) == len(ids) else _parts_between(len(ids), places, recent)
+    return _ranges_of(indexes, recent) if len(places) == len(ids) else _ranges_between(len(ids), places, recent)
 
 
-def _parts_between(count: int, places: Sequence[tuple[int, int]], recent: RecentBatch) -> list[Part]:
-    """Parts for `count` ids, of which those at `places` (index among the ids, index in the batch) are in the batch."""
-    parts: list[Part] = []
+def _ranges_between(count: int, places: Sequence[tuple[int, int]], recent: RecentBatch) -> list[ResultRange]:
+    """Results of `count` ids. places: (index among the ids, index in the batch) of those that are in the batch."""
+    ranges: list[ResultRange] = []
     done = 0
     for at, index in places:
         if at > done:
-            parts.append(_stale_part(at - done))
-        last = parts[-1] if parts else None
-        if last is not None and last.kind is PartKind.DUPLICATE and last.offset + last.count == recent.offset + index:
-            parts[-1] = last._replace(count=last.count + 1)
+            ranges.append(_stale_range(at - done))
+        last = ranges[-1] if ranges else None
+        if last is not None and last.kind is ResultKind.DUPLICATE and last.offset + last.count == recent.offset + index:
+            ranges[-1] = last._replace(count=last.count + 1)
         else:
-            parts.append(Part(PartKind.DUPLICATE, 1, recent.position, recent.offset + index))
+            ranges.append(ResultRange(ResultKind.DUPLICATE, 1, recent.position, recent.offset + index))
         done = at + 1
     if done < count:
-        parts.append(_stale_part(count - done))
-    return parts
+        ranges.append(_stale_range(count - done))
+    return ranges
 
 
-def _parts_of(indexes: Sequence[int], recent: RecentBatch) -> list[Part]:
-    """One part for each stretch of consecutive indexes; every id is in the batch."""
+def _ranges_of(indexes: Sequence[int], recent: RecentBatch) -> list[ResultRange]:
+    """One range for each stretch of consecutive indexes; every id is in the batch."""
     if indexes[-1] - indexes[0] == len(indexes) - 1:
-        return [Part(PartKind.DUPLICATE, len(indexes), recent.position, recent.offset + indexes[0])]
-    return _parts_between(len(indexes), list(enumerate(indexes)), recent)
+        return [ResultRange(ResultKind.DUPLICATE, len(indexes), recent.position, recent.offset + indexes[0])]
+    return _ranges_between(len(indexes), list(enumerate(indexes)), recent)

@@ -1,4 +1,4 @@
-"""What an owner answers to one batch: per message exact, as a short list of parts in the order of the batch."""
+"""An owner's answer to one batch: a result for each message, as a short list of ranges in the order of the batch."""
 
 from enum import IntEnum
 from typing import NamedTuple
@@ -6,12 +6,13 @@ from typing import NamedTuple
 from oncelog.core.ids import Position
 
 
-class PartKind(IntEnum):
-    """STORED: written now. DUPLICATE: stored before (or by a write that was in flight), success.
+class ResultKind(IntEnum):
+    """What happened to a message.
 
-    BELOW_MARK: a monotonic id older than the recent batches: success, not stored now, existence not verified (hazard
-    9). STALE_SEQUENCE: a monotonic id below the mark that was never stored, beside others of its batch that were or are
-    now: refused for this message alone.
+    STORED: written now. DUPLICATE: stored before, or by a write that was in flight; a success. BELOW_MARK: a monotonic
+    id older than the recent batches; a success, not stored now, existence not verified (hazard 9). STALE_SEQUENCE: a
+    monotonic id below the mark that was never stored, in a batch that has other results too; an error of this message
+    only.
     """
 
     STORED = 1
@@ -20,27 +21,27 @@ class PartKind(IntEnum):
     STALE_SEQUENCE = 4
 
 
-class Part(NamedTuple):
-    """`count` consecutive messages of the batch with one fate.
+class ResultRange(NamedTuple):
+    """`count` consecutive messages of the batch with the same result.
 
-    position: the entry that holds them, None where not remembered. offset: batch_index of the first of them in that
-    entry.
+    position: the entry that holds them, None when it is not remembered. offset: batch_index of the first of them in
+    that entry.
     """
 
-    kind: PartKind
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody counts with
+    kind: ResultKind
+    count: int  # type: ignore[assignment]  # hides tuple.count, which has no use here
     position: Position | None
     offset: int
 
 
-#: The fate of a whole batch: parts whose counts sum to the batch's count.
-Outcome = tuple[Part, ...]
+#: The result of a whole batch: ranges whose counts add up to the batch's count.
+Outcome = tuple[ResultRange, ...]
 
-#: A batch whose stale messages cut it into more parts than this is refused as a whole: its answer would outgrow a
-#: frame. Nobody who resends what was sent before comes near it.
-REFUSED_PARTS_MAX = 65_536
+#: A batch whose stale messages cut it into more ranges than this is refused as a whole, because its answer would not
+#: fit into a frame. A client that resends what it sent before stays far below this.
+RESULT_RANGES_MAX = 65_536
 
 
-def refuses(parts: Outcome) -> bool:
+def refuses(outcome: Outcome) -> bool:
     """Whether some message of the batch is refused."""
-    return any(part.kind is PartKind.STALE_SEQUENCE for part in parts)
+    return any(result.kind is ResultKind.STALE_SEQUENCE for result in outcome)

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.outcome import Outcome
 from oncelog.core.ids import OwnerEpoch, SequenceId, SessionNumber
-from oncelog.core.producer.opening import Effect as OpeningEffect
 from oncelog.core.producer.opening import (
     EpochSeen,
     LookUpFailed,
+    OpeningEffect,
     OpenRefused,
     OwnerFound,
     ProducerGranted,
+    SessionTimerFired,
     StreamLost,
-    TimerFired,
 )
 from oncelog.core.producer.pending_batches import BatchReady, SendBatches
 from oncelog.core.producer.sequence_ids import BatchIds
@@ -36,7 +36,7 @@ class BatchesAnswered:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionEnded:
+class SessionClosedByOwner:
     """The owner ended the session: everything unanswered is not decided. owner_epoch 0: not known."""
 
     session: SessionNumber
@@ -45,7 +45,7 @@ class SessionEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class DeduplicationSwitched:
+class SessionDedupToggled:
     """The owner judges by sequence ids from now on, or no longer."""
 
     session: SessionNumber
@@ -57,9 +57,9 @@ class CloseWanted:
     """The application is done; it flushes before, for everything still pending fails now."""
 
 
-Event = (
+ProducerEvent = (
     BatchReady | BatchesAnswered | OpenWanted | OwnerFound | LookUpFailed | ProducerGranted | OpenRefused
-    | SessionEnded | DeduplicationSwitched | StreamLost | EpochSeen | TimerFired | CloseWanted
+    | SessionClosedByOwner | SessionDedupToggled | StreamLost | EpochSeen | SessionTimerFired | CloseWanted
 )  # fmt: skip
 
 
@@ -106,4 +106,4 @@ class FailProducer:
     error: OncelogError
 
 
-Effect = OpeningEffect | ReportOpen | SendBatches | Complete | Fail | FailProducer
+ProducerEffect = OpeningEffect | ReportOpen | SendBatches | Complete | Fail | FailProducer

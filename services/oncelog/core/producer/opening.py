@@ -144,7 +144,7 @@ class EpochSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class TimerFired:
+class SessionTimerFired:
     key: TimerKey
 
 
@@ -186,7 +186,7 @@ class WithdrawOpening:
 
 
 @dataclass(frozen=True, slots=True)
-class EndSession:
+class CloseSession:
     """Tell the owner, if the attempt's stream still lives, that nobody uses this session any more."""
 
     attempt: int
@@ -194,18 +194,18 @@ class EndSession:
 
 
 @dataclass(frozen=True, slots=True)
-class StartTimer:
-    """Bring TimerFired(key) after this long; jitter: after a time drawn from half of it to all of it."""
+class StartSessionTimer:
+    """Bring SessionTimerFired(key) after this long; jitter: after a time drawn from half of it to all of it."""
 
     key: TimerKey
     after_ms: int
     jitter: bool = False
 
 
-Effect = LookUp | OpenProducer | WithdrawOpening | EndSession | StartTimer
+OpeningEffect = LookUp | OpenProducer | WithdrawOpening | CloseSession | StartSessionTimer
 
 
-class Phase(Enum):
+class OpeningPhase(Enum):
     IDLE = "idle"
     LOOKING_UP = "looking up"
     ASKING = "asking"
@@ -221,7 +221,7 @@ class SessionOpening:
         self._settings = settings
         self._instance_id = instance_id
         self.name = settings.name
-        self.phase = Phase.IDLE
+        self.phase = OpeningPhase.IDLE
         self.attempt = 0
         #: None until the first grant, and when an expired producer may begin anew
         self.instance: ProducerInstance | None = None
@@ -235,28 +235,28 @@ class SessionOpening:
         self.owner_epoch = max(self.owner_epoch, owner_epoch)
         return owner_epoch in (0, self.owner_epoch)
 
-    def begin(self, *, fresh: bool) -> list[Effect]:
+    def begin(self, *, fresh: bool) -> list[OpeningEffect]:
         """Look the owner up now."""
         self.attempt += 1
-        self.phase = Phase.LOOKING_UP
-        deadline = StartTimer(TimerKey(TimerKind.OPEN, self.attempt), self._settings.open_timeout_ms)
+        self.phase = OpeningPhase.LOOKING_UP
+        deadline = StartSessionTimer(TimerKey(TimerKind.OPEN, self.attempt), self._settings.open_timeout_ms)
         return [LookUp(self.attempt, fresh, self.owner_epoch), deadline]
 
-    def again(self, *, fresh: bool = True) -> list[Effect]:
+    def again(self, *, fresh: bool = True) -> list[OpeningEffect]:
         """Something failed: look up at once the first time, then after a pause. `fresh` counts when it is at once."""
         self._failures += 1
         pause_ms = retry_pause_ms(self._failures)
         if pause_ms == 0:
             return self.begin(fresh=fresh)
         self.attempt += 1
-        self.phase = Phase.WAITING
-        return [StartTimer(TimerKey(TimerKind.RETRY, self.attempt), pause_ms, jitter=True)]
+        self.phase = OpeningPhase.WAITING
+        return [StartSessionTimer(TimerKey(TimerKind.RETRY, self.attempt), pause_ms, jitter=True)]
 
     def succeeded(self) -> None:
         """A batch was answered well, which a grant alone does not promise: the next failure is a first one."""
         self._failures = 0
 
-    def owner_found(self, event: OwnerFound) -> list[Effect]:
+    def owner_found(self, event: OwnerFound) -> list[OpeningEffect]:
         if not self.looks_up(event.attempt):
             return []
         if event.another_topic:
@@ -264,7 +264,7 @@ class SessionOpening:
             self.owner_epoch = OwnerEpoch(0)
         if not self.believes(event.owner_epoch):
             return self.again()
-        self.phase = Phase.ASKING
+        self.phase = OpeningPhase.ASKING
         proven = self.instance
         return [
             OpenProducer(
@@ -282,30 +282,30 @@ class SessionOpening:
 
     def looks_up(self, attempt: int) -> bool:
         """Whether this attempt's look-up is open."""
-        return attempt == self.attempt and self.phase is Phase.LOOKING_UP
+        return attempt == self.attempt and self.phase is OpeningPhase.LOOKING_UP
 
     def asks(self, attempt: int) -> bool:
         """Whether this attempt's question to the owner is open."""
-        return attempt == self.attempt and self.phase is Phase.ASKING
+        return attempt == self.attempt and self.phase is OpeningPhase.ASKING
 
     def granted(self, event: ProducerGranted) -> None:
         """The grant is taken: from now on this instance resumes."""
         if self.instance is not None and self.instance.producer_id != event.producer_id:
             raise InvariantViolated("a grant of another producer id is never taken by a living instance")
-        self.phase = Phase.GRANTED
+        self.phase = OpeningPhase.GRANTED
         self.name = event.name
         self.instance = ProducerInstance(event.producer_id, event.generation)
         self.id_unknown = False
 
-    def timer_fired(self, key: TimerKey) -> list[Effect]:
+    def timer_fired(self, key: TimerKey) -> list[OpeningEffect]:
         if key.number != self.attempt:
             return []
-        if key.kind is TimerKind.RETRY and self.phase is Phase.WAITING:
+        if key.kind is TimerKind.RETRY and self.phase is OpeningPhase.WAITING:
             return self.begin(fresh=True)
-        if key.kind is TimerKind.OPEN and self.phase in (Phase.LOOKING_UP, Phase.ASKING):
+        if key.kind is TimerKind.OPEN and self.phase in (OpeningPhase.LOOKING_UP, OpeningPhase.ASKING):
             return [*self.withdraw(), *self.again()]
         return []
 
-    def withdraw(self) -> list[Effect]:
+    def withdraw(self) -> list[OpeningEffect]:
         """Nobody waits for the answer any more, if one is due."""
-        return [WithdrawOpening(self.attempt)] if self.phase is Phase.ASKING else []
+        return [WithdrawOpening(self.attempt)] if self.phase is OpeningPhase.ASKING else []

@@ -28,26 +28,26 @@ from oncelog.core import errors
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.formats.batch import HEADER_BYTES, Checksum
 from oncelog.core.formats.entry import SequenceMode
-from oncelog.core.formats.outcome import Outcome, PartKind, refuses
+from oncelog.core.formats.outcome import Outcome, ResultKind, refuses
 from oncelog.core.ids import InstanceId, OwnerEpoch, SessionNumber
 from oncelog.core.producer.events import (
     BatchesAnswered,
     CloseWanted,
     Complete,
-    DeduplicationSwitched,
-    Effect,
-    Event,
     Fail,
     FailProducer,
     OpenWanted,
+    ProducerEffect,
+    ProducerEvent,
     ReportOpen,
-    SessionEnded,
+    SessionClosedByOwner,
+    SessionDedupToggled,
 )
 from oncelog.core.producer.numbers import ProducerNumbers, check_initial
 from oncelog.core.producer.opening import (
     BATCH_OVERHEAD_BYTES,
     MESSAGE_BYTES_MAX,
-    EndSession,
+    CloseSession,
     EpochSeen,
     LookUpFailed,
     OpenRefused,
@@ -55,16 +55,16 @@ from oncelog.core.producer.opening import (
     ProducerGranted,
     ProducerSettings,
     SessionOpening,
-    StartTimer,
+    SessionTimerFired,
+    StartSessionTimer,
     StreamLost,
-    TimerFired,
     TimerKey,
     TimerKind,
 )
 from oncelog.core.producer.pending_batches import BatchReady, PendingBatch, PendingBatches, SendBatches
 
 
-class State(Enum):
+class ProducerSessionState(Enum):
     OPENING = "opening"
     OPEN = "open"
     FAILED = "failed"
@@ -72,7 +72,7 @@ class State(Enum):
 
 
 @dataclass(slots=True)
-class Progress:
+class AnswerProgress:
     """count: answers of this session. before: how many there were when its deadline was set; None: none runs."""
 
     count: int = 0
@@ -89,7 +89,7 @@ class ProducerSession:
     def __init__(self, settings: ProducerSettings, checksum: Checksum, instance_id: InstanceId) -> None:
         check_initial(settings.initial_sequence_id)
         self.settings = settings
-        self.state = State.OPENING
+        self.state = ProducerSessionState.OPENING
         #: set while OPEN
         self.session: SessionNumber | None = None
         #: why the producer is over
@@ -104,14 +104,14 @@ class ProducerSession:
             in_flight_count_max=settings.in_flight_count_max,
             in_flight_bytes_max=settings.in_flight_bytes_max,
         )
-        self._answered = Progress()
+        self._answered = AnswerProgress()
 
-    def handle(self, event: Event) -> list[Effect]:
+    def handle(self, event: ProducerEvent) -> list[ProducerEffect]:
         if isinstance(event, BatchReady):
             return self._batch_ready(event)
-        if self.state in (State.FAILED, State.CLOSED):
+        if self.state in (ProducerSessionState.FAILED, ProducerSessionState.CLOSED):
             # A grant that comes too late would leave a session behind.
-            return [EndSession(event.attempt, event.session)] if isinstance(event, ProducerGranted) else []
+            return [CloseSession(event.attempt, event.session)] if isinstance(event, ProducerGranted) else []
         match event:
             case BatchesAnswered():
                 return self._batches_answered(event)
@@ -125,27 +125,27 @@ class ProducerSession:
                 return self._granted(event)
             case OpenRefused():
                 return self._open_refused(event)
-            case SessionEnded():
+            case SessionClosedByOwner():
                 return self._session_ended(event)
             case StreamLost():
                 return self._reopen() if event.attempt == self.opening.attempt else []
-            case DeduplicationSwitched():
+            case SessionDedupToggled():
                 self.deduplication = event.on if event.session == self.session else self.deduplication
                 return []
             case EpochSeen():
                 return self._epoch_seen(event.owner_epoch)
-            case TimerFired():
+            case SessionTimerFired():
                 return self._timer_fired(event.key)
             case CloseWanted():
                 error = errors.ProducerClosed("the producer was closed")
-                return [*self.opening.withdraw(), *self._end(State.CLOSED, error)]
+                return [*self.opening.withdraw(), *self._end(ProducerSessionState.CLOSED, error)]
             case _:
                 assert_never(event)
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
-    def _granted(self, event: ProducerGranted) -> list[Effect]:
-        unwanted = EndSession(event.attempt, event.session)
+    def _granted(self, event: ProducerGranted) -> list[ProducerEffect]:
+        unwanted = CloseSession(event.attempt, event.session)
         if not self.opening.asks(event.attempt):
             return [unwanted]
         instance = self.opening.instance
@@ -158,21 +158,21 @@ class ProducerSession:
         if impossible is not None:
             return [unwanted, *self._fail(impossible)]
         self.opening.granted(event)
-        self.state, self.session = State.OPEN, event.session
+        self.state, self.session = ProducerSessionState.OPEN, event.session
         self.message_bytes_max = event.message_bytes_max
         self.deduplication = event.deduplication
-        self._answered = Progress()
-        effects: list[Effect] = []
+        self._answered = AnswerProgress()
+        effects: list[ProducerEffect] = []
         if self.numbers.learn(event.last_sequence_id, final=event.final):
             effects.append(ReportOpen(event.name, self.numbers.stored, event.message_bytes_max))
         return effects + self._send()
 
-    def _open_refused(self, event: OpenRefused) -> list[Effect]:
+    def _open_refused(self, event: OpenRefused) -> list[ProducerEffect]:
         if not self.opening.asks(event.attempt):
             return []
         return self._refused(event.error) if self.opening.believes(event.owner_epoch) else [*self.opening.again()]
 
-    def _refused(self, error: OncelogError) -> list[Effect]:
+    def _refused(self, error: OncelogError) -> list[ProducerEffect]:
         """The owner, or the look-up, said no."""
         if isinstance(error, errors.ProducerExpired) and not self.numbers.contiguous and not self.pending.any_sent:
             # Nothing pending can be a duplicate: a new instance may send it.
@@ -184,15 +184,15 @@ class ProducerSession:
             self.opening.id_unknown = True
         return [*self.opening.again()]
 
-    def _reopen(self, *, fresh: bool = True) -> list[Effect]:
+    def _reopen(self, *, fresh: bool = True) -> list[ProducerEffect]:
         """The session is over; everything pending goes into the next one, oldest first."""
-        self.state, self.session = State.OPENING, None
+        self.state, self.session = ProducerSessionState.OPENING, None
         self.pending.restart()
         return [*self.opening.again(fresh=fresh)]
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
-    def _batch_ready(self, event: BatchReady) -> list[Effect]:
+    def _batch_ready(self, event: BatchReady) -> list[ProducerEffect]:
         if self.error is not None:
             return [Fail(event.request, self.error, stored=False)]
         if not self.numbers.known:
@@ -210,7 +210,7 @@ class ProducerSession:
         )
         effects = self._send()
         if self.settings.send_timeout_ms is not None:
-            effects.append(StartTimer(TimerKey(TimerKind.SEND, event.request), self.settings.send_timeout_ms))
+            effects.append(StartSessionTimer(TimerKey(TimerKind.SEND, event.request), self.settings.send_timeout_ms))
         return effects
 
     def _too_much(self, size_bytes: int) -> OncelogError | None:
@@ -225,11 +225,11 @@ class ProducerSession:
             )
         return None
 
-    def _send(self) -> list[Effect]:
+    def _send(self) -> list[ProducerEffect]:
         """Send what the window allows, and watch that the owner answers."""
         if self.session is None or self.opening.instance is None:
             return []
-        effects: list[Effect] = []
+        effects: list[ProducerEffect] = []
         batches = self.pending.take(*self.opening.instance)
         if batches:
             effects.append(SendBatches(self.opening.attempt, self.session, batches))
@@ -237,18 +237,18 @@ class ProducerSession:
                 effects.append(self._watch())
         return effects
 
-    def _watch(self) -> StartTimer:
+    def _watch(self) -> StartSessionTimer:
         self._answered.before = self._answered.count
-        return StartTimer(TimerKey(TimerKind.ANSWER, self.opening.attempt), self.settings.answer_timeout_ms)
+        return StartSessionTimer(TimerKey(TimerKind.ANSWER, self.opening.attempt), self.settings.answer_timeout_ms)
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
-    def _batches_answered(self, event: BatchesAnswered) -> list[Effect]:
+    def _batches_answered(self, event: BatchesAnswered) -> list[ProducerEffect]:
         if event.session != self.session:
             return []
         if not self.opening.believes(event.owner_epoch):
-            return [EndSession(self.opening.attempt, event.session), *self._reopen()]
-        effects: list[Effect] = []
+            return [CloseSession(self.opening.attempt, event.session), *self._reopen()]
+        effects: list[ProducerEffect] = []
         over: OncelogError | None = None
         fatal: OncelogError | None = None
         judged: int | None = None
@@ -274,40 +274,40 @@ class ProducerSession:
             return effects + self._fail(fatal, judged)
         return effects + (self._send() if over is None else self._over(over))
 
-    def _complete(self, batch: PendingBatch, outcome: Outcome) -> list[Effect]:
+    def _complete(self, batch: PendingBatch, outcome: Outcome) -> list[ProducerEffect]:
         self.pending.answered(batch.request)
         self.opening.succeeded()
-        if outcome[-1].kind is not PartKind.STALE_SEQUENCE:
+        if outcome[-1].kind is not ResultKind.STALE_SEQUENCE:
             self.numbers.stored = max(self.numbers.stored, batch.ids.last)
         if batch.given_up:
             return []
         high_water = self.numbers.stored if refuses(outcome) else None
-        repeated = batch.resent and any(part.kind is PartKind.DUPLICATE for part in outcome)
+        repeated = batch.resent and any(part.kind is ResultKind.DUPLICATE for part in outcome)
         own_above = self.numbers.stored_before if repeated else None
         return [Complete(batch.request, batch.ids, outcome, own_above, high_water)]
 
-    def _fail_batch(self, batch: PendingBatch, error: OncelogError) -> list[Effect]:
+    def _fail_batch(self, batch: PendingBatch, error: OncelogError) -> list[ProducerEffect]:
         self.pending.answered(batch.request)
         # What an earlier sending stored is never stale; every other refusal says nothing about that one.
         stored = None if batch.resent and not isinstance(error, errors.StaleSequence) else False
         return [] if batch.given_up else [Fail(batch.request, error, stored)]
 
-    def _epoch_seen(self, owner_epoch: OwnerEpoch) -> list[Effect]:
+    def _epoch_seen(self, owner_epoch: OwnerEpoch) -> list[ProducerEffect]:
         """The owner of this session was deposed if a higher epoch is about: what it says is from the past."""
         newer = owner_epoch > self.opening.owner_epoch
         self.opening.believes(owner_epoch)
         if not newer or self.session is None:
             return []
-        return [EndSession(self.opening.attempt, self.session), *self._reopen()]
+        return [CloseSession(self.opening.attempt, self.session), *self._reopen()]
 
-    def _session_ended(self, event: SessionEnded) -> list[Effect]:
+    def _session_ended(self, event: SessionClosedByOwner) -> list[ProducerEffect]:
         if event.session != self.session:
             return []
         if not self.opening.believes(event.owner_epoch):
             return self._reopen()
         return self._over(event.error) if event.error.retriable else self._fail(event.error)
 
-    def _over(self, error: OncelogError) -> list[Effect]:
+    def _over(self, error: OncelogError) -> list[ProducerEffect]:
         """A retriable verdict ended the session."""
         oldest, expected = self.pending.oldest, error.details.get("expected")
         if isinstance(error, errors.SequenceGap) and oldest is not None and isinstance(expected, int):
@@ -318,7 +318,7 @@ class ProducerSession:
             self.opening.id_unknown = True
         return self._reopen(fresh=isinstance(error, errors.NotOwner | errors.ServiceUnavailable))
 
-    def _timer_fired(self, key: TimerKey) -> list[Effect]:
+    def _timer_fired(self, key: TimerKey) -> list[ProducerEffect]:
         if key.kind is TimerKind.SEND:
             batch = self.pending.get(key.number)
             if batch is None or batch.given_up:
@@ -335,18 +335,18 @@ class ProducerSession:
             return []
         if self._answered.count != self._answered.before:
             return [self._watch()]
-        return [EndSession(self.opening.attempt, self.session), *self._reopen()]
+        return [CloseSession(self.opening.attempt, self.session), *self._reopen()]
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    def _fail(self, error: OncelogError, judged: int | None = None) -> list[Effect]:
-        return [FailProducer(error), *self._end(State.FAILED, error, judged)]
+    def _fail(self, error: OncelogError, judged: int | None = None) -> list[ProducerEffect]:
+        return [FailProducer(error), *self._end(ProducerSessionState.FAILED, error, judged)]
 
-    def _end(self, state: State, error: OncelogError, judged: int | None = None) -> list[Effect]:
+    def _end(self, state: ProducerSessionState, error: OncelogError, judged: int | None = None) -> list[ProducerEffect]:
         """judged: the batch that the owner refused, if it did; it dropped what came behind it in the session."""
-        effects: list[Effect] = []
+        effects: list[ProducerEffect] = []
         if self.session is not None:
-            effects.append(EndSession(self.opening.attempt, self.session))
+            effects.append(CloseSession(self.opening.attempt, self.session))
         self.state, self.session, self.error = state, None, error
         for batch in self.pending.drain():
             refused = judged is not None and batch.request >= judged and not batch.resent
@@ -357,9 +357,9 @@ class ProducerSession:
     def check_invariants(self) -> None:
         """For every step of the simulation."""
         self.pending.check_invariants()
-        if (self.session is not None) != (self.state is State.OPEN):
+        if (self.session is not None) != (self.state is ProducerSessionState.OPEN):
             raise InvariantViolated(f"{self.state.value} with session {self.session}")
-        if (self.error is not None) != (self.state in (State.FAILED, State.CLOSED)):
+        if (self.error is not None) != (self.state in (ProducerSessionState.FAILED, ProducerSessionState.CLOSED)):
             raise InvariantViolated(f"{self.state.value} with error {self.error!r}")
         if self.session is None and self.pending.in_flight_count:
             raise InvariantViolated("something is in flight without a session")

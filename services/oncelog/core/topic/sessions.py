@@ -16,11 +16,11 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from enum import Enum
 
-from oncelog.core.dedup.table import Accept, DedupTable, Known, NeedIds, Refused, Wait
+from oncelog.core.dedup.table import Accept, DedupTable, NeedIds, NothingNew, Refused, Wait
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.formats.batch import BatchHeader, Buffer, deltas_of
 from oncelog.core.formats.opening import ProducerInstance
-from oncelog.core.formats.outcome import Outcome, Part, PartKind, refuses
+from oncelog.core.formats.outcome import Outcome, ResultKind, ResultRange, refuses
 from oncelog.core.ids import NOT_DEDUPLICATED, Position, ProducerId, SessionNumber
 from oncelog.core.topic.log import InFlight, ReceivedBatch, TopicLog, Waiting
 
@@ -156,7 +156,7 @@ class Sessions:
                 error = InvalidArgument("the batch is of another producer than its session", field="producer_id")
                 return self._refuse(session, batch, error)
             verdict = self.table.check(batch.header, deltas_of(batch.header, batch.data))
-            if isinstance(verdict, Accept | Known) and refuses(verdict.known):
+            if isinstance(verdict, Accept | NothingNew) and refuses(verdict.known):
                 if not session.confirmed:
                     session.why = Park.OWNERSHIP
                     return [ConfirmOwnership()]
@@ -164,7 +164,7 @@ class Sessions:
             match verdict:
                 case Accept():
                     self._accept(session, batch, verdict, now_ms)
-                case Known():
+                case NothingNew():
                     self._known(session, batch, verdict)
                 case NeedIds():
                     session.why = Park.IDS
@@ -179,14 +179,14 @@ class Sessions:
 
     def _accept(self, session: Session, batch: ReceivedBatch, verdict: Accept, now_ms: int) -> None:
         entry = self.log.append_batch(batch, skip_first=verdict.skip_first, now_ms=now_ms)
-        stored = Part(
-            PartKind.STORED, batch.header.count - verdict.skip_first, entry.header.position, verdict.skip_first
+        stored = ResultRange(
+            ResultKind.STORED, batch.header.count - verdict.skip_first, entry.header.position, verdict.skip_first
         )
         entry.waiting.append(Waiting(session.number, batch.request, (*verdict.known, stored)))
-        self._count_parts(verdict.known)
+        self._count_results(verdict.known)
 
-    def _known(self, session: Session, batch: ReceivedBatch, verdict: Known) -> None:
-        self._count_parts(verdict.known)
+    def _known(self, session: Session, batch: ReceivedBatch, verdict: NothingNew) -> None:
+        self._count_results(verdict.known)
         if verdict.settles_at > self.table.state.position:
             entry = self.log.at(verdict.settles_at)
             entry.waiting.append(Waiting(session.number, batch.request, verdict.known))
@@ -201,8 +201,8 @@ class Sessions:
         self._answers.append(BatchAnswer(session.number, batch.request, error))
         return self._end(session.number, error)
 
-    def _count_parts(self, parts: Outcome) -> None:
-        for part in parts:
+    def _count_results(self, outcome: Outcome) -> None:
+        for part in outcome:
             self.counters[part.kind.name.lower()] += part.count
 
     # --- what unblocks ------------------------------------------------------------------------------------------------

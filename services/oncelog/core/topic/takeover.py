@@ -217,7 +217,7 @@ class Takeover:
         if metadata.end < 0:
             return self._next_cursor_ledger()
         self._reading = (metadata, EntryId(0), SnapshotReader(self.checksum, self.fold.budget.bytes_max))
-        return [ReadEntries(metadata, EntryId(0), metadata.end, heads_only=False)]
+        return [ReadEntries(metadata, EntryId(0), metadata.end, headers_only=False)]
 
     def _snapshot_entries(self, metadata: LedgerMetadata, reader: SnapshotReader, event: EntriesRead) -> _Out:
         try:
@@ -304,7 +304,7 @@ class Takeover:
         if first > metadata.end:
             return self._next_log_ledger()
         self._reading = (metadata, first, None)
-        return [ReadEntries(metadata, first, metadata.end, heads_only=True)]
+        return [ReadEntries(metadata, first, metadata.end, headers_only=True)]
 
     def _entries_read(self, event: EntriesRead) -> _Out:
         if self._reading is None or event.ledger_id != self._reading[0].ledger_id or not event.entries:

@@ -108,12 +108,12 @@ class WriteCursorRecord:
 
 @dataclass(frozen=True, slots=True)
 class ReadEntries:
-    """Read first..last of a CLOSED ledger from any member, in order. heads_only: payloads may be cut off."""
+    """Read first..last of a CLOSED ledger from any member, in order. headers_only: payloads may be cut off."""
 
     metadata: LedgerMetadata
     first: EntryId
     last: EntryId
-    heads_only: bool
+    headers_only: bool
 
 
 # --- news for the topic -----------------------------------------------------------------------------------------------

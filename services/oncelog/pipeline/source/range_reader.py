@@ -122,7 +122,7 @@ class RangeReader:
         low, high = EntryId(0), metadata.end
         while low < high:
             middle = EntryId((low + high) // 2)
-            head = await read_entry(storage, metadata, middle, heads_only=True, timeout_ms=STORAGE_PATIENCE_MS)
+            head = await read_entry(storage, metadata, middle, headers_only=True, timeout_ms=STORAGE_PATIENCE_MS)
             if peek_header(head).next_index <= self._at:
                 low = EntryId(middle + 1)
             else:
