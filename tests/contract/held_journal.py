@@ -12,7 +12,7 @@ from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.index import LedgerIndex
 from oncelog.log_storage.journal import Journal
 from oncelog.log_storage.segment_writer import DiskCalls
-from oncelog.log_storage.segments import Body, Record
+from oncelog.log_storage.segments import Body, SegmentRecord
 from tests.contract.small_log import CLUSTER
 
 WAIT_S = 20
@@ -101,7 +101,7 @@ class Node:
     async def until_synced(self, lsn: int) -> None:
         await self.until(lambda: self.journal.synced_lsn >= lsn)
 
-    def read(self, record: Record) -> bytes | None:
+    def read(self, record: SegmentRecord) -> bytes | None:
         return self.journal.read(ledger_id=record.ledger_id, entry_id=record.entry_id)
 
 

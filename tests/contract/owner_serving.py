@@ -9,7 +9,7 @@ from crc32c import crc32c
 
 from oncelog.core.formats.opening import Granted, ProducerInstance, ProducerOpening
 from oncelog.core.ids import Generation, Incarnation, OwnerEpoch, ProducerId, SequenceId, SessionNumber, TopicId
-from oncelog.core.ledger.members import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.topic.openings import AnswerOpen
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Phase, Topic
@@ -44,7 +44,7 @@ class HeldTopic:
         self.owner_epoch = OwnerEpoch(3)
         self.core = Topic(
             TOPIC_ID, Incarnation("f" * 32), TopicSettings(), crc32c, first_session=SessionNumber(1),
-            nodes=StorageNodesSeen(()),
+            nodes=StorageNodesUpdated(()),
         )  # fmt: skip
         self.core.phase = Phase.SERVING
         self.progress = TopicProgress(self.core)

@@ -19,7 +19,7 @@ from oncelog.core.formats.batch import Compression, encode_batch
 from oncelog.core.formats.columns import encode_values
 from oncelog.core.formats.outcome import Outcome
 from oncelog.core.ids import Generation, Incarnation, LedgerId, ProducerId, SessionNumber, TopicId
-from oncelog.core.ledger.members import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.names import parse_topic
 from oncelog.core.storage.ledger import LedgerOrigin
@@ -123,7 +123,7 @@ class OwnerWorld:
         observe(self.metrics, self.topics)
 
     def _new_runner(
-        self, topic_id: TopicId, nodes: StorageNodesSeen, first: SessionNumber, finished: Finished
+        self, topic_id: TopicId, nodes: StorageNodesUpdated, first: SessionNumber, finished: Finished
     ) -> TopicRunner:
         return TopicRunner(
             topic_id, ME, self._limits.topic, crc32c, self.parts, nodes=nodes, first_session=first,
@@ -132,7 +132,7 @@ class OwnerWorld:
 
     def see_the_node(self) -> None:
         self.parts.links.see({self.node.incarnation: self.node.address})
-        self.topics.see(StorageNodesSeen((self.node.incarnation,)))
+        self.topics.see(StorageNodesUpdated((self.node.incarnation,)))
 
     def trace(self) -> None:
         """Spans leave from now on."""

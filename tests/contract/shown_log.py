@@ -24,7 +24,7 @@ from oncelog.core.ids import (
     TopicId,
 )
 from oncelog.core.ledger.member_status import ReadStatus
-from oncelog.core.ledger.members import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Phase, Topic
@@ -59,7 +59,7 @@ class ShownLog:
         self.owner_epoch = OwnerEpoch(3)
         self.core = Topic(
             TOPIC_ID, Incarnation("f" * 32), TopicSettings(), crc32c, first_session=SessionNumber(1),
-            nodes=StorageNodesSeen(()),
+            nodes=StorageNodesUpdated(()),
         )  # fmt: skip
         self.core.phase = Phase.SERVING
         self.core.ownership.record = TopicRecord(TOPIC_ID, TOPIC)

@@ -8,7 +8,7 @@ from oncelog.core.storage.ledger import RecordKind
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.reader import SegmentReader
 from oncelog.log_storage.segment_writer import DiskCalls, SegmentWriter
-from oncelog.log_storage.segments import ENTRY_KINDS, Record, group_total
+from oncelog.log_storage.segments import ENTRY_KINDS, SegmentRecord, group_total
 
 CLUSTER = "11111111222233334444555555555555"
 DISK = DiskCalls()
@@ -16,18 +16,18 @@ DISK = DiskCalls()
 Found = tuple[int, int, int, bytes]
 
 
-def add(ledger_id: int, entry_id: int, size: int = 40) -> Record:
+def add(ledger_id: int, entry_id: int, size: int = 40) -> SegmentRecord:
     """An entry whose body tells which one it is."""
     word = f"<{ledger_id}:{entry_id}>".encode()
-    return Record(RecordKind.ADD, ledger_id, entry_id, (word * (size // len(word) + 1))[:size])
+    return SegmentRecord(RecordKind.ADD, ledger_id, entry_id, (word * (size // len(word) + 1))[:size])
 
 
-def as_found(records: Sequence[Record]) -> list[Found]:
+def as_found(records: Sequence[SegmentRecord]) -> list[Found]:
     return [(record.kind, record.ledger_id, record.entry_id, bytes(record.body)) for record in records]
 
 
 def write_groups(
-    path: Path, groups: Sequence[Sequence[Record]], *, watermark: bool = True, segment_bytes: int = 8192
+    path: Path, groups: Sequence[Sequence[SegmentRecord]], *, watermark: bool = True, segment_bytes: int = 8192
 ) -> None:
     """Append each group with a sync of its own; an empty group is a watermark, which also ends the log if asked for."""
     directory = StorageDirectory.open(path, CLUSTER, segment_bytes=segment_bytes)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import cast
 
 from oncelog.core.ids import Incarnation
-from oncelog.core.ledger.members import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.memory import MemorySession, MemoryTree
@@ -42,13 +42,13 @@ class SeenLinks:
 class SeeingTopics:
     """Keeps what its topics would see."""
 
-    def __init__(self, seen: list[StorageNodesSeen]) -> None:
+    def __init__(self, seen: list[StorageNodesUpdated]) -> None:
         self.see = seen.append
 
 
 async def storage_view(
     session: MemorySession,
-    seen: list[StorageNodesSeen],
+    seen: list[StorageNodesUpdated],
     nodes: list[LiveStorageNode],
     *cookies: StorageCookie,
     links: SeenLinks | None = None,

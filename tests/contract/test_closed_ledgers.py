@@ -7,7 +7,7 @@ import pytest
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.metadata.coordination.lookup_service import ClosedLedgers
-from oncelog.stores.store_session import Stored
+from oncelog.stores.store_session import Versioned
 
 TOPIC = TopicId("1" * 32)
 
@@ -19,10 +19,10 @@ class Records:
     known: dict[int, LedgerMetadata] = field(default_factory=dict)
     read_ids: list[int] = field(default_factory=list)
 
-    async def read(self, ledger_id: LedgerId) -> Stored[LedgerMetadata] | None:
+    async def read(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata] | None:
         self.read_ids.append(ledger_id)
         found = self.known.get(ledger_id)
-        return None if found is None else Stored(found, 0)
+        return None if found is None else Versioned(found, 0)
 
 
 def opened(number: int) -> LedgerMetadata:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncelog.log_storage.index import LedgerIndex, Unsynced
-from oncelog.log_storage.segments import Location
+from oncelog.log_storage.segments import RecordLocation
 
 ENTRIES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40)), max_size=120)
 
@@ -13,9 +13,9 @@ ENTRIES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40)), max_size=12
 def test_any_order_of_arrival_gives_the_same_answers(arrivals: list[tuple[int, int]]) -> None:
     """Runs open, grow and join: no order, gap or repetition may lose or invent an entry."""
     index = LedgerIndex()
-    expected: dict[tuple[int, int], Location] = {}
+    expected: dict[tuple[int, int], RecordLocation] = {}
     for number, (ledger_id, entry_id) in enumerate(arrivals):
-        location = Location(number + 1, number * 512, number)
+        location = RecordLocation(number + 1, number * 512, number)
         index.put(ledger_id, entry_id, location)
         expected[ledger_id, entry_id] = location
     for ledger_id in range(3):
@@ -34,10 +34,10 @@ def test_an_entry_on_its_way_counts_once() -> None:
     index.stage(1, 5, Unsynced(1, b"x"))
     index.stage(1, 5, Unsynced(2, b"x"))
     assert (index.entries_count(1), index.last_entry(1), list(index.ledgers())) == (1, 5, [1])
-    index.settle(1, 5, 1, Location(1, 512, 1))
+    index.settle(1, 5, 1, RecordLocation(1, 512, 1))
     assert index.unsynced(1, 5) == Unsynced(2, b"x")
     assert index.entries_count(1) == 1
-    index.settle(1, 5, 2, Location(1, 1024, 1))
+    index.settle(1, 5, 2, RecordLocation(1, 1024, 1))
     assert index.unsynced(1, 5) is None
-    assert index.location(1, 5) == Location(1, 1024, 1)
+    assert index.location(1, 5) == RecordLocation(1, 1024, 1)
     assert index.entries_count(1) == 1

@@ -13,7 +13,7 @@ from oncelog.core.storage.ledger import RecordKind
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.journal import GROUP_BYTES_MAX
 from oncelog.log_storage.segment_writer import DiskCalls
-from oncelog.log_storage.segments import RECORD_BYTES_MAX, Body, Record
+from oncelog.log_storage.segments import RECORD_BYTES_MAX, Body, SegmentRecord
 from tests.contract.held_journal import Disk, started
 from tests.contract.small_log import CLUSTER, add, as_found, crash_image, replay, segment_files
 
@@ -27,8 +27,13 @@ def path(tmp_path: Path) -> Path:
 
 async def test_what_was_appended_is_there_after_a_restart(path: Path) -> None:
     """All kinds, small and large bodies, bytes and views, one by one and many at once."""
-    large = Record(RecordKind.ADD, 1, 1, memoryview(os.urandom(300_000)))
-    records = [add(1, 0), large, Record(RecordKind.FENCE, 2, 0), Record(RecordKind.RECOVERY_ADD, 2, 5, b"")]
+    large = SegmentRecord(RecordKind.ADD, 1, 1, memoryview(os.urandom(300_000)))
+    records = [
+        add(1, 0),
+        large,
+        SegmentRecord(RecordKind.FENCE, 2, 0),
+        SegmentRecord(RecordKind.RECOVERY_ADD, 2, 5, b""),
+    ]
     async with started(path) as node:
         assert node.journal.append(RecordKind.ADD, ledger_id=1, entry_id=0, body=records[0].body) == 1
         assert node.journal.append_many(records[1:]) == 4
@@ -278,7 +283,7 @@ async def test_an_entry_appended_twice_is_one_entry(path: Path) -> None:
 async def test_an_oversized_record_is_refused_whole(path: Path) -> None:
     """Nothing of the list is appended, and the journal goes on."""
     async with started(path) as node:
-        oversized = Record(RecordKind.ADD, 1, 1, bytes(RECORD_BYTES_MAX + 1))
+        oversized = SegmentRecord(RecordKind.ADD, 1, 1, bytes(RECORD_BYTES_MAX + 1))
         with pytest.raises(InvalidArgument):
             node.journal.append_many([add(1, 0), oversized])
         assert node.journal.last_lsn == 0

@@ -12,7 +12,7 @@ from crc32c import crc32c
 from oncelog.core.errors import InvalidArgument, StoreUnavailable
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord, encode_topic
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, SessionNumber, TopicId
-from oncelog.core.ledger.members import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.recovery import MemberFenced, RecoveryReadAnswered
 from oncelog.core.topic.serving import TopicSettings
@@ -93,7 +93,7 @@ async def test_a_takeover_that_fails_again_and_again_leaves_no_asks_behind() -> 
     links = OneMemberHangs()
     runner = TopicRunner(
         TOPIC_ID, ME, TopicSettings(retry_ms=1), crc32c, owner_parts(session, links),
-        nodes=StorageNodesSeen((A, B, C)), first_session=SessionNumber(1), cache_budget=CacheBudget(1 << 20),
+        nodes=StorageNodesUpdated((A, B, C)), first_session=SessionNumber(1), cache_budget=CacheBudget(1 << 20),
         finished=lambda _: None,
     )  # fmt: skip
     runner.assigned()
@@ -144,7 +144,7 @@ async def test_an_outage_between_two_reads_does_not_end_the_owner() -> None:
 async def test_storage_nodes_to_get_nothing_new_are_told_apart() -> None:
     """Full, or set so by an operator: live, and of no use for a new ledger but to fill its list. Not so a retired one,
     and one that is not live is absent, whatever was ordered."""
-    seen: list[StorageNodesSeen] = []
+    seen: list[StorageNodesUpdated] = []
     session = await session_with_a_cluster()
     d, e = Incarnation("d" * 32), Incarnation("e" * 32)
     await storage_view(
@@ -153,21 +153,21 @@ async def test_storage_nodes_to_get_nothing_new_are_told_apart() -> None:
         StorageCookie(C, "127.0.0.1", 3, read_only=True), StorageCookie(d, "127.0.0.1", 4, read_only=True),
         StorageCookie(e, "127.0.0.1", 5, retired=True),
     )  # fmt: skip
-    assert seen[-1] == StorageNodesSeen((A,), (d,), (e,), store_reachable=True, read_only=(B, C))
+    assert seen[-1] == StorageNodesUpdated((A,), (d,), (e,), store_reachable=True, read_only=(B, C))
 
 
 @pytest.mark.asyncio
 async def test_a_storage_node_that_cannot_be_reached_is_absent() -> None:
     """Registered as it may still be for a session. It rolled every open ledger at once, onto the node that had died."""
-    seen: list[StorageNodesSeen] = []
+    seen: list[StorageNodesUpdated] = []
     links, d = SeenLinks(), Incarnation("d" * 32)
     nodes = [node_of(A), node_of(B), node_of(C, read_only=True)]
     session = await session_with_a_cluster()
     await storage_view(session, seen, nodes, StorageCookie(d, "127.0.0.1", 4), links=links)
     links.lose(B)
-    assert seen[-1] == StorageNodesSeen((A,), (B, d), read_only=(C,))
+    assert seen[-1] == StorageNodesUpdated((A,), (B, d), read_only=(C,))
     links.lose()
-    assert seen[-1] == StorageNodesSeen((A, B), (d,), read_only=(C,))
+    assert seen[-1] == StorageNodesUpdated((A, B), (d,), read_only=(C,))
 
 
 @pytest.mark.asyncio

@@ -12,9 +12,9 @@ from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.reader import SegmentReader
 from oncelog.log_storage.segments import (
     FIRST_GROUP,
-    Location,
-    Record,
+    RecordLocation,
     SegmentHeader,
+    SegmentRecord,
     aligned,
     encode_group,
     segment_seed,
@@ -32,9 +32,9 @@ from tests.contract.small_log import (
 
 FIRST = [add(7, 0), add(7, 1), add(9, 0)]
 SECOND = [
-    Record(RecordKind.FENCE, 9, 0),
-    Record(RecordKind.LEDGER_DELETED, 5, 0),
-    Record(RecordKind.RECOVERY_ADD, 9, 1, b"r"),
+    SegmentRecord(RecordKind.FENCE, 9, 0),
+    SegmentRecord(RecordKind.LEDGER_DELETED, 5, 0),
+    SegmentRecord(RecordKind.RECOVERY_ADD, 9, 1, b"r"),
 ]
 THIRD = [add(7, 2, size=700)]
 ALL = as_found(FIRST + SECOND + THIRD)
@@ -230,7 +230,7 @@ def test_a_copied_group_within_a_body_is_not_found_as_a_group(path: Path) -> Non
     write_groups(path, [FIRST, SECOND], watermark=False)
     stolen = segment_files(path)[0].read_bytes()[FIRST_GROUP : FIRST_GROUP + 1024]
     pad = bytes(512 - 24 - 28)
-    write_groups(path, [[Record(RecordKind.ADD, 1, 0, pad + stolen)]], watermark=False)
+    write_groups(path, [[SegmentRecord(RecordKind.ADD, 1, 0, pad + stolen)]], watermark=False)
     file = segment_files(path)[0]
     torn = bytearray(file.read_bytes())
     body_at = bytes(torn).rindex(stolen)
@@ -290,7 +290,7 @@ def test_a_damaged_body_read_later_is_corrupt_and_never_missing(path: Path) -> N
     with pytest.raises(CorruptEntry):
         reader.read(target, ledger_id=7, entry_id=0)
     with pytest.raises(CorruptEntry):
-        reader.read(Location(9, target.offset, target.length), ledger_id=7, entry_id=1)
+        reader.read(RecordLocation(9, target.offset, target.length), ledger_id=7, entry_id=1)
     reader.close()
     directory.close()
 

@@ -11,7 +11,7 @@ from oncelog.runtime.process import Shutdown
 from oncelog.runtime.settings import ProcessSettings
 from oncelog.stores import paths
 from oncelog.stores.cluster_store import ClusterStore
-from oncelog.stores.joining import ATTEMPT_TIMEOUT_MS, Joined, join_cluster
+from oncelog.stores.joining import ATTEMPT_TIMEOUT_MS, JoinedCluster, join_cluster
 from oncelog.stores.memory import MemorySession, MemoryTree
 from oncelog.stores.store_session import Fired, StoreSession, Znode
 from tests.cluster.until import until
@@ -66,7 +66,7 @@ def away(times: int) -> list[OncelogError]:
     return [StoreUnavailable("no ZooKeeper answers")] * times
 
 
-async def waiting(join: "asyncio.Task[Joined | None]", said: Callable[[], bool]) -> None:
+async def waiting(join: "asyncio.Task[JoinedCluster | None]", said: Callable[[], bool]) -> None:
     await until(said, DEADLINE_S)
     assert not join.done()
 

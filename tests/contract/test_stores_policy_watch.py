@@ -12,7 +12,7 @@ from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, parse_namespace, parse_topic
 from oncelog.stores import paths
 from oncelog.stores.namespace_store import NamespaceStore
-from oncelog.stores.policy_store import CLUSTER, Effective, Policies, PolicyStore, Scope, Source
+from oncelog.stores.policy_store import CLUSTER, Effective, Policies, PolicySource, PolicyStore, Scope
 from oncelog.stores.topic_store import TopicStore
 from tests.contract.store_backends import DEADLINE_S, Backend, new_cluster
 
@@ -32,15 +32,15 @@ async def test_watch_tells_the_present_and_each_change_at_every_level(backend: B
     topic_id = (await TopicStore(session).create(TOPIC)).name.value.topic_id
     watch = PolicyStore(session).watch(TOPIC, topic_id)
     changes: list[tuple[Scope, bool | None, Effective[bool]]] = [
-        (CLUSTER, False, Effective(False, Source.CLUSTER)),
-        (DEFAULT, True, Effective(True, Source.NAMESPACE)),
-        (topic_id, False, Effective(False, Source.TOPIC)),
-        (topic_id, None, Effective(True, Source.NAMESPACE)),
-        (CLUSTER, True, Effective(True, Source.NAMESPACE)),
-        (DEFAULT, None, Effective(True, Source.CLUSTER)),
+        (CLUSTER, False, Effective(False, PolicySource.CLUSTER)),
+        (DEFAULT, True, Effective(True, PolicySource.NAMESPACE)),
+        (topic_id, False, Effective(False, PolicySource.TOPIC)),
+        (topic_id, None, Effective(True, PolicySource.NAMESPACE)),
+        (CLUSTER, True, Effective(True, PolicySource.NAMESPACE)),
+        (DEFAULT, None, Effective(True, PolicySource.CLUSTER)),
     ]
     async with asyncio.timeout(DEADLINE_S):
-        assert (await anext(watch)).deduplication == Effective(True, Source.DEFAULT)
+        assert (await anext(watch)).deduplication == Effective(True, PolicySource.DEFAULT)
         for scope, value, expected in changes:
             await PolicyStore(other).change(scope, switch(value))
             assert (await anext(watch)).deduplication == expected
@@ -55,13 +55,13 @@ async def test_watch_of_a_part_follows_its_partitioned_topic(backend: Backend) -
     topic_id = (await TopicStore(session).create(part)).name.value.topic_id
     watch = PolicyStore(session).watch(part, topic_id)
     changes: list[tuple[Scope, bool | None, Effective[bool]]] = [
-        (whole, False, Effective(False, Source.PARTITIONED_TOPIC)),
-        (topic_id, True, Effective(True, Source.TOPIC)),
-        (topic_id, None, Effective(False, Source.PARTITIONED_TOPIC)),
-        (whole, None, Effective(True, Source.DEFAULT)),
+        (whole, False, Effective(False, PolicySource.PARTITIONED_TOPIC)),
+        (topic_id, True, Effective(True, PolicySource.TOPIC)),
+        (topic_id, None, Effective(False, PolicySource.PARTITIONED_TOPIC)),
+        (whole, None, Effective(True, PolicySource.DEFAULT)),
     ]
     async with asyncio.timeout(DEADLINE_S):
-        assert (await anext(watch)).deduplication == Effective(True, Source.DEFAULT)
+        assert (await anext(watch)).deduplication == Effective(True, PolicySource.DEFAULT)
         for scope, value, expected in changes:
             await PolicyStore(other).change(scope, switch(value))
             assert (await anext(watch)).deduplication == expected

@@ -24,7 +24,7 @@ from oncelog.stores.counter_store import Counter, CounterStore
 from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.namespace_store import NamespaceStore
-from oncelog.stores.policy_store import CLUSTER, Effective, Policies, PolicyStore, Source
+from oncelog.stores.policy_store import CLUSTER, Effective, Policies, PolicySource, PolicyStore
 from oncelog.stores.topic_store import NameRecord, TopicStore
 from tests.contract.store_backends import Backend, new_cluster
 
@@ -232,16 +232,16 @@ async def test_nearest_policy_wins_and_is_told_with_its_source(backend: Backend)
     async def deduplication() -> Effective[bool]:
         return (await policies.effective_of(TOPIC, topic_id)).deduplication
 
-    assert await deduplication() == Effective(True, Source.DEFAULT)
+    assert await deduplication() == Effective(True, PolicySource.DEFAULT)
     await policies.change(CLUSTER, lambda p: replace(p, deduplication=False))
-    assert await deduplication() == Effective(False, Source.CLUSTER)
+    assert await deduplication() == Effective(False, PolicySource.CLUSTER)
     await policies.change(DEFAULT, lambda p: replace(p, deduplication=True))
-    assert await deduplication() == Effective(True, Source.NAMESPACE)
+    assert await deduplication() == Effective(True, PolicySource.NAMESPACE)
     await policies.change(topic_id, lambda p: replace(p, deduplication=False))
-    assert await deduplication() == Effective(False, Source.TOPIC)
-    assert (await policies.effective(DEFAULT)).deduplication == Effective(True, Source.NAMESPACE)
+    assert await deduplication() == Effective(False, PolicySource.TOPIC)
+    assert (await policies.effective(DEFAULT)).deduplication == Effective(True, PolicySource.NAMESPACE)
     await policies.change(topic_id, lambda p: replace(p, deduplication=None))
-    assert await deduplication() == Effective(True, Source.NAMESPACE)
+    assert await deduplication() == Effective(True, PolicySource.NAMESPACE)
     with pytest.raises(NamespaceNotFound):
         await policies.effective(NamespaceName("public", "none"))
 
@@ -259,15 +259,15 @@ async def test_policy_of_a_partitioned_topic_holds_for_its_parts(backend: Backen
         return (await policies.effective_of(name, topic_id)).deduplication
 
     first, second = (replace(TOPIC, partition=number) for number in range(2))
-    assert await deduplication(TOPIC) == Effective(False, Source.TOPIC)
-    assert await deduplication(first) == Effective(False, Source.PARTITIONED_TOPIC)
+    assert await deduplication(TOPIC) == Effective(False, PolicySource.TOPIC)
+    assert await deduplication(first) == Effective(False, PolicySource.PARTITIONED_TOPIC)
     first_id = (await topics.create(first)).name.value.topic_id
     await policies.change(first_id, lambda p: replace(p, deduplication=True))
-    assert await deduplication(first) == Effective(True, Source.TOPIC)
-    assert await deduplication(second) == Effective(False, Source.PARTITIONED_TOPIC)
+    assert await deduplication(first) == Effective(True, PolicySource.TOPIC)
+    assert await deduplication(second) == Effective(False, PolicySource.PARTITIONED_TOPIC)
     await policies.change(whole, lambda p: replace(p, deduplication=None))
-    assert await deduplication(second) == Effective(True, Source.NAMESPACE)
-    assert await deduplication(parse_topic("another")) == Effective(True, Source.NAMESPACE)
+    assert await deduplication(second) == Effective(True, PolicySource.NAMESPACE)
+    assert await deduplication(parse_topic("another")) == Effective(True, PolicySource.NAMESPACE)
 
 
 async def test_change_of_policies_is_made_once_and_keeps_what_it_does_not_know(backend: Backend) -> None:

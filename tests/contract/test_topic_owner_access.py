@@ -9,7 +9,7 @@ import pytest
 
 from oncelog.core.access import Caller
 from oncelog.core.errors import OncelogError, PermissionDenied, Unauthenticated
-from oncelog.core.ledger.members import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.names import parse_namespace
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import (
@@ -187,7 +187,7 @@ async def test_a_right_that_is_taken_away_opens_nothing_more(tmp_path: Path) -> 
 async def test_a_check_that_waits_ends_with_its_stream(tmp_path: Path, goes: str) -> None:
     """A client that leaves during a takeover, or says that it is done, leaves nothing behind."""
     async with owner_world(tmp_path, security=secured(tmp_path)) as (world, channel):
-        world.topics.see(StorageNodesSeen(()))  # so that no takeover ends
+        world.topics.see(StorageNodesUpdated(()))  # so that no takeover ends
         topic_id = await world.new_topic("slow")
         world.topics.assign(topic_id)
         runner = world.topics.find(topic_id)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from oncelog.core.ids import Incarnation
-from oncelog.core.ledger.members import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.stores import paths
 from oncelog.stores.registry import StorageCookie
 from oncelog.topic_owner import calm as calm_module
@@ -129,7 +129,7 @@ async def test_a_storage_node_that_is_away_for_long_is_not_waited_for(monkeypatc
     """It does not restart; nobody knows when it will be back, and an owner may end meanwhile."""
     monkeypatch.setattr(presence, "RESTART_S", 0.2)
     seen = presence.Presence()
-    nodes = StorageNodesSeen((A, B), (C,), ())
+    nodes = StorageNodesUpdated((A, B), (C,), ())
     seen.see(nodes)
     assert seen.whole_for_s == 0
     await until(lambda: seen.whole_for_s > 0.3, 10)
@@ -141,7 +141,7 @@ async def test_a_storage_node_that_is_away_for_long_is_not_waited_for(monkeypatc
 
 async def test_unreachable_read_only_nodes_leave_an_owner_alone() -> None:
     seen = presence.Presence()
-    nodes = StorageNodesSeen((), (A, B), (), read_only=(C,))
+    nodes = StorageNodesUpdated((), (A, B), (), read_only=(C,))
     seen.see(nodes)
     assert not seen.alone
     seen.see(nodes, {C})

@@ -12,7 +12,7 @@ from oncelog.core.errors import Fatal, NotOwner, TopicLoading
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, SessionNumber, TopicId
 from oncelog.core.ledger.managed_ledger import EntriesAnswered, MemberLost
 from oncelog.core.ledger.member_status import AppendStatus
-from oncelog.core.ledger.members import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Phase, Topic
 from oncelog.stores import paths
@@ -213,7 +213,7 @@ def test_answers_of_storage_nodes_go_to_the_writer_of_their_ledger() -> None:
 
 
 def a_progress(phase: Phase = Phase.SERVING) -> tuple[Topic, TopicProgress]:
-    core = Topic(TOPIC_ID, A, TopicSettings(), crc32c, first_session=SessionNumber(1), nodes=StorageNodesSeen(()))
+    core = Topic(TOPIC_ID, A, TopicSettings(), crc32c, first_session=SessionNumber(1), nodes=StorageNodesUpdated(()))
     core.phase = phase
     return core, TopicProgress(core)
 

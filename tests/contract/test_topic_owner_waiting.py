@@ -12,7 +12,7 @@ from oncelog.core.coordination.id_claim import ID_MAX, CounterRecord
 from oncelog.core.errors import BY_CODE, IdsExhausted, OncelogError, TopicLoading
 from oncelog.core.formats.topic_record import LedgerLink
 from oncelog.core.ids import EntryId, LedgerId, TopicId
-from oncelog.core.ledger.members import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.topic.topic import Phase
 from oncelog.rpc.channel import Channel
@@ -165,7 +165,7 @@ async def test_served_topic_waits_for_nothing(tmp_path: Path) -> None:
 
 async def test_topic_without_storage_nodes_names_those_that_are_not_there(tmp_path: Path) -> None:
     async with owner_world(tmp_path) as (world, channel):
-        world.topics.see(StorageNodesSeen((), absent=(world.node.incarnation,)))
+        world.topics.see(StorageNodesUpdated((), absent=(world.node.incarnation,)))
         topic_id = await world.new_topic(TOPIC)
         world.topics.assign(topic_id)
         runner = world.topics.find(topic_id)

@@ -9,12 +9,12 @@ from oncelog.core.storage.ledger import JournalRecord, RecordKind
 from oncelog.core.storage.node import (
     AppendReceived,
     CheckLedger,
-    Journal,
     LedgerChecked,
     StorageEffect,
     StorageEvent,
     StorageNode,
     Synced,
+    WriteJournal,
 )
 from tests.core.recovery_world import LEDGER, OPEN, A, checksum, entry
 
@@ -78,12 +78,12 @@ class Disk:
         effects = self.node.handle(event)
         self.node.check_invariants()
         for effect in effects:
-            if isinstance(effect, Journal):
+            if isinstance(effect, WriteJournal):
                 self.unsynced += effect.records
                 numbers = [record.lsn for record in effect.records]
                 assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
                 assert numbers[-1] == len(self.synced) - self.lsn_base + len(self.unsynced)
-        return [effect for effect in effects if not isinstance(effect, Journal)]
+        return [effect for effect in effects if not isinstance(effect, WriteJournal)]
 
     def sync(self, count: int | None = None) -> list[StorageEffect]:
         done = self.unsynced[:count]

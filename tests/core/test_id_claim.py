@@ -17,7 +17,7 @@ from oncelog.core.coordination.id_claim import (
     IdClaimEvent,
     IdGranted,
     IdRefused,
-    IdWanted,
+    IdRequested,
     ReadCounter,
     WriteCounter,
     decode_counter,
@@ -38,7 +38,7 @@ def record(following: int, claimer: Incarnation = S1, tries: int = 1) -> Counter
 def claiming(block: int = 100, following: int = 101) -> IdClaim:
     """A claim of S1 whose first write, to `following` + block, is on its way."""
     claim = IdClaim(S1, block=block)
-    assert claim.handle(IdWanted(1)) == [ReadCounter()]
+    assert claim.handle(IdRequested(1)) == [ReadCounter()]
     wanted = [WriteCounter(record(following + block), 5)]
     assert claim.handle(CounterRead(record(following, S2), 5)) == wanted
     return claim
@@ -47,18 +47,18 @@ def claiming(block: int = 100, following: int = 101) -> IdClaim:
 def test_first_claim_creates_the_counter_and_ids_start_at_one() -> None:
     """0 means "not deduplicated", so it is never issued."""
     claim = IdClaim(S1, block=100)
-    assert claim.handle(IdWanted(7)) == [ReadCounter()]
+    assert claim.handle(IdRequested(7)) == [ReadCounter()]
     assert claim.handle(CounterRead(None, ABSENT_VERSION)) == [WriteCounter(record(101), ABSENT_VERSION)]
     assert claim.handle(CounterWritten(WriteStatus.OK, 0)) == [IdGranted(7, 1)]
-    assert claim.handle(IdWanted(8)) == [IdGranted(8, 2)]
+    assert claim.handle(IdRequested(8)) == [IdGranted(8, 2)]
     assert claim.free_count == 98
 
 
 def test_requests_are_served_in_order_by_one_claim() -> None:
     """Many producers open at once; one block serves them."""
     claim = claiming()
-    assert claim.handle(IdWanted(2)) == []
-    assert claim.handle(IdWanted(0)) == []
+    assert claim.handle(IdRequested(2)) == []
+    assert claim.handle(IdRequested(0)) == []
     granted = claim.handle(CounterWritten(WriteStatus.OK, 6))
     assert granted == [IdGranted(1, 101), IdGranted(2, 102), IdGranted(0, 103)]
 
@@ -66,22 +66,22 @@ def test_requests_are_served_in_order_by_one_claim() -> None:
 def test_next_block_is_claimed_before_the_last_one_ends() -> None:
     """Opening a producer must not wait for ZooKeeper each hundredth time."""
     claim = IdClaim(S1, block=3, prefetch_below=2)
-    claim.handle(IdWanted(1))
+    claim.handle(IdRequested(1))
     claim.handle(CounterRead(None, ABSENT_VERSION))
     assert claim.handle(CounterWritten(WriteStatus.OK, 0)) == [IdGranted(1, 1)]
-    assert claim.handle(IdWanted(2)) == [IdGranted(2, 2), ReadCounter()]
-    assert claim.handle(IdWanted(3)) == [IdGranted(3, 3)]
+    assert claim.handle(IdRequested(2)) == [IdGranted(2, 2), ReadCounter()]
+    assert claim.handle(IdRequested(3)) == [IdGranted(3, 3)]
     assert claim.handle(CounterRead(record(9, S2), 4)) == [WriteCounter(record(12, S1, 2), 4)]
     assert claim.handle(CounterWritten(WriteStatus.OK, 5)) == []
-    assert claim.handle(IdWanted(4)) == [IdGranted(4, 9)]
+    assert claim.handle(IdRequested(4)) == [IdGranted(4, 9)]
 
 
 def test_single_ids_are_claimed_only_when_wanted() -> None:
     """A ledger id must be newer than the wish for it, or a topic's ledgers would not ascend."""
     claim = IdClaim(S1, block=1)
-    assert claim.handle(IdWanted(1)) == [ReadCounter()]
+    assert claim.handle(IdRequested(1)) == [ReadCounter()]
     claim.handle(CounterRead(None, ABSENT_VERSION))
-    assert claim.handle(IdWanted(2)) == []
+    assert claim.handle(IdRequested(2)) == []
     assert claim.handle(CounterWritten(WriteStatus.OK, 0)) == [IdGranted(1, 1), ReadCounter()]
     claim.handle(CounterRead(record(2), 0))
     assert claim.handle(CounterWritten(WriteStatus.OK, 1)) == [IdGranted(2, 2)]
@@ -127,14 +127,14 @@ def test_late_answers_are_ignored() -> None:
 def test_last_id_is_granted_and_none_after_it() -> None:
     """2**63 - 1 is legal; one more would be negative in other languages."""
     claim = IdClaim(S1, block=1)
-    claim.handle(IdWanted(1))
+    claim.handle(IdRequested(1))
     assert claim.handle(CounterRead(record(ID_MAX), 3)) == [WriteCounter(record(ID_MAX + 1), 3)]
     assert claim.handle(CounterWritten(WriteStatus.OK, 4)) == [IdGranted(1, ID_MAX)]
-    assert claim.handle(IdWanted(2)) == [ReadCounter()]
-    assert claim.handle(IdWanted(3)) == []
+    assert claim.handle(IdRequested(2)) == [ReadCounter()]
+    assert claim.handle(IdRequested(3)) == []
     assert claim.handle(CounterRead(record(ID_MAX + 1), 4)) == [IdRefused(2), IdRefused(3)]
     claim.check_invariants()
-    assert claim.handle(IdWanted(4)) == [ReadCounter()]  # the counter may have been repaired meanwhile
+    assert claim.handle(IdRequested(4)) == [ReadCounter()]  # the counter may have been repaired meanwhile
     assert claim.handle(CounterRead(record(700), 5)) == [WriteCounter(record(701, tries=2), 5)]
     assert claim.handle(CounterWritten(WriteStatus.OK, 6)) == [IdGranted(4, 700)]
     claim.check_invariants()
@@ -143,7 +143,7 @@ def test_last_id_is_granted_and_none_after_it() -> None:
 def test_block_that_does_not_fit_is_not_claimed() -> None:
     """A block is whole or nothing."""
     claim = IdClaim(S1, block=100)
-    claim.handle(IdWanted(1))
+    claim.handle(IdRequested(1))
     assert claim.handle(CounterRead(record(ID_MAX - 98), 3)) == [IdRefused(1)]
 
 
@@ -218,7 +218,7 @@ def test_no_id_is_given_twice_over_races_lost_replies_and_crashes(seed: int) -> 
         if rng.random() < 0.02:
             del claims[at]
             continue
-        event: IdClaimEvent = IdWanted(step)
+        event: IdClaimEvent = IdRequested(step)
         if effects and rng.random() < 0.8:
             event = store.perform(effects.pop(0))
         for effect in claim.handle(event):

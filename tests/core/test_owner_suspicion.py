@@ -9,7 +9,7 @@ from oncelog.core.coordination.owner_suspicion import (
     OwnerSuspected,
     OwnerSuspicion,
     ProbeOwner,
-    SessionsSeen,
+    SessionsUpdated,
     StreamClosed,
     StreamOpened,
 )
@@ -81,7 +81,7 @@ def test_new_stream_ends_the_suspicion() -> None:
 def test_silence_suspects_nobody() -> None:
     """A vanished host answers nothing; the session decides."""
     core = closed()
-    core.handle(SessionsSeen((O1, O2)))
+    core.handle(SessionsUpdated((O1, O2)))
     assert list(core.suspected) == []
 
 
@@ -89,9 +89,9 @@ def test_owner_without_session_is_forgotten() -> None:
     """Incarnations never come back, so nothing of them is kept."""
     core = closed()
     core.handle(ConnectionRefused(O1))
-    core.handle(SessionsSeen((O1,)))
+    core.handle(SessionsUpdated((O1,)))
     assert list(core.suspected) == [O1]
-    core.handle(SessionsSeen((O2,)))
+    core.handle(SessionsUpdated((O2,)))
     assert list(core.suspected) == []
     core.check_invariants()
 

@@ -2,11 +2,11 @@
 
 from oncelog.core.coordination.ownership import (
     Deposed,
-    Hold,
     Linked,
     Owned,
     Ownership,
     OwnershipConfirmed,
+    OwnershipState,
     ReadTopicRecord,
     TopicRecordRead,
     TopicRecordWritten,
@@ -99,7 +99,7 @@ def test_deposed_is_for_good() -> None:
     assert ownership.record_read(TopicRecordRead(MINE, 7)) == []
     assert ownership.record_written(ok(8)) == []
     assert (ownership.read(), ownership.suspect()) == ([], [])
-    assert ownership.hold is Hold.DEPOSED
+    assert ownership.state is OwnershipState.DEPOSED
     assert isinstance(ownership.lost("another has it"), NotOwner)
 
 
@@ -109,7 +109,7 @@ def test_removed_topic_ends_its_owner() -> None:
     ownership.read()
     (news,) = ownership.record_read(TopicRecordRead(None, -1))
     assert isinstance(news, Deposed)
-    assert ownership.hold is Hold.DELETED
+    assert ownership.state is OwnershipState.DELETED
     assert isinstance(ownership.lost(news.reason), TopicNotFound)
     assert (ownership.read(), ownership.suspect(), ownership.record_written(ok(8))) == ([], [], [])
 

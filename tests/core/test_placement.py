@@ -7,21 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oncelog.core.coordination.ownership import ReadTopicRecord, WriteTopicRecord
 from oncelog.core.coordination.placement import (
     NoOwnerLive,
     NotifyOwner,
-    OwnersSeen,
+    OwnersView,
     PlacementEffect,
     PlacementEvent,
-    PlacementWanted,
-    ReadTopicRecord,
+    PlacementRecordRead,
+    PlacementRecordWritten,
+    PlacementRequested,
     TopicMissing,
     TopicPlaced,
     TopicPlacement,
-    TopicRecordRead,
-    TopicRecordWritten,
-    UnloadWanted,
-    WriteTopicRecord,
+    UnloadRequested,
     pick_owner,
 )
 from oncelog.core.errors import InvalidArgument
@@ -37,18 +36,18 @@ LEDGERS = (LedgerLink(LedgerId(3), 0), LedgerLink(LedgerId(5), 70))
 NEW = TopicRecord(TOPIC, "public/default/flights")
 ON_O1 = TopicRecord(TOPIC, "public/default/flights", O1, OwnerEpoch(4), LEDGERS)
 ON_O2 = replace(ON_O1, owner=O2, owner_epoch=OwnerEpoch(5))
-BOTH = OwnersSeen((O1, O2))
+BOTH = OwnersView((O1, O2))
 READ = ReadTopicRecord(TOPIC)
 
 
 def was_read(
-    record: TopicRecord | None, owners: OwnersSeen = BOTH, *, version: int = 9, now_ms: int = 0
-) -> TopicRecordRead:
-    return TopicRecordRead(TOPIC, record, version, owners, now_ms)
+    record: TopicRecord | None, owners: OwnersView = BOTH, *, version: int = 9, now_ms: int = 0
+) -> PlacementRecordRead:
+    return PlacementRecordRead(TOPIC, record, version, owners, now_ms)
 
 
-def written(status: WriteStatus = WriteStatus.OK, *, now_ms: int = 0) -> TopicRecordWritten:
-    return TopicRecordWritten(TOPIC, status, 10, now_ms)
+def written(status: WriteStatus = WriteStatus.OK, *, now_ms: int = 0) -> PlacementRecordWritten:
+    return PlacementRecordWritten(TOPIC, status, 10, now_ms)
 
 
 def told(owner: Incarnation, epoch: int) -> list[PlacementEffect]:
@@ -63,7 +62,7 @@ def ask(core: TopicPlacement, event: PlacementEvent) -> list[PlacementEffect]:
 
 def reading() -> TopicPlacement:
     core = TopicPlacement(TOPIC, backoff_ms=1000)
-    assert ask(core, PlacementWanted(TOPIC)) == [READ]
+    assert ask(core, PlacementRequested(TOPIC)) == [READ]
     return core
 
 
@@ -139,7 +138,7 @@ def test_new_topic_is_placed_and_its_owner_told() -> None:
     core = reading()
     pick = pick_owner(TOPIC, BOTH.live)
     assert pick is not None
-    assert ask(core, was_read(NEW)) == [WriteTopicRecord(TOPIC, NEW.placed_on(pick), 9)]
+    assert ask(core, was_read(NEW)) == [WriteTopicRecord(NEW.placed_on(pick), 9)]
     assert ask(core, written()) == told(pick, 1)
 
 
@@ -151,25 +150,25 @@ def test_live_owner_stands() -> None:
 def test_owner_without_session_is_replaced() -> None:
     """The log stays as it is; the epoch goes up."""
     core = reading()
-    assert ask(core, was_read(ON_O1, OwnersSeen((O2,)))) == [WriteTopicRecord(TOPIC, ON_O2, 9)]
+    assert ask(core, was_read(ON_O1, OwnersView((O2,)))) == [WriteTopicRecord(ON_O2, 9)]
     assert ask(core, written()) == told(O2, 5)
 
 
 def test_nobody_to_place_on_is_told() -> None:
     """And asked again, it looks again."""
     core = reading()
-    assert ask(core, was_read(ON_O1, OwnersSeen(()))) == [NoOwnerLive(TOPIC)]
-    assert ask(core, PlacementWanted(TOPIC)) == [READ]
+    assert ask(core, was_read(ON_O1, OwnersView(()))) == [NoOwnerLive(TOPIC)]
+    assert ask(core, PlacementRequested(TOPIC)) == [READ]
     assert ask(core, was_read(None)) == [TopicMissing(TOPIC)]
 
 
 def test_questions_during_a_round_join_it() -> None:
     """A thousand look-ups of one topic read its record once."""
     core = reading()
-    assert ask(core, PlacementWanted(TOPIC)) == []
-    ask(core, was_read(ON_O1, OwnersSeen((O2,))))
-    assert ask(core, PlacementWanted(TOPIC)) == []
-    assert ask(core, PlacementWanted(TopicId("ff"))) == []
+    assert ask(core, PlacementRequested(TOPIC)) == []
+    ask(core, was_read(ON_O1, OwnersView((O2,))))
+    assert ask(core, PlacementRequested(TOPIC)) == []
+    assert ask(core, PlacementRequested(TopicId("ff"))) == []
     assert ask(core, written()) == told(O2, 5)
 
 
@@ -187,18 +186,18 @@ def test_reason_is_judged_anew_after_a_failed_write(status: WriteStatus) -> None
     """The owner was back, another replica was faster, or the write was applied after all: never a blind repetition."""
     for now_found, expected in [
         (was_read(ON_O1), told(O1, 4)),  # its session is there after all
-        (was_read(replace(ON_O2, owner=O1), OwnersSeen((O1,))), told(O1, 5)),
-        (was_read(ON_O2, OwnersSeen((O2,))), told(O2, 5)),  # mine, or the same choice of another replica
+        (was_read(replace(ON_O2, owner=O1), OwnersView((O1,))), told(O1, 5)),
+        (was_read(ON_O2, OwnersView((O2,))), told(O2, 5)),  # mine, or the same choice of another replica
     ]:
         core = reading()
-        ask(core, was_read(ON_O1, OwnersSeen((O2,))))
+        ask(core, was_read(ON_O1, OwnersView((O2,))))
         assert ask(core, written(status)) == [READ]
         assert ask(core, now_found) == expected
     core = reading()
-    ask(core, was_read(ON_O1, OwnersSeen((O2,))))
+    ask(core, was_read(ON_O1, OwnersView((O2,))))
     ask(core, written(status))
-    again = was_read(ON_O1, OwnersSeen((O2,)), version=11)
-    assert ask(core, again) == [WriteTopicRecord(TOPIC, ON_O2, 11)]
+    again = was_read(ON_O1, OwnersView((O2,)), version=11)
+    assert ask(core, again) == [WriteTopicRecord(ON_O2, 11)]
 
 
 # --- suspicion and unload ---------------------------------------------------------------------------------------------
@@ -207,20 +206,20 @@ def test_reason_is_judged_anew_after_a_failed_write(status: WriteStatus) -> None
 def test_suspected_owner_is_replaced_before_its_session_ends() -> None:
     """A killed process closes its stream at once, and its port refuses."""
     core = reading()
-    assert ask(core, was_read(ON_O1, OwnersSeen((O1, O2), (O1,)))) == [WriteTopicRecord(TOPIC, ON_O2, 9)]
+    assert ask(core, was_read(ON_O1, OwnersView((O1, O2), (O1,)))) == [WriteTopicRecord(ON_O2, 9)]
     assert ask(core, written()) == told(O2, 5)
 
 
 def test_suspected_owner_is_never_chosen() -> None:
     """Neither as the next owner nor for want of another."""
     core = reading()
-    assert ask(core, was_read(NEW, OwnersSeen((O1,), (O1,)))) == [NoOwnerLive(TOPIC)]
+    assert ask(core, was_read(NEW, OwnersView((O1,), (O1,)))) == [NoOwnerLive(TOPIC)]
     for number in range(20):
         topic_id = TopicId(f"{number:032x}")
         core = TopicPlacement(topic_id)
-        core.handle(PlacementWanted(topic_id))
+        core.handle(PlacementRequested(topic_id))
         record = replace(NEW, topic_id=topic_id)
-        (write,) = core.handle(TopicRecordRead(topic_id, record, 0, OwnersSeen((O1, O2), (O2,)), 0))
+        (write,) = core.handle(PlacementRecordRead(topic_id, record, 0, OwnersView((O1, O2), (O2,)), 0))
         assert isinstance(write, WriteTopicRecord)
         assert write.record.owner == O1
 
@@ -228,12 +227,12 @@ def test_suspected_owner_is_never_chosen() -> None:
 def test_second_suspicion_within_the_back_off_waits_for_the_session() -> None:
     """Two replicas that see different halves of the network would move a topic back and forth (hazard 5)."""
     core = reading()
-    ask(core, was_read(ON_O1, OwnersSeen((O1, O2), (O1,)), now_ms=100))
+    ask(core, was_read(ON_O1, OwnersView((O1, O2), (O1,)), now_ms=100))
     ask(core, written(now_ms=150))
-    suspicious = OwnersSeen((O1, O2), (O2,))
-    ask(core, PlacementWanted(TOPIC))
+    suspicious = OwnersView((O1, O2), (O2,))
+    ask(core, PlacementRequested(TOPIC))
     assert ask(core, was_read(ON_O2, suspicious, now_ms=1149)) == [TopicPlaced(TOPIC, O2, OwnerEpoch(5))]
-    ask(core, PlacementWanted(TOPIC))
+    ask(core, PlacementRequested(TOPIC))
     (write,) = ask(core, was_read(ON_O2, suspicious, now_ms=1150))
     assert isinstance(write, WriteTopicRecord)
     assert write.record.owner == O1
@@ -242,10 +241,10 @@ def test_second_suspicion_within_the_back_off_waits_for_the_session() -> None:
 def test_end_of_the_session_needs_no_back_off() -> None:
     """Then there is nothing left to doubt."""
     core = reading()
-    ask(core, was_read(ON_O1, OwnersSeen((O1, O2), (O1,)), now_ms=100))
+    ask(core, was_read(ON_O1, OwnersView((O1, O2), (O1,)), now_ms=100))
     ask(core, written(now_ms=150))
-    ask(core, PlacementWanted(TOPIC))
-    (write,) = ask(core, was_read(ON_O2, OwnersSeen((O1,)), now_ms=151))
+    ask(core, PlacementRequested(TOPIC))
+    (write,) = ask(core, was_read(ON_O2, OwnersView((O1,)), now_ms=151))
     assert isinstance(write, WriteTopicRecord)
 
 
@@ -253,8 +252,8 @@ def test_takeover_by_another_replica_begins_the_back_off_too() -> None:
     """Otherwise each replica would take its own turn."""
     core = reading()
     ask(core, was_read(ON_O1, now_ms=0))
-    ask(core, PlacementWanted(TOPIC))
-    assert ask(core, was_read(ON_O2, OwnersSeen((O1, O2), (O2,)), now_ms=500)) == [
+    ask(core, PlacementRequested(TOPIC))
+    assert ask(core, was_read(ON_O2, OwnersView((O1, O2), (O2,)), now_ms=500)) == [
         TopicPlaced(TOPIC, O2, OwnerEpoch(5))
     ]
 
@@ -262,10 +261,10 @@ def test_takeover_by_another_replica_begins_the_back_off_too() -> None:
 def test_first_placement_begins_no_back_off() -> None:
     """An owner that dies right after it got its first topics is replaced at once."""
     core = reading()
-    ask(core, was_read(NEW, OwnersSeen((O1,))))
+    ask(core, was_read(NEW, OwnersView((O1,))))
     ask(core, written())
-    ask(core, PlacementWanted(TOPIC))
-    (write,) = ask(core, was_read(NEW.placed_on(O1), OwnersSeen((O1, O2), (O1,)), now_ms=1))
+    ask(core, PlacementRequested(TOPIC))
+    (write,) = ask(core, was_read(NEW.placed_on(O1), OwnersView((O1, O2), (O1,)), now_ms=1))
     assert isinstance(write, WriteTopicRecord)
     assert write.record.owner == O2
 
@@ -273,10 +272,10 @@ def test_first_placement_begins_no_back_off() -> None:
 def test_unload_moves_a_topic_to_another_owner() -> None:
     """Planned: the old one finds itself deposed, at the latest at its next write."""
     core = TopicPlacement(TOPIC)
-    assert ask(core, UnloadWanted(TOPIC, O1)) == [READ]
-    assert ask(core, was_read(ON_O1)) == [WriteTopicRecord(TOPIC, ON_O2, 9)]
+    assert ask(core, UnloadRequested(TOPIC, O1)) == [READ]
+    assert ask(core, was_read(ON_O1)) == [WriteTopicRecord(ON_O2, 9)]
     assert ask(core, written()) == told(O2, 5)
-    ask(core, PlacementWanted(TOPIC))
+    ask(core, PlacementRequested(TOPIC))
     assert ask(core, was_read(ON_O2)) == [TopicPlaced(TOPIC, O2, OwnerEpoch(5))]
 
 
@@ -284,24 +283,24 @@ def test_unload_without_another_owner_raises_the_epoch() -> None:
     """The same owner takes the topic over from itself, once, even when the reply is lost."""
     again = ON_O1.placed_on(O1)
     core = TopicPlacement(TOPIC)
-    ask(core, UnloadWanted(TOPIC, O1))
-    assert ask(core, was_read(ON_O1, OwnersSeen((O1,)))) == [WriteTopicRecord(TOPIC, again, 9)]
+    ask(core, UnloadRequested(TOPIC, O1))
+    assert ask(core, was_read(ON_O1, OwnersView((O1,)))) == [WriteTopicRecord(again, 9)]
     assert ask(core, written(WriteStatus.UNKNOWN)) == [READ]
-    assert ask(core, was_read(again, OwnersSeen((O1,)), version=10)) == told(O1, 5)
+    assert ask(core, was_read(again, OwnersView((O1,)), version=10)) == told(O1, 5)
 
 
 def test_unload_of_a_topic_that_moved_does_nothing() -> None:
     """It named the owner that it meant."""
     core = TopicPlacement(TOPIC)
-    ask(core, UnloadWanted(TOPIC, O1))
+    ask(core, UnloadRequested(TOPIC, O1))
     assert ask(core, was_read(ON_O2)) == [TopicPlaced(TOPIC, O2, OwnerEpoch(5))]
 
 
 def test_unload_during_a_write_is_looked_at_after_it() -> None:
     """It may mean the owner that was chosen just now."""
     core = reading()
-    ask(core, was_read(ON_O1, OwnersSeen((O2,))))
-    assert ask(core, UnloadWanted(TOPIC, O2)) == []
+    ask(core, was_read(ON_O1, OwnersView((O2,))))
+    assert ask(core, UnloadRequested(TOPIC, O2)) == []
     assert ask(core, written()) == [*told(O2, 5), READ]
     (write,) = ask(core, was_read(ON_O2))
     assert isinstance(write, WriteTopicRecord)
@@ -318,8 +317,8 @@ def test_racing_replicas_only_ever_raise_the_epoch(seed: int) -> None:
     effects: list[list[PlacementEffect]] = [[], [], []]
     for now_ms in range(300):
         at = rng.randrange(3)
-        owners = OwnersSeen(tuple(rng.sample(NODES, rng.randint(1, 3))), tuple(rng.sample(NODES, rng.randint(0, 2))))
-        event: PlacementEvent = PlacementWanted(TOPIC)
+        owners = OwnersView(tuple(rng.sample(NODES, rng.randint(1, 3))), tuple(rng.sample(NODES, rng.randint(0, 2))))
+        event: PlacementEvent = PlacementRequested(TOPIC)
         if effects[at]:
             effect = effects[at].pop(0)
             if isinstance(effect, WriteTopicRecord):
@@ -330,27 +329,27 @@ def test_racing_replicas_only_ever_raise_the_epoch(seed: int) -> None:
                     record, version = effect.record, version + 1
                 lost = rng.random() < 0.3
                 status = WriteStatus.UNKNOWN if lost else WriteStatus.OK if fits else WriteStatus.CONFLICT
-                event = TopicRecordWritten(TOPIC, status, version, now_ms)
+                event = PlacementRecordWritten(TOPIC, status, version, now_ms)
             elif isinstance(effect, ReadTopicRecord):
-                event = TopicRecordRead(TOPIC, record, version, owners, now_ms)
+                event = PlacementRecordRead(TOPIC, record, version, owners, now_ms)
         elif rng.random() < 0.3:
-            event = UnloadWanted(TOPIC, rng.choice(NODES))
+            event = UnloadRequested(TOPIC, rng.choice(NODES))
         effects[at] += ask(cores[at], event)
-    calm = OwnersSeen(NODES)
+    calm = OwnersView(NODES)
     for core, pending in zip(cores, effects, strict=True):
-        pending.extend(ask(core, PlacementWanted(TOPIC)))
+        pending.extend(ask(core, PlacementRequested(TOPIC)))
         placed: list[PlacementEffect] = []
         for _ in range(50):
             if not pending:
                 break
             effect = pending.pop(0)
             if isinstance(effect, ReadTopicRecord):
-                pending.extend(ask(core, TopicRecordRead(TOPIC, record, version, calm, 10**6)))
+                pending.extend(ask(core, PlacementRecordRead(TOPIC, record, version, calm, 10**6)))
             elif isinstance(effect, WriteTopicRecord):
                 fits = effect.version == version
                 record, version = (effect.record, version + 1) if fits else (record, version)
                 status = WriteStatus.OK if fits else WriteStatus.CONFLICT
-                pending.extend(ask(core, TopicRecordWritten(TOPIC, status, version, 10**6)))
+                pending.extend(ask(core, PlacementRecordWritten(TOPIC, status, version, 10**6)))
             elif isinstance(effect, TopicPlaced):
                 placed.append(effect)
         assert not pending

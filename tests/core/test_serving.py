@@ -6,7 +6,7 @@ from oncelog.core.coordination.ownership import WriteTopicRecord
 from oncelog.core.errors import NotOwner
 from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.ledger.managed_ledger import MemberLost, SendAdds
-from oncelog.core.ledger.members import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.topic.events import DrainWanted
 from oncelog.core.topic.serving import LastAddConfirmed, LedgerFailed, TopicSettings
@@ -46,13 +46,13 @@ def test_nothing_planned_begins_while_the_store_is_away() -> None:
     """A roll whose close cannot be written would stop a topic that could go on; it comes when the store is back."""
     world, owner = served(replace(SETTINGS, ledger_entries_max=3))
     granted = owner.open()
-    owner.handle(StorageNodesSeen((A, B, C), store_reachable=False))
+    owner.handle(StorageNodesUpdated((A, B, C), store_reachable=False))
     for i in range(7):
         owner.send(granted.session, received(i, [i]))
         owner.run()
     assert len(ledgers(world)) == 1
     assert [answer.request for answer in owner.batches] == list(range(7))
-    owner.handle(StorageNodesSeen((A, B, C)))
+    owner.handle(StorageNodesUpdated((A, B, C)))
     owner.tick().run()
     assert len(ledgers(world)) == 2
 
@@ -84,11 +84,11 @@ def test_ledger_with_an_absent_member_rolls_onto_a_fuller_set() -> None:
     world, owner = serving()
     owner.open()
     owner.handle(MemberLost(LedgerId(1), A))
-    owner.handle(StorageNodesSeen((B, C), (A,)))
+    owner.handle(StorageNodesUpdated((B, C), (A,)))
     owner.tick(10_000).run()
     assert len(ledgers(world)) == 1
     world.nodes[D] = {}
-    owner.handle(StorageNodesSeen((B, C, D), (A,)))
+    owner.handle(StorageNodesUpdated((B, C, D), (A,)))
     owner.tick(SETTINGS.rejoin_after_ms - 1).run()
     assert len(ledgers(world)) == 1
     owner.tick(1).run()
@@ -103,12 +103,12 @@ def test_ledger_does_not_roll_onto_the_node_that_has_just_gone() -> None:
     owner.tick(10_000).run()
     owner.handle(MemberLost(LedgerId(1), A))
     owner.tick(SETTINGS.rejoin_after_ms // 2).run()
-    owner.handle(StorageNodesSeen((B, C), (A,)))
+    owner.handle(StorageNodesUpdated((B, C), (A,)))
     owner.send(granted.session, received(1, [0]))
     owner.run()
     assert owner.result(1) == stored(1, 1)
     owner.tick(10_000).run()
-    owner.handle(StorageNodesSeen((A, B, C)))
+    owner.handle(StorageNodesUpdated((A, B, C)))
     owner.tick(SETTINGS.rejoin_after_ms // 2).run()
     assert len(ledgers(world)) == 1, "it is back for a moment only so far"
     owner.tick(SETTINGS.rejoin_after_ms).run()
@@ -120,14 +120,14 @@ def test_open_ledger_leaves_a_member_that_is_read_only_for_one_that_is_not() -> 
     """In good order: what is added meanwhile is added there too, and no session ends."""
     world, owner = serving()
     granted = owner.open()
-    owner.handle(StorageNodesSeen((B, C), read_only=(A,)))
+    owner.handle(StorageNodesUpdated((B, C), read_only=(A,)))
     owner.tick(10_000).run()
     assert len(ledgers(world)) == 1, "nobody could take its place: the ledger finishes as it is"
     owner.send(granted.session, received(1, [0]))
     owner.run()
     assert len(world.nodes[A]) == len(world.nodes[B])
     world.nodes[D] = {}
-    owner.handle(StorageNodesSeen((B, C, D), read_only=(A,)))
+    owner.handle(StorageNodesUpdated((B, C, D), read_only=(A,)))
     owner.tick(SETTINGS.rejoin_after_ms).run()
     assert len(ledgers(world)) == 2
     assert set(world.ledgers[LedgerId(2)][0].members) == {B, C, D}
@@ -139,7 +139,7 @@ def test_superseded_member_leaves_at_once() -> None:
     world, owner = serving()
     owner.open()
     world.nodes[D] = {}
-    owner.handle(StorageNodesSeen((A, B, D), superseded=(C,)))
+    owner.handle(StorageNodesUpdated((A, B, D), superseded=(C,)))
     owner.tick(SETTINGS.rejoin_after_ms).run()
     assert set(world.ledgers[LedgerId(2)][0].members) == {A, B, D}
 
@@ -185,14 +185,14 @@ def test_topic_waits_for_storage_nodes() -> None:
     """Fewer than the ack quorum live: nothing is answered, and all of it when they are back."""
     world, owner = serving()
     granted = owner.open()
-    owner.handle(StorageNodesSeen((A,), (B, C)))
+    owner.handle(StorageNodesUpdated((A,), (B, C)))
     owner.handle(MemberLost(LedgerId(1), B))
     owner.handle(MemberLost(LedgerId(1), C))
     owner.run()
     owner.send(granted.session, received(1, [0]))
     call = owner.ask("q")
     assert (owner.batches, call in owner.answers) == ([], False)
-    owner.handle(StorageNodesSeen((A, B), (C,)))
+    owner.handle(StorageNodesUpdated((A, B), (C,)))
     owner.run()
     assert call in owner.answers
     owner.result(1)
@@ -204,7 +204,7 @@ def test_members_gone_before_the_ledger_opens() -> None:
     world = World()
     owner = Owner(world, "o1").take_over(WriteTopicRecord)
     world.nodes[D] = {}
-    owner.handle(StorageNodesSeen((A, D), (B, C)))
+    owner.handle(StorageNodesUpdated((A, D), (B, C)))
     owner.run()
     metadata = world.ledgers[LedgerId(ledgers(world)[-1])][0]
     assert metadata.state is LedgerState.OPEN

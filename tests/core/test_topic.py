@@ -13,7 +13,7 @@ from oncelog.core.formats.topic_record import decode_cursor, decode_topic, encod
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
 from oncelog.core.ledger.managed_ledger import EntriesAnswered, SendAdds
 from oncelog.core.ledger.member_status import AppendStatus
-from oncelog.core.ledger.members import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.ledger.next_ledger import CreateLedger, DeleteLedgers
 from oncelog.core.topic.events import (
@@ -209,10 +209,10 @@ def test_next_ledger_waits_for_storage_nodes_beside_the_takeover() -> None:
     """With the one it has seen first none could be made; they come while the log is read."""
     world, _ = history()
     second = Owner(world, "o2")
-    second.handle(StorageNodesSeen((A,), (B, C)))
+    second.handle(StorageNodesUpdated((A,), (B, C)))
     second.take_over(ReadEntries)
     assert second.news(CreateLedger) == []
-    second.handle(StorageNodesSeen((A, B, C)))
+    second.handle(StorageNodesUpdated((A, B, C)))
     second.run(ReadEntries)
     assert len(second.news(CreateLedger)) == 1
     second.run()

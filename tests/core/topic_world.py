@@ -19,7 +19,7 @@ from oncelog.core.formats.topic_record import CursorRecord, TopicRecord
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, ProducerId, SessionNumber
 from oncelog.core.ledger.managed_ledger import CloseLedger, EntriesAnswered, LedgerCloseAnswered, SendAdds
 from oncelog.core.ledger.member_status import AppendStatus
-from oncelog.core.ledger.members import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.ledger.next_ledger import ClaimLedgerId, CreateLedger, DeleteLedgers, LedgerCreated, LedgerIdClaimed
 from oncelog.core.ledger.recovery import (
@@ -115,7 +115,7 @@ class Owner:
         self.now_ms = 0
         self.core = Topic(
             TOPIC, Incarnation(me), settings, checksum,
-            first_session=SessionNumber(1), nodes=StorageNodesSeen((A, B, C)),
+            first_session=SessionNumber(1), nodes=StorageNodesUpdated((A, B, C)),
         )  # fmt: skip
         self.queue: deque[TopicEffect] = deque()
         #: everything that was ordered, and the news among it, in order

@@ -10,25 +10,24 @@ from oncelog.core.coordination.owner_suspicion import (
     OwnerSuspected,
     OwnerSuspicion,
     ProbeOwner,
-    SessionsSeen,
+    SessionsUpdated,
     StreamClosed,
     StreamOpened,
     SuspicionEvent,
 )
+from oncelog.core.coordination.ownership import ReadTopicRecord, WriteTopicRecord
 from oncelog.core.coordination.placement import (
     NoOwnerLive,
     NotifyOwner,
-    OwnersSeen,
+    OwnersView,
     PlacementEvent,
-    PlacementWanted,
-    ReadTopicRecord,
+    PlacementRecordRead,
+    PlacementRecordWritten,
+    PlacementRequested,
     TopicMissing,
     TopicPlaced,
     TopicPlacement,
-    TopicRecordRead,
-    TopicRecordWritten,
-    UnloadWanted,
-    WriteTopicRecord,
+    UnloadRequested,
 )
 from oncelog.core.errors import OncelogError, ServiceUnavailable
 from oncelog.core.formats.topic_record import decode_topic, encode_topic
@@ -91,10 +90,10 @@ class MetadataServer(Process):
 
     def _scan(self) -> None:
         self.post(SCAN_TICKS, "scan", self._scan)
-        self._suspect(SessionsSeen(self._live()))
+        self._suspect(SessionsUpdated(self._live()))
         for topic_id in self.parts.topics:
             if self.alive:
-                self._place(PlacementWanted(topic_id))
+                self._place(PlacementRequested(topic_id))
 
     def _live(self) -> tuple[Incarnation, ...]:
         return tuple(Incarnation(name) for name in self.parts.store.children("owners"))
@@ -131,7 +130,7 @@ class MetadataServer(Process):
                 case OwnerSuspected():
                     self.world.count("owner suspected")
                     for topic_id in self.parts.topics:
-                        self._place(PlacementWanted(topic_id))
+                        self._place(PlacementRequested(topic_id))
         self.suspicion.check_invariants()
 
     def _probe(self, incarnation: Incarnation, stream: int) -> None:
@@ -153,7 +152,7 @@ class MetadataServer(Process):
     # --- placement ----------------------------------------------------------------------------------------------------
 
     def unload(self, topic_id: TopicId, avoid: Incarnation) -> None:
-        self._place(UnloadWanted(topic_id, avoid))
+        self._place(UnloadRequested(topic_id, avoid))
 
     def look_up(self, topic_id: TopicId, owner_epoch: OwnerEpoch, found: Found, failed: Failed) -> None:
         """Answer a client; a stale answer is never older than what the client has seen."""
@@ -164,7 +163,7 @@ class MetadataServer(Process):
             found(self.parts.owners[incarnation.split(".")[0]], incarnation, epoch)
             return
         self.asking[topic_id].append((found, failed))
-        self._place(PlacementWanted(topic_id))
+        self._place(PlacementRequested(topic_id))
 
     def _place(self, event: PlacementEvent) -> None:
         core = self.placement[event.topic_id]
@@ -176,7 +175,8 @@ class MetadataServer(Process):
                         f"topics/{topic_id}",
                         lambda data, version, t=topic_id: self._read(t, data, version),  # type: ignore[misc]
                     )
-                case WriteTopicRecord(topic_id, record, version):
+                case WriteTopicRecord(record, version):
+                    topic_id = record.topic_id
                     self.parts.store.write(
                         self, f"topics/{topic_id}", encode_topic(record), version,
                         lambda status, after, t=topic_id: self._written(t, status, after),  # type: ignore[misc]
@@ -194,12 +194,12 @@ class MetadataServer(Process):
         core.check_invariants()
 
     def _read(self, topic_id: TopicId, data: bytes | None, version: int) -> None:
-        owners = OwnersSeen(self._live(), self.suspicion.suspected)
+        owners = OwnersView(self._live(), self.suspicion.suspected)
         record = None if data is None else decode_topic(data)
-        self._place(TopicRecordRead(topic_id, record, version, owners, self.world.now))
+        self._place(PlacementRecordRead(topic_id, record, version, owners, self.world.now))
 
     def _written(self, topic_id: TopicId, status: WriteStatus, version: int) -> None:
-        self._place(TopicRecordWritten(topic_id, status, version, self.world.now))
+        self._place(PlacementRecordWritten(topic_id, status, version, self.world.now))
 
     def _placed(self, topic_id: TopicId, incarnation: Incarnation, epoch: OwnerEpoch) -> None:
         known = self.parts.placements.setdefault(topic_id, [])

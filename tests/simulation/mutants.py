@@ -11,7 +11,7 @@ from typing import Any
 
 from oncelog.client.epochs import OwnerEpochs
 from oncelog.core.coordination.id_claim import ClaimState, IdClaim
-from oncelog.core.coordination.ownership import Hold, Ownership, ReadTopicRecord, WriteTopicRecord
+from oncelog.core.coordination.ownership import Ownership, OwnershipState, ReadTopicRecord, WriteTopicRecord
 from oncelog.core.dedup import snapshot as dedup_snapshot
 from oncelog.core.dedup import table as dedup
 from oncelog.core.dedup.cursor import DedupCursor
@@ -205,7 +205,7 @@ def _closed_once_asked(ledgers: ManagedLedger) -> Any:
 def _retry_link(ownership: Ownership, event: Any) -> Any:
     """After a conflict the same ledger is written over whatever the record says now."""
     written, ownership._writing = ownership._writing, None
-    if written is None or ownership.hold is Hold.DEPOSED:
+    if written is None or ownership.state is OwnershipState.DEPOSED:
         return []
     if event.status is not WriteStatus.OK:
         ownership._writing = written

@@ -11,7 +11,7 @@ from oncelog.core.coordination.id_claim import (
     IdClaimEvent,
     IdGranted,
     IdRefused,
-    IdWanted,
+    IdRequested,
     ReadCounter,
     WriteCounter,
     decode_counter,
@@ -23,7 +23,7 @@ from oncelog.core.formats.batch_check import BatchLimits, check_batch
 from oncelog.core.formats.opening import ProducerOpening
 from oncelog.core.formats.outcome import Outcome
 from oncelog.core.ids import Incarnation, OwnerEpoch, SessionNumber, TopicId
-from oncelog.core.ledger.members import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.topic.events import TopicAssigned
 from oncelog.core.topic.log import ReceivedBatch
 from oncelog.core.topic.openings import AnswerOpen
@@ -90,7 +90,7 @@ class IdSource:
     def want(self, granted: Callable[[int], None]) -> None:
         self._requests += 1
         self._wanted[self._requests] = granted
-        self._handle(IdWanted(self._requests))
+        self._handle(IdRequested(self._requests))
 
     def _handle(self, event: IdClaimEvent) -> None:
         store = self.owner.parts.store
@@ -183,7 +183,7 @@ class OwnerServer(Process):
         epoch, until = self._given_up.get(topic_id, (OwnerEpoch(0), 0))
         return epoch if self.world.now < until else OwnerEpoch(0)
 
-    def storage_nodes(self) -> StorageNodesSeen:
+    def storage_nodes(self) -> StorageNodesUpdated:
         """Where the storage nodes stand by the store's ephemerals and cookies, as of now."""
         store = self.parts.store
         live = tuple(Incarnation(name) for name in store.children("storage"))
@@ -191,7 +191,7 @@ class OwnerServer(Process):
         latest = {name.split(".")[0]: name for name in known}
         superseded = tuple(name for name in known if latest[name.split(".")[0]] != name)
         absent = tuple(name for name in known if name not in live and name not in superseded)
-        return StorageNodesSeen(tuple(n for n in live if n not in superseded), absent, superseded)
+        return StorageNodesUpdated(tuple(n for n in live if n not in superseded), absent, superseded)
 
     def see_nodes(self) -> None:
         nodes = self.storage_nodes()

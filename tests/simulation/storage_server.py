@@ -27,12 +27,12 @@ from oncelog.core.storage.ledger import LedgerOrigin, RecordKind, was_deleted
 from oncelog.core.storage.node import (
     AppendReceived,
     CheckLedger,
-    Journal,
     LedgerChecked,
     LedgerCollected,
     StorageEvent,
     StorageNode,
     Synced,
+    WriteJournal,
 )
 from tests.simulation.disk import Disk, Index
 from tests.simulation.network import Network
@@ -166,7 +166,7 @@ class StorageServer(Process):
     def handle(self, event: StorageEvent) -> None:
         for effect in self.core.handle(event):
             match effect:
-                case Journal(records):
+                case WriteJournal(records):
                     self.disk.write(records)
                     self._sync()
                 case CheckLedger():

@@ -70,7 +70,7 @@ async def read_entries(
     not answer, counted from the last progress; None: for ever.
     Raises UnreadableEntry (details: ledger_id, entry_id), DeadlineExceeded.
     """
-    reading = _Reading(links, metadata, first, last, headers_only)
+    reading = _EntryReading(links, metadata, first, last, headers_only)
     backoff = Backoff()
     loop = asyncio.get_running_loop()
     since = loop.time()
@@ -112,7 +112,7 @@ async def read_entry(
 
 
 @dataclass(slots=True)
-class _Reading:
+class _EntryReading:
     """Where one read stands, and what each member said about the entry that it stands at."""
 
     links: ReadsMembers

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from oncelog.core.storage.ledger import RecordKind
-from oncelog.log_storage.segments import ENTRY_KINDS, Body, Location, StoredRecord
+from oncelog.log_storage.segments import ENTRY_KINDS, Body, RecordLocation, StoredRecord
 
 
 class Unsynced(NamedTuple):
@@ -107,7 +107,7 @@ class LedgerIndex:
         elif record.kind is RecordKind.LEDGER_DELETED:
             self.drop(record.ledger_id)
 
-    def put(self, ledger_id: int, entry_id: int, location: Location) -> None:
+    def put(self, ledger_id: int, entry_id: int, location: RecordLocation) -> None:
         """The entry is stored and synced at `location`."""
         entries = self._stored.get(ledger_id)
         if entries is None:
@@ -118,7 +118,7 @@ class LedgerIndex:
         """The entry was handed to the journal."""
         self._unsynced.setdefault(ledger_id, {})[entry_id] = unsynced
 
-    def settle(self, ledger_id: int, entry_id: int, lsn: int, location: Location) -> None:
+    def settle(self, ledger_id: int, entry_id: int, lsn: int, location: RecordLocation) -> None:
         """The record `lsn` of this entry is synced at `location`."""
         staged = self._unsynced.get(ledger_id)
         if staged is not None and entry_id in staged and staged[entry_id].lsn == lsn:
@@ -134,11 +134,11 @@ class LedgerIndex:
     def contains(self, ledger_id: int, entry_id: int) -> bool:
         return self.unsynced(ledger_id, entry_id) is not None or self.location(ledger_id, entry_id) is not None
 
-    def location(self, ledger_id: int, entry_id: int) -> Location | None:
+    def location(self, ledger_id: int, entry_id: int) -> RecordLocation | None:
         """Where the entry is on disk; None when it is not there (it may still be `unsynced`)."""
         entries = self._stored.get(ledger_id)
         found = None if entries is None else entries.find(entry_id)
-        return None if found is None else Location(found[0] >> 32, found[0] & 0xFFFF_FFFF, found[1])
+        return None if found is None else RecordLocation(found[0] >> 32, found[0] & 0xFFFF_FFFF, found[1])
 
     def unsynced(self, ledger_id: int, entry_id: int) -> Unsynced | None:
         """The entry on its way to the disk, or None. The latest copy, when it was handed over twice."""

@@ -32,8 +32,8 @@ from oncelog.log_storage.segments import (
     RECORD,
     RECORD_BYTES_MAX,
     Body,
-    Location,
-    Record,
+    RecordLocation,
+    SegmentRecord,
     group_total,
 )
 
@@ -47,8 +47,8 @@ _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 class _Group(NamedTuple):
     """What one fsync made durable."""
 
-    records: list[Record]
-    locations: list[Location]
+    records: list[SegmentRecord]
+    locations: list[RecordLocation]
 
 
 class _GroupWriter(threading.Thread):
@@ -65,7 +65,7 @@ class _GroupWriter(threading.Thread):
     ) -> None:
         super().__init__(name="journal", daemon=True)
         #: Batches of records in order; None asks for the end.
-        self.inbox: queue.SimpleQueue[Sequence[Record] | None] = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[Sequence[SegmentRecord] | None] = queue.SimpleQueue()
         self._directory = directory
         self._segment = segment
         self._disk = disk
@@ -73,7 +73,7 @@ class _GroupWriter(threading.Thread):
         #: Called with each synced group, and last with None or the failure.
         self._report = report
         #: Taken from the inbox, not written yet.
-        self._waiting: deque[Record] = deque()
+        self._waiting: deque[SegmentRecord] = deque()
         self._ending = False
         #: Whether a synced group has nothing behind it.
         self._unvouched = False
@@ -98,13 +98,13 @@ class _GroupWriter(threading.Thread):
             self._segment = self._directory.vouch(self._segment, self._disk)
             self._unvouched = False
 
-    def _take(self) -> list[Record]:
+    def _take(self) -> list[SegmentRecord]:
         """The next group's records: all that waits, bounded by GROUP_BYTES_MAX; empty at the end."""
         if not self._waiting and not self._ending:
             self._receive(self._next())
         while not self._ending and not self.inbox.empty():
             self._receive(self.inbox.get())
-        records: list[Record] = []
+        records: list[SegmentRecord] = []
         size = 0
         while self._waiting and (not records or size + len(self._waiting[0].body) <= GROUP_BYTES_MAX):
             record = self._waiting.popleft()
@@ -112,13 +112,13 @@ class _GroupWriter(threading.Thread):
             size += RECORD.size + len(record.body)
         return records
 
-    def _receive(self, batch: Sequence[Record] | None) -> None:
+    def _receive(self, batch: Sequence[SegmentRecord] | None) -> None:
         if batch is None:
             self._ending = True
         else:
             self._waiting.extend(batch)
 
-    def _next(self) -> Sequence[Record] | None:
+    def _next(self) -> Sequence[SegmentRecord] | None:
         """Wait for a batch; when none comes for a moment, write the watermark and wait on."""
         if self._unvouched:
             try:
@@ -127,7 +127,7 @@ class _GroupWriter(threading.Thread):
                 self._vouch()
         return self.inbox.get()
 
-    def _commit(self, records: list[Record]) -> None:
+    def _commit(self, records: list[SegmentRecord]) -> None:
         total_bytes = group_total(records)
         if not self._segment.has_room(total_bytes):
             self._segment = self._directory.roll(self._segment, self._disk, group_bytes=total_bytes)
@@ -154,7 +154,7 @@ def _journal_failed(error: OSError, segment: SegmentWriter) -> JournalFailed:
 class Journal:
     """Append, read, and be told what is durable. All methods on the event loop.
 
-    Record numbers (lsn) are dense and start at 1 with each start of the process.
+    SegmentRecord numbers (lsn) are dense and start at 1 with each start of the process.
     """
 
     def __init__(
@@ -211,9 +211,9 @@ class Journal:
 
     def append(self, kind: RecordKind, *, ledger_id: int, entry_id: int = 0, body: Body = b"") -> int:
         """Append one record; returns its lsn. See `append_many`."""
-        return self.append_many([Record(kind, ledger_id, entry_id, body)])
+        return self.append_many([SegmentRecord(kind, ledger_id, entry_id, body)])
 
-    def append_many(self, records: Sequence[Record]) -> int:
+    def append_many(self, records: Sequence[SegmentRecord]) -> int:
         """Queue records for the disk, in this order; returns the lsn of the last (of the last ever, if none).
 
         Bodies are kept, not copied: they must not change. Durable only when on_synced names the lsn or a higher one.
@@ -258,13 +258,13 @@ class Journal:
         Ends before the first entry that is not held, and before the one that would pass a limit; the first is always
         in it.
         """
-        pieces: list[Body | Location] = []
+        pieces: list[Body | RecordLocation] = []
         size = 0
         while len(pieces) < entries_max:
             piece = self._find(ledger_id, first + len(pieces))
             if piece is None:
                 break
-            size += piece.length if isinstance(piece, Location) else len(piece)
+            size += piece.length if isinstance(piece, RecordLocation) else len(piece)
             if pieces and size > bytes_max:
                 break
             pieces.append(piece)
@@ -279,7 +279,7 @@ class Journal:
         self._writer.join()
         self._reader.close()
 
-    def _find(self, ledger_id: int, entry_id: int) -> Body | Location | None:
+    def _find(self, ledger_id: int, entry_id: int) -> Body | RecordLocation | None:
         unsynced = self._index.unsynced(ledger_id, entry_id)
         return self._index.location(ledger_id, entry_id) if unsynced is None else unsynced.body
 

@@ -38,14 +38,14 @@ from oncelog.core.storage.node import (
     StorageEvent,
     StorageNode,
     Synced,
+    WriteJournal,
 )
-from oncelog.core.storage.node import Journal as JournalEffect
 from oncelog.ledgers.backoff import Backoff
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.index import LedgerIndex
 from oncelog.log_storage.journal import Journal
 from oncelog.log_storage.segment_writer import DiskCalls
-from oncelog.log_storage.segments import ENTRY_KINDS, Record
+from oncelog.log_storage.segments import ENTRY_KINDS, SegmentRecord
 from oncelog.log_storage.stored_headers import StoredHeaders
 from oncelog.rpc.storage_codec import ReceivedAppend
 from oncelog.runtime.tasks import start
@@ -256,7 +256,7 @@ class NodeRunner:
             match effect:
                 case AnswerAppend():
                     self._answer_append(effect)
-                case JournalEffect():
+                case WriteJournal():
                     self._write(effect.records)
                 case AnswerFence() | AnswerRead():
                     answer = self._calls.get(effect.call)
@@ -279,7 +279,7 @@ class NodeRunner:
             asker.answered(effect.ledger_id, effect.entry_ids, effect.status)
 
     def _write(self, records: Sequence[JournalRecord]) -> None:
-        batch = [Record(kind, ledger_id, entry_id, data) for _, kind, ledger_id, entry_id, data in records]
+        batch = [SegmentRecord(kind, ledger_id, entry_id, data) for _, kind, ledger_id, entry_id, data in records]
         last = self.journal.append_many(batch)
         if last != records[-1].lsn:
             raise InvariantViolated(f"the journal counts {last} records, the core {records[-1].lsn}")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from oncelog.core.errors import CorruptEntry
 from oncelog.log_storage.directory import StorageDirectory
-from oncelog.log_storage.segments import RECORD, Body, Location, check_record
+from oncelog.log_storage.segments import RECORD, Body, RecordLocation, check_record
 
 OPEN_SEGMENTS_MAX = 256
 #: Records of one ledger that lie this close are read by one call: a call costs about as much as copying 16 KiB.
@@ -39,7 +39,7 @@ class RangePlan(NamedTuple):
 
     ledger_id: int
     first: int
-    pieces: list[Body | Location]
+    pieces: list[Body | RecordLocation]
 
 
 class SegmentReader:
@@ -50,11 +50,11 @@ class SegmentReader:
         self._lock = threading.Lock()
         self._open: OrderedDict[int, _OpenSegment] = OrderedDict()
 
-    def read(self, location: Location, *, ledger_id: int, entry_id: int) -> bytes:
+    def read(self, location: RecordLocation, *, ledger_id: int, entry_id: int) -> bytes:
         """The body at `location`, verified to be this entry's. Raises CorruptEntry."""
         return self.read_run([location], ledger_id=ledger_id, first=entry_id)[0]
 
-    def read_run(self, locations: Sequence[Location], *, ledger_id: int, first: int) -> list[bytes]:
+    def read_run(self, locations: Sequence[RecordLocation], *, ledger_id: int, first: int) -> list[bytes]:
         """The bodies of consecutive entries from `first` on; neighbours on disk are read together.
 
         Raises CorruptEntry.
@@ -83,13 +83,13 @@ class SegmentReader:
     def fetch(self, plan: RangePlan) -> list[tuple[int, bytes]]:
         """(entry_id, body) of every entry of the plan. Raises CorruptEntry."""
         fetched: list[tuple[int, bytes]] = []
-        for stored, pieces in groupby(plan.pieces, key=lambda piece: isinstance(piece, Location)):
+        for stored, pieces in groupby(plan.pieces, key=lambda piece: isinstance(piece, RecordLocation)):
             first = plan.first + len(fetched)
             if stored:
-                locations = [piece for piece in pieces if isinstance(piece, Location)]
+                locations = [piece for piece in pieces if isinstance(piece, RecordLocation)]
                 bodies = self.read_run(locations, ledger_id=plan.ledger_id, first=first)
             else:
-                bodies = [bytes(piece) for piece in pieces if not isinstance(piece, Location)]
+                bodies = [bytes(piece) for piece in pieces if not isinstance(piece, RecordLocation)]
             fetched += enumerate(bodies, first)
         return fetched
 
@@ -97,7 +97,9 @@ class SegmentReader:
         with self._lock:
             self._open.clear()
 
-    def _body(self, data: bytes, location: Location, start: int, seed: int, *, ledger_id: int, entry_id: int) -> bytes:
+    def _body(
+        self, data: bytes, location: RecordLocation, start: int, seed: int, *, ledger_id: int, entry_id: int
+    ) -> bytes:
         at = location.offset - start
         if check_record(data, at, seed=seed):
             _, length, _, found_ledger_id, found_entry_id = RECORD.unpack_from(data, at)
@@ -142,9 +144,9 @@ class SegmentReader:
         )
 
 
-def _end(location: Location) -> int:
+def _end(location: RecordLocation) -> int:
     return location.offset + RECORD.size + location.length
 
 
-def _joins(run: Location, end: int, location: Location) -> bool:
+def _joins(run: RecordLocation, end: int, location: RecordLocation) -> bool:
     return location.segment_id == run.segment_id and 0 <= location.offset - end <= GAP_BYTES_MAX

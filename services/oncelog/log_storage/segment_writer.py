@@ -20,9 +20,9 @@ from oncelog.log_storage.segments import (
     SEAL,
     SEAL_BYTES,
     Body,
-    Location,
-    Record,
+    RecordLocation,
     SegmentHeader,
+    SegmentRecord,
     encode_group,
 )
 
@@ -85,7 +85,7 @@ class SegmentWriter:
         """Whether a group of that total size fits and leaves room for the seal."""
         return self.offset + group_bytes + SEAL_BYTES <= self._header.file_bytes
 
-    def write_group(self, records: Sequence[Record], disk: DiskCalls) -> list[Location]:
+    def write_group(self, records: Sequence[SegmentRecord], disk: DiskCalls) -> list[RecordLocation]:
         """Write one group; it counts only after `sync`. Raises OSError: then the segment is not to be written again."""
         segment_id = self._header.segment_id
         group = encode_group(records, seed=self._header.seed, offset=self.offset)
@@ -103,7 +103,7 @@ class SegmentWriter:
         write_all(disk, self._fd, parts, self.offset)
         self.offset = end
         return [
-            Location(segment_id, offset, len(record.body))
+            RecordLocation(segment_id, offset, len(record.body))
             for record, offset in zip(records, group.offsets, strict=True)
         ]
 
@@ -125,7 +125,7 @@ class SegmentWriter:
 
     def seal(self, disk: DiskCalls) -> None:
         """Write the last group; durable when it returns."""
-        self.write_group([Record(SEAL, 0, 0)], disk)
+        self.write_group([SegmentRecord(SEAL, 0, 0)], disk)
         self.sync(disk)
 
     def close(self, disk: DiskCalls = _SYSTEM) -> None:

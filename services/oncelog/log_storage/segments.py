@@ -72,7 +72,7 @@ _KINDS = {int(kind): kind for kind in RecordKind}
 ENTRY_KINDS = frozenset({RecordKind.ADD, RecordKind.RECOVERY_ADD})
 
 
-class Record(NamedTuple):
+class SegmentRecord(NamedTuple):
     """One record to be written; kind: a RecordKind, or SEAL."""
 
     kind: int
@@ -81,7 +81,7 @@ class Record(NamedTuple):
     body: Body = b""
 
 
-class Location(NamedTuple):
+class RecordLocation(NamedTuple):
     """Where a record is: `offset` of its header within the segment, `length` of its body in bytes."""
 
     segment_id: int
@@ -95,7 +95,7 @@ class StoredRecord(NamedTuple):
     kind: RecordKind
     ledger_id: int
     entry_id: int
-    location: Location
+    location: RecordLocation
 
 
 def segment_seed(cluster_id: bytes, incarnation: bytes, segment_id: int) -> int:
@@ -171,12 +171,12 @@ class EncodedGroup:
     offsets: list[int]
 
 
-def group_total(records: Sequence[Record]) -> int:
+def group_total(records: Sequence[SegmentRecord]) -> int:
     """Bytes of a group in the file, padding included."""
     return aligned(GROUP.size + sum(RECORD.size + len(record.body) for record in records))
 
 
-def encode_group(records: Sequence[Record], *, seed: int, offset: int) -> EncodedGroup:
+def encode_group(records: Sequence[SegmentRecord], *, seed: int, offset: int) -> EncodedGroup:
     """A group for `offset`; large bodies are passed on as they are, small ones are joined."""
     assert offset % GROUP_ALIGN == 0
     group_bytes = sum(RECORD.size + len(record.body) for record in records)
@@ -289,7 +289,9 @@ class SegmentScan:
                 )
                 return None
             if kind is not None:
-                records.append(StoredRecord(kind, ledger_id, entry_id, Location(segment_id, position + shift, length)))
+                records.append(
+                    StoredRecord(kind, ledger_id, entry_id, RecordLocation(segment_id, position + shift, length))
+                )
             self.sealed = seals
             position = behind
         return records if position == end else None

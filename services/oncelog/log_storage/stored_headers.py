@@ -6,7 +6,7 @@ from typing import Self
 
 from oncelog.core.formats.entry import HEADER_BYTES, EntryHeader, peek_header
 from oncelog.log_storage.directory import StorageDirectory
-from oncelog.log_storage.segments import RECORD, Location
+from oncelog.log_storage.segments import RECORD, RecordLocation
 
 
 class StoredHeaders:
@@ -17,7 +17,7 @@ class StoredHeaders:
         self._segment_id = -1
         self._fd = -1
 
-    def read(self, location: Location) -> EntryHeader:
+    def read(self, location: RecordLocation) -> EntryHeader:
         """Raises CorruptEntry when the record is intact and no entry."""
         if location.segment_id != self._segment_id:
             self._close()

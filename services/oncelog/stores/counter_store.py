@@ -5,7 +5,7 @@ from enum import Enum
 from oncelog.core.coordination.id_claim import CounterRecord, decode_counter, encode_counter
 from oncelog.stores import paths
 from oncelog.stores.json_record import noted
-from oncelog.stores.store_session import Stored, StoreSession, Written, create_or_write
+from oncelog.stores.store_session import StoreSession, Versioned, WriteResult, create_or_write
 
 
 class Counter(Enum):
@@ -19,11 +19,11 @@ class CounterStore:
         self._session = session
         self._path = f"{paths.IDS}/{counter.value}"
 
-    async def read(self) -> Stored[CounterRecord] | None:
+    async def read(self) -> Versioned[CounterRecord] | None:
         """The record after a sync; None: nothing was ever claimed. Raises StoreUnavailable, CorruptEntry."""
         node = await self._session.read(self._path)
-        return None if node is None else Stored(noted("a counter record", node.data, decode_counter), node.version)
+        return None if node is None else Versioned(noted("a counter record", node.data, decode_counter), node.version)
 
-    async def write(self, record: CounterRecord, *, version: int) -> Written:
+    async def write(self, record: CounterRecord, *, version: int) -> WriteResult:
         """One compare-and-set from `version`; ABSENT_VERSION creates. Raises NotFound in a root without a cluster."""
         return await create_or_write(self._session, self._path, encode_counter(record), version=version)

@@ -9,19 +9,19 @@ from oncelog.core.ids import TopicId
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
 from oncelog.stores.json_record import noted
-from oncelog.stores.store_session import Stored, StoreSession, Written, create_or_write
+from oncelog.stores.store_session import StoreSession, Versioned, WriteResult, create_or_write
 
 
 class CursorStore:
     def __init__(self, session: StoreSession) -> None:
         self._session = session
 
-    async def read(self, topic_id: TopicId, cursor: str) -> Stored[CursorRecord] | None:
+    async def read(self, topic_id: TopicId, cursor: str) -> Versioned[CursorRecord] | None:
         """The record after a sync; None: it does not exist. Raises StoreUnavailable, CorruptEntry."""
         node = await self._session.read(paths.cursor(topic_id, cursor))
-        return None if node is None else Stored(noted("a cursor record", node.data, decode_cursor), node.version)
+        return None if node is None else Versioned(noted("a cursor record", node.data, decode_cursor), node.version)
 
-    async def write(self, topic_id: TopicId, cursor: str, record: CursorRecord, *, version: int) -> Written:
+    async def write(self, topic_id: TopicId, cursor: str, record: CursorRecord, *, version: int) -> WriteResult:
         """One compare-and-set from `version`; ABSENT_VERSION creates. Raises TopicNotFound for a removed topic."""
         path = paths.cursor(topic_id, cursor)
         try:

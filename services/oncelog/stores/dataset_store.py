@@ -3,19 +3,19 @@
 from oncelog.core.http_publish.key_dataset import DatasetRecord
 from oncelog.stores import paths
 from oncelog.stores.json_record import decode_record, encode_record
-from oncelog.stores.store_session import Stored, StoreSession, Written, create_or_write
+from oncelog.stores.store_session import StoreSession, Versioned, WriteResult, create_or_write
 
 
 class DatasetStore:
     def __init__(self, session: StoreSession) -> None:
         self._session = session
 
-    async def read(self) -> Stored[DatasetRecord] | None:
+    async def read(self) -> Versioned[DatasetRecord] | None:
         """The record after a sync; None: no key was ever kept. Raises StoreUnavailable, CorruptEntry."""
         node = await self._session.read(paths.KEY_DATASET)
-        return None if node is None else Stored(_decode(node.data), node.version)
+        return None if node is None else Versioned(_decode(node.data), node.version)
 
-    async def write(self, record: DatasetRecord, *, version: int) -> Written:
+    async def write(self, record: DatasetRecord, *, version: int) -> WriteResult:
         """One compare-and-set; ABSENT_VERSION creates."""
         return await create_or_write(self._session, paths.KEY_DATASET, _encode(record), version=version)
 

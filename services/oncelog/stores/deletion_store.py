@@ -27,7 +27,7 @@ from oncelog.core.names import TopicName
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
 from oncelog.stores.json_record import decode_record, encode_record, noted
-from oncelog.stores.store_session import CreateStep, DeleteStep, Step, Stored, StoreSession, WriteStep, Znode
+from oncelog.stores.store_session import CreateStep, DeleteStep, Step, StoreSession, Versioned, WriteStep, Znode
 from oncelog.stores.topic_store import NameRecord, TopicStore, encode_name
 
 
@@ -93,7 +93,7 @@ class DeletionStore:
                 steps.append(DeleteStep(paths.topic_name(name), tombstone.version))
             await self._session.transact(steps)
 
-    async def _plan(self, name: TopicName, found: Stored[NameRecord]) -> tuple[Deletion, list[Step]] | None:
+    async def _plan(self, name: TopicName, found: Versioned[NameRecord]) -> tuple[Deletion, list[Step]] | None:
         """What is left to do afterwards, and the transaction; None: there is no topic record any more."""
         topic_id, partitions = found.value.topic_id, found.value.partitions
         node = await self._session.read(paths.topic(topic_id))

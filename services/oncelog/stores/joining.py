@@ -31,7 +31,7 @@ TELL_PAUSE_MS = 10_000
 Connect = Callable[[int], Awaitable[StoreSession]]
 
 
-class Joined(NamedTuple):
+class JoinedCluster(NamedTuple):
     """Whoever joined closes the session."""
 
     session: StoreSession
@@ -40,7 +40,7 @@ class Joined(NamedTuple):
 
 async def join_cluster(
     settings: ProcessSettings, shutdown: Shutdown, *, establish: bool = False, connect: Connect | None = None
-) -> Joined | None:
+) -> JoinedCluster | None:
     """Connect to ZooKeeper and read the cluster's record, waiting for both; None: the process is to end.
 
     establish: make the cluster if there is none. connect(timeout_ms): opens a session, ZooKeeper's unless given.
@@ -74,10 +74,10 @@ class _Start:
         self._deadline_s = _now_s() + settings.start_timeout_ms / 1000
         self._connect = connect or self._connect_to_zookeeper
 
-    async def join(self, *, establish: bool) -> Joined:
+    async def join(self, *, establish: bool) -> JoinedCluster:
         session = await self._session()
         try:
-            return Joined(session, await self._cluster(ClusterStore(session), establish=establish))
+            return JoinedCluster(session, await self._cluster(ClusterStore(session), establish=establish))
         except BaseException:
             await session.close()
             raise

@@ -5,7 +5,7 @@ from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger, encode_l
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
 from oncelog.stores.json_record import noted
-from oncelog.stores.store_session import Stored, StoreSession, Written, Znode
+from oncelog.stores.store_session import StoreSession, Versioned, WriteResult, Znode
 
 
 class LedgerStore:
@@ -16,15 +16,15 @@ class LedgerStore:
         """CONFLICT: the ledger exists; a read tells by its topic and members whether it is one's own."""
         return await self._session.create(paths.ledger(metadata.ledger_id), encode_ledger(metadata))
 
-    async def read(self, ledger_id: LedgerId, *, timeout_ms: int | None = None) -> Stored[LedgerMetadata] | None:
+    async def read(self, ledger_id: LedgerId, *, timeout_ms: int | None = None) -> Versioned[LedgerMetadata] | None:
         """The record after a sync; None: it does not exist. Raises StoreUnavailable, CorruptEntry."""
         return _stored(await self._session.read(paths.ledger(ledger_id), timeout_ms=timeout_ms))
 
-    async def read_unsynced(self, ledger_id: LedgerId) -> Stored[LedgerMetadata] | None:
+    async def read_unsynced(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata] | None:
         """Perhaps an old record: for listings, and for readers, to whom CLOSED is final and OPEN only "not yet"."""
         return _stored(await self._session.read_unsynced(paths.ledger(ledger_id)))
 
-    async def write(self, metadata: LedgerMetadata, *, version: int) -> Written:
+    async def write(self, metadata: LedgerMetadata, *, version: int) -> WriteResult:
         return await self._session.write(paths.ledger(metadata.ledger_id), encode_ledger(metadata), version=version)
 
     async def ids(self) -> list[LedgerId]:
@@ -40,5 +40,5 @@ class LedgerStore:
         return await self._session.delete(paths.ledger(ledger_id), version=version)
 
 
-def _stored(node: Znode | None) -> Stored[LedgerMetadata] | None:
-    return None if node is None else Stored(noted("a ledger record", node.data, decode_ledger), node.version)
+def _stored(node: Znode | None) -> Versioned[LedgerMetadata] | None:
+    return None if node is None else Versioned(noted("a ledger record", node.data, decode_ledger), node.version)

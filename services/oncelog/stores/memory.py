@@ -20,8 +20,8 @@ from oncelog.stores.store_session import (
     SessionState,
     StateListener,
     Step,
+    WriteResult,
     WriteStep,
-    Written,
     Znode,
 )
 
@@ -164,12 +164,12 @@ class MemorySession:
         status = self._connection.reply(self._tree.apply(step, holder=self._connection.session_id))
         return status, numbered if status is WriteStatus.OK else None
 
-    async def write(self, path: str, data: bytes, *, version: int, timeout_ms: int | None = None) -> Written:
+    async def write(self, path: str, data: bytes, *, version: int, timeout_ms: int | None = None) -> WriteResult:
         assert version >= 0, "a write names the version it replaces"
         if not await self._send(timeout_ms):
-            return Written(WriteStatus.UNKNOWN)
+            return WriteResult(WriteStatus.UNKNOWN)
         status = self._connection.reply(self._tree.apply(WriteStep(self._root + path, data, version)))
-        return Written(status, version + 1) if status is WriteStatus.OK else Written(status)
+        return WriteResult(status, version + 1) if status is WriteStatus.OK else WriteResult(status)
 
     async def delete(self, path: str, *, version: int, timeout_ms: int | None = None) -> WriteStatus:
         assert version >= 0, "a delete names the version it removes"

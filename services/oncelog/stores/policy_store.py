@@ -28,14 +28,14 @@ from oncelog.core.names import NamespaceName, TopicName
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
 from oncelog.stores.json_record import decode_record, encode_record
-from oncelog.stores.store_session import Stored, StoreSession, Written, create_or_write
+from oncelog.stores.store_session import StoreSession, Versioned, WriteResult, create_or_write
 from oncelog.stores.topic_store import TopicStore
 from oncelog.stores.watch import PathsWatch
 
 T = TypeVar("T")
 
 
-class Source(Enum):
+class PolicySource(Enum):
     """Whose policy is in effect."""
 
     TOPIC = "topic"
@@ -75,7 +75,7 @@ _NAMES = ("deduplication", "auto_create_topics")
 @dataclass(frozen=True, slots=True)
 class Effective(Generic[T]):
     value: T
-    source: Source
+    source: PolicySource
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class PolicyStore:
     def __init__(self, session: StoreSession) -> None:
         self._session = session
 
-    async def read(self, scope: Scope) -> Stored[Policies]:
+    async def read(self, scope: Scope) -> Versioned[Policies]:
         """The policies after a sync; none, at ABSENT_VERSION, where nothing was ever set.
 
         Raises NamespaceNotFound, StoreUnavailable, CorruptEntry.
@@ -98,16 +98,20 @@ class PolicyStore:
         node = await self._session.read(_path(scope))
         if node is None and isinstance(scope, NamespaceName):
             raise NamespaceNotFound(f"there is no namespace {scope}: create it", namespace=str(scope))
-        return Stored(Policies(), ABSENT_VERSION) if node is None else Stored(decode_policies(node.data), node.version)
+        return (
+            Versioned(Policies(), ABSENT_VERSION)
+            if node is None
+            else Versioned(decode_policies(node.data), node.version)
+        )
 
-    async def write(self, scope: Scope, policies: Policies, *, version: int) -> Written:
+    async def write(self, scope: Scope, policies: Policies, *, version: int) -> WriteResult:
         """One compare-and-set from `version` as read."""
         assert not (isinstance(scope, NamespaceName) and version == ABSENT_VERSION), "NamespaceStore creates namespaces"
         return await create_or_write(self._session, _path(scope), encode_policies(policies), version=version)
 
     async def change(
         self, scope: Scope, change: Callable[[Policies], Policies], *, marks: Collection[str] | None = None
-    ) -> Stored[Policies]:
+    ) -> Versioned[Policies]:
         """Apply `change` to what is there, again when another write comes first; return what is stored then.
 
         `change` must give the same when applied to its own result: after a lost reply it is.
@@ -128,7 +132,7 @@ class PolicyStore:
                 return stored
             written = await self.write(scope, changed, version=stored.version)
             if written.status is WriteStatus.OK:
-                return Stored(changed, written.version)
+                return Versioned(changed, written.version)
             if written.status is WriteStatus.UNKNOWN:
                 in_doubt = changed
 
@@ -147,7 +151,7 @@ class PolicyStore:
 
     async def effective(self, namespace: NamespaceName) -> EffectivePolicies:
         """What holds for a namespace, and why. Raises NamespaceNotFound."""
-        return await self._nearest([(namespace, Source.NAMESPACE), (CLUSTER, Source.CLUSTER)])
+        return await self._nearest([(namespace, PolicySource.NAMESPACE), (CLUSTER, PolicySource.CLUSTER)])
 
     async def effective_of(self, name: TopicName, topic_id: TopicId) -> EffectivePolicies:
         """What holds for the topic of that name and id, and why. Raises NamespaceNotFound."""
@@ -163,20 +167,20 @@ class PolicyStore:
             found = [(path, source) for path, source in levels.items() if path in nodes]
             yield nearest([(decode_policies(nodes[path].data), source) for path, source in found])
 
-    async def _levels(self, name: TopicName, topic_id: TopicId) -> list[tuple[Scope, Source]]:
+    async def _levels(self, name: TopicName, topic_id: TopicId) -> list[tuple[Scope, PolicySource]]:
         """Whose policies hold for a topic, nearest first.
 
         They stay the same as long as the topic is there: a part is made only under a partitioned topic, and that name
         points to nothing else before the last part is gone.
         """
-        levels: list[tuple[Scope, Source]] = [(topic_id, Source.TOPIC)]
+        levels: list[tuple[Scope, PolicySource]] = [(topic_id, PolicySource.TOPIC)]
         if name.partition is not None:
             whole = await TopicStore(self._session).find(replace(name, partition=None))
             if whole is not None and whole.value.partitions:
-                levels.append((whole.value.topic_id, Source.PARTITIONED_TOPIC))
-        return [*levels, (name.namespace_name, Source.NAMESPACE), (CLUSTER, Source.CLUSTER)]
+                levels.append((whole.value.topic_id, PolicySource.PARTITIONED_TOPIC))
+        return [*levels, (name.namespace_name, PolicySource.NAMESPACE), (CLUSTER, PolicySource.CLUSTER)]
 
-    async def _levels_once_answered(self, name: TopicName, topic_id: TopicId) -> list[tuple[Scope, Source]]:
+    async def _levels_once_answered(self, name: TopicName, topic_id: TopicId) -> list[tuple[Scope, PolicySource]]:
         while True:
             try:
                 return await self._levels(name, topic_id)
@@ -185,12 +189,12 @@ class PolicyStore:
                 if self._session.closed:
                     raise
 
-    async def _nearest(self, levels: list[tuple[Scope, Source]]) -> EffectivePolicies:
+    async def _nearest(self, levels: list[tuple[Scope, PolicySource]]) -> EffectivePolicies:
         stored = await asyncio.gather(*(self.read(scope) for scope, _ in levels))
         return nearest([(one.value, source) for one, (_, source) in zip(stored, levels, strict=True)])
 
 
-def mark_of(stored: Stored[Policies]) -> str:
+def mark_of(stored: Versioned[Policies]) -> str:
     """Of the policies as they were read: letters, digits and `-`. Another after each change.
 
     The version alone would not do: a namespace that is deleted and made anew counts from 0 again (hazard 3).
@@ -200,16 +204,16 @@ def mark_of(stored: Stored[Policies]) -> str:
     return f"{stored.version}-{crc32(encode_policies(stored.value)):08x}"
 
 
-def nearest(layers: list[tuple[Policies, Source]]) -> EffectivePolicies:
+def nearest(layers: list[tuple[Policies, PolicySource]]) -> EffectivePolicies:
     """layers: nearest first; the defaults come after the last."""
 
     def effective(name: str) -> Effective[bool]:
-        for policies, source in (*layers, (DEFAULTS, Source.DEFAULT)):
+        for policies, source in (*layers, (DEFAULTS, PolicySource.DEFAULT)):
             if (value := getattr(policies, name)) is not None:
                 return Effective(value, source)
         raise AssertionError(f"unreachable: {name} has a default")
 
-    grants = next((policies.permissions for policies, source in layers if source is Source.NAMESPACE), {})
+    grants = next((policies.permissions for policies, source in layers if source is PolicySource.NAMESPACE), {})
     return EffectivePolicies(effective("deduplication"), effective("auto_create_topics"), grants)
 
 

@@ -14,7 +14,7 @@ from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
 from oncelog.stores.ephemerals import EphemeralFolder, Registration
 from oncelog.stores.json_record import decode_record, encode_record
-from oncelog.stores.store_session import Stored, StoreSession, Written, create_or_write
+from oncelog.stores.store_session import StoreSession, Versioned, WriteResult, create_or_write
 from oncelog.stores.watch import PathsWatch
 
 
@@ -84,11 +84,11 @@ class Registry:
     def register_metadata(self, replica: LiveMetadata) -> Registration[LiveMetadata]:
         return self.metadata.sequential_registration(replica)
 
-    async def read_cookie(self, incarnation: Incarnation) -> Stored[StorageCookie] | None:
+    async def read_cookie(self, incarnation: Incarnation) -> Versioned[StorageCookie] | None:
         node = await self._session.read(f"{paths.STORAGE_COOKIES}/{incarnation}")
-        return None if node is None else Stored(_decode_cookie(node.data), node.version)
+        return None if node is None else Versioned(_decode_cookie(node.data), node.version)
 
-    async def write_cookie(self, cookie: StorageCookie, *, version: int) -> Written:
+    async def write_cookie(self, cookie: StorageCookie, *, version: int) -> WriteResult:
         """One compare-and-set; ABSENT_VERSION creates, CONFLICT then means that the directory has joined before."""
         fields = {
             "incarnation": cookie.incarnation,

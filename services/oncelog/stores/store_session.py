@@ -37,14 +37,14 @@ class Znode(NamedTuple):
     holder: int | None = None
 
 
-class Written(NamedTuple):
+class WriteResult(NamedTuple):
     """version: the node's new one, meaningful when OK."""
 
     status: WriteStatus
     version: int = ABSENT_VERSION
 
 
-class Stored(NamedTuple, Generic[T]):
+class Versioned(NamedTuple, Generic[T]):
     """A record as read, and the version that its next write names."""
 
     value: T
@@ -121,7 +121,7 @@ class StoreSession(Protocol):
     ) -> tuple[WriteStatus, str | None]:
         """An ephemeral node of this session at `path` + ten digits that ascend; its path when OK."""
 
-    async def write(self, path: str, data: bytes, *, version: int, timeout_ms: int | None = None) -> Written:
+    async def write(self, path: str, data: bytes, *, version: int, timeout_ms: int | None = None) -> WriteResult:
         """CONFLICT: another version, or no node; a read tells which."""
 
     async def delete(self, path: str, *, version: int, timeout_ms: int | None = None) -> WriteStatus:
@@ -137,9 +137,9 @@ class StoreSession(Protocol):
         """End the session, and with it its ephemeral nodes. May be called again."""
 
 
-async def create_or_write(session: StoreSession, path: str, data: bytes, *, version: int) -> Written:
+async def create_or_write(session: StoreSession, path: str, data: bytes, *, version: int) -> WriteResult:
     """One compare-and-set; ABSENT_VERSION creates. Raises NotFound when the parent to create it below is missing."""
     if version != ABSENT_VERSION:
         return await session.write(path, data, version=version)
     status = await session.create(path, data)
-    return Written(status, 0) if status is WriteStatus.OK else Written(status)
+    return WriteResult(status, 0) if status is WriteStatus.OK else WriteResult(status)

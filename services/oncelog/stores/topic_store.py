@@ -24,7 +24,7 @@ from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog.stores import paths
 from oncelog.stores.json_record import decode_record, encode_record, noted
-from oncelog.stores.store_session import CheckStep, CreateStep, Step, Stored, StoreSession, Written
+from oncelog.stores.store_session import CheckStep, CreateStep, Step, StoreSession, Versioned, WriteResult
 
 #: Names read at a time when a namespace is listed.
 LISTING_READS_MAX = 64
@@ -43,7 +43,7 @@ class NameRecord:
 class TopicCreation:
     """name: what the name points to now, whoever made it. created: it was made by this call."""
 
-    name: Stored[NameRecord]
+    name: Versioned[NameRecord]
     created: bool
 
 
@@ -56,10 +56,10 @@ class TopicStore:
         self._session = session
         self._new_topic_id = new_topic_id
 
-    async def find(self, name: TopicName) -> Stored[NameRecord] | None:
+    async def find(self, name: TopicName) -> Versioned[NameRecord] | None:
         """What the name points to, after a sync: a topic, a tombstone, or None if it never did."""
         node = await self._session.read(paths.topic_name(name))
-        return None if node is None else Stored(_decode_name(node.data), node.version)
+        return None if node is None else Versioned(_decode_name(node.data), node.version)
 
     async def create(self, name: TopicName, *, partitions: int = 0) -> TopicCreation:
         """Create the topic unless it exists, and return what the name points to then; tried until that is known.
@@ -95,12 +95,12 @@ class TopicStore:
             raise TopicNotFound(f"there is no part {name.partition} of {name.local}", topic=str(name))
         return [CheckStep(paths.topic_name(whole), found.version)]
 
-    async def read(self, topic_id: TopicId, *, timeout_ms: int | None = None) -> Stored[TopicRecord] | None:
+    async def read(self, topic_id: TopicId, *, timeout_ms: int | None = None) -> Versioned[TopicRecord] | None:
         """The topic record after a sync; None: removed, or never made. Raises StoreUnavailable, CorruptEntry."""
         node = await self._session.read(paths.topic(topic_id), timeout_ms=timeout_ms)
-        return None if node is None else Stored(noted("a topic record", node.data, decode_topic), node.version)
+        return None if node is None else Versioned(noted("a topic record", node.data, decode_topic), node.version)
 
-    async def write(self, record: TopicRecord, *, version: int) -> Written:
+    async def write(self, record: TopicRecord, *, version: int) -> WriteResult:
         """One compare-and-set. CONFLICT also when the topic was removed."""
         return await self._session.write(paths.topic(record.topic_id), encode_topic(record), version=version)
 

@@ -21,7 +21,7 @@ from kazoo.security import ACL
 
 from oncelog.core.errors import OncelogError
 from oncelog.stores import paths
-from oncelog.stores.zookeeper_connection import Interrupted, ZooKeeperConnection
+from oncelog.stores.zookeeper_connection import RequestInterrupted, ZooKeeperConnection
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class TreeAcls:
             await asyncio.sleep(self._look_s)
             try:
                 await self.settle()
-            except (OncelogError, Interrupted) as error:
+            except (OncelogError, RequestInterrupted) as error:
                 logger.debug("the ACL of %s cannot be read now: %r", self._root, error)
 
     # --- metadata services
@@ -88,7 +88,7 @@ class TreeAcls:
         while not self.closed and ready < READY_LOOKS:
             try:
                 waiting = await self.without_credentials()
-            except (OncelogError, Interrupted) as error:
+            except (OncelogError, RequestInterrupted) as error:
                 logger.warning("the ACLs in ZooKeeper cannot be looked at now: %s", error)
                 waiting = told
             ready = 0 if waiting else ready + 1
@@ -102,7 +102,7 @@ class TreeAcls:
         while True:
             try:
                 changed = await self.close_tree(whole_ensemble=whole_ensemble)
-            except (OncelogError, Interrupted) as error:
+            except (OncelogError, RequestInterrupted) as error:
                 logger.warning("closing the tree in ZooKeeper was interrupted, trying again: %s", error)
                 await asyncio.sleep(self._look_s)
                 continue

@@ -56,8 +56,8 @@ class NodesWatch:
         self._path = path
         self._stale = asyncio.Event()
         self._stale.set()
-        self._names: _Kept[list[str]] | None = None
-        self._nodes: dict[str, _Kept[Znode | None]] = {}
+        self._names: _WatchedValue[list[str]] | None = None
+        self._nodes: dict[str, _WatchedValue[Znode | None]] = {}
 
     def __aiter__(self) -> Self:
         return self
@@ -89,9 +89,9 @@ class NodesWatch:
         # A node that is None went meanwhile; the watch of the names tells it next.
         return {name: kept.value for name, kept in self._nodes.items() if kept.value is not None}
 
-    async def _keep(self, read: "_WatchedRead[T]", path: str) -> "_Kept[T]":
+    async def _keep(self, read: "_WatchedRead[T]", path: str) -> "_WatchedValue[T]":
         watch = _OneShot(self._stale)
-        return _Kept(await read(path, fired=watch.fire), watch)
+        return _WatchedValue(await read(path, fired=watch.fire), watch)
 
 
 class PathsWatch(NodesWatch):
@@ -139,7 +139,7 @@ class _OneShot:
         self._stale.set()
 
 
-class _Kept(Generic[T]):
+class _WatchedValue(Generic[T]):
     """A value that is the present one until its watch fires."""
 
     def __init__(self, value: T, watch: _OneShot) -> None:

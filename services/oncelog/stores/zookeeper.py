@@ -33,12 +33,18 @@ from oncelog.stores.store_session import (
     SessionState,
     StateListener,
     Step,
+    WriteResult,
     WriteStep,
-    Written,
     Znode,
 )
 from oncelog.stores.tree_acls import TreeAcls
-from oncelog.stores.zookeeper_connection import ANSWERS, Interrupted, ZooKeeperAccess, ZooKeeperConnection, translated
+from oncelog.stores.zookeeper_connection import (
+    ANSWERS,
+    RequestInterrupted,
+    ZooKeeperAccess,
+    ZooKeeperConnection,
+    translated,
+)
 
 T = TypeVar("T")
 
@@ -181,7 +187,7 @@ class ZooKeeperSession:
             return WriteStatus.CONFLICT
         except NoNodeError as error:
             raise NotFound(f"there is no parent of {full} in ZooKeeper", path=full) from error
-        except Interrupted:
+        except RequestInterrupted:
             return WriteStatus.UNKNOWN
         return WriteStatus.OK
 
@@ -195,20 +201,20 @@ class ZooKeeperSession:
             )
         except NoNodeError as error:
             raise NotFound(f"there is no parent of {full} in ZooKeeper", path=full) from error
-        except Interrupted:
+        except RequestInterrupted:
             return WriteStatus.UNKNOWN, None
         return WriteStatus.OK, created.removeprefix(self._root)
 
-    async def write(self, path: str, data: bytes, *, version: int, timeout_ms: int | None = None) -> Written:
+    async def write(self, path: str, data: bytes, *, version: int, timeout_ms: int | None = None) -> WriteResult:
         assert version >= 0, "a write names the version it replaces"
         full = self._root + path
         try:
             stat = await self._once(lambda: self._client.set_async(full, _fitting(data), version=version), timeout_ms)
         except (BadVersionError, NoNodeError):
-            return Written(WriteStatus.CONFLICT)
-        except Interrupted:
-            return Written(WriteStatus.UNKNOWN)
-        return Written(WriteStatus.OK, stat.version)
+            return WriteResult(WriteStatus.CONFLICT)
+        except RequestInterrupted:
+            return WriteResult(WriteStatus.UNKNOWN)
+        return WriteResult(WriteStatus.OK, stat.version)
 
     async def delete(self, path: str, *, version: int, timeout_ms: int | None = None) -> WriteStatus:
         assert version >= 0, "a delete names the version it removes"
@@ -217,14 +223,14 @@ class ZooKeeperSession:
             await self._once(lambda: self._client.delete_async(full, version=version), timeout_ms)
         except (BadVersionError, NoNodeError, NotEmptyError):
             return WriteStatus.CONFLICT
-        except Interrupted:
+        except RequestInterrupted:
             return WriteStatus.UNKNOWN
         return WriteStatus.OK
 
     async def transact(self, steps: Sequence[Step], *, timeout_ms: int | None = None) -> WriteStatus:
         try:
             results = await self._once(lambda: _transaction(self._client, self._root, steps).commit_async(), timeout_ms)
-        except Interrupted:
+        except RequestInterrupted:
             return WriteStatus.UNKNOWN
         return _judge_transaction(steps, results)
 
@@ -239,7 +245,7 @@ class ZooKeeperSession:
                     await self._connection.until_connected()
                     try:
                         return await attempt()
-                    except Interrupted:
+                    except RequestInterrupted:
                         await asyncio.sleep(RETRY_PAUSE_S)
         except TimeoutError as error:
             raise StoreUnavailable(
@@ -248,14 +254,14 @@ class ZooKeeperSession:
             ) from error
 
     async def _once(self, request: Callable[[], Any], timeout_ms: int | None) -> Any:
-        """Send one request, when connected. Raises Interrupted when no answer came, sent or not."""
+        """Send one request, when connected. Raises RequestInterrupted when no answer came, sent or not."""
         timeout_s = (self._operation_timeout_ms if timeout_ms is None else timeout_ms) / 1000
         try:
             async with asyncio.timeout(timeout_s):
                 await self._connection.until_connected()
                 return await self._connection.issue(request)
         except TimeoutError as error:
-            raise Interrupted("no answer in time") from error
+            raise RequestInterrupted("no answer in time") from error
 
     async def _synced(self, full_path: str, request: Callable[[], Any]) -> Any:
         session_id = self.session_id
@@ -266,7 +272,7 @@ class ZooKeeperSession:
             raise sync_answer
         # A new session may begin on a server that lags behind what the old one synced.
         if self.session_id != session_id or session_id is None:
-            raise Interrupted("the session ended between the sync and the read")
+            raise RequestInterrupted("the session ended between the sync and the read")
         if isinstance(answer, BaseException):
             raise answer
         return answer

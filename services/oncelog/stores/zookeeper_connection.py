@@ -57,7 +57,7 @@ ANSWERS = (NoNodeError, NodeExistsError, BadVersionError, NotEmptyError)
 _OUR_MISTAKES = (BadArgumentsError, MarshallingError, NoChildrenForEphemeralsError, InvalidACLError)
 
 
-class Interrupted(Exception):
+class RequestInterrupted(Exception):
     """No answer: the connection broke, the session ended, or time was up. A write may have been applied."""
 
 
@@ -159,7 +159,7 @@ class ZooKeeperConnection:
             await self._state_changed.wait()
 
     def issue(self, request: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Hand a request to kazoo; the future's error is one of ANSWERS, one of ours, or Interrupted."""
+        """Hand a request to kazoo; the future's error is one of ANSWERS, one of ours, or RequestInterrupted."""
         answer: asyncio.Future[Any] = self._loop.create_future()
         request().rawlink(lambda result: self._post(_settle, answer, result))
         return answer
@@ -286,7 +286,7 @@ def translated(error: BaseException) -> Exception:
         return Unauthenticated("ZooKeeper refuses these credentials: correct the user name and password")
     if isinstance(error, _OUR_MISTAKES):
         return InvariantViolated(f"a request that ZooKeeper can never grant: {error!r}")
-    interrupted = Interrupted(repr(error))
+    interrupted = RequestInterrupted(repr(error))
     interrupted.__cause__ = error
     return interrupted
 

@@ -56,7 +56,7 @@ from oncelog.runtime.tasks import start
 from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.policy_store import PolicyStore
-from oncelog.stores.store_session import Written
+from oncelog.stores.store_session import WriteResult
 from oncelog.stores.topic_store import TopicStore
 from oncelog.topic_owner.id_source import IdSource
 from oncelog.topic_owner.ledger_routes import LedgerRoutes
@@ -289,24 +289,24 @@ class Asks:
             self._post(EntryUnreadable(ledger_id, EntryId(at), error.message, tuple(error.members.items())))
 
 
-async def _created(create: Awaitable[WriteStatus]) -> Written:
-    return Written(await create)
+async def _created(create: Awaitable[WriteStatus]) -> WriteResult:
+    return WriteResult(await create)
 
 
 def _ledger(ledger_id: LedgerId) -> str:
     return f"the record of ledger {ledger_id}"
 
 
-async def _attempt(write: Awaitable[Written]) -> Written:
+async def _attempt(write: Awaitable[WriteResult]) -> WriteResult:
     try:
         return await write
     except StoreUnavailable:
-        return Written(WriteStatus.UNKNOWN)
+        return WriteResult(WriteStatus.UNKNOWN)
     except InvalidArgument as error:
         # A record that has outgrown ZooKeeper was not written: its topic stops here, and only it.
         logger.error("a record cannot be written: %s", error.message)
         await asyncio.sleep(CORRUPT_RETRY_MS / 1000)
-        return Written(WriteStatus.CONFLICT)
+        return WriteResult(WriteStatus.CONFLICT)
     except NotFound:
         # The parent is gone, so nothing was written; the core reads the topic record next and finds out why.
-        return Written(WriteStatus.CONFLICT)
+        return WriteResult(WriteStatus.CONFLICT)

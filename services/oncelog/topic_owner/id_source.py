@@ -12,7 +12,7 @@ from oncelog.core.coordination.id_claim import (
     IdClaimEvent,
     IdGranted,
     IdRefused,
-    IdWanted,
+    IdRequested,
     ReadCounter,
     WriteCounter,
 )
@@ -43,7 +43,7 @@ class IdSource:
         request = self._requests
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting[request] = answer
-        self._handle(IdWanted(request))
+        self._handle(IdRequested(request))
         try:
             return await answer
         finally:

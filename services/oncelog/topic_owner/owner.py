@@ -15,7 +15,7 @@ from oncelog.core.dedup.cursor import SnapshotSettings
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.ids import Incarnation, SessionNumber, TopicId
-from oncelog.core.ledger.members import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.rpc import owner_codec, reader_codec
@@ -100,7 +100,7 @@ class Owner:
         self._unready: str | None = "starting"
 
     def _new_runner(
-        self, topic_id: TopicId, nodes: StorageNodesSeen, first_session: SessionNumber, finished: Finished
+        self, topic_id: TopicId, nodes: StorageNodesUpdated, first_session: SessionNumber, finished: Finished
     ) -> TopicRunner:
         assert self._parts is not None, "no topic is assigned before the parts are there"
         return TopicRunner(

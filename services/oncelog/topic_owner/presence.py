@@ -4,7 +4,7 @@ import time
 from collections.abc import Collection
 
 from oncelog.core.ids import Incarnation
-from oncelog.core.ledger.members import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesUpdated
 
 #: A storage node that is away for longer does not restart: it is not waited for.
 RESTART_S = 60.0
@@ -20,7 +20,7 @@ class Presence:
         #: when the session, or one of them, came back last
         self._back_at = time.monotonic()
 
-    def see(self, nodes: StorageNodesSeen, unreachable: Collection[Incarnation] = ()) -> None:
+    def see(self, nodes: StorageNodesUpdated, unreachable: Collection[Incarnation] = ()) -> None:
         """unreachable: those of them, read-only ones too, that cannot be connected to."""
         now = time.monotonic()
         if not (self._reachable and nodes.store_reachable) or self._away.keys() - set(nodes.absent):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from oncelog.core.address import join_address
 from oncelog.core.errors import StoreUnavailable
 from oncelog.core.ids import Incarnation
-from oncelog.core.ledger.members import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.ledgers.backoff import Backoff
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.runtime.settings import variable
@@ -38,7 +38,7 @@ class StorageView:
         self._session = session
         self._registry = registry
         #: what ZooKeeper says of them; None before it was asked
-        self._registered: StorageNodesSeen | None = None
+        self._registered: StorageNodesUpdated | None = None
         self._links = links
         self._topics = topics
         self.presence = Presence()
@@ -76,7 +76,7 @@ class StorageView:
         self._links.see(
             {Incarnation(name): join_address(node.host, node.port) for name, node in live.items()}, ahead=True
         )
-        self._registered = StorageNodesSeen(writable, absent, superseded, read_only=read_only)
+        self._registered = StorageNodesUpdated(writable, absent, superseded, read_only=read_only)
         self._tell()
 
     def _tell(self) -> None:
@@ -109,7 +109,7 @@ class StorageView:
         self._short = shortage is not None
 
 
-def _shortage(nodes: StorageNodesSeen, write_quorum: int, ack_quorum: int) -> str | None:
+def _shortage(nodes: StorageNodesUpdated, write_quorum: int, ack_quorum: int) -> str | None:
     """Why no ledger can be opened, and what to do; None: one can be."""
     live = sum(1 for node in nodes.live if node not in nodes.superseded)
     known = live + len(nodes.absent) + len(nodes.read_only)

@@ -8,7 +8,7 @@ from itertools import count
 
 from oncelog.core.errors import NotOwner, TooManyRequests, TopicNotFound
 from oncelog.core.ids import OwnerEpoch, SessionNumber, TopicId
-from oncelog.core.ledger.members import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.topic.events import DrainWanted, TopicAssigned
 from oncelog.core.topic.topic import Phase
 from oncelog.topic_owner.topic_runner import TopicRunner
@@ -27,7 +27,7 @@ HAND_OVER_IDLE_MS = 2_000
 RETAKE_AFTER_MS = 2_000
 
 Finished = Callable[[TopicRunner], None]
-NewRunner = Callable[[TopicId, StorageNodesSeen, SessionNumber, Finished], TopicRunner]
+NewRunner = Callable[[TopicId, StorageNodesUpdated, SessionNumber, Finished], TopicRunner]
 
 
 class TopicRegistry:
@@ -37,7 +37,7 @@ class TopicRegistry:
         self._new_runner = new_runner
         self._topics_max = topics_max
         self._runners: dict[TopicId, TopicRunner] = {}
-        self._nodes = StorageNodesSeen(())
+        self._nodes = StorageNodesUpdated(())
         self._slots = count(1)
         self._one_left = asyncio.Event()
         #: {topic closed here: (its epoch then, until when it is not taken at that epoch, in ms)}
@@ -85,7 +85,7 @@ class TopicRegistry:
             if runner.core.phase is Phase.CLOSED:
                 self._given_up[runner.topic_id] = (runner.owner_epoch, _now_ms() + RETAKE_AFTER_MS)
 
-    def see(self, nodes: StorageNodesSeen) -> None:
+    def see(self, nodes: StorageNodesUpdated) -> None:
         """A newer view of the storage nodes."""
         self._nodes = nodes
         for runner in self:

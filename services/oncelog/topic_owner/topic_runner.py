@@ -28,7 +28,7 @@ from oncelog.core.formats.entry import body_of
 from oncelog.core.formats.opening import Granted, ProducerOpening
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, Position, SessionNumber, TopicId
 from oncelog.core.ledger.managed_ledger import SendAdds
-from oncelog.core.ledger.members import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.next_ledger import DeleteLedgers
 from oncelog.core.ledger.recovery import ReadLedger
@@ -81,7 +81,7 @@ class TopicRunner:
         checksum: Checksum,
         parts: OwnerParts,
         *,
-        nodes: StorageNodesSeen,
+        nodes: StorageNodesUpdated,
         first_session: SessionNumber,
         cache_budget: CacheBudget,
         finished: Callable[["TopicRunner"], None],

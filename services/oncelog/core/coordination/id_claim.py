@@ -65,7 +65,7 @@ def decode_counter(data: bytes) -> CounterRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class IdWanted:
+class IdRequested:
     """request: any number that the asker knows its wish by."""
 
     request: int
@@ -87,7 +87,7 @@ class CounterWritten:
     version: int
 
 
-IdClaimEvent = IdWanted | CounterRead | CounterWritten
+IdClaimEvent = IdRequested | CounterRead | CounterWritten
 
 
 # --- effects --------------------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ class IdClaim:
 
     def handle(self, event: IdClaimEvent) -> list[IdClaimEffect]:
         match event:
-            case IdWanted():
+            case IdRequested():
                 self._waiting.append(event.request)
                 return self._grant()
             case CounterRead():

@@ -75,13 +75,15 @@ class ConnectionAccepted:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionsSeen:
+class SessionsUpdated:
     """Every owner that has a session now."""
 
     live: tuple[Incarnation, ...]
 
 
-SuspicionEvent = StreamOpened | StreamClosed | ConnectionRefused | HostUnreachable | ConnectionAccepted | SessionsSeen
+SuspicionEvent = (
+    StreamOpened | StreamClosed | ConnectionRefused | HostUnreachable | ConnectionAccepted | SessionsUpdated
+)
 
 
 # --- effects ----------------------------------------------------------------------------------------------------------
@@ -143,7 +145,7 @@ class OwnerSuspicion:
                     return [ProbeOwner(event.owner, event.stream)]
             case ConnectionRefused() | HostUnreachable() | ConnectionAccepted():
                 return self._word(event)
-            case SessionsSeen():
+            case SessionsUpdated():
                 for owner in self._closed.keys() - event.live:
                     del self._closed[owner]
             case _:

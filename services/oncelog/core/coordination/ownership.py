@@ -91,7 +91,7 @@ OwnershipNews = Owned | OwnershipConfirmed | Linked | Trimmed | Deposed
 _Out = list[OwnershipEffect | OwnershipNews]
 
 
-class Hold(Enum):
+class OwnershipState(Enum):
     UNREAD = "unread"
     OWNED = "owned"
     SUSPECT = "suspect"
@@ -100,7 +100,7 @@ class Hold(Enum):
 
 
 #: The ends: nothing is read or written any more.
-_LOST = (Hold.DEPOSED, Hold.DELETED)
+_LOST = (OwnershipState.DEPOSED, OwnershipState.DELETED)
 
 
 class Ownership:
@@ -109,7 +109,7 @@ class Ownership:
     def __init__(self, topic_id: TopicId, me: Incarnation) -> None:
         self.topic_id = topic_id
         self.me = me
-        self.hold = Hold.UNREAD
+        self.state = OwnershipState.UNREAD
         self.record = TopicRecord(topic_id, "")
         self.version = -1
         self._reading = False
@@ -135,15 +135,15 @@ class Ownership:
 
     def read(self) -> _Out:
         """Read the record, once at a time."""
-        if self._reading or self.hold in _LOST:
+        if self._reading or self.state in _LOST:
             return []
         self._reading = True
         return [ReadTopicRecord(self.topic_id)]
 
     def suspect(self) -> _Out:
         """Something says that another may own the topic: nothing is written until the record was read."""
-        if self.hold is Hold.OWNED:
-            self.hold = Hold.SUSPECT
+        if self.state is OwnershipState.OWNED:
+            self.state = OwnershipState.SUSPECT
             self._link, self._trim_count = None, 0
             self._read_again = self._reading
         return self.read()
@@ -158,7 +158,7 @@ class Ownership:
         return self._write_next()
 
     def _write_next(self) -> _Out:
-        if self._writing is not None or self.hold is not Hold.OWNED:
+        if self._writing is not None or self.state is not OwnershipState.OWNED:
             return []
         if self._link is not None:
             self._writing = self.record.with_ledger(self._link)
@@ -171,23 +171,23 @@ class Ownership:
     def record_read(self, event: TopicRecordRead) -> _Out:
         """Decide from what the record says."""
         self._reading = False
-        if self.hold in _LOST:
+        if self.state in _LOST:
             return []
         record = event.record
         if record is None:
-            return self._depose("it was deleted", Hold.DELETED)
-        if record.owner != self.me or (self.hold is not Hold.UNREAD and record.owner_epoch != self.epoch):
+            return self._depose("it was deleted", OwnershipState.DELETED)
+        if record.owner != self.me or (self.state is not OwnershipState.UNREAD and record.owner_epoch != self.epoch):
             return self._depose(f"owner_epoch {record.owner_epoch} belongs to {record.owner}")
-        if self.hold is Hold.UNREAD and record.owner_epoch <= self.epoch:
+        if self.state is OwnershipState.UNREAD and record.owner_epoch <= self.epoch:
             return self._depose(f"owner_epoch {record.owner_epoch} was given up here")
-        if self.hold is Hold.OWNED:
+        if self.state is OwnershipState.OWNED:
             return [OwnershipConfirmed()]
         if self._writing is not None:
             return []  # its answer begins another read: only then is it certain what the record will say
         if self._read_again:
             self._read_again = False
             return self.read()
-        self.hold = Hold.OWNED
+        self.state = OwnershipState.OWNED
         self.record, self.version = record, event.version
         self._link, self._trim_count = None, 0
         return [Owned()]
@@ -195,9 +195,9 @@ class Ownership:
     def record_written(self, event: TopicRecordWritten) -> _Out:
         """Take the answer to the one write in flight."""
         written, self._writing = self._writing, None
-        if written is None or self.hold in _LOST:
+        if written is None or self.state in _LOST:
             return []
-        if self.hold is Hold.SUSPECT:
+        if self.state is OwnershipState.SUSPECT:
             self._read_again = self._reading
             return self.read()
         if event.status is not WriteStatus.OK:
@@ -215,10 +215,10 @@ class Ownership:
 
     def lost(self, reason: str) -> NotOwner | TopicNotFound:
         """What whoever used the topic here is told: to look it up again, or that there is nothing to be found."""
-        if self.hold is Hold.DELETED:
+        if self.state is OwnershipState.DELETED:
             return TopicNotFound(f"topic {self.record.name or self.topic_id} was deleted", topic_id=self.topic_id)
         return NotOwner(f"this process does not own the topic any more: {reason}")
 
-    def _depose(self, reason: str, hold: Hold = Hold.DEPOSED) -> _Out:
-        self.hold = hold
+    def _depose(self, reason: str, state: OwnershipState = OwnershipState.DEPOSED) -> _Out:
+        self.state = state
         return [Deposed(reason)]

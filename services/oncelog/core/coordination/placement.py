@@ -1,6 +1,6 @@
 """Which owner serves a topic (mark A), and how a metadata replica decides it.
 
-    IDLE --PlacementWanted | UnloadWanted--> READING (the topic record, after a sync)
+    IDLE --PlacementRequested | UnloadRequested--> READING (the topic record, after a sync)
     READING --the owner stands--> IDLE: TopicPlaced          --nobody can own it--> IDLE: NoOwnerLive | TopicMissing
     READING --the topic must move--> WRITING (CAS: a live owner, owner_epoch + 1)
     WRITING --OK--> IDLE: TopicPlaced, NotifyOwner           --CONFLICT | UNKNOWN--> READING: the reason is judged anew
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
+from oncelog.core.coordination.ownership import ReadTopicRecord, WriteTopicRecord
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
@@ -38,7 +39,7 @@ def pick_owner(topic_id: TopicId, live: Sequence[Incarnation]) -> Incarnation | 
 
 
 @dataclass(frozen=True, slots=True)
-class OwnersSeen:
+class OwnersView:
     """This replica's view. live: owners with a session. suspected: those of them that are gone for all it can see."""
 
     live: tuple[Incarnation, ...]
@@ -53,14 +54,14 @@ class OwnersSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacementWanted:
+class PlacementRequested:
     """Somebody looks the topic up, or its owner seems gone."""
 
     topic_id: TopicId
 
 
 @dataclass(frozen=True, slots=True)
-class UnloadWanted:
+class UnloadRequested:
     """Move the topic away from `avoid`, if that still owns it; to itself at a higher epoch when no other is there."""
 
     topic_id: TopicId
@@ -68,18 +69,18 @@ class UnloadWanted:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicRecordRead:
+class PlacementRecordRead:
     """The answer to ReadTopicRecord, with the owners as seen when it came."""
 
     topic_id: TopicId
     record: TopicRecord | None
     version: int
-    owners: OwnersSeen
+    owners: OwnersView
     now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class TopicRecordWritten:
+class PlacementRecordWritten:
     """The answer to WriteTopicRecord."""
 
     topic_id: TopicId
@@ -88,26 +89,10 @@ class TopicRecordWritten:
     now_ms: int
 
 
-PlacementEvent = PlacementWanted | UnloadWanted | TopicRecordRead | TopicRecordWritten
+PlacementEvent = PlacementRequested | UnloadRequested | PlacementRecordRead | PlacementRecordWritten
 
 
 # --- effects ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ReadTopicRecord:
-    """Read the record after a sync."""
-
-    topic_id: TopicId
-
-
-@dataclass(frozen=True, slots=True)
-class WriteTopicRecord:
-    """Compare-and-set of the record, from `version`."""
-
-    topic_id: TopicId
-    record: TopicRecord
-    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,14 +161,14 @@ class TopicPlacement:
         if event.topic_id != self.topic_id:
             return []
         match event:
-            case PlacementWanted():
+            case PlacementRequested():
                 return self._look() if self.state is PlacementState.IDLE else []
-            case UnloadWanted():
+            case UnloadRequested():
                 self._unload = (event.avoid, None)
                 return self._look() if self.state is PlacementState.IDLE else []
-            case TopicRecordRead():
+            case PlacementRecordRead():
                 return self._record_read(event) if self.state is PlacementState.READING else []
-            case TopicRecordWritten():
+            case PlacementRecordWritten():
                 return self._record_written(event) if self.state is PlacementState.WRITING else []
             case _:
                 assert_never(event)
@@ -192,7 +177,7 @@ class TopicPlacement:
         self.state = PlacementState.READING
         return [ReadTopicRecord(self.topic_id)]
 
-    def _record_read(self, event: TopicRecordRead) -> list[PlacementEffect]:
+    def _record_read(self, event: PlacementRecordRead) -> list[PlacementEffect]:
         record = event.record
         if record is None:
             self._rest()
@@ -207,7 +192,7 @@ class TopicPlacement:
         self.state = PlacementState.WRITING
         self._wrote = True
         self._attempt = record.placed_on(pick)
-        return [WriteTopicRecord(self.topic_id, self._attempt, event.version)]
+        return [WriteTopicRecord(self._attempt, event.version)]
 
     def _see(self, record: TopicRecord, now_ms: int) -> None:
         """A takeover, by whichever replica, begins the back-off; a first placement does not."""
@@ -215,7 +200,7 @@ class TopicPlacement:
         if known is not None and known.owner is not None and record.owner_epoch > known.owner_epoch:
             self._backoff_until_ms = now_ms + self._backoff_ms
 
-    def _must_move(self, record: TopicRecord, owners: OwnersSeen, now_ms: int) -> bool:
+    def _must_move(self, record: TopicRecord, owners: OwnersView, now_ms: int) -> bool:
         if self._unload is not None:
             avoid, epoch = self._unload
             if avoid == record.owner and epoch in (None, record.owner_epoch):
@@ -226,12 +211,12 @@ class TopicPlacement:
             return True
         return record.owner in owners.suspected and now_ms >= self._backoff_until_ms
 
-    def _pick(self, owners: OwnersSeen) -> Incarnation | None:
+    def _pick(self, owners: OwnersView) -> Incarnation | None:
         avoid = self._unload[0] if self._unload is not None else None
         others = [owner for owner in owners.usable if owner != avoid]
         return pick_owner(self.topic_id, others or owners.usable)
 
-    def _record_written(self, event: TopicRecordWritten) -> list[PlacementEffect]:
+    def _record_written(self, event: PlacementRecordWritten) -> list[PlacementEffect]:
         attempt, self._attempt = self._attempt, None
         if attempt is None:
             raise InvariantViolated(f"topic {self.topic_id}: a write was answered that nobody made")

@@ -24,7 +24,7 @@ from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import EntryKind
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus
-from oncelog.core.ledger.members import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.next_ledger import LedgerCreated, LedgerIdClaimed, LedgerPurpose, NextEffect, NextLedger
 from oncelog.core.ledger.writer import Add, LedgerWriter, WriterState
@@ -174,7 +174,7 @@ class ManagedLedger:
         self.state = ManagedLedgerState.OPENING
         return [*self.next.prepare(), *self._go_on()]
 
-    def see(self, nodes: StorageNodesSeen) -> list[LedgerEffect | LedgerNotification]:
+    def see(self, nodes: StorageNodesUpdated) -> list[LedgerEffect | LedgerNotification]:
         """A newer view of the storage nodes."""
         out: list[LedgerEffect | LedgerNotification] = [*self.next.see(nodes)]
         if self.state in (ManagedLedgerState.OPEN, ManagedLedgerState.ROLLING) and self.writer:

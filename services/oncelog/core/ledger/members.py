@@ -15,7 +15,7 @@ from oncelog.core.rendezvous import ranked
 
 
 @dataclass(frozen=True, slots=True)
-class StorageNodesSeen:
+class StorageNodesUpdated:
     """The storage nodes of the cluster, as one process sees them.
 
     live: registered, and open to new ledgers. absent: known, but not registered now. superseded: gone for ever.

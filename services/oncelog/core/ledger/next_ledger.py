@@ -16,7 +16,7 @@ from enum import Enum
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
-from oncelog.core.ledger.members import StorageNodesSeen, pick_members
+from oncelog.core.ledger.members import StorageNodesUpdated, pick_members
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.store_status import WriteStatus
 
@@ -91,7 +91,7 @@ class NextState(Enum):
 class NextLedger:
     """One ledger after the other, at most one of them in the making."""
 
-    def __init__(self, settings: ManagedLedgerSettings, *, last_ledger: LedgerId, nodes: StorageNodesSeen) -> None:
+    def __init__(self, settings: ManagedLedgerSettings, *, last_ledger: LedgerId, nodes: StorageNodesUpdated) -> None:
         """last_ledger: the highest id of the list, -1 when empty."""
         self.settings = settings
         self.state = NextState.IDLE
@@ -130,7 +130,7 @@ class NextLedger:
         self.state = NextState.IDLE
         return [DeleteLedgers((self._created.ledger_id,))]
 
-    def see(self, nodes: StorageNodesSeen) -> list[NextEffect]:
+    def see(self, nodes: StorageNodesUpdated) -> list[NextEffect]:
         """A newer view of the storage nodes."""
         self.nodes = nodes
         return self._create() if self.state is NextState.WAITING else []

@@ -33,7 +33,7 @@ from oncelog.core.formats.batch import Checksum
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.ledger.quorum import fence_covers
-from oncelog.core.ledger.recovery_range import MembersSaid, Problem, RecoveryRange
+from oncelog.core.ledger.recovery_range import MembersSaid, RecoveryProblem, RecoveryRange
 from oncelog.core.store_status import WriteStatus
 
 #: Entries asked for at once. The tail after LAC is at most the writer's window of unanswered entries.
@@ -293,7 +293,7 @@ class LedgerRecovery:
         self._range = None
         return [RecoveryFailed(self.ledger_id, reason)]
 
-    def _undecidable(self, problem: Problem) -> list[RecoveryEffect]:
+    def _undecidable(self, problem: RecoveryProblem) -> list[RecoveryEffect]:
         self._fail(problem.reason)
         return [RecoveryFailed(self.ledger_id, *problem)]
 

@@ -23,7 +23,7 @@ from oncelog.core.ledger.quorum import acked, missing_is_certain
 MembersSaid = tuple[tuple[str, str], ...]
 
 
-class Problem(NamedTuple):
+class RecoveryProblem(NamedTuple):
     """Why a recovery must fail. members: what each one answered about the entry."""
 
     reason: str
@@ -32,7 +32,7 @@ class Problem(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Slot:
+class _EntryCopies:
     """What is known of one id: the first valid copy, and how many members lack the id or cannot read it."""
 
     copy: bytes | None = None
@@ -51,7 +51,7 @@ class RecoveryRange:
     ) -> None:
         self.first = first
         #: why this recovery must fail, None while nothing is wrong
-        self.problem: Problem | None = None
+        self.problem: RecoveryProblem | None = None
         #: whether every id that remains has a valid copy; no more ids are asked for
         self.decided = False
         #: whether the ledger ends with this range (known once decided)
@@ -59,14 +59,14 @@ class RecoveryRange:
         self._metadata = metadata
         self._last_add_confirmed = last_add_confirmed
         self._checksum = checksum
-        self._slots = [_Slot() for _ in range(count)]
+        self._slots = [_EntryCopies() for _ in range(count)]
         #: {member: the next id that it has not answered}
         self._progress: dict[Incarnation, EntryId] = dict.fromkeys(metadata.members, first)
         #: {entry id: {member: whether it confirmed}}, the entries to be written back
         self._confirmations: dict[EntryId, dict[Incarnation, bool]] = {}
 
-    def _about(self, entry_id: EntryId, reason: str) -> Problem:
-        return Problem(reason, entry_id, tuple(self._slots[entry_id - self.first].said))
+    def _about(self, entry_id: EntryId, reason: str) -> RecoveryProblem:
+        return RecoveryProblem(reason, entry_id, tuple(self._slots[entry_id - self.first].said))
 
     def waits_for(self) -> MembersSaid:
         """The members whose answer is still awaited, and what they are asked for."""
@@ -121,7 +121,7 @@ class RecoveryRange:
         if not self.decided and self.problem is None:
             self._decide()
 
-    def _take_copy(self, slot: _Slot, member: Incarnation, entry_id: EntryId, data: bytes) -> None:
+    def _take_copy(self, slot: _EntryCopies, member: Incarnation, entry_id: EntryId, data: bytes) -> None:
         ledger_id = self._metadata.ledger_id
         try:
             header = decode_entry(data, ledger_id=ledger_id, entry_id=entry_id, checksum=self._checksum)

@@ -94,7 +94,7 @@ class LedgerOrphaned:
 Answer = AnswerAppend | AnswerFence | AnswerRead | LedgerDeleted
 
 
-class Waiting(NamedTuple):
+class PendingAnswer(NamedTuple):
     """An answer that waits for `lsn`; `fresh` are the entries of it that are pending until then."""
 
     lsn: int
@@ -112,7 +112,7 @@ class StorageAnswers:
         self.synced = 0
         self._index = index
         #: ascending by lsn
-        self._waiting: deque[Waiting] = deque()
+        self._waiting: deque[PendingAnswer] = deque()
 
     def write(self, records: list[JournalRecord], kind: RecordKind, ledger_id: LedgerId) -> int:
         """Hand over a record without an entry; returns its lsn."""
@@ -128,7 +128,7 @@ class StorageAnswers:
         """The lsn to wait for so that `lsn` is synced and the waiting stay in the order of theirs."""
         return self.synced if lsn <= self.synced else self.lsn
 
-    def give(self, waiting: Waiting) -> list[Answer]:
+    def give(self, waiting: PendingAnswer) -> list[Answer]:
         """Answer now where that is allowed, else when the records are synced."""
         if not self.may_answer(waiting.lsn):
             self._waiting.append(waiting)
@@ -150,7 +150,7 @@ class StorageAnswers:
             answers += self._answer(settled)
         return answers
 
-    def _answer(self, waiting: Waiting) -> list[Answer]:
+    def _answer(self, waiting: PendingAnswer) -> list[Answer]:
         order, ledger = waiting.order, waiting.ledger
         match order:
             case None:

@@ -80,7 +80,7 @@ class StorageIndex(Protocol):
         """The CRC32C in the header of a held entry; None when it cannot be read, and is better stored anew."""
 
 
-class Stored(NamedTuple):
+class StoreResult(NamedTuple):
     """The fates of some entries. held: those stored by now or before; fresh: those of them that were not known.
 
     synced: whether every held one is known synced.
@@ -131,10 +131,10 @@ class StorageLedger:
     def store(
         self, entries: Entries, kind: RecordKind, records: list[JournalRecord], *, lsn: int, index: StorageIndex,
         checksum: Checksum,
-    ) -> Stored:  # fmt: skip
+    ) -> StoreResult:  # fmt: skip
         """Judge each entry by itself and append to `records`, from `lsn` on, what has to be written."""
         ledger_id, pending = self.ledger_id, self.pending
-        result = Stored([], [], True, [], [])
+        result = StoreResult([], [], True, [], [])
         synced = True
         for header, data in entries:
             entry_id = header.entry_id

@@ -37,9 +37,9 @@ from oncelog.core.storage.answers import (
     FenceReceived,
     LedgerDeleted,
     LedgerOrphaned,
+    PendingAnswer,
     ReadReceived,
     StorageAnswers,
-    Waiting,
 )
 from oncelog.core.storage.ledger import Entries, JournalRecord, LedgerOrigin, RecordKind, StorageIndex, StorageLedger
 
@@ -99,7 +99,7 @@ StorageEvent = (
 
 
 @dataclass(frozen=True, slots=True)
-class Journal:
+class WriteJournal:
     """Write these records, in order, and sync them."""
 
     records: tuple[JournalRecord, ...]
@@ -117,7 +117,7 @@ class CheckLedger:
     origin: LedgerOrigin | None = None
 
 
-StorageEffect = Journal | CheckLedger | AnswerAppend | AnswerFence | AnswerRead | LedgerDeleted | LedgerOrphaned
+StorageEffect = WriteJournal | CheckLedger | AnswerAppend | AnswerFence | AnswerRead | LedgerDeleted | LedgerOrphaned
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class _Step(NamedTuple):
     records: list[JournalRecord]
 
 
-class Ledgers(dict[LedgerId, StorageLedger]):
+class StoredLedgers(dict[LedgerId, StorageLedger]):
     """Every ledger that something is known of."""
 
     def of(self, ledger_id: LedgerId) -> StorageLedger:
@@ -164,7 +164,7 @@ class StorageNode:
         self.incarnation = incarnation
         self._index = index
         self._checksum = checksum
-        self.ledgers = Ledgers()
+        self.ledgers = StoredLedgers()
         self._answers = self.answers_class(index)
         self._parked_bytes = 0
         self._checks = 0
@@ -211,7 +211,7 @@ class StorageNode:
             case _:
                 assert_never(event)
         if step.records:
-            step.effects.append(Journal(tuple(step.records)))
+            step.effects.append(WriteJournal(tuple(step.records)))
         return step.effects
 
     # --- adds --------------------------------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ class StorageNode:
         if held:
             answer = AnswerAppend(call, ledger.ledger_id, held, AppendStatus.OK)
             lsn = self._answers.synced if synced else self._answers.lsn
-            step.effects.extend(self._answers.give(Waiting(lsn, ledger, fresh, answer)))
+            step.effects.extend(self._answers.give(PendingAnswer(lsn, ledger, fresh, answer)))
 
     # --- fences and reads --------------------------------------------------------------------------------------------
 
@@ -290,7 +290,9 @@ class StorageNode:
             return
         ledger = self.ledgers.of(event.ledger_id)
         self._fence(ledger, step)
-        step.effects.extend(self._answers.give(Waiting(self._answers.rests_on(ledger.fence_lsn), ledger, (), event)))
+        step.effects.extend(
+            self._answers.give(PendingAnswer(self._answers.rests_on(ledger.fence_lsn), ledger, (), event))
+        )
 
     def _read_received(self, event: ReadReceived, step: _Step) -> None:
         if event.target != self.incarnation:
@@ -304,7 +306,7 @@ class StorageNode:
         beyond = event.first + event.count
         on_its_way = any(event.first <= entry_id < beyond for entry_id in ledger.pending)
         lsn = self._answers.lsn if on_its_way else self._answers.rests_on(ledger.fence_lsn)
-        step.effects.extend(self._answers.give(Waiting(lsn, ledger, (), event)))
+        step.effects.extend(self._answers.give(PendingAnswer(lsn, ledger, (), event)))
 
     # --- the check ---------------------------------------------------------------------------------------------------
 
@@ -353,7 +355,7 @@ class StorageNode:
         """What comes after the tombstone belongs to another state than what came before."""
         ledger = self.ledgers[ledger_id] = StorageLedger(ledger_id, deleting=True)
         lsn = self._answers.write(step.records, RecordKind.LEDGER_DELETED, ledger_id)
-        step.effects.extend(self._answers.give(Waiting(lsn, ledger, (), LedgerDeleted(ledger_id))))
+        step.effects.extend(self._answers.give(PendingAnswer(lsn, ledger, (), LedgerDeleted(ledger_id))))
 
     def _forget_if_empty(self, ledger: StorageLedger) -> None:
         """Refused adds to unknown ledgers leave no trace."""

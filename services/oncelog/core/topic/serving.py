@@ -37,7 +37,7 @@ from oncelog.core.ledger.managed_ledger import (
     ManagedLedgerLost,
     MemberLost,
 )
-from oncelog.core.ledger.members import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.ledger.next_ledger import DeleteLedgers, LedgerPurpose, NextLedger
 from oncelog.core.topic.log import ReceivedBatch, TopicLog
 from oncelog.core.topic.openings import OpeningEffect, Openings
@@ -203,7 +203,7 @@ class Serving:
             *self.cursor.ledgers.next.drop(),
         ]
 
-    def see(self, nodes: StorageNodesSeen, now_ms: int) -> _Out:
+    def see(self, nodes: StorageNodesUpdated, now_ms: int) -> _Out:
         """A newer view of the storage nodes, for both managed ledgers."""
         out = self._news(self.log.ledgers.see(nodes), now_ms) + self._news(self.snapshots.see(nodes, now_ms), now_ms)
         self._look_for_members(now_ms)

@@ -27,7 +27,7 @@ from oncelog.core.ledger.managed_ledger import (
     Linking,
     ManagedLedgerLost,
 )
-from oncelog.core.ledger.members import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.store_status import WriteStatus
 from oncelog.core.topic.takeover_events import CursorRecordWritten, WriteCursorRecord
@@ -97,7 +97,7 @@ class Snapshots:
         """Take a completion of the cursor's managed ledger."""
         return self._pass_on(self.cursor.ledgers.handle(event), now_ms)
 
-    def see(self, nodes: StorageNodesSeen, now_ms: int) -> _Out:
+    def see(self, nodes: StorageNodesUpdated, now_ms: int) -> _Out:
         return self._pass_on(self.cursor.ledgers.see(nodes), now_ms)
 
     def record_written(self, event: CursorRecordWritten, now_ms: int) -> _Out:

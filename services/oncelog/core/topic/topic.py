@@ -35,7 +35,7 @@ from oncelog.core.formats.opening import ProducerOpening
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, LedgerId, SessionNumber, TopicId
 from oncelog.core.ledger.managed_ledger import LedgerEvent
-from oncelog.core.ledger.members import StorageNodesSeen
+from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.next_ledger import (
     DeleteLedgers,
@@ -84,7 +84,7 @@ from oncelog.core.topic.takeover_events import (
 TopicEvent = (
     TopicAssigned | TopicRecordRead | TopicRecordWritten | ProducerOpening | OpeningAbandoned | BatchesReceived
     | SessionClosed | ProducerIdAllocated | ProducerIdRefused | OpeningsToldToWait | EntryIdsRead | HigherEpochSeen
-    | DedupToggled | TrimWanted | DrainWanted | TimerFired | StorageNodesSeen | LedgerEvent | TakeoverEvent
+    | DedupToggled | TrimWanted | DrainWanted | TimerFired | StorageNodesUpdated | LedgerEvent | TakeoverEvent
 )  # fmt: skip
 
 TopicEffect = (
@@ -114,7 +114,7 @@ class Attempt:
 
 
 def _attempt(
-    record: TopicRecord, settings: TopicSettings, checksum: Checksum, nodes: StorageNodesSeen, number: int
+    record: TopicRecord, settings: TopicSettings, checksum: Checksum, nodes: StorageNodesUpdated, number: int
 ) -> Attempt:
     quorums = (settings.write_quorum, settings.ack_quorum)
     who = ManagedLedgerSettings(LedgerPurpose.LOG, record.topic_id, record.owner_epoch, *quorums, checksum)
@@ -142,7 +142,7 @@ class Topic:
         checksum: Checksum,
         *,
         first_session: SessionNumber,
-        nodes: StorageNodesSeen,
+        nodes: StorageNodesUpdated,
         dedup_enabled: bool = True,
     ) -> None:
         self.phase = Phase.IDLE
@@ -170,7 +170,7 @@ class Topic:
                 return self._route(self.ownership.record_read(event), now_ms)
             case TopicRecordWritten():
                 return self._route(self.ownership.record_written(event), now_ms)
-            case StorageNodesSeen():
+            case StorageNodesUpdated():
                 return self._see(event, now_ms)
             case HigherEpochSeen():
                 return self._route(self.ownership.suspect(), now_ms) if self.serving else []
@@ -225,7 +225,7 @@ class Topic:
             return cast("_Out", attempt.next_ledger.handle(event)) if event.purpose is LedgerPurpose.LOG else []
         return self._route(attempt.takeover.handle(event), now_ms) if isinstance(event, TakeoverEvent) else []
 
-    def _see(self, nodes: StorageNodesSeen, now_ms: int) -> _Out:
+    def _see(self, nodes: StorageNodesUpdated, now_ms: int) -> _Out:
         self.nodes = nodes
         if self.serving is not None:
             return self._route(self.serving.see(nodes, now_ms), now_ms)

@@ -16,7 +16,7 @@ from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.ledger_store import LedgerStore
 from oncelog.stores.policy_store import PolicyStore
 from oncelog.stores.registry import Registry
-from oncelog.stores.store_session import Stored
+from oncelog.stores.store_session import Versioned
 from oncelog.stores.topic_store import TopicStore
 from oncelog.wire import metadata_pb2 as pb
 
@@ -34,7 +34,7 @@ _STATES = {
 class Records(Protocol):
     """What is used of `LedgerStore`."""
 
-    async def read(self, ledger_id: LedgerId) -> Stored[LedgerMetadata] | None: ...
+    async def read(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata] | None: ...
 
 
 class ClosedLedgers:

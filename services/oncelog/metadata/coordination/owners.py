@@ -25,12 +25,12 @@ from oncelog.core.coordination.owner_suspicion import (
     HostUnreachable,
     OwnerSuspicion,
     ProbeOwner,
-    SessionsSeen,
+    SessionsUpdated,
     StreamClosed,
     StreamOpened,
     SuspicionEvent,
 )
-from oncelog.core.coordination.placement import OwnersSeen
+from oncelog.core.coordination.placement import OwnersView
 from oncelog.core.ids import Incarnation
 from oncelog.metadata.coordination.owner_link import OwnerLink
 from oncelog.rpc.reachability import Reachability, reach
@@ -106,7 +106,7 @@ class Owners:
         link = self._links.get(owner.incarnation)
         return link is not None and link.draining
 
-    def seen_for(self, owner: Incarnation | None) -> OwnersSeen:
+    def seen_for(self, owner: Incarnation | None) -> OwnersView:
         """The view for a decision about a topic of `owner`: of the others only those that may get one.
 
         Those that drain do not, nor do those whose stream is not open here, where there is another: one that died
@@ -115,7 +115,7 @@ class Owners:
         others = [one.incarnation for one in self.live if one.incarnation != owner and not self.drains(one)]
         connected = [other for other in others if other in self._links]
         own = [owner] if owner is not None and owner in self._live else []
-        return OwnersSeen((*own, *(connected or others)), self._suspicion.suspected)
+        return OwnersView((*own, *(connected or others)), self._suspicion.suspected)
 
     @property
     def change(self) -> asyncio.Event:
@@ -135,7 +135,7 @@ class Owners:
 
     def _see(self, records: dict[str, LiveOwner]) -> None:
         before, self._live = self._live, {record.incarnation: record for record in records.values()}
-        self._take(SessionsSeen(tuple(sorted(self._live))))
+        self._take(SessionsUpdated(tuple(sorted(self._live))))
         for owner in sorted(before.keys() - self._live.keys()):
             logger.info("the session of an owner has ended", extra={"fields": {"owner": owner}})
             if self.listener is not None:

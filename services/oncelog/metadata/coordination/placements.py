@@ -14,7 +14,7 @@ import logging
 from collections import Counter
 from dataclasses import dataclass
 
-from oncelog.core.coordination.placement import NotifyOwner, PlacementWanted, TopicPlaced, UnloadWanted
+from oncelog.core.coordination.placement import NotifyOwner, PlacementRequested, TopicPlaced, UnloadRequested
 from oncelog.core.errors import CorruptEntry, OncelogError, StoreUnavailable, TopicNotFound
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.metadata.coordination.owner_calls import OwnerCalls
@@ -70,14 +70,14 @@ class Placements:
         owner_epoch_seen: who knows the present epoch and asks again did not find the topic there.
         Raises TopicNotFound, CorruptEntry.
         """
-        placed = await self._placer(topic_id).ask(PlacementWanted(topic_id))
+        placed = await self._placer(topic_id).ask(PlacementRequested(topic_id))
         if placed is not None and placed.owner_epoch < owner_epoch_seen:
             # It joined a round whose read is older than the question.
-            placed = await self._placer(topic_id).ask(PlacementWanted(topic_id))
+            placed = await self._placer(topic_id).ask(PlacementRequested(topic_id))
         if placed is not None and owner_epoch_seen >= placed.owner_epoch and self._drains(placed.owner):
             # Closed there already, or about to be: whoever waits for it goes before the rest.
             await self._move_off(topic_id, placed.owner, self._moving)
-            placed = await self._placer(topic_id).ask(PlacementWanted(topic_id))
+            placed = await self._placer(topic_id).ask(PlacementRequested(topic_id))
         if placed is not None:
             self._tell_if_due(placed, again=owner_epoch_seen >= placed.owner_epoch)
         return placed
@@ -204,7 +204,7 @@ class Placements:
                     raise
                 # It does not hold the topic, or does not answer: its next owner recovers what it left open.
                 logger.info("a topic was not closed by its owner: %s", error.message)
-        await self._placer(topic_id).ask(UnloadWanted(topic_id, owner))
+        await self._placer(topic_id).ask(UnloadRequested(topic_id, owner))
 
     def _topics_of(self, owner: Incarnation) -> list[TopicId]:
         return [topic_id for topic_id, known in self._known.items() if known.owner == owner]

@@ -11,26 +11,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
+from oncelog.core.coordination.ownership import ReadTopicRecord, WriteTopicRecord
 from oncelog.core.coordination.placement import (
     BACKOFF_MS,
     NoOwnerLive,
     NotifyOwner,
     PlacementEffect,
-    PlacementWanted,
-    ReadTopicRecord,
+    PlacementRecordRead,
+    PlacementRecordWritten,
+    PlacementRequested,
     TopicMissing,
     TopicPlaced,
     TopicPlacement,
-    TopicRecordRead,
-    TopicRecordWritten,
-    UnloadWanted,
-    WriteTopicRecord,
+    UnloadRequested,
 )
 from oncelog.core.errors import CorruptEntry, OncelogError, ServiceUnavailable, StoreUnavailable, TopicNotFound
 from oncelog.core.ids import TopicId
 from oncelog.core.store_status import WriteStatus
 from oncelog.metadata.coordination.owners import Owners, Start
-from oncelog.stores.store_session import Written
+from oncelog.stores.store_session import WriteResult
 from oncelog.stores.topic_store import TopicStore
 
 logger = logging.getLogger(__name__)
@@ -71,7 +70,7 @@ class TopicPlacer:
         """Nothing runs, and no back-off can be running: a new placer would decide the same."""
         return not self._running and now_ms() - self._used_ms > BACKOFF_MS
 
-    async def ask(self, event: PlacementWanted | UnloadWanted) -> TopicPlaced | None:
+    async def ask(self, event: PlacementRequested | UnloadRequested) -> TopicPlaced | None:
         """Who owns the topic then; None: there is no owner to place it on. Raises TopicNotFound, CorruptEntry."""
         if self.idle:
             # What it remembers of the record may be old, and would begin a back-off long after the takeover.
@@ -105,7 +104,7 @@ class TopicPlacer:
                 self._effects.extend(self._core.handle(await self._read()))
             case WriteTopicRecord():
                 written = await self._write(effect)
-                event = TopicRecordWritten(self._topic_id, written.status, written.version, now_ms())
+                event = PlacementRecordWritten(self._topic_id, written.status, written.version, now_ms())
                 self._effects.extend(self._core.handle(event))
             case TopicPlaced():
                 self._parts.placed(effect)
@@ -119,7 +118,7 @@ class TopicPlacer:
             case _:
                 assert_never(effect)
 
-    async def _read(self) -> TopicRecordRead:
+    async def _read(self) -> PlacementRecordRead:
         owners = self._parts.owners
         while True:
             try:
@@ -132,14 +131,14 @@ class TopicPlacer:
                 await asyncio.sleep(READ_RETRY_MS / 1000)
                 continue
             record, version = (None, -1) if stored is None else stored
-            return TopicRecordRead(self._topic_id, record, version, owners.seen_for(owner), now_ms())
+            return PlacementRecordRead(self._topic_id, record, version, owners.seen_for(owner), now_ms())
 
-    async def _write(self, effect: WriteTopicRecord) -> Written:
+    async def _write(self, effect: WriteTopicRecord) -> WriteResult:
         record = effect.record
         try:
             written = await self._parts.topics.write(record, version=effect.version)
         except StoreUnavailable:
-            written = Written(WriteStatus.UNKNOWN)
+            written = WriteResult(WriteStatus.UNKNOWN)
         fields = {"topic": record.name, "owner": record.owner, "owner_epoch": record.owner_epoch}
         logger.info("a placement was written", extra={"fields": {**fields, "status": written.status.value}})
         return written

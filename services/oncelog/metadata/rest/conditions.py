@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 
 from oncelog.core.errors import InvalidArgument
 from oncelog.stores.policy_store import Policies, mark_of
-from oncelog.stores.store_session import Stored
+from oncelog.stores.store_session import Versioned
 
 _NAME = "If-Match"
 _ABOUT = (
@@ -28,7 +28,7 @@ _STRONG = re.compile(r'(?<!W/)"([\x21\x23-\x7e]*)"')
 _SAFE_METHODS = {"GET", "HEAD"}
 
 
-def show_tag(response: Response, stored: Stored[Policies]) -> None:
+def show_tag(response: Response, stored: Versioned[Policies]) -> None:
     """Tell which state of the policies the answer is of."""
     response.headers["ETag"] = f'"{mark_of(stored)}"'
 

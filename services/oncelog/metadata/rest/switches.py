@@ -13,8 +13,8 @@ from oncelog.metadata.coordination.coordination import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.conditions import IfMatch, answers_tag, marks_of, show_tag
 from oncelog.metadata.rest.values import AppliedSwitch, ClusterPath, NamespacePath, TopicPath
-from oncelog.stores.policy_store import CLUSTER, Effective, Policies, Scope, Source, nearest
-from oncelog.stores.store_session import Stored
+from oncelog.stores.policy_store import CLUSTER, Effective, Policies, PolicySource, Scope, nearest
+from oncelog.stores.store_session import Versioned
 
 Applied = Annotated[
     bool, Query(description="true: the value that holds here and its source, whether or not it is set here.")
@@ -46,7 +46,7 @@ def _add_cluster(router: APIRouter, coordination: Coordination, path: str, name:
         _require_cluster(coordination, cluster)
         stored = await coordination.policies.read(CLUSTER)
         if applied:
-            return _applied(getattr(nearest([(stored.value, Source.CLUSTER)]), name))
+            return _applied(getattr(nearest([(stored.value, PolicySource.CLUSTER)]), name))
         return _shown(response, stored, name)
 
     async def post(cluster: ClusterPath, enabled: Switch, response: Response, if_match: IfMatch = None) -> None:
@@ -124,14 +124,14 @@ def _require_cluster(coordination: Coordination, cluster: str) -> None:
 
 async def _change(
     coordination: Coordination, scope: Scope, name: str, value: bool | None, if_match: str | None
-) -> Stored[Policies]:
+) -> Versioned[Policies]:
     setting: dict[str, Any] = {name: value}
     return await coordination.policies.change(
         scope, lambda policies: replace(policies, **setting), marks=marks_of(if_match)
     )
 
 
-def _shown(response: Response, stored: Stored[Policies], name: str) -> bool | None:
+def _shown(response: Response, stored: Versioned[Policies], name: str) -> bool | None:
     """What is set, and by its tag on what a change can rest."""
     show_tag(response, stored)
     value: bool | None = getattr(stored.value, name)
