@@ -18,12 +18,12 @@ from oncelog.rpc.metadata_codec import LOOKUP, OWNER_STREAM
 from oncelog.rpc.owner_codec import ASSIGN, TOPIC_STATES, UNLOAD
 from oncelog.rpc.server import Server
 from oncelog.stores.cluster_store import ClusterStore
-from oncelog.stores.memory import MemorySession, MemoryTree
 from oncelog.stores.registry import LiveOwner, Registry
 from oncelog.stores.topic_store import TopicStore
 from oncelog.wire import metadata_pb2 as pb
 from oncelog.wire import owner_pb2
 from tests.cluster.until import until
+from tests.contract.memory_store import MemorySession, MemoryTree
 
 CLUSTER_ID = "test-cluster"
 DEADLINE_S = 10.0

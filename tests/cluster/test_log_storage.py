@@ -14,12 +14,12 @@ from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.ledger.writer import Add
 from oncelog.ledgers.reader import read_entries
-from oncelog.ledgers.recovery_runner import recover_ledger
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.storage_codec import FENCE, READ, FenceRequest, ReadRequest
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from tests.cluster.storage_nodes import DEADLINE_S, SEGMENT_BYTES, StorageCluster, StorageNodeProcess, append_until_lost
 from tests.cluster.until import until
+from tests.contract.ledger_recovery import recover_ledger
 from tests.contract.ledger_world import adds_of, linked, sending, whole, writer_of
 
 pytestmark = pytest.mark.asyncio

@@ -11,11 +11,11 @@ import pytest
 from oncelog.core.ids import TopicId
 from oncelog.metadata.coordination.balancer import Balancer
 from oncelog.stores import paths
-from oncelog.stores.memory import MemorySession
 from oncelog.stores.registry import LiveMetadata, Registry
 from oncelog.stores.topic_store import TopicStore
 from tests.cluster.metadata_world import DEADLINE_S, FakeOwner, Replica, World
 from tests.cluster.until import until
+from tests.contract.memory_store import MemorySession
 
 pytestmark = pytest.mark.asyncio
 

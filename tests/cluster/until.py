@@ -61,6 +61,11 @@ def until_sync(condition: Callable[[], T], deadline_s: float, *, every_s: float 
         time.sleep(every_s)
 
 
+async def yield_to_loop() -> None:
+    """Let the other tasks of the event loop run once, as a call over the network does."""
+    await asyncio.sleep(0)
+
+
 def _story(condition: Callable[[], object], deadline_s: float, answer: object, waiting_for: str) -> str:
     code = getattr(condition, "__code__", None)
     place = f"{code.co_filename}:{code.co_firstlineno}" if code else ""

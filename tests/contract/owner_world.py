@@ -37,7 +37,6 @@ from oncelog.stores.counter_store import Counter, CounterStore
 from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.ledger_lookup import LedgerLookup
 from oncelog.stores.ledger_store import LedgerStore
-from oncelog.stores.memory import MemorySession, MemoryTree
 from oncelog.stores.policy_store import PolicyStore
 from oncelog.stores.topic_store import TopicStore
 from oncelog.topic_owner.admin_service import AdminService
@@ -54,6 +53,7 @@ from oncelog.topic_owner.topic_runner import TopicRunner
 from tests.cluster.until import until
 from tests.contract.held_journal import Disk
 from tests.contract.ledger_world import Node
+from tests.contract.memory_store import MemorySession, MemoryTree
 
 ME = Incarnation("d" * 32)
 ANOTHER = Incarnation("e" * 32)

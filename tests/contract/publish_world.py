@@ -19,12 +19,12 @@ from oncelog.runtime.settings import MetadataSettings
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.dataset_store import DatasetStore
 from oncelog.stores.key_store import KeyStore
-from oncelog.stores.memory import MemorySession, MemoryTree
 from oncelog.stores.policy_store import PolicyStore
 from oncelog.stores.topic_store import NameRecord
 from tests.contract.fake_cluster import FakeCluster
 from tests.contract.fake_topic import FakeTopic
 from tests.contract.memory_key_server import MemoryKeyServer
+from tests.contract.memory_store import MemorySession, MemoryTree
 
 ORDERS = "/topics/persistent/public/default/orders"
 

@@ -7,10 +7,10 @@ from oncelog.core.ids import Incarnation
 from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.stores.cluster_store import ClusterStore
-from oncelog.stores.memory import MemorySession, MemoryTree
 from oncelog.stores.registry import LiveStorageNode, Registry, StorageCookie
 from oncelog.topic_owner.storage_view import StorageView
 from oncelog.topic_owner.topic_registry import TopicRegistry
+from tests.contract.memory_store import MemorySession, MemoryTree
 
 
 async def session_with_a_cluster() -> MemorySession:

@@ -7,11 +7,11 @@ from uuid import uuid4
 
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
 from oncelog.stores.cluster_store import ClusterStore
-from oncelog.stores.memory import MemorySession, MemoryTree
 from oncelog.stores.store_session import StoreSession
 from oncelog.stores.zookeeper import ZooKeeperSession
 from tests.cluster.until import until
 from tests.contract.cut_proxy import CutProxy, Loss
+from tests.contract.memory_store import MemorySession, MemoryTree
 
 #: As short as the server grants, so that tests of a lost session are quick.
 SESSION_TIMEOUT_MS = 1_500

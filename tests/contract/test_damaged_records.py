@@ -19,9 +19,9 @@ from oncelog.runtime.telemetry import Telemetry
 from oncelog.stores import cluster_store, dataset_store, deletion_store, paths, registry, topic_store
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.damaged_records import DAMAGED, DamagedRecords, observe_damaged
-from oncelog.stores.memory import MemorySession, MemoryTree
 from oncelog.stores.policy_store import decode_policies
 from oncelog.stores.registry import LiveOwner, Registry
+from tests.contract.memory_store import MemorySession, MemoryTree
 from tests.contract.owner_world import PublishClient, batch_of, owner_world
 
 pytestmark = pytest.mark.asyncio

@@ -17,10 +17,10 @@ from oncelog.stores.dataset_store import DatasetStore
 from oncelog.stores.idempotency_store import RedisKeyServer
 from oncelog.stores.key_server import KeyServer, Lease
 from oncelog.stores.key_store import KeyStore
-from oncelog.stores.memory import MemorySession, MemoryTree
 from oncelog.stores.redis_address import RedisAddress
 from tests.cluster.until import until
 from tests.contract.memory_key_server import MemoryKeyServer
+from tests.contract.memory_store import MemorySession, MemoryTree
 from tests.contract.redis_process import RedisProcess
 
 pytestmark = pytest.mark.asyncio

@@ -13,7 +13,6 @@ from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.ledger.recovery import MemberFenced, RecoveryAdded
 from oncelog.core.store_status import WriteStatus
 from oncelog.ledgers.reader import read_entries
-from oncelog.ledgers.recovery_runner import recover_ledger
 from oncelog.rpc.server import Server, ServerStream
 from oncelog.rpc.storage_codec import (
     APPEND,
@@ -28,6 +27,7 @@ from oncelog.rpc.storage_codec import (
 )
 from oncelog.stores.ledger_store import LedgerStore
 from tests.cluster.until import until
+from tests.contract.ledger_recovery import recover_ledger
 from tests.contract.ledger_world import (
     DEADLINE_S,
     A,

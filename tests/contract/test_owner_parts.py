@@ -21,7 +21,6 @@ from oncelog.runtime.telemetry import Telemetry
 from oncelog.stores import paths
 from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.ledger_store import LedgerStore
-from oncelog.stores.memory import MemorySession, MemoryTree
 from oncelog.stores.policy_store import PolicyStore
 from oncelog.stores.registry import LiveMetadata, LiveStorageNode, Registry, StorageCookie
 from oncelog.stores.topic_store import TopicStore
@@ -37,6 +36,7 @@ from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
 from oncelog.wire import owner_pb2 as pb
 from tests.cluster.until import until
+from tests.contract.memory_store import MemorySession, MemoryTree
 from tests.contract.storage_views import SeenLinks, node_of, session_with_a_cluster, storage_view
 
 ME = Incarnation("e" * 32)

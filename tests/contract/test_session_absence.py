@@ -2,8 +2,8 @@
 
 import pytest
 
-from oncelog.stores.memory import MemorySession, MemoryTree
 from oncelog.stores.session_absence import SessionAbsence
+from tests.contract.memory_store import MemorySession, MemoryTree
 
 pytestmark = pytest.mark.asyncio
 

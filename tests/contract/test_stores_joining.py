@@ -12,9 +12,9 @@ from oncelog.runtime.settings import ProcessSettings
 from oncelog.stores import paths
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.joining import ATTEMPT_TIMEOUT_MS, JoinedCluster, join_cluster
-from oncelog.stores.memory import MemorySession, MemoryTree
 from oncelog.stores.store_session import Fired, StoreSession, Znode
 from tests.cluster.until import until
+from tests.contract.memory_store import MemorySession, MemoryTree
 
 pytestmark = pytest.mark.asyncio
 

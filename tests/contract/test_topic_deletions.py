@@ -20,7 +20,6 @@ from oncelog.stores import paths
 from oncelog.stores.cursor_store import CursorStore
 from oncelog.stores.deletion_store import DeletionStore
 from oncelog.stores.ledger_store import LedgerStore
-from oncelog.stores.memory import MemorySession
 from oncelog.stores.registry import LiveStorageNode, Registry
 from oncelog.stores.topic_store import TopicStore
 from oncelog.wire import owner_pb2
@@ -28,6 +27,7 @@ from tests.cluster.metadata_world import DEADLINE_S, FakeOwner, Replica, World
 from tests.cluster.until import until
 from tests.contract.ledger_world import Node
 from tests.contract.ledger_world import nodes as storage_nodes
+from tests.contract.memory_store import MemorySession
 
 FLIGHTS, SPLIT = parse_topic("flights"), parse_topic("split")
 PARTS = [parse_topic(f"split-partition-{number}") for number in range(3)]

@@ -14,12 +14,12 @@ from oncelog.rpc.metadata_codec import OWNER_STREAM
 from oncelog.rpc.server import Server, ServerStream
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.ephemerals import Registration
-from oncelog.stores.memory import MemorySession, MemoryTree
 from oncelog.stores.registry import LiveMetadata, Registry
 from oncelog.topic_owner.metadata_links import MetadataLinks
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.wire import metadata_pb2 as pb
 from tests.cluster.until import until
+from tests.contract.memory_store import MemorySession, MemoryTree
 
 ME = Incarnation("d" * 32)
 KNOWN, UNKNOWN = TopicId("ab" * 16), TopicId("cd" * 16)

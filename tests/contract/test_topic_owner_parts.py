@@ -18,13 +18,13 @@ from oncelog.core.topic.topic import Phase, Topic
 from oncelog.stores import paths
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.counter_store import Counter, CounterStore
-from oncelog.stores.memory import MemorySession, MemoryTree
 from oncelog.topic_owner.entry_cache import CacheBudget, EntryCache
 from oncelog.topic_owner.id_source import IdSource
 from oncelog.topic_owner.ledger_routes import LedgerRoutes
 from oncelog.topic_owner.progress import TopicProgress
 from oncelog.topic_owner.takeover_trace import KEPT, TakeoverTrace
 from tests.cluster.until import until
+from tests.contract.memory_store import MemorySession, MemoryTree
 from tests.contract.shown_log import at
 
 TOPIC_ID = TopicId("0f" * 16)

@@ -1,31 +1,21 @@
 """Trying again: at once the first time, then after 20 ms growing by half to 1 s, each pause drawn from its half up."""
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from oncelog.core.errors import DeadlineExceeded, OncelogError
 from oncelog.core.producer.opening import retry_pause_ms
+from oncelog.runtime.backoff import Backoff
 
 ResultT = TypeVar("ResultT")
 #: Failures further apart than this have nothing to do with each other.
 _QUIET_S = 5.0
 
 
-class Backoff:
-    """The pauses of a producer session, for whatever has no session."""
-
-    def __init__(self) -> None:
-        self._failures = 0
-        self._last_failure_s = float("-inf")
-
-    async def pause(self) -> None:
-        """Called after each failure."""
-        now_s = asyncio.get_running_loop().time()
-        self._failures = self._failures + 1 if now_s - self._last_failure_s < _QUIET_S else 1
-        await asyncio.sleep(random.uniform(0.5, 1.0) * retry_pause_ms(self._failures) / 1000)
-        self._last_failure_s = asyncio.get_running_loop().time()
+def session_backoff() -> Backoff:
+    """The pauses of a producer session, for calls that have no session."""
+    return Backoff(retry_pause_ms, forget_after_s=_QUIET_S)
 
 
 async def persist(ask: Callable[[bool], Awaitable[ResultT]], *, timeout_ms: int | None, what: str) -> ResultT:
@@ -33,7 +23,7 @@ async def persist(ask: Callable[[bool], Awaitable[ResultT]], *, timeout_ms: int 
 
     Raises its fatal error, or DeadlineExceeded with the last retriable one.
     """
-    backoff = Backoff()
+    backoff = session_backoff()
     trouble: BaseException | None = None
     try:
         async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from oncelog.client.backoff import Backoff
+from oncelog.client.backoff import session_backoff
 from oncelog.client.corruption import Corruption
 from oncelog.client.lookup import Route
 from oncelog.client.messages import MessageBatch, Stored, open_entry
@@ -122,7 +122,7 @@ class ReadStream:
     # --- the network's side -------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        backoff = Backoff()
+        backoff = session_backoff()
         while True:
             try:
                 await self._read_stream()

@@ -29,8 +29,8 @@ from oncelog.core.formats.entry import decode_entry, peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.ledgers.backoff import Backoff
 from oncelog.rpc.storage_codec import ReadRequest, ReceivedRead
+from oncelog.runtime.backoff import Backoff
 
 #: One call reads so much at most; a caller that takes its time then costs a node a stream for a bounded time.
 READ_ENTRIES_MAX = 4096

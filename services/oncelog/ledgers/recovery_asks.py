@@ -15,10 +15,10 @@ from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.recovery import MemberFenced, RecoveryAdded, RecoveryReadAnswered
-from oncelog.ledgers.backoff import Backoff
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.storage_codec import APPEND, FENCE, READ, AppendFrame, FenceRequest, ReadRequest
+from oncelog.runtime.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 

@@ -40,7 +40,6 @@ from oncelog.core.storage.node import (
     Synced,
     WriteJournal,
 )
-from oncelog.ledgers.backoff import Backoff
 from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.index import LedgerIndex
 from oncelog.log_storage.journal import Journal
@@ -48,6 +47,7 @@ from oncelog.log_storage.segment_writer import DiskCalls
 from oncelog.log_storage.segments import ENTRY_KINDS, SegmentRecord
 from oncelog.log_storage.stored_headers import StoredHeaders
 from oncelog.rpc.storage_codec import ReceivedAppend
+from oncelog.runtime.backoff import Backoff
 from oncelog.runtime.tasks import start
 
 logger = logging.getLogger(__name__)

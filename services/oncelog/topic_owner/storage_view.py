@@ -7,8 +7,8 @@ from oncelog.core.address import join_address
 from oncelog.core.errors import StoreUnavailable
 from oncelog.core.ids import Incarnation
 from oncelog.core.ledger.members import StorageNodesUpdated
-from oncelog.ledgers.backoff import Backoff
 from oncelog.ledgers.storage_links import StorageLinks
+from oncelog.runtime.backoff import Backoff
 from oncelog.runtime.settings import variable
 from oncelog.stores.registry import LiveStorageNode, Registry
 from oncelog.stores.store_session import SessionState, StoreSession

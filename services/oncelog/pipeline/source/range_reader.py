@@ -15,7 +15,7 @@ from contextlib import aclosing
 
 from crc32c import crc32c
 
-from oncelog.client.backoff import Backoff
+from oncelog.client.backoff import session_backoff
 from oncelog.client.messages import Stored, open_entry
 from oncelog.core.errors import DeadlineExceeded, InvariantViolated, OncelogError, TopicNotFound, UnreadableEntry
 from oncelog.core.formats.entry import EntryKind, peek_header
@@ -150,7 +150,7 @@ class RangeReader:
 
     async def _from_owner(self, end: int) -> AsyncIterator[Found]:
         """What is wanted below `end`, through takeovers."""
-        backoff = Backoff()
+        backoff = session_backoff()
         loop = asyncio.get_running_loop()
         since, before = loop.time(), self._at
         while self._at < end:

@@ -1,7 +1,7 @@
-"""The metadata store in memory: the same face and meaning as ZooKeeper, for tests of what stands on it.
+"""The metadata store in memory, with the interface and the semantics of ZooKeeper, for tests of the stores' users.
 
-One `MemoryTree` is the server, each `MemorySession` a process's session with it. What goes wrong is asked for by name:
-lost replies, a lost connection, an ended session, a follower that lags. tests/contract holds both to the same tests.
+A `MemoryTree` is the server, a `MemorySession` is one process's session. Tests inject faults by name: lost requests and
+replies, a lost connection, an expired session, a lagging follower. tests/contract runs the same tests against both.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from oncelog.stores.store_session import (
     WriteStep,
     Znode,
 )
+from tests.cluster.until import yield_to_loop
 
 OPERATION_TIMEOUT_MS = 10_000
 
@@ -268,7 +269,7 @@ class _MemoryConnection:
             self._enter(SessionState.LOST)  # told even if it was so before, as by the real one
 
     async def until_connected(self) -> None:
-        await asyncio.sleep(0)  # every call gives way once, as one to a server does
+        await yield_to_loop()  # as a call to a real server does
         while True:
             if self.closed:
                 raise StoreUnavailable("the session was closed")

@@ -1,7 +1,6 @@
 """Recovers and closes one ledger outside of a topic: performs the effects of `core.ledger.recovery`.
 
-Whoever owns a topic recovers its ledgers within the takeover; this is for everybody else who must end one: operators,
-tests. It is as safe, for the fence and the compare-and-set decide, not who asks.
+In production the owner of a topic recovers the topic's ledgers as part of its takeover.
 """
 
 import asyncio
@@ -29,8 +28,8 @@ from oncelog.core.ledger.recovery import (
     WriteLedger,
 )
 from oncelog.core.store_status import WriteStatus
-from oncelog.ledgers.backoff import Backoff
 from oncelog.ledgers.storage_links import StorageLinks
+from oncelog.runtime.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 
