@@ -26,8 +26,8 @@ from tests.contract.redis_process import RedisProcess
 pytestmark = pytest.mark.asyncio
 
 WINDOW_MS = 60_000
-RECORD = KeyRecord("body", Claim("lane", SequenceId(0), 1))
-DONE = KeyRecord("body", Claim("lane", SequenceId(0), 1), "stored")
+RECORD = KeyRecord("body", Claim("http-1", SequenceId(0), 1))
+DONE = KeyRecord("body", Claim("http-1", SequenceId(0), 1), "stored")
 
 
 class Server(Protocol):
@@ -125,13 +125,13 @@ async def test_record_is_written_where_there_is_none_and_replaced_by_its_bytes_a
 async def test_lease_is_taken_with_the_claim_and_given_up(keys: Keys) -> None:
     """Whoever finds the claim sees that somebody works on it."""
     one, other = keys.open(), keys.open()
-    assert not await other.holds("lane")
-    await one.write("key", RECORD, replaces=None, lease=Lease("lane", 60_000))
-    assert await other.holds("lane")
-    await one.drop("lane")
-    assert not await other.holds("lane")
-    await one.renew(Lease("lane", 60_000))
-    assert await other.holds("lane")
+    assert not await other.holds("http-1")
+    await one.write("key", RECORD, replaces=None, lease=Lease("http-1", 60_000))
+    assert await other.holds("http-1")
+    await one.drop("http-1")
+    assert not await other.holds("http-1")
+    await one.renew(Lease("http-1", 60_000))
+    assert await other.holds("http-1")
 
 
 async def test_restart_loses_nothing_and_refuses_nobody(keys: Keys) -> None:

@@ -1,7 +1,7 @@
-"""A world for keyed publishes: one store, one log, processes that crash, sleep and wake, and writes that arrive late.
+"""A simulated world for keyed publishes: one store, one log, processes that crash, pause and resume, and late writes.
 
-The log knows of producers what an owner knows: the generation that counts, and the last id. A batch of an older
-generation is refused; a contiguous one must follow the last id. Nothing else is trusted to the processes.
+For each producer the log keeps what a topic owner keeps: the current generation and the last id. It refuses a batch of
+an older generation, and a batch that does not follow the last id. It relies on nothing else from the processes.
 """
 
 import random
@@ -10,34 +10,34 @@ from dataclasses import dataclass, field
 
 from oncelog.core.errors import IdempotencyUnavailable, ProducerFenced, ServiceUnavailable
 from oncelog.core.http_publish.idempotency import (
-    Answer,
     AnswerWritten,
-    AskHolder,
-    Begin,
+    CheckHolder,
+    ClaimPublished,
     ClaimWritten,
-    Effect,
-    Event,
-    Fenced,
+    FenceCompleted,
     FenceProducer,
-    GiveBack,
-    HolderTold,
+    HolderChecked,
+    IdsReserved,
     KeyedPublish,
+    KeyedPublishEffect,
+    KeyedPublishEvent,
+    KeyedPublishRequested,
     KeyRead,
-    PlaceReserved,
-    Publish,
-    PublishAgain,
-    Published,
+    PublishClaim,
     PublishFailed,
     ReadKey,
-    Refuse,
-    ReservePlace,
-    RetireLane,
+    RejectRequest,
+    ReleaseClaim,
+    RepublishClaim,
+    ReserveIds,
+    RetireProducer,
+    ReturnAnswer,
     StepFailed,
     WriteAnswer,
     WriteClaim,
 )
 from oncelog.core.http_publish.key_record import FoundKey, decode_key_record, encode_key_record
-from oncelog.core.http_publish.keyed_producer import Claim, Lane
+from oncelog.core.http_publish.keyed_producer import Claim, KeyedProducer
 from oncelog.core.ids import NO_SEQUENCE, SequenceId
 from oncelog.core.store_status import WriteStatus
 
@@ -78,18 +78,18 @@ class Log:
 
 @dataclass
 class Process:
-    """Its lane; awake: its leases are renewed."""
+    """keyed: its keyed producer. awake: its leases are renewed. keyed_count: keyed producers so far."""
 
     name: str
     awake: bool = True
     crashed: bool = False
-    lanes: int = 0
-    lane: Lane | None = None
+    keyed_count: int = 0
+    keyed: KeyedProducer | None = None
     holder: "Run | None" = None
 
 
 class World:
-    """unknown: asked for each write; True: its reply is lost. late: True: what was lost arrives later."""
+    """unknown: called for each write; True: its reply is lost, and the write is applied now, later or never."""
 
     def __init__(self, chance: random.Random | None = None) -> None:
         self.log = Log()
@@ -127,8 +127,8 @@ class World:
         if self.late_writes:
             self._apply(*self.late_writes.pop(self.chance.randrange(len(self.late_writes))))
 
-    def lives(self, producer_name: str) -> bool:
-        return any(p.awake and p.lane is not None and p.lane.producer_name == producer_name for p in self.processes)
+    def alive(self, producer_name: str) -> bool:
+        return any(p.awake and p.keyed is not None and p.keyed.producer_name == producer_name for p in self.processes)
 
 
 class Run:
@@ -137,13 +137,13 @@ class Run:
     def __init__(self, world: World, process: Process, key: str, body: str) -> None:
         self.world, self.process, self.key, self.body = world, process, key, body
         self.core = KeyedPublish(body)
-        self.result: Answer | Refuse | None = None
-        #: the lane it reserved on
-        self.lane: Lane | None = None
-        #: on its way to the log: (claim, generation of the sender)
+        self.result: ReturnAnswer | RejectRequest | None = None
+        #: the keyed producer on which it reserved ids
+        self.keyed: KeyedProducer | None = None
+        #: the batch in flight to the log: (claim, generation of the sender)
         self.in_flight: tuple[Claim, int] | None = None
         self._fenced: dict[str, int] = {}
-        self._waiting: list[Effect] = self.core.handle(Begin())
+        self._waiting: list[KeyedPublishEffect] = self.core.handle(KeyedPublishRequested())
 
     @property
     def over(self) -> bool:
@@ -151,11 +151,11 @@ class Run:
 
     @property
     def can_step(self) -> bool:
-        waits = bool(self._waiting) and isinstance(self._waiting[0], ReservePlace)
+        waits = bool(self._waiting) and isinstance(self._waiting[0], ReserveIds)
         return not self.over and not (waits and self.process.holder not in {None, self})
 
     def step(self) -> None:
-        """Perform the next effect, or let what is in flight arrive."""
+        """Perform the next effect, or let the batch in flight arrive."""
         if self.in_flight is not None:
             self.feed(self.arrive())
             return
@@ -163,11 +163,11 @@ class Run:
         if event is not None:
             self.feed(event)
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: KeyedPublishEvent) -> None:
         self._waiting += self.core.handle(event)
 
-    def arrive(self) -> Published | PublishFailed:
-        """The batch reaches the log; also that of a process which has crashed."""
+    def arrive(self) -> ClaimPublished | PublishFailed:
+        """The batch reaches the log, also after its process has crashed."""
         assert self.in_flight is not None
         claim, generation = self.in_flight
         self.in_flight = None
@@ -175,48 +175,48 @@ class Run:
             self.world.log.append(claim, generation, self.body)
         except (ProducerFenced, ServiceUnavailable) as error:
             return PublishFailed(error)
-        return Published(f"stored at {claim.producer_name}:{claim.first}")
+        return ClaimPublished(f"stored at {claim.producer_name}:{claim.first}")
 
-    def perform(self, effect: Effect) -> Event | None:
+    def perform(self, effect: KeyedPublishEffect) -> KeyedPublishEvent | None:
         world, process = self.world, self.process
         match effect:
             case ReadKey():
                 return KeyRead(world.found(self.key))
-            case ReservePlace():
-                return PlaceReserved(self._reserve())
+            case ReserveIds():
+                return IdsReserved(self._reserve())
             case WriteClaim(record, replaces):
                 status = world.write(self.key, encode_key_record(record), replaces)
                 return ClaimWritten(status, world.found(self.key) if status is WriteStatus.CONFLICT else None)
-            case GiveBack(claim):
-                assert self.lane is not None
-                self.lane.give_back(claim)
+            case ReleaseClaim(claim):
+                assert self.keyed is not None
+                self.keyed.release(claim)
                 self._release()
-            case RetireLane(name):
-                if process.lane is not None and process.lane.producer_name == name:
-                    process.lane.retire()
-                    process.lane = None
+            case RetireProducer(name):
+                if process.keyed is not None and process.keyed.producer_name == name:
+                    process.keyed.retire()
+                    process.keyed = None
                 self._release()
-            case Publish(claim):
-                assert self.lane is not None
+            case PublishClaim(claim):
+                assert self.keyed is not None
                 self._release()
-                if self.lane.retired:
-                    return PublishFailed(ServiceUnavailable("the lane was retired meanwhile"))
-                self.lane.use(claim)
+                if self.keyed.retired:
+                    return PublishFailed(ServiceUnavailable("the keyed producer was retired during the request"))
+                self.keyed.use(claim)
                 self.in_flight = (claim, 1)
-            case AskHolder(name):
-                return HolderTold(world.lives(name))
+            case CheckHolder(name):
+                return HolderChecked(world.alive(name))
             case FenceProducer(name):
-                return Fenced(self._open(name))
-            case PublishAgain(claim):
+                return FenceCompleted(self._open(name))
+            case RepublishClaim(claim):
                 self.in_flight = (claim, self._fenced[claim.producer_name])
             case WriteAnswer(record, replaces):
                 return AnswerWritten(world.write(self.key, encode_key_record(record), replaces))
-            case Answer() | Refuse():
+            case ReturnAnswer() | RejectRequest():
                 self.result = effect
         return None
 
     def _open(self, name: str) -> SequenceId:
-        if not self.world.fences:  # the planted bug: the last id is looked at, and nobody is fenced
+        if not self.world.fences:  # the planted bug: read the last id without fencing the producer
             producer = self.world.log.producers.get(name, Producer())
             self._fenced[name] = producer.generation
             return producer.last
@@ -225,20 +225,20 @@ class Run:
 
     def _reserve(self) -> Claim:
         process = self.process
-        if process.lane is None:
-            process.lanes += 1
-            name = f"{process.name}-lane{process.lanes}"
+        if process.keyed is None:
+            process.keyed_count += 1
+            name = f"{process.name}-keyed{process.keyed_count}"
             self.world.log.open(name)
-            process.lane = Lane(name)
-        process.holder, self.lane = self, process.lane
-        return process.lane.reserve(1)
+            process.keyed = KeyedProducer(name)
+        process.holder, self.keyed = self, process.keyed
+        return process.keyed.reserve(1)
 
     def _release(self) -> None:
         if self.process.holder is self:
             self.process.holder = None
 
-    def finish(self) -> Answer | Refuse:
-        """To the end, alone."""
+    def finish(self) -> ReturnAnswer | RejectRequest:
+        """Run to the end without interruption."""
         for _ in range(100):
             if self.result is not None:
                 return self.result
@@ -247,11 +247,11 @@ class Run:
         raise AssertionError("no end")
 
 
-def repeat_until_answered(world: World, process: Process, key: str, body: str) -> Answer:
-    """What a client does: the same request until it is answered."""
+def repeat_until_answered(world: World, process: Process, key: str, body: str) -> ReturnAnswer:
+    """Repeat the request until it is answered, as a client does."""
     for _ in range(20):
         result = Run(world, process, key, body).finish()
-        if isinstance(result, Answer):
+        if isinstance(result, ReturnAnswer):
             return result
         assert result.error.retriable, result.error
     raise AssertionError("never answered")

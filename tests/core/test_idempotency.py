@@ -1,4 +1,4 @@
-"""A key is published once: whatever is interrupted where, whoever repeats it, whatever the store loses of replies."""
+"""A key is published once, wherever a request is interrupted, whoever repeats it, and whichever replies are lost."""
 
 import random
 
@@ -14,52 +14,52 @@ from oncelog.core.errors import (
     PublishInProgress,
 )
 from oncelog.core.http_publish.idempotency import (
-    ROUNDS_MAX,
-    Answer,
+    ATTEMPTS_MAX,
     AnswerWritten,
-    AskHolder,
-    Begin,
+    CheckHolder,
+    ClaimPublished,
     ClaimWritten,
-    Effect,
     FenceProducer,
-    GiveBack,
-    HolderTold,
+    HolderChecked,
+    IdsReserved,
     KeyedPublish,
+    KeyedPublishEffect,
+    KeyedPublishRequested,
+    KeyedPublishState,
     KeyRead,
-    PlaceReserved,
-    Publish,
-    Published,
+    PublishClaim,
     PublishFailed,
     ReadKey,
-    Refuse,
-    ReservePlace,
-    RetireLane,
-    State,
+    RejectRequest,
+    ReleaseClaim,
+    ReserveIds,
+    RetireProducer,
+    ReturnAnswer,
     StepFailed,
     WriteAnswer,
     WriteClaim,
 )
 from oncelog.core.http_publish.key_record import FoundKey, KeyRecord, decode_key_record, encode_key_record
-from oncelog.core.http_publish.keyed_producer import Claim, Lane
+from oncelog.core.http_publish.keyed_producer import Claim, KeyedProducer
 from oncelog.core.ids import SequenceId
 from oncelog.core.store_status import WriteStatus
 from tests.core.idempotency_world import Run, World, repeat_until_answered, unavailable
 
-CLAIM = Claim("lane", SequenceId(7), 2)
+CLAIM = Claim("http-1", SequenceId(7), 2)
 PENDING = KeyRecord("body", CLAIM)
 FOUND = FoundKey(PENDING, encode_key_record(PENDING))
 
 
-def refusal(effects: list[Effect]) -> Refuse:
-    (refused,) = (effect for effect in effects if isinstance(effect, Refuse))
+def refusal(effects: list[KeyedPublishEffect]) -> RejectRequest:
+    (refused,) = (effect for effect in effects if isinstance(effect, RejectRequest))
     return refused
 
 
 def claiming() -> KeyedPublish:
     core = KeyedPublish("body")
-    assert core.handle(Begin()) == [ReadKey()]
-    assert core.handle(KeyRead(None)) == [ReservePlace()]
-    assert core.handle(PlaceReserved(CLAIM)) == [WriteClaim(PENDING, None)]
+    assert core.handle(KeyedPublishRequested()) == [ReadKey()]
+    assert core.handle(KeyRead(None)) == [ReserveIds()]
+    assert core.handle(IdsReserved(CLAIM)) == [WriteClaim(PENDING, None)]
     return core
 
 
@@ -67,100 +67,102 @@ def claiming() -> KeyedPublish:
 
 
 def test_claim_is_written_before_the_message_is_published() -> None:
-    """The way of a new key, step by step."""
+    """The steps for a new key."""
     core = claiming()
-    assert core.handle(ClaimWritten(WriteStatus.OK)) == [Publish(CLAIM)]
+    assert core.handle(ClaimWritten(WriteStatus.OK)) == [PublishClaim(CLAIM)]
     done = KeyRecord("body", CLAIM, "it is stored")
-    assert core.handle(Published("it is stored")) == [WriteAnswer(done, FOUND.stored)]
-    assert core.handle(AnswerWritten(WriteStatus.OK)) == [Answer("it is stored", replayed=False)]
-    assert core.state is State.OVER
+    assert core.handle(ClaimPublished("it is stored")) == [WriteAnswer(done, FOUND.stored)]
+    assert core.handle(AnswerWritten(WriteStatus.OK)) == [ReturnAnswer("it is stored", replayed=False)]
+    assert core.state is KeyedPublishState.ENDED
 
 
 def test_repeat_gets_the_original_answer() -> None:
-    """From the record alone."""
+    """It is taken from the record; the log is not involved."""
     done = KeyRecord("body", CLAIM, "it is stored")
     core = KeyedPublish("body")
-    assert core.handle(KeyRead(FoundKey(done, encode_key_record(done)))) == [Answer("it is stored", replayed=True)]
+    assert core.handle(KeyRead(FoundKey(done, encode_key_record(done)))) == [
+        ReturnAnswer("it is stored", replayed=True)
+    ]
 
 
 @pytest.mark.parametrize("answer", [None, "it is stored"])
-def test_other_body_under_the_same_key_is_refused(answer: str | None) -> None:
-    """Whether the first is answered or not."""
+def test_other_messages_under_the_same_key_are_refused(answer: str | None) -> None:
+    """Whether or not the first request was answered."""
     record = KeyRecord("another body", CLAIM, answer)
     effects = KeyedPublish("body").handle(KeyRead(FoundKey(record, encode_key_record(record))))
     assert isinstance(refusal(effects).error, IdempotencyKeyReused)
 
 
-def test_pending_key_of_a_living_holder_is_in_progress() -> None:
-    """Nobody is fenced who works on it."""
+def test_pending_key_with_a_live_holder_is_in_progress() -> None:
+    """A process that still works on the key is not fenced."""
     core = KeyedPublish("body")
-    assert core.handle(KeyRead(FOUND)) == [AskHolder("lane")]
-    assert isinstance(refusal(core.handle(HolderTold(lives=True))).error, PublishInProgress)
+    assert core.handle(KeyRead(FOUND)) == [CheckHolder("http-1")]
+    assert isinstance(refusal(core.handle(HolderChecked(alive=True))).error, PublishInProgress)
 
 
-def test_pending_key_of_a_dead_holder_is_fenced_before_anything_is_concluded() -> None:
-    """Hazard 22: a look without fencing proves nothing."""
+def test_pending_key_with_a_dead_holder_fences_its_producer_first() -> None:
+    """Hazard 22: the last stored id proves nothing before the producer is fenced."""
     core = KeyedPublish("body")
     core.handle(KeyRead(FOUND))
-    assert core.handle(HolderTold(lives=False)) == [FenceProducer("lane")]
+    assert core.handle(HolderChecked(alive=False)) == [FenceProducer("http-1")]
 
 
-def test_repeat_that_is_fenced_while_it_settles_a_claim_looks_again() -> None:
-    """Repeats of one key that settle it at the same time fence each other; their sender has no such producer."""
+def test_request_that_is_fenced_while_settling_a_claim_reads_the_key_again() -> None:
+    """Requests that settle the same key at the same time fence each other; the error must not reach their clients."""
     core = KeyedPublish("body")
-    fenced = StepFailed(ProducerFenced("another repeat opened it"))
+    fenced = StepFailed(ProducerFenced("another request opened it"))
     core.handle(KeyRead(FOUND))
-    for _ in range(ROUNDS_MAX - 1):
-        core.handle(HolderTold(lives=False))
+    for _ in range(ATTEMPTS_MAX - 1):
+        core.handle(HolderChecked(alive=False))
         assert core.handle(fenced) == [ReadKey()]
-        assert core.handle(KeyRead(FOUND)) == [AskHolder("lane")]
-    core.handle(HolderTold(lives=False))
+        assert core.handle(KeyRead(FOUND)) == [CheckHolder("http-1")]
+    core.handle(HolderChecked(alive=False))
     assert isinstance(refusal(core.handle(fenced)).error, PublishInProgress)
 
 
-def test_unknown_claim_publishes_nothing_and_retires_the_lane() -> None:
-    """Its id may be in the store: it must never be published under this name."""
+def test_unknown_claim_publishes_nothing_and_retires_the_producer() -> None:
+    """The claim may be in the store, so its ids must never be published under this name."""
     core = claiming()
     retire, refused = core.handle(ClaimWritten(WriteStatus.UNKNOWN))
-    assert retire == RetireLane("lane")
-    assert isinstance(refused, Refuse)
+    assert retire == RetireProducer("http-1")
+    assert isinstance(refused, RejectRequest)
     assert isinstance(refused.error, IdempotencyUnavailable)
 
 
-def test_claim_that_was_not_written_gives_its_ids_back() -> None:
-    """The store said so, or was not asked: the lane goes on without a hole."""
-    assert claiming().handle(unavailable())[0] == GiveBack(CLAIM)
+def test_claim_that_was_not_written_releases_its_ids() -> None:
+    """The keyed producer continues without a gap."""
+    assert claiming().handle(unavailable())[0] == ReleaseClaim(CLAIM)
     other = KeyRecord("body", Claim("other", SequenceId(0), 2))
     found = FoundKey(other, encode_key_record(other))
-    assert claiming().handle(ClaimWritten(WriteStatus.CONFLICT, found)) == [GiveBack(CLAIM), AskHolder("other")]
+    assert claiming().handle(ClaimWritten(WriteStatus.CONFLICT, found)) == [ReleaseClaim(CLAIM), CheckHolder("other")]
 
 
-def test_own_claim_is_recognised_behind_a_conflict() -> None:
-    """The first reply was lost on the way."""
-    assert claiming().handle(ClaimWritten(WriteStatus.CONFLICT, FOUND)) == [Publish(CLAIM)]
+def test_own_claim_found_after_a_conflict_is_published() -> None:
+    """The reply to the first attempt was lost, and the write was repeated below."""
+    assert claiming().handle(ClaimWritten(WriteStatus.CONFLICT, FOUND)) == [PublishClaim(CLAIM)]
 
 
-def test_answer_that_cannot_be_recorded_is_given_all_the_same() -> None:
-    """The message is stored; the lane is retired, so that the next repeat asks the log."""
+def test_answer_that_cannot_be_recorded_is_still_returned() -> None:
+    """The messages are stored. The producer is retired, so that the next repeat settles the key by the log."""
     for failure in (AnswerWritten(WriteStatus.UNKNOWN), unavailable()):
         core = claiming()
         core.handle(ClaimWritten(WriteStatus.OK))
-        core.handle(Published("it is stored"))
-        assert core.handle(failure) == [RetireLane("lane"), Answer("it is stored", replayed=False)]
+        core.handle(ClaimPublished("it is stored"))
+        assert core.handle(failure) == [RetireProducer("http-1"), ReturnAnswer("it is stored", replayed=False)]
 
 
-def test_wrong_messages_are_refused_and_end_the_lane() -> None:
-    """A contiguous producer cannot leave an id out."""
+def test_invalid_messages_are_refused_and_retire_the_producer() -> None:
+    """A contiguous producer cannot skip an id."""
     core = claiming()
     core.handle(ClaimWritten(WriteStatus.OK))
     retire, refused = core.handle(PublishFailed(MessageTooLarge("too large", field="messages")))
-    assert retire == RetireLane("lane")
-    assert isinstance(refused, Refuse)
+    assert retire == RetireProducer("http-1")
+    assert isinstance(refused, RejectRequest)
     assert isinstance(refused.error, MessageTooLarge)
 
 
-def test_record_survives_its_bytes() -> None:
-    """And what is none is said to be corrupt."""
+def test_key_record_round_trips_through_bytes() -> None:
+    """Bytes that are not a record raise CorruptEntry."""
     for record in (PENDING, KeyRecord("f", Claim("ü", SequenceId(0), 1), '{"a": 1}')):
         assert decode_key_record(encode_key_record(record)) == record
     for data in (b"", b"{}", b'{"format":2}', b"[]"):
@@ -168,18 +170,18 @@ def test_record_survives_its_bytes() -> None:
             decode_key_record(data)
 
 
-def test_lane_uses_ids_in_order_and_none_after_its_end() -> None:
-    """Given back, an id is handed out again; after a doubt the lane hands out none."""
-    lane = Lane("lane")
-    first = lane.reserve(2)
+def test_keyed_producer_uses_ids_in_order_and_none_after_it_is_retired() -> None:
+    """Released ids are reserved again; a retired producer reserves none."""
+    keyed = KeyedProducer("http-1")
+    first = keyed.reserve(2)
     with pytest.raises(InvariantViolated):
-        lane.reserve(1)
-    lane.give_back(first)
-    assert lane.reserve(2) == first
-    lane.use(first)
-    assert lane.reserve(1) == Claim("lane", SequenceId(2), 1)
-    lane.retire()
-    for act in (lambda: lane.reserve(1), lambda: lane.use(first)):
+        keyed.reserve(1)
+    keyed.release(first)
+    assert keyed.reserve(2) == first
+    keyed.use(first)
+    assert keyed.reserve(1) == Claim("http-1", SequenceId(2), 1)
+    keyed.retire()
+    for act in (lambda: keyed.reserve(1), lambda: keyed.use(first)):
         with pytest.raises(InvariantViolated):
             act()
 
@@ -188,7 +190,7 @@ def test_lane_uses_ids_in_order_and_none_after_its_end() -> None:
 
 
 def interrupted(steps: int, *, applied: bool, world: World) -> Run:
-    """A request whose process crashes after so many steps; applied: the next effect still happens, unheard."""
+    """A request whose process crashes after `steps` steps. applied: the next effect is still performed."""
     run = Run(world, world.process(), "key", "body")
     for _ in range(steps):
         if run.result is None:
@@ -205,7 +207,7 @@ def interrupted(steps: int, *, applied: bool, world: World) -> Run:
 def test_process_that_dies_at_any_step_leaves_a_key_that_is_published_once(
     steps: int, arrives: str, *, applied: bool
 ) -> None:
-    """Its batch, if any was on its way, arrives before the key is repeated, during that, after it, or never."""
+    """Its batch in flight, if any, arrives before the key is repeated, during the repeat, after it, or never."""
     world = World()
     dead = interrupted(steps, applied=applied, world=world)
     if arrives == "before" and dead.in_flight:
@@ -217,14 +219,14 @@ def test_process_that_dies_at_any_step_leaves_a_key_that_is_published_once(
             dead.arrive()
     if arrives == "after" and dead.in_flight:
         dead.arrive()
-    assert isinstance(repeated.result, Answer), repeated.result
+    assert isinstance(repeated.result, ReturnAnswer), repeated.result
     assert world.log.copies("body") == 1
     assert repeat_until_answered(world, world.process(), "key", "body").answer == repeated.result.answer
     assert world.log.copies("body") == 1
 
 
 def sweep(seed: int, *, fences: bool = True) -> World:
-    """Three processes, four keys, each request several times at once; crashes, sleepers, lost and late writes."""
+    """Three processes, four keys, concurrent repeats of each request; crashes, pauses, lost replies and late writes."""
     chance = random.Random(seed)
     world = World(chance)
     world.fences = fences
@@ -239,7 +241,7 @@ def sweep(seed: int, *, fences: bool = True) -> World:
             break
         run = chance.choice(ready)
         run.step()
-        if isinstance(run.result, Answer):
+        if isinstance(run.result, ReturnAnswer):
             acknowledged.add(run.body)
         fault = chance.random()
         if fault < 0.03:
@@ -268,16 +270,16 @@ def sweep(seed: int, *, fences: bool = True) -> World:
     return world
 
 
-def test_no_seed_loses_or_doubles_a_key() -> None:
-    """Answered means stored, repeated means once, in every order of every fault."""
+def test_no_seed_loses_or_duplicates_a_key() -> None:
+    """An answered key is stored, and a repeated one only once, in every order of faults."""
     for seed in range(200):
         world = sweep(seed)
         copies = [world.log.copies(f"body{number}") for number in range(4)]
         assert copies == [1, 1, 1, 1], f"seed {seed}: {copies}"
 
 
-def test_mapping_anew_without_fencing_is_found() -> None:
-    """The control: the same sweep with the rule taken out doubles a key."""
+def test_new_claim_without_fencing_is_found() -> None:
+    """Control: without the rule, the same sweep stores a key twice."""
 
     def keeps(seed: int) -> bool:
         world = sweep(seed, fences=False)

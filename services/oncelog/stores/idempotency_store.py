@@ -1,7 +1,7 @@
 """Keys in Redis, by scripts that look at the server and its data before they read or write.
 
 Below `oncelog:{<cluster id>}:`, one hash slot: `marker` and `writes` (`core.http_publish.key_dataset`),
-`key:<topic id>:<digest>` for each key, `lease:<producer name>` for each lane at work.
+`key:<topic id>:<digest>` for each key, `lease:<producer name>` for each keyed producer with claims in progress.
 
 Rules
 - Each script is given the guard that its caller believes in: marker, run of the server, writes seen, whether replicas

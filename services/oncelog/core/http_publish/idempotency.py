@@ -1,30 +1,30 @@
-"""One publish with an idempotency key, at one process: the key is mapped to a place in the log, and the log decides.
+"""One publish request with an idempotency key: the key is mapped to sequence ids, and the log decides what is stored.
 
-    READING ── none ──> RESERVING ──> CLAIMING ── written ──> PUBLISHING ──> RECORDING ──> answered
-       |                    ^             |
-       |                    |             +── another came first ──> as if read
-       +── answered before: its answer    |
-       +── another body: refused          +── unknown ──> the lane is retired; refused, nothing was published
-       +── pending ──> ASKING ── its holder lives ──> refused: in progress
+    READING ── no record ──> RESERVING ──> CLAIMING ── written ──> PUBLISHING ──> RECORDING ──> answered
+       |                         ^             |
+       |                         |             +── another request wrote first ──> continue as if just read
+       +── answered: same answer |             +── unknown ──> retire the producer; refused, nothing was published
+       +── other messages: refused
+       +── pending ──> CHECKING_HOLDER ── holder alive ──> refused: in progress
                           |
-                          +── gone ──> FENCING ── below the claim ──> RESERVING, to map the key anew
-                                          |
-                                          +── at or above it ──> REPEATING (the same ids: the log knows them)
-                                                                     ──> RECORDING ──> answered
+                          +── holder gone ──> FENCING ── last stored id below the claim ──> RESERVING, new claim
+                                                 |
+                                                 +── at or above it ──> REPUBLISHING (same ids: deduplicated)
+                                                                          ──> RECORDING ──> answered
 
-A record (`KeyRecord`) is fingerprint, claim (producer, first id, count) and, once known, the answer. Records change by
-compare-and-set alone.
+A record (`KeyRecord`) holds a fingerprint of the messages, the claim (producer, first id, count) and, once known, the
+answer. Records change by compare-and-set only.
 
 Rules (hazard 22)
-- A claim is written before its message is published, under ids that nobody else uses (`core.lane`). So a key whose
-  claim is lost was never published, and one whose message is stored is always found.
-- What became of a pending claim is asked of the log, and only after its producer was fenced by opening it: at or below
-  its last id it is stored; above, it never will be, and only then the key is mapped anew. Looking without fencing
-  would let the holder publish it afterwards.
-- Whether the holder lives decides nothing but who waits: it spares a live process from being fenced.
-- An answer that could not be recorded is given all the same: the message is stored. Its lane is retired, so that the
-  next repeat settles it by the log.
-- A claim is one batch and so one entry: it is stored whole or not at all.
+- The claim is written before its messages are published, under ids that no other request uses (`keyed_producer`). So a
+  key whose claim was lost was never published, and the record of a key whose messages are stored is always found.
+- The log decides what became of another request's pending claim, and only after the claim's producer was fenced by
+  opening it. A last stored id at or above the claim means that the messages are stored. Below it, they never will be,
+  and only then the key is mapped to new ids. Without fencing, the holder could still publish the old ids afterwards.
+- Whether the holder is alive affects only who waits: a live holder is not fenced.
+- If the answer cannot be recorded, it is still returned, because the messages are stored. The producer is retired, so
+  that the next repeat of the request settles the key by the log.
+- A claim is one batch and therefore one entry: it is stored whole or not at all.
 """
 
 from dataclasses import dataclass, replace
@@ -45,85 +45,85 @@ from oncelog.core.http_publish.keyed_producer import Claim
 from oncelog.core.ids import SequenceId
 from oncelog.core.store_status import WriteStatus
 
-#: So often the same request begins again because somebody fenced it; then its sender is asked to come back.
-ROUNDS_MAX = 4
+#: Attempts of one request after others wrote the key or fenced its producer; then the sender is asked to retry.
+ATTEMPTS_MAX = 4
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class KeyedPublishRequested:
     """The first event."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRead:
-    """The answer to ReadKey. found None: nobody has used this key within its window."""
+    """Completes ReadKey. found None: the key was not used within the idempotency window."""
 
     found: FoundKey | None
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceReserved:
-    """The answer to ReservePlace: the lane is this request's until the claim is used, given back or retired."""
+class IdsReserved:
+    """Completes ReserveIds. The producer belongs to this request until the claim is used, released or retired."""
 
     claim: Claim
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimWritten:
-    """The answer to WriteClaim. found: what stands there, after CONFLICT; None: it has expired just now."""
+    """Completes WriteClaim. found, after CONFLICT: the record that exists; None: it has just expired."""
 
     status: WriteStatus
     found: FoundKey | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class HolderTold:
-    """The answer to AskHolder: whether a live process still works on claims of this producer."""
+class HolderChecked:
+    """Completes CheckHolder. alive: a live process still works on claims of this producer."""
 
-    lives: bool
+    alive: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Fenced:
-    """The answer to FenceProducer: nobody else can publish under this name any more; its last stored id, -1: none."""
+class FenceCompleted:
+    """Completes FenceProducer: older instances of the producer are fenced. last: its last stored id, -1 if none."""
 
     last: SequenceId
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
-    """The answer to Publish or PublishAgain: everything is stored."""
+class ClaimPublished:
+    """Completes PublishClaim or RepublishClaim: all messages are stored."""
 
     answer: str
 
 
 @dataclass(frozen=True, slots=True)
 class PublishFailed:
-    """The other answer: what is stored is not known, unless the error says that the messages are wrong."""
+    """PublishClaim or RepublishClaim failed. Unless the error means invalid messages, they may or may not be stored."""
 
     error: OncelogError
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerWritten:
-    """The answer to WriteAnswer. CONFLICT: somebody settled the key meanwhile, by the same log."""
+    """Completes WriteAnswer. CONFLICT: another request settled the key meanwhile, by the same log."""
 
     status: WriteStatus
 
 
 @dataclass(frozen=True, slots=True)
 class StepFailed:
-    """The answer to any effect that could not be tried, or did nothing: nothing was written."""
+    """Any other effect failed before it changed anything: nothing was written."""
 
     error: OncelogError
 
 
-Event = (
-    Begin | KeyRead | PlaceReserved | ClaimWritten | HolderTold | Fenced | Published | PublishFailed | AnswerWritten
-    | StepFailed
+KeyedPublishEvent = (
+    KeyedPublishRequested | KeyRead | IdsReserved | ClaimWritten | HolderChecked | FenceCompleted | ClaimPublished
+    | PublishFailed | AnswerWritten | StepFailed
 )  # fmt: skip
 
 
@@ -132,135 +132,136 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class ReadKey:
-    """KeyRead."""
+    """Read the key's record. Completed by KeyRead."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReservePlace:
-    """Wait for the lane and reserve ids on it: PlaceReserved."""
+class ReserveIds:
+    """Wait for the topic's keyed producer and reserve ids on it. Completed by IdsReserved."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteClaim:
-    """Write the record; replaces None: only where there is none. ClaimWritten."""
+    """Write the record, if the stored one equals `replaces`; None: if there is none. Completed by ClaimWritten."""
 
     record: KeyRecord
     replaces: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
-class Publish:
-    """Use the claim, in the same turn: hand its messages to the lane's producer. Published or PublishFailed."""
+class PublishClaim:
+    """Hand the messages to the keyed producer, and release it to other requests. ClaimPublished or PublishFailed."""
 
     claim: Claim
 
 
 @dataclass(frozen=True, slots=True)
-class AskHolder:
-    """HolderTold."""
+class CheckHolder:
+    """Check whether the process that holds this producer is alive. Completed by HolderChecked."""
 
     producer_name: str
 
 
 @dataclass(frozen=True, slots=True)
 class FenceProducer:
-    """Open the producer as a new instance: Fenced. It stays open for PublishAgain, to the end of the request."""
+    """Open the producer as a new instance. It stays open for RepublishClaim until the request ends. FenceCompleted."""
 
     producer_name: str
 
 
 @dataclass(frozen=True, slots=True)
-class PublishAgain:
-    """Send the messages under their ids by the fenced producer, which finds them stored: Published or PublishFailed."""
+class RepublishClaim:
+    """Send the messages again under their ids, from the instance that FenceProducer opened. The log recognises them as
+    duplicates. Completed by ClaimPublished or PublishFailed."""
 
     claim: Claim
 
 
 @dataclass(frozen=True, slots=True)
 class WriteAnswer:
-    """AnswerWritten."""
+    """Record the answer, if the stored record equals `replaces`. Completed by AnswerWritten."""
 
     record: KeyRecord
     replaces: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class GiveBack:
-    """The reserved claim was not written: its ids are free. Nothing comes back."""
+class ReleaseClaim:
+    """Free the reserved ids: the claim was not written. Has no completion."""
 
     claim: Claim
 
 
 @dataclass(frozen=True, slots=True)
-class RetireLane:
-    """No further id is published under this name, and nobody counts its holder as living. Nothing comes back."""
+class RetireProducer:
+    """Publish no further id under this name, and no longer count its holder as alive. Has no completion."""
 
     producer_name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """The end. replayed: it was given before."""
+class ReturnAnswer:
+    """End of the request. replayed: the answer was given before."""
 
     answer: str
     replayed: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
-    """The end."""
+class RejectRequest:
+    """End of the request."""
 
     error: OncelogError
 
 
-Effect = (
-    ReadKey | ReservePlace | WriteClaim | Publish | AskHolder | FenceProducer | PublishAgain | WriteAnswer | GiveBack
-    | RetireLane | Answer | Refuse
+KeyedPublishEffect = (
+    ReadKey | ReserveIds | WriteClaim | PublishClaim | CheckHolder | FenceProducer | RepublishClaim | WriteAnswer
+    | ReleaseClaim | RetireProducer | ReturnAnswer | RejectRequest
 )  # fmt: skip
 
 
-class State(Enum):
+class KeyedPublishState(Enum):
     READING = "reading"
     RESERVING = "reserving"
     CLAIMING = "claiming"
     PUBLISHING = "publishing"
-    ASKING = "asking"
+    CHECKING_HOLDER = "checking_holder"
     FENCING = "fencing"
-    REPEATING = "repeating"
+    REPUBLISHING = "republishing"
     RECORDING = "recording"
-    OVER = "over"
+    ENDED = "ended"
 
 
 class KeyedPublish:
-    """One request. Each list of effects has at most one that is answered."""
+    """One request. Each list of effects has at most one that has a completion."""
 
     def __init__(self, fingerprint: str) -> None:
         self.fingerprint = fingerprint
-        self.state = State.READING
-        #: the record that is there, as far as this request knows; what its next write replaces
+        self.state = KeyedPublishState.READING
+        #: the record as last read or written; this request's next write replaces it
         self.found: FoundKey | None = None
-        #: reserved, written or published by this request
+        #: the claim that this request reserved, wrote or published
         self.claim: Claim | None = None
-        #: names of lanes that this request retired: their holder need not be asked for
+        #: producers that this request retired: their holder is this process, and need not be checked
         self._retired: list[str] = []
         self._answer = ""
-        self._rounds = 0
+        self._attempts = 0
 
-    def handle(self, event: Event) -> list[Effect]:
+    def handle(self, event: KeyedPublishEvent) -> list[KeyedPublishEffect]:
         match event:
-            case Begin():
+            case KeyedPublishRequested():
                 return [ReadKey()]
             case KeyRead():
-                return self._judge(event.found)
-            case PlaceReserved():
+                return self._continue_from(event.found)
+            case IdsReserved():
                 return self._reserved(event.claim)
             case ClaimWritten():
                 return self._claim_written(event)
-            case HolderTold():
-                return self._refuse(_in_progress()) if event.lives else self._fence()
-            case Fenced():
+            case HolderChecked():
+                return self._reject(_in_progress()) if event.alive else self._fence()
+            case FenceCompleted():
                 return self._fenced(event.last)
-            case Published():
+            case ClaimPublished():
                 return self._published(event.answer)
             case PublishFailed():
                 return self._publish_failed(event.error)
@@ -271,126 +272,126 @@ class KeyedPublish:
             case _:
                 assert_never(event)
 
-    # --- what the key stands for --------------------------------------------------------------------------------------
+    # --- the key's record ---------------------------------------------------------------------------------------------
 
-    def _judge(self, found: FoundKey | None) -> list[Effect]:
+    def _continue_from(self, found: FoundKey | None) -> list[KeyedPublishEffect]:
         self.found = found
         if found is None:
             return self._reserve()
         if found.record.fingerprint != self.fingerprint:
-            message = "this key was used for other messages: a new publish needs a new key"
-            return self._refuse(IdempotencyKeyReused(message, field="Idempotency-Key"))
+            message = "this idempotency key was used for other messages: use a new key for a new publish"
+            return self._reject(IdempotencyKeyReused(message, field="Idempotency-Key"))
         if found.record.answer is not None:
-            self.state = State.OVER
-            return [Answer(found.record.answer, replayed=True)]
+            self.state = KeyedPublishState.ENDED
+            return [ReturnAnswer(found.record.answer, replayed=True)]
         name = found.record.claim.producer_name
         if name in self._retired:
             return self._fence()
-        self.state = State.ASKING
-        return [AskHolder(name)]
+        self.state = KeyedPublishState.CHECKING_HOLDER
+        return [CheckHolder(name)]
 
-    def _reserve(self) -> list[Effect]:
-        self.state = State.RESERVING
-        return [ReservePlace()]
+    def _reserve(self) -> list[KeyedPublishEffect]:
+        self.state = KeyedPublishState.RESERVING
+        return [ReserveIds()]
 
-    def _reserved(self, claim: Claim) -> list[Effect]:
-        self.state, self.claim = State.CLAIMING, claim
+    def _reserved(self, claim: Claim) -> list[KeyedPublishEffect]:
+        self.state, self.claim = KeyedPublishState.CLAIMING, claim
         replaces = None if self.found is None else self.found.stored
         return [WriteClaim(KeyRecord(self.fingerprint, claim), replaces)]
 
-    def _claim_written(self, event: ClaimWritten) -> list[Effect]:
+    def _claim_written(self, event: ClaimWritten) -> list[KeyedPublishEffect]:
         claim = self._own_claim()
         record = KeyRecord(self.fingerprint, claim)
         if event.status is WriteStatus.UNKNOWN:
-            message = "nothing was published, and whether the key was noted is unknown: repeat with the same key"
-            return [RetireLane(claim.producer_name), *self._refuse(IdempotencyUnavailable(message))]
+            message = "nothing was published, but the key may have been recorded: retry with the same key"
+            return [RetireProducer(claim.producer_name), *self._reject(IdempotencyUnavailable(message))]
         if event.status is WriteStatus.OK or (event.found is not None and event.found.record == record):
             self.found = FoundKey(record, encode_key_record(record))
-            self.state = State.PUBLISHING
-            return [Publish(claim)]
+            self.state = KeyedPublishState.PUBLISHING
+            return [PublishClaim(claim)]
         self.claim = None
-        return [GiveBack(claim), *self._again(event.found)]
+        return [ReleaseClaim(claim), *self._continue_from_conflict(event.found)]
 
-    def _again(self, found: FoundKey | None) -> list[Effect]:
-        """Another process has written the key."""
-        self._rounds += 1
-        return self._too_often() if self._rounds >= ROUNDS_MAX else self._judge(found)
+    def _continue_from_conflict(self, found: FoundKey | None) -> list[KeyedPublishEffect]:
+        """Another request wrote the key's record first."""
+        self._attempts += 1
+        return self._reject_as_contended() if self._attempts >= ATTEMPTS_MAX else self._continue_from(found)
 
     # --- publishing ---------------------------------------------------------------------------------------------------
 
-    def _published(self, answer: str) -> list[Effect]:
-        assert self.found is not None, "what is published was claimed"
-        self.state, self._answer = State.RECORDING, answer
+    def _published(self, answer: str) -> list[KeyedPublishEffect]:
+        assert self.found is not None, "published messages have a claim"
+        self.state, self._answer = KeyedPublishState.RECORDING, answer
         return [WriteAnswer(replace(self.found.record, answer=answer), self.found.stored)]
 
-    def _publish_failed(self, error: OncelogError) -> list[Effect]:
-        retire: list[Effect] = []
-        if self.state is State.PUBLISHING:
+    def _publish_failed(self, error: OncelogError) -> list[KeyedPublishEffect]:
+        retire: list[KeyedPublishEffect] = []
+        if self.state is KeyedPublishState.PUBLISHING:
             name = self._own_claim().producer_name
             self._retired.append(name)
             self.claim = None
-            retire = [RetireLane(name)]
+            retire = [RetireProducer(name)]
         if isinstance(error, InvalidArgument):
-            # The messages themselves are wrong, so they are not stored; the key is settled when it comes again.
-            return [*retire, *self._refuse(error)]
-        self._rounds += 1
-        if self._rounds >= ROUNDS_MAX:
-            return [*retire, *self._too_often()]
-        self.state = State.READING
+            # The messages are invalid, so they are not stored. The next request with this key settles it.
+            return [*retire, *self._reject(error)]
+        self._attempts += 1
+        if self._attempts >= ATTEMPTS_MAX:
+            return [*retire, *self._reject_as_contended()]
+        self.state = KeyedPublishState.READING
         return [*retire, ReadKey()]
 
-    def _answer_written(self, status: WriteStatus) -> list[Effect]:
-        self.state = State.OVER
-        answer = Answer(self._answer, replayed=False)
+    def _answer_written(self, status: WriteStatus) -> list[KeyedPublishEffect]:
+        self.state = KeyedPublishState.ENDED
+        answer = ReturnAnswer(self._answer, replayed=False)
         if status is WriteStatus.UNKNOWN and self.claim is not None:
-            return [RetireLane(self.claim.producer_name), answer]
+            return [RetireProducer(self.claim.producer_name), answer]
         return [answer]
 
-    # --- settling the claim of another --------------------------------------------------------------------------------
+    # --- settling another request's claim -----------------------------------------------------------------------------
 
-    def _fence(self) -> list[Effect]:
-        assert self.found is not None, "only what was found is settled"
-        self.state = State.FENCING
+    def _fence(self) -> list[KeyedPublishEffect]:
+        assert self.found is not None, "settling needs a found record"
+        self.state = KeyedPublishState.FENCING
         return [FenceProducer(self.found.record.claim.producer_name)]
 
-    def _fenced(self, last: SequenceId) -> list[Effect]:
-        assert self.found is not None, "only what was found is settled"
+    def _fenced(self, last: SequenceId) -> list[KeyedPublishEffect]:
+        assert self.found is not None, "settling needs a found record"
         if last < self.found.record.claim.first:
             return self._reserve()
-        self.state = State.REPEATING
-        return [PublishAgain(self.found.record.claim)]
+        self.state = KeyedPublishState.REPUBLISHING
+        return [RepublishClaim(self.found.record.claim)]
 
     # --- ends ---------------------------------------------------------------------------------------------------------
 
-    def _step_failed(self, error: OncelogError) -> list[Effect]:
+    def _step_failed(self, error: OncelogError) -> list[KeyedPublishEffect]:
         match self.state:
-            case State.CLAIMING:
+            case KeyedPublishState.CLAIMING:
                 claim, self.claim = self._own_claim(), None
-                return [GiveBack(claim), *self._refuse(error)]
-            case State.RECORDING:
+                return [ReleaseClaim(claim), *self._reject(error)]
+            case KeyedPublishState.RECORDING:
                 return self._answer_written(WriteStatus.UNKNOWN)
-            case State.FENCING if isinstance(error, ProducerFenced):
-                # Another repeat of the same key opened the producer at the same time, and settles the claim.
-                self._rounds += 1
-                if self._rounds >= ROUNDS_MAX:
-                    return self._too_often()
-                self.state = State.READING
+            case KeyedPublishState.FENCING if isinstance(error, ProducerFenced):
+                # Another request with the same key opened the producer at the same time, and settles the claim.
+                self._attempts += 1
+                if self._attempts >= ATTEMPTS_MAX:
+                    return self._reject_as_contended()
+                self.state = KeyedPublishState.READING
                 return [ReadKey()]
             case _:
-                return self._refuse(error)
+                return self._reject(error)
 
-    def _too_often(self) -> list[Effect]:
-        return self._refuse(PublishInProgress("other requests with this key keep coming first: repeat in a moment"))
+    def _reject_as_contended(self) -> list[KeyedPublishEffect]:
+        return self._reject(PublishInProgress("other requests with this key were faster each time: retry shortly"))
 
-    def _refuse(self, error: OncelogError) -> list[Effect]:
-        self.state = State.OVER
-        return [Refuse(error)]
+    def _reject(self, error: OncelogError) -> list[KeyedPublishEffect]:
+        self.state = KeyedPublishState.ENDED
+        return [RejectRequest(error)]
 
     def _own_claim(self) -> Claim:
         if self.claim is None:
-            raise InvariantViolated(f"{self.state.value} without a claim")
+            raise InvariantViolated(f"state {self.state.value} without a claim")
         return self.claim
 
 
 def _in_progress() -> OncelogError:
-    return PublishInProgress("a publish with this key is in progress: repeat in a moment", field="Idempotency-Key")
+    return PublishInProgress("a publish with this key is in progress: retry shortly", field="Idempotency-Key")

@@ -1,14 +1,15 @@
-"""The ids of one lane: a contiguous producer under a name that one process made up for itself and uses once.
+"""Sequence ids of a keyed producer: a contiguous producer whose name one process generated and uses once.
 
-    open -> reserved -> open …      an id is handed out, then used or given back
+    open -> reserved -> open ...    ids are reserved for a claim, then used or released
       |         |
-      +---------+--> retired        for good: the name never publishes another id
+      +---------+--> retired        final: the process publishes no further id under this name
 
 Rules (hazard 22)
-- At most one claim is reserved at a time, so ids are used in the order in which they were claimed, without a hole.
-- An id is used only when its claim is known to be written, and given back only when it is known not to be.
-- A claim whose fate is unknown retires the lane. Its id is then never published under this name, whatever the store
-  shows later: whoever opens the name finds it below that id, and knows that it never will be.
+- At most one claim is reserved at a time, so ids are used in the order of their claims and without gaps.
+- Ids are used only when their claim is known to be written, and released only when it is known not to be written.
+- If it is unknown whether a claim was written, the producer is retired. Its ids are then never published under this
+  name, whatever the store shows later: the process that opens the producer finds its last stored id below the claim,
+  and knows that the claim will never be published.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from oncelog.core.ids import SequenceId
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The place in the log that a key stands for: `count` ids of one producer, from `first` on."""
+    """The sequence ids that an idempotency key is mapped to: `count` ids of one producer, starting at `first`."""
 
     producer_name: str
     first: SequenceId
@@ -31,7 +32,7 @@ class Claim:
         return SequenceId(self.first + self.count - 1)
 
 
-class Lane:
+class KeyedProducer:
     """next_id: the first id that no claim has used."""
 
     def __init__(self, producer_name: str, next_id: SequenceId = SequenceId(0)) -> None:
@@ -41,28 +42,28 @@ class Lane:
         self.retired = False
 
     def reserve(self, count: int) -> Claim:
-        """The next ids, for one claim; `use`, `give_back` or `retire` follows."""
+        """Reserve the next `count` ids for one claim; `use`, `release` or `retire` must follow."""
         if self.retired or self.reserved is not None or count < 1:
-            raise InvariantViolated("a lane reserves for one claim at a time, and never after its end")
+            raise InvariantViolated("a keyed producer reserves for one claim at a time, and never after it was retired")
         self.reserved = Claim(self.producer_name, self.next_id, count)
         return self.reserved
 
     def use(self, claim: Claim) -> None:
-        """The claim is written: its messages are handed to the producer now."""
+        """The claim is written, and its messages are handed to the producer now."""
         self._end(claim)
         self.next_id = SequenceId(claim.last + 1)
 
-    def give_back(self, claim: Claim) -> None:
-        """The claim was not written, and never will be: its ids are free, if the lane still lives."""
+    def release(self, claim: Claim) -> None:
+        """The claim was not written and never will be: its ids are free again, unless the producer is retired."""
         if not self.retired:
             self._end(claim)
 
     def retire(self) -> None:
-        """May be said again."""
+        """Idempotent."""
         self.retired = True
         self.reserved = None
 
     def _end(self, claim: Claim) -> None:
         if self.retired or claim != self.reserved:
-            raise InvariantViolated("only the reserved claim of a lane in use can be used or given back")
+            raise InvariantViolated("only the reserved claim of a keyed producer in use can be used or released")
         self.reserved = None

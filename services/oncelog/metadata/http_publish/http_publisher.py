@@ -16,7 +16,7 @@ from oncelog.core.errors import DeadlineExceeded, IdempotencyUnavailable, Oncelo
 from oncelog.core.formats.message_id import MessageId
 from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.topic_lookup import TopicLookup
-from oncelog.metadata.http_publish.keyed_producers import Lanes
+from oncelog.metadata.http_publish.keyed_producers import KeyedProducers
 from oncelog.metadata.http_publish.keyed_publish import KeyedAnswer, KeyedPublishes
 from oncelog.metadata.http_publish.named_producers import NamedProducers, ProducerPlace
 from oncelog.metadata.http_publish.publish_body import (
@@ -71,8 +71,10 @@ class HttpPublisher:
         self._timeout_s = settings.publish_timeout_ms / 1000
         self._requests: set[asyncio.Task[Any]] = set()
         if keys is not None:
-            lanes = Lanes(reaching.client, reaching.lookup, keys, lanes_max=settings.publish_producers_max)
-            self._keyed = KeyedPublishes(keys, lanes, reaching.policies, settled=lambda: self._count("settled"))
+            producers = KeyedProducers(
+                reaching.client, reaching.lookup, keys, producers_max=settings.publish_producers_max
+            )
+            self._keyed = KeyedPublishes(keys, producers, reaching.policies, settled=lambda: self._count("settled"))
 
     async def publish_named(self, place: ProducerPlace, ids: Sequence[int], messages: Messages) -> PublishAnswer:
         """Raises what the SDK raises; DeadlineExceeded: sending the same ids again is safe."""
@@ -107,7 +109,7 @@ class HttpPublisher:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._named.run())
             if self._keys is not None and self._keyed is not None:
-                tasks.create_task(self._keyed.lanes.run())
+                tasks.create_task(self._keyed.producers.run())
                 tasks.create_task(self._check(self._keys))
 
     async def close(self) -> None:
@@ -117,7 +119,7 @@ class HttpPublisher:
         if self._requests:
             await asyncio.wait(self._requests)
         if self._keyed is not None:
-            await self._keyed.lanes.close()
+            await self._keyed.producers.close()
         if self._keys is not None:
             await self._keys.close()
 

@@ -1,7 +1,7 @@
-"""The lanes of one process: for each topic one producer under a made-up name, whose ids keys are mapped to.
+"""The keyed producers of one process: one per topic, under a generated name, whose sequence ids keys are mapped to.
 
-The decisions are `core.lane`'s. Here: a turn for each claim, the producer behind the lane, its lease while a claim is
-on its way, and the end, when everything that is still in flight has been answered.
+`core.http_publish.keyed_producer` decides about the ids. This module opens the SDK producer, serialises its claims with
+a lock, renews its lease while claims are in progress, and closes it when every pending batch has its result.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 from oncelog.client.client import AsyncClient
 from oncelog.client.producer import AsyncProducer
 from oncelog.core.errors import IdempotencyUnavailable, ServiceUnavailable, TooManyRequests
-from oncelog.core.http_publish.keyed_producer import Claim, Lane
+from oncelog.core.http_publish.keyed_producer import Claim, KeyedProducer
 from oncelog.core.ids import SequenceId, TopicId
 from oncelog.core.names import TopicName
 from oncelog.core.producer.opening import MESSAGE_BYTES_MAX
@@ -21,19 +21,20 @@ from oncelog.metadata.coordination.topic_lookup import TopicLookup
 from oncelog.stores.key_server import Lease
 from oncelog.stores.key_store import KeyStore
 
-#: How long a repeat waits for a process that died with the claim.
+#: If a process dies with a pending claim, a repeat of the request waits at most this long for its lease to expire.
 LEASE_MS = 3_000
 
 
-class OpenLane:
-    """in_progress: claims that are written and not recorded as answered."""
+class OpenKeyedProducer:
+    """in_progress: claims that are written, and whose answer is not recorded yet."""
 
     def __init__(self, topic: TopicName, topic_id: TopicId, producer: AsyncProducer) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.producer = producer
-        self.core = Lane(producer.producer_name, SequenceId(producer.last_sequence_id + 1))
-        self.turn = asyncio.Lock()
+        self.core = KeyedProducer(producer.producer_name, SequenceId(producer.last_sequence_id + 1))
+        #: held from the reservation of a claim until its messages are handed to the producer, or the claim is released
+        self.lock = asyncio.Lock()
         self.in_progress = 0
 
     @property
@@ -45,72 +46,74 @@ class OpenLane:
         return Lease(self.core.producer_name, LEASE_MS)
 
 
-class Lanes:
-    """One for each topic, at most `lanes_max`. `run` renews leases; lanes end in the background; `close` ends all."""
+class KeyedProducers:
+    """At most `producers_max`, one per topic. `run` renews leases; retired producers close in the background."""
 
-    def __init__(self, client: AsyncClient, lookup: TopicLookup, keys: KeyStore, *, lanes_max: int) -> None:
+    def __init__(self, client: AsyncClient, lookup: TopicLookup, keys: KeyStore, *, producers_max: int) -> None:
         self._client = client
-        self._lanes_max = lanes_max
+        self._producers_max = producers_max
         self._lookup = lookup
         self._keys = keys
-        #: {topic: its lane}, the one used last at the end
-        self._lanes: dict[TopicName, OpenLane] = {}
-        #: locks, as long as somebody opens
+        #: {topic: its producer}, the most recently used last
+        self._producers: dict[TopicName, OpenKeyedProducer] = {}
+        #: {topic: lock}, while a producer for it is being opened
         self._opening: WeakValueDictionary[TopicName, asyncio.Lock] = WeakValueDictionary()
-        self._ending: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def topic_id(self, topic: TopicName) -> TopicId:
-        """Of the topic as it is served, made where that is allowed."""
-        lane = self._lanes.get(topic)
-        if lane is not None and lane.usable:
-            return lane.topic_id
+        """The id of the topic as it is served now. The topic is created if that is allowed."""
+        keyed = self._producers.get(topic)
+        if keyed is not None and keyed.usable:
+            return keyed.topic_id
         return (await self._lookup.locate(topic, create=True)).topic_id
 
-    async def reserve(self, topic: TopicName, topic_id: TopicId, count: int) -> tuple[OpenLane, Claim]:
-        """Wait for the lane's turn; it is the caller's until `use`, `give_back` or `retire`."""
+    async def reserve(self, topic: TopicName, topic_id: TopicId, count: int) -> tuple[OpenKeyedProducer, Claim]:
+        """Wait for the producer's lock and reserve ids. The caller then owns the lock, and must end the reservation
+        with `use` and the lock's release, with `release`, or with `retire` and the lock's release.
+        """
         while True:
-            lane = await self._open(topic)
-            if lane.topic_id != topic_id:
-                raise ServiceUnavailable(f"{topic} was created anew meanwhile: repeat")
-            await lane.turn.acquire()
-            if lane.usable:
-                self._lanes[topic] = self._lanes.pop(topic, lane)
-                return lane, lane.core.reserve(count)
-            lane.turn.release()
-            self.retire(lane)
+            keyed = await self._open(topic)
+            if keyed.topic_id != topic_id:
+                raise ServiceUnavailable(f"topic {topic} was deleted and created again during the request: retry")
+            await keyed.lock.acquire()
+            if keyed.usable:
+                self._producers[topic] = self._producers.pop(topic, keyed)
+                return keyed, keyed.core.reserve(count)
+            keyed.lock.release()
+            self.retire(keyed)
 
-    def give_back(self, lane: OpenLane, claim: Claim) -> None:
-        lane.core.give_back(claim)
-        lane.turn.release()
+    def release(self, keyed: OpenKeyedProducer, claim: Claim) -> None:
+        keyed.core.release(claim)
+        keyed.lock.release()
 
-    def use(self, lane: OpenLane, claim: Claim) -> None:
-        """The caller hands the messages to the lane's producer before anything else runs, then ends the turn."""
-        lane.core.use(claim)
-        lane.in_progress += 1
+    def use(self, keyed: OpenKeyedProducer, claim: Claim) -> None:
+        """The caller must hand the messages to the SDK producer before any other task runs, then release the lock."""
+        keyed.core.use(claim)
+        keyed.in_progress += 1
 
-    def done(self, lane: OpenLane) -> None:
-        """A claim that was used is recorded, or left to others."""
-        lane.in_progress -= 1
-        if lane.core.retired and not lane.in_progress:
-            self._in_background(lane.producer.close(flush=False))
+    def done(self, keyed: OpenKeyedProducer) -> None:
+        """The answer to a used claim is recorded, or is left to another request to settle."""
+        keyed.in_progress -= 1
+        if keyed.core.retired and not keyed.in_progress:
+            self._in_background(keyed.producer.close(flush=False))
 
-    def retire(self, lane: OpenLane) -> None:
-        """May be said again, and by others than the one whose turn it is."""
-        if self._lanes.get(lane.topic) is lane:
-            del self._lanes[lane.topic]
-        if lane.core.retired:
+    def retire(self, keyed: OpenKeyedProducer) -> None:
+        """Idempotent; also allowed for callers that do not hold the lock."""
+        if self._producers.get(keyed.topic) is keyed:
+            del self._producers[keyed.topic]
+        if keyed.core.retired:
             return
-        lane.core.retire()
-        self._in_background(self._drop(lane.core.producer_name))
-        if not lane.in_progress:
-            self._in_background(lane.producer.close(flush=False))
+        keyed.core.retire()
+        self._in_background(self._drop_lease(keyed.core.producer_name))
+        if not keyed.in_progress:
+            self._in_background(keyed.producer.close(flush=False))
 
     async def fence(self, topic: TopicName, topic_id: TopicId, name: str) -> AsyncProducer:
-        """Open the producer of a lane, whosever it is: afterwards nobody else publishes under its name.
+        """Open the producer of this name, which any process may have opened before. This fences older instances.
 
-        Raises ServiceUnavailable when it cannot be told that it was opened on this very topic.
+        Raises ServiceUnavailable if the topic may have been deleted and created again meanwhile.
         """
-        producer = await self._producer(topic, name)
+        producer = await self._create_producer(topic, name)
         try:
             await self._require(topic, topic_id)
         except BaseException:
@@ -119,62 +122,67 @@ class Lanes:
         return producer
 
     async def run(self) -> None:
-        """Renew the leases of lanes with claims on their way; never returns."""
+        """Renew the leases of producers with claims in progress; never returns."""
         while True:
             await asyncio.sleep(LEASE_MS / 3000)
-            for lane in [lane for lane in self._lanes.values() if lane.in_progress]:
+            for keyed in [keyed for keyed in self._producers.values() if keyed.in_progress]:
                 try:
-                    await self._keys.renew(lane.lease)
+                    await self._keys.renew(keyed.lease)
                 except IdempotencyUnavailable:
-                    break  # a lease decides nothing: at worst another process settles a claim that is on its way
+                    break  # harmless: without its lease, another process may settle the claim, by the same log
 
     async def close(self) -> None:
-        for lane in list(self._lanes.values()):
-            self.retire(lane)
-        while self._ending:
-            await asyncio.wait(self._ending)
+        for keyed in list(self._producers.values()):
+            self.retire(keyed)
+        while self._closing:
+            await asyncio.wait(self._closing)
 
-    async def _open(self, topic: TopicName) -> OpenLane:
+    async def _open(self, topic: TopicName) -> OpenKeyedProducer:
         opening = self._opening.setdefault(topic, asyncio.Lock())
         async with opening:
-            lane = self._lanes.get(topic)
-            if lane is not None and lane.usable:
-                return lane
-            if lane is not None:
-                self.retire(lane)
+            keyed = self._producers.get(topic)
+            if keyed is not None and keyed.usable:
+                return keyed
+            if keyed is not None:
+                self.retire(keyed)
             self._make_room()
             located = await self._lookup.locate(topic, create=True)
-            producer = await self._producer(topic, f"http-{uuid4().hex}")
-            # An id that a topic had never comes back: the same before and after means the same in between.
+            producer = await self._create_producer(topic, f"http-{uuid4().hex}")
+            # Topic ids are never reused: the same id before and after means that the producer was opened on it.
             await self._require(topic, located.topic_id)
-            lane = self._lanes[topic] = OpenLane(topic, located.topic_id, producer)
-            return lane
+            keyed = self._producers[topic] = OpenKeyedProducer(topic, located.topic_id, producer)
+            return keyed
 
     def _make_room(self) -> None:
-        if len(self._lanes) < self._lanes_max:
+        if len(self._producers) < self._producers_max:
             return
-        idle = next((lane for lane in self._lanes.values() if not lane.in_progress and not lane.turn.locked()), None)
-        if idle is None:
-            message = f"keys are published on {self._lanes_max} topics at once here: repeat in a moment"
-            raise TooManyRequests(message, field="Idempotency-Key", limit=self._lanes_max)
-        self.retire(idle)
+        idle = (keyed for keyed in self._producers.values() if not keyed.in_progress and not keyed.lock.locked())
+        oldest = next(idle, None)
+        if oldest is None:
+            raise TooManyRequests(
+                f"this service is publishing with idempotency keys to {self._producers_max} topics, the maximum: "
+                "retry shortly",
+                field="Idempotency-Key",
+                limit=self._producers_max,
+            )
+        self.retire(oldest)
 
-    async def _producer(self, topic: TopicName, name: str) -> AsyncProducer:
+    async def _create_producer(self, topic: TopicName, name: str) -> AsyncProducer:
         return await self._client.create_producer(
             str(topic), producer_name=name, sequence_mode="contiguous", batch_bytes_max=MESSAGE_BYTES_MAX
         )
 
     async def _require(self, topic: TopicName, topic_id: TopicId) -> None:
         if (await self._lookup.find(topic)).topic_id != topic_id:
-            raise ServiceUnavailable(f"{topic} was created anew meanwhile: repeat")
+            raise ServiceUnavailable(f"topic {topic} was deleted and created again during the request: retry")
 
-    async def _drop(self, name: str) -> None:
+    async def _drop_lease(self, name: str) -> None:
         try:
             await self._keys.drop(name)
         except IdempotencyUnavailable:
-            pass  # it ends by itself
+            pass  # the lease expires
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)

@@ -1,6 +1,7 @@
-"""The shell of `core.idempotency`: performs its effects on Redis and the log, one request at a time.
+"""Performs the effects of `core.http_publish.idempotency` on Redis and the log, one request at a time.
 
-A request goes on when its sender has gone or its time is up: what was begun is recorded, so that the repeat finds it.
+A request continues after its client has disconnected or its timeout has passed: what it began is recorded, so that a
+repeat finds the record.
 """
 
 import asyncio
@@ -12,29 +13,29 @@ from typing import assert_never
 from oncelog.client.producer import AsyncProducer
 from oncelog.core.errors import OncelogError, ServiceUnavailable
 from oncelog.core.http_publish.idempotency import (
-    Answer,
     AnswerWritten,
-    AskHolder,
-    Begin,
+    CheckHolder,
+    ClaimPublished,
     ClaimWritten,
-    Effect,
-    Event,
-    Fenced,
+    FenceCompleted,
     FenceProducer,
-    GiveBack,
-    HolderTold,
+    HolderChecked,
+    IdsReserved,
     KeyedPublish,
+    KeyedPublishEffect,
+    KeyedPublishEvent,
+    KeyedPublishRequested,
+    KeyedPublishState,
     KeyRead,
-    PlaceReserved,
-    Publish,
-    PublishAgain,
-    Published,
+    PublishClaim,
     PublishFailed,
     ReadKey,
-    Refuse,
-    ReservePlace,
-    RetireLane,
-    State,
+    RejectRequest,
+    ReleaseClaim,
+    RepublishClaim,
+    ReserveIds,
+    RetireProducer,
+    ReturnAnswer,
     StepFailed,
     WriteAnswer,
     WriteClaim,
@@ -42,7 +43,7 @@ from oncelog.core.http_publish.idempotency import (
 from oncelog.core.http_publish.keyed_producer import Claim
 from oncelog.core.ids import SequenceId, TopicId
 from oncelog.core.names import TopicName
-from oncelog.metadata.http_publish.keyed_producers import Lanes, OpenLane
+from oncelog.metadata.http_publish.keyed_producers import KeyedProducers, OpenKeyedProducer
 from oncelog.metadata.http_publish.named_producers import send
 from oncelog.metadata.http_publish.publish_body import Messages
 from oncelog.stores.key_store import KeyStore
@@ -51,7 +52,7 @@ from oncelog.stores.policy_store import PolicyStore
 
 @dataclass(frozen=True, slots=True)
 class KeyedAnswer:
-    """Where the messages are: message_id of the first, "" where not known; the others follow it in its entry."""
+    """Where the messages are stored. message_id: of the first one, "" if unknown; the others follow in its entry."""
 
     claim: Claim
     message_id: str
@@ -59,23 +60,28 @@ class KeyedAnswer:
 
 
 class KeyedPublishes:
-    """What the requests of this process share. settled: told of each claim of another that was settled here."""
+    """What the requests of this process share. settled: called for each claim of another process settled here."""
 
     def __init__(
-        self, keys: KeyStore, lanes: Lanes, policies: PolicyStore, *, settled: Callable[[], None] = lambda: None
+        self,
+        keys: KeyStore,
+        producers: KeyedProducers,
+        policies: PolicyStore,
+        *,
+        settled: Callable[[], None] = lambda: None,
     ) -> None:
         self.keys = keys
-        self.lanes = lanes
+        self.producers = producers
         self.policies = policies
         self.settled = settled
 
     async def publish(self, topic: TopicName, key: str, messages: Messages) -> KeyedAnswer:
-        """Raises the errors of `core.idempotency`, and why the topic cannot be published on."""
-        topic_id = await self.lanes.topic_id(topic)
-        return await _Request(self, topic, topic_id, key, messages).run()
+        """Raises the errors of `core.http_publish.idempotency`, and those of opening a producer on the topic."""
+        topic_id = await self.producers.topic_id(topic)
+        return await _KeyedRequest(self, topic, topic_id, key, messages).run()
 
 
-class _Request:
+class _KeyedRequest:
     def __init__(
         self, shared: KeyedPublishes, topic: TopicName, topic_id: TopicId, key: str, messages: Messages
     ) -> None:
@@ -84,119 +90,120 @@ class _Request:
         self._key = f"{topic_id}:{hashlib.sha256(key.encode()).hexdigest()}"
         self._messages = messages
         self._core = KeyedPublish(messages.fingerprint)
-        #: whose turn this request has
-        self._turn: OpenLane | None = None
-        #: whose claim is on its way
-        self._lane: OpenLane | None = None
+        #: the producer whose lock this request holds
+        self._reserved: OpenKeyedProducer | None = None
+        #: the producer that is publishing this request's claim
+        self._publishing: OpenKeyedProducer | None = None
         self._fenced: AsyncProducer | None = None
 
     async def run(self) -> KeyedAnswer:
-        event: Event = Begin()
+        event: KeyedPublishEvent = KeyedPublishRequested()
         try:
             while True:
-                effects, answered = self._core.handle(event), None
+                effects, completion = self._core.handle(event), None
                 for effect in effects:
-                    if isinstance(effect, Refuse):
+                    if isinstance(effect, RejectRequest):
                         raise effect.error
-                    if isinstance(effect, Answer):
+                    if isinstance(effect, ReturnAnswer):
                         assert self._core.found is not None, "an answer has a record"
                         return KeyedAnswer(self._core.found.record.claim, effect.answer, effect.replayed)
-                    answered = await self._performed(effect) or answered
-                assert answered is not None, f"nothing comes of {effects}"
-                event = answered
+                    completion = await self._perform(effect) or completion
+                assert completion is not None, f"no completion of {effects}"
+                event = completion
         finally:
             self._leave()
             if self._fenced is not None:
                 await self._fenced.close(flush=False)
 
-    async def _performed(self, effect: Effect) -> Event | None:
+    async def _perform(self, effect: KeyedPublishEffect) -> KeyedPublishEvent | None:
         try:
-            return await self._perform(effect)
+            return await self._try_to_perform(effect)
         except OncelogError as error:
-            return PublishFailed(error) if isinstance(effect, Publish | PublishAgain) else StepFailed(error)
+            publishing = isinstance(effect, PublishClaim | RepublishClaim)
+            return PublishFailed(error) if publishing else StepFailed(error)
 
-    async def _perform(self, effect: Effect) -> Event | None:
+    async def _try_to_perform(self, effect: KeyedPublishEffect) -> KeyedPublishEvent | None:
         keys = self._shared.keys
         match effect:
             case ReadKey():
                 return KeyRead(await keys.read(self._key))
-            case ReservePlace():
+            case ReserveIds():
                 return await self._reserve()
             case WriteClaim(record, replaces):
-                assert self._turn is not None, "a claim is written in the lane's turn"
-                status, found = await keys.write(self._key, record, replaces=replaces, lease=self._turn.lease)
+                assert self._reserved is not None, "a claim is written while the producer's lock is held"
+                status, found = await keys.write(self._key, record, replaces=replaces, lease=self._reserved.lease)
                 return ClaimWritten(status, found)
-            case Publish(claim):
+            case PublishClaim(claim):
                 return await self._publish(claim)
-            case AskHolder(name):
-                return HolderTold(await keys.holds(name))
+            case CheckHolder(name):
+                return HolderChecked(await keys.holds(name))
             case FenceProducer(name):
                 return await self._fence(name)
-            case PublishAgain(claim):
-                return await self._publish_again(claim)
+            case RepublishClaim(claim):
+                return await self._republish(claim)
             case WriteAnswer(record, replaces):
                 return AnswerWritten((await keys.write(self._key, record, replaces=replaces))[0])
-            case GiveBack(claim):
-                if self._turn is not None:
-                    lane, self._turn = self._turn, None
-                    self._shared.lanes.give_back(lane, claim)
-            case RetireLane():
-                for mine in (self._turn, self._lane):
-                    if mine is not None:
-                        self._shared.lanes.retire(mine)
+            case ReleaseClaim(claim):
+                if self._reserved is not None:
+                    keyed, self._reserved = self._reserved, None
+                    self._shared.producers.release(keyed, claim)
+            case RetireProducer():
+                for keyed_producer in (self._reserved, self._publishing):
+                    if keyed_producer is not None:
+                        self._shared.producers.retire(keyed_producer)
                 self._leave()
-            case Answer() | Refuse():
-                raise AssertionError("an end is not performed")
+            case ReturnAnswer() | RejectRequest():
+                raise AssertionError("the end of a request is not performed")
             case _:
                 assert_never(effect)
         return None
 
-    async def _reserve(self) -> Event:
-        self._turn, claim = await self._shared.lanes.reserve(*self._topic, len(self._messages.values))
-        return PlaceReserved(claim)
+    async def _reserve(self) -> KeyedPublishEvent:
+        self._reserved, claim = await self._shared.producers.reserve(*self._topic, len(self._messages.values))
+        return IdsReserved(claim)
 
-    async def _publish(self, claim: Claim) -> Event:
-        lane, self._turn = self._turn, None
-        assert lane is not None, "what is claimed is published in the same turn"
-        if not lane.usable:
-            self._turn = lane
-            return PublishFailed(ServiceUnavailable("the lane was retired meanwhile"))
-        self._shared.lanes.use(lane, claim)
-        self._lane = lane
-        # Tasks start in the order in which they were made: so the ids reach the producer in order.
-        sending = asyncio.ensure_future(send(lane.producer, _ids(claim), self._messages))
-        lane.turn.release()
+    async def _publish(self, claim: Claim) -> KeyedPublishEvent:
+        keyed, self._reserved = self._reserved, None
+        assert keyed is not None, "a claim is published while the producer's lock is still held"
+        if not keyed.usable:
+            self._reserved = keyed
+            return PublishFailed(ServiceUnavailable("the keyed producer was retired during the request"))
+        self._shared.producers.use(keyed, claim)
+        self._publishing = keyed
+        # Tasks start in the order of their creation, so the ids reach the producer in order.
+        sending = asyncio.ensure_future(send(keyed.producer, _ids(claim), self._messages))
+        keyed.lock.release()
         result = await sending
-        return Published(str(result.message_ids[0] or ""))
+        return ClaimPublished(str(result.message_ids[0] or ""))
 
-    async def _fence(self, name: str) -> Event:
+    async def _fence(self, name: str) -> KeyedPublishEvent:
         if self._fenced is not None:
             await self._fenced.close(flush=False)
-        self._fenced = await self._shared.lanes.fence(*self._topic, name)
+        self._fenced = await self._shared.producers.fence(*self._topic, name)
         self._shared.settled()
-        return Fenced(SequenceId(self._fenced.last_sequence_id))
+        return FenceCompleted(SequenceId(self._fenced.last_sequence_id))
 
-    async def _publish_again(self, claim: Claim) -> Event:
-        """The log knows the ids, and tells where they are; switched off, it would store them again."""
-        assert self._fenced is not None, "only by the producer that was fenced"
+    async def _republish(self, claim: Claim) -> KeyedPublishEvent:
+        """The log answers the duplicates with their positions. With deduplication off it would store them again."""
+        assert self._fenced is not None, "republished only by the instance that fenced the producer"
         topic, topic_id = self._topic
         policies = await self._shared.policies.effective_of(topic, topic_id)
         if not policies.deduplication.value:
-            return Published("")
+            return ClaimPublished("")
         result = await send(self._fenced, _ids(claim), self._messages)
-        return Published(str(result.message_ids[0] or ""))
+        return ClaimPublished(str(result.message_ids[0] or ""))
 
     def _leave(self) -> None:
-        """Whatever happened: a turn that is held ends with its lane, for what became of its claim is not known."""
-        turn, self._turn = self._turn, None
-        if turn is not None:
-            self._shared.lanes.retire(turn)
-            turn.turn.release()
-        lane, self._lane = self._lane, None
-        if lane is not None:
-            if self._core.state is not State.OVER:
-                self._shared.lanes.retire(lane)
-            self._shared.lanes.done(lane)
+        """Retire a producer whose lock is still held: it is unknown whether the claim on it was written."""
+        reserved, self._reserved = self._reserved, None
+        if reserved is not None:
+            self._shared.producers.retire(reserved)
+            reserved.lock.release()
+        publishing, self._publishing = self._publishing, None
+        if publishing is not None:
+            if self._core.state is not KeyedPublishState.ENDED:
+                self._shared.producers.retire(publishing)
+            self._shared.producers.done(publishing)
 
 
 def _ids(claim: Claim) -> range:
