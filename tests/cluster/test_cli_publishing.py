@@ -84,12 +84,12 @@ async def test_acknowledged_offset_has_no_holes() -> None:
     await until(lambda: len(producer.sent) == 2, _DEADLINE_S)
     producer.sent[1][1].set_result(Given(3))
     await turns(5)
-    assert publishing.standing.offset == 0
+    assert publishing.progress.offset == 0
     producer.sent[0][1].set_result(Given(2, duplicates=1, unverified_ranges=[range(1)]))
     await run
     assert story.acks == [(2, 1, 4), (5, 1, 10)]
-    assert publishing.standing.stored == 4
-    assert publishing.standing.unverified == 1
+    assert publishing.progress.stored == 4
+    assert publishing.progress.unverified == 1
 
 
 @pytest.mark.asyncio
@@ -107,12 +107,12 @@ async def test_lists_on_the_way_are_bounded() -> None:
         return run.done()
 
     await until(answered, _DEADLINE_S)
-    assert publishing.standing.acked == 200
+    assert publishing.progress.acked == 200
 
 
 @pytest.mark.asyncio
 async def test_stop_waits_for_what_was_handed_over() -> None:
-    """Ctrl-C: nothing more is read, and what is on the way is still counted, so that the standing is true."""
+    """Ctrl-C: nothing more is read, and what is on the way is still counted, so that the reported progress is true."""
     producer = HeldProducer()
     publishing = Publishing(producer, Story(), 1.0, 0)
     run = asyncio.create_task(publishing.run(blocks_of(5)))
@@ -121,11 +121,11 @@ async def test_stop_waits_for_what_was_handed_over() -> None:
     answer(producer, Given(1))
     await run
     assert publishing.stopped
-    assert (publishing.standing.sent, publishing.standing.acked, publishing.standing.offset) == (1, 1, 2)
+    assert (publishing.progress.sent, publishing.progress.acked, publishing.progress.offset) == (1, 1, 2)
 
 
 @pytest.mark.asyncio
-async def test_error_ends_the_run_with_a_true_standing() -> None:
+async def test_error_ends_the_run_with_true_progress() -> None:
     """The summary after an error says what is stored: exactly what was acknowledged before it."""
     producer = HeldProducer()
     publishing = Publishing(producer, Story(), None, 0)
@@ -136,7 +136,7 @@ async def test_error_ends_the_run_with_a_true_standing() -> None:
     with pytest.raises(ExceptionGroup) as caught:
         await run
     assert caught.group_contains(StaleSequence)
-    assert (publishing.standing.sent, publishing.standing.acked, publishing.standing.offset) == (4, 2, 4)
+    assert (publishing.progress.sent, publishing.progress.acked, publishing.progress.offset) == (4, 2, 4)
 
 
 def test_pace_grants_its_rate() -> None:

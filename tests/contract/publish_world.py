@@ -12,7 +12,7 @@ from oncelog.core.errors import TopicNotFound
 from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.coordination import Coordination
 from oncelog.metadata.coordination.topic_lookup import Located, TopicLookup
-from oncelog.metadata.http_publish.http_publisher import HttpPublisher, Reaching
+from oncelog.metadata.http_publish.http_publish_service import HttpPublishService, Reaching
 from oncelog.metadata.rest.app import new_app
 from oncelog.metadata.service import running_tasks
 from oncelog.runtime.settings import MetadataSettings
@@ -53,7 +53,7 @@ class FakeLookup:
 @dataclass
 class Replica:
     http: httpx.AsyncClient
-    publisher: HttpPublisher
+    publisher: HttpPublishService
     client: AsyncClient
 
     async def post(self, *values: str, key: str | None = None, path: str = ORDERS, **fields: Any) -> httpx.Response:
@@ -107,7 +107,7 @@ class PublishWorld:
         datasets = DatasetStore(self.session)
         store = KeyStore(self.keys, datasets, window_ms=60_000, now_ms=lambda: self.now_ms) if keys else None
         reaching = Reaching(client, cast("TopicLookup", FakeLookup(self.cluster)), PolicyStore(self.session))
-        publisher = HttpPublisher(reaching, given, store)
+        publisher = HttpPublishService(reaching, given, store)
         self._stack.push_async_callback(publisher.close)
         start(publisher.run())
         app = new_app(cast("Coordination", None), publisher=publisher)

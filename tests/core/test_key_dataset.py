@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from oncelog.core.http_publish.key_dataset import (
     DatasetRecord,
+    DatasetVerdict,
     FoundDataset,
     InstallMarker,
     NoteDataset,
     RefuseKeys,
     ServeKeys,
-    Verdict,
     judge_dataset,
 )
 
@@ -18,7 +18,9 @@ RECORD = DatasetRecord("marker", "run")
 FOUND = FoundDataset("marker", "run", writes=5, replicas=0)
 
 
-def judged(record: DatasetRecord | None, found: FoundDataset, *, writes_seen: int = 0, now_ms: int = 50_000) -> Verdict:
+def judged(
+    record: DatasetRecord | None, found: FoundDataset, *, writes_seen: int = 0, now_ms: int = 50_000
+) -> DatasetVerdict:
     return judge_dataset(record, found, writes_seen=writes_seen, now_ms=now_ms, window_ms=WINDOW_MS)
 
 

@@ -3,7 +3,7 @@
 from oncelog.metadata.coordination.balancer import Balancer
 from oncelog.metadata.coordination.coordination import Coordination
 from oncelog.metadata.gateway.owner_gateway import Gateway
-from oncelog.metadata.http_publish.http_publisher import HttpPublisher
+from oncelog.metadata.http_publish.http_publish_service import HttpPublishService
 from oncelog.runtime.telemetry import Reading, Telemetry
 
 
@@ -47,7 +47,7 @@ def observe_gateway(telemetry: Telemetry, gateway: Gateway) -> None:
     )
 
 
-def observe_publishing(telemetry: Telemetry, publisher: HttpPublisher) -> None:
+def observe_publishing(telemetry: Telemetry, publisher: HttpPublishService) -> None:
     counts = publisher.counts
     telemetry.observe_count(
         "metadata_published_messages",

@@ -15,7 +15,7 @@ from oncelog.metadata.coordination.coordination import Coordination
 from oncelog.metadata.coordination.owners import Start
 from oncelog.metadata.gateway.owner_gateway import Gateway, GatewayLimits
 from oncelog.metadata.gateway.rest_over_grpc import RestOverGrpc
-from oncelog.metadata.http_publish.http_publisher import Reaching, key_server, new_publisher, own_client
+from oncelog.metadata.http_publish.http_publish_service import Reaching, key_server, new_publisher, own_client
 from oncelog.metadata.rest.app import new_app
 from oncelog.metadata.rest.connections import ConnectionLimits
 from oncelog.metadata.rest.server import RestServer

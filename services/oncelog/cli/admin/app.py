@@ -44,12 +44,12 @@ for commands that take one, times in UTC or as how long ago, and sizes in KiB, M
 
 {EXIT_CODES}"""
 
-Namespace = Annotated[str, typer.Argument(metavar="NAMESPACE", help="tenant/namespace.")]
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="A name, or tenant/namespace/name.")]
-Role = Annotated[str, typer.Argument(metavar="ROLE", help="The role that a token was made for.")]
-Rights = Annotated[list[Right], typer.Argument(metavar="RIGHT…", help="admin, produce, consume.")]
-Tenant = Annotated[str, typer.Argument(metavar="TENANT", help="A tenant.")]
-Incarnation = Annotated[
+NamespaceArgument = Annotated[str, typer.Argument(metavar="NAMESPACE", help="tenant/namespace.")]
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="A name, or tenant/namespace/name.")]
+RoleArgument = Annotated[str, typer.Argument(metavar="ROLE", help="The role that a token was made for.")]
+RightsArgument = Annotated[list[Right], typer.Argument(metavar="RIGHT…", help="admin, produce, consume.")]
+TenantArgument = Annotated[str, typer.Argument(metavar="TENANT", help="A tenant.")]
+IncarnationArgument = Annotated[
     str, typer.Argument(metavar="INCARNATION", help="Of a storage node, or its beginning, as listed.")
 ]
 
@@ -81,27 +81,27 @@ def list_tenants(api: AdminApi) -> Answer:
 
 
 @admin_command(tenants, "create")
-def create_tenant(api: AdminApi, tenant: Tenant) -> Answer:
+def create_tenant(api: AdminApi, tenant: TenantArgument) -> Answer:
     """Create a tenant."""
     api.put(tenant_path(tenant))
     return f"tenant {tenant} is created"
 
 
 @admin_command(tenants, "show")
-def show_tenant(api: AdminApi, tenant: Tenant) -> Answer:
+def show_tenant(api: AdminApi, tenant: TenantArgument) -> Answer:
     """Show a tenant with its namespaces."""
     return api.get(tenant_path(tenant))
 
 
 @admin_command(tenants, "delete")
-def delete_tenant(api: AdminApi, tenant: Tenant) -> Answer:
+def delete_tenant(api: AdminApi, tenant: TenantArgument) -> Answer:
     """Delete a tenant that has no namespace."""
     api.delete(tenant_path(tenant))
     return f"tenant {tenant} is deleted"
 
 
 @admin_command(namespaces, "list")
-def list_namespaces(api: AdminApi, tenant: Tenant = DEFAULT_TENANT) -> Answer:
+def list_namespaces(api: AdminApi, tenant: TenantArgument = DEFAULT_TENANT) -> Answer:
     """List the namespaces of a tenant."""
     return api.get(namespace_path(f"{tenant}/x").removesuffix("/x"))
 
@@ -109,7 +109,7 @@ def list_namespaces(api: AdminApi, tenant: Tenant = DEFAULT_TENANT) -> Answer:
 @admin_command(namespaces, "create")
 def create_namespace(
     api: AdminApi,
-    namespace: Namespace,
+    namespace: NamespaceArgument,
     deduplication: Annotated[
         bool | None, typer.Option("--deduplication/--no-deduplication", help="By default the cluster decides.")
     ] = None,
@@ -120,91 +120,93 @@ def create_namespace(
 
 
 @admin_command(namespaces, "show")
-def show_namespace(api: AdminApi, namespace: Namespace) -> Answer:
+def show_namespace(api: AdminApi, namespace: NamespaceArgument) -> Answer:
     """Show a namespace and the policies that are set on it."""
     return api.get(namespace_path(namespace))
 
 
 @admin_command(namespaces, "delete")
-def delete_namespace(api: AdminApi, namespace: Namespace) -> Answer:
+def delete_namespace(api: AdminApi, namespace: NamespaceArgument) -> Answer:
     """Delete a namespace that holds no topic."""
     api.delete(namespace_path(namespace))
     return f"namespace {namespace} is deleted"
 
 
 @admin_command(namespaces, "permissions")
-def show_permissions(api: AdminApi, namespace: Namespace) -> Answer:
+def show_permissions(api: AdminApi, namespace: NamespaceArgument) -> Answer:
     """Show the rights of each role in a namespace; superusers need none."""
     return api.get(permissions_path(namespace))
 
 
 @admin_command(namespaces, "grant")
-def grant_permissions(api: AdminApi, namespace: Namespace, role: Role, rights: Rights) -> Answer:
+def grant_permissions(
+    api: AdminApi, namespace: NamespaceArgument, role: RoleArgument, rights: RightsArgument
+) -> Answer:
     """Give a role these rights in a namespace, in place of those that it has."""
     api.post(permissions_path(namespace, role), [right.value for right in rights])
     return f"role {role} may {', '.join(rights)} in {namespace}"
 
 
 @admin_command(namespaces, "revoke")
-def revoke_permissions(api: AdminApi, namespace: Namespace, role: Role) -> Answer:
+def revoke_permissions(api: AdminApi, namespace: NamespaceArgument, role: RoleArgument) -> Answer:
     """Take all rights in a namespace from a role: it opens nothing any more."""
     api.delete(permissions_path(namespace, role))
     return f"role {role} has no rights in {namespace}"
 
 
 @admin_command(topics, "list")
-def list_topics(api: AdminApi, namespace: Namespace = "public/default") -> Answer:
+def list_topics(api: AdminApi, namespace: NamespaceArgument = "public/default") -> Answer:
     """List the topics of a namespace."""
     return api.get(topics_path(namespace))
 
 
 @admin_command(topics, "create")
-def create_topic(api: AdminApi, topic: Topic) -> Answer:
+def create_topic(api: AdminApi, topic: TopicArgument) -> Answer:
     """Create a topic; mostly not needed, for a topic is created by its first use unless its namespace forbids that."""
     api.put(topic_path(topic))
     return f"topic {topic} is created"
 
 
 @admin_command(topics, "delete")
-def delete_topic(api: AdminApi, topic: Topic) -> Answer:
+def delete_topic(api: AdminApi, topic: TopicArgument) -> Answer:
     """Delete a topic with all its messages, for good: its producers and readers end with an error."""
     api.delete(topic_path(topic))
     return f"topic {topic} is deleted"
 
 
 @admin_command(topics, "show")
-def show_topic(api: AdminApi, topic: Topic) -> Answer:
+def show_topic(api: AdminApi, topic: TopicArgument) -> Answer:
     """Show a topic's record: id, owner, epoch, ledgers."""
     return api.get(topic_path(topic))
 
 
 @admin_command(topics, "lookup")
-def look_up_topic(api: AdminApi, topic: Topic) -> Answer:
+def look_up_topic(api: AdminApi, topic: TopicArgument) -> Answer:
     """Show where a topic is served; places it when it has no live owner."""
     return api.get(lookup_path(topic))
 
 
 @admin_command(topics, "stats")
-def show_stats(api: AdminApi, topic: Topic) -> Answer:
+def show_stats(api: AdminApi, topic: TopicArgument) -> Answer:
     """Show statistics: messages, verdicts of deduplication, producers, takeovers."""
     return api.get(f"{topic_path(topic)}/stats")
 
 
 @admin_command(topics, "stats-internal")
-def show_internal_stats(api: AdminApi, topic: Topic) -> Answer:
+def show_internal_stats(api: AdminApi, topic: TopicArgument) -> Answer:
     """Show the internal state: producers with marks and generations, ledgers, the snapshot."""
     return api.get(f"{topic_path(topic)}/internalStats")
 
 
 @admin_command(topics, "unload")
-def unload_topic(api: AdminApi, topic: Topic) -> Answer:
+def unload_topic(api: AdminApi, topic: TopicArgument) -> Answer:
     """Have the owner close the topic and another one take it over."""
     api.put(f"{topic_path(topic)}/unload")
     return f"topic {topic} is unloaded and placed anew"
 
 
 @admin_command(storage_nodes, "show")
-def show_storage_node(api: AdminApi, incarnation: Incarnation) -> Answer:
+def show_storage_node(api: AdminApi, incarnation: IncarnationArgument) -> Answer:
     """Show one storage node."""
     return api.get(f"{ROOT}/storage-nodes/{storage_node(api, incarnation)}")
 
@@ -238,7 +240,7 @@ def list_storage_nodes(api: AdminApi) -> Answer:
 
 
 @admin_command(storage_nodes, "set-read-only")
-def set_read_only(api: AdminApi, incarnation: Incarnation) -> Answer:
+def set_read_only(api: AdminApi, incarnation: IncarnationArgument) -> Answer:
     """Give a storage node no new ledgers; what it holds is still read. It stays so until it is cleared."""
     node = storage_node(api, incarnation)
     api.put(read_only_path(node))
@@ -246,7 +248,7 @@ def set_read_only(api: AdminApi, incarnation: Incarnation) -> Answer:
 
 
 @admin_command(storage_nodes, "clear-read-only")
-def clear_read_only(api: AdminApi, incarnation: Incarnation) -> Answer:
+def clear_read_only(api: AdminApi, incarnation: IncarnationArgument) -> Answer:
     """Give a storage node new ledgers again."""
     node = storage_node(api, incarnation)
     api.delete(read_only_path(node))

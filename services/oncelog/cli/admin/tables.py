@@ -20,67 +20,67 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _GAP = "  "
-Row = Mapping[str, object]
+TableRow = Mapping[str, object]
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """text: makes the cell of the whole row; None: it is the value of the field."""
 
     title: str
     field: str
-    text: Callable[[Row], str] | None = None
+    text: Callable[[TableRow], str] | None = None
 
 
-def _storage_state(row: Row) -> str:
+def _storage_state(row: TableRow) -> str:
     state = "retired" if row.get("retired") else "live" if row.get("live") else "away"
     if row.get("read_only_set"):
         return f"{state}, read-only (set)"
     return f"{state}, read-only" if row.get("read_only") and row.get("live") else state
 
 
-def _connected(row: Row) -> str:
+def _connected(row: TableRow) -> str:
     return "yes" if row.get("connected") else "no"
 
 
 #: ({fields that tell what a list is of}, its columns): what is not among them is shown by `wide`.
-_KNOWN: tuple[tuple[frozenset[str], tuple[Column, ...]], ...] = (
+_KNOWN: tuple[tuple[frozenset[str], tuple[TableColumn, ...]], ...] = (
     (
         frozenset({"incarnation", "retired"}),
         (
-            Column("node", "incarnation"),
-            Column("address", "address"),
-            Column("state", "live", _storage_state),
-            Column("free", "free_bytes"),
+            TableColumn("node", "incarnation"),
+            TableColumn("address", "address"),
+            TableColumn("state", "live", _storage_state),
+            TableColumn("free", "free_bytes"),
         ),
     ),
     (
         frozenset({"incarnation", "connected", "state"}),
         (
-            Column("owner", "incarnation"),
-            Column("address", "address"),
-            Column("state", "state"),
-            Column("since", "since_ms"),
-            Column("connected", "connected", _connected),
+            TableColumn("owner", "incarnation"),
+            TableColumn("address", "address"),
+            TableColumn("state", "state"),
+            TableColumn("since", "since_ms"),
+            TableColumn("connected", "connected", _connected),
         ),
     ),
     (
         frozenset({"began_ms", "replayed_entries"}),
         (
-            Column("owner_epoch", "owner_epoch"),
-            Column("began", "began_ms"),
-            Column("ms", "ms"),
-            Column("replayed_entries", "replayed_entries"),
+            TableColumn("owner_epoch", "owner_epoch"),
+            TableColumn("began", "began_ms"),
+            TableColumn("ms", "ms"),
+            TableColumn("replayed_entries", "replayed_entries"),
         ),
     ),
     (
         frozenset({"producer_id", "persisted"}),
         (
-            Column("name", "name"),
-            Column("gen", "generation"),
-            Column("mode", "mode"),
-            Column("persisted", "persisted"),
-            Column("active", "last_activity_ms"),
-            Column("connected", "connected", _connected),
+            TableColumn("name", "name"),
+            TableColumn("gen", "generation"),
+            TableColumn("mode", "mode"),
+            TableColumn("persisted", "persisted"),
+            TableColumn("active", "last_activity_ms"),
+            TableColumn("connected", "connected", _connected),
         ),
     ),
 )
@@ -112,7 +112,7 @@ class _Layout:
     #: {id: its short name}
     names: Mapping[str, str]
 
-    def facts(self, title: str, facts: Row) -> list[str]:
+    def facts(self, title: str, facts: TableRow) -> list[str]:
         """One line for each value, or more where it is a sentence; then the lists of objects among them."""
         rows: list[tuple[str, str]] = []
         later: list[tuple[str, Sequence[object]]] = []
@@ -159,15 +159,15 @@ class _Layout:
             return f"{value} B" if self.wide else size(value)
         return _text(value)
 
-    def _columns(self, rows: Sequence[Row]) -> Sequence[Column]:
+    def _columns(self, rows: Sequence[TableRow]) -> Sequence[TableColumn]:
         fields = list(dict.fromkeys(name for row in rows for name in row))
         for key, known in _KNOWN:
             if not self.wide and key <= set(fields):
                 return known
         samples = {name: next((row[name] for row in rows if row.get(name) is not None), None) for name in fields}
-        return [Column(label(name, samples[name]), name) for name in fields]
+        return [TableColumn(label(name, samples[name]), name) for name in fields]
 
-    def _cell(self, column: Column, row: Row) -> str:
+    def _cell(self, column: TableColumn, row: TableRow) -> str:
         if column.text is not None:
             return column.text(row)
         value = row.get(column.field)
@@ -206,7 +206,7 @@ class _Layout:
         return lines
 
 
-def _flat(prefix: str, facts: Row) -> list[tuple[str, object]]:
+def _flat(prefix: str, facts: TableRow) -> list[tuple[str, object]]:
     """Nested objects as dotted names."""
     rows: list[tuple[str, object]] = []
     for name, value in facts.items():

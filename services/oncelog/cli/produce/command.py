@@ -24,20 +24,20 @@ from oncelog.cli.options import (
     TokenFileOption,
     UrlOption,
 )
-from oncelog.cli.produce.progress import ProgressKind, watcher_of
+from oncelog.cli.produce.progress import ProgressKind, progress_view
 from oncelog.cli.running import Interrupt, run_command
 
 if TYPE_CHECKING:
     from oncelog.cli.produce.line_file import IncompleteLine, LineBlock, LineFile
-    from oncelog.cli.produce.publishing import Publishing, Standing
+    from oncelog.cli.produce.publishing import Publishing, RunProgress
 
 
-class OnUnverified(StrEnum):
+class UnverifiedChoice(StrEnum):
     ACCEPT = "accept"
     RAISE = "raise"
 
 
-class Conflict(StrEnum):
+class ConflictChoice(StrEnum):
     FENCE = "fence"
     REFUSE = "refuse"
 
@@ -52,8 +52,8 @@ class Job:
     producer_name: str | None
     rate: float | None
     replay_lines: int | None
-    on_conflict: Conflict
-    on_unverified: OnUnverified
+    on_conflict: ConflictChoice
+    on_unverified: UnverifiedChoice
     url: str
     token_file: Path | None
     tls_ca_file: Path | None
@@ -117,15 +117,15 @@ def produce(
     ] = 0,
     from_start: Annotated[bool, typer.Option("--from-start", help="Send the whole file again.")] = False,
     on_conflict: Annotated[
-        Conflict, typer.Option(help="While another instance has the name: take it over, or refuse.")
-    ] = Conflict.FENCE,
+        ConflictChoice, typer.Option(help="While another instance has the name: take it over, or refuse.")
+    ] = ConflictChoice.FENCE,
     on_unverified: Annotated[
-        OnUnverified,
+        UnverifiedChoice,
         typer.Option(
             help="At a line whose id is older than all that the log remembers of the name, so that it was not stored "
             "now and may never have been: accept and tell, or raise an error."
         ),
-    ] = OnUnverified.ACCEPT,
+    ] = UnverifiedChoice.ACCEPT,
     progress: Annotated[
         ProgressKind, typer.Option(help="auto: a bar on a terminal; json: one line for each list acknowledged.")
     ] = ProgressKind.AUTO,
@@ -176,8 +176,8 @@ async def _produce(job: Job, interrupt: Interrupt, errors: Console) -> Exit:
 
     with ExitStack() as stack:
         file = None if job.path is None else stack.enter_context(LineFile(job.path, final=job.final))
-        watcher = watcher_of(job.progress, None if file is None else file.size_bytes, errors)
-        stack.callback(watcher.ended)
+        view = progress_view(job.progress, None if file is None else file.size_bytes, errors)
+        stack.callback(view.ended)
         async with await connect(
             job.url,
             token=job.token_file,
@@ -195,8 +195,8 @@ async def _produce(job: Job, interrupt: Interrupt, errors: Console) -> Exit:
             start = -1 if file is None else _start(file, last, job.replay_lines)
             if file is None:
                 _say(errors, "standard input: ids are automatic, a replay would be stored again")
-            watcher.opened(producer.producer_name, last, start)
-            publishing = Publishing(producer, watcher, job.rate, start)
+            view.opened(producer.producer_name, last, start)
+            publishing = Publishing(producer, view, job.rate, start)
             interrupt.first = publishing.stop
             began = time.monotonic()
             lines = lines_of_descriptor(0) if file is None else _blocks(file.blocks(start))
@@ -204,7 +204,7 @@ async def _produce(job: Job, interrupt: Interrupt, errors: Console) -> Exit:
                 await publishing.run(lines)
                 await producer.close()
             finally:
-                watcher.ended()
+                view.ended()
                 seconds = time.monotonic() - began
                 resumed_from = None if file is None or (start <= 0 and last < 0) else start
                 _summarise(job, publishing, resumed_from, None if file is None else file.incomplete, seconds, errors)
@@ -232,27 +232,27 @@ def _summarise(
     errors: Console,
 ) -> None:
     """The end of every run, also of one that failed: what is stored, what is not, and how to go on."""
-    standing = publishing.standing
+    progress = publishing.progress
     if job.output is Output.JSON:
         facts = {
-            "lines": standing.acked,
-            "sent": standing.sent,
-            "stored": standing.stored,
-            "duplicates": standing.duplicates,
-            "unverified": standing.unverified,
+            "lines": progress.acked,
+            "sent": progress.sent,
+            "stored": progress.stored,
+            "duplicates": progress.duplicates,
+            "unverified": progress.unverified,
             "resumed_from": resumed_from,
-            "position": None if job.path is None else standing.offset,
+            "position": None if job.path is None else progress.offset,
             "incomplete": incomplete and {"offset": incomplete.offset, "bytes": incomplete.size_bytes},
             "seconds": round(seconds, 3),
             "interrupted": publishing.stopped,
         }
         print(json.dumps(facts), file=sys.stdout, flush=True)
     else:
-        print(_sentences(standing, resumed_from, seconds), file=sys.stdout, flush=True)
-    if standing.unverified:
+        print(_sentences(progress, resumed_from, seconds), file=sys.stdout, flush=True)
+    if progress.unverified:
         _say(
             errors,
-            f"{standing.unverified:,} lines were not stored now, and whether they ever were is not known: their ids "
+            f"{progress.unverified:,} lines were not stored now, and whether they ever were is not known: their ids "
             "are older than all that the log remembers of this producer name; lines that are new are lost under it",
         )
     if incomplete is not None:
@@ -262,20 +262,20 @@ def _summarise(
             f"byte {incomplete.offset:,}; run the same command again when the line is written, or with --final if the "
             "file will not grow",
         )
-    if publishing.stopped or standing.acked < standing.sent:
-        place = f", everything before byte {standing.offset}" if job.path is not None else ""
+    if publishing.stopped or progress.acked < progress.sent:
+        place = f", everything before byte {progress.offset}" if job.path is not None else ""
         again = "; run the same command again to go on" if publishing.stopped and job.path is not None else ""
-        _say(errors, f"stopped: {standing.acked:,} lines are acknowledged{place}{again}")
+        _say(errors, f"stopped: {progress.acked:,} lines are acknowledged{place}{again}")
 
 
 def _say(errors: Console, sentence: str) -> None:
     errors.print(sentence, markup=False, soft_wrap=True)
 
 
-def _sentences(standing: "Standing", resumed_from: int | None, seconds: float) -> str:
-    rate = standing.acked / max(seconds, 0.001)
+def _sentences(progress: "RunProgress", resumed_from: int | None, seconds: float) -> str:
+    rate = progress.acked / max(seconds, 0.001)
     resumed = "" if resumed_from is None else f", went on at byte {resumed_from:,}"
     return (
-        f"{standing.acked:,} lines acknowledged in {seconds:.1f} s ({rate:,.0f}/s): "
-        f"{standing.stored:,} stored, {standing.duplicates:,} duplicates refused{resumed}"
+        f"{progress.acked:,} lines acknowledged in {seconds:.1f} s ({rate:,.0f}/s): "
+        f"{progress.stored:,} stored, {progress.duplicates:,} duplicates refused{resumed}"
     )

@@ -22,7 +22,7 @@ class ProgressKind(StrEnum):
     NONE = "none"
 
 
-class Watcher(Protocol):
+class ProgressView(Protocol):
     """Told of a run as it goes."""
 
     def opened(self, producer_name: str, last_sequence_id: int, start: int) -> None: ...
@@ -33,7 +33,7 @@ class Watcher(Protocol):
     def ended(self) -> None: ...
 
 
-class Silence:
+class NoProgress:
     """Shows nothing."""
 
     def opened(self, producer_name: str, last_sequence_id: int, start: int) -> None: ...
@@ -43,7 +43,7 @@ class Silence:
     def ended(self) -> None: ...
 
 
-class JsonLines:
+class JsonProgress:
     """One JSON object a line on standard output."""
 
     def opened(self, producer_name: str, last_sequence_id: int, start: int) -> None:
@@ -90,10 +90,10 @@ class Bar:
         self._progress.stop()
 
 
-def watcher_of(kind: ProgressKind, size_bytes: int | None, console: Console) -> Watcher:
+def progress_view(kind: ProgressKind, size_bytes: int | None, console: Console) -> ProgressView:
     """auto: the bar on a terminal, else nothing."""
     if kind is ProgressKind.JSON:
-        return JsonLines()
+        return JsonProgress()
     if kind is ProgressKind.BAR or (kind is ProgressKind.AUTO and console.is_terminal):
         return Bar(size_bytes, console)
-    return Silence()
+    return NoProgress()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from oncelog.cli.produce.line_file import LineBlock
-from oncelog.cli.produce.progress import Watcher
+from oncelog.cli.produce.progress import ProgressView
 
 #: Lists handed over and not answered; the SDK bounds their bytes as well.
 LISTS_PENDING_MAX = 32
@@ -22,7 +22,7 @@ TICK_S = 0.02
 CATCH_UP_S = 1.0
 
 
-class Fate(Protocol):
+class BatchOutcome(Protocol):
     """The part of the SDK's BatchResult that is used here."""
 
     @property
@@ -36,11 +36,11 @@ class Fate(Protocol):
 class LineProducer(Protocol):
     """The part of the SDK's producer that is used here."""
 
-    async def send_many(self, values: list[bytes], *, sequence_ids: list[int] | None = None) -> Fate: ...
+    async def send_many(self, values: list[bytes], *, sequence_ids: list[int] | None = None) -> BatchOutcome: ...
 
 
 @dataclass(slots=True)
-class Standing:
+class RunProgress:
     """How far a run has come.
 
     sent: lines handed over. acked: stored, now or before; duplicates: those stored before. offset: everything before it
@@ -83,12 +83,12 @@ class Pace:
 
 
 class Publishing:
-    """One run; `standing` is true at any moment, also after an error."""
+    """One run; `progress` is true at any moment, also after an error."""
 
-    def __init__(self, producer: LineProducer, watcher: Watcher, rate: float | None, start: int) -> None:
-        self.standing = Standing(start)
+    def __init__(self, producer: LineProducer, view: ProgressView, rate: float | None, start: int) -> None:
+        self.progress = RunProgress(start)
         self._producer = producer
-        self._watcher = watcher
+        self._view = view
         self._rate = rate
         self._stop = asyncio.Event()
 
@@ -102,13 +102,13 @@ class Publishing:
 
     async def run(self, blocks: AsyncIterator[LineBlock]) -> None:
         """Publish all blocks. Raises what the producer raises; an error ends the run."""
-        pending: asyncio.Queue[tuple[asyncio.Task[Fate], int] | None] = asyncio.Queue(LISTS_PENDING_MAX)
+        pending: asyncio.Queue[tuple[asyncio.Task[BatchOutcome], int] | None] = asyncio.Queue(LISTS_PENDING_MAX)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._collect(pending))
             async for block in self._paced(blocks):
                 ids = block.offsets
                 sending = tasks.create_task(self._producer.send_many(block.values, sequence_ids=ids))
-                self.standing.sent += len(block)
+                self.progress.sent += len(block)
                 await pending.put((sending, block.end))
             await pending.put(None)
 
@@ -139,13 +139,13 @@ class Publishing:
         except TimeoutError:
             pass  # time is up, nobody wants to stop
 
-    async def _collect(self, pending: "asyncio.Queue[tuple[asyncio.Task[Fate], int] | None]") -> None:
-        standing = self.standing
+    async def _collect(self, pending: "asyncio.Queue[tuple[asyncio.Task[BatchOutcome], int] | None]") -> None:
+        progress = self.progress
         while (item := await pending.get()) is not None:
             sending, end = item
             result = await sending
-            standing.acked += result.count
-            standing.duplicates += result.duplicates
-            standing.unverified += sum(map(len, result.unverified_ranges))
-            standing.offset = end
-            self._watcher.acked(standing.acked, standing.duplicates, standing.offset)
+            progress.acked += result.count
+            progress.duplicates += result.duplicates
+            progress.unverified += sum(map(len, result.unverified_ranges))
+            progress.offset = end
+            self._view.acked(progress.acked, progress.duplicates, progress.offset)

@@ -31,7 +31,7 @@ class Form(StrEnum):
     JSON = "json"
 
 
-class OnCorrupt(StrEnum):
+class CorruptChoice(StrEnum):
     RAISE = "raise"
     SKIP = "skip"
 
@@ -76,8 +76,8 @@ def read(
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many messages.")] = None,
     form: Annotated[Form, typer.Option("-o", "--output", help="raw: values; json: all that is known.")] = Form.RAW,
     on_corrupt: Annotated[
-        OnCorrupt, typer.Option("--on-corrupt", help="At an entry that cannot be read: raise an error, or skip it.")
-    ] = OnCorrupt.RAISE,
+        CorruptChoice, typer.Option("--on-corrupt", help="At an entry that cannot be read: raise an error, or skip it.")
+    ] = CorruptChoice.RAISE,
     url: UrlOption = DEFAULT_URL,
     token_file: TokenFileOption = None,
     tls_ca_file: TlsCaFileOption = None,

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from oncelog.cli.failures import explain
 from oncelog.cli.options import Output, OutputOption
+from oncelog.cli.standalone.cluster_plan import ClusterPlan
 from oncelog.cli.standalone.directory import DirectoryInUse, earlier_gone, locked
-from oncelog.cli.standalone.plan import Plan
 from oncelog.cli.standalone.status import ClusterStatus
 from oncelog.cli.standalone.supervisor import DRAIN_DEADLINE_S, Supervisor
 from oncelog.core.errors import OncelogError
@@ -66,12 +66,12 @@ def standalone(
     """
     set_up_logs("warning")
     with _directory(data) as directory:
-        plan = Plan(directory, storage_nodes, owners, metadata, port, http_port, redis)
+        plan = ClusterPlan(directory, storage_nodes, owners, metadata, port, http_port, redis)
         code = _run(plan, output, temporary=data is None)
     raise typer.Exit(code)
 
 
-def _run(plan: Plan, output: Output, *, temporary: bool) -> int:
+def _run(plan: ClusterPlan, output: Output, *, temporary: bool) -> int:
     errors = Console(stderr=True, highlight=False)
     failed: list[int] = []
 
@@ -98,7 +98,7 @@ def _run(plan: Plan, output: Output, *, temporary: bool) -> int:
     return failed[0] if failed and code is ExitCode.OK else code
 
 
-def _announce(status: ClusterStatus, plan: Plan, output: Output, *, temporary: bool) -> None:
+def _announce(status: ClusterStatus, plan: ClusterPlan, output: Output, *, temporary: bool) -> None:
     if output is Output.JSON:
         print(json.dumps(status.to_json()), flush=True)
         return

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from oncelog.cli.standalone.plan import Role
+from oncelog.cli.standalone.cluster_plan import Role
 
 
 @dataclass(frozen=True, slots=True)

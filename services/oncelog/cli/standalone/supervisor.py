@@ -10,11 +10,11 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from oncelog.cli.standalone import plan as plans
-from oncelog.cli.standalone.child import Child, ChildState
-from oncelog.cli.standalone.plan import ChildPlan, Plan, Role
+from oncelog.cli.standalone import cluster_plan as plans
+from oncelog.cli.standalone.cluster_plan import ClusterPlan, ProcessPlan, Role
 from oncelog.cli.standalone.status import ClusterStatus, ProcessStatus, write_status
-from oncelog.cli.standalone.zookeeper_child import ZooKeeperChild
+from oncelog.cli.standalone.supervised_process import ProcessState, SupervisedProcess
+from oncelog.cli.standalone.zookeeper_process import ZooKeeperProcess
 from oncelog.core.errors import Fatal
 from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog.runtime.settings import variable
@@ -36,26 +36,26 @@ class StandaloneFailed(Fatal):
 class Supervisor:
     """Runs the children of one plan. `running()` serves inside its block."""
 
-    def __init__(self, plan: Plan, tell: Tell) -> None:
+    def __init__(self, plan: ClusterPlan, tell: Tell) -> None:
         self.plan = plan
         self._tell = tell
-        self._children: list[Child] = []
-        self._zookeeper = ZooKeeperChild(plan.zookeeper_data, self._zookeeper_changed)
+        self._children: list[SupervisedProcess] = []
+        self._zookeeper = ZooKeeperProcess(plan.zookeeper_data, self._zookeeper_changed)
         self._ready = False
         #: of the ports that children keep from life to life
         self._claims = contextlib.ExitStack()
-        self._environment = plans.child_environment(os.environ, redis_url=plan.redis_url)
+        self._environment = plans.process_environment(os.environ, redis_url=plan.redis_url)
 
     @contextlib.asynccontextmanager
     async def running(
-        self, *, roles: "Sequence[Callable[[Plan, str], list[ChildPlan]]] | None" = None
+        self, *, roles: "Sequence[Callable[[ClusterPlan, str], list[ProcessPlan]]] | None" = None
     ) -> AsyncIterator[ClusterStatus]:
         """Start everything, give its status once all serve, and drain at the end of the block.
 
         roles: what to start, each item when the one before it serves; by default the whole cluster.
         Raises StandaloneFailed, EmbeddedZooKeeperMissing, EmbeddedZooKeeperFailed.
         """
-        steps = (plans.metadata_children, _storage_and_owners) if roles is None else roles
+        steps = (plans.metadata_processes, _storage_and_owners) if roles is None else roles
         await self._zookeeper.start()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -85,25 +85,26 @@ class Supervisor:
         tls = bool(self._environment.get(variable("tls_certificate_file")))
         return ClusterStatus(os.getpid(), str(self.plan.data), self._ready, processes, tls)
 
-    async def _start(self, wanted: Sequence[ChildPlan], tasks: asyncio.TaskGroup) -> None:
+    async def _start(self, wanted: Sequence[ProcessPlan], tasks: asyncio.TaskGroup) -> None:
         """Start the children and return when all of them serve."""
         kept = [plans.with_ports(child, self._take_port) if child.role is Role.METADATA else child for child in wanted]
         children = [
-            Child(child, self.plan.log_path(child.name), self._environment, self._child_changed) for child in kept
+            SupervisedProcess(child, self.plan.log_path(child.name), self._environment, self._child_changed)
+            for child in kept
         ]
         self._children += children
         for child in children:
             tasks.create_task(child.keep(), name=child.name)
         try:
             async with asyncio.timeout(START_DEADLINE_S):
-                while waited := [child for child in children if child.state is not ChildState.SERVING]:
+                while waited := [child for child in children if child.state is not ProcessState.SERVING]:
                     for child in waited:
                         if child.failures >= EARLY_DEATHS_MAX:
                             raise StandaloneFailed(f"{child.name} does not start; its log ends:\n{child.last_words()}")
                     await asyncio.sleep(_LOOK_EVERY_S)
         except TimeoutError as error:
             stories = "\n".join(
-                f"{child.name}: {child.last_words()}" for child in children if child.state is not ChildState.SERVING
+                f"{child.name}: {child.last_words()}" for child in children if child.state is not ProcessState.SERVING
             )
             raise StandaloneFailed(f"not serving after {START_DEADLINE_S:.0f} s:\n{stories}") from error
 
@@ -117,8 +118,8 @@ class Supervisor:
             ending = [child.stop(DRAIN_DEADLINE_S) for child in self._children if child.plan.role is role]
             await asyncio.gather(*ending)
 
-    def _child_changed(self, child: Child, sentence: str) -> None:
-        if sentence and (self._ready or child.state is ChildState.WAITING):
+    def _child_changed(self, child: SupervisedProcess, sentence: str) -> None:
+        if sentence and (self._ready or child.state is ProcessState.WAITING):
             self._tell(sentence)
         self._write()
 
@@ -130,5 +131,5 @@ class Supervisor:
         write_status(self.plan.status_path, self.status())
 
 
-def _storage_and_owners(plan: Plan, zookeeper: str) -> list[ChildPlan]:
-    return [*plans.storage_children(plan, zookeeper), *plans.owner_children(plan, zookeeper)]
+def _storage_and_owners(plan: ClusterPlan, zookeeper: str) -> list[ProcessPlan]:
+    return [*plans.storage_processes(plan, zookeeper), *plans.owner_processes(plan, zookeeper)]

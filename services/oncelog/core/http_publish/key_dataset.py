@@ -69,12 +69,12 @@ class RefuseKeys:
     for_ms: int
 
 
-Verdict = InstallMarker | NoteDataset | ServeKeys | RefuseKeys
+DatasetVerdict = InstallMarker | NoteDataset | ServeKeys | RefuseKeys
 
 
 def judge_dataset(
     record: DatasetRecord | None, found: FoundDataset, *, writes_seen: int, now_ms: int, window_ms: int
-) -> Verdict:
+) -> DatasetVerdict:
     """What to do next. writes_seen: the most that this process was ever told under the record's marker."""
     if found.marker is None:
         return InstallMarker(None)

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Header, Response
 from oncelog.core.access import Right
 from oncelog.core.errors import IdempotencyKeyRequired, InvalidArgument, ServiceUnavailable
 from oncelog.core.names import check_producer_name
-from oncelog.metadata.http_publish.http_publisher import HttpPublisher
+from oncelog.metadata.http_publish.http_publish_service import HttpPublishService
 from oncelog.metadata.http_publish.named_producers import ProducerPlace
 from oncelog.metadata.http_publish.publish_body import (
     PublishAnswer,
@@ -31,7 +31,7 @@ _KEY = (
 )
 
 
-def routes(publisher: HttpPublisher | None) -> APIRouter:
+def routes(publisher: HttpPublishService | None) -> APIRouter:
     """publisher None: a server that publishes nothing."""
     router = APIRouter(prefix=f"{PREFIX}persistent", tags=["publish"])
 

@@ -6,7 +6,7 @@ from fastapi import Depends, FastAPI
 
 from oncelog.metadata.coordination.coordination import Coordination
 from oncelog.metadata.http_publish import routes as publish_routes
-from oncelog.metadata.http_publish.http_publisher import HttpPublisher
+from oncelog.metadata.http_publish.http_publish_service import HttpPublishService
 from oncelog.metadata.http_publish.publish_body import values_of
 from oncelog.metadata.rest import cluster, namespaces, partitions, permissions, problems, switches, topics
 from oncelog.metadata.rest.access import Authentication, default_rule
@@ -35,7 +35,7 @@ _TAGS = [
 def new_app(
     coordination: Coordination,
     security: Security = OPEN,
-    publisher: HttpPublisher | None = None,
+    publisher: HttpPublishService | None = None,
     *,
     bodies_bytes_max: int = ALL_BYTES_MAX,
 ) -> FastAPI:

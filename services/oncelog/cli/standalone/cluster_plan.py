@@ -29,7 +29,7 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ClusterPlan:
     """A cluster as asked for. port, http_port: those of the first metadata service, 0: free ones.
 
     redis_url: a Redis that runs already, for idempotency keys; empty: what the environment says.
@@ -56,7 +56,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class ChildPlan:
+class ProcessPlan:
     """One process to run. command: its first item is an absolute path."""
 
     name: str
@@ -71,7 +71,7 @@ def quorums(storage_node_count: int) -> tuple[int, int]:
     return storage_node_count, storage_node_count
 
 
-def metadata_children(plan: Plan, zookeeper: str) -> list[ChildPlan]:
+def metadata_processes(plan: ClusterPlan, zookeeper: str) -> list[ProcessPlan]:
     return [
         _child(
             Role.METADATA,
@@ -85,7 +85,7 @@ def metadata_children(plan: Plan, zookeeper: str) -> list[ChildPlan]:
     ]
 
 
-def storage_children(plan: Plan, zookeeper: str) -> list[ChildPlan]:
+def storage_processes(plan: ClusterPlan, zookeeper: str) -> list[ProcessPlan]:
     return [
         _child(
             Role.STORAGE,
@@ -98,7 +98,7 @@ def storage_children(plan: Plan, zookeeper: str) -> list[ChildPlan]:
     ]
 
 
-def owner_children(plan: Plan, zookeeper: str) -> list[ChildPlan]:
+def owner_processes(plan: ClusterPlan, zookeeper: str) -> list[ProcessPlan]:
     write_quorum, ack_quorum = quorums(plan.storage_node_count)
     more = ("--write-quorum", str(write_quorum), "--ack-quorum", str(ack_quorum))
     return [
@@ -107,7 +107,7 @@ def owner_children(plan: Plan, zookeeper: str) -> list[ChildPlan]:
     ]
 
 
-def child_environment(own: Mapping[str, str], *, redis_url: str = "") -> dict[str, str]:
+def process_environment(own: Mapping[str, str], *, redis_url: str = "") -> dict[str, str]:
     """The environment of the services, from that of this process.
 
     Their drain is bounded below the supervisor's own patience, so that each ends by itself.
@@ -118,7 +118,7 @@ def child_environment(own: Mapping[str, str], *, redis_url: str = "") -> dict[st
     return bounds | shared | given
 
 
-def with_ports(child: ChildPlan, take: Callable[[], int]) -> ChildPlan:
+def with_ports(child: ProcessPlan, take: Callable[[], int]) -> ProcessPlan:
     """The same with a port from `take` wherever clients would see any free one: they know it, so it has to stay."""
     command = list(child.command)
     for option in ("--port", "--http-port"):
@@ -129,6 +129,6 @@ def with_ports(child: ChildPlan, take: Callable[[], int]) -> ChildPlan:
 
 def _child(
     role: Role, number: int, module: str, zookeeper: str, *, port: int = 0, more: tuple[str, ...] = ()
-) -> ChildPlan:
+) -> ProcessPlan:
     addresses = ("--zookeeper", zookeeper, "--host", HOST, "--port", str(port), "--health-port", "0")
-    return ChildPlan(f"{role}-{number}", role, (sys.executable, "-m", module, *addresses, *more))
+    return ProcessPlan(f"{role}-{number}", role, (sys.executable, "-m", module, *addresses, *more))

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from oncelog.cli.standalone.child import ChildState, Serving
-from oncelog.cli.standalone.plan import Role
+from oncelog.cli.standalone.cluster_plan import Role
+from oncelog.cli.standalone.supervised_process import Addresses, ProcessState
 from oncelog.runtime.zookeeper_server import EmbeddedZooKeeperFailed, ZooKeeperServer
 
 _LOOK_EVERY_S = 0.2
@@ -15,14 +15,14 @@ _RETRY_S = 0.5
 PREDECESSOR_GONE_S = 15.0
 
 
-class ZooKeeperChild:
+class ZooKeeperProcess:
     """Keeps the server alive on one port. `watch` is called with a sentence at each change."""
 
     name = "zookeeper"
     role = Role.ZOOKEEPER
 
     def __init__(self, data: Path, watch: Callable[[str], None]) -> None:
-        self.state = ChildState.STARTING
+        self.state = ProcessState.STARTING
         self.restarts = 0
         self._data = data
         self._watch = watch
@@ -38,7 +38,7 @@ class ZooKeeperChild:
         return self._server.pid if self._server is not None and self._server.alive else None
 
     @property
-    def serving(self) -> Serving:
+    def serving(self) -> Addresses:
         return {} if self._server is None else {"address": self._server.address}
 
     async def start(self) -> None:
@@ -53,7 +53,7 @@ class ZooKeeperChild:
                 if time.monotonic() > ends_at:
                     raise
                 await asyncio.sleep(_RETRY_S)
-        self.state = ChildState.SERVING
+        self.state = ProcessState.SERVING
 
     async def keep(self) -> None:
         """Start it again whenever it ends, until cancelled."""
@@ -63,7 +63,7 @@ class ZooKeeperChild:
                 await asyncio.sleep(_LOOK_EVERY_S)
                 continue
             self.restarts += 1
-            self.state = ChildState.WAITING
+            self.state = ProcessState.WAITING
             self._watch("zookeeper has ended; starting it again")
             dead = self._server
             try:
@@ -73,10 +73,10 @@ class ZooKeeperChild:
                 await asyncio.sleep(_RETRY_S)
                 continue
             await dead.stop()
-            self.state = ChildState.SERVING
+            self.state = ProcessState.SERVING
             self._watch("zookeeper serves again")
 
     async def stop(self) -> None:
-        self.state = ChildState.STOPPED
+        self.state = ProcessState.STOPPED
         if self._server is not None:
             await self._server.stop()

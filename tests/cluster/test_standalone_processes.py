@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.cli.standalone.child import Child, ChildState
-from oncelog.cli.standalone.plan import ChildPlan, Role
+from oncelog.cli.standalone.cluster_plan import ProcessPlan, Role
+from oncelog.cli.standalone.supervised_process import ProcessState, SupervisedProcess
 from tests.cluster.until import until
 
 _DEADLINE_S = 20.0
@@ -29,13 +29,13 @@ class Kept:
         self.said: list[str] = []
         #: (process id, what it announced) each time that it served
         self.served: list[tuple[int | None, object]] = []
-        plan = ChildPlan("owner-1", Role.OWNER, (sys.executable, "-c", program))
-        self.child = Child(plan, tmp_path / "owner-1.log", os.environ, self._watch)
+        plan = ProcessPlan("owner-1", Role.OWNER, (sys.executable, "-c", program))
+        self.child = SupervisedProcess(plan, tmp_path / "owner-1.log", os.environ, self._watch)
 
-    def _watch(self, child: Child, sentence: str) -> None:
+    def _watch(self, child: SupervisedProcess, sentence: str) -> None:
         if sentence:
             self.said.append(sentence)
-        if child.state is ChildState.SERVING:
+        if child.state is ProcessState.SERVING:
             self.served.append((child.pid, child.serving))
 
 
@@ -55,10 +55,10 @@ async def kept(program: str, tmp_path: Path, *, drain_s: float = _DEADLINE_S) ->
 async def test_child_serves_when_it_says_so(tmp_path: Path) -> None:
     """Started is not serving: clients are told of a cluster only when every part has announced its address."""
     async with kept(OBEDIENT, tmp_path) as own:
-        await until(lambda: own.child.state is ChildState.SERVING, _DEADLINE_S)
+        await until(lambda: own.child.state is ProcessState.SERVING, _DEADLINE_S)
         assert own.child.serving == {"address": "127.0.0.1:1"}
         assert own.child.pid is not None
-    assert own.child.state is ChildState.STOPPED
+    assert own.child.state is ProcessState.STOPPED
     assert own.child.pid is None
 
 
@@ -92,7 +92,7 @@ async def test_child_that_never_serves_waits_longer_each_time(tmp_path: Path) ->
 async def test_child_that_does_not_drain_is_killed_at_the_deadline(tmp_path: Path) -> None:
     """The end of the cluster has a deadline, whatever hangs; and a drain that was cut short is said."""
     async with kept(DEAF, tmp_path, drain_s=0.2) as own:
-        await until(lambda: own.child.state is ChildState.SERVING, _DEADLINE_S)
+        await until(lambda: own.child.state is ProcessState.SERVING, _DEADLINE_S)
     assert own.said[-1] == "owner-1 did not drain within 0 s and was killed"
     assert own.child.pid is None
 
@@ -101,7 +101,7 @@ async def test_child_that_does_not_drain_is_killed_at_the_deadline(tmp_path: Pat
 async def test_child_is_not_restarted_once_it_is_being_stopped(tmp_path: Path) -> None:
     """Between a death and the restart the end may be wanted: then nothing starts any more."""
     async with kept(HOPELESS, tmp_path) as own:
-        await until(lambda: own.child.state is ChildState.WAITING, _DEADLINE_S)
+        await until(lambda: own.child.state is ProcessState.WAITING, _DEADLINE_S)
     restarts = own.child.restarts
-    assert own.child.state is ChildState.STOPPED
+    assert own.child.state is ProcessState.STOPPED
     assert own.child.restarts == restarts

@@ -56,7 +56,7 @@ class Reaching:
     policies: PolicyStore
 
 
-class HttpPublisher:
+class HttpPublishService:
     """keys None: publishing with keys is not configured. `run` as a task; `close` before the client is closed."""
 
     def __init__(self, reaching: Reaching, settings: MetadataSettings, keys: KeyStore | None) -> None:
@@ -180,11 +180,11 @@ def key_server(settings: MetadataSettings, cluster_id: str) -> KeyServer | None:
 
 def new_publisher(
     settings: MetadataSettings, reaching: Reaching, server: KeyServer | None, datasets: DatasetStore
-) -> HttpPublisher:
+) -> HttpPublishService:
     """server None: keys are refused."""
     window_ms = settings.idempotency_window_s * 1000
     keys = None if server is None else KeyStore(server, datasets, window_ms=window_ms, now_ms=_now_ms)
-    return HttpPublisher(reaching, settings, keys)
+    return HttpPublishService(reaching, settings, keys)
 
 
 def _now_ms() -> int:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 
-from oncelog.cli.standalone.plan import ChildPlan
+from oncelog.cli.standalone.cluster_plan import ProcessPlan
 from oncelog.runtime.orphan_guard import guarded
 
 #: Waits before a restart: the first is short, for most deaths are single; the last is what a broken machine gets.
@@ -23,26 +23,30 @@ BACKOFF_MAX_S = 5.0
 STEADY_S = 10.0
 _LAST_LINES = 5
 
-Serving = Mapping[str, object]
+Addresses = Mapping[str, object]
 
 
-class ChildState(StrEnum):
+class ProcessState(StrEnum):
     STARTING = "starting"
     SERVING = "serving"
     WAITING = "waiting to restart"
     STOPPED = "stopped"
 
 
-class Child:
+class SupervisedProcess:
     """Keeps one process alive. `watch` is called with the child and a sentence at each change of its state."""
 
     def __init__(
-        self, plan: ChildPlan, log_path: Path, environment: Mapping[str, str], watch: "Callable[[Child, str], None]"
+        self,
+        plan: ProcessPlan,
+        log_path: Path,
+        environment: Mapping[str, str],
+        watch: "Callable[[SupervisedProcess, str], None]",
     ) -> None:
         self.plan = plan
-        self.state = ChildState.STARTING
+        self.state = ProcessState.STARTING
         #: what it said it serves, empty until then
-        self.serving: Serving = {}
+        self.serving: Addresses = {}
         self.restarts = 0
         #: deaths in a row without a steady time between them
         self.failures = 0
@@ -66,21 +70,21 @@ class Child:
         """Run the process, again and again, until `stop`."""
         while True:
             began = time.monotonic()
-            self._change(ChildState.STARTING, "")
+            self._change(ProcessState.STARTING, "")
             code = await self._live()
             if self._stopping.is_set():
                 break
-            steady = self.state is ChildState.SERVING and time.monotonic() - began > STEADY_S
+            steady = self.state is ProcessState.SERVING and time.monotonic() - began > STEADY_S
             self.failures = 1 if steady else self.failures + 1
             delay_s = min(BACKOFF_FIRST_S * 2 ** (self.failures - 1), BACKOFF_MAX_S)
             self.restarts += 1
-            self._change(ChildState.WAITING, f"{self.name} {_ending(code)}; starting it again in {delay_s:.1f} s")
+            self._change(ProcessState.WAITING, f"{self.name} {_ending(code)}; starting it again in {delay_s:.1f} s")
             try:
                 await asyncio.wait_for(self._stopping.wait(), delay_s)
                 break
             except TimeoutError:
                 continue
-        self._change(ChildState.STOPPED, "")
+        self._change(ProcessState.STOPPED, "")
 
     async def stop(self, deadline_s: float) -> None:
         """SIGTERM, and SIGKILL when it has not drained at the deadline, which is said."""
@@ -135,9 +139,9 @@ class Child:
             return
         if isinstance(said, dict) and isinstance(said.get("serving"), dict):
             self.serving = said["serving"]
-            self._change(ChildState.SERVING, f"{self.name} serves again" if self.restarts else f"{self.name} serves")
+            self._change(ProcessState.SERVING, f"{self.name} serves again" if self.restarts else f"{self.name} serves")
 
-    def _change(self, state: ChildState, sentence: str) -> None:
+    def _change(self, state: ProcessState, sentence: str) -> None:
         self.state = state
         self._watch(self, sentence)
 
