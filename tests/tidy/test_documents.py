@@ -29,7 +29,7 @@ CHART_README = "deploy/helm/oncelog/README.md"
 GUIDES = ("README.md", "SDK.md", "SPARK.md")
 DOCUMENTS = (
     *GUIDES, "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "OPERATIONS.md", "REST.md", "SECURITY.md",
-    CHART_README,
+    CHART_README, "docker/README.md",
 )  # fmt: skip
 HAZARDS = (*range(1, 21), 22, 67)
 each_document = pytest.mark.parametrize("name", DOCUMENTS)
