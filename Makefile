@@ -18,7 +18,7 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto lint format test test-waiting test-computing sim sim-long demo spark-proof jobs-proof smoke smoke-spark chaos bench images dist lock clean tools
+.PHONY: help setup proto guarantees lint format test test-waiting test-computing sim sim-long demo spark-proof jobs-proof smoke smoke-spark chaos bench images dist lock clean tools
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
@@ -36,6 +36,9 @@ proto: $(STAMP) ## services/oncelog/wire anew from proto/ (OUT=dir: elsewhere)
 	@mkdir -p $(OUT)/oncelog/wire && rm -f $(OUT)/oncelog/wire/*_pb2*
 	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m grpc_tools.protoc -I proto --python_out=$(OUT) --grpc_python_out=$(OUT) \
 		--mypy_out=quiet:$(OUT) --mypy_grpc_out=quiet,only_async:$(OUT) $(PROTOS)
+
+guarantees: $(STAMP) ## tests/GUARANTEES.md anew from the markers at the tests and the planted bugs
+	$(BIN)/python -m tests.tidy.guarantees
 
 lint: $(STAMP) ## ruff, mypy --strict, import rules
 	$(BIN)/ruff format --check .

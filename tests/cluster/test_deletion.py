@@ -31,6 +31,7 @@ async def ledgers_on_the_node(cluster: Cluster) -> int:
     return int(float(found[1]))
 
 
+@pytest.mark.hazard(3)
 async def test_deleted_topic_ends_everywhere_and_begins_empty_when_created_anew(cluster: Cluster) -> None:
     """Producers and readers get an error that says why; ids, numbers and messages of the old do not come back."""
     flights = rest_path("flights")

@@ -51,6 +51,7 @@ async def read(url: str, count: int) -> list[tuple[str, str]]:
         return found
 
 
+@pytest.mark.hazard(22)
 async def test_keys_survive_the_process_that_published_them(tmp_path: Path) -> None:
     """kill -9 with requests under way; every key is repeated at the other replica, and read back: each once."""
     with (

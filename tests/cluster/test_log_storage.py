@@ -109,6 +109,7 @@ async def test_terminated_node_ends_well_and_starts_again(one: StorageCluster) -
     assert node.incarnation in await one.registry.storage_nodes.live()
 
 
+@pytest.mark.hazard(2)
 async def test_wiped_directory_is_another_node(one: StorageCluster) -> None:
     """At the same address, and yet nothing that was meant for the old one is taken or answered (hazard 2)."""
     (node,) = one.nodes
@@ -130,6 +131,7 @@ async def test_wiped_directory_is_another_node(one: StorageCluster) -> None:
     assert await fence(node, metadata.ledger_id) is ReadStatus.WRONG_INCARNATION
 
 
+@pytest.mark.hazard(2)
 async def test_first_add_waits_for_a_look_into_zookeeper(one: StorageCluster) -> None:
     """Absent or CLOSED: a writer that was gone for long writes nothing here."""
     (node,) = one.nodes

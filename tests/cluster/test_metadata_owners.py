@@ -102,6 +102,7 @@ async def test_owner_that_comes_back_on_a_new_stream_is_left_alone() -> None:
         assert (await world.record()).owner_epoch == 1
 
 
+@pytest.mark.hazard(5)
 async def test_silent_owner_keeps_its_topics_until_its_session_ends() -> None:
     """A cut looks like a death from one side; only the session decides then, and then at once."""
     async with World.running() as world:
@@ -143,6 +144,7 @@ async def test_attempt_that_waits_keeps_no_other_from_being_made() -> None:
         ends.set()
 
 
+@pytest.mark.hazard(5)
 async def test_silent_owner_without_a_route_keeps_its_topics() -> None:
     """Behind a cut no beat is answered any more when the stream ends: only the session decides (hazard 5)."""
     async with World.running() as world:
@@ -160,6 +162,7 @@ async def test_silent_owner_without_a_route_keeps_its_topics() -> None:
         assert (await world.record()).owner == owner.incarnation
 
 
+@pytest.mark.hazard(5)
 async def test_refused_connection_of_an_owner_never_seen_connected_moves_nothing() -> None:
     """A replica that restarts while owners come back to it one by one would move them all (hazard 5)."""
     async with World.running() as world:

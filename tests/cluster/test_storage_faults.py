@@ -94,6 +94,7 @@ async def test_silent_node_costs_nothing(cluster: Cluster, client: oncelog.Async
     loads.check(await read_all(client, topic))
 
 
+@pytest.mark.hazard(8)
 async def test_wiped_node_is_a_new_one(cluster: Cluster, client: oncelog.AsyncClient) -> None:
     """It has forgotten what it acknowledged and fenced, so nothing asks it for that (hazards 2, 8)."""
     topic = "wiped-node"
@@ -139,6 +140,7 @@ async def open_ledger_state(cluster: Cluster, topic: str, state: str, *, negate:
     return bool(internal.get("open_ledger")) and (internal["open_ledger"]["state"] == state) is not negate
 
 
+@pytest.mark.hazard(10)
 async def test_failed_write_rolls_every_session_back(cluster: Cluster, client: oncelog.AsyncClient) -> None:
     """Id 6 is in flight on one session, joined on the next, 7 behind it: all three fail alike, and both are stored
     once when they are sent again; a duplicate is told only then (hazard 10)."""

@@ -40,6 +40,7 @@ async def switch(cluster: Cluster, topic: str, *, on: bool) -> None:
     await judged(cluster, topic, on=on)
 
 
+@pytest.mark.hazard(15)
 async def test_off_stores_duplicates_and_on_again_remembers_them(
     cluster: Cluster, client: oncelog.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -94,6 +95,7 @@ async def test_partitioned_topic_is_switched_with_all_its_parts(cluster: Cluster
         assert (await producer.send(b"0", sequence_id=0)).duplicate
 
 
+@pytest.mark.hazard(15)
 async def test_fences_hold_while_it_is_off(cluster: Cluster, client: oncelog.AsyncClient) -> None:
     """Generations are no matter of sequence ids (hazard 15)."""
     topic = "fenced-while-off"

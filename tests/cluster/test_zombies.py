@@ -54,6 +54,7 @@ def full(topic: str) -> str:
     return f"public/default/{topic}"
 
 
+@pytest.mark.hazard(1)
 async def test_paused_owner_acknowledges_nothing_when_it_wakes(cluster: Cluster, client: oncelog.AsyncClient) -> None:
     """What lay in its socket is not stored, its clients learn NotOwner, and what the next owner took stands."""
     topic = "paused-owner"
@@ -89,6 +90,7 @@ async def test_paused_owner_acknowledges_nothing_when_it_wakes(cluster: Cluster,
     await cluster.healed()
 
 
+@pytest.mark.hazard(6)
 async def test_deposed_owner_that_never_writes_learns_it_from_its_clients(
     cluster: Cluster, client: oncelog.AsyncClient
 ) -> None:
@@ -131,6 +133,7 @@ async def test_reader_at_a_deposed_owner_reads_on(cluster: Cluster, client: once
     await cluster.healed()
 
 
+@pytest.mark.hazard(6)
 async def test_question_to_a_deposed_owner_gets_no_answer_from_the_past(
     cluster: Cluster, client: oncelog.AsyncClient
 ) -> None:
@@ -287,6 +290,7 @@ async def test_fenced_instance_stores_nothing_more(cluster: Cluster, client: onc
     assert [message.value for message in await read_all(client, topic)] == [b"old", b"new", b"new"]
 
 
+@pytest.mark.hazard(11)
 async def test_unknown_producer_ids_are_never_accepted(cluster: Cluster, client: oncelog.AsyncClient) -> None:
     """Not known: open by name; another id than the name's: expired; a generation never granted: wrong (hazard 11)."""
     topic = "unknown"
@@ -308,6 +312,7 @@ async def test_unknown_producer_ids_are_never_accepted(cluster: Cluster, client:
     assert not (await producer.send(b"two", sequence_id=1)).duplicate
 
 
+@pytest.mark.hazard(9)
 async def test_ids_that_were_never_stored_are_no_duplicates(cluster: Cluster, client: oncelog.AsyncClient) -> None:
     """{2, 3, 5} stored, then 4: an error for 4 alone, before and after a takeover that replays it (hazards 9, 14)."""
     topic = "holes"

@@ -17,6 +17,7 @@ def delete(cluster: FakeCluster) -> None:
     del cluster.by_id[cluster.topics.pop(FLIGHTS).topic_id]
 
 
+@pytest.mark.hazard(3)
 async def test_producer_does_not_make_its_topic_anew(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """It would go on with its next id in an empty log, as if nothing were lost."""
     producer = await client.create_producer("flights", producer_name="importer")

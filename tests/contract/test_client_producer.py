@@ -169,6 +169,7 @@ async def test_a_refused_batch_is_resent_when_that_is_right(
     assert cluster.topic("flights").values() == [b"a", b"b"]
 
 
+@pytest.mark.hazard(9)
 async def test_a_stale_id_fails_alone(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """Hazard 9: an id below the mark that was never stored is an error, never an acknowledged loss; others go on.
 

@@ -245,6 +245,7 @@ async def test_an_id_of_another_topic_is_refused(client: oncelog.AsyncClient) ->
     assert (await typed.read_next(timeout=DEADLINE_S)).value == b"4"
 
 
+@pytest.mark.hazard(3)
 async def test_a_topic_created_anew_is_not_read_on(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """The reader of the old one ends with TopicNotFound instead of mixing two logs."""
     await filled(client, 3)

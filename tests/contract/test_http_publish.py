@@ -211,6 +211,7 @@ async def test_many_keys_at_once_are_stored_once_each(world: PublishWorld) -> No
     assert sorted(world.values()) == sorted(keys)
 
 
+@pytest.mark.hazard(22)
 async def test_key_of_a_dead_process_is_settled_by_the_log(world: PublishWorld) -> None:
     """Claimed and never sent, or sent and never recorded: either way it is there once, with its place."""
     dead, other = await world.replica(), await world.replica()
@@ -245,6 +246,7 @@ async def test_stored_message_whose_answer_was_not_recorded_is_found_by_the_log(
     assert world.values() == ["first", "a"]
 
 
+@pytest.mark.hazard(22)
 async def test_lost_reply_of_a_claim_publishes_nothing_and_the_repeat_publishes_once(world: PublishWorld) -> None:
     """The claim is there, its id never will be: the key is mapped anew."""
     replica = await world.replica()

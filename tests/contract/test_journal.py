@@ -123,6 +123,7 @@ async def test_a_failed_sync_stops_acknowledgements_for_good(path: Path) -> None
     assert node.synced == [1]
 
 
+@pytest.mark.hazard(19)
 async def test_after_a_failed_sync_the_next_start_writes_the_tail_again(path: Path) -> None:
     """The kernel may hold the pages as clean: reading them proves nothing, so their bytes are written once more."""
     disk = Disk()
@@ -177,6 +178,7 @@ async def test_more_parts_than_one_call_takes(path: Path) -> None:
     assert replay(path) == as_found(records)
 
 
+@pytest.mark.hazard(18)
 async def test_an_idle_journal_vouches_for_its_last_group(path: Path, tmp_path: Path) -> None:
     """Hazard of the last acknowledged batch: damage in it must not pass for a torn write once the node was idle."""
     disk = Disk()
@@ -191,6 +193,7 @@ async def test_an_idle_journal_vouches_for_its_last_group(path: Path, tmp_path: 
         replay(image)
 
 
+@pytest.mark.hazard(18)
 async def test_without_the_watermark_the_same_damage_is_cut(path: Path, tmp_path: Path) -> None:
     """The control of the test above: this is what the watermark is for."""
     async with started(path) as node:
@@ -201,6 +204,7 @@ async def test_without_the_watermark_the_same_damage_is_cut(path: Path, tmp_path
     assert replay(image) == []
 
 
+@pytest.mark.hazard(18)
 async def test_a_stopped_journal_has_vouched_for_everything(path: Path) -> None:
     """Also for what was appended in the very moment of the stop."""
     async with started(path) as node:

@@ -146,6 +146,7 @@ async def test_restart_loses_nothing_and_refuses_nobody(keys: Keys) -> None:
         assert found.record == RECORD
 
 
+@pytest.mark.hazard(22)
 async def test_lost_data_is_noticed_and_keys_are_refused_for_one_window(keys: Keys) -> None:
     """By every process, those started later included; then everything goes on, without the lost keys."""
     store = keys.open()

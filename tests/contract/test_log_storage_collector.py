@@ -64,6 +64,7 @@ async def test_entries_of_a_deleted_topic_are_dropped_at_the_second_look(tmp_pat
         assert held(world) == kept
 
 
+@pytest.mark.hazard(67)
 async def test_ledger_whose_record_was_removed_by_mistake_is_kept_and_reported(tmp_path: Path) -> None:
     """A missing record proves nothing while the topic lists the ledger (hazard 67)."""
     async with owner_world(tmp_path) as (world, channel):

@@ -25,6 +25,7 @@ async def retired(registry: Registry) -> list[Incarnation]:
     return sorted(cookie.incarnation for cookie in (await registry.cookies()).values() if cookie.retired)
 
 
+@pytest.mark.hazard(8)
 async def test_wiped_directory_retires_the_one_before_it(backend: Backend) -> None:
     """No new ledger waits for a directory that is gone (hazard 8); one that merely moved is not gone."""
     registry = Registry(await new_cluster(backend))

@@ -137,6 +137,7 @@ def test_what_was_cut_does_not_come_back(path: Path) -> None:
     assert replay(path) == as_found([*FIRST, add(8, 0)])
 
 
+@pytest.mark.hazard(18)
 def test_a_start_vouches_for_what_it_replayed(path: Path) -> None:
     """Without that, damage after the start would cut a group whose entries the start has already served."""
     write_groups(path, [FIRST, THIRD], watermark=False)
@@ -202,6 +203,7 @@ def test_a_lost_segment_is_loud_whichever_it_is(path: Path) -> None:
     assert len(replay(path)) == 9
 
 
+@pytest.mark.hazard(20)
 def test_groups_of_an_older_life_of_the_file_are_not_taken_for_its_own(path: Path) -> None:
     """A reused file holds sound records of another segment at the very same offsets: the seed tells them apart."""
     write_groups(path, [[add(7, entry, size=1500)] for entry in range(4)], segment_bytes=SEGMENT_BYTES)
@@ -216,6 +218,7 @@ def test_groups_of_an_older_life_of_the_file_are_not_taken_for_its_own(path: Pat
     assert [entry_id for _, _, entry_id, _ in replay(path)] == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.hazard(20)
 def test_equal_bytes_under_two_seeds_never_have_equal_checksums() -> None:
     """That is a property of CRCs, not luck; so segment ids, of which seeds are made, need only differ."""
     cluster, node = bytes(16), bytes(range(16))

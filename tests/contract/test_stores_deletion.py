@@ -63,6 +63,7 @@ async def test_deletion_takes_everything_of_a_topic_at_once(backend: Backend) ->
         await deletions.begin(TOPIC)
 
 
+@pytest.mark.hazard(3)
 async def test_paused_owner_writes_nothing_into_a_topic_created_anew(backend: Backend) -> None:
     """Versions begin at 0 again, and the id does not come back (hazard 3)."""
     session = await new_cluster(backend)
@@ -95,6 +96,7 @@ async def test_deletion_that_lost_its_reply_or_its_race_is_made_once(backend: Ba
         await deletions.end(begun, TOPIC)
 
 
+@pytest.mark.hazard(3)
 async def test_deletion_that_arrives_late_spares_the_topic_created_anew(backend: Backend) -> None:
     """It names the record of the old id, which is gone for ever."""
     session = await new_cluster(backend)

@@ -174,6 +174,7 @@ async def test_topic_in_no_namespace_is_refused(backend: Backend) -> None:
     assert await namespaces.namespaces("acme") == [NamespaceName("acme", "orders")]
 
 
+@pytest.mark.hazard(1)
 async def test_topic_record_of_a_paused_owner_cannot_be_written(backend: Backend) -> None:
     """Gaining ownership is a compare-and-set, and so is every write of the owner after it (hazard 1)."""
     topics = TopicStore(await new_cluster(backend))

@@ -29,6 +29,7 @@ GET, GET_CHILDREN, SYNC, PING = 4, 8, 9, 11
 pytestmark = pytest.mark.asyncio
 
 
+@pytest.mark.hazard(2)
 async def test_sync_goes_before_each_read_but_the_unsynced(zookeeper: ZooKeeperBackend) -> None:
     """A follower may lag: only what follows a sync shows every write answered before (hazard 2)."""
     session = await zookeeper.open()

@@ -103,6 +103,7 @@ async def test_deleted_topic_leaves_nothing() -> None:
         assert await DeletionStore(replica.session).pending() == []
 
 
+@pytest.mark.hazard(3)
 @pytest.mark.parametrize("name", [FLIGHTS, SPLIT])
 async def test_deletion_interrupted_after_any_step_is_finished_by_another_replica(name: TopicName) -> None:
     """Whatever the dead one had done, in the end there is nothing, and the name is free."""

@@ -134,6 +134,7 @@ async def test_higher_epoch_shown_by_a_question_is_refused(tmp_path: Path, recor
             assert (await last_message(channel, runner)).present
 
 
+@pytest.mark.hazard(6)
 async def test_reader_that_waits_is_sent_away_when_the_ledger_is_fenced(tmp_path: Path) -> None:
     """It asks nothing, and the owner writes nothing: without a check both would wait for ever."""
     async with one_message(tmp_path) as (world, channel, runner, _):

@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from oncelog.core.dedup.snapshot import SnapshotManifest, SnapshotReader, encode_chunks, encode_manifest
 from oncelog.core.dedup.state import RECENT_BATCHES_MAX, DedupState
 from oncelog.core.dedup.table import DedupTable, NothingNew
@@ -45,6 +47,7 @@ def restored(state: DedupState, *, bytes_max: int) -> DedupState:
     return reader.state
 
 
+@pytest.mark.hazard(9)
 def test_idle_producer_keeps_all_its_batches() -> None:
     """After ten idle minutes only the newest one was left: a resend was no longer verified, and an id that was never
     stored was told as a success."""

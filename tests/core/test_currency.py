@@ -34,6 +34,7 @@ def test_ack_quorum_of_unfenced_members_proves_the_owner(states: tuple[FenceStat
     assert judge(states, ack_quorum=2) is verdict
 
 
+@pytest.mark.hazard(6)
 @pytest.mark.parametrize(("write_quorum", "ack_quorum"), [(1, 1), (3, 1), (3, 2), (3, 3), (5, 3)])
 def test_no_proof_once_a_newer_owner_has_fenced_its_cover(write_quorum: int, ack_quorum: int) -> None:
     """The fences of a finished recovery leave fewer members than a proof needs, whoever has answered."""
@@ -55,6 +56,7 @@ def _record(epoch: int) -> TopicRecordRead:
     return TopicRecordRead(TopicRecord(TOPIC, "t", owner=ME, owner_epoch=OwnerEpoch(epoch)), 7)
 
 
+@pytest.mark.hazard(6)
 def test_epoch_that_was_given_up_is_not_taken_again() -> None:
     """An assignment that was late, or of somebody who saw the old record: the topic is about to be placed anew."""
     ownership = Ownership(TOPIC, ME)

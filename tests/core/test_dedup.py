@@ -104,6 +104,7 @@ def test_unknown_producer_is_refused() -> None:
     refused(DedupWorld().check([0], pid=9), UnknownProducer)
 
 
+@pytest.mark.hazard(12)
 def test_generation_above_mine_means_that_i_am_deposed() -> None:
     """Another owner granted it; the producer is not at fault."""
     assert refused(DedupWorld().check([0], generation=2), NotOwner).suspect
@@ -115,6 +116,7 @@ def test_batches_without_a_producer_id_are_never_checked() -> None:
     assert world.check([5], pid=0) == world.check([5], pid=0) == ACCEPT
 
 
+@pytest.mark.hazard(10)
 def test_old_generation_waits_for_a_grant_in_flight() -> None:
     """Fenced by a grant that fails, it is refused for nothing; accepted, it is in the log behind the fence."""
     world = DedupWorld()
@@ -144,6 +146,7 @@ def test_new_name_in_flight_is_known_and_vanishes_with_its_write() -> None:
     assert (table.producer_id_of("q"), table.knows(ProducerId(2))) == (None, False)
 
 
+@pytest.mark.hazard(4)
 def test_one_id_never_stands_for_two_names() -> None:
     """Binding an id that the topic knows is an error of ours, whether it is durable or in flight."""
     world = DedupWorld()
@@ -173,6 +176,7 @@ def test_contiguous_accepts_exactly_the_next() -> None:
     world.write([3])
 
 
+@pytest.mark.hazard(9)
 def test_contiguous_batch_has_no_holes() -> None:
     """Else 11 would pass as the next after 10 and 12 be called stored."""
     refused(DedupWorld(CONTIGUOUS).check([0, 2]), InvalidBatch)
@@ -231,6 +235,7 @@ def test_straddle_of_durable_in_flight_and_new() -> None:
 # --- older than the recent batches ------------------------------------------------------------------------------------
 
 
+@pytest.mark.hazard(9)
 def test_monotonic_below_the_recent_batches_is_not_verified() -> None:
     """Success, not stored now, and told as what it is; beside a remembered batch and new ids too."""
     world = DedupWorld().stored(*([2 * i] for i in range(RECENT_BATCHES_MAX + 2)))
@@ -288,6 +293,7 @@ def test_ids_in_flight_are_always_remembered() -> None:
 # --- failure ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.hazard(10)
 def test_failed_write_rolls_everything_back() -> None:
     """Accepted marks, recent batches and grants: what is left is the fold, and the retry is new, not a duplicate."""
     world = DedupWorld().stored(range(3))
@@ -315,6 +321,7 @@ def test_part_of_what_is_in_flight_becomes_durable() -> None:
 # --- off --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.hazard(15)
 def test_disabled_dedup_skips_only_the_check_of_sequence_ids() -> None:
     """Grants, fencing and the fold go on, so on again is one event and knows everything."""
     world = DedupWorld(dedup_enabled=False)

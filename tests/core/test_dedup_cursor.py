@@ -232,6 +232,7 @@ def test_two_complete_bases_are_kept() -> None:
     assert len(complete) >= 2
 
 
+@pytest.mark.hazard(16)
 def test_trim_bound_is_the_oldest_kept_base() -> None:
     """And none while there is only one to fall back on."""
     cursor = Cursor(replace(SNAPSHOTS, gap_ms=0)).send(14)
@@ -243,6 +244,7 @@ def test_trim_bound_is_the_oldest_kept_base() -> None:
     assert bound == cursor.serving.cursor.bases[cursor.ledgers()[0]]
 
 
+@pytest.mark.hazard(16)
 def test_every_kept_base_can_be_fallen_back_on() -> None:
     """With the newer ones damaged, the log from the trim bound on is enough."""
     cursor = Cursor(replace(SNAPSHOTS, gap_ms=0)).send(80)

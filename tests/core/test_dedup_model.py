@@ -142,6 +142,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.hazard(9)
 @given(source=SOURCES, steps=STEPS)
 def test_monotonic_producer_in_any_order(source: list[int], steps: list[tuple[str, int, int]]) -> None:
     """Pieces sent out of order leave ids behind that can never be stored: stale, and never called stored."""

@@ -141,6 +141,7 @@ def test_newest_of_a_chain_is_read() -> None:
     assert reader.base == decode_manifest(base[-1][1])
 
 
+@pytest.mark.hazard(16)
 def test_snapshot_without_its_manifest_never_happened() -> None:
     """The manifest is the commit record; the chunks of one that failed are not taken for the next one's."""
     base, first, second = chain()

@@ -65,6 +65,7 @@ def test_stamp_is_a_fact() -> None:
     assert (recent.first, recent.count, recent.offset) == (6, 2, 1)
 
 
+@pytest.mark.hazard(15)
 def test_first_position_and_highest_mark_win() -> None:
     """What was stored twice while dedup was off is where it was first."""
     log = log_with(range(3), range(3), range(1, 5))
@@ -150,6 +151,7 @@ def test_batch_of_a_stranger_is_corrupt() -> None:
             fold(log.entries)
 
 
+@pytest.mark.hazard(3)
 @pytest.mark.parametrize(
     "second",
     [
@@ -167,6 +169,7 @@ def test_grant_against_the_log_is_corrupt(second: object) -> None:
         fold(log.entries)
 
 
+@pytest.mark.hazard(13)
 def test_unknown_kind_is_corrupt() -> None:
     """A later version's entry may say anything; it is not skipped."""
     log = log_with()

@@ -96,6 +96,7 @@ def test_claim_counts_when_the_record_shows_its_nonce(status: WriteStatus) -> No
     assert claim.handle(CounterRead(record(201), 6)) == [IdGranted(1, 101)]
 
 
+@pytest.mark.hazard(4)
 @pytest.mark.parametrize("status", FAILURES)
 def test_same_number_by_another_claimer_is_not_mine(status: WriteStatus) -> None:
     """S1's claim 101 -> 201 was not applied, S2's identical one was: one id for two names otherwise."""
@@ -200,6 +201,7 @@ class Counter:
         return CounterWritten(self.write(effect), self.version)
 
 
+@pytest.mark.hazard(4)
 @pytest.mark.parametrize("seed", range(100))
 def test_no_id_is_given_twice_over_races_lost_replies_and_crashes(seed: int) -> None:
     """Three claimers, one counter; a claimer may crash after any step and starts again as a new incarnation."""

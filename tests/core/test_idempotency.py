@@ -170,6 +170,7 @@ def test_key_record_round_trips_through_bytes() -> None:
             decode_key_record(data)
 
 
+@pytest.mark.hazard(22)
 def test_keyed_producer_uses_ids_in_order_and_none_after_it_is_retired() -> None:
     """Released ids are reserved again; a retired producer reserves none."""
     keyed = KeyedProducer("http-1")
@@ -201,6 +202,7 @@ def interrupted(steps: int, *, applied: bool, world: World) -> Run:
     return run
 
 
+@pytest.mark.hazard(22)
 @pytest.mark.parametrize("applied", [False, True])
 @pytest.mark.parametrize("arrives", ["before", "during", "after", "never"])
 @pytest.mark.parametrize("steps", range(8))
@@ -270,6 +272,7 @@ def sweep(seed: int, *, fences: bool = True) -> World:
     return world
 
 
+@pytest.mark.hazard(22)
 def test_no_seed_loses_or_duplicates_a_key() -> None:
     """An answered key is stored, and a repeated one only once, in every order of faults."""
     for seed in range(200):
@@ -278,6 +281,7 @@ def test_no_seed_loses_or_duplicates_a_key() -> None:
         assert copies == [1, 1, 1, 1], f"seed {seed}: {copies}"
 
 
+@pytest.mark.hazard(22)
 def test_new_claim_without_fencing_is_found() -> None:
     """Control: without the rule, the same sweep stores a key twice."""
 

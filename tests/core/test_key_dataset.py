@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from oncelog.core.http_publish.key_dataset import (
     DatasetRecord,
     DatasetVerdict,
@@ -56,6 +58,7 @@ def test_fewer_writes_than_were_acknowledged_are_a_loss() -> None:
     assert judged(RECORD, FOUND, writes_seen=6) == InstallMarker("marker")
 
 
+@pytest.mark.hazard(22)
 def test_another_run_of_a_server_that_had_a_replica_is_a_loss() -> None:
     """It may be the replica, promoted without the last writes, whatever it shows."""
     noted = judged(RECORD, replace(FOUND, replicas=1))

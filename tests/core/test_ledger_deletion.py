@@ -1,5 +1,7 @@
 """A ledger without a record counts as deleted only where ZooKeeper proves it (hazard 67)."""
 
+import pytest
+
 from oncelog.core.formats.entry import EntryKind, peek_header
 from oncelog.core.ids import LedgerId
 from oncelog.core.ledger.next_ledger import LedgerPurpose
@@ -20,6 +22,7 @@ def test_ledger_in_or_above_the_list_was_not_deleted() -> None:
         assert not was_deleted(LedgerId(ledger_id), listed=LISTED, topic_deleted=False)
 
 
+@pytest.mark.hazard(67)
 def test_missing_or_empty_list_proves_nothing() -> None:
     """A lost topic record must not erase the topic."""
     assert not was_deleted(LedgerId(4), listed=(), topic_deleted=False)

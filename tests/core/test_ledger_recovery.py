@@ -185,6 +185,7 @@ def test_wiped_member_does_not_speak_for_its_former_self() -> None:
     assert recovered(world).end == 0
 
 
+@pytest.mark.hazard(8)
 def test_two_lost_members_leave_a_recovery_waiting() -> None:
     """Without coverage nothing may be decided: better no answer than an acknowledged loss."""
     world = World({A: {}, B: {0: E0}, C: {0: E0}})

@@ -102,6 +102,7 @@ def test_one_ledger_from_its_claim_to_its_first_confirmation() -> None:
     assert core.handle(answered(C, 0, 1)) == [Confirmed(LOG, LedgerId(5), EntryId(1))]
 
 
+@pytest.mark.hazard(4)
 def test_id_not_above_the_last_is_thrown_away() -> None:
     """A counter that ran backwards, or a claim of long ago: positions of a topic ascend."""
     core = managed_ledger(last=7)

@@ -116,6 +116,7 @@ def test_two_who_open_a_new_name_bind_it_once() -> None:
     assert [g.instance for g in granted if isinstance(g, Granted)] == [(1, 1), (1, 2)]
 
 
+@pytest.mark.hazard(12)
 @pytest.mark.parametrize("fields", [{}, {"resume": instance(1)}, {"present": instance(1)}])
 def test_other_mode_is_refused(fields: dict[str, object]) -> None:
     """The name is bound to its mode, for a new instance as for the same one."""
@@ -141,6 +142,7 @@ def test_living_instance_presents_itself() -> None:
     assert (again.instance, again.final) == (granted.instance, False)
 
 
+@pytest.mark.hazard(11)
 def test_zombie_that_presents_itself_is_fenced() -> None:
     """With a plain open by name it would get the next generation, and win."""
     _, owner = serving()
@@ -149,6 +151,7 @@ def test_zombie_that_presents_itself_is_fenced() -> None:
     assert refusal(owner, present=zombie.instance) is ProducerFenced
 
 
+@pytest.mark.hazard(11)
 def test_presented_instance_that_nobody_knows_is_expired() -> None:
     """Its state is gone, or the name is another producer's by now: presenting again would never end."""
     _, owner = serving()

@@ -36,6 +36,7 @@ def test_closed_stream_and_refused_connection_suspect_an_owner() -> None:
     core.check_invariants()
 
 
+@pytest.mark.hazard(5)
 def test_refused_connection_alone_suspects_nobody() -> None:
     """A replica that restarts sees owners that have not come back to it yet."""
     core = OwnerSuspicion()
@@ -78,6 +79,7 @@ def test_new_stream_ends_the_suspicion() -> None:
     core.check_invariants()
 
 
+@pytest.mark.hazard(5)
 def test_silence_suspects_nobody() -> None:
     """A vanished host answers nothing; the session decides."""
     core = closed()
@@ -108,6 +110,7 @@ def test_vanished_host_of_a_stream_that_answered_is_suspected() -> None:
     core.check_invariants()
 
 
+@pytest.mark.hazard(5)
 def test_vanished_host_of_a_stream_that_fell_silent_is_not_suspected() -> None:
     """Behind a cut there is no route either, from this side."""
     core = closed()

@@ -1,5 +1,7 @@
 """The topic record as its owner holds it: nothing is believed that the record does not say."""
 
+import pytest
+
 from oncelog.core.coordination.ownership import (
     Deposed,
     Linked,
@@ -59,6 +61,7 @@ def test_write_is_from_the_version_that_was_read() -> None:
     assert ownership.link(link(5)) == [WriteTopicRecord(five, 8)]
 
 
+@pytest.mark.hazard(1)
 def test_conflict_is_read_before_anything_is_written() -> None:
     """O2 gained the topic while O1 rolled: O1's write fails, and its next one must not be tried."""
     ownership = owning()
@@ -103,6 +106,7 @@ def test_deposed_is_for_good() -> None:
     assert isinstance(ownership.lost("another has it"), NotOwner)
 
 
+@pytest.mark.hazard(3)
 def test_removed_topic_ends_its_owner() -> None:
     """A topic deleted and created anew has another id; under this one there is nothing left."""
     ownership = owning()

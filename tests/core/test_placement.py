@@ -92,6 +92,7 @@ def test_no_owner_is_no_choice() -> None:
     assert pick_owner(TOPIC, ()) is None
 
 
+@pytest.mark.hazard(8)
 @given(
     st.lists(st.sampled_from(NODES), unique=True),
     st.lists(st.sampled_from(NODES), unique=True),
@@ -181,6 +182,7 @@ def test_late_answers_are_ignored() -> None:
     assert ask(core, written()) == []
 
 
+@pytest.mark.hazard(5)
 @pytest.mark.parametrize("status", [WriteStatus.CONFLICT, WriteStatus.UNKNOWN])
 def test_reason_is_judged_anew_after_a_failed_write(status: WriteStatus) -> None:
     """The owner was back, another replica was faster, or the write was applied after all: never a blind repetition."""
@@ -224,6 +226,7 @@ def test_suspected_owner_is_never_chosen() -> None:
         assert write.record.owner == O1
 
 
+@pytest.mark.hazard(5)
 def test_second_suspicion_within_the_back_off_waits_for_the_session() -> None:
     """Two replicas that see different halves of the network would move a topic back and forth (hazard 5)."""
     core = reading()

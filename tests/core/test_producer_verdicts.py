@@ -45,6 +45,7 @@ from tests.core.producer_world import (
 CONTIGUOUS = SequenceMode.CONTIGUOUS
 
 
+@pytest.mark.hazard(10)
 def test_answers_of_an_older_session_are_ignored() -> None:
     """Hazard 10: a late verdict of session 1 decides nothing in session 2."""
     producer = opened()
@@ -59,6 +60,7 @@ def test_answers_of_an_older_session_are_ignored() -> None:
     assert producer.handle(answered(2, (1, stored(1)))) == []
 
 
+@pytest.mark.hazard(14)
 @pytest.mark.parametrize(
     "error", [SessionEnded(), NotOwner(), UnknownProducer(), ServiceUnavailable(), TopicLoading(), TooManyRequests()]
 )
@@ -78,6 +80,7 @@ def test_a_retriable_verdict_resends_everything(error: OncelogError) -> None:
         assert sent_requests(reopened(producer, session=2)) == [r for r in (1, 2, 3) if r not in completed]
 
 
+@pytest.mark.hazard(14)
 def test_a_final_verdict_for_a_batch_fails_it_alone() -> None:
     """Hazard 14, second kind: a monotonic producer resends the others and goes on."""
     producer = opened()
@@ -108,6 +111,7 @@ def test_a_final_verdict_for_a_batch_ends_a_contiguous_producer() -> None:
     assert producer.handle(ready(4)) == [Fail(4, stale, stored=False)]
 
 
+@pytest.mark.hazard(14)
 @pytest.mark.parametrize("error", [ProducerFenced(current=2), ProducerExpired()])
 def test_a_final_verdict_for_the_producer_ends_it(error: OncelogError) -> None:
     """Hazard 14, third kind: by an answer, by the session's end, by a refused open."""
@@ -138,6 +142,7 @@ def test_a_gap_that_pending_batches_close_is_resent() -> None:
     assert sent_requests(reopened(producer, session=2)) == [1, 2]
 
 
+@pytest.mark.hazard(14)
 def test_a_gap_below_the_oldest_pending_is_final() -> None:
     """Nothing that is pending closes it: resend and refuse would go round for ever."""
     producer = opened(mode=CONTIGUOUS)
@@ -204,6 +209,7 @@ def test_a_fenced_batch_is_not_stored_when_its_only_sending_was_refused() -> Non
     assert failures(producer.handle(answered(1, (2, ProducerFenced())))) == {1: None, 2: False, 3: False}
 
 
+@pytest.mark.hazard(14)
 def test_of_a_batch_that_was_sent_before_a_refusal_proves_nothing() -> None:
     """The first sending may be stored; only the one that was sent on this session alone is known."""
     producer = opened()

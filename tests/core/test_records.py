@@ -35,6 +35,7 @@ def test_ledger_record_survives_its_bytes(metadata: LedgerMetadata) -> None:
     assert decode_ledger(encode_ledger(metadata)) == metadata
 
 
+@pytest.mark.hazard(17)
 def test_topic_record_survives_its_bytes() -> None:
     """With and without an owner, with and without ledgers."""
     for record in (RECORD, TopicRecord(TOPIC, "t")):

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from oncelog.core.coordination.ownership import WriteTopicRecord
 from oncelog.core.errors import NotOwner
 from oncelog.core.ids import EntryId, LedgerId
@@ -79,6 +81,7 @@ def test_ledger_rolls_by_age_when_it_was_used() -> None:
     assert len(ledgers(world)) == 2
 
 
+@pytest.mark.hazard(8)
 def test_ledger_with_an_absent_member_rolls_onto_a_fuller_set() -> None:
     """When a live node could take its place for a while."""
     world, owner = serving()
@@ -134,6 +137,7 @@ def test_open_ledger_leaves_a_member_that_is_read_only_for_one_that_is_not() -> 
     assert owner.news(EndSession) == []
 
 
+@pytest.mark.hazard(8)
 def test_superseded_member_leaves_at_once() -> None:
     """It never comes back: the next ledger is on others."""
     world, owner = serving()

@@ -97,6 +97,7 @@ def test_a_higher_epoch_seen_anywhere_ends_the_session() -> None:
     assert producer.state is ProducerSessionState.OPEN
 
 
+@pytest.mark.hazard(6)
 def test_a_deposed_owner_is_not_believed() -> None:
     """Hazard 6: below the highest epoch seen nothing counts: no answer, no grant, no refusal, no end; look up again."""
     producer = opened()
@@ -124,6 +125,7 @@ def test_a_deposed_owner_is_not_believed() -> None:
     assert producer.state is ProducerSessionState.OPENING
 
 
+@pytest.mark.hazard(6)
 def test_resuming_never_lowers_the_counter() -> None:
     """Hazard 6: an old last_sequence_id, final or not, does not take ids back."""
     producer = opened(last=10)
@@ -189,6 +191,7 @@ def reopened_question(producer: ProducerSession) -> OpenProducer:
     return asked
 
 
+@pytest.mark.hazard(11)
 def test_an_expired_producer_begins_anew_only_when_nothing_was_sent() -> None:
     """Hazard 11: what was sent may be stored, and could not be told from new; a never-sent batch could not."""
     producer = opened(last=4)

@@ -9,6 +9,7 @@ from tests.core.builders import CONTIGUOUS, at, parts, sequence
 from tests.core.test_dedup import DUPLICATE, STALE, DedupWorld, known, refused
 
 
+@pytest.mark.hazard(9)
 @pytest.mark.parametrize("ids", [[4], [0], [6, 7]])
 def test_id_that_was_never_stored_is_stale(ids: list[int]) -> None:
     """{2,3,5} and {8} stored: 4, 0 and 7 are inside the marks, and a test on ranges would lose them."""
@@ -16,6 +17,7 @@ def test_id_that_was_never_stored_is_stale(ids: list[int]) -> None:
     assert refused(world.check(ids), StaleSequence).error.details == {"high_water": 8}
 
 
+@pytest.mark.hazard(9)
 def test_a_stale_id_says_nothing_about_its_neighbours() -> None:
     """Each message of a batch has its own truth: stored before, never stored, new."""
     world = DedupWorld().stored([2, 3, 5], [8])
@@ -62,6 +64,7 @@ def test_an_answer_in_too_many_parts_is_a_refusal() -> None:
     assert len(known(world.check(range(1000)))) == 1000
 
 
+@pytest.mark.hazard(9)
 def test_never_stored_id_in_flight_is_stale() -> None:
     """6 and 8 in flight, then 7: it neither joins nor is new."""
     world = DedupWorld()
@@ -70,6 +73,7 @@ def test_never_stored_id_in_flight_is_stale() -> None:
     refused(world.check([7]), StaleSequence)
 
 
+@pytest.mark.hazard(9)
 def test_straddle_whose_head_was_never_stored_stores_its_tail() -> None:
     """The head is told as stale, so nobody takes it for stored; the tail is new."""
     world = DedupWorld().stored([2, 5])

@@ -154,6 +154,7 @@ def test_last_add_confirmed_is_the_highest_stored_and_survives_a_restart() -> No
 # --- deletion ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.hazard(2)
 def test_ledger_is_deleted_only_after_a_synced_read_proved_it() -> None:
     """A lagging follower shows absence where there is none (hazard 2)."""
     disk = writable()
@@ -192,6 +193,7 @@ def test_fence_behind_a_tombstone_stands() -> None:
     assert disk.handle(append(4, E1)) == [answer(4, AppendStatus.FENCED, 1)]
 
 
+@pytest.mark.hazard(67)
 def test_ledger_whose_record_is_missing_without_proof_is_kept_and_reported() -> None:
     """A lost record, or an older backup of ZooKeeper, must not erase acknowledged entries (hazard 67)."""
     disk = writable()

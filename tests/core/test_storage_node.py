@@ -42,6 +42,7 @@ def test_entries_come_out_of_order_and_with_gaps() -> None:
     assert disk.sync() == [answer(2, AppendStatus.OK, 7, 5)]
 
 
+@pytest.mark.hazard(19)
 def test_repeated_add_waits_for_the_first_copy() -> None:
     """ "Already have it" is no answer while the first copy is only in the page cache (hazard 19)."""
     disk = writable()
@@ -83,6 +84,7 @@ def test_bytes_without_their_checksum_are_refused(data: bytes) -> None:
     assert not disk.index.contains(LEDGER, EntryId(1))
 
 
+@pytest.mark.hazard(2)
 def test_another_incarnation_is_refused() -> None:
     """A wiped node at the same address must not speak for its former self (hazard 2)."""
     disk = writable()
@@ -121,6 +123,7 @@ def test_first_adds_are_parked_in_order_behind_the_check() -> None:
     assert disk.sync() == [answer(1, AppendStatus.OK, 1), answer(2, AppendStatus.OK, 0, 1)]
 
 
+@pytest.mark.hazard(2)
 @pytest.mark.parametrize(
     "metadata", [None, OPEN.in_recovery(), OPEN.closed(end=NONE, length=0), LedgerMetadata(LEDGER, TOPIC, (B, C), 1)]
 )

@@ -62,6 +62,7 @@ def test_whole_state_is_taken_over() -> None:
     assert marks == ["B", "C", "D"]
 
 
+@pytest.mark.hazard(7)
 def test_log_is_fenced_before_the_cursor_is_read() -> None:
     """With the snapshot read first, the old owner could snapshot and trim in between, and the replay had a hole.
 
@@ -177,6 +178,7 @@ def test_failed_takeover_reads_the_record_and_tries_again() -> None:
     assert call in owner.answers
 
 
+@pytest.mark.hazard(7)
 def test_failure_of_a_deposed_owner_is_not_said() -> None:
     """Its ledger is missing because somebody else trimmed it: the record is read before anything is said."""
     world, _ = history()
@@ -190,6 +192,7 @@ def test_failure_of_a_deposed_owner_is_not_said() -> None:
     assert owner.news(TopicFailed) == []
 
 
+@pytest.mark.hazard(7)
 def test_missing_ledger_is_loud() -> None:
     """A ledger of the list without a record was acknowledged and is gone."""
     world, _ = history()
@@ -205,6 +208,7 @@ def test_missing_last_ledger_is_loud() -> None:
     failed(Owner(world, "o2").take_over(), "has no record")
 
 
+@pytest.mark.hazard(17)
 def test_hole_of_messages_is_loud() -> None:
     """A ledger that begins above the end of the one before: what is between is gone."""
     world, _ = history()
@@ -224,6 +228,7 @@ def test_trimmed_log_without_a_snapshot_is_loud() -> None:
     failed(Owner(world, "o2").take_over(), "no snapshot can be read")
 
 
+@pytest.mark.hazard(16)
 def test_snapshot_whose_ledger_left_the_list_is_loud() -> None:
     """Control entries behind the snapshot would be missing without any gap in the message numbers."""
     world, _ = history()
@@ -244,6 +249,7 @@ def replaying(owner: Owner) -> tuple[Takeover, ReadEntries]:
     return owner.core.attempt.takeover, effect
 
 
+@pytest.mark.hazard(17)
 def test_missing_control_entry_is_a_hole() -> None:
     """A grant moves no message number; without it a fenced producer would write on."""
     world, _ = history()

@@ -62,6 +62,7 @@ def test_claim_that_failed_is_read_again(status: WriteStatus) -> None:
     assert cursor_of(takeover) == (applied, 0)
 
 
+@pytest.mark.hazard(7)
 def test_claim_stops_at_a_higher_epoch() -> None:
     """Another owner came later: this one must read its record."""
     (out,) = claiming().handle(CursorRecordRead(CursorRecord(OwnerEpoch(6)), 9))
@@ -118,6 +119,7 @@ def beside_b() -> Takeover:
     return takeover
 
 
+@pytest.mark.hazard(7)
 def test_nothing_of_the_cursor_is_written_before_b() -> None:
     """Its records are read meanwhile; with B passed the claim needs no read any more, and nor does the recovery."""
     takeover = beside_b()
@@ -143,6 +145,7 @@ def test_answers_may_come_in_any_order() -> None:
     assert takeover.handle(LedgerRead(LedgerId(3), OF_CURSOR, 4)) == [marked]
 
 
+@pytest.mark.hazard(7)
 def test_cursor_that_changed_beside_b_is_read_again() -> None:
     """The old owner linked a ledger after the read: the newest one is recovered, not the one that was read ahead."""
     takeover = beside_b()

@@ -116,6 +116,7 @@ def test_answers_come_before_the_end_of_their_session() -> None:
 # --- the switch, trims ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.hazard(15)
 def test_dedup_off_and_on_forgets_nothing() -> None:
     """Off skips only the judging: on again, what was stored before and meanwhile is known."""
     _, owner = serving()

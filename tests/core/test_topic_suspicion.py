@@ -1,5 +1,7 @@
 """A topic whose owner may be deposed, or whose write failed: what it still says, and what it never does."""
 
+import pytest
+
 from oncelog.core.coordination.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
 from oncelog.core.errors import NotOwner, ProducerBusy, SessionEnded
 from oncelog.core.formats.opening import Granted, OnConflict
@@ -33,6 +35,7 @@ def test_deposed_owner_answers_not_owner() -> None:
     assert len(owner.news(TopicDeposed)) == 1
 
 
+@pytest.mark.hazard(1)
 def test_fenced_owner_reads_its_record_and_opens_no_ledger() -> None:
     """FENCED is never answered by rolling: O1, fenced, would roll for ever before a slow O2 reaches E."""
     world, owner = serving()
@@ -46,6 +49,7 @@ def test_fenced_owner_reads_its_record_and_opens_no_ledger() -> None:
     assert second.core.phase is Phase.SERVING
 
 
+@pytest.mark.hazard(1)
 def test_slow_taker_takes_the_ledger_rolled_meanwhile() -> None:
     """O2 reads the record, O1 rolls and acks in the new ledger: the placement comes after, and O2 reads what is."""
     world, owner = serving()
@@ -64,6 +68,7 @@ def test_slow_taker_takes_the_ledger_rolled_meanwhile() -> None:
     assert second.open().last_sequence_id == 0
 
 
+@pytest.mark.hazard(6)
 def test_refusal_waits_for_the_record() -> None:
     """An owner that does not know that it is deposed says ProducerBusy for ever."""
     world, owner = serving()
@@ -99,6 +104,7 @@ def test_read_begun_before_the_question_is_no_proof() -> None:
     assert isinstance(owner.answers[second], NotOwner)
 
 
+@pytest.mark.hazard(6)
 def test_higher_epoch_shown_by_an_opening_is_looked_into() -> None:
     """A client that has seen a newer owner is no client of this one."""
     _, owner = serving()
@@ -166,6 +172,7 @@ def test_write_of_the_record_with_a_lost_reply_starts_again() -> None:
 # --- the failure of a write -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.hazard(10)
 def test_failed_write_ends_every_session_and_rolls_everything_back() -> None:
     """6 in flight, then the write fails: 7 must not be taken above a mark that never was."""
     world, owner = serving()

@@ -72,16 +72,19 @@ def holds_and_breaks(mutant: str, kinds: tuple[str, ...], seeds: range, **how: A
         assert first_problem(seeds, kinds, rules, **how) is not None
 
 
+@pytest.mark.hazard(1)
 def test_hazard_01_the_topic_record_orders_owners() -> None:
     """Owners lose their topic while they open ledgers, and replies of their writes are lost."""
     holds_and_breaks("E retried after a conflict", ("theft", "owner crash"), range(12), store=UNSURE)
 
 
+@pytest.mark.hazard(2)
 def test_hazard_02_a_zombie_creates_nothing_anew() -> None:
     """An owner sleeps until its ledger is closed, trimmed and collected, wakes, and writes to nodes that forgot it."""
     holds_and_breaks("first adds unchecked", ("long sleep",), range(3), shape=restless_shape())
 
 
+@pytest.mark.hazard(2)
 def test_hazard_02_a_wiped_node_is_another_node() -> None:
     """An empty directory at an old address says nothing about what its former self had."""
     kinds = ("wipe while recovering",)
@@ -110,6 +113,7 @@ def _topic_made_anew(topic_changes: bool) -> Directed:
     return one
 
 
+@pytest.mark.hazard(3)
 def test_hazard_03_names_come_back_under_another_id() -> None:
     """A sleeper's compare-and-set finds no record of its topic's id; under the same id it would find the new one."""
     for changes in (True, False):
@@ -119,11 +123,13 @@ def test_hazard_03_names_come_back_under_another_id() -> None:
         assert (written is None) is changes
 
 
+@pytest.mark.hazard(4)
 def test_hazard_04_a_claim_counts_by_its_nonce() -> None:
     """Two claimers, lost replies: one number for both, unless the nonce says whose it is."""
     holds_and_breaks("a block claim believed without its nonce", ("id rush", "owner crash"), range(4), store=UNSURE)
 
 
+@pytest.mark.hazard(5)
 def test_hazard_05_closed_streams_alone_move_nothing() -> None:
     """All streams between owners and replicas close, again and again: nobody is suspected, for nobody refuses to be
     connected to."""
@@ -147,6 +153,7 @@ def test_hazard_05_closed_streams_alone_move_nothing() -> None:
         assert epochs() > 1
 
 
+@pytest.mark.hazard(5)
 def test_hazard_05_no_route_behind_a_cut_moves_nothing() -> None:
     """One replica is cut off from a topic's owner, either way, and is told that there is no route to it: it is not
     suspected, for the stream had no answer before it ended."""
@@ -195,6 +202,7 @@ def _deposed_and_unaware() -> Granted | OncelogError | None:
     return Visitor(one, former, resume).result
 
 
+@pytest.mark.hazard(6)
 def test_hazard_06_a_deposed_owner_refuses_nobody() -> None:
     """It does not know the generation that its successor granted, and would call it a lie."""
 
@@ -208,11 +216,13 @@ def test_hazard_06_a_deposed_owner_refuses_nobody() -> None:
         assert isinstance(_deposed_and_unaware(), InvalidArgument)
 
 
+@pytest.mark.hazard(7)
 def test_hazard_07_the_log_is_fenced_before_it_is_read() -> None:
     """B, then C, then D."""
     holds_and_breaks("snapshot and log read before the log is fenced", ("owner crash", "theft"), range(3))
 
 
+@pytest.mark.hazard(8)
 def test_hazard_08_a_member_that_never_comes_back_is_left_behind() -> None:
     """After a wipe no ledger goes on with the incarnation that is gone."""
 
@@ -236,6 +246,7 @@ def test_hazard_08_a_member_that_never_comes_back_is_left_behind() -> None:
         assert members()
 
 
+@pytest.mark.hazard(9)
 def test_hazard_09_ids_are_checked_by_batch() -> None:
     """An application sends ids into the holes of what it stored."""
     inputs = [(Input("p", SequenceMode.MONOTONIC, range(0, 200, 3), careless=0.3, holes=range(1, 190, 3)), 1)]
@@ -243,6 +254,7 @@ def test_hazard_09_ids_are_checked_by_batch() -> None:
     holds_and_breaks("ids judged by range", ("client crash",), range(3), shape=shape)
 
 
+@pytest.mark.hazard(10)
 @pytest.mark.parametrize(
     "mutant",
     ["one mark instead of two", "later batch accepted after a failed one", "accepted marks survive a failed write"],
@@ -252,11 +264,13 @@ def test_hazard_10_a_failed_write_leaves_nothing_behind(mutant: str) -> None:
     holds_and_breaks(mutant, ("stuck write",), range(8), network=LOSSY)
 
 
+@pytest.mark.hazard(11)
 def test_hazard_11_an_unknown_producer_is_not_believed() -> None:
     """A client resumes a producer id that nobody granted."""
     holds_and_breaks("unknown producer id accepted", ("stranger",), range(4))
 
 
+@pytest.mark.hazard(12)
 def test_hazard_12_a_name_keeps_its_mode() -> None:
     """The contiguous producer's name is opened as a monotonic one."""
 
@@ -272,6 +286,7 @@ def test_hazard_12_a_name_keeps_its_mode() -> None:
         assert isinstance(visit(), Granted)
 
 
+@pytest.mark.hazard(14)
 def test_hazard_14_a_refused_batch_ends_no_monotonic_producer() -> None:
     """StaleSequence is final for its batch: that result fails, and the producer goes on to the end of its input."""
     inputs = [(Input("p", SequenceMode.MONOTONIC, range(0, 120, 3), careless=0.3, holes=range(1, 110, 3)), 1)]
@@ -281,6 +296,7 @@ def test_hazard_14_a_refused_batch_ends_no_monotonic_producer() -> None:
         assert first_problem(range(3), (), rules, shape=shape) is not None
 
 
+@pytest.mark.hazard(15)
 def test_hazard_15_off_and_on_forgets_nothing() -> None:
     """What is stored while deduplication is off is known when it is on again."""
 
@@ -296,6 +312,7 @@ def test_hazard_15_off_and_on_forgets_nothing() -> None:
         assert first_problem(seeds, ("switch", "client crash"), rules, network=LOSSY) is not None
 
 
+@pytest.mark.hazard(16)
 def test_hazard_16_the_trim_leaves_what_the_older_snapshot_needs() -> None:
     """The newest snapshot becomes unreadable: the one before it, and the log from there on, must do."""
     shape = restless_shape()
@@ -303,6 +320,7 @@ def test_hazard_16_the_trim_leaves_what_the_older_snapshot_needs() -> None:
     holds_and_breaks("trim to the newest snapshot", ("rot", "trim"), range(14, 25), shape=shape)
 
 
+@pytest.mark.hazard(17)
 def test_hazard_17_message_numbers_survive_a_trim() -> None:
     """Everything before the last ledger is trimmed, and owners crash: numbers go on where they were."""
     kinds, shape = ("trim", "owner crash"), restless_shape()
@@ -311,6 +329,7 @@ def test_hazard_17_message_numbers_survive_a_trim() -> None:
         assert first_problem(range(3), kinds, rules, shape=shape) is not None
 
 
+@pytest.mark.hazard(19)
 def test_hazard_19_a_repeated_add_is_answered_when_it_is_synced() -> None:
     """A node restarts with entries of a recovery in its page cache alone, and is asked to take them again."""
     kinds, shape = ("crash while recovering",), restless_shape()

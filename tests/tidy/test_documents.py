@@ -21,7 +21,6 @@ from oncelog.metadata.rest.app import new_app
 from oncelog.metadata.rest.problems import problem
 from oncelog.runtime import settings
 from oncelog.runtime.telemetry import Mark
-from tests.simulation.mutants import MUTANTS
 from tests.tidy.source import ROOT, repository
 
 PACKAGE = ROOT / "services/oncelog"
@@ -31,7 +30,6 @@ DOCUMENTS = (
     *GUIDES, "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "OPERATIONS.md", "REST.md", "SECURITY.md",
     CHART_README, "docker/README.md",
 )  # fmt: skip
-HAZARDS = (*range(1, 21), 22, 67)
 each_document = pytest.mark.parametrize("name", DOCUMENTS)
 
 _CODE = re.compile(r"`([^`\n]+)`")
@@ -181,27 +179,6 @@ def test_python_examples_compile(name: str) -> None:
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
-
-
-def test_each_hazard_has_its_tests() -> None:
-    """One row each; a planted bug is named in the row of the hazard that it stands for."""
-    text = section("ARCHITECTURE.md", "Hazards and the tests that hold them")
-    table = {int(row[0]): row[3] for row in rows(text) if row[0].isdigit()}
-    assert sorted(table) == list(HAZARDS)
-    assert [number for number in HAZARDS if "::test_" not in table[number]] == []
-    named = {number: set(re.findall(r'"([^"]+)"', held)) for number, held in table.items()}
-    assert set().union(*named.values()) <= {mutant.name for mutant in MUTANTS}
-    assert [
-        mutant.name for mutant in MUTANTS if mutant.hazard in named and mutant.name not in named[mutant.hazard]
-    ] == []
-
-
-def test_planted_bugs_are_listed_with_their_first_seeds() -> None:
-    """As tests/simulation/mutants.py has them."""
-    expected = [[m.name, str(m.hazard or ""), str(m.first_seed)] for m in MUTANTS]
-    listed = [row for row in rows(section("ARCHITECTURE.md", "Planted bugs")) if row[0] != "planted bug"]
-    right = "\n".join(f"| {name} | {hazard} | {seed} |".replace("|  |", "| |") for name, hazard, seed in expected)
-    assert listed == expected, f"the table must say:\n{right}"
 
 
 def test_settings_are_listed_with_their_defaults() -> None:

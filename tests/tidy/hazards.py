@@ -1,0 +1,147 @@
+"""The hazards that Oncelog closes: for each a history that breaks a naive design, and the rule that prevents it.
+
+Code and tests cite a hazard by its number. `@pytest.mark.hazard(9)` marks a test that fails without the rule of
+hazard 9.
+"""
+
+from typing import NamedTuple
+
+
+class Hazard(NamedTuple):
+    history: str
+    rule: str
+
+
+HAZARDS = {
+    1: Hazard(
+        "A new owner reads the topic record. The old owner then opens another ledger and acknowledges messages in "
+        "it. The new owner neither fences nor replays that ledger.",
+        "Gaining a topic and every later change are compare-and-sets on one record. After any answer but success "
+        "the record is read again before it is written.",
+    ),
+    2: Hazard(
+        "A paused owner writes to a ledger that was closed, deleted and forgotten. A ZooKeeper server that lags "
+        "behind does not show a ledger. A wiped node answers calls that were meant for its former incarnation.",
+        "A call names the incarnation that it is for. The first add to an unknown ledger waits for a synced read "
+        "of its record. What an unsynced read does not show proves nothing.",
+    ),
+    3: Hazard(
+        "A topic is deleted and created again. The versions of its record begin again, and a write of the old "
+        "owner succeeds.",
+        "A name refers to a topic id, and all data lies under the id. A deletion removes name and record in one "
+        "transaction that names the id.",
+    ),
+    4: Hazard(
+        "Two processes claim the same block of ids. The process whose write was not applied reads the number and "
+        "concludes that its claim succeeded.",
+        "A claim counts if its reply was a success, or if a synced read shows its nonce. Otherwise its block stays "
+        "unused.",
+    ),
+    5: Hazard(
+        "A metadata service that restarts, or that a network fault isolates, takes every topic owner for dead. "
+        "Topics move back and forth.",
+        "An owner is suspected only after its stream was open and closed, and a connection to it was refused or "
+        "had no route. Silence waits for the end of the session. Each topic has a back-off.",
+    ),
+    6: Hazard(
+        "A deposed owner that never writes does not learn that it was deposed. It refuses, or misleads, clients "
+        "with an old route.",
+        "Answers carry the owner_epoch, and clients reject lower ones. An owner reads its record before it refuses "
+        "a request or when a client shows a higher epoch, and proves that it is current before it answers a "
+        "question.",
+    ),
+    7: Hazard(
+        "A new owner loads the dedup snapshot before it fences the log. Meanwhile the old owner writes a snapshot "
+        "and trims the log, so the replay has a hole.",
+        "The log is recovered first, then the snapshot is loaded, then the log is replayed. The record of the "
+        "dedup cursor is claimed by compare-and-set.",
+    ),
+    8: Hazard(
+        "A storage node is wiped, then a second one fails together with the topic owner. Recovery needs two of the "
+        "three former members.",
+        "Retired incarnations are never chosen. A ledger with an absent member is replaced when a live node can "
+        "take its place, and every used ledger is replaced after some time.",
+    ),
+    9: Hazard(
+        "Ids 2, 3 and 5 are stored, then 4 arrives. A check by ranges calls it a duplicate, and the message is lost.",
+        "A duplicate is an id that a stored batch contains. Any other old id is answered with StaleSequence, or as "
+        "not verified.",
+    ),
+    10: Hazard(
+        "A write fails and one session ends. In another session the next id is accepted above a mark that was "
+        "never stored.",
+        "After a failed write all sessions of the topic end, and the whole state returns to what the log contains. "
+        "Answers to older sessions have no effect.",
+    ),
+    11: Hazard(
+        "A fenced producer whose name was forgotten opens it again and gets the next generation. Or the batches "
+        "that it resends are stored twice.",
+        "A running producer presents its id and generation, and is never silently registered as new. If stored "
+        "batches can no longer be recognised, the answer is ProducerExpired.",
+    ),
+    12: Hazard(
+        "A replayed grant lacks the sequence mode or the highest id. An owner rejects a generation from the future "
+        "as old.",
+        "A grant contains all of them. Opening with another mode is refused. A generation above the current one "
+        "means that this owner is deposed.",
+    ),
+    13: Hazard(
+        "A producer renews the lease of its id and thereby fences itself.",
+        "Leases are not built. Entry kind 3 is reserved for them, and a reader refuses it. (No test of leases.)",
+    ),
+    14: Hazard(
+        "A refused batch is resent and refused again, without end.",
+        "Each error is retriable, final for its batch, or final for its producer.",
+    ),
+    15: Hazard(
+        "Deduplication is disabled for a while. When it is enabled again, its marks are wrong.",
+        "Disabled deduplication only skips the check of sequence ids. Grants, fences, the fold and snapshots "
+        "continue. A replay folds entries and never checks them.",
+    ),
+    16: Hazard(
+        "The log is trimmed up to the newest snapshot, and that snapshot is unreadable.",
+        "A snapshot is valid once its manifest is stored. The log is trimmed up to the oldest kept snapshot. A "
+        "replay begins exactly behind the loaded snapshot, or fails.",
+    ),
+    17: Hazard(
+        "The whole log is trimmed and the owner crashes. Messages are numbered from 0 again.",
+        "The topic record holds each ledger's first base_index. Control entries count as no message, and a missing "
+        "one is a hole.",
+    ),
+    18: Hazard(
+        "Damage in the last acknowledged group of the journal looks like an incomplete write and is cut off.",
+        "When the journal is idle, and when it stops, a synced marker covers everything before it.",
+    ),
+    19: Hazard(
+        "A repeated add is answered although the first copy is only in the page cache.",
+        "A repeated add waits for the sync of the first copy. What a start reads back is synced before it is served.",
+    ),
+    20: Hazard(
+        "A reused file contains old records with valid checksums.",
+        "Checksums are seeded with format version, cluster, incarnation and segment id.",
+    ),
+    22: Hazard(
+        "An idempotency key refers to an id that its process never published. It blocks later requests, or is "
+        "taken for stored.",
+        "An uncertain claim ends its keyed producer. A claim is settled by fencing that producer, and assigned "
+        "again only if its message will never be stored. Lost keys are detected, and keyed requests are refused "
+        "for one window.",
+    ),
+    67: Hazard(
+        "A ledger's record is lost, or ZooKeeper is restored from an older backup. Storage nodes take the missing "
+        "record for a deletion.",
+        "A ledger is deleted only if a tombstone of its topic, or a list of the topic's ledgers that begins above "
+        "it, proves the deletion. Otherwise it is kept and reported.",
+    ),
+}
+
+#: Hazards of features that are not built. Their rules become binding, and get tests, with the feature.
+UNBUILT = {
+    "applying effects outside of the log": (21, *range(42, 47)),
+    "partitions whose number changes under named producers; copies of recreated topics": (23, 24),
+    "subscriptions": range(25, 42),
+    "quotas, retention by time, mixed versions, mirrors": range(47, 54),
+    "repair of ledgers and reuse of segments": range(54, 67),
+    "restoring and rebuilding ZooKeeper": range(68, 73),
+    "a cluster that repairs itself": range(73, 81),
+}
