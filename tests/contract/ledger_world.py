@@ -100,7 +100,7 @@ async def linked(
 ) -> AsyncIterator[tuple[StorageLinks, Heard]]:
     heard = Heard()
     links = StorageLinks(heard.answered, heard.lose, unanswered_bytes_max=unanswered_bytes_max)
-    links.see(addresses)
+    links.update_addresses(addresses)
     try:
         yield links, heard
     finally:

@@ -35,8 +35,7 @@ from oncelog.runtime.telemetry import Telemetry
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.counter_store import Counter, CounterStore
 from oncelog.stores.cursor_store import CursorStore
-from oncelog.stores.ledger_lookup import LedgerLookup
-from oncelog.stores.ledger_store import LedgerStore
+from oncelog.stores.ledger_store import LedgerLookup, LedgerStore
 from oncelog.stores.policy_store import PolicyStore
 from oncelog.stores.topic_store import TopicStore
 from oncelog.topic_owner.admin_service import AdminService
@@ -131,8 +130,8 @@ class OwnerWorld:
         )  # fmt: skip
 
     def see_the_node(self) -> None:
-        self.parts.links.see({self.node.incarnation: self.node.address})
-        self.topics.see(StorageNodesUpdated((self.node.incarnation,)))
+        self.parts.links.update_addresses({self.node.incarnation: self.node.address})
+        self.topics.update_nodes(StorageNodesUpdated((self.node.incarnation,)))
 
     def trace(self) -> None:
         """Spans leave from now on."""

@@ -23,14 +23,14 @@ class SeenLinks:
     """Links to nodes that nobody connects to: who cannot be reached is said by the test."""
 
     def __init__(self) -> None:
-        self.reach = self
+        self.reachability = self
         self.unreachable: frozenset[Incarnation] = frozenset()
         self._listeners: list[Callable[[], None]] = []
 
     def add_listener(self, listener: Callable[[], None]) -> None:
         self._listeners.append(listener)
 
-    def see(self, addresses: Mapping[Incarnation, str], *, ahead: bool) -> None:
+    def update_addresses(self, addresses: Mapping[Incarnation, str], *, ahead: bool) -> None:
         assert ahead, addresses
 
     def lose(self, *members: Incarnation) -> None:

@@ -51,7 +51,7 @@ async def test_an_owner_connects_to_a_storage_node_when_it_sees_it() -> None:
     """Twice at the same time: for adds, and for calls and reads."""
     async with doorman() as storage_node:
         links = StorageLinks(lambda *_: None, lambda *_: None)
-        links.see({A: f"127.0.0.1:{storage_node.port}"}, ahead=True)
+        links.update_addresses({A: f"127.0.0.1:{storage_node.port}"}, ahead=True)
         try:
             await until(lambda: len(storage_node.guests) >= 2, DEADLINE_S)
         finally:

@@ -13,10 +13,9 @@ from oncelog.core.http_publish.key_record import KeyRecord
 from oncelog.core.http_publish.keyed_producer import Claim
 from oncelog.core.ids import SequenceId
 from oncelog.core.store_status import WriteStatus
-from oncelog.stores.dataset_store import DatasetStore
 from oncelog.stores.idempotency_store import RedisKeyServer
 from oncelog.stores.key_server import KeyServer, Lease
-from oncelog.stores.key_store import KeyStore
+from oncelog.stores.key_store import DatasetStore, KeyStore
 from oncelog.stores.redis_address import RedisAddress
 from tests.cluster.until import until
 from tests.contract.memory_key_server import MemoryKeyServer

@@ -181,7 +181,7 @@ async def test_moved_member_is_found_at_its_new_address() -> None:
     async with scripted(before.add_to) as old, scripted(after.add_to) as new, linked({A: old}) as (links, heard):
         writer = writer_of(ledger(1, [A]))
         links.send(sending(writer, adds_of(writer, 1)))
-        links.see({A: new})
+        links.update_addresses({A: new})
         assert heard.lost == [(A, 1)]
         following = writer_of(ledger(2, [A]))
         links.send(sending(following, adds_of(following, 1)))
@@ -194,9 +194,9 @@ async def test_live_member_is_unreachable_from_the_break_of_its_stream_until_a_c
     taken, told = Taken(silent=True), list[tuple[int, frozenset[Incarnation]]]()
     taken.gate.set()
     async with linked({}) as (links, heard):
-        links.reach.add_listener(lambda: told.append((len(heard.lost), links.reach.unreachable)))
+        links.reachability.add_listener(lambda: told.append((len(heard.lost), links.reachability.unreachable)))
         async with scripted(taken.add_to) as address:
-            links.see({A: address})
+            links.update_addresses({A: address})
             writer = writer_of(ledger(1, [A]))
             links.send(sending(writer, adds_of(writer, 1)))
             await until(lambda: taken.count == 1, DEADLINE_S)
@@ -204,7 +204,7 @@ async def test_live_member_is_unreachable_from_the_break_of_its_stream_until_a_c
         await until(lambda: heard.lost == [(A, 1)], DEADLINE_S)
         assert told == [(0, frozenset({A}))]
         async with scripted(Taken().add_to, port=int(address.rpartition(":")[2])):
-            await until(lambda: not links.reach.unreachable, DEADLINE_S)
+            await until(lambda: not links.reachability.unreachable, DEADLINE_S)
         assert told == [(0, frozenset({A})), (1, frozenset())]
 
 
@@ -217,6 +217,6 @@ async def test_unreachable_member_is_looked_for_where_it_is_said_to_be_live_and_
         writer = writer_of(ledger(1, [A]))
         links.send(sending(writer, adds_of(writer, 1)))
         await until(lambda: heard.lost == [(A, 1)], DEADLINE_S)
-        assert links.reach.unreachable == {A}
-        links.see({} if seen == "gone" else {A: "127.0.0.1:1"})
-        assert links.reach.unreachable == frozenset()
+        assert links.reachability.unreachable == {A}
+        links.update_addresses({} if seen == "gone" else {A: "127.0.0.1:1"})
+        assert links.reachability.unreachable == frozenset()

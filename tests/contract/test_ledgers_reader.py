@@ -156,7 +156,7 @@ async def test_member_that_is_down_is_no_refusal() -> None:
     async with scripted() as gone:
         pass
     async with three(Member(nothing), Member(nothing), Member()) as links:
-        links.see({C: gone})
+        links.update_addresses({C: gone})
         with pytest.raises(DeadlineExceeded, match=C):
             await read_all(links, timeout_ms=300)
         port = int(gone.rpartition(":")[2])

@@ -137,9 +137,9 @@ async def test_ask_waits_for_a_member_that_nobody_knows_yet() -> None:
     member = Reluctant()
     async with scripted(member.add_to) as address, linked({}) as (links, _):
         fence = asyncio.create_task(links.fence(A, LedgerId(1)))
-        links.see({A: address})
+        links.update_addresses({A: address})
         assert (await fence).last_entry == 4
-        links.see({})
+        links.update_addresses({})
         assert (await links.fence(A, LedgerId(1))).last_entry == 4
 
 

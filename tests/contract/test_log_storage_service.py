@@ -12,7 +12,7 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.writer import Add
-from oncelog.log_storage.space import FreeSpace
+from oncelog.log_storage.free_space import FreeSpace
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.storage_codec import (

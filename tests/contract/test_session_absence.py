@@ -2,7 +2,7 @@
 
 import pytest
 
-from oncelog.stores.session_absence import SessionAbsence
+from oncelog.stores.store_session import SessionAbsence
 from tests.contract.memory_store import MemorySession, MemoryTree
 
 pytestmark = pytest.mark.asyncio

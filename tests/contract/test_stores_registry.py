@@ -10,7 +10,7 @@ from oncelog.core.errors import StoreUnavailable
 from oncelog.core.ids import Incarnation
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
-from oncelog.stores.json_record import encode_record
+from oncelog.stores.json_records import encode_record
 from oncelog.stores.registry import LiveMetadata, LiveOwner, LiveStorageNode, Registry, StorageCookie
 from tests.cluster.until import until
 from tests.contract.store_backends import DEADLINE_S, Backend, new_cluster

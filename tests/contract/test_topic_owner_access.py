@@ -187,7 +187,7 @@ async def test_a_right_that_is_taken_away_opens_nothing_more(tmp_path: Path) -> 
 async def test_a_check_that_waits_ends_with_its_stream(tmp_path: Path, goes: str) -> None:
     """A client that leaves during a takeover, or says that it is done, leaves nothing behind."""
     async with owner_world(tmp_path, security=secured(tmp_path)) as (world, channel):
-        world.topics.see(StorageNodesUpdated(()))  # so that no takeover ends
+        world.topics.update_nodes(StorageNodesUpdated(()))  # so that no takeover ends
         topic_id = await world.new_topic("slow")
         world.topics.assign(topic_id)
         runner = world.topics.find(topic_id)

@@ -157,10 +157,10 @@ async def test_reader_that_waits_is_sent_away_when_no_storage_node_answers(tmp_p
         watch = CurrencyWatch(world.topics, world.parts.links, doubt_after_ms=-1)
         frames = await at_end(channel, runner)
         address = world.node.address
-        world.parts.links.see({world.node.incarnation: "127.0.0.1:1"})
+        world.parts.links.update_addresses({world.node.incarnation: "127.0.0.1:1"})
         await watch.check()
         assert isinstance((await anext(frames)).error, NotOwner)
-        world.parts.links.see({world.node.incarnation: address})
+        world.parts.links.update_addresses({world.node.incarnation: address})
         await at_end(channel, runner)
         await watch.check()
         assert runner.progress.waiting_count == 1

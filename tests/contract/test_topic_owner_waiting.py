@@ -165,7 +165,7 @@ async def test_served_topic_waits_for_nothing(tmp_path: Path) -> None:
 
 async def test_topic_without_storage_nodes_names_those_that_are_not_there(tmp_path: Path) -> None:
     async with owner_world(tmp_path) as (world, channel):
-        world.topics.see(StorageNodesUpdated((), absent=(world.node.incarnation,)))
+        world.topics.update_nodes(StorageNodesUpdated((), absent=(world.node.incarnation,)))
         topic_id = await world.new_topic(TOPIC)
         world.topics.assign(topic_id)
         runner = world.topics.find(topic_id)

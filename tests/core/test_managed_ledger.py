@@ -130,8 +130,8 @@ def test_too_few_nodes_are_waited_for() -> None:
     core.open_next()
     assert core.handle(LedgerIdClaimed(LOG, LedgerId(5))) == []
     assert core.next.state is NextState.WAITING
-    assert core.see(StorageNodesUpdated((A,), (B, C))) == []
-    (create,) = core.see(StorageNodesUpdated((A, B), (C,)))
+    assert core.update_nodes(StorageNodesUpdated((A,), (B, C))) == []
+    (create,) = core.update_nodes(StorageNodesUpdated((A, B), (C,)))
     assert isinstance(create, CreateLedger)
     assert set(create.metadata.members) == {A, B, C}
 
@@ -148,13 +148,13 @@ def test_absent_filler_gets_nothing() -> None:
 def test_read_only_nodes_fill_a_list_and_get_nothing() -> None:
     """A cluster of three goes on with one that has no room; with one more, that one is not even named."""
     core = managed_ledger(A, B)
-    core.see(StorageNodesUpdated((A, B), read_only=(C,)))
+    core.update_nodes(StorageNodesUpdated((A, B), read_only=(C,)))
     assert set(created(core).members) == {A, B, C}
     core.handle(LedgerCreated(LOG, LedgerId(5), OK))
     core.linked()
     assert set(append(core).members) == {A, B}
     other = managed_ledger(A, B)
-    other.see(StorageNodesUpdated((A, B, D), read_only=(C,)))
+    other.update_nodes(StorageNodesUpdated((A, B, D), read_only=(C,)))
     assert set(created(other).members) == {A, B, D}
 
 
@@ -163,7 +163,7 @@ def test_members_gone_before_the_link_fail_it_at_once() -> None:
     core = managed_ledger()
     metadata = created(core)
     core.handle(LedgerCreated(LOG, LedgerId(5), OK))
-    core.see(StorageNodesUpdated((A,), (B, C)))
+    core.update_nodes(StorageNodesUpdated((A,), (B, C)))
     assert core.linked() == [AckQuorumLost(LOG, LedgerId(5)), closing(metadata, -1)]
     assert core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK)) == [
         LedgerClosed(LOG, LedgerId(5), EntryId(-1), failed=False)
@@ -206,10 +206,10 @@ def test_batches_are_taken_until_the_next_ledger_is_ready() -> None:
     core.roll()
     append(core)
     assert core.roll() == [], "it has begun"
-    core.see(StorageNodesUpdated((A,), (B, C)))
+    core.update_nodes(StorageNodesUpdated((A,), (B, C)))
     assert core.handle(LedgerIdClaimed(LOG, LedgerId(6))) == []
     append(core)
-    (create,) = core.see(StorageNodesUpdated((A, B, C)))
+    (create,) = core.update_nodes(StorageNodesUpdated((A, B, C)))
     assert isinstance(create, CreateLedger)
     append(core)
     for member in (A, B):
@@ -262,7 +262,7 @@ def test_ledger_that_was_made_ready_is_made_anew_when_its_members_have_gone_mean
     opened(core)
     append(core)
     sealed(core)
-    core.see(StorageNodesUpdated((A, D), (B, C)))
+    core.update_nodes(StorageNodesUpdated((A, D), (B, C)))
     for member in (A, B):
         core.handle(answered(member, 0))
     core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK))
@@ -318,7 +318,7 @@ def test_superseded_member_is_lost() -> None:
     """It does not come back; the ledger goes on with the others."""
     core = managed_ledger()
     opened(core)
-    assert core.see(StorageNodesUpdated((A, B, D), superseded=(C,))) == []
+    assert core.update_nodes(StorageNodesUpdated((A, B, D), superseded=(C,))) == []
     assert set(append(core).members) == {A, B}
 
 

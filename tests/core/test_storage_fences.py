@@ -17,7 +17,7 @@ from oncelog.core.storage.answers import (
     ReadReceived,
 )
 from oncelog.core.storage.ledger import LedgerOrigin, RecordKind
-from oncelog.core.storage.node import CheckLedger, LedgerChecked, LedgerCollected, StorageEffect
+from oncelog.core.storage.node import CheckLedger, LedgerChecked, LedgerRecordMissing, StorageEffect
 from tests.core.recovery_world import LEDGER, OPEN, TOPIC, A, entry
 from tests.core.storage_disk import E0, E1, E2, NONE, OTHER, Disk, answer, append, read, read_answer, writable
 
@@ -76,7 +76,7 @@ def test_forgotten_ledger_is_unknown_though_it_was_fenced() -> None:
     disk = writable()
     disk.handle(FenceReceived(2, A, LEDGER))
     disk.sync()
-    assert disk.handle(LedgerCollected(LEDGER)) == [CheckLedger(LEDGER, 2, ORIGIN)]
+    assert disk.handle(LedgerRecordMissing(LEDGER)) == [CheckLedger(LEDGER, 2, ORIGIN)]
     disk.handle(LedgerChecked(LEDGER, 2, None, deleted=True))
     assert disk.node.ledgers.fence_state(LEDGER) is FenceState.UNKNOWN
     disk.sync()
@@ -158,10 +158,10 @@ def test_last_add_confirmed_is_the_highest_stored_and_survives_a_restart() -> No
 def test_ledger_is_deleted_only_after_a_synced_read_proved_it() -> None:
     """A lagging follower shows absence where there is none (hazard 2)."""
     disk = writable()
-    assert disk.handle(LedgerCollected(LEDGER)) == [CheckLedger(LEDGER, 2, ORIGIN)]
+    assert disk.handle(LedgerRecordMissing(LEDGER)) == [CheckLedger(LEDGER, 2, ORIGIN)]
     assert disk.handle(LedgerChecked(LEDGER, 2, OPEN)) == []
     assert disk.unsynced == []
-    disk.handle(LedgerCollected(LEDGER))
+    disk.handle(LedgerRecordMissing(LEDGER))
     assert disk.handle(LedgerChecked(LEDGER, 3, None, deleted=True)) == []
     assert disk.handle(append(5, E1)) == [answer(5, AppendStatus.NOT_WRITABLE, 1)]
     assert disk.handle(append(6, E1, recovery=True)) == [answer(6, AppendStatus.NOT_WRITABLE, 1)]
@@ -172,7 +172,7 @@ def test_deleted_ledger_is_not_created_again() -> None:
     """The zombie's add is checked again, before and after a restart, and the record is gone."""
     disk = writable()
     disk.handle(FenceReceived(2, A, LEDGER))
-    disk.handle(LedgerCollected(LEDGER))
+    disk.handle(LedgerRecordMissing(LEDGER))
     disk.handle(LedgerChecked(LEDGER, 2, None, deleted=True))
     disk.sync()
     assert disk.handle(append(3, E1)) == [CheckLedger(LEDGER, 3)]
@@ -184,7 +184,7 @@ def test_deleted_ledger_is_not_created_again() -> None:
 def test_fence_behind_a_tombstone_stands() -> None:
     """The journal replays them in this order too."""
     disk = writable()
-    disk.handle(LedgerCollected(LEDGER))
+    disk.handle(LedgerRecordMissing(LEDGER))
     disk.handle(LedgerChecked(LEDGER, 2, None, deleted=True))
     disk.handle(FenceReceived(2, A, LEDGER))
     assert [type(effect) for effect in disk.sync()] == [LedgerDeleted, AnswerFence]
@@ -197,11 +197,11 @@ def test_fence_behind_a_tombstone_stands() -> None:
 def test_ledger_whose_record_is_missing_without_proof_is_kept_and_reported() -> None:
     """A lost record, or an older backup of ZooKeeper, must not erase acknowledged entries (hazard 67)."""
     disk = writable()
-    disk.handle(LedgerCollected(LEDGER))
+    disk.handle(LedgerRecordMissing(LEDGER))
     assert disk.handle(LedgerChecked(LEDGER, 2, None)) == [LedgerOrphaned(LEDGER)]
     assert disk.unsynced == []
     assert disk.handle(read(5, 0, 1)) == [read_answer(5, [0], [], last=0)]
-    disk.handle(LedgerCollected(LEDGER))
+    disk.handle(LedgerRecordMissing(LEDGER))
     assert disk.handle(LedgerChecked(LEDGER, 3, OPEN)) == []
     assert disk.handle(append(6, E1)) == []
     assert disk.sync() == [answer(6, AppendStatus.OK, 1)]
@@ -211,13 +211,13 @@ def test_check_that_began_before_anything_was_stored_decides_nothing_about_delet
     """Such a check knows no origin, so nobody has looked for a proof."""
     disk = Disk()
     assert disk.handle(append(1, E0)) == [CheckLedger(LEDGER, 1)]
-    assert disk.handle(LedgerCollected(LEDGER)) == []
+    assert disk.handle(LedgerRecordMissing(LEDGER)) == []
     assert disk.handle(LedgerChecked(LEDGER, 1, None)) == [answer(1, AppendStatus.NOT_WRITABLE, 0)]
 
 
 def test_unknown_ledger_is_not_collected() -> None:
     """There is nothing to delete."""
-    assert Disk().handle(LedgerCollected(LEDGER)) == []
+    assert Disk().handle(LedgerRecordMissing(LEDGER)) == []
 
 
 # --- at random --------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from oncelog.core.storage.node import (
     AppendReceived,
     CheckLedger,
     LedgerChecked,
-    LedgerCollected,
+    LedgerRecordMissing,
     StorageEvent,
     StorageNode,
     Synced,
@@ -231,6 +231,6 @@ class StorageServer(Process):
         for ledger_id in list(self.index.entries):
             if self.parts.store.get_lagging(f"ledgers/{ledger_id}") is None:
                 self.world.count("ledger seems to be gone")
-                self.handle(LedgerCollected(ledger_id))
+                self.handle(LedgerRecordMissing(ledger_id))
                 if not self.alive:
                     return

@@ -1,8 +1,8 @@
 """The links of this process to storage nodes: one stream of adds a node, calls and reads beside it.
 
     links = StorageLinks(on_answer, on_lost)
-    links.see({incarnation: "host:port"})       # whenever the view of the live nodes changes
-    links.reach.unreachable                      # live nodes whose stream broke
+    links.update_addresses({incarnation: "host:port"})       # whenever the view of the live nodes changes
+    links.reachability.unreachable                      # live nodes whose stream broke
     links.send(send_adds)                        # never blocks; answers come by on_answer, losses by on_lost
     fenced = await links.fence(member, ledger_id)
 
@@ -24,9 +24,9 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.managed_ledger import SendAdds
 from oncelog.core.ledger.member_status import FenceState, ReadStatus
 from oncelog.core.ledger.recovery import MemberFenced, RecoveryAdded, RecoveryReadAnswered
-from oncelog.ledgers import recovery_asks
+from oncelog.ledgers import recovery_requests
 from oncelog.ledgers.append_stream import AppendStream, OnAnswer
-from oncelog.ledgers.reach import Reach
+from oncelog.ledgers.node_reachability import NodeReachability
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.channels import Channels
 from oncelog.rpc.storage_codec import FENCE_STATES, READ, FenceStatesRequest, ReadRequest, ReceivedRead
@@ -57,7 +57,7 @@ class StorageLinks:
             AppendStream, on_answer=on_answer, on_over=self._stream_over, unanswered_bytes_max=unanswered_bytes_max
         )
         self._new_channels = Channels(credentials)
-        self.reach = Reach(self._new_channels)
+        self.reachability = NodeReachability(self._new_channels)
         self._live: dict[Incarnation, str] = {}
         #: the last address of every member ever seen
         self._addresses: dict[Incarnation, str] = {}
@@ -67,13 +67,13 @@ class StorageLinks:
         self._lost: dict[Incarnation, dict[LedgerId, None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    def see(self, addresses: Mapping[Incarnation, str], *, ahead: bool = False) -> None:
+    def update_addresses(self, addresses: Mapping[Incarnation, str], *, ahead: bool = False) -> None:
         """Who is live, and where ("host:port"). A member that is not named any more keeps the stream that it has.
 
         ahead: connect to them now and not when they are needed: a takeover has no time for it.
         """
         self._live = dict(addresses)
-        self.reach.see(addresses)
+        self.reachability.update_addresses(addresses)
         self._addresses |= addresses
         for member, (channel, stream) in list(self._streams.items()):
             if member in addresses and channel.address != addresses[member]:
@@ -119,7 +119,7 @@ class StorageLinks:
         channel, _ = self._streams.pop(stream.member)
         self._retire(channel)
         if self._live.get(stream.member) == channel.address:
-            self.reach.lost(stream.member, channel.address)
+            self.reachability.lost(stream.member, channel.address)
         if lost:
             self._lose(stream.member, lost)
 
@@ -134,19 +134,19 @@ class StorageLinks:
 
     async def fence(self, member: Incarnation, ledger_id: LedgerId) -> MemberFenced:
         """Fence one member; returns once its fence is durable, however long that takes."""
-        return await recovery_asks.fence(lambda: self._channel(member), member, ledger_id)
+        return await recovery_requests.fence(lambda: self._channel(member), member, ledger_id)
 
     async def recovery_read(
         self, member: Incarnation, ledger_id: LedgerId, first: EntryId, count: int
     ) -> RecoveryReadAnswered:
         """A fencing read of ids first .. first + count - 1; the answer may cover only the first of them."""
-        return await recovery_asks.read(lambda: self._channel(member), member, ledger_id, first, count)
+        return await recovery_requests.read(lambda: self._channel(member), member, ledger_id, first, count)
 
     async def recovery_add(
         self, member: Incarnation, ledger_id: LedgerId, entries: tuple[tuple[EntryId, bytes], ...]
     ) -> RecoveryAdded:
         """Add original bytes past the fence. One entry refused for good makes it not ok for all of them."""
-        return await recovery_asks.add(lambda: self._channel(member), member, ledger_id, entries)
+        return await recovery_requests.add(lambda: self._channel(member), member, ledger_id, entries)
 
     async def fence_states(
         self, member: Incarnation, ledger_ids: Sequence[LedgerId], *, timeout_ms: int
@@ -180,7 +180,7 @@ class StorageLinks:
     async def close(self) -> None:
         """End all streams and calls; on_lost is told of what was unanswered."""
         self._live = {}
-        await self.reach.close()
+        await self.reachability.close()
         for _, stream in list(self._streams.values()):
             stream.end(ServiceUnavailable("this process closes its links"))
         while self._channels:

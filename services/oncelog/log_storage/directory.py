@@ -33,8 +33,8 @@ from pathlib import Path
 from crc32c import crc32c
 
 from oncelog.core.errors import StorageDirectoryRefused
-from oncelog.log_storage.damage import judge_followed, judge_last
 from oncelog.log_storage.descriptor_reserve import DescriptorReserve
+from oncelog.log_storage.segment_scan import SegmentScan, judge_followed, judge_last
 from oncelog.log_storage.segment_writer import DiskCalls, SegmentWriter, write_all
 from oncelog.log_storage.segments import (
     FIRST_GROUP,
@@ -42,7 +42,6 @@ from oncelog.log_storage.segments import (
     SEAL_BYTES,
     WATERMARK_BYTES,
     SegmentHeader,
-    SegmentScan,
     StoredRecord,
     aligned,
     damaged,

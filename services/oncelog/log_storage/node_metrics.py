@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 
 from oncelog.core.ledger.member_status import AppendStatus
+from oncelog.log_storage.free_space import FreeSpace
 from oncelog.log_storage.node_runner import NodeRunner
-from oncelog.log_storage.space import FreeSpace
 from oncelog.runtime.telemetry import Reading, Telemetry
-from oncelog.stores.damaged_records import observe_damaged
+from oncelog.stores.json_records import observe_damaged
 
 
 def observe(telemetry: Telemetry, runner: NodeRunner, space: FreeSpace) -> None:

@@ -9,14 +9,16 @@ gets its records in the order in which the core decided them.
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Protocol, Self, assert_never
 
 from crc32c import crc32c
 
 from oncelog.core.errors import CorruptEntry, InvariantViolated, JournalFailed, StoreUnavailable, TooManyRequests
-from oncelog.core.formats.entry import HEADER_BYTES, peek_header
+from oncelog.core.formats.entry import HEADER_BYTES, EntryHeader, peek_header
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
@@ -44,8 +46,7 @@ from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.index import LedgerIndex
 from oncelog.log_storage.journal import Journal
 from oncelog.log_storage.segment_writer import DiskCalls
-from oncelog.log_storage.segments import ENTRY_KINDS, SegmentRecord
-from oncelog.log_storage.stored_headers import StoredHeaders
+from oncelog.log_storage.segments import ENTRY_KINDS, RECORD, RecordLocation, SegmentRecord
 from oncelog.rpc.storage_codec import ReceivedAppend
 from oncelog.runtime.backoff import Backoff
 from oncelog.runtime.tasks import start
@@ -160,7 +161,7 @@ class NodeRunner:
 
     def _replay(self, directory: StorageDirectory) -> None:
         core, index = self.core, self.index.entries
-        with StoredHeaders(directory) as headers:
+        with _StoredHeaders(directory) as headers:
             for record in directory.scan():
                 index.replay(record)
                 if record.kind in ENTRY_KINDS:
@@ -327,3 +328,36 @@ def _report_orphan(counts: NodeCounts, ledger_id: LedgerId) -> None:
             "entries are kept; restore the record",
             extra={"fields": {"ledger_id": ledger_id}},
         )
+
+
+class _StoredHeaders:
+    """Reads the headers of stored entries at start: the index does not hold their last_add_confirmed.
+
+    Keeps one file open, because the records come segment by segment. The scan has verified what is read here.
+    """
+
+    def __init__(self, directory: StorageDirectory) -> None:
+        self._directory = directory
+        self._segment_id = -1
+        self._fd = -1
+
+    def read(self, location: RecordLocation) -> EntryHeader:
+        """Raises CorruptEntry when the record is intact and no entry."""
+        if location.segment_id != self._segment_id:
+            self._close()
+            self._fd = os.open(self._directory.segment_path(location.segment_id), os.O_RDONLY)
+            self._segment_id = location.segment_id
+        return peek_header(os.pread(self._fd, HEADER_BYTES, location.offset + RECORD.size))
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._close()

@@ -29,9 +29,8 @@ Rules.
    (`DamagedSegment`).
 """
 
-import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -59,7 +58,6 @@ WATERMARK_BYTES = GROUP_ALIGN
 #: Offsets are 32-bit in headers and in the index.
 SEGMENT_BYTES_MAX = 0xFFFF_FFFF
 RECORD_BYTES_MAX = 64 * 1024 * 1024
-_SCAN_BYTES = 4 * 1024 * 1024
 _JOIN_BYTES_MAX = 4096  # copying less than a page costs less than an element of the write's vector
 
 Body = bytes | bytearray | memoryview
@@ -229,115 +227,6 @@ def check_record(data: bytes | memoryview, at: int, *, seed: int) -> bool:
     return end <= len(data) and kind in _KINDS and checksum == crc32c(memoryview(data)[at + 4 : end], seed)
 
 
-class SegmentScan:
-    """Reads one segment from its first group on, up to the first offset where no intact group begins.
-
-    Use: exhaust `records()`, then look at the attributes.
-    """
-
-    def __init__(self, fd: int, header: SegmentHeader, path: Path) -> None:
-        self._fd = fd
-        self._header = header
-        self._path = path
-        #: Behind the last intact group.
-        self.end = FIRST_GROUP
-        #: Offset of the last intact group that has records and no intact group behind it; None when all is vouched for.
-        self.unvouched: int | None = None
-        self.sealed = False
-        #: What the scan stopped at, as far as its damaged bytes tell.
-        self.stopped_at = "group header"
-
-    def records(self) -> Iterator[StoredRecord]:
-        """All records of the intact groups in order, the seal excepted. Raises DamagedSegment when a read fails."""
-        window, base = b"", 0
-        file_bytes, seed = self._header.file_bytes, self._header.seed
-        while not self.sealed and self.end + GROUP_ALIGN <= file_bytes:
-            offset = self.end
-            if offset + GROUP_ALIGN > base + len(window):
-                window, base = self._read(offset, _SCAN_BYTES), offset
-            group = decode_group_header(window, offset - base, seed=seed, offset=offset)
-            if group is None or offset + group.total_bytes > file_bytes:
-                return
-            if offset + group.total_bytes > base + len(window):
-                window, base = self._read(offset, max(_SCAN_BYTES, group.total_bytes)), offset
-            records = self._decode(window, offset - base, offset, group)
-            if records is None:
-                return
-            self.end = offset + group.total_bytes
-            self.unvouched = offset if records else None
-            yield from records
-
-    def _decode(self, window: bytes, at: int, offset: int, group: GroupHeader) -> list[StoredRecord] | None:
-        """The records of a group whose header is sound, or None when one does not verify. Sees to `sealed`."""
-        view = memoryview(window)
-        seed, segment_id, unpack = self._header.seed, self._header.segment_id, RECORD.unpack_from
-        position, end, shift = at + GROUP.size, at + GROUP.size + group.group_bytes, offset - at
-        records: list[StoredRecord] = []
-        for _ in range(group.record_count):
-            if position + RECORD.size > end:
-                return None
-            checksum, length, number, ledger_id, entry_id = unpack(window, position)
-            behind = position + RECORD.size + length
-            kind = _KINDS.get(number)
-            seals = number == SEAL and group.record_count == 1
-            known = kind is not None or seals
-            if behind > end or not known or checksum != crc32c(view[position + 4 : behind], seed):
-                name = kind.name if kind else "SEAL" if number == SEAL else f"kind {number}"
-                self.stopped_at = (
-                    f"record {len(records)} of {group.record_count} of a group, by its own words {name} "
-                    f"of ledger {ledger_id}, entry {entry_id}"
-                )
-                return None
-            if kind is not None:
-                records.append(
-                    StoredRecord(kind, ledger_id, entry_id, RecordLocation(segment_id, position + shift, length))
-                )
-            self.sealed = seals
-            position = behind
-        return records if position == end else None
-
-    def holds_group(self) -> bool:
-        """Whether an intact group header stands anywhere in the segment."""
-        return any(True for window, offset in self._windows(FIRST_GROUP) for _ in self._groups(window, offset))
-
-    def look_behind(self) -> tuple[int | None, list[tuple[int, int]]]:
-        """What stands behind the end of the scan: (offset of a group header, [(offset, size) of what is not zero]).
-
-        A group header vouches for everything before it; so the one that the scan stopped at says nothing.
-        """
-        dirty: list[tuple[int, int]] = []
-        zeros = bytes(_SCAN_BYTES)
-        for window, offset in self._windows(self.end):
-            if window != zeros[: len(window)]:
-                for found in self._groups(window, offset):
-                    if found > self.end:
-                        return found, dirty
-                dirty.append((offset, len(window)))
-        return None, dirty
-
-    def _windows(self, offset: int) -> Iterator[tuple[bytes, int]]:
-        while offset < self._header.file_bytes:
-            window = self._read(offset, _SCAN_BYTES)
-            yield window, offset
-            offset += len(window)
-
-    def _groups(self, window: bytes, offset: int) -> Iterator[int]:
-        """Offsets of the intact group headers in a window that begins at `offset`, a multiple of 512."""
-        at = window.find(GROUP_MAGIC)
-        while at >= 0:
-            whole = at % GROUP_ALIGN == 0 and at + GROUP.size <= len(window)
-            if whole and decode_group_header(window, at, seed=self._header.seed, offset=offset + at) is not None:
-                yield offset + at
-            at = window.find(GROUP_MAGIC, at + 1)
-
-    def _read(self, offset: int, size: int) -> bytes:
-        size = min(size, self._header.file_bytes - offset)
-        try:
-            data = os.pread(self._fd, size, offset)
-        except OSError as error:
-            raise damaged(self._path, offset=offset, what="unreadable", why=str(error)) from error
-        if len(data) < size:
-            raise damaged(
-                self._path, offset=offset + len(data), what="end of file", why="the file was cut while it was read"
-            )
-        return data
+def record_kind(number: int) -> RecordKind | None:
+    """None: no kind of record of this version, the seal included."""
+    return _KINDS.get(number)

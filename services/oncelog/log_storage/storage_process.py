@@ -14,13 +14,13 @@ from contextlib import AsyncExitStack
 
 from oncelog.core.errors import JournalFailed, StorageDirectoryRefused
 from oncelog.core.ids import LedgerId
-from oncelog.log_storage.collector import Collector, ListLedgers
 from oncelog.log_storage.directory import StorageDirectory
-from oncelog.log_storage.membership import Membership
+from oncelog.log_storage.free_space import FreeSpace
+from oncelog.log_storage.garbage_collector import GarbageCollector, ListLedgers
 from oncelog.log_storage.node_metrics import observe
+from oncelog.log_storage.node_registration import NodeRegistration
 from oncelog.log_storage.node_runner import NodeRunner
 from oncelog.log_storage.service import StorageService
-from oncelog.log_storage.space import FreeSpace
 from oncelog.rpc.server import Server
 from oncelog.runtime.health import Health
 from oncelog.runtime.process import ExitCode, Shutdown, end_now
@@ -29,11 +29,9 @@ from oncelog.runtime.settings import LogStorageSettings
 from oncelog.runtime.telemetry import Telemetry
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.joining import join_cluster
-from oncelog.stores.ledger_lookup import LedgerLookup
-from oncelog.stores.ledger_store import LedgerStore
+from oncelog.stores.ledger_store import LedgerLookup, LedgerStore
 from oncelog.stores.registry import LiveStorageNode, Registry
-from oncelog.stores.session_absence import SessionAbsence
-from oncelog.stores.store_session import StoreSession
+from oncelog.stores.store_session import SessionAbsence, StoreSession
 from oncelog.wire import storage_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -84,11 +82,11 @@ class StorageProcess:
             host, _, told_port = address.rpartition(":")
             live = LiveStorageNode(runner.incarnation, host, int(told_port), space.free_bytes, runner.read_only)
             chosen = bool(settings.grpc_port or settings.advertised_port)
-            membership = Membership(Registry(session), live, address_is_chosen=chosen)
+            membership = NodeRegistration(Registry(session), live, address_is_chosen=chosen)
             await membership.join()
             async with asyncio.TaskGroup() as tasks:
                 listed = _ledger_lister(session, directory.identity.cluster_id)
-                collector = Collector(runner, listed, interval_ms=settings.collect_interval_ms)
+                collector = GarbageCollector(runner, listed, interval_ms=settings.collect_interval_ms)
                 works = (membership.keep(), membership.follow_order(), space.watch(membership.tell), collector.watch())
                 lasting = [tasks.create_task(work) for work in works]
                 self._unready = None

@@ -4,7 +4,7 @@ from enum import Enum
 
 from oncelog.core.coordination.id_claim import CounterRecord, decode_counter, encode_counter
 from oncelog.stores import paths
-from oncelog.stores.json_record import noted
+from oncelog.stores.json_records import noted
 from oncelog.stores.store_session import StoreSession, Versioned, WriteResult, create_or_write
 
 

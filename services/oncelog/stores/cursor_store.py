@@ -8,7 +8,7 @@ from oncelog.core.formats.topic_record import CursorRecord, decode_cursor, encod
 from oncelog.core.ids import TopicId
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
-from oncelog.stores.json_record import noted
+from oncelog.stores.json_records import noted
 from oncelog.stores.store_session import StoreSession, Versioned, WriteResult, create_or_write
 
 

@@ -26,7 +26,7 @@ from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.names import TopicName
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
-from oncelog.stores.json_record import decode_record, encode_record, noted
+from oncelog.stores.json_records import decode_record, encode_record, noted
 from oncelog.stores.store_session import CreateStep, DeleteStep, Step, StoreSession, Versioned, WriteStep, Znode
 from oncelog.stores.topic_store import NameRecord, TopicStore, encode_name
 

@@ -12,11 +12,13 @@ from uuid import uuid4
 
 from oncelog.core.coordination.id_claim import ABSENT_VERSION
 from oncelog.core.errors import IdempotencyUnavailable
-from oncelog.core.http_publish.key_dataset import InstallMarker, NoteDataset, RefuseKeys, judge_dataset
+from oncelog.core.http_publish.key_dataset import DatasetRecord, InstallMarker, NoteDataset, RefuseKeys, judge_dataset
 from oncelog.core.http_publish.key_record import FoundKey, KeyRecord, decode_key_record, encode_key_record
 from oncelog.core.store_status import WriteStatus
-from oncelog.stores.dataset_store import DatasetStore
+from oncelog.stores import paths
+from oncelog.stores.json_records import decode_record, encode_record
 from oncelog.stores.key_server import Guard, KeyReply, KeyServer, Lease
+from oncelog.stores.store_session import StoreSession, Versioned, WriteResult, create_or_write
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +26,35 @@ logger = logging.getLogger(__name__)
 _LOOKS_MAX = 10
 #: For so long the last refusal is repeated without another look.
 _REFUSAL_S = 1.0
+
+
+class DatasetStore:
+    """The cluster's record, in ZooKeeper, of the data set in Redis that holds the keys."""
+
+    def __init__(self, session: StoreSession) -> None:
+        self._session = session
+
+    async def read(self) -> Versioned[DatasetRecord] | None:
+        """The record after a sync; None: no key was ever kept. Raises StoreUnavailable, CorruptEntry."""
+        node = await self._session.read(paths.KEY_DATASET)
+        return None if node is None else Versioned(_decode_dataset(node.data), node.version)
+
+    async def write(self, record: DatasetRecord, *, version: int) -> WriteResult:
+        """One compare-and-set; ABSENT_VERSION creates."""
+        return await create_or_write(self._session, paths.KEY_DATASET, _encode_dataset(record), version=version)
+
+
+def _encode_dataset(record: DatasetRecord) -> bytes:
+    fields = {"replicated": record.replicated, "lost_at_ms": record.lost_at_ms}
+    return encode_record({"marker": record.marker, "run": record.run, **fields})
+
+
+def _decode_dataset(data: bytes) -> DatasetRecord:
+    def build(fields: dict[str, object]) -> DatasetRecord:
+        marker, run = str(fields["marker"]), str(fields["run"])
+        return DatasetRecord(marker, run, bool(fields["replicated"]), int(str(fields["lost_at_ms"])))
+
+    return decode_record(data, "the record of the keys' data", build)
 
 
 class KeyStore:

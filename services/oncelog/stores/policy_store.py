@@ -27,7 +27,7 @@ from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
-from oncelog.stores.json_record import decode_record, encode_record
+from oncelog.stores.json_records import decode_record, encode_record
 from oncelog.stores.store_session import StoreSession, Versioned, WriteResult, create_or_write
 from oncelog.stores.topic_store import TopicStore
 from oncelog.stores.watch import PathsWatch

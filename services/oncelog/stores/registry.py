@@ -13,7 +13,7 @@ from oncelog.core.ids import Incarnation
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
 from oncelog.stores.ephemerals import EphemeralFolder, Registration
-from oncelog.stores.json_record import decode_record, encode_record
+from oncelog.stores.json_records import decode_record, encode_record
 from oncelog.stores.store_session import StoreSession, Versioned, WriteResult, create_or_write
 from oncelog.stores.watch import PathsWatch
 

@@ -23,7 +23,7 @@ from oncelog.core.formats.topic_record import TopicRecord, decode_topic, encode_
 from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog.stores import paths
-from oncelog.stores.json_record import decode_record, encode_record, noted
+from oncelog.stores.json_records import decode_record, encode_record, noted
 from oncelog.stores.store_session import CheckStep, CreateStep, Step, StoreSession, Versioned, WriteResult
 
 #: Names read at a time when a namespace is listed.

@@ -12,9 +12,11 @@ How it works
 """
 
 import asyncio
+import errno
 import socket
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -31,11 +33,11 @@ from kazoo.exceptions import (
     NoNodeError,
     NotEmptyError,
 )
+from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 
 from oncelog.core.errors import InvariantViolated, OncelogError, PermissionDenied, StoreUnavailable, Unauthenticated
-from oncelog.stores.kazoo_handler import ImpatientHandler
 from oncelog.stores.store_session import Fired, SessionState, StateListener
 from oncelog.stores.zookeeper_users import ZooKeeperUser
 
@@ -46,6 +48,9 @@ HANDSHAKE_TIMEOUT_S = 2.0
 #: Pauses between attempts to connect, seconds: a client must be back well within its session timeout.
 RECONNECT_DELAY_S = 0.05
 RECONNECT_DELAY_MAX_S = 0.5
+
+#: Of a session: the rest is for finding another server.
+SILENCE_RATIO = 2 / 3
 
 _STATES = {
     KazooState.CONNECTED: SessionState.CONNECTED,
@@ -244,6 +249,55 @@ class ZooKeeperConnection:
         connection = self.client._connection._socket  # noqa: SLF001
         if connection is not None:
             _shut_down(connection)
+
+
+class ImpatientHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's handler of threads and sockets, with two timeouts that kazoo lacks.
+
+    - A host that accepts no connection is given up soon enough to try every other one within half a session.
+    - A connection on which a request waits is given up when nothing was received for two thirds of a session:
+      ZooKeeper's own rule for clients. kazoo 2.11 sends a ping only when nothing was sent for a while, so a client that
+      goes on sending never notices a network that drops everything, and its session ends although other servers are up.
+
+    session_timeout_s: what the client requests; hosts_count: servers in its list.
+    """
+
+    def __init__(self, session_timeout_s: float, hosts_count: int, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._one_host_timeout_s = session_timeout_s / (2 * hosts_count)
+        self._silence_max_s = session_timeout_s * SILENCE_RATIO
+        self._clock = clock
+        self._connection: object = None
+        #: Since when a request may wait for an answer; None: all that was sent was followed by some answer.
+        self._asked_at_s: float | None = None
+
+    def create_connection(self, *arguments: Any, timeout: float, **options: Any) -> Any:
+        # kazoo would wait for one silent host as long as the session lasts, and so lose it with the others healthy.
+        return super().create_connection(*arguments, timeout=min(timeout, self._one_host_timeout_s), **options)
+
+    def select(self, readers: Sequence[Any], writers: Sequence[Any], errors: Sequence[Any], timeout: float) -> Any:
+        """kazoo's connection thread waits here for answers and requests, and nowhere else for both.
+
+        Raises OSError, which kazoo takes for a broken connection, when the server is silent for too long.
+        """
+        if len(readers) < 2:
+            return super().select(readers, writers, errors, timeout)
+        connection, requests = readers
+        if connection is not self._connection:
+            self._connection, self._asked_at_s = connection, None
+        ready = super().select(readers, writers, errors, min(timeout, self._patience_s()))
+        if connection in ready[0]:
+            self._asked_at_s = None
+        elif self._patience_s() == 0:
+            raise OSError(errno.ETIMEDOUT, f"the server answered nothing for {self._silence_max_s:g} s")
+        if requests in ready[0] and self._asked_at_s is None:
+            self._asked_at_s = self._clock()
+        return ready
+
+    def _patience_s(self) -> float:
+        if self._asked_at_s is None:
+            return float("inf")
+        return max(0.0, self._asked_at_s + self._silence_max_s - self._clock())
 
 
 def _new_client(hosts: str, session_timeout_s: float, access: ZooKeeperAccess) -> KazooClient:

@@ -6,7 +6,7 @@ them.
 
 from oncelog.core.topic.serving import Serving
 from oncelog.runtime.telemetry import Reading
-from oncelog.stores.damaged_records import observe_damaged
+from oncelog.stores.json_records import observe_damaged
 from oncelog.topic_owner.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.topic_registry import TopicRegistry
 
@@ -47,7 +47,7 @@ def waiting_topics(topics: TopicRegistry) -> list[Reading]:
     """By the code of the error that a topic waits for; topic_loading: a takeover that goes on by itself."""
     reasons: dict[str, int] = {}
     for runner in topics:
-        waiting = runner.progress.troubles.why(runner.parts.links.reach.unreachable)
+        waiting = runner.progress.troubles.why(runner.parts.links.reachability.unreachable)
         if waiting is not None:
             reasons[waiting.code] = reasons.get(waiting.code, 0) + 1
     return _by(reasons, "reason")

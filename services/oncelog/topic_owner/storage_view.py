@@ -43,7 +43,7 @@ class StorageView:
         self._topics = topics
         self.presence = Presence()
         session.add_listener(lambda _state: self._tell())
-        links.reach.add_listener(self._tell)
+        links.reachability.add_listener(self._tell)
 
     async def first(self) -> None:
         """Have one view before any topic is taken over."""
@@ -73,7 +73,7 @@ class StorageView:
         writable = tuple(sorted(node.incarnation for node in live.values() if node.incarnation not in full))
         read_only = tuple(sorted(i for i in full if i not in superseded))
         absent = tuple(sorted(i for i in cookies if i not in live and i not in superseded))
-        self._links.see(
+        self._links.update_addresses(
             {Incarnation(name): join_address(node.host, node.port) for name, node in live.items()}, ahead=True
         )
         self._registered = StorageNodesUpdated(writable, absent, superseded, read_only=read_only)
@@ -84,7 +84,7 @@ class StorageView:
 
         While ZooKeeper is away no topic begins a roll or a snapshot that it could not finish.
         """
-        registered, gone = self._registered, self._links.reach.unreachable
+        registered, gone = self._registered, self._links.reachability.unreachable
         if registered is None:
             return
         nodes = replace(
@@ -95,7 +95,7 @@ class StorageView:
         )
         self._tell_shortage(_shortage(nodes, *self._quorums))
         self.presence.see(nodes, gone)
-        self._topics.see(nodes)
+        self._topics.update_nodes(nodes)
 
     def _tell_shortage(self, shortage: str | None) -> None:
         """Say when no ledger can be opened, and when one can again."""

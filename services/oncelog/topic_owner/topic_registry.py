@@ -85,7 +85,7 @@ class TopicRegistry:
             if runner.core.phase is Phase.CLOSED:
                 self._given_up[runner.topic_id] = (runner.owner_epoch, _now_ms() + RETAKE_AFTER_MS)
 
-    def see(self, nodes: StorageNodesUpdated) -> None:
+    def update_nodes(self, nodes: StorageNodesUpdated) -> None:
         """A newer view of the storage nodes."""
         self._nodes = nodes
         for runner in self:

@@ -271,7 +271,7 @@ class TopicRunner:
     def _fire(self, key: str) -> None:
         if not self.progress.ended:
             self.post(TimerFired(key))
-            told = self.progress.troubles.to_tell(self.parts.links.reach.unreachable)
+            told = self.progress.troubles.to_tell(self.parts.links.reachability.unreachable)
             if told is not None:
                 self.post(OpeningsToldToWait(told))
 

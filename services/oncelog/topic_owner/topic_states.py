@@ -16,7 +16,7 @@ PRODUCERS_SHOWN_MAX = 1000
 def stats(runner: TopicRunner) -> Json:
     """The statistics of one topic; counters since this process took it over."""
     serving = runner.core.serving
-    waiting = runner.progress.troubles.why(runner.parts.links.reach.unreachable)
+    waiting = runner.progress.troubles.why(runner.parts.links.reachability.unreachable)
     shown: dict[str, object] = {
         "topic": runner.name,
         "topic_id": runner.topic_id,

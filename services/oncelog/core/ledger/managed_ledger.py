@@ -174,9 +174,9 @@ class ManagedLedger:
         self.state = ManagedLedgerState.OPENING
         return [*self.next.prepare(), *self._go_on()]
 
-    def see(self, nodes: StorageNodesUpdated) -> list[LedgerEffect | LedgerNotification]:
+    def update_nodes(self, nodes: StorageNodesUpdated) -> list[LedgerEffect | LedgerNotification]:
         """A newer view of the storage nodes."""
-        out: list[LedgerEffect | LedgerNotification] = [*self.next.see(nodes)]
+        out: list[LedgerEffect | LedgerNotification] = [*self.next.update_nodes(nodes)]
         if self.state in (ManagedLedgerState.OPEN, ManagedLedgerState.ROLLING) and self.writer:
             for member in [m for m in self.writer.present if m in nodes.superseded]:
                 out += self._member_lost(member)

@@ -130,7 +130,7 @@ class NextLedger:
         self.state = NextState.IDLE
         return [DeleteLedgers((self._created.ledger_id,))]
 
-    def see(self, nodes: StorageNodesUpdated) -> list[NextEffect]:
+    def update_nodes(self, nodes: StorageNodesUpdated) -> list[NextEffect]:
         """A newer view of the storage nodes."""
         self.nodes = nodes
         return self._create() if self.state is NextState.WAITING else []

@@ -122,7 +122,7 @@ class StorageLedger:
         """Whether nothing but stored entries would be lost with this object."""
         return not (self.fenced or self.writable or self.deleting or self.check or self.pending)
 
-    def see(self, header: EntryHeader) -> None:
+    def note_stored(self, header: EntryHeader) -> None:
         """A stored entry has this header."""
         self.last_add_confirmed = max(self.last_add_confirmed, header.last_add_confirmed)
         if self.origin is None:
@@ -151,7 +151,7 @@ class StorageLedger:
                 records.append(JournalRecord(lsn + len(result.fresh), kind, ledger_id, entry_id, data))
                 pending[entry_id] = crc
                 result.fresh.append(entry_id)
-                self.see(header)
+                self.note_stored(header)
             elif first != crc:
                 result.conflicting.append(entry_id)
                 continue

@@ -5,8 +5,8 @@
         CHECKING --OPEN with this incarnation as a member--> WRITABLE: parked and later adds are stored
         CHECKING --anything else--> UNCHECKED: NOT_WRITABLE (a zombie re-creates nothing here)
         any --fence: by request or by a fencing read--> FENCED, for ever: ordinary adds are refused at once
-        any --LedgerCollected, and a check proves its deletion--> forgotten, after a tombstone in the journal
-        any --LedgerCollected, and a check finds no record and no proof--> kept: LedgerOrphaned
+        any --LedgerRecordMissing, and a check proves its deletion--> forgotten, after a tombstone in the journal
+        any --LedgerRecordMissing, and a check finds no record and no proof--> kept: LedgerOrphaned
 
 Rules
 - Every call names the incarnation that it is for; another one refuses it. A wiped directory is another node.
@@ -70,7 +70,7 @@ class LedgerChecked:
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerCollected:
+class LedgerRecordMissing:
     """The ledger seems to be gone from ZooKeeper."""
 
     ledger_id: LedgerId
@@ -91,7 +91,7 @@ class ReadOnlyChanged:
 
 
 StorageEvent = (
-    AppendReceived | FenceReceived | ReadReceived | LedgerChecked | LedgerCollected | Synced | ReadOnlyChanged
+    AppendReceived | FenceReceived | ReadReceived | LedgerChecked | LedgerRecordMissing | Synced | ReadOnlyChanged
 )
 
 
@@ -176,7 +176,7 @@ class StorageNode:
         """The journal holds this entry, synced; recovery: as a RECOVERY_ADD."""
         ledger = self.ledgers.of(header.ledger_id)
         ledger.writable = ledger.writable or not recovery
-        ledger.see(header)
+        ledger.note_stored(header)
 
     def restore_fence(self, ledger_id: LedgerId) -> None:
         """The journal holds a fence of this ledger, synced."""
@@ -204,8 +204,8 @@ class StorageNode:
                 self._read_received(event, step)
             case LedgerChecked():
                 self._ledger_checked(event, step)
-            case LedgerCollected():
-                self._ledger_collected(event.ledger_id, step)
+            case LedgerRecordMissing():
+                self._ledger_record_missing(event.ledger_id, step)
             case ReadOnlyChanged():
                 self._read_only = event.read_only
             case _:
@@ -316,7 +316,7 @@ class StorageNode:
             ledger.check = self._checks
             step.effects.append(CheckLedger(ledger.ledger_id, ledger.check, ledger.origin))
 
-    def _ledger_collected(self, ledger_id: LedgerId, step: _Step) -> None:
+    def _ledger_record_missing(self, ledger_id: LedgerId, step: _Step) -> None:
         ledger = self.ledgers.get(ledger_id)
         # A check that is under way may have begun before the ledger's origin was known: the next look decides.
         if ledger is not None and not ledger.deleting and ledger.check == 0:

@@ -203,9 +203,11 @@ class Serving:
             *self.cursor.ledgers.next.drop(),
         ]
 
-    def see(self, nodes: StorageNodesUpdated, now_ms: int) -> _Out:
+    def update_nodes(self, nodes: StorageNodesUpdated, now_ms: int) -> _Out:
         """A newer view of the storage nodes, for both managed ledgers."""
-        out = self._news(self.log.ledgers.see(nodes), now_ms) + self._news(self.snapshots.see(nodes, now_ms), now_ms)
+        out = self._news(self.log.ledgers.update_nodes(nodes), now_ms) + self._news(
+            self.snapshots.update_nodes(nodes, now_ms), now_ms
+        )
         self._look_for_members(now_ms)
         return out
 

@@ -97,8 +97,8 @@ class Snapshots:
         """Take a completion of the cursor's managed ledger."""
         return self._pass_on(self.cursor.ledgers.handle(event), now_ms)
 
-    def see(self, nodes: StorageNodesUpdated, now_ms: int) -> _Out:
-        return self._pass_on(self.cursor.ledgers.see(nodes), now_ms)
+    def update_nodes(self, nodes: StorageNodesUpdated, now_ms: int) -> _Out:
+        return self._pass_on(self.cursor.ledgers.update_nodes(nodes), now_ms)
 
     def record_written(self, event: CursorRecordWritten, now_ms: int) -> _Out:
         """Take the answer to the link of a cursor ledger."""

@@ -228,8 +228,8 @@ class Topic:
     def _see(self, nodes: StorageNodesUpdated, now_ms: int) -> _Out:
         self.nodes = nodes
         if self.serving is not None:
-            return self._route(self.serving.see(nodes, now_ms), now_ms)
-        return cast("_Out", self.attempt.next_ledger.see(nodes)) if self.attempt else []
+            return self._route(self.serving.update_nodes(nodes, now_ms), now_ms)
+        return cast("_Out", self.attempt.next_ledger.update_nodes(nodes)) if self.attempt else []
 
     # --- phases -------------------------------------------------------------------------------------------------------
 

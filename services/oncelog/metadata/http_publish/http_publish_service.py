@@ -27,9 +27,8 @@ from oncelog.metadata.http_publish.publish_body import (
     PublishLimits,
 )
 from oncelog.runtime.settings import MetadataSettings
-from oncelog.stores.dataset_store import DatasetStore
 from oncelog.stores.key_server import KeyServer
-from oncelog.stores.key_store import KeyStore
+from oncelog.stores.key_store import DatasetStore, KeyStore
 from oncelog.stores.policy_store import PolicyStore
 
 logger = logging.getLogger(__name__)

@@ -129,7 +129,7 @@ async def storage_of(connection: Connection, members: Members) -> AsyncIterator[
         """The same."""
 
     storage = StorageLinks(no_answer, no_loss, credentials=connection.credentials())
-    storage.see({member: address for member, address in members if address})
+    storage.update_addresses({member: address for member, address in members if address})
     try:
         yield storage
     finally:

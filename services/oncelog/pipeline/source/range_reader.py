@@ -90,7 +90,7 @@ class RangeReader:
             LedgerState.CLOSED, ledger.last_entry,
         )  # fmt: skip
         storage = StorageLinks(_no_answer, _no_loss, credentials=self._links.credentials)
-        storage.see({member: address for member, address in ledger.members if address})
+        storage.update_addresses({member: address for member, address in ledger.members if address})
         try:
             await self._check_access(ledger)
             # Whoever begins with the ledger has nothing to search for; the search is some calls, one after the other.

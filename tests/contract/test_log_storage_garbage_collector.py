@@ -9,7 +9,7 @@ from oncelog.core.errors import WrongCluster
 from oncelog.core.formats.topic_record import LedgerLink
 from oncelog.core.ids import LedgerId
 from oncelog.core.names import parse_topic
-from oncelog.log_storage.collector import Collector
+from oncelog.log_storage.garbage_collector import GarbageCollector
 from oncelog.stores.cluster_store import ClusterStore
 from oncelog.stores.deletion_store import DeletionStore
 from oncelog.stores.ledger_store import LedgerStore
@@ -24,14 +24,14 @@ def held(world: OwnerWorld) -> set[int]:
     return set(world.node.runner.index.entries.ledgers())
 
 
-def collector(world: OwnerWorld, cluster_id: str = "test-cluster") -> Collector:
+def collector(world: OwnerWorld, cluster_id: str = "test-cluster") -> GarbageCollector:
     ledgers = LedgerStore(world.session)
 
     async def list_ledgers() -> list[LedgerId]:
         await ClusterStore(world.session).require(cluster_id)
         return await ledgers.ids()
 
-    return Collector(world.node.runner, list_ledgers, interval_ms=60_000)
+    return GarbageCollector(world.node.runner, list_ledgers, interval_ms=60_000)
 
 
 async def test_entries_of_a_deleted_topic_are_dropped_at_the_second_look(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ async def test_ledger_missed_once_is_kept_when_it_is_seen_again(tmp_path: Path) 
             return answers.pop(0)
 
         checked = world.node.runner.counts.checks
-        looking = Collector(world.node.runner, list_ledgers, interval_ms=60_000)
+        looking = GarbageCollector(world.node.runner, list_ledgers, interval_ms=60_000)
         for _ in range(3):
             await looking.look()
         assert (held(world), world.node.runner.counts.checks) == (before, checked)

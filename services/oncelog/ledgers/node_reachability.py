@@ -1,9 +1,9 @@
 """Which live storage nodes this process cannot reach.
 
-    reach = Reach(Channels(credentials))
-    reach.add_listener(tell)         # whenever reach.unreachable changes
-    reach.lost(member, address)      # its stream broke: unreachable until a connection stands again
-    reach.see(addresses)             # who is not registered there any more is another question
+    reachability = NodeReachability(Channels(credentials))
+    reachability.add_listener(tell)         # whenever reach.unreachable changes
+    reachability.lost(member, address)      # its stream broke: unreachable until a connection stands again
+    reachability.update_addresses(addresses)             # who is not registered there any more is another question
 
 That a node is registered proves little: its record outlives the process by a session. A connection that broke and
 cannot be had again says it at once.
@@ -20,7 +20,7 @@ from oncelog.runtime.tasks import start
 logger = logging.getLogger(__name__)
 
 
-class Reach:
+class NodeReachability:
     """Made and used inside one event loop."""
 
     def __init__(self, channels: Channels) -> None:
@@ -47,7 +47,7 @@ class Reach:
             self._sought[member] = (address, seeking)
             self._tell()
 
-    def see(self, addresses: Mapping[Incarnation, str]) -> None:
+    def update_addresses(self, addresses: Mapping[Incarnation, str]) -> None:
         """Who is live, and where: nobody is sought anywhere else."""
         for member, (address, seeking) in list(self._sought.items()):
             if addresses.get(member) != address:
@@ -58,7 +58,7 @@ class Reach:
 
     async def close(self) -> None:
         """Seek nobody any more."""
-        self.see({})
+        self.update_addresses({})
         if self._closing:
             await asyncio.wait(self._closing)
 

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 FREE_CHANGE = 1 / 8
 
 
-class Membership:
+class NodeRegistration:
     """One node's records."""
 
     def __init__(self, registry: Registry, node: LiveStorageNode, *, address_is_chosen: bool) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from oncelog.core.ids import Incarnation
-from oncelog.log_storage.membership import Membership
+from oncelog.log_storage.node_registration import NodeRegistration
 from oncelog.stores.registry import LiveStorageNode, Registry
 from tests.cluster.until import until
 from tests.contract.ledger_world import DEADLINE_S, A, B
@@ -29,10 +29,10 @@ async def retired(registry: Registry) -> list[Incarnation]:
 async def test_wiped_directory_retires_the_one_before_it(backend: Backend) -> None:
     """No new ledger waits for a directory that is gone (hazard 8); one that merely moved is not gone."""
     registry = Registry(await new_cluster(backend))
-    await Membership(registry, live(A), address_is_chosen=True).join()
-    await Membership(registry, live(A), address_is_chosen=True).join()
+    await NodeRegistration(registry, live(A), address_is_chosen=True).join()
+    await NodeRegistration(registry, live(A), address_is_chosen=True).join()
     assert not await retired(registry)
-    await Membership(registry, live(B), address_is_chosen=True).join()
+    await NodeRegistration(registry, live(B), address_is_chosen=True).join()
     assert await retired(registry) == [A]
     assert (await registry.cookies())[B].port == 7000
 
@@ -40,17 +40,17 @@ async def test_wiped_directory_retires_the_one_before_it(backend: Backend) -> No
 async def test_address_by_chance_retires_nobody(backend: Backend) -> None:
     """A free port of today may have been another node's yesterday."""
     registry = Registry(await new_cluster(backend))
-    await Membership(registry, live(A), address_is_chosen=False).join()
-    await Membership(registry, live(B), address_is_chosen=False).join()
+    await NodeRegistration(registry, live(A), address_is_chosen=False).join()
+    await NodeRegistration(registry, live(B), address_is_chosen=False).join()
     assert not await retired(registry)
 
 
 async def test_moved_directory_leaves_its_old_address(backend: Backend) -> None:
     """Whoever takes the old address has replaced nobody."""
     registry = Registry(await new_cluster(backend))
-    await Membership(registry, live(A), address_is_chosen=True).join()
-    await Membership(registry, live(A, 7001), address_is_chosen=True).join()
-    await Membership(registry, live(B), address_is_chosen=True).join()
+    await NodeRegistration(registry, live(A), address_is_chosen=True).join()
+    await NodeRegistration(registry, live(A, 7001), address_is_chosen=True).join()
+    await NodeRegistration(registry, live(B), address_is_chosen=True).join()
     assert not await retired(registry)
 
 
@@ -58,7 +58,7 @@ async def test_live_record_comes_back_in_a_new_session(backend: Backend) -> None
     """A node whose session ended serves all the same, and must be found again."""
     session = await new_cluster(backend)
     registry = Registry(session)
-    membership = Membership(registry, live(A), address_is_chosen=True)
+    membership = NodeRegistration(registry, live(A), address_is_chosen=True)
     await membership.join()
     keeping = asyncio.create_task(membership.keep())
     former = session.session_id
@@ -77,7 +77,7 @@ async def test_live_record_comes_back_in_a_new_session(backend: Backend) -> None
 async def test_free_space_is_told_when_it_has_changed_much(backend: Backend) -> None:
     """Each change wakes every owner; that adds are refused is told at once."""
     registry = Registry(await new_cluster(backend))
-    membership = Membership(registry, live(A), address_is_chosen=True)
+    membership = NodeRegistration(registry, live(A), address_is_chosen=True)
     await membership.join()
     told = [
         (8 * GIB - 1, False, 8 * GIB),
@@ -100,7 +100,7 @@ async def order(registry: Registry, incarnation: Incarnation, *, read_only: bool
 async def test_order_to_be_read_only_is_passed_on_and_outlives_the_node(backend: Backend) -> None:
     """By its cookie: the next life of the node tells it from its first word on, and so does the life after a move."""
     registry = Registry(await new_cluster(backend))
-    membership = Membership(registry, live(A), address_is_chosen=True)
+    membership = NodeRegistration(registry, live(A), address_is_chosen=True)
     await membership.join()
     following = asyncio.create_task(membership.follow_order())
 
@@ -113,7 +113,7 @@ async def test_order_to_be_read_only_is_passed_on_and_outlives_the_node(backend:
     await asyncio.wait([following])
     await membership.leave()
 
-    again = Membership(registry, live(A, 7001), address_is_chosen=True)
+    again = NodeRegistration(registry, live(A, 7001), address_is_chosen=True)
     await again.join()
     assert await shown()
     assert (await registry.cookies())[A].read_only

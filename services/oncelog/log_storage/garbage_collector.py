@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Collection
 
 from oncelog.core.errors import OncelogError
 from oncelog.core.ids import LedgerId
-from oncelog.core.storage.node import LedgerCollected
+from oncelog.core.storage.node import LedgerRecordMissing
 from oncelog.log_storage.node_runner import NodeRunner
 
 logger = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 ListLedgers = Callable[[], Awaitable[Collection[LedgerId]]]
 
 
-class Collector:
+class GarbageCollector:
     """Looks now and then; `watch` never returns."""
 
     def __init__(self, runner: NodeRunner, list_ledgers: ListLedgers, *, interval_ms: int) -> None:
@@ -49,5 +49,5 @@ class Collector:
         self._runner.counts.orphaned -= listed
         missed = {LedgerId(held) for held in self._runner.index.entries.ledgers()} - listed
         for ledger_id in sorted(missed & self._missed):
-            self._runner.handle(LedgerCollected(ledger_id))
+            self._runner.handle(LedgerRecordMissing(ledger_id))
         self._missed = missed
