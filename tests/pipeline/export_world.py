@@ -4,15 +4,16 @@ The store keeps the promises of `export.store` and no others: files appear as th
 at all, under a name that was free.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from oncelog.core.ids import TopicId
-from oncelog.pipeline.export import clean as cleaning
-from oncelog.pipeline.export import run as core
-from oncelog.pipeline.export.manifest import DataFile, Manifest, PartRange
+from oncelog.pipeline.export.clean import DirectorySize, Leftover, clean
+from oncelog.pipeline.export.manifest import DataFile, Manifest, PartitionRange
+from oncelog.pipeline.export.run import RunOutcome, VerifiedFile, run_export
 from oncelog.pipeline.export.store import Exported
 from oncelog.pipeline.source.offsets import TopicState
+from tests.pipeline.steps import Stepped
 
 Row = tuple[str, str, int]
 #: Rows of a file, so that a run has several.
@@ -82,67 +83,73 @@ def rows_of(data: bytes) -> list[Row]:
     return [(topic, topic_id, int(index)) for topic, topic_id, index in lines]
 
 
-def written(path: str, data: bytes) -> core.Written:
+def verified(path: str, data: bytes) -> VerifiedFile:
     """As reading back tells it."""
     rows = rows_of(data)
     numbers = [index for _, _, index in rows]
     file = DataFile(path, rows[0][0], len(data), len(rows), min(numbers), max(numbers), "sum")
-    return core.Written(file, sum(numbers))
+    return VerifiedFile(file, sum(numbers))
 
 
-class Export:
-    """One run. `step` does one thing that a crash may follow."""
+class Export(Stepped[RunOutcome]):
+    """One run, and the `ExportSteps` that it calls. A crash may follow each step."""
 
-    def __init__(self, world: World, *, loss_allowed: bool = False, topics: str = "") -> None:
+    def __init__(
+        self,
+        world: World,
+        *,
+        loss_allowed: bool = False,
+        topics: str = "",
+        read_back: Sequence[VerifiedFile] | None = None,
+    ) -> None:
+        """read_back: what its files hold, whatever it wrote."""
+        super().__init__()
         self.world = world
+        #: the directory of this run, once it has one
+        self.run_name = ""
+        #: how often it has asked for the topics' states
+        self.asked = 0
         self._topics = topics
-        self.core = core.ExportRun(world.token(), 0, self.covers, loss_allowed=loss_allowed)
-        self.outcome: core.Finish | core.Refuse | None = None
-        self._steps = self._run()
+        self._loss_allowed = loss_allowed
+        self._token = world.token()
+        self._read_back = read_back
 
     def covers(self, topic: str) -> bool:
         return topic.startswith(self._topics)
 
-    def step(self) -> bool:
-        """Whether there was something to do."""
-        return next(self._steps, None) is not None
+    def work(self) -> RunOutcome:
+        return run_export(self, self._token, 0, self.covers, loss_allowed=self._loss_allowed)
 
-    def run(self) -> core.Finish | core.Refuse:
-        while self.step():
-            pass
-        assert self.outcome is not None
-        return self.outcome
+    def last_manifest(self) -> Manifest | None:
+        self.pause()
+        return self.world.exported.last()
 
-    def _run(self) -> Iterator[str]:
-        event: core.Event = core.Begin()
+    def topic_states(self) -> Mapping[str, TopicState]:
+        self.asked += 1
+        self.pause()
+        return {topic: state for topic, state in self.world.topics.items() if self.covers(topic)}
+
+    def write_files(self, number: int, run: str, ranges: Sequence[PartitionRange]) -> Sequence[VerifiedFile]:
+        self.run_name = run
         exported, store = self.world.exported, self.world.store
-        while True:
-            (effect,) = self.core.handle(event)
-            if isinstance(effect, core.Finish | core.Refuse):
-                self.outcome = effect
-                return
-            yield type(effect).__name__
-            match effect:
-                case core.ReadLast():
-                    event = core.LastRead(exported.last())
-                case core.AskTopics():
-                    event = core.TopicsTold({t: s for t, s in self.world.topics.items() if self.covers(t)})
-                case core.WriteFiles(run, ranges):
-                    exported.claim(run)
-                    yield "claimed"
-                    for number, piece in enumerate(self._pieces(ranges)):
-                        store.write(f"{run}/{number}", "\n".join(f"{t} {i} {n}" for t, i, n in piece).encode())
-                        yield "file"
-                    sizes = exported.sizes(run)
-                    event = core.FilesWritten([written(path, store.read(path)) for path in sizes])
-                case core.Commit(manifest):
-                    taken = exported.commit(manifest)
-                    event = core.Committed() if taken is None else core.Taken(taken)
-                case core.Remove(run):
-                    exported.remove(run)
-                    event = core.Removed()
+        self.pause()
+        exported.claim(run)
+        self.pause()
+        for at, piece in enumerate(self._pieces(ranges)):
+            store.write(f"{run}/{at}", "\n".join(f"{t} {i} {n}" for t, i, n in piece).encode())
+            self.pause()
+        found = [verified(path, store.read(path)) for path in exported.sizes(run)]
+        return found if self._read_back is None else self._read_back
 
-    def _pieces(self, ranges: tuple[PartRange, ...]) -> Iterator[list[Row]]:
+    def commit(self, manifest: Manifest) -> str | None:
+        self.pause()
+        return self.world.exported.commit(manifest)
+
+    def remove(self, run: str) -> None:
+        self.pause()
+        self.world.exported.remove(run)
+
+    def _pieces(self, ranges: Sequence[PartitionRange]) -> Iterator[list[Row]]:
         """What a cluster gives now, cut into files."""
         for each in ranges:
             state = self.world.topics[each.topic]
@@ -150,46 +157,37 @@ class Export:
             yield from (rows[at : at + FILE_ROWS] for at in range(0, len(rows), FILE_ROWS))
 
 
-class Clean:
-    """One clean, step by step."""
+class Clean(Stepped[tuple[Leftover, ...]]):
+    """One clean, and the `RunStore` that it cleans. A crash may follow each step."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, overtaken: bool = False) -> None:
+        """overtaken: another run stores each number first."""
+        super().__init__()
         self.world = world
-        self.core = cleaning.Clean(world.token(), 0)
-        self.outcome: cleaning.Finish | cleaning.Refuse | None = None
-        self._steps = self._run()
+        self._token = world.token()
+        self._overtaken = overtaken
 
-    def step(self) -> bool:
-        return next(self._steps, None) is not None
+    def work(self) -> tuple[Leftover, ...]:
+        return clean(self, self._token, 0)
 
-    def run(self) -> cleaning.Finish | cleaning.Refuse:
-        while self.step():
-            pass
-        assert self.outcome is not None
-        return self.outcome
+    def runs(self) -> Sequence[str]:
+        self.pause()
+        return self.world.exported.runs()
 
-    def _run(self) -> Iterator[str]:
-        event: cleaning.Event = cleaning.Begin()
-        exported = self.world.exported
-        while True:
-            (effect,) = self.core.handle(event)
-            if isinstance(effect, cleaning.Finish | cleaning.Refuse):
-                self.outcome = effect
-                return
-            yield type(effect).__name__
-            match effect:
-                case cleaning.List():
-                    event = cleaning.Listed(exported.runs())
-                case cleaning.ReadManifests():
-                    event = cleaning.ManifestsRead(exported.manifests())
-                case cleaning.Fence(manifest):
-                    taken = exported.commit(manifest)
-                    event = cleaning.Fenced() if taken is None else cleaning.Taken(taken)
-                case cleaning.Remove(runs):
-                    for run in runs:
-                        exported.remove(run)
-                        yield "removed"
-                    event = cleaning.Removed()
+    def manifests(self) -> Sequence[Manifest]:
+        self.pause()
+        return self.world.exported.manifests()
+
+    def commit(self, manifest: Manifest) -> str | None:
+        self.pause()
+        return "run=000000-other" if self._overtaken else self.world.exported.commit(manifest)
+
+    def size_of(self, run: str) -> DirectorySize:
+        return self.world.exported.size_of(run)
+
+    def remove(self, run: str) -> None:
+        self.pause()
+        self.world.exported.remove(run)
 
 
 def all_of(**topics: int) -> list[Row]:
@@ -198,5 +196,5 @@ def all_of(**topics: int) -> list[Row]:
 
 
 def manifest_of(outcome: object) -> Manifest | None:
-    assert isinstance(outcome, core.Finish), outcome
+    assert isinstance(outcome, RunOutcome), outcome
     return outcome.manifest

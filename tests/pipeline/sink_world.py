@@ -5,11 +5,11 @@ is stored is a duplicate, the next one is stored, and one above that would be a 
 """
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from oncelog.core.errors import OncelogError, ProducerFenced
-from oncelog.pipeline.sink import batch_commit as commit
+from oncelog.core.errors import ProducerFenced, Retriable
+from oncelog.pipeline.sink.batch_commit import CommittedBatch, commit
 from oncelog.pipeline.sink.batch_replay import Replay
 from oncelog.pipeline.sink.journal_records import (
     Attempt,
@@ -18,6 +18,7 @@ from oncelog.pipeline.sink.journal_records import (
     decode_winners,
     encode_record,
 )
+from tests.pipeline.steps import Stepped
 
 Row = str
 
@@ -68,8 +69,8 @@ class World:
         return [decode_winners(data) for data in self.journal.messages if isinstance(data, bytes)]
 
 
-class Driver:
-    """One commit at one driver. `step` does one thing that a crash may follow; None: it is over."""
+class Driver(Stepped[CommittedBatch]):
+    """One commit at one driver, and the `BatchLog` that it commits to. A crash may follow each step."""
 
     def __init__(
         self,
@@ -81,56 +82,39 @@ class Driver:
         keeps_stored: bool = False,
         offsets: str = "",
     ) -> None:
+        super().__init__()
         self.world = world
-        replay = Replay(attempts, offsets)
-        self.core = commit.BatchCommit(batch, replay, continues=continues, keeps_stored=keeps_stored)
-        self.outcome: commit.Finish | commit.Refuse | None = None
-        self._steps = self._run()
+        self.batch = batch
+        self.replay: Replay | None = Replay(attempts, offsets)
+        self._continues = continues
+        self._keeps_stored = keeps_stored
+        self._journal_generation = self._target_generation = 0
 
-    def step(self) -> bool:
-        """Whether there was something to do."""
-        return next(self._steps, None) is not None
+    def work(self) -> CommittedBatch:
+        return commit(self, self.batch, self.replay, continues=self._continues, keeps_stored=self._keeps_stored)
 
-    def run(self) -> commit.Finish | commit.Refuse:
-        while self.step():
-            pass
-        assert self.outcome is not None
-        return self.outcome
-
-    def _run(self) -> Iterator[str]:
-        event: commit.Event = commit.Begin()
-        generations = (0, 0)
-        while True:
-            (effect,) = self.core.handle(event)
-            try:
-                match effect:
-                    case commit.OpenJournal():
-                        generations = (self.world.journal.open(), generations[1])
-                        number = len(self.world.journal.messages) - 1
-                        yield "journal opened"
-                        event = self._read_journal(number)
-                    case commit.OpenTargets(topics):
-                        generations = (generations[0], self.world.target.open())
-                        event = commit.TargetsOpened(dict.fromkeys(topics, len(self.world.target.messages) - 1))
-                    case commit.AppendRecord(number, record):
-                        self.world.journal.append(generations[0], number, encode_record(record))
-                        event = commit.RecordAppended()
-                    case commit.CopyRows(record, done):
-                        rows = self.world.rows_of(record)
-                        for index in range(done["target"], len(rows)):
-                            self.world.target.append(generations[1], record.bases["target"] + index, rows[index])
-                            yield "row copied"
-                        event = commit.RowsCopied()
-                    case commit.Finish() | commit.Refuse():
-                        self.outcome = effect
-                        return
-            except ProducerFenced as error:
-                event = commit.Interrupted(error)
-            yield type(effect).__name__
-
-    def _read_journal(self, number: int) -> commit.Event:
-        """The record that was last when the journal was opened; a later one says that somebody else has it now."""
+    def open_journal(self) -> tuple[int, WinnersRecord | None]:
+        """The record that was last when the journal was opened; a later one shows that another driver has it now."""
+        self.pause()
+        self._journal_generation = self.world.journal.open()
+        number = len(self.world.journal.messages) - 1
+        self.pause()
         records = self.world.records
         if len(records) - 1 != number:
-            return commit.Interrupted(OncelogError("the journal has grown"))
-        return commit.JournalOpened(number, records[-1] if records else None)
+            raise Retriable("the journal has grown")
+        return number, records[-1] if records else None
+
+    def open_destinations(self, topics: Sequence[str]) -> Mapping[str, int]:
+        self.pause()
+        self._target_generation = self.world.target.open()
+        return dict.fromkeys(topics, len(self.world.target.messages) - 1)
+
+    def append_record(self, number: int, record: WinnersRecord) -> None:
+        self.pause()
+        self.world.journal.append(self._journal_generation, number, encode_record(record))
+
+    def copy_rows(self, record: WinnersRecord, done: Mapping[str, int]) -> None:
+        rows = self.world.rows_of(record)
+        for index in range(done["target"], len(rows)):
+            self.pause()
+            self.world.target.append(self._target_generation, record.bases["target"] + index, rows[index])

@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 import oncelog
 from oncelog.core.errors import Conflict
-from oncelog.pipeline.export.job import clean_export, export_topics
+from oncelog.pipeline.export.clean import clean
+from oncelog.pipeline.export.job import export_topics
 from oncelog.pipeline.export.manifest import MANIFESTS
 from oncelog.pipeline.export.options import Directory, ExportOptions, directory_of, export_options
 from oncelog.pipeline.export.reading import read_export, verify_export
@@ -124,7 +125,7 @@ def test_a_number_that_another_run_took_meanwhile_is_lost(
 
     def interfere(what: str) -> None:
         if what.startswith("reading") and not cleaned:
-            cleaned.extend(clean_export(Exported(LocalStore(place)), 4))
+            cleaned.extend(clean(Exported(LocalStore(place)), "cleaning", 4))
 
     with pytest.raises(Conflict, match="came first with manifest 2"):
         export_topics(spark, mine, 3, interfere)

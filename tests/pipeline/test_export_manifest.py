@@ -9,9 +9,9 @@ from oncelog.core.errors import CorruptEntry, InvalidArgument, LogHole
 from oncelog.core.ids import TopicId
 from oncelog.pipeline.export.manifest import (
     DataFile,
+    ExportedPosition,
     Manifest,
-    PartRange,
-    Reached,
+    PartitionRange,
     check_dense,
     decode_manifest,
     encode_claim,
@@ -27,10 +27,11 @@ MANIFEST = Manifest(
     7,
     "run=000007-x",
     1_700_000_000_000,
-    (PartRange("public/default/flights-partition-1", TopicId("id"), 40, 60, 42),),
+    (PartitionRange("public/default/flights-partition-1", TopicId("id"), 40, 60, 42),),
     (DataFile("run=000007-x/topic=a%2Fb/date=2026-03-01/f.parquet", "public/default/flights-partition-1", 9, 18, 42,
               59, "AB"),),
-    {"public/default/flights-partition-1": Reached(TopicId("id"), 60), "gone": Reached(TopicId("old"), 3, gone=True)},
+    {"public/default/flights-partition-1": ExportedPosition(TopicId("id"), 60),
+     "gone": ExportedPosition(TopicId("old"), 3, gone=True)},
 )  # fmt: skip
 GIVEN = {"topics": "flights", "directory": "/data"}
 

@@ -6,11 +6,11 @@ from itertools import combinations
 
 import pytest
 
-from oncelog.core.errors import Conflict, InvariantViolated, NotFound
+from oncelog.core.errors import Conflict, InvariantViolated, NotFound, OncelogError
 from oncelog.core.ids import TopicId
-from oncelog.pipeline.export import clean as cleaning
-from oncelog.pipeline.export import run as core
+from oncelog.pipeline.export.clean import leftovers
 from oncelog.pipeline.export.manifest import DataFile
+from oncelog.pipeline.export.run import RunOutcome, VerifiedFile, checked, plan_of
 from oncelog.pipeline.source.offsets import TopicState
 from tests.pipeline.export_world import Clean, Export, World, all_of, manifest_of
 
@@ -74,11 +74,9 @@ def test_other_topics_of_the_same_directory_keep_their_place() -> None:
 
 def test_a_run_that_dies_anywhere_counts_whole_or_not_at_all() -> None:
     """After each step of it: what is read is nothing or everything, and the next run makes it whole."""
-    for killed_after in range(steps_of(Export) + 1):
+    for steps in range(steps_of(Export) + 1):
         world = new_world()
-        dead = Export(world)
-        for _ in range(killed_after):
-            dead.step()
+        Export(world).killed_after(steps)
         assert world.read() in ([], all_of(orders=ORDERS, flights=FLIGHTS))
         world.publish("orders", 1)
         manifest_of(Export(world).run())
@@ -87,18 +85,14 @@ def test_a_run_that_dies_anywhere_counts_whole_or_not_at_all() -> None:
 
 def test_what_a_dead_run_left_is_told_and_can_be_removed() -> None:
     """And only that."""
-    for killed_after in range(steps_of(Export) + 1):
+    for steps in range(steps_of(Export) + 1):
         world = new_world()
         Export(world).run()
         world.publish("orders", 5)
-        dead = Export(world)
-        for _ in range(killed_after):
-            dead.step()
+        Export(world).killed_after(steps)
         before = world.read()
-        left = cleaning.leftovers(world.exported.runs(), world.exported.manifests())
-        outcome = Clean(world).run()
-        assert isinstance(outcome, cleaning.Finish)
-        assert outcome.runs == left
+        left = leftovers(world.exported)
+        assert Clean(world).run() == left
         assert world.read() == before
         counting = {manifest.run for manifest in world.exported.manifests()}
         assert set(world.exported.runs()) <= counting
@@ -112,14 +106,13 @@ def test_a_directory_that_only_looks_like_a_runs_is_never_removed() -> None:
     Export(world).run()
     dead = Export(world)
     world.publish("orders", 5)
-    for _ in range(steps_of(Export) - 2):
-        dead.step()
-    outcome = Clean(world).run()
-    assert isinstance(outcome, cleaning.Finish)
-    assert outcome.runs == (dead.core.run,)
+    dead.killed_after(steps_of(Export) - 2)
+    removed = Clean(world).run()
+    assert isinstance(removed, tuple)
+    assert [each.run for each in removed] == [dead.run_name]
     assert {path: world.store.files[path] for path in foreign} == foreign
     assert world.exported.foreign() == ["run=", "run=000007-abc", "run=2024"]
-    assert world.store.sizes(dead.core.run) == {}
+    assert world.store.sizes(dead.run_name) == {}
 
 
 def test_of_two_runs_at_once_one_counts_and_the_other_says_so() -> None:
@@ -133,9 +126,9 @@ def test_of_two_runs_at_once_one_counts_and_the_other_says_so() -> None:
             both[which].step()
         outcomes = [each.run() for each in both]
         assert world.read() == all_of(orders=ORDERS, flights=FLIGHTS)
-        refused = [each for each in outcomes if isinstance(each, core.Refuse)]
+        refused = [each for each in outcomes if isinstance(each, OncelogError)]
         assert len(refused) <= 1
-        assert all(isinstance(each.error, Conflict) and "run it again" in each.error.message for each in refused)
+        assert all(isinstance(each, Conflict) and "run it again" in each.message for each in refused)
         assert directories(world) == 1
         assert world.exported.runs() == []
         lost += len(refused)
@@ -152,10 +145,10 @@ def test_a_clean_takes_nothing_from_a_run_that_is_alive() -> None:
             (export, clean)[which].step()
         outcome = export.run()
         cleaned = clean.run()
-        assert isinstance(cleaned, cleaning.Finish)
-        counts = isinstance(outcome, core.Finish)
+        assert isinstance(cleaned, tuple)
+        counts = isinstance(outcome, RunOutcome)
         assert world.read() == (all_of(orders=ORDERS, flights=FLIGHTS) if counts else [])
-        seen.add((counts, bool(cleaned.runs)))
+        seen.add((counts, bool(cleaned)))
         Export(world).run()
         assert world.read() == all_of(orders=ORDERS, flights=FLIGHTS)
     assert seen == {(True, False), (False, True)}
@@ -163,24 +156,19 @@ def test_a_clean_takes_nothing_from_a_run_that_is_alive() -> None:
 
 def test_a_clean_that_never_gets_a_number_gives_up() -> None:
     """Rather than go on for ever."""
-    clean = cleaning.Clean("token", 0)
-    (effect,) = clean.handle(cleaning.Begin())
-    answers: dict[type[cleaning.Effect], cleaning.Event] = {
-        cleaning.List: cleaning.Listed(["run=000000-x"]),
-        cleaning.ReadManifests: cleaning.ManifestsRead([]),
-        cleaning.Fence: cleaning.Taken("run=000000-y"),
-    }
-    while not isinstance(effect, cleaning.Refuse):
-        (effect,) = clean.handle(answers[type(effect)])
-    assert isinstance(effect.error, Conflict)
+    world = new_world()
+    Export(world).killed_after(steps_of(Export) - 1)
+    before = dict(world.store.files)
+    assert isinstance(Clean(world, overtaken=True).run(), Conflict)
+    assert world.store.files == before
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-def refused(outcome: core.Finish | core.Refuse) -> str:
-    assert isinstance(outcome, core.Refuse), outcome
-    return str(outcome.error)
+def refused(outcome: RunOutcome | OncelogError) -> str:
+    assert isinstance(outcome, OncelogError), outcome
+    return str(outcome)
 
 
 def test_a_topic_made_anew_is_refused_before_and_during_a_run() -> None:
@@ -189,10 +177,10 @@ def test_a_topic_made_anew_is_refused_before_and_during_a_run() -> None:
     Export(world).run()
     before = world.read()
     world.topics["orders"] = TopicState("orders", TopicId("other"), 0, 100)
-    assert "orders was deleted and made anew" in refused(Export(world).run())
+    assert "orders was deleted and created anew" in refused(Export(world).run())
     world.topics["orders"] = TopicState("orders", TopicId("id"), 0, ORDERS + 5)
     export = Export(world)
-    while export.core.state is not core.State.ASKING_AGAIN:
+    while export.asked < 2:
         export.step()
     world.topics["orders"] = TopicState("orders", TopicId("other"), 0, 100)
     assert "orders was deleted while it was exported" in refused(export.run())
@@ -223,7 +211,7 @@ def test_messages_lost_while_they_are_read_are_refused_too() -> None:
     for allowed in (False, True):
         world = new_world()
         export = Export(world, loss_allowed=allowed, topics="orders")
-        while export.core.state is not core.State.WRITING:
+        while not export.run_name:
             export.step()
         world.trim("orders", 3)
         outcome = export.run()
@@ -253,19 +241,19 @@ def test_a_topic_that_is_gone_is_told_once() -> None:
     world = new_world()
     Export(world).run()
     del world.topics["flights"]
-    assert f"flights, which is exported up to message {FLIGHTS}, is not there any more" in refused(Export(world).run())
+    assert f"flights was deleted. It is exported up to message {FLIGHTS};" in refused(Export(world).run())
     assert manifest_of(Export(world, topics="orders").run()) is None, "this run is not about it"
     outcome = Export(world, loss_allowed=True).run()
-    assert isinstance(outcome, core.Finish)
+    assert isinstance(outcome, RunOutcome)
     assert outcome.gone == ("flights",)
     assert manifest_of(Export(world).run()) is None
     world.topics["flights"] = TopicState("flights", TopicId("other"), 0, 1)
-    assert "flights was deleted and made anew" in refused(Export(world).run())
+    assert "flights was deleted and created anew" in refused(Export(world).run())
 
 
-def piece(first: int, last: int, *, topic: str = "orders", left_out: int | None = None) -> core.Written:
+def piece(first: int, last: int, *, topic: str = "orders", left_out: int | None = None) -> VerifiedFile:
     numbers = [number for number in range(first, last + 1) if number != left_out]
-    return core.Written(DataFile(f"{first}", topic, 1, len(numbers), first, last, ""), sum(numbers))
+    return VerifiedFile(DataFile(f"{first}", topic, 1, len(numbers), first, last, ""), sum(numbers))
 
 
 @pytest.mark.parametrize(
@@ -280,24 +268,21 @@ def piece(first: int, last: int, *, topic: str = "orders", left_out: int | None 
     ],
     ids=["end missing", "gap", "hole in a file", "doubled", "one doubled, one missing", "nothing"],
 )
-def test_files_that_do_not_hold_every_number_once_never_count(files: list[core.Written]) -> None:
+def test_files_that_do_not_hold_every_number_once_never_count(files: list[VerifiedFile]) -> None:
     """Whatever the store or a task's retry did: the run ends with an error, and removes what it wrote."""
-    run = core.ExportRun("token", 0, lambda _: True, loss_allowed=False)
-    run.handle(core.Begin())
-    run.handle(core.LastRead(None))
-    states = {"orders": TopicState("orders", TopicId("id"), 0, ORDERS)}
-    run.handle(core.TopicsTold(states))
-    run.handle(core.FilesWritten(files))
-    assert run.handle(core.TopicsTold(states)) == [core.Remove(run.run)]
-    (effect,) = run.handle(core.Removed())
-    assert isinstance(effect, core.Refuse)
-    assert isinstance(effect.error, NotFound)
+    world = World()
+    world.publish("orders", ORDERS)
+    export = Export(world, read_back=files)
+    assert isinstance(export.run(), NotFound)
+    assert world.exported.manifests() == []
+    assert export.run_name
+    assert not world.store.sizes(export.run_name)
 
 
 def test_files_of_what_was_not_asked_for_are_a_bug() -> None:
     """Numbers below the range, or another topic: never to be repaired in silence."""
-    plan = core.plan_of({}, {"orders": TopicState("orders", TopicId("id"), 2, ORDERS)}, loss_allowed=False)
+    plan = plan_of({}, {"orders": TopicState("orders", TopicId("id"), 2, ORDERS)}, loss_allowed=False)
     states = {"orders": TopicState("orders", TopicId("id"), 2, ORDERS)}
     for files in ([piece(0, 4)], [piece(2, 4), piece(0, 1, topic="flights")]):
         with pytest.raises(InvariantViolated):
-            core.checked(plan, files, states, loss_allowed=True)
+            checked(plan, files, states, loss_allowed=True)

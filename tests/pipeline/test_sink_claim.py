@@ -1,16 +1,15 @@
 """The claims of mode position: no row of a name is left out because another task of the batch came first."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oncelog.core.errors import Conflict, InvariantViolated, LogHole, OncelogError, ProducerFenced
-from oncelog.pipeline.sink import position_claims as claim
+from oncelog.core.errors import Conflict, LogHole, ProducerFenced
 from oncelog.pipeline.sink.journal_records import ClaimRecord, RunBatch, decode_claim, encode_record
+from oncelog.pipeline.sink.position_claims import JournalTail, PositionClaims
+from tests.pipeline.steps import Stepped
 
 NAME = "job/public/default/flights"
 #: The ids of each batch, with holes: a filter left some out.
@@ -40,86 +39,74 @@ class World:
             self.target.append(sequence_id)
 
 
-class Task:
-    """One attempt of one task: its claim, then its rows one by one. `step` does what a crash may follow."""
+class Task(Stepped[bool]):
+    """One attempt of one task, and the `ClaimLog` of its name: it claims, then publishes row by row. A crash may follow
+    each step."""
 
     def __init__(
         self, world: World, batch: RunBatch, ids: list[int], *, continues: bool = False, claims: bool = True
     ) -> None:
+        super().__init__()
         self.world = world
         self.ids = ids
-        self.failure: OncelogError | None = None
-        self.done = False
-        self._core = claim.PositionClaims(NAME, batch, continues=continues)
-        self._left = ids
-        self._steps = self._run() if claims else self._publish(ids, self._open_target())
+        self._claims = PositionClaims(self, NAME, batch, continues=continues)
+        self._is_control = not claims
+        self._journal_generation = self._target_generation = 0
 
-    def step(self) -> bool:
-        return next(self._steps, None) is not None
+    def run_well(self) -> bool:
+        """Go on to the end; whether it ended well."""
+        return self.run() is True
 
-    def run(self) -> bool:
-        """Whether it ended well."""
-        while self.step():
-            pass
-        return self.done
+    @property
+    def failure(self) -> object:
+        """What ended it, if it did not end well."""
+        return self.outcome
 
-    def _open_target(self) -> int:
-        self.world.target_generation += 1
-        return self.world.target_generation
+    def work(self) -> bool:
+        if self._is_control:
+            self.open_target()
+            self._publish(self.ids)
+        else:
+            self._claim_and_publish()
+        return True
 
-    def _run(self) -> Iterator[str]:
-        event: claim.Event = claim.Begin()
-        journal = target = 0
-        given: list[int] = []
-        while True:
-            (effect,) = self._core.handle(event)
-            match effect:
-                case claim.OpenJournal():
-                    self.world.journal_generation += 1
-                    journal = self.world.journal_generation
-                    event = self._read_journal()
-                case claim.OpenTarget():
-                    target = self._open_target()
-                    event = claim.TargetOpened(self.world.mark)
-                case claim.AppendClaim(number, record):
-                    event = self._append(journal, number, record)
-                case claim.TakeRows(count):
-                    given, self._left = self._left[: count or PIECE], self._left[count or PIECE :]
-                    event = claim.RowsGiven(given) if given else claim.RowsEnded()
-                case claim.Publish():
-                    yield from self._publish(given, target)
-                    if self.failure is not None:
-                        return
-                    event = claim.Published()
-                case claim.Refuse(error):
-                    self.failure = error
-                    return
-                case claim.Finish():
-                    self.done = True
-                    return
-            yield type(effect).__name__
+    def _claim_and_publish(self) -> None:
+        self._claims.open()
+        left = self.ids
+        while left:
+            count = self._claims.rows_expected or PIECE
+            given, left = left[:count], left[count:]
+            self._claims.claim(given, {}, {})
+            self._publish(given)
+        self._claims.end()
 
-    def _read_journal(self) -> claim.Event:
+    def open_journal(self) -> JournalTail:
         """The claims of the last record's batch; their message ids are their numbers."""
+        self.pause()
+        self.world.journal_generation += 1
+        self._journal_generation = self.world.journal_generation
         records = [decode_claim(data) for data in self.world.journal]
         first = int(records[-1].start or len(records) - 1) if records else 0
-        return claim.JournalOpened(len(records) - 1, tuple(records[first:]), str(first) if records else "")
+        return JournalTail(len(records) - 1, tuple(records[first:]), str(first) if records else "")
 
-    def _append(self, generation: int, number: int, record: ClaimRecord) -> claim.Event:
-        if generation != self.world.journal_generation:
-            return claim.Interrupted(ProducerFenced("a newer instance opened the name"))
+    def open_target(self) -> int:
+        self.pause()
+        self.world.target_generation += 1
+        self._target_generation = self.world.target_generation
+        return self.world.mark
+
+    def append_claim(self, number: int, record: ClaimRecord) -> str:
+        self.pause()
+        if self._journal_generation != self.world.journal_generation:
+            raise ProducerFenced("a newer instance opened the name")
         assert number == len(self.world.journal), "a gap was asked for"
         self.world.journal.append(encode_record(record))
-        return claim.ClaimAppended(str(number))
+        return str(number)
 
-    def _publish(self, ids: list[int], generation: int) -> Iterator[str]:
+    def _publish(self, ids: list[int]) -> None:
         for each in ids:
-            try:
-                self.world.publish(generation, each)
-            except ProducerFenced as error:
-                self.failure = error
-                return
-            yield "row published"
+            self.pause()
+            self.world.publish(self._target_generation, each)
 
 
 def task(world: World, number: int, ids: list[int] | None = None, run_id: str = "q") -> Task:
@@ -131,11 +118,9 @@ def test_attempt_that_dies_anywhere_is_made_good_by_the_next() -> None:
     for crashes in product(range(STEPS), range(STEPS)):
         world = World()
         for steps in crashes:
-            dying = task(world, 0)
-            for _ in range(steps):
-                dying.step()
-        assert task(world, 0).run()
-        assert task(world, 1).run()
+            task(world, 0).killed_after(steps)
+        assert task(world, 0).run_well()
+        assert task(world, 1).run_well()
         assert world.target == BATCHES[0] + BATCHES[1]
 
 
@@ -148,7 +133,7 @@ def test_zombie_attempt_never_interleaves() -> None:
             tasks[schedule >> bit & 1].step()
         for each in tasks:
             each.run()
-        assert task(world, 0).run()
+        assert task(world, 0).run_well()
         assert world.target == BATCHES[0]
 
 
@@ -164,9 +149,9 @@ def test_a_batch_that_is_shared_by_tasks_never_ends_well(data: st.DataObject) ->
     done = [False, False]
     for _ in range(data.draw(st.integers(2, 6))):
         share = data.draw(st.integers(0, 1))
-        done[share] |= task(world, 0, shares[share]).run()
+        done[share] |= task(world, 0, shares[share]).run_well()
     assert done != [True, True]
-    if task(world, 0).run():
+    if task(world, 0).run_well():
         assert world.target == BATCHES[0]
 
 
@@ -184,7 +169,7 @@ def test_refusal_names_both_ranges_and_what_to_do() -> None:
     world = World()
     task(world, 0, [4, 5, 9]).run()
     second = task(world, 0, [0, 1])
-    assert not second.run()
+    assert not second.run_well()
     assert isinstance(second.failure, Conflict)
     for part in (NAME, "from 4 to 5", "from 0 to 1", "repartition", "mode=batch"):
         assert part in second.failure.message
@@ -196,12 +181,12 @@ def test_lost_checkpoint_is_told_and_may_be_accepted() -> None:
     world = World()
     task(world, 0).run()
     lost = task(world, 0, run_id="new")
-    assert not lost.run()
+    assert not lost.run_well()
     assert isinstance(lost.failure, Conflict)
     assert "onNewCheckpoint=continue" in lost.failure.message
-    assert Task(world, RunBatch("new", 0), BATCHES[0] + BATCHES[1], continues=True).run()
+    assert Task(world, RunBatch("new", 0), BATCHES[0] + BATCHES[1], continues=True).run_well()
     assert world.target == BATCHES[0] + BATCHES[1]
-    assert not Task(world, RunBatch("q", 1), BATCHES[1], continues=True).run()
+    assert not Task(world, RunBatch("q", 1), BATCHES[1], continues=True).run_well()
 
 
 def test_older_batch_is_refused() -> None:
@@ -210,7 +195,7 @@ def test_older_batch_is_refused() -> None:
     task(world, 0).run()
     task(world, 1).run()
     late = task(world, 0)
-    assert not late.run()
+    assert not late.run_well()
     assert isinstance(late.failure, Conflict)
 
 
@@ -221,7 +206,7 @@ def test_target_without_its_journal_is_told() -> None:
     world.journal.clear()
     for _ in range(2):
         lost = task(world, 1)
-        assert not lost.run()
+        assert not lost.run_well()
         assert isinstance(lost.failure, LogHole)
 
 
@@ -230,7 +215,7 @@ def test_replay_of_fewer_rows_is_told() -> None:
     world = World()
     task(world, 0).run()
     less = task(world, 0, BATCHES[0][:2])
-    assert not less.run()
+    assert not less.run_well()
     assert isinstance(less.failure, Conflict)
 
 
@@ -238,12 +223,5 @@ def test_task_that_has_the_claimed_rows_and_more_goes_on() -> None:
     """The first of two ranges was published, then the source was told to read each part in one task."""
     world = World()
     task(world, 0, BATCHES[0][:3]).run()
-    assert task(world, 0).run()
+    assert task(world, 0).run_well()
     assert world.target == BATCHES[0]
-
-
-def test_answer_out_of_turn_is_a_bug() -> None:
-    """A shell that answers what was not asked."""
-    core = claim.PositionClaims(NAME, RunBatch("q", 0), continues=False)
-    with pytest.raises(InvariantViolated):
-        core.handle(claim.ClaimAppended(""))

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oncelog.core.errors import Conflict, InvariantViolated, LogHole
-from oncelog.pipeline.sink.batch_commit import BatchCommit, Begin, Finish, Refuse, RowsCopied
-from oncelog.pipeline.sink.batch_replay import Replay, offsets_token
+from oncelog.core.errors import Conflict, InvariantViolated, LogHole, OncelogError
+from oncelog.pipeline.sink.batch_commit import CommittedBatch
+from oncelog.pipeline.sink.batch_replay import offsets_token
 from oncelog.pipeline.sink.journal_records import RunBatch
 from tests.pipeline.sink_world import Driver, Row, World
 
@@ -54,12 +54,10 @@ def test_crash_at_any_step_leaves_the_batch_once(number: int, parts: int) -> Non
 def crash_once(number: int, steps: int, parts: int) -> None:
     world = World()
     for before in range(number):
-        assert isinstance(driver(world, before, 2).run(), Finish)
-    dying = driver(world, number, 2)
-    for _ in range(steps):
-        dying.step()
-    assert isinstance(driver(world, number, parts).run(), Finish)
-    assert isinstance(driver(world, number + 1, parts).run(), Finish)
+        assert isinstance(driver(world, before, 2).run(), CommittedBatch)
+    driver(world, number, 2).killed_after(steps)
+    assert isinstance(driver(world, number, parts).run(), CommittedBatch)
+    assert isinstance(driver(world, number + 1, parts).run(), CommittedBatch)
     assert holds(world, number + 2)
 
 
@@ -68,11 +66,9 @@ def test_crash_of_the_replay_too() -> None:
     for crashes in product(range(STEPS), range(STEPS)):
         world = World()
         for steps, parts in zip(crashes, (2, 3), strict=True):
-            dying = driver(world, 0, parts)
-            for _ in range(steps):
-                dying.step()
-        assert isinstance(driver(world, 0, 1).run(), Finish)
-        assert isinstance(driver(world, 1, 1).run(), Finish)
+            driver(world, 0, parts).killed_after(steps)
+        assert isinstance(driver(world, 0, 1).run(), CommittedBatch)
+        assert isinstance(driver(world, 1, 1).run(), CommittedBatch)
         assert holds(world, 2), crashes
 
 
@@ -85,8 +81,8 @@ def test_zombie_driver_beside_the_live_one_changes_nothing() -> None:
             drivers[schedule >> bit & 1].step()
         for each in drivers:
             each.run()
-        assert isinstance(driver(world, 0, 1).run(), Finish)
-        assert isinstance(driver(world, 1, 1).run(), Finish)
+        assert isinstance(driver(world, 0, 1).run(), CommittedBatch)
+        assert isinstance(driver(world, 1, 1).run(), CommittedBatch)
         assert holds(world, 2), f"{schedule:b}"
 
 
@@ -105,12 +101,14 @@ def test_drivers_of_every_age_never_break_the_log(data: st.DataObject) -> None:
         of, chosen = live[choice]
         if not chosen.step():
             live.pop(choice)
-            if isinstance(chosen.outcome, Finish):
+            if isinstance(chosen.outcome, CommittedBatch):
                 number = min(max(number, of + 1), len(BATCHES) - 1)
         elif data.draw(st.integers(0, 9)) == 0:
-            live.pop(choice)
+            live.pop(choice)[1].kill()
+    for _, zombie in live:
+        zombie.kill()
     for last in range(number, len(BATCHES)):
-        assert isinstance(driver(world, last, 1).run(), Finish)
+        assert isinstance(driver(world, last, 1).run(), CommittedBatch)
     assert holds(world, len(BATCHES))
 
 
@@ -120,6 +118,7 @@ def test_first_stored_winners_count() -> None:
     dying = driver(world, 0, 2)
     while not world.records:
         dying.step()
+    dying.kill()
     driver(world, 0, 3).run()
     assert world.target.messages == [row for part in cut(BATCHES[0], 2) for row in part]
     assert len(world.records) == 1
@@ -140,7 +139,8 @@ def test_batch_before_is_copied_to_its_end_first() -> None:
     dying = driver(world, 0, 1)
     while len(world.target.messages) < 2:
         dying.step()
-    assert isinstance(driver(world, 1, 1).run(), Finish)
+    dying.kill()
+    assert isinstance(driver(world, 1, 1).run(), CommittedBatch)
     assert holds(world, 2)
 
 
@@ -149,9 +149,8 @@ def test_lost_checkpoint_is_told() -> None:
     world = World()
     driver(world, 0, 1).run()
     outcome = driver(world, 0, 1, run_id="new").run()
-    assert isinstance(outcome, Refuse)
-    assert isinstance(outcome.error, Conflict)
-    assert "onNewCheckpoint=continue" in outcome.error.message
+    assert isinstance(outcome, Conflict)
+    assert "onNewCheckpoint=continue" in outcome.message
     assert holds(world, 1)
 
 
@@ -161,13 +160,12 @@ def test_new_checkpoint_goes_on_where_it_is_meant_to() -> None:
     driver(world, 0, 1).run()
     batch = RunBatch("new", 0)
     after = Driver(world, batch, world.stage(batch, [["x"]]), continues=True)
-    assert isinstance(after.run(), Finish)
+    assert isinstance(after.run(), CommittedBatch)
     assert world.target.messages == [*BATCHES[0], "x"]
     for number in (0, 1):
         batch = RunBatch("q", number)
         outcome = Driver(world, batch, world.stage(batch, [["y"]]), continues=True).run()
-        assert isinstance(outcome, Refuse)
-        assert isinstance(outcome.error, Conflict)
+        assert isinstance(outcome, Conflict)
     assert world.target.messages == [*BATCHES[0], "x"]
 
 
@@ -177,8 +175,7 @@ def test_older_batch_is_refused() -> None:
     for number in (0, 1):
         driver(world, number, 1).run()
     outcome = driver(world, 0, 2).run()
-    assert isinstance(outcome, Refuse)
-    assert isinstance(outcome.error, Conflict)
+    assert isinstance(outcome, Conflict)
     assert holds(world, 2)
 
 
@@ -188,8 +185,7 @@ def test_target_without_its_journal_is_told() -> None:
     driver(world, 0, 1).run()
     world.journal.messages.clear()
     outcome = driver(world, 1, 1).run()
-    assert isinstance(outcome, Refuse)
-    assert isinstance(outcome.error, LogHole)
+    assert isinstance(outcome, LogHole)
 
 
 @pytest.mark.parametrize("kept", [0, 2])
@@ -200,8 +196,7 @@ def test_journal_without_its_target_is_told(kept: int) -> None:
         driver(world, number, 1).run()
     del world.target.messages[kept:]
     outcome = driver(world, 2, 1).run()
-    assert isinstance(outcome, Refuse)
-    assert isinstance(outcome.error, LogHole)
+    assert isinstance(outcome, LogHole)
 
 
 def test_foreign_rows_under_the_name_are_told() -> None:
@@ -210,15 +205,14 @@ def test_foreign_rows_under_the_name_are_told() -> None:
     driver(world, 0, 1).run()
     world.target.messages.append("foreign")
     outcome = driver(world, 1, 1).run()
-    assert isinstance(outcome, Refuse)
-    assert isinstance(outcome.error, LogHole)
+    assert isinstance(outcome, LogHole)
 
 
 def test_batch_without_rows_stores_nothing() -> None:
     """An empty micro-batch, also as the first one of a query."""
     world = World()
     outcome = Driver(world, RunBatch("q", 0), ()).run()
-    assert outcome == Finish(None)
+    assert outcome == CommittedBatch(None)
     assert not world.records
 
 
@@ -227,8 +221,8 @@ def test_replay_without_rows_is_not_the_stored_batch() -> None:
     world = World()
     driver(world, 0, 2).run()
     outcome = Driver(world, RunBatch("q", 0), ()).run()
-    assert isinstance(outcome, Refuse)
-    assert "the replay has 0 rows" in outcome.error.message
+    assert isinstance(outcome, Conflict)
+    assert "the replay has 0 rows" in outcome.message
 
 
 def test_finishing_what_was_begun_needs_no_rows() -> None:
@@ -237,13 +231,14 @@ def test_finishing_what_was_begun_needs_no_rows() -> None:
     dying = driver(world, 0, 2)
     while len(world.target.messages) < 1:
         dying.step()
+    dying.kill()
     finishing = Driver(world, RunBatch("q", 0), ())
-    finishing.core = BatchCommit(RunBatch("q", 0), None, continues=False)
-    assert isinstance(finishing.run(), Finish)
+    finishing.replay = None
+    assert isinstance(finishing.run(), CommittedBatch)
     assert len(world.target.messages) == len(BATCHES[0])
 
 
-def forked(rows: list[Row], parts: int = 2, **given: Any) -> tuple[World, Finish | Refuse, Driver]:
+def forked(rows: list[Row], parts: int = 2, **given: Any) -> tuple[World, CommittedBatch | OncelogError, Driver]:
     """Batch 1 of a query was published; then a checkpoint that is one batch old gives batch 1 these rows."""
     world = World()
     driver(world, 0, 1).run()
@@ -257,43 +252,42 @@ def forked(rows: list[Row], parts: int = 2, **given: Any) -> tuple[World, Finish
 def test_other_rows_under_a_stored_batch_id_are_refused(rows: list[Row]) -> None:
     """A checkpoint that was set back, or copied, gives a known batch id to other rows: they would be lost."""
     world, outcome, _ = forked(rows)
-    assert isinstance(outcome, Refuse)
-    assert isinstance(outcome.error, Conflict)
+    assert isinstance(outcome, Conflict)
     for said in ("2 rows with digest", f"the replay has {len(rows)} rows", "newest one back", "onChangedReplay"):
-        assert said in outcome.error.message
+        assert said in outcome.message
     assert holds(world, 2)
 
 
 def test_same_rows_in_another_order_and_number_of_partitions_are_the_same_batch() -> None:
     """Spark may plan the replay of a micro-batch otherwise; its source offsets may be out of the driver's reach."""
     for parts in (1, 2, 3):
-        world, outcome, again = forked(["e", "d"], parts)
-        assert isinstance(outcome, Finish)
-        assert not again.core.warning
+        world, outcome, _ = forked(["e", "d"], parts)
+        assert isinstance(outcome, CommittedBatch)
+        assert not outcome.warning
         assert holds(world, 2)
 
 
 def test_same_source_offsets_prove_the_batch_whatever_its_rows_are() -> None:
     """A query with rand() gives other rows at each replay; those published first count, and that is told."""
-    world, outcome, again = forked(["x", "y"], offsets="first")
-    assert isinstance(outcome, Finish)
-    assert "has other rows than when it was published first" in again.core.warning
+    world, outcome, _ = forked(["x", "y"], offsets="first")
+    assert isinstance(outcome, CommittedBatch)
+    assert "has other rows than when it was first published" in outcome.warning
     assert holds(world, 2)
 
 
 def test_other_source_offsets_with_other_rows_are_told() -> None:
     """Both proofs fail."""
     _, outcome, _ = forked(["x", "y"], offsets="second")
-    assert isinstance(outcome, Refuse)
-    assert "rows differ in the partitions 0, 1" in outcome.error.message
-    assert "the source offsets differ, too" in outcome.error.message
+    assert isinstance(outcome, Conflict)
+    assert "rows differ in the partitions 0, 1" in outcome.message
+    assert "the source offsets differ, too" in outcome.message
 
 
 def test_stored_rows_count_where_the_user_says_so() -> None:
     """onChangedReplay=keep, for a query that gives other rows each time; each time it is told."""
-    world, outcome, again = forked(["x", "y"], keeps_stored=True)
-    assert isinstance(outcome, Finish)
-    assert again.core.warning
+    world, outcome, _ = forked(["x", "y"], keeps_stored=True)
+    assert isinstance(outcome, CommittedBatch)
+    assert outcome.warning
     assert holds(world, 2)
 
 
@@ -321,7 +315,7 @@ def test_driver_that_is_fenced_once_finishes_all_the_same() -> None:
             live.step()
         world.journal.open()
         world.target.open()
-        assert isinstance(live.run(), Finish), steps
+        assert isinstance(live.run(), CommittedBatch), steps
         assert holds(world, 1)
 
 
@@ -332,7 +326,7 @@ def test_drivers_that_fence_each_other_give_up_in_the_end() -> None:
     while restless.step():
         world.journal.open()
         world.target.open()
-    assert isinstance(restless.outcome, Refuse)
+    assert isinstance(restless.outcome, Conflict)
     assert not world.target.messages
 
 
@@ -342,12 +336,4 @@ def test_two_attempts_of_one_partition_are_a_bug() -> None:
     batch = RunBatch("q", 0)
     twice = world.stage(batch, [["a"]]) + world.stage(batch, [["a"]])
     with pytest.raises(InvariantViolated):
-        BatchCommit(batch, Replay(twice), continues=False)
-
-
-def test_answer_out_of_turn_is_a_bug() -> None:
-    """A shell that answers what was not asked."""
-    core = BatchCommit(RunBatch("q", 0), Replay(()), continues=False)
-    core.handle(Begin())
-    with pytest.raises(InvariantViolated):
-        core.handle(RowsCopied())
+        Driver(world, batch, twice).run()

@@ -8,8 +8,7 @@ import pytest
 
 from oncelog.core.errors import Conflict, InvalidArgument, LogHole
 from oncelog.core.producer.routing import partition_of
-from oncelog.pipeline.sink.batch_commit import BatchCommit
-from oncelog.pipeline.sink.batch_publisher import _Commit
+from oncelog.pipeline.sink.batch_publisher import commit_to
 from oncelog.pipeline.sink.batch_replay import Replay
 from oncelog.pipeline.sink.journal_records import Attempt, RunBatch, WinnersRecord
 from oncelog.pipeline.sink.options import Mode, check_columns, sink_options
@@ -49,7 +48,7 @@ def write_batch(log: MemoryLog, number: int, tasks: list[list[Any]], **given: st
     found = [write(log, number, tables, at, mode="batch", **given) for at, tables in enumerate(tasks)]
     attempts = tuple(each for each in found if each is not None)
     sink_log, options = log.sink_log(mode="batch", **given)
-    return _Commit(sink_log, options.scope).run(BatchCommit(batch(number), Replay(attempts), continues=False))
+    return commit_to(sink_log, options, batch(number), Replay(attempts)).record
 
 
 def part(number: int) -> str:
@@ -132,7 +131,7 @@ def test_part_with_messages_but_without_a_journal_is_told() -> None:
     log = parted()
     sink_log, _ = log.sink_log()
     sink_log.producer(part(partition_of(b"k0", PARTS)), "copy/p", "monotonic").send(b"old", sequence_id=50)
-    with pytest.raises(LogHole, match="no journal tells of them"):
+    with pytest.raises(LogHole, match="there is no journal for them"):
         write(log, 0, [table([0])])
 
 

@@ -13,8 +13,7 @@ import pytest
 from oncelog.client.sync import Client
 from oncelog.core.errors import Conflict, CorruptEntry, LogHole, OncelogError, Retriable
 from oncelog.core.formats.message_id import MessageId
-from oncelog.pipeline.sink.batch_commit import BatchCommit
-from oncelog.pipeline.sink.batch_publisher import _Commit
+from oncelog.pipeline.sink.batch_publisher import commit_to
 from oncelog.pipeline.sink.batch_replay import Replay
 from oncelog.pipeline.sink.batch_staging import PAGE_ATTEMPTS, stage, staged
 from oncelog.pipeline.sink.journal_records import Attempt, WinnersRecord, decode_page, decode_winners, encode_page
@@ -47,7 +46,7 @@ def stage_tasks(log: MemoryLog, tasks: list[list[list[str]]]) -> tuple[Attempt, 
 
 def commit(log: MemoryLog, number: int, attempts: tuple[Attempt, ...]) -> WinnersRecord | None:
     sink_log, options = log.sink_log(mode="batch")
-    return _Commit(sink_log, options.scope).run(BatchCommit(batch(number), Replay(attempts), continues=False))
+    return commit_to(sink_log, options, batch(number), Replay(attempts)).record
 
 
 FIRST: list[list[list[str]]] = [[["a", "b"], ["c"]], [[]], [["d"], ["e", "f"]]]

@@ -158,7 +158,7 @@ def test_a_task_that_everybody_took_for_dead_ends_fenced() -> None:
         publish(log, 0, [columns(ids)])
         yield columns(ids[6:])
 
-    with pytest.raises(Conflict, match="another attempt came between"):
+    with pytest.raises(Conflict, match="a newer attempt of this task has begun"):
         publish_by_position(*log.sink_log(rowsPerClaim="4"), batch(0), batches())
     assert [number for _, number, _ in log.rows()] == ids
     assert [count for _, count in claims(log, NAMES[0])] == [4, 4, 4]

@@ -31,9 +31,10 @@ from oncelog.core.errors import InvalidArgument
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from oncelog.pipeline.export.job import Leftover, Outcome
+    from oncelog.pipeline.export.clean import Leftover
+    from oncelog.pipeline.export.job import ExportOutcome
     from oncelog.pipeline.export.options import Directory, ExportOptions
-    from oncelog.pipeline.export.reading import Verified
+    from oncelog.pipeline.export.reading import VerifiedExport
 
 _HELP = f"""Write what is new in topics to Parquet files, each message to exactly one file of the export.
 
@@ -138,11 +139,12 @@ def _export(spark: "SparkSession", options: "ExportOptions", output: Output) -> 
 
 
 def _clean(spark: "SparkSession", place: "Directory", output: Output) -> Exit:
-    from oncelog.pipeline.export.job import clean_export
+    from oncelog.pipeline.export.clean import clean
+    from oncelog.pipeline.export.job import new_token
     from oncelog.pipeline.export.store import Exported, store_of
 
     exported = Exported(store_of(place, spark))
-    removed = clean_export(exported, _now_ms())
+    removed = clean(exported, new_token(), _now_ms())
     told = {
         "removed": [_leftover(each) for each in removed],
         "bytes": sum(each.size_bytes for each in removed),
@@ -160,7 +162,7 @@ def _verify(spark: "SparkSession", place: "Directory", output: Output) -> Exit:
     return Exit.FAILED if found.problems else Exit.OK
 
 
-def told_of(outcome: "Outcome") -> dict[str, object]:
+def told_of(outcome: "ExportOutcome") -> dict[str, object]:
     """By the names of the help."""
     made = outcome.manifest
     ranges = () if made is None else made.ranges
@@ -179,7 +181,7 @@ def told_of(outcome: "Outcome") -> dict[str, object]:
     }
 
 
-def verified_of(found: "Verified") -> dict[str, object]:
+def verified_of(found: "VerifiedExport") -> dict[str, object]:
     return {
         "manifests": found.manifests,
         "files": found.files,

@@ -1,178 +1,92 @@
-"""Removing what dead runs of an export have left, without harm to one that is alive. Pure.
-
-    Begin ──> LISTING ──> READING ──┬── nothing to remove ─────────────────────────> Finish
-                                    └── FENCING ──┬── stored ──> REMOVING ──────────> Finish
-                                                  └── taken ──> LISTING, at most ROUNDS_MAX times
+"""Remove the files that dead runs of an export have left, and never those of a run that is alive.
 
 Rules
-- Nobody can see whether a run is alive. But a run commits with the number behind the last manifest that it read, before
-  it made its directory. So: list directories, then make a manifest of no files. Whoever was listed and is in no
-  manifest by then has lost its number, and never counts; it ends with an error that says so. Only that is deleted.
-- A run that begins afterwards is in no list, and so is never deleted.
+- Nothing shows whether a run is alive. But a run commits the number behind the last manifest that it read, and it read
+  that manifest before it made its directory. So: list the runs, then read the manifests, then store a manifest without
+  files. A run that was listed and is in no manifest by then finds its number taken: it never counts, and ends with an
+  error that says so. Only the files of those runs are deleted.
+- A run that begins afterwards is not in the list, so its files are never deleted.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from enum import Enum
-from typing import assert_never
+from typing import NamedTuple, Protocol
 
-from oncelog.core.errors import Conflict, InvariantViolated, OncelogError
+from oncelog.core.errors import Conflict
 from oncelog.pipeline.export.manifest import Manifest, run_name
 
+#: How often another run may store a manifest in between, before this gives up.
 ROUNDS_MAX = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """The first event."""
+class DirectorySize(NamedTuple):
+    """What lies in a directory."""
+
+    files: int
+    size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """The answer to List: names of runs that have claimed a directory; nobody else's directories are among them."""
+class Leftover(NamedTuple):
+    """A run that no manifest names: it died, or is alive."""
 
-    runs: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class ManifestsRead:
-    """The answer to ReadManifests: all of them, by number."""
-
-    manifests: Sequence[Manifest]
+    run: str
+    files: int
+    size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Fenced:
-    """The answer to Fence: the manifest is there."""
+class RunStore(Protocol):
+    """The runs and manifests of an export; `store.Exported` is one."""
+
+    def runs(self) -> Sequence[str]:
+        """Names of runs that have claimed a directory; other directories are never among them."""
+
+    def manifests(self) -> Sequence[Manifest]:
+        """All of them, by number."""
+
+    def commit(self, manifest: Manifest) -> str | None:
+        """Store the manifest, and return None; or return the name of the run that has stored this number already."""
+
+    def size_of(self, run: str) -> DirectorySize:
+        """The files of a run."""
+
+    def remove(self, run: str) -> None:
+        """Delete the files of a run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """The other answer to Fence: another run made a manifest of this number."""
+def clean(store: RunStore, token: str, now_ms: int) -> tuple[Leftover, ...]:
+    """Remove what dead runs have left; returns what that was. token: no other run has it.
 
-    by: str
-
-
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """The answer to Remove."""
-
-
-Event = Begin | Listed | ManifestsRead | Fenced | Taken | Removed
-
-
-@dataclass(frozen=True, slots=True)
-class List:
-    """Listed."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadManifests:
-    """ManifestsRead."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fence:
-    """Make this manifest: Fenced or Taken."""
-
-    manifest: Manifest
-
-
-@dataclass(frozen=True, slots=True)
-class Remove:
-    """Delete what these runs have written: Removed."""
-
-    runs: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """The end. runs: what was removed."""
-
-    runs: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """The end: nothing was removed."""
-
-    error: OncelogError
-
-
-Effect = List | ReadManifests | Fence | Remove | Finish | Refuse
-
-
-class State(Enum):
-    NEW = "new"
-    LISTING = "listing runs"
-    READING = "reading manifests"
-    FENCING = "fencing"
-    REMOVING = "removing"
-    OVER = "over"
-
-
-class Clean:
-    """One clean. Each list of effects has one effect, which is answered by one event. token: what no other run has."""
-
-    def __init__(self, token: str, now_ms: int) -> None:
-        self.state = State.NEW
-        self._token = token
-        self._now_ms = now_ms
-        self._runs: tuple[str, ...] = ()
-        self._rounds = 0
-
-    def handle(self, event: Event) -> list[Effect]:
-        match event:
-            case Begin():
-                self._move(State.NEW, State.LISTING)
-                return [List()]
-            case Listed():
-                self._move(State.LISTING, State.READING)
-                self._runs = tuple(event.runs)
-                return [ReadManifests()]
-            case ManifestsRead():
-                self._expect(State.READING)
-                return self._fence(event.manifests)
-            case Fenced():
-                self._move(State.FENCING, State.REMOVING)
-                return [Remove(self._runs)]
-            case Taken():
-                return self._again(event.by)
-            case Removed():
-                self._move(State.REMOVING, State.OVER)
-                return [Finish(self._runs)]
-            case _:
-                assert_never(event)
-
-    def _fence(self, manifests: Sequence[Manifest]) -> list[Effect]:
-        self._runs = leftovers(self._runs, manifests)
-        if not self._runs:
-            self.state = State.OVER
-            return [Finish(())]
-        self.state = State.FENCING
+    Raises Conflict where other runs store manifests in between again and again, and whatever the store raises.
+    """
+    first: str | None = ""
+    for _ in range(ROUNDS_MAX):
+        runs = store.runs()
+        manifests = store.manifests()
+        dead = unnamed(runs, manifests)
+        if not dead:
+            return ()
         number = len(manifests)
         reached = manifests[-1].reached if manifests else {}
-        return [Fence(Manifest(number, run_name(number, self._token), self._now_ms, reached=reached))]
-
-    def _again(self, by: str) -> list[Effect]:
-        self._move(State.FENCING, State.LISTING)
-        self._rounds += 1
-        if self._rounds < ROUNDS_MAX:
-            return [List()]
-        self.state = State.OVER
-        message = f"other runs come first again and again, {by} was the last: nothing was removed. Try it later"
-        return [Refuse(Conflict(message))]
-
-    def _move(self, expected: State, following: State) -> None:
-        self._expect(expected)
-        self.state = following
-
-    def _expect(self, state: State) -> None:
-        if self.state is not state:
-            raise InvariantViolated(f"an answer for {state.value} came while {self.state.value}")
+        first = store.commit(Manifest(number, run_name(number, token), now_ms, reached=reached))
+        if first is None:
+            removed = tuple(_leftover(store, run) for run in dead)
+            for run in dead:
+                store.remove(run)
+            return removed
+    raise Conflict(f"other runs stored manifests {ROUNDS_MAX} times in between, {first} the last: nothing was removed")
 
 
-def leftovers(runs: Iterable[str], manifests: Iterable[Manifest]) -> tuple[str, ...]:
+def leftovers(store: RunStore) -> tuple[Leftover, ...]:
+    """Runs that no manifest names. Runs are listed first, so that one that commits meanwhile is not among them."""
+    runs = store.runs()
+    return tuple(_leftover(store, run) for run in unnamed(runs, store.manifests()))
+
+
+def unnamed(runs: Iterable[str], manifests: Iterable[Manifest]) -> tuple[str, ...]:
     """Those of the runs that no manifest names, by name."""
     counting = {manifest.run for manifest in manifests}
     return tuple(sorted(set(runs) - counting))
+
+
+def _leftover(store: RunStore, run: str) -> Leftover:
+    size = store.size_of(run)
+    return Leftover(run, size.files, size.size_bytes)

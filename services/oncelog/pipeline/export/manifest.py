@@ -30,7 +30,7 @@ _DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class ExportedPosition:
     """Messages below `next` of the topic part with this id are exported. gone: the topic was not there any more, and
     that was allowed."""
 
@@ -40,7 +40,7 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
-class PartRange:
+class PartitionRange:
     """Messages first to end - 1 of one topic part, of which those below `kept` were lost before they could be read."""
 
     topic: str
@@ -74,9 +74,9 @@ class Manifest:
     number: int
     run: str
     made_ms: int
-    ranges: tuple[PartRange, ...] = ()
+    ranges: tuple[PartitionRange, ...] = ()
     files: tuple[DataFile, ...] = ()
-    reached: Mapping[str, Reached] = field(default_factory=dict)
+    reached: Mapping[str, ExportedPosition] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -164,7 +164,7 @@ def decode_manifest(number: int, data: bytes) -> Manifest:
             tuple(_range(each) for each in told["ranges"]),
             tuple(_file(each) for each in told["files"]),
             {
-                str(topic): Reached(TopicId(r["topic_id"]), int(r["next"]), bool(r.get("gone", False)))
+                str(topic): ExportedPosition(TopicId(r["topic_id"]), int(r["next"]), bool(r.get("gone", False)))
                 for topic, r in told["reached"].items()
             },
         )
@@ -181,9 +181,9 @@ def check_dense(manifests: Iterable[Manifest]) -> None:
             raise LogHole(message)
 
 
-def _range(told: Mapping[str, Any]) -> PartRange:
+def _range(told: Mapping[str, Any]) -> PartitionRange:
     topic_id = TopicId(str(told["topic_id"]))
-    return PartRange(str(told["topic"]), topic_id, int(told["from"]), int(told["to"]), int(told["kept_from"]))
+    return PartitionRange(str(told["topic"]), topic_id, int(told["from"]), int(told["to"]), int(told["kept_from"]))
 
 
 def _file(told: Mapping[str, Any]) -> DataFile:

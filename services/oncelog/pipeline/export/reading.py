@@ -19,7 +19,7 @@ from pyspark.sql.types import DateType, StringType, StructField, StructType
 from oncelog.core.errors import CorruptEntry
 from oncelog.pipeline.export.manifest import DataFile, Manifest
 from oncelog.pipeline.export.options import directory_of
-from oncelog.pipeline.export.run import Written
+from oncelog.pipeline.export.run import VerifiedFile
 from oncelog.pipeline.export.store import Exported, store_of
 from oncelog.pipeline.source.reader import SCHEMA
 
@@ -46,7 +46,7 @@ _CHECKSUM = (
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedExport:
     """problems: a sentence each; empty: files and manifests agree."""
 
     manifests: int
@@ -65,7 +65,7 @@ def read_export(spark: SparkSession, directory: str) -> DataFrame:
     return _frame(spark, place.uri, files).select(*COLUMNS)
 
 
-def verify_export(spark: SparkSession, directory: str) -> Verified:
+def verify_export(spark: SparkSession, directory: str) -> VerifiedExport:
     """Read all of it, and compare each file with what its manifest says. Raises CorruptEntry, LogHole where manifests
     themselves are not there."""
     place = directory_of(directory)
@@ -89,10 +89,10 @@ def verify_export(spark: SparkSession, directory: str) -> Verified:
     reached: dict[str, int] = {topic: r.next for topic, r in manifests[-1].reached.items()} if manifests else {}
     rows = sum(manifest.rows for manifest in manifests)
     size_bytes = sum(manifest.size_bytes for manifest in manifests)
-    return Verified(len(manifests), len(named), rows, size_bytes, reached, tuple(problems))
+    return VerifiedExport(len(manifests), len(named), rows, size_bytes, reached, tuple(problems))
 
 
-def read_back(spark: SparkSession, uri: str, sizes: Mapping[str, int]) -> list[Written]:
+def read_back(spark: SparkSession, uri: str, sizes: Mapping[str, int]) -> list[VerifiedFile]:
     """What files hold, by path. A session of `session_settings`. sizes: {path: bytes}."""
     if not sizes:
         return []
@@ -109,7 +109,7 @@ def read_back(spark: SparkSession, uri: str, sizes: Mapping[str, int]) -> list[W
     for row in grouped.collect():
         path = _relative(row["path"], sizes)
         file = DataFile(path, row["part"], sizes[path], row["rows"], row["first"], row["last"], row["checksum"])
-        found.append(Written(file, int(row["index_sum"])))
+        found.append(VerifiedFile(file, int(row["index_sum"])))
     return sorted(found, key=lambda each: each.file.path)
 
 

@@ -1,341 +1,192 @@
-"""One run of an export, as a machine: what the last manifest leaves is written, read back and committed. Pure.
+"""One run of an export: write the messages behind the last manifest to files, verify the files, commit them. Pure.
 
-    Begin ──> READING ──> ASKING ──┬── nothing new ─────────────────────────────────────────────> Finish
-                                   ├── WRITING ──> ASKING_AGAIN ──┬── COMMITTING ──┬─ stored ───> Finish
-                                   │                              │                └─ taken ──┐
-                                   └── Refuse                     └── not what was wanted ────┴─> REMOVING ──> Refuse
+    read the last manifest ──> ask for the topics' states ──┬── nothing new ──────────────────────> done
+                                                            ├── write files ──> ask again ──> commit the manifest
+                                                            └── refuse
+    Files that do not hold what was planned, and a manifest whose number is taken: remove the files, and refuse.
 
 Rules
-- Only what a manifest names counts. A run writes into a directory that nobody else ever uses, and its one manifest is
-  made by one step that either happens or does not: so a run that dies anywhere counts as a whole, or not at all.
-- Manifest n + 1 can be made once. Of two runs that went on from manifest n one finds its number taken, and has exported
-  nothing.
-- What was written is read back before it counts: every number of each range, once.
-- A topic is what its id says. One that was deleted and made anew begins its numbers again; that is told, never mixed.
-- A topic that was never exported begins with the first message that is kept. From then on nothing may be lost unless
-  that is allowed, and then the manifest says what was.
+- Only what a manifest names counts. A run writes into a directory that no other run uses, and its one manifest is
+  stored by one atomic step. So a run that dies anywhere counts as a whole, or not at all.
+- Manifest n + 1 can be stored once. Of two runs that continue after manifest n, one finds the number taken, and has
+  exported nothing.
+- Files are read back before they count: every message of each range must be there, once.
+- A topic is identified by its id. When a topic was deleted and created anew, its message numbers begin again; that is
+  an error, so the messages of both are never mixed.
+- A topic that was never exported begins with its first message that is kept. From then on nothing may be lost unless
+  that is allowed, and then the manifest lists what was lost.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
-from typing import NamedTuple, assert_never
+from typing import NamedTuple, Protocol
 
 from oncelog.core.errors import Conflict, InvariantViolated, NotFound, OncelogError
-from oncelog.pipeline.export.manifest import DataFile, Manifest, PartRange, Reached, run_name
+from oncelog.pipeline.export.manifest import DataFile, ExportedPosition, Manifest, PartitionRange, run_name
 from oncelog.pipeline.source.offsets import Loss, TopicState
 
 ALLOW_DATA_LOSS = "allowDataLoss"
 
 
-class Written(NamedTuple):
-    """A file as it was read back. index_sum: of the numbers of its rows."""
+class VerifiedFile(NamedTuple):
+    """A file as it was read back. index_sum: of the numbers of its messages."""
 
     file: DataFile
     index_sum: int
 
 
-# --- events -----------------------------------------------------------------------------------------------------------
+class ExportSteps(Protocol):
+    """What a run does on the cluster and in the directory."""
+
+    def last_manifest(self) -> Manifest | None:
+        """None in a new export."""
+
+    def topic_states(self) -> Mapping[str, TopicState]:
+        """{partition of a topic: its state}, of the topics that this run exports and that exist."""
+
+    def write_files(self, number: int, run: str, ranges: Sequence[PartitionRange]) -> Sequence[VerifiedFile]:
+        """Write the ranges to the directory of this run, and read all of its files back. number: of its manifest."""
+
+    def commit(self, manifest: Manifest) -> str | None:
+        """Store the manifest, and return None; or return the name of the run that has stored this number already."""
+
+    def remove(self, run: str) -> None:
+        """Delete this run's files, which do not count."""
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """The first event."""
-
-
-@dataclass(frozen=True, slots=True)
-class LastRead:
-    """The answer to ReadLast. last: None in a new export."""
-
-    last: Manifest | None
-
-
-@dataclass(frozen=True, slots=True)
-class TopicsTold:
-    """The answer to AskTopics: {topic part: its state}, of those that are there."""
-
-    states: Mapping[str, TopicState]
-
-
-@dataclass(frozen=True, slots=True)
-class FilesWritten:
-    """The answer to WriteFiles: every file of the run, as it was read back."""
-
-    files: Sequence[Written]
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """The answer to Commit: the manifest is there for good."""
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """The other answer to Commit: another run made a manifest of this number."""
-
-    by: str
-
-
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """The answer to Remove."""
-
-
-Event = Begin | LastRead | TopicsTold | FilesWritten | Committed | Taken | Removed
-
-
-# --- effects ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ReadLast:
-    """LastRead."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskTopics:
-    """TopicsTold."""
-
-
-@dataclass(frozen=True, slots=True)
-class WriteFiles:
-    """FilesWritten. run: the directory, which no other run has."""
-
-    run: str
-    ranges: tuple[PartRange, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """Committed or Taken."""
-
-    manifest: Manifest
-
-
-@dataclass(frozen=True, slots=True)
-class Remove:
-    """Delete this run's own files, which count nothing: Removed."""
-
-    run: str
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """The end. manifest: None: there was nothing new. gone: topics that are not there any more, newly told."""
+class RunOutcome(NamedTuple):
+    """manifest None: there was nothing new. gone: topics that this run found deleted, and no run before."""
 
     manifest: Manifest | None
     gone: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """The end: nothing was exported."""
+def run_export(
+    steps: ExportSteps, token: str, now_ms: int, covers: Callable[[str], bool], *, loss_allowed: bool
+) -> RunOutcome:
+    """Export what is new. Raises OncelogError and whatever `steps` raises; up to the commit nothing was exported then.
 
-    error: OncelogError
-
-
-Effect = ReadLast | AskTopics | WriteFiles | Commit | Remove | Finish | Refuse
-
-
-class State(Enum):
-    NEW = "new"
-    READING = "reading the last manifest"
-    ASKING = "asking for topics"
-    WRITING = "writing files"
-    ASKING_AGAIN = "asking for topics again"
-    COMMITTING = "committing"
-    REMOVING = "removing what does not count"
-    OVER = "over"
-
-
-class ExportRun:
-    """One run. Each list of effects has one effect, which is answered by one event.
-
-    token: what no other run has. covers: whether this run is to export a topic part of this name, where there is one.
-    loss_allowed: go on behind what is lost, and write down what that was.
+    token: no other run has it. covers: whether this run exports a partition of this name. loss_allowed: continue behind
+    messages that are lost, and list them in the manifest.
     """
-
-    def __init__(self, token: str, now_ms: int, covers: Callable[[str], bool], *, loss_allowed: bool) -> None:
-        self.state = State.NEW
-        self._covers = covers
-        self._token = token
-        self._now_ms = now_ms
-        self._loss_allowed = loss_allowed
-        self._last: Manifest | None = None
-        self._plan = Plan()
-        self._files: tuple[Written, ...] = ()
-        self._error: OncelogError | None = None
-
-    @property
-    def number(self) -> int:
-        """Of the manifest that this run is to make."""
-        return 0 if self._last is None else self._last.number + 1
-
-    @property
-    def run(self) -> str:
-        return run_name(self.number, self._token)
-
-    def handle(self, event: Event) -> list[Effect]:
-        match event:
-            case Begin():
-                self._move(State.NEW, State.READING)
-                return [ReadLast()]
-            case LastRead():
-                self._move(State.READING, State.ASKING)
-                self._last = event.last
-                return [AskTopics()]
-            case TopicsTold():
-                return self._planned(event.states) if self.state is State.ASKING else self._judged(event.states)
-            case FilesWritten():
-                self._move(State.WRITING, State.ASKING_AGAIN)
-                self._files = tuple(event.files)
-                return [AskTopics()]
-            case Committed():
-                self._move(State.COMMITTING, State.OVER)
-                return [Finish(self._manifest(), self._plan.gone)]
-            case Taken():
-                self._expect(State.COMMITTING)
-                return self._give_up(came_first(event.by, self.number))
-            case Removed():
-                self._move(State.REMOVING, State.OVER)
-                assert self._error is not None
-                return [Refuse(self._error)]
-            case _:
-                assert_never(event)
-
-    def _planned(self, states: Mapping[str, TopicState]) -> list[Effect]:
+    last = steps.last_manifest()
+    reached = {} if last is None else dict(last.reached)
+    number = 0 if last is None else last.number + 1
+    run = run_name(number, token)
+    own = {topic: before for topic, before in reached.items() if covers(topic)}
+    plan = plan_of(own, steps.topic_states(), loss_allowed=loss_allowed)
+    if not plan.ranges and not plan.gone:
+        return RunOutcome(None)
+    files: Sequence[VerifiedFile] = ()
+    ranges = tuple(each for each in plan.ranges if each.rows)
+    if ranges:
         try:
-            reached = {} if self._last is None else self._last.reached
-            reached = {topic: before for topic, before in reached.items() if self._covers(topic)}
-            self._plan = plan_of(reached, states, loss_allowed=self._loss_allowed)
-        except OncelogError as error:
-            self.state = State.OVER
-            return [Refuse(error)]
-        if not self._plan.ranges and not self._plan.gone:
-            self.state = State.OVER
-            return [Finish(None)]
-        if not any(each.rows for each in self._plan.ranges):
-            self.state = State.COMMITTING
-            return [Commit(self._manifest())]
-        self.state = State.WRITING
-        return [WriteFiles(self.run, tuple(each for each in self._plan.ranges if each.rows))]
-
-    def _judged(self, states: Mapping[str, TopicState]) -> list[Effect]:
-        self._expect(State.ASKING_AGAIN)
-        try:
-            self._plan = checked(self._plan, self._files, states, loss_allowed=self._loss_allowed)
-        except OncelogError as error:
-            return self._give_up(error)
-        self.state = State.COMMITTING
-        return [Commit(self._manifest())]
-
-    def _manifest(self) -> Manifest:
-        reached = {} if self._last is None else dict(self._last.reached)
-        for each in self._plan.ranges:
-            reached[each.topic] = Reached(each.topic_id, each.end)
-        for topic in self._plan.gone:
-            reached[topic] = Reached(reached[topic].topic_id, reached[topic].next, gone=True)
-        files = tuple(each.file for each in self._files)
-        return Manifest(self.number, self.run, self._now_ms, self._plan.ranges, files, reached)
-
-    def _give_up(self, error: OncelogError) -> list[Effect]:
-        self._error, self.state = error, State.REMOVING
-        return [Remove(self.run)]
-
-    def _move(self, expected: State, following: State) -> None:
-        self._expect(expected)
-        self.state = following
-
-    def _expect(self, state: State) -> None:
-        if self.state is not state:
-            raise InvariantViolated(f"an answer for {state.value} came while {self.state.value}")
+            files = steps.write_files(number, run, ranges)
+            plan = checked(plan, files, steps.topic_states(), loss_allowed=loss_allowed)
+        except BaseException:
+            steps.remove(run)
+            raise
+    for each in plan.ranges:
+        reached[each.topic] = ExportedPosition(each.topic_id, each.end)
+    for topic in plan.gone:
+        reached[topic] = ExportedPosition(reached[topic].topic_id, reached[topic].next, gone=True)
+    manifest = Manifest(number, run, now_ms, plan.ranges, tuple(each.file for each in files), reached)
+    first = steps.commit(manifest)
+    if first is not None:
+        steps.remove(run)
+        raise came_first(first, number)
+    return RunOutcome(manifest, plan.gone)
 
 
 # --- what to export ---------------------------------------------------------------------------------------------------
 
 
-class Plan(NamedTuple):
-    """ranges: what is new, by topic part. gone: topics of earlier runs that are not there any more."""
+class ExportPlan(NamedTuple):
+    """ranges: what is new, by partition. gone: topics of earlier runs that do not exist any more."""
 
-    ranges: tuple[PartRange, ...] = ()
+    ranges: tuple[PartitionRange, ...] = ()
     gone: tuple[str, ...] = ()
 
 
-def plan_of(reached: Mapping[str, Reached], states: Mapping[str, TopicState], *, loss_allowed: bool) -> Plan:
-    """What lies between the last manifest and the ends of the topics. Raises Conflict, NotFound.
+def plan_of(
+    reached: Mapping[str, ExportedPosition], states: Mapping[str, TopicState], *, loss_allowed: bool
+) -> ExportPlan:
+    """What lies between the last manifest and the ends of the topics, both of the topics that this run exports.
 
-    Both are of what this run is to export alone.
+    Raises Conflict, NotFound.
     """
     ranges = []
     for topic, state in sorted(states.items()):
         before = reached.get(topic)
         if before is not None and before.topic_id != state.topic_id:
-            raise made_anew(topic, before.topic_id, state.topic_id)
+            raise created_anew(topic, before.topic_id, state.topic_id)
         first = state.earliest if before is None else before.next
         kept = max(first, min(state.earliest, state.next))
         if kept > first and not loss_allowed:
             raise lost(Loss(topic, first, kept, state.earliest))
         if state.next > first:
-            ranges.append(PartRange(topic, state.topic_id, first, state.next, kept))
+            ranges.append(PartitionRange(topic, state.topic_id, first, state.next, kept))
     gone = tuple(topic for topic, before in sorted(reached.items()) if topic not in states and not before.gone)
     if gone and not loss_allowed:
         raise NotFound(
-            f"{gone[0]}, which is exported up to message {reached[gone[0]].next}, is not there any more, and what was "
-            f"published behind that is lost. To go on without it, set {ALLOW_DATA_LOSS} to true once",
+            f"{gone[0]} was deleted. It is exported up to message {reached[gone[0]].next}; later messages, if there "
+            f"were any, are lost. To continue without it, set {ALLOW_DATA_LOSS} to true once",
             field=ALLOW_DATA_LOSS,
             topic=gone[0],
         )
-    return Plan(tuple(ranges), gone)
+    return ExportPlan(tuple(ranges), gone)
 
 
-def checked(plan: Plan, files: Iterable[Written], states: Mapping[str, TopicState], *, loss_allowed: bool) -> Plan:
-    """The plan as it was done. Raises NotFound, Conflict; InvariantViolated where files hold what was not asked for."""
-    by_topic: dict[str, list[Written]] = {}
+def checked(
+    plan: ExportPlan, files: Iterable[VerifiedFile], states: Mapping[str, TopicState], *, loss_allowed: bool
+) -> ExportPlan:
+    """The plan with what the files hold. Raises NotFound, Conflict; InvariantViolated where files hold other messages
+    than planned."""
+    by_topic: dict[str, list[VerifiedFile]] = {}
     for each in files:
         by_topic.setdefault(each.file.topic, []).append(each)
     done = []
     for wanted in plan.ranges:
         state = states.get(wanted.topic)
         if state is None or state.topic_id != wanted.topic_id:
-            message = f"{wanted.topic} was deleted while it was exported: nothing of this run counts. Run it again"
+            message = f"{wanted.topic} was deleted while it was exported. Nothing was exported; run the export again"
             raise Conflict(message, topic=wanted.topic)
         done.append(_checked_range(wanted, by_topic.pop(wanted.topic, []), loss_allowed=loss_allowed))
     if by_topic:
-        raise InvariantViolated(f"files of topics that were not asked for: {', '.join(sorted(by_topic))}")
+        raise InvariantViolated(f"files of topics that were not to be exported: {', '.join(sorted(by_topic))}")
     return plan._replace(ranges=tuple(done))
 
 
-def _checked_range(wanted: PartRange, files: Sequence[Written], *, loss_allowed: bool) -> PartRange:
-    """Messages are lost from the front alone: what is there must be every number from some place on to the end."""
+def _checked_range(wanted: PartitionRange, files: Sequence[VerifiedFile], *, loss_allowed: bool) -> PartitionRange:
+    """Only the first messages of a range can be lost: files must hold each number from some message on to the end."""
     rows = sum(each.file.rows for each in files)
     first = min((each.file.first for each in files), default=wanted.end)
     last = max((each.file.last for each in files), default=wanted.end - 1)
     dense = rows == wanted.end - first and last == wanted.end - 1
     if not dense or sum(each.index_sum for each in files) != (first + wanted.end - 1) * rows // 2:
         raise NotFound(
-            f"{wanted.topic}: of messages {wanted.kept} to {wanted.end - 1} the files hold {rows} from {first} to "
-            f"{last}. Is the directory the same one on the driver and on every executor? Nothing of this run counts",
+            f"{wanted.topic}: of messages {wanted.kept} to {wanted.end - 1} the files hold {rows}, from {first} to "
+            f"{last}. Nothing was exported. Check that the driver and all executors see the same directory",
             topic=wanted.topic,
         )
     if first < wanted.kept:
-        raise InvariantViolated(f"{wanted.topic}: files begin at {first}, {wanted.kept} was asked for")
+        raise InvariantViolated(f"{wanted.topic}: files begin at message {first} instead of {wanted.kept}")
     if first > wanted.kept and not loss_allowed:
         raise lost(Loss(wanted.topic, wanted.kept, first, first))
-    return PartRange(wanted.topic, wanted.topic_id, wanted.first, wanted.end, first)
+    return PartitionRange(wanted.topic, wanted.topic_id, wanted.first, wanted.end, first)
 
 
-def made_anew(topic: str, before: str, now: str) -> OncelogError:
-    """The error for a topic whose name stands for another log than before."""
+def created_anew(topic: str, before: str, now: str) -> OncelogError:
+    """The error for a topic that was deleted and created anew."""
     return Conflict(
-        f"{topic} was deleted and made anew since the last export (id {before} then, {now} now): its numbers begin "
-        "again, so the files of both would be mixed up. Export it into a directory of its own",
+        f"{topic} was deleted and created anew since the last export (id {before} then, {now} now). Its message "
+        "numbers begin again, so files of both would be mixed up. Export it into another directory",
         topic=topic,
     )
 
 
 def lost(loss: Loss) -> OncelogError:
     return NotFound(
-        f"{loss}, and they were not exported yet. To go on behind them, and have the manifest say so, set "
+        f"{loss}, and were not exported. To continue behind them and list them in the manifest, set "
         f"{ALLOW_DATA_LOSS} to true",
         field=ALLOW_DATA_LOSS,
         topic=loss.topic,
@@ -343,8 +194,8 @@ def lost(loss: Loss) -> OncelogError:
 
 
 def came_first(by: str, number: int) -> OncelogError:
-    """The error for a run whose number is taken."""
+    """The error for a run whose manifest number is taken."""
     return Conflict(
-        f"{by} came first with manifest {number}: another export, or a clean, ran at the same time. Nothing of this "
-        "run counts; run it again, and it goes on behind the other"
+        f"{by} stored manifest {number} first: another export, or --clean, ran at the same time. Nothing was exported; "
+        "run it again, and it continues behind the other"
     )

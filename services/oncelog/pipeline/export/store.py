@@ -10,12 +10,13 @@ import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from oncelog.core.errors import InvalidArgument
+from oncelog.pipeline.export.clean import DirectorySize
 from oncelog.pipeline.export.manifest import (
     MANIFESTS,
     RUN,
@@ -34,13 +35,6 @@ from oncelog.pipeline.locations import LOCAL
 
 #: Where a run writes its manifest before that gets its name: in its own directory, which Spark's readers skip.
 _DRAFT = "_manifest.json"
-
-
-class Size(NamedTuple):
-    """What lies in a directory."""
-
-    files: int
-    size_bytes: int
 
 
 class Store(Protocol):
@@ -126,9 +120,9 @@ class Exported:
         known = {*self.runs(), *(manifest.run for manifest in self.manifests())} if named else set()
         return [name for name in named if name not in known]
 
-    def size_of(self, run: str) -> Size:
+    def size_of(self, run: str) -> DirectorySize:
         sizes = self.sizes(run)
-        return Size(len(sizes), sum(sizes.values()))
+        return DirectorySize(len(sizes), sum(sizes.values()))
 
     def sizes(self, run: str) -> Mapping[str, int]:
         """{path of a data file: its bytes}; hidden files are none."""

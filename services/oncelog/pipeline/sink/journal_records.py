@@ -132,7 +132,7 @@ class IdPiece:
 @dataclass(frozen=True, slots=True)
 class ClaimRecord:
     """start: the message id, in hex, of the batch's first claim, empty in that one. former: see WinnersRecord.
-    routes: the number of parts of each topic that its rows go to. places: for each destination a message id, in hex:
+    routes: the number of parts of each topic that its rows go to. positions: for each destination a message id, in hex:
     what is published of this claim lies behind it; empty: the beginning."""
 
     batch: RunBatch
@@ -140,7 +140,7 @@ class ClaimRecord:
     start: str = ""
     former: tuple[str, ...] = ()
     routes: Mapping[str, int] = field(default_factory=dict)
-    places: Mapping[str, str] = field(default_factory=dict)
+    positions: Mapping[str, str] = field(default_factory=dict)
 
 
 def encode_record(record: WinnersRecord | ClaimRecord) -> bytes:
@@ -189,7 +189,7 @@ def decode_claim(data: bytes) -> ClaimRecord:
             str(fields["start"]),
             _former(fields),
             dict(fields["routes"]),  # type: ignore[call-overload]
-            dict(fields["places"]),  # type: ignore[call-overload]
+            dict(fields["positions"]),  # type: ignore[call-overload]
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _corrupt(f"{type(error).__name__}: {error}") from error

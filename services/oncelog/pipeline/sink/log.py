@@ -14,10 +14,7 @@ from oncelog.client.messages import Message
 from oncelog.client.sync import Client, Producer
 from oncelog.core.errors import (
     Conflict,
-    OncelogError,
     ProducerClosed,
-    ProducerExpired,
-    ProducerFenced,
     Retriable,
     TopicNotFound,
 )
@@ -31,7 +28,6 @@ from oncelog.pipeline.sink.rows import Rows
 
 #: The one producer of every journal.
 JOURNAL = "journal"
-INTERRUPTIONS = (Retriable, ProducerFenced, ProducerExpired, ProducerClosed)
 
 
 @contextmanager
@@ -186,7 +182,3 @@ def send_rows(producer: Producer, rows: Rows, ids: Sequence[int] | None) -> Sent
         for stretch in result.unverified_ranges:
             sent.unverified += given[stretch.start : stretch.stop]
     return sent
-
-
-def is_interruption(error: OncelogError) -> bool:
-    return isinstance(error, INTERRUPTIONS)

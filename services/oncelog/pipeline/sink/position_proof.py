@@ -1,14 +1,14 @@
-"""Proof that rows are in the target: for ids that the owner calls known without remembering them.
+"""Proof that rows are in the target, for ids that the topic owner takes for old ones without remembering them.
 
-The log keeps a mark for a producer, and details of its newest messages only. Of an id below both it says "not stored
-now", and nothing about whether it ever was (`verified` is False). Mode position never counts that as success: it reads
-the target.
+The log keeps the last id of a producer, and details of its newest messages only. For an id below both, its answer is
+"not stored now", without whether it was ever stored (`verified` is False). Mode position never counts this as success:
+it reads the target.
 
 Rules
 - Messages of one producer lie in the log in the order of their ids, so reading stops behind the highest id in question.
-- Reading begins at the place that the claim of the ids names: the end of the target when the claim was made. A claim of
-  an earlier run counts, too, so the journal is searched for the first one that meets the ids. Without a claim the whole
-  target is read.
+- Reading begins at the position that the claim of the ids names: the end of the target when the claim was made. A claim
+  of an earlier run counts, too, so the journal is searched for the first claim with one of the ids. Without a claim the
+  whole target is read.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,29 +21,29 @@ from oncelog.pipeline.sink.log import SinkLog
 _SHOWN_IDS = 5
 
 
-def place_of(claims: Iterable[ClaimRecord], topic: str, ids: Sequence[int]) -> str | None:
-    """Where the first claim that meets the ids begins in the topic: a message id in hex, "" the topic's beginning.
+def position_before(claims: Iterable[ClaimRecord], topic: str, ids: Sequence[int]) -> str | None:
+    """The position in the topic of the first claim with one of the ids: a message id in hex, "" the topic's beginning.
 
-    None: no claim meets them. claims: in the order of the journal. ids: not empty, ascending.
+    None: no claim has one of them. claims: in the order of the journal. ids: not empty, ascending.
     """
-    return next(
-        (each.places.get(topic, "") for each in claims if each.ids.first <= ids[-1] and each.ids.last >= ids[0]), None
-    )
+    matching = (each for each in claims if each.ids.first <= ids[-1] and each.ids.last >= ids[0])
+    return next((each.positions.get(topic, "") for each in matching), None)
 
 
-def missing_of(log: SinkLog, topic: str, name: str, ids: Sequence[int], place: str) -> list[int]:
-    """Those of the ids that are not stored in the topic under this producer name, from the place on.
+def missing_of(log: SinkLog, topic: str, name: str, ids: Sequence[int], start: str) -> list[int]:
+    """Those of the ids that are not stored in the topic under this producer name. start: a message id in hex to read
+    from, "" the topic's beginning.
 
     Raises OncelogError, DeadlineExceeded when the log gives no further message in time.
     """
     wanted = set(ids)
     end = log.client.last_message_id(topic)
-    start = MessageId.from_bytes(bytes.fromhex(place)) if place else EARLIEST
+    first = MessageId.from_bytes(bytes.fromhex(start)) if start else EARLIEST
     if end is None:
         return sorted(wanted)
-    if start.topic_id != end.topic_id:
-        start = EARLIEST  # the target was made anew
-    with log.client.create_reader(topic, start=start, inclusive=True) as reader:
+    if first.topic_id != end.topic_id:
+        first = EARLIEST  # the target was created anew
+    with log.client.create_reader(topic, start=first, inclusive=True) as reader:
         while wanted:
             batch = reader.read_batch(timeout=log.timeout_s)
             if batch.producer_name == name:
@@ -60,8 +60,7 @@ def never_stored(topic: str, name: str, missing: Sequence[int]) -> OncelogError:
     """The error for rows that the log takes for old ones, and does not have."""
     shown = ", ".join(map(str, missing[:_SHOWN_IDS])) + (", …" if len(missing) > _SHOWN_IDS else "")
     return Conflict(
-        f"{len(missing)} rows of {name} were not published, and are not in {topic}: their sequence ids ({shown}) are "
-        "below the last one that the producer has published. Either the ids of the source began again at lower "
-        "numbers, or a filter of the query passes rows now that it held back before. Publish them under another "
-        "producerPrefix"
+        f"{len(missing)} rows of {name} were not published and are not in {topic}: their sequence ids ({shown}) are "
+        "below the last id that the producer has published. Either the ids of the source began again at lower numbers, "
+        "or a filter of the query now passes rows that it dropped before. Publish them under another producerPrefix"
     )

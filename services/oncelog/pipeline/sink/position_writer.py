@@ -1,19 +1,18 @@
-"""Performs what `position_claims` decides: a task's rows, each under the name of its source."""
+"""Publishes the rows of one task in mode=position: each under the name of its source, after `position_claims`."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from oncelog.client.sync import Producer
-from oncelog.core.errors import InvariantViolated, LogHole, OncelogError
 from oncelog.core.formats.message_id import MessageId
-from oncelog.pipeline.sink import position_claims as core
 from oncelog.pipeline.sink.journal_records import ClaimRecord, RunBatch, decode_claim, encode_record
-from oncelog.pipeline.sink.log import Journal, SinkLog, is_interruption, send_rows
+from oncelog.pipeline.sink.log import SinkLog, send_rows
 from oncelog.pipeline.sink.options import SinkOptions
-from oncelog.pipeline.sink.position_proof import missing_of, never_stored, place_of
+from oncelog.pipeline.sink.position_claims import JournalTail, PositionClaims, interruptions_refused
+from oncelog.pipeline.sink.position_proof import missing_of, never_stored, position_before
 from oncelog.pipeline.sink.routing import Routes, spread
 from oncelog.pipeline.sink.rows import Rows, check_ascending, cut, joined, names_and_ids, rows_of
-from oncelog.pipeline.sink.run_order import CONTINUE
+from oncelog.pipeline.sink.run_order import no_journal
 
 #: Rows of one producer that wait to be claimed together have at most so many bytes; one row may have more.
 _WAITING_BYTES_MAX = 16 * 1024 * 1024
@@ -22,133 +21,34 @@ _WAITING_BYTES_MAX = 16 * 1024 * 1024
 def publish_by_position(
     log: SinkLog, options: SinkOptions, batch: RunBatch, arrow_batches: Iterator[Any]
 ) -> dict[str, int]:
-    """All rows of one task; {producer: how many}. Raises OncelogError."""
-    outlets: dict[str, _Outlet] = {}
+    """Publish all rows of one task. Returns {producer: how many}. Raises OncelogError."""
+    writers: dict[str, _ProducerWriter] = {}
     for arrow_batch in arrow_batches:
         if not arrow_batch.num_rows:
             continue
         rows = rows_of(arrow_batch, by_columns=options.by_columns, by_row=options.by_row)
         for name, start, ids in names_and_ids(arrow_batch, options.scope, by_columns=options.by_columns):
-            if name not in outlets:
-                outlets[name] = _Outlet(log, name, batch, options)
-            outlets[name].add(rows.part(start, start + len(ids)), ids)
-    for outlet in outlets.values():
-        outlet.end()
-    return {name: outlet.count for name, outlet in outlets.items()}
+            if name not in writers:
+                writers[name] = _ProducerWriter(log, name, batch, options)
+            writers[name].add(rows.part(start, start + len(ids)), ids)
+    for writer in writers.values():
+        writer.end()
+    return {name: writer.count for name, writer in writers.items()}
 
 
-def _hex(message_id: MessageId | None) -> str:
-    return "" if message_id is None else message_id.to_bytes().hex()
-
-
-class _Claims:
-    """What the journal of one producer says of earlier claims, and new ones."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-        #: of the last record when the journal was opened
-        self._number = -1
-        #: of the last record's batch
-        self._newest: tuple[ClaimRecord, ...] = ()
-
-    def open(self) -> core.JournalOpened:
-        """Fence older attempts, and read the claims of the last batch."""
-        self._number, data = self._journal.open()
-        if data is None:
-            return core.JournalOpened(self._number, (), "")
-        last = decode_claim(data)
-        start = last.start or self._journal.last_id
-        records = self._journal.records(start, self._number) if last.start else [data]
-        self._newest = tuple(map(decode_claim, records))
-        return core.JournalOpened(self._number, self._newest, start)
-
-    @property
-    def none_yet(self) -> bool:
-        """Whether the journal was empty when it was opened."""
-        return self._number < 0
-
-    def place_of(self, topic: str, ids: Sequence[int]) -> str:
-        """From where in the topic these ids may have been published, in hex; empty: from its beginning."""
-        place = None
-        if self._newest and self._newest[0].ids.first <= ids[0]:
-            place = place_of(self._newest, topic, ids)
-        if place is None and self._number >= 0:
-            place = place_of(map(decode_claim, self._journal.records("", self._number)), topic, ids)
-        return place or ""
-
-    def append(self, number: int, record: ClaimRecord) -> str:
-        """Store a claim; its message id, in hex."""
-        return self._journal.append(number, encode_record(record))
-
-    def close(self) -> None:
-        self._journal.close()
-
-
-class _Destinations:
-    """The producers of one name, one for each topic or part that its rows go to."""
-
-    def __init__(self, log: SinkLog, name: str, claims: _Claims) -> None:
-        self._log = log
-        self._name = name
-        self._claims = claims
-        self._producers: dict[str, Producer] = {}
-        #: {destination: its last message as far as this task knows, in hex}
-        self._places: dict[str, str] = {}
-
-    def open(self, topic: str) -> int:
-        """The last sequence id there; older attempts are fenced."""
-        if topic not in self._producers:
-            self._producers[topic] = self._log.producer(topic, self._name, "monotonic")
-            self._places[topic] = _hex(self._log.client.last_message_id(topic))
-        return self._producers[topic].last_sequence_id
-
-    def places_of(self, rows: Rows, routes: Routes, *, continues: bool) -> dict[str, str]:
-        """Open all destinations of the rows; where each ends. Raises LogHole as for the one target of other sinks."""
-        found = {}
-        for topic in spread(rows, self._log.router.target, routes):
-            known = topic in self._producers
-            mark = self.open(topic)
-            if not known and mark >= 0 and self._claims.none_yet and not continues:
-                raise LogHole(
-                    f"{topic} holds messages of {self._name} up to sequence id {mark}, but no journal tells of them: "
-                    f"use another producerPrefix, or, if this run is meant to go on behind them, {CONTINUE}"
-                )
-            found[topic] = self._places[topic]
-        return found
-
-    def publish(self, rows: Rows, ids: Sequence[int], routes: Routes) -> None:
-        """Each row where it goes. Raises Conflict for ids that the log takes for old ones, and does not have."""
-        for topic, at in spread(rows, self._log.router.target, routes).items():
-            self.open(topic)
-            own = ids if len(at) == len(ids) else [ids[each] for each in at]
-            sent = send_rows(self._producers[topic], rows.take(at), own)
-            place = self._claims.place_of(topic, sent.unverified) if sent.unverified else ""
-            missing = missing_of(self._log, topic, self._name, sent.unverified, place) if sent.unverified else []
-            if missing:
-                raise never_stored(topic, self._name, missing)
-            self._places[topic] = _hex(sent.last) or self._places[topic]
-
-    def close(self) -> None:
-        for producer in self._producers.values():
-            producer.close()
-
-
-class _Outlet:
-    """One producer's name in one task."""
+class _ProducerWriter:
+    """The rows of one producer name in one task: gathered, claimed, published."""
 
     def __init__(self, log: SinkLog, name: str, batch: RunBatch, options: SinkOptions) -> None:
         self.count = 0
         self._name = name
-        self._log = log
-        self._claims = _Claims(log.journal(name))
-        self._destinations = _Destinations(log, name, self._claims)
-        self._continues = options.continues
-        self._machine = core.PositionClaims(name, batch, continues=options.continues)
+        self._router = log.router
+        self._log = _ProducerLog(log, name, continues=options.continues)
+        self._claims = PositionClaims(self._log, name, batch, continues=options.continues)
         self._rows_per_claim = options.rows_per_claim
+        self._opened = False
         self._last = -1
         self._waiting: list[tuple[Rows, Sequence[int]]] = []
-        #: what the machine asks for next; None: it was not begun
-        self._asked: core.TakeRows | None = None
 
     def add(self, rows: Rows, ids: Sequence[int]) -> None:
         """Take further rows; publish what is enough for a claim."""
@@ -156,87 +56,134 @@ class _Outlet:
         self._last = ids[-1]
         self.count += len(ids)
         self._waiting.append((rows, ids))
-        self._publish(at_end=False)
+        self._publish_waiting(at_end=False)
 
     def end(self) -> None:
-        self._publish(at_end=True)
-        self._run(core.RowsEnded())
+        self._publish_waiting(at_end=True)
+        self._claims.end()
+        self._log.close()
 
-    def _publish(self, *, at_end: bool) -> None:
-        """Hand over what is enough for a claim, as often as there is; at the end all of it."""
-        if self._asked is None:
-            self._run(core.Begin())
+    def _publish_waiting(self, *, at_end: bool) -> None:
+        """Publish as many claims as there are rows for; at the end all rows."""
+        if not self._opened:
+            self._claims.open()
+            self._opened = True
         waiting = sum(len(ids) for _, ids in self._waiting)
         waiting_bytes = sum(rows.size_bytes for rows, _ in self._waiting)
-        if not at_end and waiting < self._wanted() and waiting_bytes < _WAITING_BYTES_MAX:
+        if not at_end and waiting < self._claim_rows and waiting_bytes < _WAITING_BYTES_MAX:
             return
         rows, ids = joined(self._waiting)
         start = 0
         while start < len(ids):
-            rest, wanted = len(ids) - start, self._wanted()
-            replayed = self._asked is not None and self._asked.count is not None
+            rest, wanted = len(ids) - start, self._claim_rows
+            replayed = self._claims.rows_expected is not None
             fitting = wanted if replayed else cut(rows.sizes[start : start + wanted], _WAITING_BYTES_MAX)
             if rest < wanted and rest <= fitting and not at_end:
                 break
             end = start + min(rest, wanted, fitting)
-            self._run(self._given(rows.part(start, end), ids[start:end]), rows.part(start, end))
+            self._publish(rows.part(start, end), ids[start:end])
             start = end
         self._waiting = [(rows.part(start, len(ids)), ids[start:])] if start < len(ids) else []
 
-    def _given(self, rows: Rows, ids: Sequence[int]) -> core.Event:
-        routes = self._log.router.routes_for(rows)
-        try:
-            return core.RowsGiven(ids, routes, self._destinations.places_of(rows, routes, continues=self._continues))
-        except OncelogError as error:
-            if not is_interruption(error):
-                raise
-            return core.Interrupted(error)
-
-    def _wanted(self) -> int:
+    @property
+    def _claim_rows(self) -> int:
         """Rows of the next claim: as many as an earlier attempt claimed at once, if there was one."""
-        return self._rows_per_claim if self._asked is None or self._asked.count is None else self._asked.count
+        expected = self._claims.rows_expected
+        return self._rows_per_claim if expected is None else expected
 
-    def _run(self, event: core.Event, rows: Rows | None = None) -> None:
-        """Feed the machine until it asks for rows, or ends."""
-        ids = event.ids if isinstance(event, core.RowsGiven) else ()
-        while True:
-            (effect,) = self._machine.handle(event)
-            if isinstance(effect, core.Refuse):
-                raise effect.error
-            if isinstance(effect, core.TakeRows):
-                self._asked = effect
-                return
-            if isinstance(effect, core.Finish):
-                self._close()
-                return
-            try:
-                event = self._perform(effect, rows, ids)
-            except OncelogError as error:
-                if not is_interruption(error):
-                    raise
-                event = core.Interrupted(error)
+    def _publish(self, rows: Rows, ids: Sequence[int]) -> None:
+        """Claim these rows, then publish them."""
+        routes = self._router.routes_for(rows)
+        with interruptions_refused(self._name):
+            positions = self._log.open_destinations(rows, routes)
+            routed_by = self._claims.claim(ids, routes, positions)
+            self._log.publish(rows, ids, routed_by)
 
-    def _perform(self, effect: core.Effect, rows: Rows | None, ids: Sequence[int]) -> core.Event:
-        match effect:
-            case core.OpenJournal():
-                return self._claims.open()
-            case core.OpenTarget():
-                return core.TargetOpened(self._open_target())
-            case core.AppendClaim(number, record):
-                return core.ClaimAppended(self._claims.append(number, record))
-            case core.Publish(routes) if rows is not None:
-                self._destinations.publish(rows, ids, routes)
-                return core.Published()
-            case _:
-                raise InvariantViolated(f"{effect} is no step of {self._name}")
 
-    def _open_target(self) -> int:
-        """The last sequence id in the one target; -1 where rows have several, which are opened as they are met."""
+class _ProducerLog:
+    """The journal of one producer name, and a producer of this name for each topic or partition that its rows go to.
+
+    continues: a run may follow messages without a journal.
+    """
+
+    def __init__(self, log: SinkLog, name: str, *, continues: bool) -> None:
+        self._log = log
+        self._name = name
+        self._continues = continues
+        self._journal = log.journal(name)
+        #: as it was when the journal was opened
+        self._tail = JournalTail(-1, (), "")
+        self._producers: dict[str, Producer] = {}
+        #: {destination: its last message as far as this task knows, in hex}
+        self._ends: dict[str, str] = {}
+
+    def open_journal(self) -> JournalTail:
+        number, data = self._journal.open()
+        if data is None:
+            self._tail = JournalTail(number, (), "")
+            return self._tail
+        last = decode_claim(data)
+        start = last.start or self._journal.last_id
+        records = self._journal.records(start, number) if last.start else [data]
+        self._tail = JournalTail(number, tuple(map(decode_claim, records)), start)
+        return self._tail
+
+    def open_target(self) -> int:
         target = self._log.router.target
         if target is None or self._log.router.parts_of(target):
             return -1
-        return self._destinations.open(target)
+        return self._open(target)
 
-    def _close(self) -> None:
-        self._claims.close()
-        self._destinations.close()
+    def append_claim(self, number: int, record: ClaimRecord) -> str:
+        return self._journal.append(number, encode_record(record))
+
+    def open_destinations(self, rows: Rows, routes: Routes) -> dict[str, str]:
+        """Open all destinations of the rows. Returns {destination: its end}; raises LogHole for one that holds messages
+        of this name although there is no journal."""
+        found = {}
+        for topic in spread(rows, self._log.router.target, routes):
+            known = topic in self._producers
+            mark = self._open(topic)
+            if not known and mark >= 0 and self._tail.number < 0 and not self._continues:
+                raise no_journal(topic, mark, "this run is to continue after them", self._name)
+            found[topic] = self._ends[topic]
+        return found
+
+    def publish(self, rows: Rows, ids: Sequence[int], routes: Routes) -> None:
+        """Publish each row to its destination. Raises Conflict for ids that the log takes for old ones, and does not
+        have."""
+        for topic, at in spread(rows, self._log.router.target, routes).items():
+            self._open(topic)
+            own = ids if len(at) == len(ids) else [ids[each] for each in at]
+            sent = send_rows(self._producers[topic], rows.take(at), own)
+            if sent.unverified:
+                start = self._position_before(topic, sent.unverified)
+                missing = missing_of(self._log, topic, self._name, sent.unverified, start)
+                if missing:
+                    raise never_stored(topic, self._name, missing)
+            self._ends[topic] = _hex(sent.last) or self._ends[topic]
+
+    def close(self) -> None:
+        self._journal.close()
+        for producer in self._producers.values():
+            producer.close()
+
+    def _open(self, topic: str) -> int:
+        """Fence older attempts there, once. Returns the last sequence id there."""
+        if topic not in self._producers:
+            self._producers[topic] = self._log.producer(topic, self._name, "monotonic")
+            self._ends[topic] = _hex(self._log.client.last_message_id(topic))
+        return self._producers[topic].last_sequence_id
+
+    def _position_before(self, topic: str, ids: Sequence[int]) -> str:
+        """The position in the topic behind which these ids may have been published, in hex; empty: its beginning."""
+        claims, found = self._tail.claims, None
+        if claims and claims[0].ids.first <= ids[0]:
+            found = position_before(claims, topic, ids)
+        if found is None and self._tail.number >= 0:
+            found = position_before(map(decode_claim, self._journal.records("", self._tail.number)), topic, ids)
+        return found or ""
+
+
+def _hex(message_id: MessageId | None) -> str:
+    return "" if message_id is None else message_id.to_bytes().hex()

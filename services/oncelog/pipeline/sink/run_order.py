@@ -1,21 +1,31 @@
-"""Whose turn it is: may this batch of this run follow what the journal's last record says? Pure, for both modes.
+"""May this batch of this run follow the last record of the journal? Pure, for both modes.
 
-A run is known by its id. Spark keeps a query's id in its checkpoint, so a lost checkpoint is a run that nobody knows,
-under a name that was written under: that is told, and goes on only when the user says so. A run that another one has
-followed never goes on: it would publish again what the later one did.
+A run has an id. Spark keeps the id of a query in its checkpoint, so a lost checkpoint looks like a new run under a name
+that was used before. This is an error, unless the user allows it with `onNewCheckpoint=continue`. A run that another
+run has followed never continues: it would publish again what the later run published.
 """
 
 from enum import Enum
 from typing import Protocol
 
-from oncelog.core.errors import Conflict, LogHole, OncelogError
+from oncelog.core.errors import (
+    Conflict,
+    LogHole,
+    OncelogError,
+    ProducerClosed,
+    ProducerExpired,
+    ProducerFenced,
+    Retriable,
+)
 from oncelog.pipeline.sink.journal_records import RunBatch
 
+#: After these errors another driver or attempt may have opened the name, or the outcome of a step is unknown.
+INTERRUPTIONS = (Retriable, ProducerFenced, ProducerExpired, ProducerClosed)
 CONTINUE = "onNewCheckpoint=continue"
 
 
-class Record(Protocol):
-    """What records of both modes have."""
+class JournalRecord(Protocol):
+    """What the records of both modes have."""
 
     @property
     def batch(self) -> RunBatch: ...
@@ -24,51 +34,63 @@ class Record(Protocol):
     def former(self) -> tuple[str, ...]: ...
 
 
-class Turn(Enum):
+class BatchOrder(Enum):
     """SAME: the last record is of this very batch. NEXT: this batch may follow it."""
 
     SAME = "same"
     NEXT = "next"
 
 
-def turn_after(last: Record | None, mine: RunBatch, *, mark: int, continues: bool) -> Turn | OncelogError:
-    """mark: the last sequence id in the target under this name, -1: none. continues: a new run was announced."""
+def order_after(last: JournalRecord | None, mine: RunBatch, *, mark: int, continues: bool) -> BatchOrder:
+    """mark: the last sequence id in the target under this name, -1: none. continues: a new run is allowed to follow.
+
+    Raises Conflict, LogHole where the batch may not follow.
+    """
     if last is None:
         if mark >= 0 and not continues:
-            return LogHole(
-                f"the target holds messages under this name up to sequence id {mark}, but no journal tells of them: "
-                f"use another producerPrefix, or, if {mine.run_id} is meant to go on behind them, {CONTINUE}"
-            )
-        return Turn.NEXT
+            raise no_journal("the target", mark, f"{mine.run_id} is to continue after them")
+        return BatchOrder.NEXT
     if last.batch == mine:
-        return Turn.SAME
+        return BatchOrder.SAME
     if last.batch.run_id == mine.run_id:
-        return Turn.NEXT if mine.batch_id > last.batch.batch_id else _set_back(last.batch, mine)
+        if mine.batch_id > last.batch.batch_id:
+            return BatchOrder.NEXT
+        raise _set_back(last.batch, mine)
     if mine.run_id in last.former:
-        return Conflict(
+        raise Conflict(
             f"{last.batch.run_id} has followed {mine.run_id} under this producerPrefix: stop one of the two; "
-            "an older run cannot go on"
+            "an older run cannot continue"
         )
-    return Turn.NEXT if continues else _unknown_run(last.batch, mine)
+    if continues:
+        return BatchOrder.NEXT
+    raise _unknown_run(last.batch, mine)
 
 
-def former_after(last: Record | None, mine: RunBatch) -> tuple[str, ...]:
+def former_after(last: JournalRecord | None, mine: RunBatch) -> tuple[str, ...]:
     """The runs before this one, once its record follows `last`."""
     if last is None or last.batch.run_id == mine.run_id:
         return () if last is None else last.former
     return (*last.former, last.batch.run_id)
 
 
+def no_journal(topic: str, mark: int, meant: str, name: str = "this name") -> OncelogError:
+    """The error for a topic with messages of a producer that has no journal."""
+    return LogHole(
+        f"{topic} holds messages of {name} up to sequence id {mark}, but there is no journal for them: use another "
+        f"producerPrefix, or, if {meant}, set {CONTINUE}"
+    )
+
+
 def _set_back(last: RunBatch, mine: RunBatch) -> OncelogError:
     return Conflict(
-        f"{mine} comes after batch {last.batch_id} of the same run: another driver of the query is ahead (then stop "
-        "this one), or the checkpoint was set back to an older state (then put the newest one back)"
+        f"{mine} comes after batch {last.batch_id} of the same run. Either another driver of the query is ahead: stop "
+        "this one; or the checkpoint was set back to an older state: put the newest one back"
     )
 
 
 def _unknown_run(last: RunBatch, mine: RunBatch) -> OncelogError:
     return Conflict(
-        f"this producerPrefix was last used by {last}, and now by {mine}: the checkpoint is new or lost, so what this "
-        "run reads again would be published again. Put the old checkpoint back, or use another producerPrefix; or, if "
-        f"its start was chosen to follow what is published, say {CONTINUE}"
+        f"this producerPrefix was last used by {last}, and now by {mine}. The checkpoint is new or lost, so rows that "
+        "this run reads again would be published again. Put the old checkpoint back, or use another producerPrefix; "
+        f"or, if the run starts behind what is published, set {CONTINUE}"
     )
