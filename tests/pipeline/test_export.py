@@ -127,7 +127,7 @@ def test_a_number_that_another_run_took_meanwhile_is_lost(
         if what.startswith("reading") and not cleaned:
             cleaned.extend(clean(Exported(LocalStore(place)), "cleaning", 4))
 
-    with pytest.raises(Conflict, match="came first with manifest 2"):
+    with pytest.raises(Conflict, match="stored manifest 2 first"):
         export_topics(spark, mine, 3, interfere)
     assert len(cleaned) == 2, "the dead run's and the living one's"
     assert rows_of(spark, place) == expected(exported=21, exported_too=2)
