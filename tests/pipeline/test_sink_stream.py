@@ -187,7 +187,7 @@ def test_lost_checkpoint_is_told(session: SparkSession, cluster: Cluster, tmp_pa
     frame = read_files(session, tmp_path / "in").select("value")
     options = {"serviceUrl": cluster.url, "topic": "lost", "producerPrefix": "p", "mode": "batch"}
     run(frame, "oncelog", tmp_path / "first", **options)
-    with pytest.raises(StreamingQueryException, match="the checkpoint is new or lost"):
+    with pytest.raises(StreamingQueryException, match="The checkpoint is new or lost"):
         run(frame, "oncelog", tmp_path / "second", **options)
     assert Counter(stored(cluster, "lost")) == Counter(expected)
     run(frame, "oncelog", tmp_path / "third", **options, onNewCheckpoint="continue")
