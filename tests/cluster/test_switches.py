@@ -53,7 +53,7 @@ async def test_off_stores_duplicates_and_on_again_remembers_them(
     await switch(cluster, topic, on=False)
     await until(lambda: not producer.deduplication, DEADLINE_S)  # told though nothing is sent
     (warning,) = [record.message for record in caplog.records if record.name == "oncelog.client.sender"]
-    assert "'importer' on public/default/off-and-on: deduplication is off" in warning
+    assert "'importer' on public/default/off-and-on: deduplication is disabled" in warning
     late = await client.create_producer(topic, producer_name="another")
     assert not late.deduplication  # told at once
     again = await producer.send(b"4 again", sequence_id=4)

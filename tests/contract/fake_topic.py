@@ -6,7 +6,7 @@ from uuid import uuid4
 from crc32c import crc32c
 
 from oncelog.client.messages import MessageBatch, open_entry
-from oncelog.client.results import TopicPlace
+from oncelog.client.results import TopicPartition
 from oncelog.core.dedup.state import DedupState
 from oncelog.core.dedup.table import Accept, DedupTable, NothingNew, Refused
 from oncelog.core.errors import (
@@ -96,7 +96,7 @@ class FakeTopic:
 
     def values(self) -> list[bytes]:
         """Everything stored, as a reader would see it."""
-        place = TopicPlace(self.topic_id, -1)
+        place = TopicPartition(self.topic_id, -1)
         batches = [
             MessageBatch(open_entry(data, crc32c), place, None, first_batch_index=0)
             for header, data in self.entries

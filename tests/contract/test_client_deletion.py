@@ -37,7 +37,7 @@ async def test_producer_does_not_go_on_in_a_topic_made_anew(cluster: FakeCluster
     delete(cluster)
     await client.create_producer("flights", producer_name="another")
     await cluster.take_over()
-    with pytest.raises(TopicNotFound, match="created anew"):
+    with pytest.raises(TopicNotFound, match="created again"):
         await producer.send(b"two")
     assert [header.count for header, _ in cluster.topic("flights").entries] == [0], "the grant of the other one alone"
 

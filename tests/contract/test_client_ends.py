@@ -6,12 +6,12 @@ import sys
 import pytest
 
 import oncelog
-from oncelog.client.background import Background
 from oncelog.client.epochs import OwnerEpochs
 from oncelog.client.owner_connection import OwnerConnection
 from oncelog.core.errors import ClientClosed, DeadlineExceeded, ProducerClosed
 from oncelog.core.ids import SessionNumber
 from oncelog.rpc.channel import Channel
+from oncelog.runtime.tasks import BackgroundTasks
 from tests.cluster.until import until
 from tests.contract.fake_cluster import FakeCluster
 
@@ -52,7 +52,7 @@ async def test_what_was_not_written_goes_with_its_connection(cluster: FakeCluste
     """The connection of an owner that never comes back is remembered by its address, but not megabytes of batches that
     others answered long ago."""
     assert cluster.owner is not None
-    background = Background()
+    background = BackgroundTasks()
     connection = OwnerConnection(Channel(cluster.owner.address), background, OwnerEpochs())
     connection.send(SessionNumber(1), tuple((request, bytes(1 << 20)) for request in range(64)))
     full = not connection.has_room

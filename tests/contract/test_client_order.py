@@ -5,14 +5,14 @@ import asyncio
 import pytest
 
 import oncelog
-from oncelog.client.background import Background
 from oncelog.client.epochs import OwnerEpochs
 from oncelog.client.owner_connection import OwnerConnection
-from oncelog.client.turn import Turn
+from oncelog.client.producer import FairLock
 from oncelog.core.producer.events import ProducerEvent
 from oncelog.core.producer.opening import ProducerGranted
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.owner_codec import OPENS_MAX, OpenRequest
+from oncelog.runtime.tasks import BackgroundTasks
 from tests.cluster.until import until
 from tests.contract.fake_cluster import FakeCluster
 
@@ -40,36 +40,36 @@ async def test_nobody_goes_ahead_of_those_who_wait(cluster: FakeCluster, client:
 
 async def test_a_turn_is_taken_until_whoever_waits_has_had_it() -> None:
     """Between a lock's release and the first step of its next holder the lock looks free."""
-    turn, waits = Turn(), asyncio.Event()
+    lock, waits = FairLock(), asyncio.Event()
 
     async def wait() -> None:
         waits.set()
-        async with turn:
+        async with lock:
             pass
 
-    async with turn:
+    async with lock:
         waiting = asyncio.create_task(wait())
         await waits.wait()
-    assert turn.taken
+    assert lock.taken
     await waiting
-    assert not turn.taken
+    assert not lock.taken
 
 
 async def test_whoever_is_cancelled_in_line_gives_its_place_up() -> None:
     """Else nobody could send at once any more."""
-    turn, waits = Turn(), asyncio.Event()
+    lock, waits = FairLock(), asyncio.Event()
 
     async def wait() -> None:
         waits.set()
-        async with turn:
+        async with lock:
             pass
 
-    async with turn:
+    async with lock:
         waiting = asyncio.create_task(wait())
         await waits.wait()
         waiting.cancel()
         await asyncio.wait([waiting])
-    assert not turn.taken
+    assert not lock.taken
 
 
 async def test_leaving_a_producer_waits_for_those_in_line(cluster: FakeCluster) -> None:
@@ -116,7 +116,7 @@ async def test_many_producers_at_once_are_opened_in_frames_of_a_bounded_size(
     of a client open at its successor in the same moment."""
     await client.create_producer("flights")
     assert cluster.owner is not None
-    background, told, count = Background(), Told(), OPENS_MAX + 100
+    background, told, count = BackgroundTasks(), Told(), OPENS_MAX + 100
     connection = OwnerConnection(Channel(cluster.owner.address), background, OwnerEpochs())
     for number in range(count):
         connection.open(

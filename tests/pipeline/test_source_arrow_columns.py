@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from oncelog.client.messages import MessageBatch
-from oncelog.client.results import TopicPlace
+from oncelog.client.results import TopicPartition
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.formats.batch import Compression
 from oncelog.core.formats.columns import Column, split_columns
@@ -120,7 +120,7 @@ def test_rows_are_the_messages_that_the_sdk_gives(given_: list[Any], packed: boo
         values, base_index=100, skip_first=skip_first, ids=ids, keys=keys, event_times_ms=times, properties=properties,
         compression=Compression.ZLIB if packed else Compression.NONE,
     )  # fmt: skip
-    batch = MessageBatch(opened(data), TopicPlace(TOPIC_ID, -1), "p", first_batch_index=0)
+    batch = MessageBatch(opened(data), TopicPartition(TOPIC_ID, -1), "p", first_batch_index=0)
     assert [
         (r["value"], r["key"], r["event_time"], dict(r["properties"]), r["sequence_id"], r["index"], r["batch_index"])
         for r in rows(data)

@@ -9,10 +9,10 @@ from typing import Literal, Self, TypeVar
 from oncelog.client.addresses import Routing, parse_url, routing_of, speaks_tls
 from oncelog.client.corruption import OnCorrupt
 from oncelog.client.network import Network
+from oncelog.client.pending_results import OnUnverified
 from oncelog.client.producer import AsyncProducer
 from oncelog.client.reader import AsyncReader, last_message_id
 from oncelog.client.sender import ProducerOptions
-from oncelog.client.unverified import OnUnverified
 from oncelog.core.access import Caller
 from oncelog.core.errors import DeadlineExceeded, InvalidArgument
 from oncelog.core.formats.batch import Compression

@@ -40,7 +40,7 @@ class Route(NamedTuple):
         return f"{GATEWAY_ORIGIN} to owner {self.owner}" if self.proxied else f"{OWNER_ORIGIN} {self.owner}"
 
 
-class Lookup:
+class OwnerLookup:
     """Asks one metadata service after the other, beginning with the one that answered last."""
 
     def __init__(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from oncelog.client.results import TopicPlace
+from oncelog.client.results import TopicPartition
 from oncelog.core.errors import CorruptEntry, InvalidBatch
 from oncelog.core.formats.batch import BatchHeader, Buffer, Checksum, decode_ids, deltas_of, payload_of, peek_batch
 from oncelog.core.formats.columns import Columns, Values, decode_columns, expand_payload
@@ -48,12 +48,14 @@ class MessageBatch:
     producer_name: None for messages stored without deduplication.
     """
 
-    def __init__(self, stored: Stored, place: TopicPlace, producer_name: str | None, *, first_batch_index: int) -> None:
+    def __init__(
+        self, stored: Stored, topic: TopicPartition, producer_name: str | None, *, first_batch_index: int
+    ) -> None:
         self.producer_name = producer_name
         #: index in its entry of the batch's first message; what is before it is skipped, or not wanted
         self.first_batch_index = max(first_batch_index, stored.entry.skip_first)
         self._stored = stored
-        self._place = place
+        self._topic = topic
         self._columns = self._decode(stored)
         self._ids: Sequence[int] | None = None
         self.values: Values = self._cut(self._columns.values)
@@ -120,12 +122,12 @@ class MessageBatch:
         """Id of the index-th message of this batch."""
         entry = self._stored.entry
         batch_index = self.first_batch_index + range(len(self))[index]
-        return MessageId(self._place.topic_id, self._place.partition, entry.ledger_id, entry.entry_id, batch_index)
+        return MessageId(self._topic.topic_id, self._topic.partition, entry.ledger_id, entry.entry_id, batch_index)
 
     def after(self, count: int) -> "MessageBatch":
         """The batch without its first `count` messages."""
         first = self.first_batch_index + count
-        return MessageBatch(self._stored, self._place, self.producer_name, first_batch_index=first)
+        return MessageBatch(self._stored, self._topic, self.producer_name, first_batch_index=first)
 
     def copy_values(self) -> tuple[bytes, list[int]]:
         """Copy all values at once: slices of bytes cost half of what copies of slices do."""

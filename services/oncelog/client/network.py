@@ -3,9 +3,8 @@
 import asyncio
 
 from oncelog.client.addresses import Routing
-from oncelog.client.background import Background
 from oncelog.client.epochs import OwnerEpochs
-from oncelog.client.lookup import Lookup, Route
+from oncelog.client.lookup import OwnerLookup, Route
 from oncelog.client.owner_connection import OwnerConnection
 from oncelog.core.errors import ClientClosed
 from oncelog.core.ids import OwnerEpoch
@@ -13,6 +12,7 @@ from oncelog.core.names import TopicName
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.channels import Channels
 from oncelog.runtime.credentials import Credentials
+from oncelog.runtime.tasks import BackgroundTasks
 
 
 class Network:
@@ -21,11 +21,11 @@ class Network:
     def __init__(
         self, addresses: tuple[str, ...], credentials: Credentials, routing: Routing = Routing.ADVERTISED
     ) -> None:
-        self.background = Background()
+        self.background = BackgroundTasks()
         self.closed = False
         self.epochs = OwnerEpochs()
         self._channels = Channels(credentials)
-        self._lookup = Lookup(addresses, credentials, routing)
+        self._lookup = OwnerLookup(addresses, credentials, routing)
         self._routes: dict[TopicName, Route] = {}
         #: {owner, or its address where it is connected to directly: the stream to it}
         self._connections: dict[str, OwnerConnection] = {}

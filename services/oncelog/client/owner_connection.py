@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from oncelog.client.background import Background
 from oncelog.client.epochs import OwnerEpochs
 from oncelog.core.errors import OncelogError, SessionEnded
 from oncelog.core.ids import OwnerEpoch, SessionNumber
@@ -29,6 +28,7 @@ from oncelog.rpc.owner_codec import (
     PublishFrame,
     ReceivedAnswers,
 )
+from oncelog.runtime.tasks import BackgroundTasks
 
 
 class SessionUser(Protocol):
@@ -58,11 +58,6 @@ class _Outbox:
         self.batches: deque[tuple[SessionNumber, int, bytes]] = deque()
         self.batches_bytes = 0
 
-    def add(self, session: SessionNumber, batches: tuple[tuple[int, bytes], ...]) -> None:
-        for request, data in batches:
-            self.batches.append((session, request, data))
-            self.batches_bytes += len(data)
-
     def take(self) -> PublishFrame | None:
         """The next frame, or None when nothing waits."""
         if not (self.batches or self.opens or self.closes or self.cancels):
@@ -91,7 +86,7 @@ class _Outbox:
 class OwnerConnection:
     """The stream, the sessions on it, and what waits to be written."""
 
-    def __init__(self, channel: Channel, background: Background, epochs: OwnerEpochs) -> None:
+    def __init__(self, channel: Channel, background: BackgroundTasks, epochs: OwnerEpochs) -> None:
         self.alive = True
         self._epochs = epochs
         self._channel = channel
@@ -104,7 +99,7 @@ class OwnerConnection:
         #: called once, when the writer has room again
         self._room_wanted: list[Callable[[], None]] = []
         self._last_open_id = 0
-        background.start(self._run(background), name=f"publish stream to {self.address}")
+        background.start(self._run(background), what=f"publish stream to {self.address}")
 
     @property
     def address(self) -> str:
@@ -141,7 +136,10 @@ class OwnerConnection:
 
     def send(self, session: SessionNumber, batches: tuple[tuple[int, bytes], ...]) -> None:
         if self.alive:
-            self._outbox.add(session, batches)
+            outbox = self._outbox
+            for request, data in batches:
+                outbox.batches.append((session, request, data))
+                outbox.batches_bytes += len(data)
             self._wake.set()
 
     def end_session(self, session: SessionNumber) -> None:
@@ -160,8 +158,8 @@ class OwnerConnection:
 
     # --- the stream ---------------------------------------------------------------------------------------------------
 
-    async def _run(self, background: Background) -> None:
-        writing = background.start(self._write(), name=f"publish writer to {self.address}")
+    async def _run(self, background: BackgroundTasks) -> None:
+        writing = background.start(self._write(), what=f"publish writer to {self.address}")
         try:
             async for answers in self._stream:
                 self._dispatch(answers)
@@ -183,7 +181,7 @@ class OwnerConnection:
                 except OncelogError:
                     self._stream.cancel()  # the reading side sees the end and tells everybody
                     return
-                if self.has_room:
+                if self._room_wanted and self.has_room:
                     self._tell_room()
 
     def _tell_room(self) -> None:

@@ -1,16 +1,15 @@
 """The asyncio producer: messages in, results out."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from oncelog.client.flights import ListFlight
 from oncelog.client.network import Network
+from oncelog.client.pending_results import PendingList
 from oncelog.client.results import BatchResult, SendResult
 from oncelog.client.send_buffer import Extras, Properties, pack_extras
 from oncelog.client.sender import ProducerOptions, Sender
-from oncelog.client.turn import Turn
 from oncelog.core import errors
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.batch import Buffer
@@ -19,59 +18,97 @@ from oncelog.core.names import TopicName
 from oncelog.core.producer.events import OpenWanted
 from oncelog.core.producer.sequence_ids import check_sequence_id, check_sequence_ids, pack_sequence_ids
 
-#: What a long list packs before other tasks get a turn.
-_TURN_BYTES = 1024 * 1024
+#: Bytes that `send_many` packs before it lets other tasks run.
+_YIELD_BYTES = 1024 * 1024
 Key = bytes | str
 
 
-class AsyncProducer:
-    """One producer on one topic; made by `AsyncClient.create_producer`. Not for use from several threads.
+class FairLock:
+    """`async with lock:` admits its users one at a time, in the order in which they asked.
 
-    Messages are stored in the order in which they were given; results may come in any order. Sequence ids are all
-    automatic or all explicit (SequenceIdRequired). Retriable failures are retried inside, for ever or until
-    send_timeout (DeadlineExceeded: stored or not, now or later). An error that ends the producer (ProducerFenced,
-    ProducerExpired …) fails everything pending and every later call.
+    asyncio.Lock wakes its waiters in order, but `locked()` is False between its release and the first step of the next
+    waiter. A caller that checked `locked()` just then would overtake the waiters; `taken` counts them.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._count = 0
+
+    @property
+    def taken(self) -> bool:
+        """Whether a user holds the lock or waits for it."""
+        return self._count > 0
+
+    async def __aenter__(self) -> None:
+        self._count += 1
+        try:
+            await self._lock.acquire()
+        except BaseException:
+            self._count -= 1
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._lock.release()
+        self._count -= 1
+
+
+class AsyncProducer:
+    """Publishes messages to one topic. Made by `AsyncClient.create_producer`; not for use from several threads.
+
+    Messages are stored in the order in which they were given; results may arrive in any order. Either all messages
+    have a sequence_id of the application's own, or none has: then ids are assigned (mixing them raises
+    SequenceIdRequired).
+
+    The SDK retries retriable failures by itself, without limit or until send_timeout. After send_timeout the send fails
+    with DeadlineExceeded: the message may be stored, now or later. An error that ends the producer, such as
+    ProducerFenced or ProducerExpired, fails all pending messages and all later calls; `failure` has it.
+
+    Attributes:
+        topic: the full name of the topic, tenant/namespace/name.
     """
 
     def __init__(self, topic: TopicName, options: ProducerOptions, network: Network) -> None:
         self.topic = str(topic)
         self._sender = Sender(topic, options, network)
         self._core = self._sender.driver.core
-        self._turn = Turn()
-        #: bound once: it is called for every message
+        self._lock = FairLock()
+        #: bound once, because it is called for every message
         self._new_future: Callable[[], asyncio.Future[SendResult]] = asyncio.get_running_loop().create_future
 
     @property
     def producer_name(self) -> str:
-        """The name given, or the one assigned."""
+        """The producer's name, given by the application or assigned."""
         return self._core.opening.name or ""
 
     @property
     def last_sequence_id(self) -> int:
-        """The highest sequence id known to be stored, -1 when there is none."""
+        """The highest sequence id known to be stored; -1 when there is none."""
         return self._core.numbers.stored
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of what was given and is not answered yet."""
+        """Bytes of the messages that were given and are not answered yet."""
         return self._sender.pending_bytes
 
     @property
     def deduplication(self) -> bool:
-        """Whether the topic's owner judges by sequence ids, as it last said: at each session, and when it is switched.
+        """Whether deduplication is enabled for the topic, as the topic owner last reported.
 
-        Off: what is sent again is stored again; a warning in the log says so once. Fencing goes on.
+        While it is disabled, messages that are sent again are stored again; a warning is logged once. Fencing of older
+        instances works all the same.
         """
         return self._core.deduplication
 
     @property
     def unverified_count(self) -> int:
-        """Messages that were answered with verified=False, or refused for that with on_unverified="raise"."""
-        return self._sender.unverified.count
+        """How many messages were unverified so far, as a result or as UnverifiedSequence; see SendResult.verified."""
+        return self._sender.driver.results.unverified_count
 
     @property
     def failure(self) -> OncelogError | None:
-        """Why this producer is over; None while it lives."""
+        """The error that ended this producer; None while it can send."""
         return self._core.error
 
     # --- sending ------------------------------------------------------------------------------------------------------
@@ -85,18 +122,35 @@ class AsyncProducer:
         event_time_ms: int | None = None,
         properties: Properties | None = None,
     ) -> SendResult:
-        """Publish one message and wait for its fate; waits for room when too much is pending.
+        """Publish one message and wait until it is stored.
 
-        Raises MessageTooLarge, InvalidSequenceId, SequenceIdRequired, SequenceGap (contiguous: an id was left out),
-        StaleSequence (of this message alone: it is below the mark and was never stored), UnverifiedSequence (with
-        on_unverified="raise"), DeadlineExceeded, or why the producer is over. The error's `stored` is False when this
-        send stored nothing and never will, None when that is not known. Cancelling takes nothing back: the message may
+        Waits for room first when pending_bytes_max is reached. Cancelling the call does not recall the message: it may
         be stored.
+
+        Args:
+            value: bytes, bytearray or memoryview; copied unless it is bytes.
+            sequence_id: 0 to 2**63 - 1; None assigns one.
+            key: bytes or text (stored as UTF-8).
+            event_time_ms: milliseconds since 1970 UTC.
+            properties: text to text.
+
+        Raises:
+            InvalidArgument: an argument has a wrong type or value; `field` names it.
+            MessageTooLarge: the value exceeds the topic owner's limit.
+            InvalidSequenceId: the sequence id is out of range.
+            SequenceIdRequired: explicit and automatic sequence ids are mixed.
+            SequenceGap: a contiguous producer left out an id.
+            StaleSequence: the id is below the highest stored id and was never stored. Concerns this message only.
+            UnverifiedSequence: with on_unverified="raise", the result would have verified=False.
+            DeadlineExceeded: send_timeout passed without an answer.
+            Any error that ended the producer, such as ProducerFenced.
+
+        The error's `stored` is False when this send stored nothing and never will, and None when that is unknown.
         """
         if type(value) is not bytes:
             value = _plain(value, field="value")
-        if self._turn.taken or not self._sender.has_room(len(value)):
-            async with self._turn:
+        if self._lock.taken or not self._sender.has_room(len(value)):
+            async with self._lock:
                 await self._sender.room(len(value))
                 future = self._begin(value, sequence_id, key, event_time_ms, properties)
             return await future
@@ -111,17 +165,19 @@ class AsyncProducer:
         event_time_ms: int | None = None,
         properties: Properties | None = None,
     ) -> "asyncio.Future[SendResult]":
-        """Hand over one message; the future gets what `send` returns or raises.
+        """Publish one message without waiting. The future gets what `send` would return or raise.
 
-        Raises TooManyRequests at once when pending_bytes_max is reached or others wait for room, and at once what
-        `send` raises for wrong arguments.
+        Raises TooManyRequests at once when pending_bytes_max is reached or other calls wait for room, and raises at
+        once what `send` raises for wrong arguments.
         """
         if type(value) is not bytes:
             value = _plain(value, field="value")
-        if self._turn.taken or not self._sender.has_room(len(value)):
+        if self._lock.taken or not self._sender.has_room(len(value)):
             limit = self._sender.options.pending_bytes_max
             raise errors.TooManyRequests(
-                "too much is pending: wait for results", field="pending_bytes_max", limit=limit
+                f"pending_bytes_max ({limit}) is reached: wait for results of earlier messages",
+                field="pending_bytes_max",
+                limit=limit,
             ).of_send(stored=False)
         return self._begin(value, sequence_id, key, event_time_ms, properties)
 
@@ -138,7 +194,9 @@ class AsyncProducer:
             raise core.error.of_send(stored=False)
         if len(value) > core.message_bytes_max:
             limit = core.message_bytes_max
-            raise errors.MessageTooLarge(f"a message of {len(value)} bytes is over {limit}", field="value", limit=limit)
+            raise errors.MessageTooLarge(
+                f"the value has {len(value)} bytes, the limit is {limit}", field="value", limit=limit
+            )
         if sequence_id is not None:
             sequence_id = check_sequence_id(sequence_id)
         extras = None
@@ -158,66 +216,70 @@ class AsyncProducer:
         event_times_ms: Sequence[int | None] | None = None,
         properties: Sequence[Properties | None] | None = None,
     ) -> BatchResult:
-        """Publish a list of messages and wait until all are stored; the fastest way.
+        """Publish a list of messages and wait until all are stored. This is the fastest way to publish.
 
-        sequence_ids: ascending. Every further column given has one item for each value. Raises what `send` raises, once
-        all that was sent is answered: the error's `result` tells the fate of each message (see BatchResult), for others
-        of the list may be stored; its `stored` is False when none is. A stale message does not hold up the others.
-        With explicit ids, sending the list again is safe.
+        Args:
+            values: one value for each message.
+            sequence_ids: ascending; one for each value. None assigns them.
+            keys, event_times_ms, properties: one item, or None, for each value. See `send`.
+
+        Raises what `send` raises, after all sent messages are answered. The error's `result` is a BatchResult with the
+        result of each message, because other messages of the list may be stored; the error's `stored` is False when no
+        message is. A stale message does not stop the messages after it. With explicit sequence ids it is safe to send
+        the same list again.
         """
         if self._core.error is not None:
             raise self._core.error.of_send(stored=False)
-        for column in (sequence_ids, keys, event_times_ms, properties):
-            if column is not None and len(column) != len(values):
-                message = f"{len(column)} items for {len(values)} values"
-                raise errors.InvalidArgument(message, field="values", limit=len(values))
-        ids = None if sequence_ids is None else check_sequence_ids(sequence_ids)
         columns = (keys, event_times_ms, properties)
-        sender, flight = self._sender, ListFlight()
-        start = turn_bytes = 0
-        async with self._turn:
+        _check_lengths(values, sequence_ids, *columns)
+        ids = None if sequence_ids is None else check_sequence_ids(sequence_ids)
+        has_extras = columns != (None, None, None)
+        sender, pending = self._sender, PendingList()
+        start = packed_bytes = 0
+        async with self._lock:
             try:
                 if len(values):
                     sender.number_by(explicit=ids is not None)
                     sender.pack_gathered()
-                while start < len(values) and flight.over is None:
+                while start < len(values) and pending.error is None:
                     payload, count = sender.packer.pack(values, start, len(values))
-                    piece = slice(start, start + count)
-                    if any(column is not None for column in columns):
-                        payload += _pack_columns(count, piece, *columns)
-                    await sender.room(len(payload))
-                    packed_ids = None if ids is None else pack_sequence_ids(ids[piece])
-                    sender.hand_over(flight.batch(count), payload, count, packed_ids)
+                    batch = slice(start, start + count)
+                    if has_extras:
+                        payload += _pack_columns(count, batch, *columns)
+                    if not sender.has_room(len(payload)):
+                        await sender.room(len(payload))
+                    packed_ids = None if ids is None else pack_sequence_ids(ids[batch])
+                    sender.send_batch(pending.batch(count), payload, count, packed_ids)
                     start += count
-                    turn_bytes += len(payload)
-                    if turn_bytes > _TURN_BYTES:
-                        turn_bytes = 0
+                    packed_bytes += len(payload)
+                    if packed_bytes > _YIELD_BYTES:
+                        packed_bytes = 0
                         await asyncio.sleep(0)
             except OncelogError as error:
-                flight.over = error
-        return await flight.result(lambda: sender.driver.place, unsent=len(values) - start)
+                pending.error = error
+        return await pending.result(lambda: sender.driver.topic_partition, unsent=len(values) - start)
 
     async def flush(self) -> None:
-        """Return when everything given before is answered. Raises why the producer is over, if it failed.
+        """Return when all messages given before are answered.
 
-        What became of single messages is told by their own futures.
+        Raises the error that ended the producer, if one did. Errors of single messages are in their own futures.
         """
         await self.all_answered()
         if self.failure is not None and not isinstance(self.failure, errors.ProducerClosed):
             raise self.failure
 
     async def all_answered(self) -> None:
-        """Return when everything given before is answered; also what still waits for room. Raises nothing of it."""
-        if self._turn.taken:
-            async with self._turn:
+        """Return when all messages given before are answered, also those that wait for room. Raises no error."""
+        if self._lock.taken:
+            async with self._lock:
                 pass
         self._sender.pack_gathered()
-        await self._sender.flights.all_landed()
+        await self._sender.driver.results.all_answered()
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
     async def open(self, timeout_ms: int | None) -> None:
-        """Get the first session. Raises why there is none; DeadlineExceeded with the last retriable reason."""
+        """Get the first session. Raises the reason why there is none; DeadlineExceeded with the last retriable one."""
         driver = self._sender.driver
         driver.feed(OpenWanted())
         try:
@@ -226,7 +288,9 @@ class AsyncProducer:
                     await self._sender.changed()
         except TimeoutError as error:
             trouble = driver.trouble or error
-            raise errors.DeadlineExceeded(f"no session for a producer on {self.topic} in time: {trouble}") from trouble
+            raise errors.DeadlineExceeded(
+                f"could not open a producer on {self.topic} within {timeout_ms} ms: {trouble}"
+            ) from trouble
         finally:
             if not self._core.numbers.known:
                 self._sender.close(errors.ProducerClosed("the producer was never opened"))
@@ -234,7 +298,7 @@ class AsyncProducer:
             raise self.failure
 
     async def close(self, *, flush: bool = True) -> None:
-        """End the producer. What was given before is waited for, unless `flush` is False. Raises no send's error."""
+        """End the producer. Waits for the messages given before unless `flush` is False. Raises no error of theirs."""
         if self.failure is None and flush:
             await self.all_answered()
         self._sender.close(errors.ProducerClosed("the producer was closed"))
@@ -245,15 +309,30 @@ class AsyncProducer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Flushes; but not when leaving by an exception, for nobody would wait for the results."""
+        """Close the producer; wait for pending messages unless the block was left by an exception."""
         await self.close(flush=kind is None)
 
 
 def _plain(value: object, *, field: str) -> bytes:
     """A copy that the caller can no longer change. Raises InvalidArgument."""
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise errors.InvalidArgument(f"a {field} is bytes, not {type(value).__name__}", field=field)
+        raise errors.InvalidArgument(f"{field} must be bytes, not {type(value).__name__}", field=field)
     return bytes(value)
+
+
+def _check_lengths(values: Sequence[Buffer], *columns: Sequence[object] | None) -> None:
+    """Raises InvalidArgument unless each column has one item for each value."""
+    if type(values) is not list and (not hasattr(values, "__len__") or isinstance(values, str | bytes | Mapping)):
+        raise errors.InvalidArgument(f"values must be a list of bytes, not {type(values).__name__}", field="values")
+    names = ("sequence_ids", "keys", "event_times_ms", "properties")
+    for name, column in zip(names, columns, strict=True):
+        if column is None:
+            continue
+        if not hasattr(column, "__len__") or isinstance(column, str | bytes | Mapping):
+            raise errors.InvalidArgument(f"{name} must be a list, not {type(column).__name__}", field=name)
+        if len(column) != len(values):
+            message = f"{name} has {len(column)} items for {len(values)} values: give one item for each value"
+            raise errors.InvalidArgument(message, field=name, limit=len(values))
 
 
 def _plain_key(key: Key | None) -> bytes | None:
@@ -262,11 +341,13 @@ def _plain_key(key: Key | None) -> bytes | None:
     try:
         return key.encode() if isinstance(key, str) else _plain(key, field="key")
     except UnicodeEncodeError as error:
-        raise errors.InvalidArgument(f"a key is bytes or valid text: {error}", field="key") from error
+        raise errors.InvalidArgument(
+            f"key must be bytes or text that UTF-8 can encode: {error}", field="key"
+        ) from error
 
 
 def _checked_extras(key: Key | None, event_time_ms: int | None, properties: Properties | None) -> Extras:
-    """Fail the one message that is wrong, here, and not the batch it would be in."""
+    """Check the optional fields now, so that a wrong message fails alone and not with its batch."""
     if event_time_ms is not None:
         encode_event_times([event_time_ms])
     if properties:
@@ -276,17 +357,17 @@ def _checked_extras(key: Key | None, event_time_ms: int | None, properties: Prop
 
 def _pack_columns(
     count: int,
-    piece: slice,
+    batch: slice,
     keys: Sequence[Key | None] | None,
     event_times_ms: Sequence[int | None] | None,
     properties: Sequence[Properties | None] | None,
 ) -> bytes:
-    """The further columns of one piece of a list."""
+    """The optional columns of one batch of a list."""
     nothing = (None,) * count
     columns = zip(
-        nothing if keys is None else keys[piece],
-        nothing if event_times_ms is None else event_times_ms[piece],
-        nothing if properties is None else properties[piece],
+        nothing if keys is None else keys[batch],
+        nothing if event_times_ms is None else event_times_ms[batch],
+        nothing if properties is None else properties[batch],
         strict=True,
     )
     return pack_extras([Extras(_plain_key(key), time_ms, own) for key, time_ms, own in columns])

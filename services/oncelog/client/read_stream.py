@@ -18,7 +18,7 @@ from oncelog.client.corruption import Corruption
 from oncelog.client.lookup import Route
 from oncelog.client.messages import MessageBatch, Stored, open_entry
 from oncelog.client.network import Network
-from oncelog.client.results import TopicPlace
+from oncelog.client.results import TopicPartition
 from oncelog.core.errors import CorruptEntry, OncelogError, TopicNotFound, UnreadableEntry
 from oncelog.core.formats.entry import peek_header
 from oncelog.core.formats.message_id import NO_PARTITION
@@ -57,7 +57,7 @@ class ReadStream:
         corruption: Corruption,
         window_bytes: int = WINDOW_BYTES,
     ) -> None:
-        self.place = TopicPlace(TopicId(""), NO_PARTITION if topic.partition is None else topic.partition)
+        self.topic_partition = TopicPartition(TopicId(""), NO_PARTITION if topic.partition is None else topic.partition)
         #: nothing can be read any more, for this reason
         self.failure: OncelogError | None = None
         #: everything that was in the log when the owner last spoke has arrived here
@@ -69,7 +69,7 @@ class ReadStream:
         self._first_index = start.number if isinstance(start, StartIndex) else 0
         self._arrived: deque[_Arrived] = deque()
         self._state = _StreamState(corruption)
-        self._task = network.background.start(self._run(), name=f"reader of {topic}")
+        self._task = network.background.start(self._run(), what=f"reader of {topic}")
 
     # --- the application's side ---------------------------------------------------------------------------------------
 
@@ -81,7 +81,7 @@ class ReadStream:
             if stored.batch.producer_id == NOT_DEDUPLICATED:
                 name = None
             try:
-                batch = MessageBatch(stored, self.place, name, first_batch_index=first_batch_index)
+                batch = MessageBatch(stored, self.topic_partition, name, first_batch_index=first_batch_index)
             except CorruptEntry as error:
                 self._state.corruption.cannot_decode(stored.entry, error, first_batch_index=first_batch_index)
                 batch = None
@@ -155,9 +155,11 @@ class ReadStream:
         state = self._state
         # What is read was there when the reader was opened: a topic deleted since is not made anew for it.
         route = await self._network.route(self._topic, fresh=True, create=False)
-        if self.place.topic_id not in ("", route.topic_id):
-            raise TopicNotFound(f"{self._topic} was deleted and created anew: what this reader read of is gone")
-        self.place = self.place._replace(topic_id=route.topic_id)
+        if self.topic_partition.topic_id not in ("", route.topic_id):
+            raise TopicNotFound(
+                f"{self._topic} was deleted and created again; the messages of this reader's topic are gone"
+            )
+        self.topic_partition = self.topic_partition._replace(topic_id=route.topic_id)
         epochs = self._network.epochs
         async with self._network.channel(route) as channel, self._opened(channel.stream(READ), route) as stream:
             seen = epochs.highest(route.topic_id)
@@ -166,7 +168,7 @@ class ReadStream:
             state.due_bytes = 0
             await stream.write(ReadControl(start, max(permit_bytes, 1)))
             granting = self._network.background.start(
-                state.grant_permits(stream, self._window_bytes // 4), name=f"permits of {self._topic}"
+                state.grant_permits(stream, self._window_bytes // 4), what=f"permits of {self._topic}"
             )
             try:
                 async for frame in stream:

@@ -1,66 +1,66 @@
-"""What a send gives back: for one message a SendResult, for a list a BatchResult."""
+"""What a send returns: a SendResult for one message, a BatchResult for a list."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
 from typing import NamedTuple, overload
 
-from oncelog.client.unverified import OnUnverified
-from oncelog.core.errors import OncelogError, StaleSequence, UnverifiedSequence
+from oncelog.core.errors import OncelogError
 from oncelog.core.formats.message_id import MessageId
 from oncelog.core.formats.outcome import ResultKind, ResultRange
 from oncelog.core.ids import TopicId
-from oncelog.core.producer.events import Complete
 from oncelog.core.producer.sequence_ids import BatchIds, ids_of
 
 
-class TopicPlace(NamedTuple):
-    """What makes a position a message id."""
+class TopicPartition(NamedTuple):
+    """The parts of a message id that all messages of a topic share."""
 
     topic_id: TopicId
     partition: int
 
 
-def message_id_at(place: TopicPlace, part: ResultRange, index: int) -> MessageId | None:
-    """Id of the index-th message of a part; None where the owner no longer remembers the entry."""
-    if part.position is None:
+def message_id_at(topic: TopicPartition, stored: ResultRange, index: int) -> MessageId | None:
+    """The id of the index-th message of a range; None when the owner does not remember its entry."""
+    if stored.position is None:
         return None
-    ledger_id, entry_id = part.position
-    return MessageId(place.topic_id, place.partition, ledger_id, entry_id, part.offset + index)
+    ledger_id, entry_id = stored.position
+    return MessageId(topic.topic_id, topic.partition, ledger_id, entry_id, stored.offset + index)
 
 
 class SendResult:
-    """The fate of one message: it is stored, now or before.
+    """A message that is stored, by this send or by an earlier one.
 
-    sequence_id: given, or assigned. duplicate: it was stored before, nothing was written by the sending that this
-    answers. resent: a duplicate of the producer's own earlier sending, which the SDK repeated, for its answer was lost;
-    nobody else has stored it. verified: False only for a monotonic id below everything that the owner remembers: it was
-    not stored now, and whether it ever was is unknown.
+    Attributes:
+        sequence_id: the message's sequence id, given by the application or assigned.
+        message_id: the message's position in the topic; None for a duplicate whose position is no longer remembered.
+        duplicate: the message was stored before; this send wrote nothing.
+        resent: the message is a duplicate only because the SDK repeated this very send after a lost answer. No other
+            producer instance stored it.
+        verified: False only for a monotonic sequence id that is older than all ids the topic owner remembers of the
+            producer. Such a message was not stored now, and it is unknown whether it was ever stored.
     """
 
-    __slots__ = ("_index", "_part", "_place", "resent", "sequence_id")
+    __slots__ = ("_index", "_range", "_topic", "resent", "sequence_id")
 
     def __init__(
-        self, place: TopicPlace, part: ResultRange, index: int, sequence_id: int, *, resent: bool = False
+        self, topic: TopicPartition, stored: ResultRange, index: int, sequence_id: int, *, resent: bool = False
     ) -> None:
-        self._place = place
-        self._part = part
+        self._topic = topic
+        self._range = stored
         self._index = index
         self.sequence_id = sequence_id
         self.resent = resent
 
     @property
     def message_id(self) -> MessageId | None:
-        """Where it is; None for a duplicate whose place is no longer remembered."""
-        return message_id_at(self._place, self._part, self._index)
+        return message_id_at(self._topic, self._range, self._index)
 
     @property
     def duplicate(self) -> bool:
-        return self._part.kind is not ResultKind.STORED
+        return self._range.kind is not ResultKind.STORED
 
     @property
     def verified(self) -> bool:
-        return self._part.kind is not ResultKind.BELOW_MARK
+        return self._range.kind is not ResultKind.BELOW_MARK
 
     def __repr__(self) -> str:
         return (
@@ -69,66 +69,50 @@ class SendResult:
         )
 
 
-_UNVERIFIED = (
-    "the sequence id is older than everything that the log remembers of this producer: it was not stored now, whether "
-    "it ever was is not known, and sending it again tells nothing more; if it is new, send it under an id above "
-    "last_sequence_id or under another name"
-)
-
-
-class Stretch(NamedTuple):
-    """Consecutive messages of one batch with one fate. part None: they failed, each with `error`."""
+class AnsweredRange(NamedTuple):
+    """Consecutive messages of one batch with the same result: `stored`, or `error` for each of them."""
 
     size: int
-    part: ResultRange | None
+    stored: ResultRange | None
     resent: bool = False
     error: OncelogError | None = None
 
 
-def stretches_of(answer: Complete, on_unverified: OnUnverified = OnUnverified.ACCEPT) -> list[Stretch]:
-    """The fates of a batch that was answered, in order."""
-    stretches: list[Stretch] = []
-    at = 0
-    own_from = None if answer.own_above is None else _first_above(answer)
-    for part in answer.outcome:
-        if part.kind is ResultKind.STALE_SEQUENCE:
-            stretches.append(Stretch(part.count, None, error=_stale(answer)))
-        elif part.kind is ResultKind.BELOW_MARK and on_unverified is OnUnverified.RAISE:
-            stretches.append(Stretch(part.count, None, error=UnverifiedSequence(_UNVERIFIED)))
-        elif own_from is None or part.kind is not ResultKind.DUPLICATE:
-            stretches.append(Stretch(part.count, part))
-        else:
-            before = min(max(own_from - at, 0), part.count)
-            if before:
-                stretches.append(Stretch(before, part._replace(count=before)))
-            if before < part.count:
-                own = part._replace(count=part.count - before, offset=part.offset + before)
-                stretches.append(Stretch(own.count, own, resent=True))
-        at += part.count
-    return stretches
+class AnsweredBatch:
+    """One batch of a list. ids None: the batch failed without an answer."""
 
+    __slots__ = ("_sequence_ids", "ids", "ranges", "size")
 
-def _first_above(answer: Complete) -> int:
-    """Index of the first message of the batch whose id is above `own_above`."""
-    assert answer.own_above is not None, "asked only where it is set"
-    count = sum(part.count for part in answer.outcome)
-    return bisect_right(ids_of(answer.ids, count), answer.own_above)
+    def __init__(self, size: int, ids: BatchIds | None, ranges: list[AnsweredRange]) -> None:
+        self.size = size
+        self.ids = ids
+        self.ranges = ranges
+        self._sequence_ids: Sequence[int] | None = None
 
-
-def _stale(answer: Complete) -> StaleSequence:
-    message = f"the sequence id is below the mark {answer.high_water} and was never stored"
-    return StaleSequence(message, high_water=answer.high_water).of_send(stored=False)
+    def result_at(self, topic: TopicPartition, index: int) -> SendResult | OncelogError:
+        within = index
+        for answered in self.ranges:
+            if within < answered.size:
+                break
+            within -= answered.size
+        if answered.error is not None:
+            return answered.error
+        assert answered.stored is not None, "a range without an error is stored"
+        assert self.ids is not None, "a stored range was answered"
+        if self._sequence_ids is None:
+            self._sequence_ids = ids_of(self.ids, self.size)
+        return SendResult(topic, answered.stored, within, self._sequence_ids[index], resent=answered.resent)
 
 
 class MessageIds(Sequence[MessageId | None]):
-    """Ids of the messages of one send, made when asked for."""
+    """The message ids of one list, computed on access; None for messages that failed or are not remembered."""
 
-    __slots__ = ("_count", "_place", "_stretches")
+    __slots__ = ("_count", "_ranges", "_topic")
 
-    def __init__(self, place: TopicPlace, stretches: Sequence[Stretch]) -> None:
-        self._place = place
-        self._stretches = stretches
-        self._count = sum(stretch.size for stretch in stretches)
+    def __init__(self, topic: TopicPartition, ranges: Sequence[AnsweredRange]) -> None:
+        self._topic = topic
+        self._ranges = ranges
+        self._count = sum(answered.size for answered in ranges)
 
     def __len__(self) -> int:
         return self._count
@@ -142,20 +126,20 @@ class MessageIds(Sequence[MessageId | None]):
             return [self[i] for i in range(*index.indices(self._count))]
         at = index + self._count if index < 0 else index
         if at >= 0:
-            for stretch in self._stretches:
-                if at < stretch.size:
-                    return None if stretch.part is None else message_id_at(self._place, stretch.part, at)
-                at -= stretch.size
+            for size, stored, _, _ in self._ranges:
+                if at < size:
+                    return None if stored is None else message_id_at(self._topic, stored, at)
+                at -= size
         raise IndexError("message index out of range")
 
     def __iter__(self) -> Iterator[MessageId | None]:
-        for stretch in self._stretches:
-            for index in range(stretch.size):
-                yield None if stretch.part is None else message_id_at(self._place, stretch.part, index)
+        for size, stored, _, _ in self._ranges:
+            for index in range(size):
+                yield None if stored is None else message_id_at(self._topic, stored, index)
 
 
 class SendResults(Sequence[SendResult | OncelogError]):
-    """What became of each message of one list: a SendResult, or why it failed (`error.stored`: see OncelogError)."""
+    """For each message of one list: its SendResult, or the error it failed with (see OncelogError for `stored`)."""
 
     __slots__ = ("_batch",)
 
@@ -178,105 +162,93 @@ class SendResults(Sequence[SendResult | OncelogError]):
         return self._batch.result_at(at)
 
 
-class Piece:
-    """One batch of a list. ids None: it failed before it was answered."""
-
-    __slots__ = ("_sequence_ids", "ids", "size", "stretches")
-
-    def __init__(self, size: int, ids: BatchIds | None, stretches: list[Stretch]) -> None:
-        self.size = size
-        self.ids = ids
-        self.stretches = stretches
-        self._sequence_ids: Sequence[int] | None = None
-
-    def result_at(self, place: TopicPlace, index: int) -> SendResult | OncelogError:
-        within = index
-        for stretch in self.stretches:
-            if within < stretch.size:
-                break
-            within -= stretch.size
-        if stretch.error is not None:
-            return stretch.error
-        assert stretch.part is not None, "what did not fail has its part"
-        assert self.ids is not None, "and was answered"
-        if self._sequence_ids is None:
-            self._sequence_ids = ids_of(self.ids, self.size)
-        return SendResult(place, stretch.part, within, self._sequence_ids[index], resent=stretch.resent)
-
-
 class BatchResult:
-    """The fate of a list of messages, message by message. What `send_many` returns: all are stored, now or before.
+    """The result of a list of messages, message by message.
 
-    As the `result` of an error that `send_many` raised, some have failed. first, last: sequence ids of the first and
-    last message that was answered, -1 for none. count: messages of the list. duplicates: how many of them were stored
-    before, resent and unverified ones among them. verified: see SendResult; False when it is for any.
+    `send_many` returns one when all messages are stored, by this send or by an earlier one. An error that `send_many`
+    raises carries one as `error.result`; some of its messages have failed.
 
-    Which ones: `duplicate_ranges`, `resent_ranges`, `unverified_ranges` and `failed_ranges` are lists of `range`s of
-    indexes into the list; `results[i]` is the SendResult, or the error, of the message at index i. message_ids: in
-    order, a sequence; None for what failed.
+    Attributes:
+        count: messages of the list; also `len(result)`.
+        first, last: sequence ids of the first and the last message that was answered, -1 when there is none.
+        duplicates: how many messages were stored before this send, including resent and unverified ones.
+        verified: False when any message is unverified; see SendResult.
+        results: `results[i]` is the SendResult of message i, or the error it failed with.
+        message_ids: a sequence with the MessageId of each message; None for those that failed.
+        duplicate_ranges, resent_ranges, unverified_ranges, failed_ranges: lists of `range`s of indexes into the list.
     """
 
-    __slots__ = ("_place", "_starts", "count", "duplicates", "first", "last", "pieces", "verified")
+    __slots__ = ("_batches", "_starts", "_topic", "count", "first", "last")
 
-    def __init__(self, place: TopicPlace, pieces: Sequence[Piece]) -> None:
-        self._place = place
-        self.pieces = pieces
-        self._starts = list(accumulate((piece.size for piece in pieces), initial=0))
-        answered = [piece.ids for piece in pieces if piece.ids is not None]
+    def __init__(self, topic: TopicPartition, batches: Sequence[AnsweredBatch]) -> None:
+        self._topic = topic
+        self._batches = batches
+        self._starts = [0]
+        answered: list[BatchIds] = []
+        for batch in batches:
+            self._starts.append(self._starts[-1] + batch.size)
+            if batch.ids is not None:
+                answered.append(batch.ids)
         self.first = answered[0].first if answered else -1
         self.last = answered[-1].last if answered else -1
         self.count = self._starts[-1]
-        self.duplicates = sum(map(len, self.duplicate_ranges))
-        self.verified = not self.unverified_ranges
 
     @property
-    def stretches(self) -> list[Stretch]:
-        """Each stretch of messages with one fate, in order."""
-        return [stretch for piece in self.pieces for stretch in piece.stretches]
+    def duplicates(self) -> int:
+        return sum(map(len, self.duplicate_ranges))
 
-    def _ranges(self, told: Callable[[Stretch], bool]) -> list[range]:
+    @property
+    def verified(self) -> bool:
+        return not self.unverified_ranges
+
+    @property
+    def ranges(self) -> list[AnsweredRange]:
+        """Consecutive messages of one batch with the same result, in the order of the list."""
+        return [answered for batch in self._batches for answered in batch.ranges]
+
+    def _indexes(self, wanted: Callable[[AnsweredRange], bool]) -> list[range]:
         ranges: list[range] = []
         at = 0
-        for stretch in self.stretches:
-            if told(stretch):
+        for answered in self.ranges:
+            if wanted(answered):
                 joins = ranges and ranges[-1].stop == at
                 start = ranges.pop().start if joins else at
-                ranges.append(range(start, at + stretch.size))
-            at += stretch.size
+                ranges.append(range(start, at + answered.size))
+            at += answered.size
         return ranges
 
     @property
     def duplicate_ranges(self) -> list[range]:
-        """Indexes of the messages that were stored before; see SendResult.duplicate."""
-        return self._ranges(lambda s: s.part is not None and s.part.kind is not ResultKind.STORED)
+        """Indexes of the messages that were stored before this send; see SendResult.duplicate."""
+        return self._indexes(lambda r: r.stored is not None and r.stored.kind is not ResultKind.STORED)
 
     @property
     def resent_ranges(self) -> list[range]:
-        """Indexes of the duplicates of this producer's own earlier sending; see SendResult.resent."""
-        return self._ranges(lambda s: s.resent)
+        """Indexes of the duplicates that the SDK's own resending caused; see SendResult.resent."""
+        return self._indexes(lambda r: r.resent)
 
     @property
     def unverified_ranges(self) -> list[range]:
-        """Indexes of the messages for which it is unknown whether they are stored; see SendResult.verified."""
-        return self._ranges(lambda s: s.part is not None and s.part.kind is ResultKind.BELOW_MARK)
+        """Indexes of the messages of which it is unknown whether they are stored; see SendResult.verified."""
+        return self._indexes(lambda r: r.stored is not None and r.stored.kind is ResultKind.BELOW_MARK)
 
     @property
     def failed_ranges(self) -> list[range]:
-        """Indexes of the messages that failed; `results` tells of each why, and whether it may be stored."""
-        return self._ranges(lambda s: s.error is not None)
+        """Indexes of the messages that failed; `results` has each message's error."""
+        return self._indexes(lambda r: r.error is not None)
 
     @property
     def message_ids(self) -> MessageIds:
-        return MessageIds(self._place, self.stretches)
+        return MessageIds(self._topic, self.ranges)
 
     @property
     def results(self) -> SendResults:
         return SendResults(self)
 
     def result_at(self, index: int) -> SendResult | OncelogError:
-        """Of the message at `index`, 0 to count - 1."""
+        """The result of the message at `index`, 0 to count - 1."""
         number = bisect_right(self._starts, index) - 1
-        return self.pieces[number].result_at(self._place, index - self._starts[number])
+        return self._batches[number].result_at(self._topic, index - self._starts[number])
 
     def __len__(self) -> int:
         return self.count

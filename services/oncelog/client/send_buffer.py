@@ -1,4 +1,4 @@
-"""Messages that were given but not packed yet: what arrives while the producer cannot send becomes one batch."""
+"""Messages that are not packed yet: those that arrive while the producer cannot send become one batch."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -11,14 +11,14 @@ from oncelog.core.formats.batch import SPARSE_IDS_MAX, Buffer
 from oncelog.core.formats.columns import encode_event_times, encode_keys, encode_properties, pack_values
 from oncelog.core.producer.sequence_ids import BatchIds, pack_sequence_ids
 
-#: What one message may add to the size of its batch beside its bytes: a header of its own, its lengths, its id delta.
+#: Upper bound of what one message adds to its batch beside its own bytes: a header, its lengths, its id delta.
 MESSAGE_OVERHEAD_BYTES = 96
 
 Properties = Mapping[str, str]
 
 
 class Extras(NamedTuple):
-    """What few messages have."""
+    """The optional fields of a message."""
 
     key: bytes | None
     event_time_ms: int | None
@@ -34,8 +34,8 @@ _NO_EXTRAS = Extras(None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
-    """One batch to be: its columns, and whom to tell. ids: as given, None when they are automatic."""
+class PackedBatch:
+    """One batch ready to be sent, and the futures of its messages. ids: as given, None when they are automatic."""
 
     payload: bytes
     count: int
@@ -45,18 +45,19 @@ class Packed:
 
 
 class Packer:
-    """Cuts sequences of messages into batches of at most `bytes_max`; remembers how many usually fit."""
+    """Cuts sequences of messages into batches of at most `bytes_max`; remembers how many messages usually fit."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self._count_hint = 4096
 
     def pack(self, values: Sequence[Buffer], start: int, end: int) -> tuple[bytes, int]:
-        """One VALUES column from values[start:end], and how many it took. Raises InvalidArgument, MessageTooLarge."""
+        """Return (one VALUES column from values[start:end], how many values it holds). Raises InvalidArgument,
+        MessageTooLarge."""
         hint = min(end - start, self._count_hint)
         column, count = pack_values(values, start, bytes_max=self.bytes_max, count_hint=hint)
         if count < hint:
-            # What is sliced and not taken is measured in vain: stay close above what fits.
+            # Values beyond the limit were measured in vain: keep the hint close above the number that fits.
             self._count_hint = min(SPARSE_IDS_MAX, max(64, count + count // 8))
         elif hint == self._count_hint:
             self._count_hint = min(SPARSE_IDS_MAX, hint * 2)
@@ -64,7 +65,7 @@ class Packer:
 
 
 def pack_extras(extras: Sequence[Extras]) -> bytes:
-    """The columns that at least one of these messages uses."""
+    """The optional columns that at least one of these messages uses."""
     columns = []
     if any(each.key is not None for each in extras):
         columns.append(encode_keys([each.key for each in extras]))
@@ -76,7 +77,7 @@ def pack_extras(extras: Sequence[Extras]) -> bytes:
 
 
 class SendBuffer:
-    """Values, ids and futures, side by side."""
+    """The gathered messages: values, ids and futures in parallel lists."""
 
     def __init__(self, packer: Packer, *, contiguous: bool) -> None:
         self.size_bytes = 0
@@ -104,8 +105,9 @@ class SendBuffer:
         self._futures.append(future)
         self.size_bytes += len(value) + MESSAGE_OVERHEAD_BYTES
 
-    def take_all(self) -> list[Packed]:
-        """Everything as batches, in order. Ids that do not ascend (of a contiguous producer: leave a gap) begin one."""
+    def take_all(self) -> list[PackedBatch]:
+        """Everything as batches, in order. An id that does not ascend starts a new batch; so does a gap in the ids of a
+        contiguous producer."""
         values, futures, ids, extras = self._values, self._futures, self._ids, self._extras
         self._values, self._futures, self._ids, self._extras = [], [], [], {}
         self.size_bytes = 0
@@ -113,26 +115,26 @@ class SendBuffer:
         start, end = 0, 0 if ids else len(values)
         while start < len(values):
             if start == end:
-                end = self._run_end(ids, start)
+                end = self._batch_end(ids, start)
             payload, count = self._packer.pack(values, start, end)
             if extras:
                 payload += pack_extras([extras.get(i, _NO_EXTRAS) for i in range(start, start + count)])
             given = ids[start : start + count] if ids else None
             packed_ids = None if given is None else pack_sequence_ids(given)
-            packed.append(Packed(payload, count, packed_ids, given, futures[start : start + count]))
+            packed.append(PackedBatch(payload, count, packed_ids, given, futures[start : start + count]))
             start += count
         return packed
 
     def fail_all(self, error: OncelogError) -> None:
-        """None of them was handed over, so none of them is stored."""
+        """Fail all messages. None of them was sent, so none is stored."""
         for future in self._futures:
             if not future.done():
                 future.set_exception(error.of_send(stored=False))
         self._values, self._futures, self._ids, self._extras = [], [], [], {}
         self.size_bytes = 0
 
-    def _run_end(self, ids: Sequence[int], start: int) -> int:
-        """Index behind the longest run of ids, from `start`, that one batch can hold."""
+    def _batch_end(self, ids: Sequence[int], start: int) -> int:
+        """The index after the longest sequence of ids from `start` that one batch can hold."""
         end = start + 1
         while end < len(ids) and (ids[end] == ids[end - 1] + 1 or (ids[end] > ids[end - 1] and not self._contiguous)):
             end += 1

@@ -1,8 +1,8 @@
-"""Between a producer's face and its session: gathers messages into batches, knows how much room there is.
+"""Between the producer's public methods and its session: gathers messages into batches and tracks the room for more.
 
-Messages are packed into batches by load. While the window is open and the stream takes more, whatever was given in one
-turn of the event loop becomes one batch; while it does not, messages gather and become larger ones. With a send timeout
-they never wait here, for their deadline begins with their batch.
+Batch sizes follow the load. While the session's window is open and the stream accepts more, all messages given in one
+pass of the event loop become one batch; otherwise messages gather here and form larger batches. With a send timeout
+messages never gather across passes, because the deadline of a message starts with its batch.
 """
 
 import asyncio
@@ -12,29 +12,23 @@ from dataclasses import dataclass
 
 from opentelemetry.trace import get_tracer
 
-from oncelog.client.flights import Flight, Flights, MessagesFlight
 from oncelog.client.network import Network
-from oncelog.client.results import SendResult, stretches_of
+from oncelog.client.pending_results import OnUnverified, PendingMessages, PendingResult
+from oncelog.client.results import SendResult
 from oncelog.client.send_buffer import MESSAGE_OVERHEAD_BYTES, Extras, Packer, SendBuffer
 from oncelog.client.session_driver import SessionDriver
-from oncelog.client.unverified import OnUnverified, Unverified
 from oncelog.core.errors import OncelogError, SequenceIdRequired
 from oncelog.core.formats.batch import Compression
 from oncelog.core.formats.columns import compress_payload
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.names import TopicName
-from oncelog.core.producer.events import (
-    CloseWanted,
-    Complete,
-    Fail,
-    ReportOpen,
-)
+from oncelog.core.producer.events import CloseWanted
 from oncelog.core.producer.opening import ProducerSettings
 from oncelog.core.producer.pending_batches import BatchReady
 from oncelog.core.producer.sequence_ids import BatchIds
 
-#: Mark 1 of the way of a message: the batch is numbered, packed and given to its stream. A span of the application's
-#: own tracer provider; without one it costs next to nothing.
+#: Span of the first phase of a publish: the batch is packed, numbered and handed to its stream. It goes to the
+#: application's own tracer provider; without one it costs next to nothing.
 PACK_SPAN = "1 pack"
 _TRACER = get_tracer("oncelog")
 logger = logging.getLogger(__name__)
@@ -42,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ProducerOptions:
-    """What a producer was asked for; batch_bytes_max bounds the values of one batch."""
+    """The options of `create_producer`. batch_bytes_max: limit of the values of one batch."""
 
     settings: ProducerSettings
     compression: Compression
@@ -52,47 +46,44 @@ class ProducerOptions:
 
 
 class Sender:
-    """Everything given to one producer and not answered yet."""
+    """All messages of one producer that are not answered yet."""
 
     def __init__(self, topic: TopicName, options: ProducerOptions, network: Network) -> None:
         self.options = options
-        self.driver = SessionDriver(options.settings, topic, network, self)
+        self.driver = SessionDriver(
+            options.settings, topic, network, on_unverified=options.on_unverified, changed=self._session_changed
+        )
         self.packer = Packer(options.batch_bytes_max)
-        self.flights = Flights()
-        self.unverified = Unverified(str(topic))
+        self._core = self.driver.core
         self._buffer = SendBuffer(self.packer, contiguous=options.settings.mode is SequenceMode.CONTIGUOUS)
-        #: True once an id was given, False once one was left out
+        #: True: the application gives sequence ids, False: they are automatic, None: no message yet
         self._explicit: bool | None = None
-        #: done when something that somebody waits for may have changed
+        #: done after the session's next event; made when a caller waits
         self._change: asyncio.Future[None] | None = None
         self._pump_due = False
         self._topic = topic
-        self._told_unjudged = False
-
-    @property
-    def failure(self) -> OncelogError | None:
-        return self.driver.core.error
+        self._warned_of_dedup = False
 
     @property
     def pending_bytes(self) -> int:
-        return self.driver.core.pending.bytes_total + self._buffer.size_bytes
+        return self._core.pending.bytes_total + self._buffer.size_bytes
 
     # --- room ---------------------------------------------------------------------------------------------------------
 
     def has_room(self, size_bytes: int) -> bool:
-        """Whether a message or column of this size may be given now; one alone always may."""
-        pending = self.driver.core.pending.bytes_total + self._buffer.size_bytes
+        """Whether a message or column of this size may be given now; always True when nothing is pending."""
+        pending = self._core.pending.bytes_total + self._buffer.size_bytes
         return pending == 0 or pending + size_bytes + MESSAGE_OVERHEAD_BYTES <= self.options.pending_bytes_max
 
     async def room(self, size_bytes: int) -> None:
-        """Wait for room. Raises why the producer is over."""
-        while self.failure is None and not self.has_room(size_bytes):
+        """Wait for room. Raises the error that ended the producer."""
+        while self._core.error is None and not self.has_room(size_bytes):
             await self.changed()
-        if self.failure is not None:
-            raise self.failure.of_send(stored=False)
+        if self._core.error is not None:
+            raise self._core.error.of_send(stored=False)
 
     async def changed(self) -> None:
-        """Return when the session has handled something; whoever waits looks again."""
+        """Return after the session has handled an event; the caller then checks its condition again."""
         if self._change is None or self._change.done():
             self._change = asyncio.get_running_loop().create_future()
         await asyncio.shield(self._change)
@@ -100,32 +91,32 @@ class Sender:
     # --- packing ------------------------------------------------------------------------------------------------------
 
     def number_by(self, *, explicit: bool) -> None:
-        """Raises SequenceIdRequired when ids were given before and are not now, or the reverse."""
+        """Raises SequenceIdRequired when the application mixes explicit and automatic sequence ids."""
         if self._explicit is None:
             self._explicit = explicit
         elif self._explicit is not explicit:
             given = "explicit" if self._explicit else "automatic"
-            message = f"this producer's sequence ids are {given}: give every message one, or none"
+            message = f"this producer uses {given} sequence ids: give an id with every message or with none"
             raise SequenceIdRequired(message, field="sequence_id").of_send(stored=False)
 
     def add(
         self, value: bytes, sequence_id: int | None, extras: Extras | None, future: "asyncio.Future[SendResult]"
     ) -> None:
-        """Take one message; it is packed in this turn of the loop, or later with others."""
+        """Take one message. It is packed at the end of this pass of the loop, or later together with others."""
         self._buffer.add(value, sequence_id, extras, future)
         if not self._pump_due:
             self._pump_due = True
             future.get_loop().call_soon(self._pump)
 
     def _pump(self) -> None:
-        """Pack what gathered, if the session can take it now."""
+        """Pack the gathered messages, if the session can take them now."""
         self._pump_due = False
         if not self._buffer:
             return
-        core, connection = self.driver.core, self.driver.connection
+        core, connection = self._core, self.driver.connection
         if self.options.settings.send_timeout_ms is None:
             if core.session is None or core.pending.window_closed:
-                return  # `moved` comes back here
+                return  # `_session_changed` pumps again
             if connection is not None and not connection.has_room:
                 self._pump_due = True
                 connection.when_room(self._pump)
@@ -133,49 +124,43 @@ class Sender:
         self.pack_gathered()
 
     def pack_gathered(self) -> None:
-        """Hand over whatever gathered, now."""
+        """Send the gathered messages now."""
         for packed in self._buffer.take_all():
-            self.hand_over(MessagesFlight(packed), packed.payload, packed.count, packed.packed_ids)
+            self.send_batch(PendingMessages(packed), packed.payload, packed.count, packed.packed_ids)
 
-    def hand_over(self, flight: Flight, payload: bytes, count: int, ids: BatchIds | None) -> None:
-        """Give one batch to the session; the flight is told of its fate, perhaps at once."""
+    def send_batch(self, result: PendingResult, payload: bytes, count: int, ids: BatchIds | None) -> None:
+        """Give one batch to the session. `result` receives the answer, possibly before this returns."""
         span = _TRACER.start_span(PACK_SPAN)
         compression = self.options.compression
-        stored = compress_payload(payload, compression)
-        request = self.flights.begin(flight)
         self.driver.feed(
-            BatchReady(request, stored, count, ids, time.time_ns() // 1_000_000, compression, len(payload))
+            BatchReady(
+                self.driver.results.add(result),
+                payload if compression is Compression.NONE else compress_payload(payload, compression),
+                count,
+                ids,
+                time.time_ns() // 1_000_000,
+                compression,
+                len(payload),
+            )
         )
         span.end()
 
     def close(self, error: OncelogError) -> None:
-        """The producer is over: what gathered fails with `error`, what is in flight with ProducerClosed."""
+        """End the producer: gathered messages fail with `error`, batches in flight with ProducerClosed."""
         self._buffer.fail_all(error)
         self.driver.feed(CloseWanted())
 
-    # --- what the session tells (SessionNews) -------------------------------------------------------------------------
-
-    def opened(self, report: ReportOpen) -> None:
-        """Nothing to do: `moved` follows, and whoever opens looks again."""
-
-    def completed(self, effect: Complete) -> None:
-        self.unverified.note(self.driver.core.opening.name or "", effect)
-        stretches = stretches_of(effect, self.options.on_unverified)
-        self.flights.end(effect.request).completed(self.driver.place, effect.ids, stretches)
-
-    def failed(self, effect: Fail) -> None:
-        self.flights.end(effect.request).failed(effect.error.of_send(effect.stored))
-
-    def over(self, error: OncelogError) -> None:
-        self._buffer.fail_all(error)
-
-    def moved(self) -> None:
-        if not self.driver.core.deduplication and not self._told_unjudged:
-            self._told_unjudged = True
+    def _session_changed(self) -> None:
+        """The session has handled an event."""
+        if self._core.error is not None:
+            self._buffer.fail_all(self._core.error)
+        if not self._core.deduplication and not self._warned_of_dedup:
+            self._warned_of_dedup = True
             logger.warning(
-                "producer %r on %s: deduplication is off for this topic: what is sent again, by this program or by the "
-                "SDK after a lost answer, is stored again. Said once a producer; `deduplication` tells how it stands",
-                self.driver.core.opening.name, self._topic,
+                "producer %r on %s: deduplication is disabled for this topic: messages that are sent again, by this "
+                "program or by the SDK after a lost answer, are stored again. This warning is logged once per "
+                "producer; its property `deduplication` has the current state",
+                self._core.opening.name, self._topic,
             )  # fmt: skip
         if self._change is not None and not self._change.done():
             self._change.set_result(None)

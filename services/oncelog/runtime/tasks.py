@@ -1,15 +1,18 @@
-"""Tasks that nobody awaits, and whose failure is a bug: whoever waits for what they do would wait for ever.
+"""Tasks that nothing awaits. A task that raises is a bug: whatever waits for its work would wait for ever.
 
-So a failure goes to the event loop's exception handler, which ends the process (`runtime.process`).
+The exception therefore goes to the event loop's exception handler, which ends a service's process (`runtime.process`).
 """
 
 import asyncio
 from collections.abc import Coroutine
+from typing import Any
 
 
-def start(work: Coroutine[None, None, None], *, what: str) -> "asyncio.Task[None]":
-    """Run `work` on this loop. what: named in the report, as in "the check of a ledger". Keep the task, or it may be
-    collected as garbage while it runs."""
+def start(work: Coroutine[Any, Any, None], *, what: str) -> "asyncio.Task[None]":
+    """Run `work` on this loop. what: its name in error reports, as in "the check of a ledger".
+
+    Keep a reference to the task: a task without one may be garbage collected while it runs.
+    """
     task = asyncio.get_running_loop().create_task(work, name=what)
     task.add_done_callback(_report)
     return task
@@ -19,3 +22,24 @@ def _report(task: "asyncio.Task[None]") -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         context = {"message": f"{task.get_name()} failed", "exception": error, "task": task}
         task.get_loop().call_exception_handler(context)
+
+
+class BackgroundTasks:
+    """The tasks of one owner, such as a client: referenced while they run, cancelled when the owner closes."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Coroutine[Any, Any, None], *, what: str) -> "asyncio.Task[None]":
+        task = start(work, what=what)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def close(self) -> None:
+        """Cancel all tasks and wait until they have ended."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)

@@ -257,7 +257,7 @@ class ProducerSession:
             if batch is None or not batch.in_flight:
                 continue
             if not isinstance(result, OncelogError):
-                if sum(part.count for part in result) == batch.count:
+                if batch.count == (result[0].count if len(result) == 1 else sum(part.count for part in result)):
                     effects += self._complete(batch, result)
                 else:
                     over = over or errors.ServiceUnavailable("the owner answered for another number of messages")
@@ -281,6 +281,8 @@ class ProducerSession:
             self.numbers.stored = max(self.numbers.stored, batch.ids.last)
         if batch.given_up:
             return []
+        if len(outcome) == 1 and outcome[0].kind is ResultKind.STORED:  # nearly every answer
+            return [Complete(batch.request, batch.ids, outcome)]
         high_water = self.numbers.stored if refuses(outcome) else None
         repeated = batch.resent and any(part.kind is ResultKind.DUPLICATE for part in outcome)
         own_above = self.numbers.stored_before if repeated else None

@@ -23,7 +23,7 @@ import httpx
 
 from oncelog.client.addresses import parse_url
 from oncelog.client.client import AsyncClient, connect
-from oncelog.client.lookup import Lookup, Route
+from oncelog.client.lookup import OwnerLookup, Route
 from oncelog.core.names import parse_topic
 from oncelog.lab.bench.processes import BenchFailed, Child
 from oncelog.rpc.channel import Channel
@@ -74,7 +74,7 @@ class Cluster:
 
     async def route(self, topic: str) -> Route:
         """Who serves a topic now, by a look-up that remembers nothing."""
-        lookup = Lookup(parse_url(self.url), PLAIN)
+        lookup = OwnerLookup(parse_url(self.url), PLAIN)
         try:
             return await lookup.find(parse_topic(topic))
         finally:
