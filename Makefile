@@ -18,7 +18,7 @@ PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint format test test-waiting test-computing sim sim-long demo spark-proof jobs-proof smoke smoke-spark chaos bench images dist lock clean tools
+.PHONY: help setup proto guarantees lint format test test-core test-waiting test-computing sim sim-long demo spark-proof jobs-proof smoke smoke-spark chaos bench images dist lock clean tools
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
@@ -52,6 +52,9 @@ format: $(STAMP) ## rewrite the source in the house format
 
 test: tools $(STAMP) ## lint and every default test, side by side
 	@$(MAKE) --no-print-directory --output-sync=line --jobs=3 lint test-waiting test-computing
+
+test-core: $(STAMP) ## the tests of the core alone: pure, in seconds
+	$(BIN)/pytest tests/core
 
 test-waiting: $(STAMP)
 	$(BIN)/pytest $(WAITING)

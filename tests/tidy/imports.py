@@ -1,8 +1,7 @@
-"""Imports: what a folder may know. import-linter holds the layers; here are the rules it cannot express.
+"""Imports: what a folder may use. import-linter checks the layers; here are the rules that it cannot express.
 
-The core is the law and must be able to run anywhere, twice, with the same outcome: so it knows only those parts of the
-standard library that neither look at the world nor at a clock nor at chance, and never walks a set, whose order differs
-between interpreters.
+The core must give the same outcome in every run. So it uses only those parts of the standard library that involve
+neither I/O nor a clock nor chance, and never iterates over a set, whose order differs between interpreters.
 """
 
 import ast
@@ -11,13 +10,13 @@ from collections.abc import Iterator, Sequence
 
 from tests.tidy.source import Rule, Source, each
 
-_WORLDLY = {
+_IMPURE = {
     "asyncio", "concurrent", "contextvars", "datetime", "fcntl", "ftplib", "glob", "http", "locale", "logging", "mmap",
     "multiprocessing", "os", "pathlib", "platform", "queue", "random", "resource", "sched", "secrets", "select",
     "selectors", "shelve", "shutil", "signal", "smtplib", "socket", "socketserver", "sqlite3", "ssl", "subprocess",
     "tempfile", "threading", "time", "urllib", "uuid", "warnings", "weakref", "_thread",
 }  # fmt: skip
-_CORE_MODULES = sys.stdlib_module_names - _WORLDLY
+_CORE_MODULES = sys.stdlib_module_names - _IMPURE
 _CORE = "services/oncelog/core"
 
 
@@ -32,34 +31,29 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 
 def core_is_pure(source: Source) -> Iterator[str]:
-    """The core imports itself and the unworldly part of the standard library."""
+    """The core imports itself and the pure part of the standard library."""
     for name in imported(source.tree) if source.is_python and source.inside(_CORE) else ():
         if name.split(".")[0] not in _CORE_MODULES and not f"{name}.".startswith("oncelog.core."):
             yield f"the core must not import {name}"
 
 
+def tests_of_the_core_are_pure(source: Source) -> Iterator[str]:
+    """tests/core imports the core, and chance with a seed: no clock, no file, no process."""
+    own = {*_CORE_MODULES, "hypothesis", "pytest", "random"}
+    for name in imported(source.tree) if source.is_python and source.inside("tests/core") else ():
+        if name.split(".")[0] not in own and not f"{name}.".startswith(("oncelog.core.", "tests.core.")):
+            yield f"a test of the core must not import {name}"
+
+
 def core_is_silent_and_ordered(source: Source) -> Iterator[str]:
-    """The core opens and prints nothing, awaits nothing, and walks no set."""
+    """The core opens and prints nothing, awaits nothing, and iterates over no set."""
     for node in ast.walk(source.tree) if source.is_python and source.inside(_CORE) else ():
         if isinstance(node, ast.Call) and _called(node) in {"open", "print", "input", "eval", "exec"}:
             yield f"line {node.lineno}: the core must not call {_called(node)}"
         if isinstance(node, ast.AsyncFunctionDef | ast.Await):
             yield f"line {node.lineno}: the core must not await"
         if isinstance(node, ast.For | ast.comprehension) and _is_set(node.iter):
-            yield f"line {node.iter.lineno}: the core must not walk a set"
-
-
-def kazoo_in_stores(source: Source) -> Iterator[str]:
-    """Only stores/ knows kazoo."""
-    if source.is_python and source.inside("services") and not source.inside("services/oncelog/stores"):
-        yield from (f"imports {name}" for name in imported(source.tree) if name.split(".")[0] == "kazoo")
-
-
-def redis_in_stores_and_effects(source: Source) -> Iterator[str]:
-    """Only stores/ and client/effects know Redis."""
-    allowed = source.inside("services/oncelog/stores", "services/oncelog/client/effects")
-    if source.is_python and source.inside("services") and not allowed:
-        yield from (f"imports {name}" for name in imported(source.tree) if name.split(".")[0] == "redis")
+            yield f"line {node.iter.lineno}: the core must not iterate over a set"
 
 
 def grpc_errors_in_rpc(source: Source) -> Iterator[str]:
@@ -109,8 +103,6 @@ def _in(folder: str, text: str) -> tuple[Source, ...]:
     return (Source(f"services/oncelog/{folder}/x.py", text),)
 
 
-_KAZOO = "from kazoo.client import KazooClient"
-_REDIS = "import redis.asyncio"
 _EXCEPT = "try: f()\nexcept grpc.aio.AioRpcError: g()"
 _CODE = "code = grpc.StatusCode.OK"
 
@@ -127,7 +119,20 @@ RULES = (
         _in("core", "import struct\nfrom oncelog.core.ids import LedgerId"),
     ),
     Rule(
-        "the core opens, prints and awaits nothing and walks no set",
+        "tests of the core are pure",
+        each(tests_of_the_core_are_pure),
+        (
+            (Source("tests/core/test_x.py", "import time"),),
+            (Source("tests/core/test_x.py", "from oncelog.runtime import process"),),
+            (Source("tests/core/test_x.py", "from tests.contract import fake_cluster"),),
+        ),
+        (
+            Source("tests/core/test_x.py", "import random\nfrom tests.core.builders import batch"),
+            Source("tests/contract/test_x.py", "import time"),
+        ),
+    ),
+    Rule(
+        "the core opens, prints and awaits nothing and iterates over no set",
         each(core_is_silent_and_ordered),
         (
             _in("core", "open('x')"),
@@ -137,13 +142,6 @@ RULES = (
             _in("core", "for a in set(b): pass"),
         ),
         _in("core", "x.open()\n[a for a in sorted({b for b in c})]"),
-    ),
-    Rule("kazoo lives in stores", each(kazoo_in_stores), (_in("topic_owner", _KAZOO),), _in("stores", _KAZOO)),
-    Rule(
-        "redis lives in stores and effects",
-        each(redis_in_stores_and_effects),
-        (_in("cli", _REDIS), _in("client", _REDIS)),
-        (*_in("stores", _REDIS), *_in("client/effects", _REDIS)),
     ),
     Rule(
         "errors and codes of gRPC stay in rpc",

@@ -1,8 +1,10 @@
-"""Layout: what lies where, and that no two services tell the same story."""
+"""Layout: what lies where, what files are called and how long they are, and that two services share no code."""
 
+import ast
+import re
 from collections.abc import Iterator, Sequence
 
-from tests.tidy.source import Rule, Source, ignored_names
+from tests.tidy.source import Rule, Source, each, ignored_names
 
 ALLOWED = {
     ".ci", ".dockerignore", ".editorconfig", ".gitattributes", ".gitignore", ".pre-commit-config.yaml",
@@ -12,6 +14,10 @@ ALLOWED = {
 }  # fmt: skip
 SERVICES = ("topic_owner", "log_storage", "metadata")
 SHARED_LINES_MAX = 5
+#: A loose bound: about 400 lines is the habit (CONTRIBUTING.md).
+FILE_LINES_MAX = 500
+_EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "managers", "misc", "stuff"}
+_EMPTY_CLASS = re.compile(r"(Manager|Helper|Utils?|Misc)(?![a-z])")
 
 
 def top_level_is_short(sources: Sequence[Source]) -> Iterator[str]:
@@ -27,7 +33,25 @@ def one_package(sources: Sequence[Source]) -> Iterator[str]:
             yield f"{source.path}: outside the package"
 
 
-def services_share_no_story(sources: Sequence[Source]) -> Iterator[str]:
+def file_lines(source: Source) -> Iterator[str]:
+    """A file of ours, Python or protocol, has at most 500 lines."""
+    lines = len(source.text.splitlines())
+    if (source.is_python or source.path.endswith(".proto")) and lines > FILE_LINES_MAX:
+        yield f"{lines} lines, at most {FILE_LINES_MAX}"
+
+
+def names_say_something(source: Source) -> Iterator[str]:
+    """A module or class is named after its subject."""
+    if source.is_python:
+        for name in source.path.removesuffix(".py").split("/"):
+            if name.strip("_") in _EMPTY_NAMES:
+                yield f"{name} says nothing"
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.ClassDef) and _EMPTY_CLASS.search(node.name):
+                yield f"class {node.name} says nothing"
+
+
+def services_share_no_code(sources: Sequence[Source]) -> Iterator[str]:
     """Six equal lines in two services belong in runtime, rpc or ledgers."""
     seen: dict[tuple[str, ...], Source] = {}
     for service in SERVICES:
@@ -43,9 +67,9 @@ def services_share_no_story(sources: Sequence[Source]) -> Iterator[str]:
 
 def _passages(source: Source) -> Iterator[tuple[str, ...]]:
     stripped = (line.strip() for line in source.text.splitlines())
-    told = [line for line in stripped if line and not line.startswith(("import ", "from ", "#", ")", "]", "}"))]
+    code = [line for line in stripped if line and not line.startswith(("import ", "from ", "#", ")", "]", "}"))]
     size = SHARED_LINES_MAX + 1
-    yield from (tuple(told[start : start + size]) for start in range(len(told) - size + 1))
+    yield from (tuple(code[start : start + size]) for start in range(len(code) - size + 1))
 
 
 def _service(name: str, lines: int) -> Source:
@@ -61,8 +85,20 @@ RULES = (
         (Source("services/oncelog/y.py", ""),),
     ),
     Rule(
+        "a file has at most 500 lines",
+        each(file_lines),
+        ((Source("tests/x.py", "pass\n" * 501),),),
+        (Source("tests/x.py", "pass\n" * 500),),
+    ),
+    Rule(
+        "modules and classes are named after their subject",
+        each(names_say_something),
+        ((Source("services/oncelog/utils.py", ""),), (Source("tests/x.py", "class TopicManager: pass"),)),
+        (Source("services/oncelog/topic.py", "class Topic: pass"),),
+    ),
+    Rule(
         "no two services share six lines",
-        services_share_no_story,
+        services_share_no_code,
         ((_service("topic_owner", 6), _service("metadata", 6)),),
         (_service("topic_owner", 5), _service("metadata", 5)),
     ),

@@ -144,10 +144,9 @@ _GRPC = {"google", "grpc", "opentelemetry"}
     [
         ("import oncelog", "", {*_GRPC, "asyncio", "crc32c", "httpx", "rich", "ssl", "typer", "uvloop"}),
         ("import oncelog; oncelog.connect; oncelog.Client", "", {"cryptography", "httpx", "jwt", "rich", "typer"}),
-        (_ONCELOG, "--help", {*_GRPC, "asyncio", "crc32c", "httpx", "rich"}),
         (_ONCELOG, "admin --help", {*_GRPC, "crc32c", "cryptography", "httpx", "jwt"}),
     ],
-    ids=["import", "sdk", "help", "admin-help"],
+    ids=["import", "sdk", "admin-help"],
 )
 def test_start_loads_no_heavy_module(code: str, arguments: str, unloaded: set[str]) -> None:
     """A program that imports the SDK, and a person who asks for help, wait for what they use alone."""

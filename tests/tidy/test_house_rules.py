@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.tidy import imports, layout, sizes, words
+from tests.tidy import imports, layout
 from tests.tidy.source import Rule, repository
 
-RULES = [*sizes.RULES, *imports.RULES, *words.RULES, *layout.RULES]
+RULES = [*imports.RULES, *layout.RULES]
 each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name.replace(" ", "-"))
 
 
