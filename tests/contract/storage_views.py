@@ -40,10 +40,10 @@ class SeenLinks:
 
 
 class SeeingTopics:
-    """Keeps what its topics would see."""
+    """Records the views of the storage nodes that its topics would get."""
 
     def __init__(self, seen: list[StorageNodesUpdated]) -> None:
-        self.see = seen.append
+        self.update_nodes = seen.append
 
 
 async def storage_view(

@@ -14,7 +14,7 @@ from oncelog.topic_owner.owner import Owner
 pytestmark = pytest.mark.asyncio
 
 DEADLINE_S = 10.0
-SETTINGS = TopicOwnerSettings(drain_timeout_ms=1_600, calm_timeout_ms=1_000)
+SETTINGS = TopicOwnerSettings(drain_timeout_ms=1_600, stability_timeout_ms=1_000)
 
 
 class Surroundings:
@@ -23,7 +23,7 @@ class Surroundings:
     def __init__(self, *, topics: int, owners: Callable[[], int], hear: bool = True) -> None:
         self.asked: list[str] = []
         self.owners = self.topics = self
-        self.presence = None
+        self.stability = None
         self.draining = False
         self._topics, self._owners, self._hear = topics, owners, hear
 
@@ -34,10 +34,10 @@ class Surroundings:
         self.asked.append("owners")
         return list(range(self._owners()))
 
-    async def calm(self, *_: object, at_most_ms: int) -> bool:
-        assert at_most_ms == SETTINGS.calm_timeout_ms
+    async def until_stable(self, *_: object, timeout_ms: int) -> bool:
+        assert timeout_ms == SETTINGS.stability_timeout_ms
         assert not self.draining, "nothing new is taken while the topics stay"
-        self.asked.append("calm")
+        self.asked.append("stable")
         return True
 
     async def say_draining(self) -> int:
@@ -47,7 +47,7 @@ class Surroundings:
 
 
 async def hand_over(there: Surroundings, monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setattr(owner_module, "calm", there.calm)
+    monkeypatch.setattr(owner_module, "until_stable", there.until_stable)
     owner = Owner(SETTINGS)
     owner.topics = cast("Any", there)
     asking = cast("Any", there)
@@ -59,10 +59,10 @@ def unanswered() -> int:
     raise StoreUnavailable("ZooKeeper chooses a leader")
 
 
-async def test_topics_stay_until_it_is_calm(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_topics_stay_until_the_cluster_is_stable(monkeypatch: pytest.MonkeyPatch) -> None:
     there = Surroundings(topics=2, owners=lambda: 2)
     assert await hand_over(there, monkeypatch)
-    assert there.asked == ["owners", "calm", "owners", "say"]
+    assert there.asked == ["owners", "stable", "owners", "say"]
     assert there.draining
 
 
@@ -70,7 +70,7 @@ async def test_zookeeper_that_is_away_is_a_reason_to_wait(monkeypatch: pytest.Mo
     """Taken for "nobody else is there", every topic was closed at once, with no owner until ZooKeeper was back."""
     there = Surroundings(topics=2, owners=unanswered)
     assert await hand_over(there, monkeypatch)
-    assert there.asked == ["owners", "calm", "owners", "say"]
+    assert there.asked == ["owners", "stable", "owners", "say"]
 
 
 async def test_who_is_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +81,7 @@ async def test_who_is_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) ->
     counts = iter([2, 1])
     there = Surroundings(topics=2, owners=lambda: next(counts))
     assert not await hand_over(there, monkeypatch)
-    assert there.asked == ["owners", "calm", "owners"]
+    assert there.asked == ["owners", "stable", "owners"]
 
 
 async def test_without_topics_there_is_nothing_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -251,7 +251,7 @@ def test_drain_fits_into_the_grace_period(name: str) -> None:
             container = pod["spec"]["containers"][0]
             settings = load(SETTINGS[part], started_with(container))
             sleep_s = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
-            drain_ms = settings.drain_timeout_ms + getattr(settings, "calm_timeout_ms", 0)
+            drain_ms = settings.drain_timeout_ms + getattr(settings, "stability_timeout_ms", 0)
             assert pod["spec"]["terminationGracePeriodSeconds"] > sleep_s + drain_ms / 1000
 
 

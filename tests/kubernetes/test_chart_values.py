@@ -53,8 +53,8 @@ REFUSED_BY_CHECKS = [
     ("tls.existingSecret=ours,tls.extraNames={log.example}", "have the names in that certificate"),
     ("auth.enabled=true,auth.adminRole=oncelog-service", "the services need a role of their own"),
     ("owner.terminationGracePeriodSeconds=81", "take up to 81 s"),
-    ("owner.terminationGracePeriodSeconds=20", "Raise it, or lower calmTimeoutMs or drainTimeoutMs"),
-    ("owner.terminationGracePeriodSeconds=22,owner.settings.calmTimeoutMs=1000", "take up to 22 s"),
+    ("owner.terminationGracePeriodSeconds=20", "Raise it, or lower stabilityTimeoutMs or drainTimeoutMs"),
+    ("owner.terminationGracePeriodSeconds=22,owner.settings.stabilityTimeoutMs=1000", "take up to 22 s"),
     ("storage.settings.drainTimeoutMs=120000", "storage.terminationGracePeriodSeconds is 120"),
     ("settings.drainTimeoutMs=58000", "metadata.terminationGracePeriodSeconds is 60"),
 ]

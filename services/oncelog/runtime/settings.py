@@ -103,8 +103,8 @@ class TopicOwnerSettings(ProcessSettings):
     dedup_batches_bytes_max: int = 64 * 1024 * 1024
     #: producer ids claimed at once; a crash wastes the rest of them
     producer_id_block: int = 100
-    #: how long a drain keeps its topics while a storage node or a ZooKeeper server is away; drain_timeout_ms follows
-    calm_timeout_ms: int = 60_000
+    #: how long a drain keeps its topics while a storage node or ZooKeeper server is absent, before drain_timeout_ms
+    stability_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
         # super() without arguments does not find the class that slots=True makes.

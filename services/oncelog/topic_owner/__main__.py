@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("--ack-quorum", type=int, help="durable copies before an acknowledgement")
     settings = load(TopicOwnerSettings, os.environ, **vars(parser.parse_args()))
     set_up_logs(settings.log_level)
-    return run(Owner(settings).run, drain_timeout_ms=settings.calm_timeout_ms + settings.drain_timeout_ms)
+    return run(Owner(settings).run, drain_timeout_ms=settings.stability_timeout_ms + settings.drain_timeout_ms)
 
 
 if __name__ == "__main__":

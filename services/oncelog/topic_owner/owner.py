@@ -37,7 +37,7 @@ from oncelog.stores.topic_store import TopicStore
 from oncelog.stores.zookeeper import SESSION_TIMEOUT_MS
 from oncelog.topic_owner.admin_service import AdminService
 from oncelog.topic_owner.asks import OwnerParts
-from oncelog.topic_owner.calm import calm
+from oncelog.topic_owner.cluster_stability import until_stable
 from oncelog.topic_owner.currency import CurrencyWatch
 from oncelog.topic_owner.entry_cache import CacheBudget
 from oncelog.topic_owner.id_source import IdSource
@@ -203,8 +203,9 @@ class Owner:
         if await _only_one(registry, patience_s):
             return False
         if len(self.topics):
-            if not await calm(view.presence, settings.zookeeper_hosts, at_most_ms=settings.calm_timeout_ms):
-                logger.info("topics are moved before all others have been there for a while")
+            timeout_ms = settings.stability_timeout_ms
+            if not await until_stable(view.stability, settings.zookeeper_hosts, timeout_ms=timeout_ms):
+                logger.info("cluster not stable yet; moving topics anyway")
             if await _only_one(registry, patience_s):
                 return False
         self.topics.draining = True

@@ -12,7 +12,7 @@ from oncelog.runtime.backoff import Backoff
 from oncelog.runtime.settings import variable
 from oncelog.stores.registry import LiveStorageNode, Registry
 from oncelog.stores.store_session import SessionState, StoreSession
-from oncelog.topic_owner.presence import Presence
+from oncelog.topic_owner.cluster_stability import ClusterStability
 from oncelog.topic_owner.topic_registry import TopicRegistry
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class StorageView:
         self._registered: StorageNodesUpdated | None = None
         self._links = links
         self._topics = topics
-        self.presence = Presence()
+        self.stability = ClusterStability()
         session.add_listener(lambda _state: self._tell())
         links.reachability.add_listener(self._tell)
 
@@ -94,7 +94,7 @@ class StorageView:
             store_reachable=self._session.state is SessionState.CONNECTED,
         )
         self._tell_shortage(_shortage(nodes, *self._quorums))
-        self.presence.see(nodes, gone)
+        self.stability.update(nodes, gone)
         self._topics.update_nodes(nodes)
 
     def _tell_shortage(self, shortage: str | None) -> None:

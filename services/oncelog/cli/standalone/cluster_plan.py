@@ -18,7 +18,7 @@ CLIENT_VARIABLES = ("ONCELOG_URL", "ONCELOG_ADMIN_URL")
 
 
 #: An owner that ends need not wait for restarts of others, for there is no upgrade here; so long an end may take.
-CALM_TIMEOUT_MS, DRAIN_TIMEOUT_MS = 1, 10_000
+STABILITY_TIMEOUT_MS, DRAIN_TIMEOUT_MS = 1, 10_000
 
 
 class Role(StrEnum):
@@ -114,7 +114,10 @@ def process_environment(own: Mapping[str, str], *, redis_url: str = "") -> dict[
     """
     shared = {name: value for name, value in own.items() if name not in CLIENT_VARIABLES}
     given = {"ONCELOG_REDIS_URL": redis_url} if redis_url else {}
-    bounds = {"ONCELOG_CALM_TIMEOUT_MS": str(CALM_TIMEOUT_MS), "ONCELOG_DRAIN_TIMEOUT_MS": str(DRAIN_TIMEOUT_MS)}
+    bounds = {
+        "ONCELOG_STABILITY_TIMEOUT_MS": str(STABILITY_TIMEOUT_MS),
+        "ONCELOG_DRAIN_TIMEOUT_MS": str(DRAIN_TIMEOUT_MS),
+    }
     return bounds | shared | given
 
 

@@ -22,7 +22,7 @@ from oncelog.runtime.settings import variable
 START_DEADLINE_S = 90.0
 #: A process that dies so often before it has ever served will not serve.
 EARLY_DEATHS_MAX = 3
-DRAIN_DEADLINE_S = (plans.CALM_TIMEOUT_MS + plans.DRAIN_TIMEOUT_MS) / 1000 + 3.0
+DRAIN_DEADLINE_S = (plans.STABILITY_TIMEOUT_MS + plans.DRAIN_TIMEOUT_MS) / 1000 + 3.0
 _LOOK_EVERY_S = 0.02
 
 #: Told what happens to the cluster, one sentence at a time.
