@@ -10,7 +10,7 @@ from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.core.ledger.currency import Currency, judge, may_wait
 from oncelog.core.ledger.member_status import FenceState
-from oncelog.core.ledger.quorum import fence_covers
+from oncelog.core.ledger.quorum import fence_suffices
 
 HELD, FENCED, UNKNOWN = FenceState.HELD, FenceState.FENCED, FenceState.UNKNOWN
 ME, TOPIC = Incarnation("d" * 32), TopicId("a" * 32)
@@ -40,7 +40,7 @@ def test_no_proof_once_a_newer_owner_has_fenced_its_cover(write_quorum: int, ack
     """The fences of a finished recovery leave fewer members than a proof needs, whoever has answered."""
     for states in product((HELD, FENCED, UNKNOWN), repeat=write_quorum):
         not_held = write_quorum - states.count(HELD)
-        if fence_covers(not_held, write_quorum=write_quorum, ack_quorum=ack_quorum):
+        if fence_suffices(not_held, write_quorum=write_quorum, ack_quorum=ack_quorum):
             assert judge(states, ack_quorum=ack_quorum) is not Currency.PROVED
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncelog.core.errors import InvalidArgument
-from oncelog.core.ledger.quorum import acked, check_quorums, coverage, describe, fence_covers, missing_is_certain
+from oncelog.core.ledger.quorum import acked, check_quorums, coverage, describe, fence_suffices, missing_is_certain
 
 
 @st.composite
@@ -37,7 +37,7 @@ def test_any_acked_set_meets_any_certain_missing_set(case: tuple[int, int, froze
 def test_no_ack_quorum_avoids_a_covering_fence(case: tuple[int, int, frozenset[int], frozenset[int]]) -> None:
     """A deposed owner cannot gather Qa answers from members that are not fenced."""
     write_quorum, ack_quorum, answers, fenced = case
-    if fence_covers(len(fenced), write_quorum=write_quorum, ack_quorum=ack_quorum):
+    if fence_suffices(len(fenced), write_quorum=write_quorum, ack_quorum=ack_quorum):
         assert not acked(len(answers - fenced), ack_quorum)
 
 

@@ -161,7 +161,7 @@ def test_parking_is_bounded() -> None:
     """Many ledgers whose records cannot be read must not fill the memory."""
 
     class Narrow(StorageNode):
-        parked_bytes_max = len(E0) + len(E1)
+        queued_bytes_max = len(E0) + len(E1)
 
     disk = Disk(Narrow)
     disk.handle(append(1, E0))

@@ -1,6 +1,6 @@
-"""Rendezvous hashing: every process that sees the same candidates ranks them in the same order.
+"""Rendezvous hashing: processes that see the same candidates rank them in the same order.
 
-A candidate that joins or leaves changes the order of no two others, so few topics and ledgers move.
+A candidate that joins or leaves does not change the order of the others, so few topics and ledgers move.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from oncelog.core.ids import Incarnation
 
 
 def ranked(key: str, candidates: Iterable[Incarnation]) -> list[Incarnation]:
-    """The distinct candidates, best first; the order of the input does not matter."""
+    """The distinct candidates, best first. The order of the input does not matter."""
     return sorted(dict.fromkeys(candidates), key=lambda candidate: (_score(key, candidate), candidate), reverse=True)
 
 

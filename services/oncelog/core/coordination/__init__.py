@@ -1,1 +1,1 @@
-"""Who owns a topic, where it is placed, and which producer ids are leased."""
+"""Decisions through ZooKeeper: which owner serves a topic, who owns its record, and how ids are claimed."""

@@ -1,15 +1,16 @@
-"""Which topics move so that owners carry alike: after one joined, or came back after its topics went to others.
+"""Rebalancing: which topics move after an owner joined or came back, so that owners have about the same number of
+topics.
 
-    OwnersCounted --even, or changed of late--> nothing        --uneven for a while--> ReadTopics
-    TopicsRead --> MoveTopic, a few; each is a clean hand-over by its present owner
+    OwnersCounted --balanced, or changed recently--> nothing     --unbalanced for some time--> ReadTopics
+    TopicsRead --> MoveTopic for a few topics; each move is a clean hand-over by the current owner
 
 Rules
-- Rendezvous hashing says where a topic belongs among the owners; only topics that are elsewhere move, and only there.
-- A topic moves only from an owner to one that has at least two fewer: each move makes the counts more even, so moves
-  come to an end and none is ever undone by another.
-- Nothing moves before the owners have been the same for `settle_ms`, nor a topic that changed its owner within
-  `rest_ms`: a restart, a drain and an operator's unload are left in peace.
-- It needs one replica alone to run it, and no safety rests on that: two of them would move topics twice as fast.
+- Rendezvous hashing assigns each topic to one of the owners. Only topics on another owner move, and only to that one.
+- A topic moves only to an owner with at least two topics fewer. Each move makes the counts more even, so rebalancing
+  terminates, and no move undoes another.
+- Nothing moves until the set of owners has been the same for `settle_ms`. A topic whose owner changed within `rest_ms`
+  does not move. So a restart, a drain and an operator's unload cause no rebalancing.
+- One replica should run it. Safety does not depend on that: two replicas would move topics twice as fast.
 """
 
 from collections import Counter
@@ -20,12 +21,12 @@ from typing import assert_never
 from oncelog.core.coordination.placement import pick_owner
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 
-#: At a time: as many as this, or one of so many if that is more.
+#: Moves at a time: this many, or one of so many topics if that is more.
 MOVES_MIN = 2
 MOVES_OF_ALL = 50
-#: Owners with fewer topics between them than this are even.
+#: Owners whose counts differ by less than this are balanced.
 UNEVEN = 2
-#: Counts for which no move was found are looked at again after so many times `settle_ms`.
+#: Counts for which no move was found are examined again after this many times `settle_ms`.
 LOOK_AGAIN_SETTLES = 12
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -33,7 +34,7 @@ LOOK_AGAIN_SETTLES = 12
 
 @dataclass(frozen=True, slots=True)
 class OwnersCounted:
-    """{owner that takes topics: topics that it holds, by its own word}."""
+    """{owner that takes topics: number of topics that it reports}."""
 
     counts: Mapping[Incarnation, int]
     now_ms: int
@@ -41,7 +42,7 @@ class OwnersCounted:
 
 @dataclass(frozen=True, slots=True)
 class TopicsRead:
-    """The answer to ReadTopics: {topic: owner and epoch by its record}."""
+    """The response to ReadTopics: {topic: owner and epoch in its record}."""
 
     topics: Mapping[TopicId, tuple[Incarnation, OwnerEpoch]]
     now_ms: int
@@ -59,7 +60,7 @@ class ReadTopics:
 
 @dataclass(frozen=True, slots=True)
 class MoveTopic:
-    """Have `owner` close the topic, and place it on another."""
+    """Let `owner` close the topic, and place it on another owner."""
 
     topic_id: TopicId
     owner: Incarnation
@@ -71,16 +72,16 @@ BalanceEffect = ReadTopics | MoveTopic
 
 
 class Balance:
-    """One replica's view, from when it was elected."""
+    """The rebalancing of one replica, since it was elected."""
 
     def __init__(self, *, settle_ms: int, rest_ms: int) -> None:
         self._settle_ms = settle_ms
         self._rest_ms = rest_ms
         self._owners: tuple[Incarnation, ...] = ()
         self._same_since_ms = 0
-        #: {topic: (epoch, when another was seen, None for the first)}
+        #: {topic: (epoch, when a change of the epoch was observed; None for the first observation)}
         self._seen: dict[TopicId, tuple[OwnerEpoch, int | None]] = {}
-        #: the counts for which no move was found, and when
+        #: the counts for which no move was found, and the time
         self._fruitless: tuple[dict[Incarnation, int], int] | None = None
 
     def handle(self, event: BalanceEvent) -> list[BalanceEffect]:
@@ -129,7 +130,7 @@ class Balance:
         return moves
 
     def _look(self, event: TopicsRead) -> None:
-        """Note which topics changed their owner since the last look; those that are gone are forgotten."""
+        """Note which topics changed their owner since the last read. Forget the topics that are gone."""
         seen: dict[TopicId, tuple[OwnerEpoch, int | None]] = {}
         for topic_id, (_, epoch) in event.topics.items():
             known = self._seen.get(topic_id)

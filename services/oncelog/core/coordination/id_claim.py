@@ -1,17 +1,18 @@
 """Ids from one counter in ZooKeeper: producer ids in blocks of 100, ledger ids one by one (hazard 4).
 
-    IDLE --more are wanted than are free, or few are left--> READING (the counter)
-    READING --read--> WRITING (CAS: next + block, my claimer, a new nonce)
-    WRITING --OK--> the block is mine: IDLE          --CONFLICT | UNKNOWN--> VERIFYING (read again, after a sync)
-    VERIFYING --it shows this very nonce--> the block is mine: IDLE     --anything else--> that claim is wasted: WRITING
-    READING | VERIFYING --the block would pass 2**63 - 1--> EXHAUSTED
+    IDLE --more ids are requested than are free, or few are left--> READING (the counter)
+    READING --read--> WRITING (CAS: next + block, this claimer, a new nonce)
+    WRITING --OK--> block claimed: IDLE              --CONFLICT | UNKNOWN--> VERIFYING (read again, after a sync)
+    VERIFYING --the record has this nonce--> block claimed: IDLE     --anything else--> the claim is discarded: WRITING
+    READING | VERIFYING --the block would pass 2**63 - 1--> every waiting request is refused: IDLE
 
 Rules
-- A claim counts only when its write was answered OK or a re-read shows its nonce. That another claimer wrote the same
-  number proves nothing. A wasted claim is never used later, not even when its write turns out to be applied.
-- A nonce is never used twice: it names the claimer, which lives once, and the number of the try.
-- An id is granted at most once, and what a crash leaves unused is lost. Ids start at 1.
-- With a block of 1 nothing is claimed ahead, so an id is never older than the wish for it: a topic's ledgers ascend.
+- A claim counts only if its write was answered OK, or a second read shows its nonce. A claimer that finds the number it
+  tried to write has proved nothing: another claimer may have written the same number. A discarded claim is never used,
+  even if its write is applied later.
+- A nonce is never used twice: it holds the claimer, which is one run of a process, and the number of the attempt.
+- An id is granted at most once. Ids left over at a crash are lost. Ids start at 1.
+- With a block of 1 nothing is claimed in advance, so an id is never older than its request: a topic's ledgers ascend.
 """
 
 import json
@@ -29,13 +30,13 @@ from oncelog.core.store_status import WriteStatus
 FORMAT = 1
 FIRST_ID = 1
 ID_MAX = 2**63 - 1
-#: The version of a record that does not exist: writing from it creates.
+#: The version of a record that does not exist: a write from this version creates it.
 ABSENT_VERSION = -1
 
 
 @dataclass(frozen=True, slots=True)
 class CounterRecord:
-    """next: the lowest id that nobody has claimed. claimer, nonce: who wrote it, and in which try."""
+    """next: the lowest unclaimed id. claimer, nonce: the process that wrote the record, and its attempt."""
 
     next: int
     claimer: Incarnation
@@ -48,17 +49,17 @@ def encode_counter(record: CounterRecord) -> bytes:
 
 
 def decode_counter(data: bytes) -> CounterRecord:
-    """Raises CorruptEntry when the bytes are not such a record."""
+    """Raises CorruptEntry unless the bytes are a counter record."""
     try:
-        fields: dict[str, Any] = parse_json(data, number_max=ID_MAX + 1)  # what follows the last id
+        fields: dict[str, Any] = parse_json(data, number_max=ID_MAX + 1)  # the number after the last id
         if fields["format"] != FORMAT:
-            raise CorruptEntry(f"counter record of format {fields['format']}: this version reads format {FORMAT}")
+            raise CorruptEntry(f"counter record has format {fields['format']}; this version reads format {FORMAT}")
         following, claimer, nonce = fields["next"], fields["claimer"], fields["nonce"]
         if not isinstance(following, int) or isinstance(following, bool) or following < FIRST_ID:
-            raise CorruptEntry(f"a counter record says that the next id is {following!r}")
+            raise CorruptEntry(f"invalid next id in a counter record: {following!r}")
         return CounterRecord(following, Incarnation(claimer), nonce)
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptEntry(f"a counter record cannot be read: {error!r}") from error
+        raise CorruptEntry(f"cannot read a counter record: {error!r}") from error
 
 
 # --- events ---------------------------------------------------------------------------------------------------------
@@ -66,14 +67,14 @@ def decode_counter(data: bytes) -> CounterRecord:
 
 @dataclass(frozen=True, slots=True)
 class IdRequested:
-    """request: any number that the asker knows its wish by."""
+    """request: a number by which the caller recognises the answer."""
 
     request: int
 
 
 @dataclass(frozen=True, slots=True)
 class CounterRead:
-    """The answer to ReadCounter. record None: it does not exist yet, version is then ABSENT_VERSION."""
+    """The response to ReadCounter. record None: it does not exist yet; version is then ABSENT_VERSION."""
 
     record: CounterRecord | None
     version: int
@@ -81,7 +82,7 @@ class CounterRead:
 
 @dataclass(frozen=True, slots=True)
 class CounterWritten:
-    """The answer to WriteCounter."""
+    """The response to WriteCounter."""
 
     status: WriteStatus
     version: int
@@ -100,7 +101,7 @@ class ReadCounter:
 
 @dataclass(frozen=True, slots=True)
 class WriteCounter:
-    """Compare-and-set of the counter's record from `version`; ABSENT_VERSION: create it."""
+    """Compare-and-set of the counter's record from `version`; ABSENT_VERSION creates it."""
 
     record: CounterRecord
     version: int
@@ -135,28 +136,28 @@ class ClaimState(Enum):
 class IdClaim:
     """Claims and grants the ids of one counter for one process.
 
-    claimer: the incarnation of this start of the process. block: ids of one claim. prefetch_below: a further block is
-    claimed when fewer ids are free; 0 claims only what is wanted.
+    claimer: the incarnation of this run of the process. block: ids of one claim. prefetch_below: another block is
+    claimed when fewer ids are free; with 0, ids are claimed only on request.
     """
 
     def __init__(self, claimer: Incarnation, *, block: int, prefetch_below: int = 0) -> None:
         if block < 1 or prefetch_below < 0:
-            raise InvalidArgument("a block has at least one id, and a threshold is not negative", field="block")
+            raise InvalidArgument("block must be at least 1, and prefetch_below not negative", field="block")
         self.state = ClaimState.IDLE
         self._claimer = claimer
         self._block = block
         self._prefetch_below = prefetch_below
         #: claimed and not granted, ascending, no empty ranges
         self._free: deque[range] = deque()
-        #: requests in the order of their coming
+        #: requests in the order of arrival
         self._waiting: deque[int] = deque()
-        #: the block under claim, and the record that claims it
+        #: the block that is being claimed, and the record that claims it
         self._claim: tuple[range, CounterRecord] | None = None
         self._tries = 0
 
     @property
     def free_count(self) -> int:
-        """Ids that can be granted at once."""
+        """Ids that can be granted without a claim."""
         return sum(map(len, self._free))
 
     def handle(self, event: IdClaimEvent) -> list[IdClaimEffect]:
@@ -180,7 +181,7 @@ class IdClaim:
         first = FIRST_ID if record is None else record.next
         block = range(first, first + self._block)
         if block[-1] > ID_MAX:
-            # The next wish reads the counter again: an operator may have repaired it meanwhile.
+            # The next request reads the counter again: an operator may have repaired it by then.
             self.state = ClaimState.IDLE
             self._claim = None
             refused = [IdRefused(request) for request in self._waiting]
@@ -202,14 +203,14 @@ class IdClaim:
 
     def _won(self) -> list[IdClaimEffect]:
         if self._claim is None:
-            raise InvariantViolated("a claim was won that nobody made")
+            raise InvariantViolated("a claim succeeded that was never made")
         self._free.append(self._claim[0])
         self._claim = None
         self.state = ClaimState.IDLE
         return self._grant()
 
     def _grant(self) -> list[IdClaimEffect]:
-        """Serve who waits, in order; begin a claim when that is not enough."""
+        """Grant ids in the order of the requests. Begin a claim if there are not enough."""
         effects: list[IdClaimEffect] = []
         while self._waiting and self._free:
             block = self._free.popleft()
@@ -222,7 +223,7 @@ class IdClaim:
         return effects
 
     def check_invariants(self) -> None:
-        """Raises InvariantViolated where this machine contradicts itself."""
+        """Raises InvariantViolated if this machine contradicts itself."""
         if self._waiting and (self._free or self.state is ClaimState.IDLE):
             raise InvariantViolated(f"{len(self._waiting)} requests wait while the counter is {self.state.value}")
         if (self._claim is None) is (self.state in (ClaimState.WRITING, ClaimState.VERIFYING)):

@@ -1,4 +1,4 @@
-"""When a metadata replica may take an owner for gone before its session ends (hazard 5).
+"""When a metadata replica may treat an owner as dead before the owner's ZooKeeper session ends (hazard 5).
 
     UNSEEN --StreamOpened--> CONNECTED --its latest stream closed--> CLOSED (the owner is probed)
     CLOSED --ConnectionRefused--> SUSPECTED          CLOSED --ConnectionAccepted--> UNSEEN
@@ -6,19 +6,19 @@
     any --StreamOpened--> CONNECTED                  any --its session is gone--> forgotten
 
 Rules
-- Only both together count, a stream that this very replica saw open and then closed, and a word of the network that
-  nobody is there. So a replica that restarts suspects nobody, and one behind a cut, where probes are lost and not
-  refused, waits for the session.
-- A refused connection is that word always: it came from the owner's own host.
-- "No route to the host" is said by others, on this side of a cut too. It is that word only for a stream that closed
-  while it answered: a round trip over it had just succeeded, within a time in which no keepalive can run out. What
-  closes such a stream is its end, not silence: the process is gone, and with a deleted pod its address. Behind a cut,
-  of one way or both, no round trip succeeds any more before keepalive closes the stream.
-- Silence is no word, however the stream ended: a firewall looks the same.
-- A word counts for the stream whose end it was asked about: one that comes late, when another has opened and closed, is
-  of another time.
-- A suspicion is a hint to placement and no proof: the record and the fence decide who may write. A wrong one costs one
-  takeover.
+- Suspicion needs both: a stream that this replica saw open and then closed, and a negative answer of the network to a
+  probe. So a replica that restarts suspects no owner. A replica behind a network partition, where probes are lost and
+  not refused, waits for the end of the session.
+- A refused connection always counts: the owner's own host sent the refusal.
+- "No route to host" comes from other machines, also from those on this side of a network partition. It counts only if
+  the stream closed while it answered: a round trip had just succeeded, within a time in which no keepalive can expire.
+  Such a stream ends because the process is gone, and with a deleted pod also its address, not because of silence.
+  Behind a network partition, in one direction or both, no round trip succeeds before keepalive closes the stream.
+- A timeout never counts, however the stream ended: a firewall looks the same.
+- An answer counts for the stream whose end caused the probe. A late answer, after another stream opened and closed, is
+  ignored.
+- A suspicion is a hint for placement, not a proof: the record and the fence decide who may write. A wrong suspicion
+  costs one takeover.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ from oncelog.core.ids import Incarnation
 
 @dataclass(frozen=True, slots=True)
 class StreamOpened:
-    """stream: a number of its own for each stream, ascending."""
+    """stream: a unique, ascending number for each stream."""
 
     owner: Incarnation
     stream: int
@@ -40,7 +40,7 @@ class StreamOpened:
 
 @dataclass(frozen=True, slots=True)
 class StreamClosed:
-    """answered: a round trip over it succeeded so shortly before that it cannot have been silence that closed it."""
+    """answered: a round trip over it succeeded so recently that silence cannot be the reason for its end."""
 
     owner: Incarnation
     stream: int
@@ -49,9 +49,9 @@ class StreamClosed:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRefused:
-    """The answer to ProbeOwner: the host answered that nobody listens. A timeout is no answer.
+    """The response to ProbeOwner: the host answered that no process listens. A timeout is not reported.
 
-    stream: that of the ProbeOwner it answers; None: seen otherwise, and true of whichever stream closed last.
+    stream: the stream of the ProbeOwner. None: observed otherwise, and valid for the stream that closed last.
     """
 
     owner: Incarnation
@@ -60,7 +60,7 @@ class ConnectionRefused:
 
 @dataclass(frozen=True, slots=True)
 class HostUnreachable:
-    """The answer to ProbeOwner: no such host, says the network on the way. A timeout is no answer. stream: as above."""
+    """The response to ProbeOwner: the network has no route to the host. A timeout is not reported. stream: as above."""
 
     owner: Incarnation
     stream: int | None = None
@@ -68,7 +68,7 @@ class HostUnreachable:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionAccepted:
-    """The answer to ProbeOwner: somebody listens. stream: as above."""
+    """The response to ProbeOwner: a process listens. stream: as above."""
 
     owner: Incarnation
     stream: int | None = None
@@ -91,7 +91,7 @@ SuspicionEvent = (
 
 @dataclass(frozen=True, slots=True)
 class ProbeOwner:
-    """Connect to the owner's port, and report what comes of it. stream: the one that closed."""
+    """Connect to the owner's port, and report the result. stream: the stream that closed."""
 
     owner: Incarnation
     stream: int
@@ -99,7 +99,7 @@ class ProbeOwner:
 
 @dataclass(frozen=True, slots=True)
 class OwnerSuspected:
-    """Place its topics anew."""
+    """Place the owner's topics again."""
 
     owner: Incarnation
 
@@ -112,7 +112,7 @@ SuspicionEffect = ProbeOwner | OwnerSuspected
 
 @dataclass(slots=True)
 class _Closed:
-    """An owner's latest stream. answered: until it closed. gone: whether the word came too that nobody is there."""
+    """An owner's latest stream. answered: until it closed. gone: whether a probe was answered negatively, too."""
 
     stream: int
     answered: bool
@@ -120,17 +120,17 @@ class _Closed:
 
 
 class OwnerSuspicion:
-    """One replica's suspicions about all owners."""
+    """The suspicions of one replica about all owners."""
 
     def __init__(self) -> None:
-        #: {owner: its latest stream}, open ones
+        #: {owner: its latest stream}, for open streams
         self._connected: dict[Incarnation, int] = {}
-        #: owners whose stream was seen to close, in that order
+        #: owners whose stream closed, in that order
         self._closed: dict[Incarnation, _Closed] = {}
 
     @property
     def suspected(self) -> tuple[Incarnation, ...]:
-        """Owners that are gone for all this replica can see."""
+        """Owners that this replica considers dead."""
         return tuple(owner for owner, closed in self._closed.items() if closed.gone)
 
     def handle(self, event: SuspicionEvent) -> list[SuspicionEffect]:
@@ -165,6 +165,6 @@ class OwnerSuspicion:
         return [OwnerSuspected(event.owner)]
 
     def check_invariants(self) -> None:
-        """Raises InvariantViolated where an owner is both connected and closed."""
+        """Raises InvariantViolated if an owner is both connected and closed."""
         if self._connected.keys() & self._closed.keys():
-            raise InvariantViolated("an owner's stream is open and closed")
+            raise InvariantViolated("an owner's stream is both open and closed")

@@ -1,16 +1,18 @@
-"""One owner's hold on the topic record: what it read, what it writes, and when it stops for good.
+"""The ownership of one topic record: what its owner read, what it writes, and when it stops for ever.
 
-    UNREAD --record names me--> OWNED --a write not plainly OK, or anything suspicious--> SUSPECT
-    SUSPECT --names me, same epoch--> OWNED
-    UNREAD | OWNED | SUSPECT --names another, or another epoch--> DEPOSED, for good
-    UNREAD --names me, at an epoch that I gave up--> DEPOSED: I am placed anew at a higher one, or another is
-    UNREAD | OWNED | SUSPECT --there is no record any more--> DELETED, for good
+    UNREAD --record names this owner--> OWNED --a write was not answered OK, or another doubt--> SUSPECT
+    SUSPECT --record names this owner at the same epoch--> OWNED
+    UNREAD | OWNED | SUSPECT --record names another owner, or another epoch--> DEPOSED
+    UNREAD --record names this owner at an epoch that it gave up--> DEPOSED: the topic is about to be placed again
+    UNREAD | OWNED | SUSPECT --there is no record--> DELETED
 
-Rules: one read and one write are in flight at most, so that no answer can be taken for another's; what was read before
-the suspicion, or before the answer to a write, is read again. Every write is a compare-and-set on the version read when
-the record named this owner, or on the one its own last write returned; after a conflict or a lost reply the record is
-read again and nothing is written before that, and then the takeover starts again at B. Proof of ownership before a
-refusal is a read that shows my epoch.
+Rules
+- At most one read and one write are in flight, so that no response can be mistaken for another. A record that was read
+  before the doubt, or before the response to a write, is read again.
+- Every write is a compare-and-set. It names the version that was read when the record named this owner, or the version
+  that its own last write returned. After a conflict or a lost reply nothing is written until the record was read, and
+  then the takeover starts again at its recovery.
+- Before a request is refused, ownership is proved by a read that shows this owner's epoch.
 """
 
 from dataclasses import dataclass, replace
@@ -26,7 +28,7 @@ from oncelog.core.store_status import WriteStatus
 
 @dataclass(frozen=True, slots=True)
 class TopicRecordRead:
-    """The topic record after a sync; None: there is none."""
+    """The topic record after a sync. None: there is no record."""
 
     record: TopicRecord | None
     version: int
@@ -43,14 +45,14 @@ class TopicRecordWritten:
 
 @dataclass(frozen=True, slots=True)
 class ReadTopicRecord:
-    """Synced, retried until answered."""
+    """Read the record after a sync. The shell retries until it has an answer."""
 
     topic_id: TopicId
 
 
 @dataclass(frozen=True, slots=True)
 class WriteTopicRecord:
-    """Attempted once, by compare-and-set from `version`."""
+    """Compare-and-set of the record from `version`, attempted once."""
 
     record: TopicRecord
     version: int
@@ -61,12 +63,12 @@ class WriteTopicRecord:
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """The record names this owner: begin at B. Also after a suspicion that proved false."""
+    """The record names this owner: begin with recovery. Also after a doubt that was unfounded."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnershipConfirmed:
-    """A read asked for by `confirm` shows my epoch."""
+    """A read that was requested to prove ownership shows this owner's epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Linked:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """These ledgers left the list; they may be deleted now, not before."""
+    """These ledgers left the list. They may be deleted now, not before."""
 
     ledger_ids: tuple[LedgerId, ...]
 
@@ -99,12 +101,12 @@ class OwnershipState(Enum):
     DELETED = "deleted"
 
 
-#: The ends: nothing is read or written any more.
+#: The final states: nothing is read or written any more.
 _LOST = (OwnershipState.DEPOSED, OwnershipState.DELETED)
 
 
 class Ownership:
-    """The record of one topic as its owner holds it, for one owner_epoch."""
+    """The record of one topic as its owner has it, for one owner_epoch."""
 
     def __init__(self, topic_id: TopicId, me: Incarnation) -> None:
         self.topic_id = topic_id
@@ -113,11 +115,11 @@ class Ownership:
         self.record = TopicRecord(topic_id, "")
         self.version = -1
         self._reading = False
-        #: something happened since the read in flight began: its answer is not news enough
+        #: something happened since the read in flight began, so its response is not new enough
         self._read_again = False
-        #: the record being written, None when no write is in flight
+        #: the record that is being written; None when no write is in flight
         self._writing: TopicRecord | None = None
-        #: what is written next: a link goes before a trim
+        #: what is written next; a link is written before a trim
         self._link: LedgerLink | None = None
         self._trim_count = 0
 
@@ -126,22 +128,22 @@ class Ownership:
         return self.record.owner_epoch
 
     def gave_up(self, owner_epoch: OwnerEpoch) -> None:
-        """Before the record is read: this owner has closed the topic at this epoch a moment ago.
+        """Before the record is read: this owner closed the topic at this epoch a moment ago.
 
-        Whoever asked it to is about to place the topic at a higher epoch. An assignment that was sent before, or by
-        somebody who still sees the old record, would make this owner serve a topic that is another's by then.
+        The process that requested the close is about to place the topic at a higher epoch. An assignment that was sent
+        before, or by a process that still sees the old record, would make this owner serve a topic of another owner.
         """
         self.record = replace(self.record, owner_epoch=owner_epoch)
 
     def read(self) -> _Out:
-        """Read the record, once at a time."""
+        """Read the record, unless a read is in flight."""
         if self._reading or self.state in _LOST:
             return []
         self._reading = True
         return [ReadTopicRecord(self.topic_id)]
 
     def suspect(self) -> _Out:
-        """Something says that another may own the topic: nothing is written until the record was read."""
+        """Another process may own the topic: write nothing until the record was read."""
         if self.state is OwnershipState.OWNED:
             self.state = OwnershipState.SUSPECT
             self._link, self._trim_count = None, 0
@@ -153,7 +155,7 @@ class Ownership:
         return self._write_next()
 
     def trim(self, count: int) -> _Out:
-        """Take the first `count` ledgers off the list."""
+        """Remove the first `count` ledgers from the list."""
         self._trim_count = count
         return self._write_next()
 
@@ -169,7 +171,7 @@ class Ownership:
         return [WriteTopicRecord(self._writing, self.version)]
 
     def record_read(self, event: TopicRecordRead) -> _Out:
-        """Decide from what the record says."""
+        """Decide from the record that was read."""
         self._reading = False
         if self.state in _LOST:
             return []
@@ -183,7 +185,7 @@ class Ownership:
         if self.state is OwnershipState.OWNED:
             return [OwnershipConfirmed()]
         if self._writing is not None:
-            return []  # its answer begins another read: only then is it certain what the record will say
+            return []  # the response to the write begins another read; only that one shows the final record
         if self._read_again:
             self._read_again = False
             return self.read()
@@ -193,7 +195,7 @@ class Ownership:
         return [Owned()]
 
     def record_written(self, event: TopicRecordWritten) -> _Out:
-        """Take the answer to the one write in flight."""
+        """Take the response to the write in flight."""
         written, self._writing = self._writing, None
         if written is None or self.state in _LOST:
             return []
@@ -203,7 +205,8 @@ class Ownership:
         if event.status is not WriteStatus.OK:
             return self.suspect()
         before, self.record, self.version = self.record, written, event.version
-        # The wishes may have changed since the write began: what it did is in the record that was written.
+        # `_link` and `_trim_count` may have changed since the write began. What it did is in the record that was
+        # written.
         trimmed = len(before.ledgers) - len(written.ledgers)
         news: _Out
         if trimmed < 0:
@@ -214,10 +217,10 @@ class Ownership:
         return news + self._write_next()
 
     def lost(self, reason: str) -> NotOwner | TopicNotFound:
-        """What whoever used the topic here is told: to look it up again, or that there is nothing to be found."""
+        """The error for the users of the topic at this process: look the topic up again, or it does not exist."""
         if self.state is OwnershipState.DELETED:
             return TopicNotFound(f"topic {self.record.name or self.topic_id} was deleted", topic_id=self.topic_id)
-        return NotOwner(f"this process does not own the topic any more: {reason}")
+        return NotOwner(f"this process no longer owns the topic: {reason}")
 
     def _depose(self, reason: str, state: OwnershipState = OwnershipState.DEPOSED) -> _Out:
         self.state = state

@@ -1,19 +1,19 @@
-"""Which owner serves a topic (mark A), and how a metadata replica decides it.
+"""Placement: which owner serves a topic, and how a metadata replica decides it. It is the first phase of a takeover.
 
     IDLE --PlacementRequested | UnloadRequested--> READING (the topic record, after a sync)
-    READING --the owner stands--> IDLE: TopicPlaced          --nobody can own it--> IDLE: NoOwnerLive | TopicMissing
+    READING --the owner stays--> IDLE: TopicPlaced      --no live owner | no record--> IDLE: NoOwnerLive | TopicMissing
     READING --the topic must move--> WRITING (CAS: a live owner, owner_epoch + 1)
-    WRITING --OK--> IDLE: TopicPlaced, NotifyOwner           --CONFLICT | UNKNOWN--> READING: the reason is judged anew
+    WRITING --OK--> IDLE: TopicPlaced, NotifyOwner           --CONFLICT | UNKNOWN--> READING: decide again
 
     a topic must move   when its owner has no session; when an unload named this owner at this epoch;
                         when its owner is suspected (see `owner_suspicion`) and no takeover was seen within the back-off
 
 Rules
-- Any metadata replica may run this at any time; the record orders them (hazards 1 and 5). The write is never repeated:
-  after a conflict or a lost reply the record, the sessions and the suspicions as they are then decide anew.
-- Silence moves nothing; the end of the session does. A wrong suspicion costs one takeover, never a message.
-- Choices are rendezvous hashing: every replica makes the same one from the same view, and few topics move when it
-  changes.
+- Any metadata replica may run this at any time; the record orders them (hazards 1 and 5). A write is never repeated:
+  after a conflict or a lost reply, the decision is made again from the current record, sessions and suspicions.
+- A silent owner keeps its topics until its session ends. A wrong suspicion costs one takeover, never a message.
+- Choices use rendezvous hashing: every replica with the same view makes the same choice, and few topics move when the
+  view changes.
 """
 
 from collections.abc import Sequence
@@ -28,19 +28,20 @@ from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
 from oncelog.core.rendezvous import ranked
 from oncelog.core.store_status import WriteStatus
 
-#: A takeover takes well below a second; two suspicions of one topic in this time are more likely a cut than two deaths.
+#: A takeover takes well below a second. Two suspicions of a topic within this time are more likely a network partition
+#: than two deaths.
 BACKOFF_MS = 2_000
 
 
 def pick_owner(topic_id: TopicId, live: Sequence[Incarnation]) -> Incarnation | None:
-    """The owner for a topic among the live ones, None when there is none."""
+    """The owner for a topic among the live ones; None if there is none."""
     best_first = ranked(topic_id, live)
     return best_first[0] if best_first else None
 
 
 @dataclass(frozen=True, slots=True)
 class OwnersView:
-    """This replica's view. live: owners with a session. suspected: those of them that are gone for all it can see."""
+    """The owners, as this replica sees them. live: with a session. suspected: those of them that seem dead."""
 
     live: tuple[Incarnation, ...]
     suspected: tuple[Incarnation, ...] = ()
@@ -55,14 +56,15 @@ class OwnersView:
 
 @dataclass(frozen=True, slots=True)
 class PlacementRequested:
-    """Somebody looks the topic up, or its owner seems gone."""
+    """A client looked the topic up, or the topic's owner seems dead."""
 
     topic_id: TopicId
 
 
 @dataclass(frozen=True, slots=True)
 class UnloadRequested:
-    """Move the topic away from `avoid`, if that still owns it; to itself at a higher epoch when no other is there."""
+    """Move the topic away from `avoid`, if that is still its owner. Without another owner, to itself at a higher
+    epoch."""
 
     topic_id: TopicId
     avoid: Incarnation
@@ -70,7 +72,7 @@ class UnloadRequested:
 
 @dataclass(frozen=True, slots=True)
 class PlacementRecordRead:
-    """The answer to ReadTopicRecord, with the owners as seen when it came."""
+    """The response to ReadTopicRecord, with the owners as seen when it arrived."""
 
     topic_id: TopicId
     record: TopicRecord | None
@@ -81,7 +83,7 @@ class PlacementRecordRead:
 
 @dataclass(frozen=True, slots=True)
 class PlacementRecordWritten:
-    """The answer to WriteTopicRecord."""
+    """The response to WriteTopicRecord."""
 
     topic_id: TopicId
     status: WriteStatus
@@ -97,7 +99,7 @@ PlacementEvent = PlacementRequested | UnloadRequested | PlacementRecordRead | Pl
 
 @dataclass(frozen=True, slots=True)
 class TopicPlaced:
-    """Who owns the topic, for all who asked."""
+    """The owner of the topic, for all waiting requests."""
 
     topic_id: TopicId
     owner: Incarnation
@@ -106,7 +108,7 @@ class TopicPlaced:
 
 @dataclass(frozen=True, slots=True)
 class NotifyOwner:
-    """Tell the owner to read the record; telling it twice does no harm."""
+    """Tell the owner to read the record. Repeating this is harmless."""
 
     topic_id: TopicId
     owner: Incarnation
@@ -115,7 +117,7 @@ class NotifyOwner:
 
 @dataclass(frozen=True, slots=True)
 class NoOwnerLive:
-    """There is no owner to place the topic on now."""
+    """No owner is live that the topic could be placed on."""
 
     topic_id: TopicId
 
@@ -140,24 +142,24 @@ class PlacementState(Enum):
 
 
 class TopicPlacement:
-    """One metadata replica's decisions about one topic."""
+    """The decisions of one metadata replica about one topic."""
 
     def __init__(self, topic_id: TopicId, *, backoff_ms: int = BACKOFF_MS) -> None:
         self.topic_id = topic_id
         self.state = PlacementState.IDLE
         self._backoff_ms = backoff_ms
-        #: suspicions move nothing before this
+        #: until this time suspicions move nothing
         self._backoff_until_ms = 0
-        #: the record as last read or written, and what it would be after the write under way
+        #: the record as last read or written, and the record of the write in flight
         self._record: TopicRecord | None = None
         self._attempt: TopicRecord | None = None
-        #: whether this round wrote: then the owner is told, whoever's write it was that stands
+        #: whether this round wrote: then the owner is notified, whichever write stands in the end
         self._wrote = False
-        #: (the owner to avoid, the epoch at which it was found to own the topic, None until then)
+        #: (the owner to avoid, the epoch at which it was found to own the topic; None until then)
         self._unload: tuple[Incarnation, OwnerEpoch | None] | None = None
 
     def handle(self, event: PlacementEvent) -> list[PlacementEffect]:
-        """Take one event; those who ask during a round are answered by its end."""
+        """Take one event. Requests that arrive during a round are answered by its end."""
         if event.topic_id != self.topic_id:
             return []
         match event:
@@ -195,7 +197,7 @@ class TopicPlacement:
         return [WriteTopicRecord(self._attempt, event.version)]
 
     def _see(self, record: TopicRecord, now_ms: int) -> None:
-        """A takeover, by whichever replica, begins the back-off; a first placement does not."""
+        """A takeover by any replica begins the back-off; a first placement does not."""
         known, self._record = self._record, record
         if known is not None and known.owner is not None and record.owner_epoch > known.owner_epoch:
             self._backoff_until_ms = now_ms + self._backoff_ms
@@ -219,19 +221,19 @@ class TopicPlacement:
     def _record_written(self, event: PlacementRecordWritten) -> list[PlacementEffect]:
         attempt, self._attempt = self._attempt, None
         if attempt is None:
-            raise InvariantViolated(f"topic {self.topic_id}: a write was answered that nobody made")
+            raise InvariantViolated(f"topic {self.topic_id}: a write was answered that was never made")
         if event.status is not WriteStatus.OK:
             return self._look()
         self._see(attempt, event.now_ms)
         if self._unload is not None and self._unload[1] is None:
-            # It came while the write was under way, and may mean the new owner: the record decides.
+            # The unload arrived while the write was in flight, and may mean the new owner: the record decides.
             return [*self._placed(attempt, keep_unload=True), *self._look()]
         return self._placed(attempt)
 
     def _placed(self, record: TopicRecord, *, keep_unload: bool = False) -> list[PlacementEffect]:
         owner, epoch, wrote, unload = record.owner, record.owner_epoch, self._wrote, self._unload
         if owner is None:
-            raise InvariantViolated(f"topic {self.topic_id} is placed on nobody")
+            raise InvariantViolated(f"topic {self.topic_id} is placed on no owner")
         self._rest()
         self._unload = unload if keep_unload else None
         placed = TopicPlaced(self.topic_id, owner, epoch)
@@ -243,10 +245,10 @@ class TopicPlacement:
         self._unload = None
 
     def check_invariants(self) -> None:
-        """Raises InvariantViolated where this machine contradicts itself."""
+        """Raises InvariantViolated if this machine contradicts itself."""
         if (self._attempt is None) is (self.state is PlacementState.WRITING):
             raise InvariantViolated(
-                f"topic {self.topic_id} is {self.state.value}, and the write under way says otherwise"
+                f"topic {self.topic_id} is {self.state.value}, which does not fit the write in flight"
             )
         if self._attempt is not None and self._record is not None:
             if self._attempt.owner_epoch != self._record.owner_epoch + 1 or self._attempt.owner is None:
@@ -256,4 +258,4 @@ class TopicPlacement:
             if self._attempt.ledgers != self._record.ledgers:
                 raise InvariantViolated(f"topic {self.topic_id}: a placement must not touch the ledgers")
         if self.state is PlacementState.IDLE and self._unload is not None:
-            raise InvariantViolated(f"topic {self.topic_id}: an unload is forgotten")
+            raise InvariantViolated(f"topic {self.topic_id}: an unload was forgotten")

@@ -1,1 +1,1 @@
-"""A topic's ledgers: the managed ledger, writing, recovery, quorums."""
+"""The ledgers of a topic: the managed ledger, and the writer, recovery, members and quorums of one ledger."""

@@ -1,18 +1,19 @@
-"""Whether an owner is still the current one: what its ledger's members say about fences decides, and no clock.
+"""Whether this process still owns a topic. The fences of the ledger's members prove it, without any clock.
 
-    ack quorum of members hold the open ledger unfenced   -> PROVED: no newer owner has passed mark B
-    a member is fenced                                    -> REFUTED: somebody recovers the ledger, or has done so
-    anything else                                         -> UNPROVED: the topic record decides, read after a sync
+    an ack quorum of members hold the open ledger unfenced -> PROVED: no newer owner has recovered the ledger
+    a member is fenced                                     -> REFUTED: another process recovers or has recovered it
+    anything else                                          -> UNPROVED: the topic record decides, read after a sync
 
-Why: a newer owner acknowledges nothing before it has recovered the last ledger of the topic's list, and for that it
-fences Qw - Qa + 1 members. Any Qa members share one with them, so Qa members that are not fenced at some moment after a
-question began prove that no newer owner had acknowledged anything when it began. What this owner has acknowledged it
-knows itself. So its answer is linearizable (hazard 6).
+Why: a newer owner acknowledges nothing before it has recovered the last ledger of the topic's list, and recovery fences
+Qw - Qa + 1 members. Any Qa members include one of them. So Qa members that are unfenced at some moment after a request
+began prove that no newer owner had acknowledged anything when the request began. What this owner itself has
+acknowledged is in its memory. Its answer to the request is therefore linearizable (hazard 6).
 
 Rules
-- Only the open ledger proves anything. One that this owner has asked to be CLOSED needs no fence to be succeeded.
-- A member that does not hold the ledger proves nothing: it may have been fenced, and have forgotten the ledger after
-  that was trimmed away (hazard 2).
+- Only the open ledger proves anything. A ledger that this owner has asked to be CLOSED can be succeeded without a
+  fence.
+- A member that does not hold the ledger proves nothing: it may have been fenced, and have deleted the ledger after a
+  trim (hazard 2).
 """
 
 from collections.abc import Iterable
@@ -28,7 +29,7 @@ class Currency(Enum):
 
 
 def judge(states: Iterable[FenceState], *, ack_quorum: int) -> Currency:
-    """states: of distinct members, those that have answered since the question began."""
+    """states: of distinct members, those that have answered since the request began."""
     answers = tuple(states)
     if answers.count(FenceState.HELD) >= ack_quorum:
         return Currency.PROVED
@@ -36,10 +37,10 @@ def judge(states: Iterable[FenceState], *, ack_quorum: int) -> Currency:
 
 
 def may_wait(states: Iterable[FenceState], *, ack_quorum: int) -> bool:
-    """Whether readers at the end of the log may go on waiting here: nobody is fenced, as far as a quorum knows.
+    """Whether readers at the end of the log may keep waiting at this owner: an ack quorum answered, none of it fenced.
 
-    Less than a proof: an owner that opened a ledger and wrote nothing to it finds no member that holds it, and its
-    readers miss nothing until somebody else's fence is there.
+    This is weaker than a proof. An owner that opened a ledger and wrote nothing to it finds no member that holds the
+    ledger, and its readers miss nothing until another process fences it.
     """
     answers = tuple(states)
     return FenceState.FENCED not in answers and len(answers) >= ack_quorum

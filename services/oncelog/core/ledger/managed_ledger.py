@@ -39,7 +39,7 @@ CREATED_VERSION = 0
 
 @dataclass(frozen=True, slots=True)
 class LedgerCloseAnswered:
-    """The answer to CloseLedger."""
+    """The response to CloseLedger."""
 
     purpose: LedgerPurpose
     ledger_id: LedgerId
@@ -48,7 +48,7 @@ class LedgerCloseAnswered:
 
 @dataclass(frozen=True, slots=True)
 class EntriesAnswered:
-    """One member's answer for entries of one ledger; status OK means durable there."""
+    """The response of one member for entries of one ledger. OK means durable there."""
 
     ledger_id: LedgerId
     member: Incarnation
@@ -58,7 +58,7 @@ class EntriesAnswered:
 
 @dataclass(frozen=True, slots=True)
 class MemberLost:
-    """The stream to a member broke, or its queue is over its bound: it gets nothing more of this ledger."""
+    """The stream to a member broke, or its queue is full: the member gets no more entries of this ledger."""
 
     ledger_id: LedgerId
     member: Incarnation
@@ -78,7 +78,7 @@ class CloseLedger:
 
 @dataclass(frozen=True, slots=True)
 class SendAdds:
-    """One frame for each of `members`: the same entries to all of them."""
+    """Send the same entries in one frame to each of `members`."""
 
     ledger_id: LedgerId
     members: tuple[Incarnation, ...]
@@ -107,7 +107,7 @@ class Confirmed:
 
 @dataclass(frozen=True, slots=True)
 class LedgerClosed:
-    """The ledger is CLOSED at `end`. failed: entries above it were given up, not merely none left."""
+    """The ledger is CLOSED at `end`. failed: entries above `end` were given up; otherwise there were none."""
 
     purpose: LedgerPurpose
     ledger_id: LedgerId
@@ -117,7 +117,7 @@ class LedgerClosed:
 
 @dataclass(frozen=True, slots=True)
 class AckQuorumLost:
-    """The ack quorum is out of reach: nothing is acknowledged from here on; LedgerClosed follows."""
+    """The ack quorum is out of reach: nothing more is acknowledged, and LedgerClosed follows."""
 
     purpose: LedgerPurpose
     ledger_id: LedgerId
@@ -125,7 +125,7 @@ class AckQuorumLost:
 
 @dataclass(frozen=True, slots=True)
 class ManagedLedgerLost:
-    """Somebody else may own this managed ledger."""
+    """Another process may own the topic by now."""
 
     purpose: LedgerPurpose
     reason: str
@@ -150,17 +150,17 @@ class ManagedLedger:
     """Opens, writes and closes the ledgers of one list, one after the other."""
 
     def __init__(self, next_ledger: NextLedger) -> None:
-        """next_ledger: may have begun already."""
+        """next_ledger: its preparation may have begun."""
         self.settings = next_ledger.settings
         self.next = next_ledger
         self.state = ManagedLedgerState.IDLE
-        #: the open ledger's writer, kept until the next one opens
+        #: the writer of the open ledger, kept until the next ledger opens
         self.writer: LedgerWriter | None = None
         self._linking: LedgerMetadata | None = None
         self._failed = False
-        #: to be rolled once the next ledger is ready
+        #: roll as soon as the next ledger is ready
         self._rolling = False
-        #: no ledger comes after this one
+        #: the open ledger is the last one
         self._finishing = False
 
     @property
@@ -168,14 +168,14 @@ class ManagedLedger:
         return self.state is ManagedLedgerState.OPEN
 
     def open_next(self) -> list[LedgerEffect | LedgerNotification]:
-        """Begin to open the next ledger; the one before is CLOSED."""
+        """Begin to open the next ledger. The one before it must be CLOSED."""
         if self.state is not ManagedLedgerState.IDLE:
-            raise InvariantViolated(f"a ledger is opened while the managed ledger is {self.state.value}")
+            raise InvariantViolated(f"cannot open a ledger: the managed ledger is {self.state.value}")
         self.state = ManagedLedgerState.OPENING
         return [*self.next.prepare(), *self._go_on()]
 
     def update_nodes(self, nodes: StorageNodesUpdated) -> list[LedgerEffect | LedgerNotification]:
-        """A newer view of the storage nodes."""
+        """Take a new list of the storage nodes."""
         out: list[LedgerEffect | LedgerNotification] = [*self.next.update_nodes(nodes)]
         if self.state in (ManagedLedgerState.OPEN, ManagedLedgerState.ROLLING) and self.writer:
             for member in [m for m in self.writer.present if m in nodes.superseded]:
@@ -183,7 +183,7 @@ class ManagedLedger:
         return out
 
     def handle(self, event: LedgerEvent) -> list[LedgerEffect | LedgerNotification]:
-        """Take one completion; late ones are recognised by their ledger id."""
+        """Take one completion. A late one is recognised by its ledger id and ignored."""
         match event:
             case LedgerIdClaimed() | LedgerCreated():
                 out: list[LedgerEffect | LedgerNotification] = [*self.next.handle(event)]
@@ -199,7 +199,7 @@ class ManagedLedger:
     # --- opening -----------------------------------------------------------------------------------------------------
 
     def _go_on(self) -> list[LedgerEffect | LedgerNotification]:
-        """What waits for the next ledger, once that is ready."""
+        """Continue whatever waits for the next ledger, once that is ready."""
         if not self.next.ready:
             return []
         if self.state is ManagedLedgerState.OPENING:
@@ -209,9 +209,9 @@ class ManagedLedger:
         return self._seal() if self._rolling and self.open else []
 
     def linked(self) -> list[LedgerEffect | LedgerNotification]:
-        """The record names the new ledger: it is open for entries, unless too many of its members left meanwhile."""
+        """The record names the new ledger: open it for entries, unless too many of its members have left meanwhile."""
         if self.state is not ManagedLedgerState.LINKING or self._linking is None:
-            raise InvariantViolated(f"a ledger was linked while the managed ledger is {self.state.value}")
+            raise InvariantViolated(f"a ledger was linked, but the managed ledger is {self.state.value}")
         self.state = ManagedLedgerState.OPEN
         self._failed = False
         self.writer = LedgerWriter(
@@ -228,11 +228,11 @@ class ManagedLedger:
         self, kind: EntryKind, body: Buffer, *, base_index: int, skip_first: int, count: int, now_ms: int
     ) -> Add:
         if self.writer is None or self.state is not ManagedLedgerState.OPEN:
-            raise InvariantViolated(f"append while the managed ledger is {self.state.value}")
+            raise InvariantViolated(f"cannot append: the managed ledger is {self.state.value}")
         return self.writer.append(kind, body, base_index=base_index, skip_first=skip_first, count=count, now_ms=now_ms)
 
     def send(self, adds: list[Add]) -> SendAdds:
-        """One effect for what one event appended."""
+        """One effect for all entries that one event appended."""
         assert self.writer is not None
         return SendAdds(self.writer.ledger_id, tuple(self.writer.present), tuple(adds))
 
@@ -263,7 +263,7 @@ class ManagedLedger:
         return self.fail()
 
     def fail(self) -> list[LedgerEffect | LedgerNotification]:
-        """The ack quorum is out of reach: close at last_add_confirmed."""
+        """Close at last_add_confirmed, because the ack quorum is out of reach."""
         assert self.writer is not None
         self._failed = not self.writer.idle
         return [AckQuorumLost(self.settings.purpose, self.writer.ledger_id), self._close()]
@@ -271,15 +271,17 @@ class ManagedLedger:
     # --- closing -----------------------------------------------------------------------------------------------------
 
     def roll(self) -> list[LedgerEffect | LedgerNotification]:
-        """Planned: once the next ledger is ready, stop admitting, wait for the last answer, close. Does nothing unless
-        OPEN."""
+        """Planned: once the next ledger is ready, stop admitting entries, wait for the last response, and close.
+
+        Does nothing unless OPEN.
+        """
         if not self.open or self._finishing:
             return []
         self._rolling = True
         return [*self.next.prepare(), *self._go_on()]
 
     def finish(self) -> list[LedgerEffect | LedgerNotification]:
-        """Planned: close, and open none after it. Does nothing unless OPEN."""
+        """Planned: close, and open no further ledger. Does nothing unless OPEN."""
         if not self.open:
             return []
         self._finishing = True
@@ -307,13 +309,13 @@ class ManagedLedger:
         if self.state is not ManagedLedgerState.CLOSING or writer is None or event.ledger_id != writer.ledger_id:
             return []
         if event.status is not WriteStatus.OK:
-            return self.lose(f"closing ledger {event.ledger_id} was answered {event.status.name}")
+            return self.lose(f"closing ledger {event.ledger_id} returned {event.status.name}")
         writer.closed()
         self.state = ManagedLedgerState.IDLE
         return [LedgerClosed(self.settings.purpose, writer.ledger_id, writer.last_add_confirmed, self._failed)]
 
     def lose(self, reason: str) -> list[LedgerEffect | LedgerNotification]:
-        """Stop acknowledging at once; the topic looks at its record."""
+        """Stop acknowledging at once. The topic then reads its record."""
         if self.state is ManagedLedgerState.LOST:
             return []
         self.state = ManagedLedgerState.LOST
@@ -325,4 +327,4 @@ class ManagedLedger:
         if self.writer is not None:
             self.writer.check_invariants()
             if self.state is ManagedLedgerState.OPEN and self.writer.state is not WriterState.OPEN:
-                raise InvariantViolated("the managed ledger is open and its writer is not")
+                raise InvariantViolated("the managed ledger is open, but its writer is not")

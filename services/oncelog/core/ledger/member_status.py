@@ -1,4 +1,4 @@
-"""The status codes with which a storage node, as a member of a ledger, answers. The numbers are the wire's."""
+"""The status codes in the responses of a storage node. The numbers are those of the wire."""
 
 from enum import IntEnum
 
@@ -30,5 +30,5 @@ class FenceState(IntEnum):
     #: it does
     HELD = 1
     FENCED = 2
-    #: it does not hold the ledger, or has not checked the ledger's record
+    #: it does not hold the ledger, or has not yet checked the ledger's record
     UNKNOWN = 3

@@ -1,7 +1,7 @@
 """The record of one ledger in ZooKeeper: /oncelog/ledgers/<id>.
 
-OPEN -> IN_RECOVERY -> CLOSED, or OPEN -> CLOSED by its writer; every step a versioned compare-and-set, and CLOSED is
-final: `end` never changes after it. Members are static: there is no ensemble change while a ledger is open.
+OPEN -> IN_RECOVERY -> CLOSED, or OPEN -> CLOSED by the writer. Every step is a versioned compare-and-set. CLOSED is
+final: `end` never changes afterwards. Members are static: the ensemble of an open ledger does not change.
 Source: BookKeeper's ledger metadata, without segments.
 """
 
@@ -25,8 +25,8 @@ class LedgerState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LedgerMetadata:
-    """members: incarnations of the Qw storage nodes. end, length: meaningful only when CLOSED (-1 and 0 for an empty
-    ledger)."""
+    """members: incarnations of the Qw storage nodes. end, length: valid only when CLOSED; -1 and 0 for an empty
+    ledger."""
 
     ledger_id: LedgerId
     topic_id: TopicId
@@ -69,11 +69,11 @@ def encode_ledger(metadata: LedgerMetadata) -> bytes:
 
 
 def decode_ledger(data: bytes) -> LedgerMetadata:
-    """Raises CorruptEntry when the bytes are not such a record."""
+    """Raises CorruptEntry unless the bytes are a ledger record."""
     try:
         fields = parse_json(data)
         if fields["format"] != FORMAT:
-            raise CorruptEntry(f"ledger record of format {fields['format']}: this version reads format {FORMAT}")
+            raise CorruptEntry(f"ledger record has format {fields['format']}; this version reads format {FORMAT}")
         return LedgerMetadata(
             ledger_id=LedgerId(number(fields, "ledger_id")),
             topic_id=TopicId(text(fields, "topic_id")),
@@ -85,4 +85,4 @@ def decode_ledger(data: bytes) -> LedgerMetadata:
             digest=text(fields, "digest"),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptEntry(f"a ledger record cannot be read: {error!r}") from error
+        raise CorruptEntry(f"cannot read a ledger record: {error!r}") from error

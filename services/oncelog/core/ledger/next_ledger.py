@@ -30,7 +30,7 @@ class LedgerPurpose(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ManagedLedgerSettings:
-    """Quorums, and who writes. write_quorum = ensemble: members are static."""
+    """The quorums and the writer. The ensemble is the write quorum, because members are static."""
 
     purpose: LedgerPurpose
     topic_id: TopicId
@@ -72,7 +72,7 @@ class CreateLedger:
 
 @dataclass(frozen=True, slots=True)
 class DeleteLedgers:
-    """Effect: no record names these ledgers, or none does any more."""
+    """Delete the records of these ledgers, because no list names them."""
 
     ledger_ids: tuple[LedgerId, ...]
 
@@ -89,13 +89,13 @@ class NextState(Enum):
 
 
 class NextLedger:
-    """One ledger after the other, at most one of them in the making."""
+    """Prepares one ledger at a time."""
 
     def __init__(self, settings: ManagedLedgerSettings, *, last_ledger: LedgerId, nodes: StorageNodesUpdated) -> None:
-        """last_ledger: the highest id of the list, -1 when empty."""
+        """last_ledger: the highest id of the list, -1 when it is empty."""
         self.settings = settings
         self.state = NextState.IDLE
-        #: the newest view of the storage nodes
+        #: the newest list of the storage nodes
         self.nodes = nodes
         self._last_ledger = last_ledger
         self._claimed: LedgerId | None = None
@@ -106,7 +106,7 @@ class NextLedger:
         return self.state is NextState.READY
 
     def prepare(self) -> list[NextEffect]:
-        """Begin, unless it has begun; begin again where what is ready is worse than what could be had by now."""
+        """Begin, unless preparation has begun. Begin again if better members are available than those of the ledger."""
         out: list[NextEffect] = []
         if self.ready and self._outdated():
             out += self.drop()
@@ -116,27 +116,27 @@ class NextLedger:
         return out
 
     def take(self) -> LedgerMetadata:
-        """The ledger that is ready; it is to be listed now."""
+        """Take the ledger that is ready. The caller adds it to the list."""
         if not self.ready or self._created is None:
-            raise InvariantViolated(f"a next ledger is taken that is {self.state.value}")
+            raise InvariantViolated(f"the next ledger was taken while it is {self.state.value}")
         self.state = NextState.IDLE
         self._last_ledger = self._created.ledger_id
         return self._created
 
     def drop(self) -> list[NextEffect]:
-        """Nobody wants what is ready."""
+        """Delete the ledger that is ready: it is not needed."""
         if not self.ready or self._created is None:
             return []
         self.state = NextState.IDLE
         return [DeleteLedgers((self._created.ledger_id,))]
 
     def update_nodes(self, nodes: StorageNodesUpdated) -> list[NextEffect]:
-        """A newer view of the storage nodes."""
+        """Take a new list of the storage nodes."""
         self.nodes = nodes
         return self._create() if self.state is NextState.WAITING else []
 
     def handle(self, event: LedgerIdClaimed | LedgerCreated) -> list[NextEffect]:
-        """Take one completion; late ones are recognised by their ledger id."""
+        """Take one completion. A late one is recognised by its ledger id and ignored."""
         if isinstance(event, LedgerIdClaimed):
             return self._id_claimed(event.ledger_id)
         if self.state is not NextState.CREATING or event.ledger_id != self._claimed:
@@ -144,7 +144,7 @@ class NextLedger:
         if event.status is WriteStatus.OK:
             self.state = NextState.READY
             return []
-        # Whether it exists is unknown: this id is wasted, no list names it.
+        # The record may exist or not, so this id is discarded. No list names it.
         self.state = NextState.CLAIMING
         return [ClaimLedgerId(self.settings.purpose)]
 
@@ -171,7 +171,7 @@ class NextLedger:
         return pick_members(ledger_id, nodes.live, nodes.fillers, nodes.superseded, s.write_quorum, s.ack_quorum)
 
     def _outdated(self) -> bool:
-        """Whether its members have gone since, and others are there or none."""
+        """Whether members have left since the ledger was created, and better ones, or not enough, are available."""
         assert self._created is not None
         members, live = self._created.members, frozenset(self.nodes.live)
         best = self._pick(self._created.ledger_id)

@@ -5,9 +5,9 @@
     members fenced           >= Qw - Qa + 1   no ack quorum can form any more
 
 Why: Qa + (Qw - Qa + 1) = Qw + 1 > Qw, so any acknowledging set shares a member with any set of Qw - Qa + 1. That member
-either holds the entry and cannot say "missing", or is fenced and cannot take it. A member that does not answer, or that
-answers "unreadable", counts for neither side. Members are distinct storage nodes; counting one twice breaks the proof.
-Source: BookKeeper's coverage set.
+either holds the entry and cannot answer "missing", or is fenced and cannot store the entry. A member that does not
+answer, or answers "unreadable", counts for neither side. Members are distinct storage nodes: counting one twice breaks
+the proof. Source: BookKeeper's coverage set.
 """
 
 from collections.abc import Iterable
@@ -24,30 +24,30 @@ def check_quorums(*, write_quorum: int, ack_quorum: int) -> None:
 
 
 def coverage(*, write_quorum: int, ack_quorum: int) -> int:
-    """The least number of members that meets every ack quorum: Qw - Qa + 1."""
+    """The smallest number of members that intersects every ack quorum: Qw - Qa + 1."""
     return write_quorum - ack_quorum + 1
 
 
 def acked(copies: int, ack_quorum: int) -> bool:
-    """Whether `copies` members with the entry durable acknowledge it."""
+    """Whether `copies` members with a durable copy acknowledge the entry."""
     return copies >= ack_quorum
 
 
 def missing_is_certain(negatives: int, *, write_quorum: int, ack_quorum: int) -> bool:
     """Whether `negatives` members that explicitly lack the entry prove that it was never acknowledged.
 
-    Stable only if each of them is fenced.
+    The proof lasts only if each of these members is fenced.
     """
     return negatives >= coverage(write_quorum=write_quorum, ack_quorum=ack_quorum)
 
 
-def fence_covers(known: int, *, write_quorum: int, ack_quorum: int) -> bool:
-    """Whether `known` durably fenced members keep any ack quorum of ordinary adds from forming."""
-    return known >= coverage(write_quorum=write_quorum, ack_quorum=ack_quorum)
+def fence_suffices(fenced: int, *, write_quorum: int, ack_quorum: int) -> bool:
+    """Whether `fenced` durably fenced members prevent every ack quorum of ordinary adds."""
+    return fenced >= coverage(write_quorum=write_quorum, ack_quorum=ack_quorum)
 
 
 def describe(members: Iterable[str], *, copies: Iterable[str], negatives: Iterable[str], ack_quorum: int) -> str:
-    """One line about one entry, for errors and logs: each member with + (copy), - (missing) or ? (unknown)."""
+    """One line about one entry, for errors and logs: + for a copy, - for missing, ? for unknown."""
     have, lack, every = frozenset(copies), frozenset(negatives), tuple(members)
     marks = " ".join(f"{member}{'+' if member in have else '-' if member in lack else '?'}" for member in every)
     certain = missing_is_certain(len(lack), write_quorum=len(every), ack_quorum=ack_quorum)

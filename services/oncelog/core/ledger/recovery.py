@@ -1,25 +1,25 @@
-"""Recovery (B): ends one ledger whose writer is gone; no acknowledged entry is lost, and nothing is added after it.
+"""Ledger recovery: closes a ledger whose writer is gone, without losing an acknowledged entry.
 
     NEW --start--> LOOKING (read the record) --OPEN--> MARKING (CAS to IN_RECOVERY) --OK--> FENCING
     LOOKING --IN_RECOVERY--> FENCING         --CLOSED--> RECOVERED
     MARKING --CONFLICT | UNKNOWN--> LOOKING
-    FENCING --Qw-Qa+1 members fenced--> COPYING: ranges of ids from the highest last_add_confirmed (LAC) on
+    FENCING --Qw-Qa+1 members fenced--> COPYING: ranges of ids, from the highest last_add_confirmed (LAC) on
             per id: a valid copy -> recoverable · Qw-Qa+1 explicit negatives and no copy -> the end · else wait
             per range: the recoverable entries are written back verbatim, each until Qa members confirmed it
     COPYING --end found, all before it confirmed--> CLOSING (CAS to CLOSED at the end)
     CLOSING --OK--> RECOVERED                --CONFLICT | UNKNOWN--> REREADING
     REREADING --CLOSED--> RECOVERED (adopted) --IN_RECOVERY--> CLOSING on the new version
-    any --what must be there is not, or nothing can be decided--> FAILED, loudly
+    any --a record or an acknowledged entry is missing, or no decision is possible--> FAILED
 
 Rules
-- Any number of recoverers may run at once; the first CLOSED stands and the others adopt it. An entry that was never
-  acknowledged may go either way, but only one way: by that compare-and-set.
-- Recovery reads fence too, so a "missing" stays true. Nothing waits for a member that coverage does not need: one hung
-  member blocks nothing. `recovery_range` decides about the ids.
-- The entry at LAC itself is read as well, for its cumulative length only: it is acknowledged and is not written back.
-- Members are static, and the shell asks the very incarnations that the record names: a wiped node never answers for
-  its former self. The shell repeats each ask until it is answered or this recovery ends; a newer RecoveryRead to a
-  member replaces the older one.
+- Any number of recoveries may run at the same time. The first CLOSED record stands, and the others adopt it. An entry
+  that was never acknowledged may be kept or dropped, but only once: that compare-and-set decides.
+- Recovery reads fence, too, so that a "missing" remains true. Recovery waits for no more members than the quorums
+  require: one hung member blocks nothing. `recovery_range` decides about the ids.
+- The entry at LAC is read only for its cumulative length: it is acknowledged and is not written back.
+- Members are static, and the shell calls exactly the incarnations that the record names: a wiped node never answers for
+  its former incarnation. The shell repeats each request until it is answered or this recovery ends. A newer
+  RecoveryRead to a member replaces the older one.
 Source: BookKeeper's LedgerRecoveryOp without ensemble changes; its issues 2614 (recovery reads must fence), 2615, 1067.
 """
 
@@ -32,11 +32,11 @@ from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
-from oncelog.core.ledger.quorum import fence_covers
-from oncelog.core.ledger.recovery_range import MembersSaid, RecoveryProblem, RecoveryRange
+from oncelog.core.ledger.quorum import fence_suffices
+from oncelog.core.ledger.recovery_range import MemberAnswers, RecoveryProblem, RecoveryRange
 from oncelog.core.store_status import WriteStatus
 
-#: Entries asked for at once. The tail after LAC is at most the writer's window of unanswered entries.
+#: Entries per request. The tail after LAC is at most the writer's window of unacknowledged entries.
 RANGE_ENTRIES = 64
 
 
@@ -50,7 +50,7 @@ class RecoveryStarted:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRead:
-    """The answer to ReadLedger, read after a sync. metadata None: no such record."""
+    """The response to ReadLedger, read after a sync. metadata None: there is no such record."""
 
     ledger_id: LedgerId
     metadata: LedgerMetadata | None
@@ -59,7 +59,7 @@ class LedgerRead:
 
 @dataclass(frozen=True, slots=True)
 class LedgerWritten:
-    """The answer to WriteLedger. version: the record's new one, meaningful when OK."""
+    """The response to WriteLedger. version: the record's new version, valid when OK."""
 
     ledger_id: LedgerId
     status: WriteStatus
@@ -68,7 +68,7 @@ class LedgerWritten:
 
 @dataclass(frozen=True, slots=True)
 class MemberFenced:
-    """The member's fence is durable. last_entry, last_add_confirmed: -1 where it holds nothing of the ledger."""
+    """The member's fence is durable. last_entry, last_add_confirmed: -1 if it holds nothing of the ledger."""
 
     ledger_id: LedgerId
     member: Incarnation
@@ -78,9 +78,9 @@ class MemberFenced:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReadAnswered:
-    """The answer to the RecoveryRead of the same member and `first`; it may cover only the first ids of the range.
+    """The response to the RecoveryRead of the same member and `first`. It may cover only the first ids of the range.
 
-    found: whole entries. missing: surely never stored there. unreadable: stored there, or perhaps, but damaged.
+    found: whole entries. missing: certainly never stored there. unreadable: stored there, or perhaps, but damaged.
     """
 
     ledger_id: LedgerId
@@ -93,7 +93,7 @@ class RecoveryReadAnswered:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryAdded:
-    """The member answered some entries of a RecoveryAdd. ok: durable there; else it refused them for good."""
+    """The member answered for entries of a RecoveryAdd. ok: durable there; otherwise they are refused permanently."""
 
     ledger_id: LedgerId
     member: Incarnation
@@ -131,7 +131,7 @@ class FenceMember:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryRead:
-    """Read ids first .. first + count - 1 of a member with a fencing read."""
+    """Read ids first .. first + count - 1 from a member with a fencing read."""
 
     ledger_id: LedgerId
     member: Incarnation
@@ -141,7 +141,7 @@ class RecoveryRead:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryAdd:
-    """Add the original bytes as they are, past the fence."""
+    """Add the original bytes unchanged; the fence does not stop these adds."""
 
     ledger_id: LedgerId
     member: Incarnation
@@ -150,7 +150,7 @@ class RecoveryAdd:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRecovered:
-    """The ledger is CLOSED; metadata as stored at `version`."""
+    """The ledger is CLOSED. metadata: as stored at `version`."""
 
     ledger_id: LedgerId
     metadata: LedgerMetadata
@@ -159,15 +159,15 @@ class LedgerRecovered:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryFailed:
-    """Nothing was decided: the record still says IN_RECOVERY, and a later recovery may try again.
+    """Nothing was decided: the record stays IN_RECOVERY, and a later recovery may succeed.
 
-    entry_id: the entry that no decision is possible about, and members: what each member answered about it.
+    entry_id: the entry that cannot be decided. members: what each member answered about it.
     """
 
     ledger_id: LedgerId
     reason: str
     entry_id: EntryId | None = None
-    members: MembersSaid = ()
+    members: MemberAnswers = ()
 
 
 RecoveryEffect = ReadLedger | WriteLedger | FenceMember | RecoveryRead | RecoveryAdd | LedgerRecovered | RecoveryFailed
@@ -201,23 +201,23 @@ class LedgerRecovery:
         self.phase = RecoveryPhase.NEW
         self._checksum = checksum
         self._range_entries = range_entries
-        #: the record as last read or written, and its version
+        #: the record as last read or written, with its version
         self._metadata: LedgerMetadata | None = None
         self._version = -1
-        #: {member: its last_add_confirmed}, durably fenced members
+        #: {durably fenced member: its last_add_confirmed}
         self._fenced: dict[Incarnation, EntryId] = {}
-        #: the highest last_add_confirmed when the fence covered
+        #: the highest last_add_confirmed when enough members were fenced
         self._lac = NO_ENTRY
         self._range: RecoveryRange | None = None
         #: (end, cumulative length) of the entries known to be in the log; the record is closed with it
         self._tail: tuple[EntryId, int] = (NO_ENTRY, 0)
 
     def start(self) -> list[RecoveryEffect]:
-        """The same as handling RecoveryStarted."""
+        """The same as to handle RecoveryStarted."""
         return self.handle(RecoveryStarted(self.ledger_id))
 
     def handle(self, event: RecoveryEvent) -> list[RecoveryEffect]:
-        """Take one event; late, foreign and repeated ones change nothing."""
+        """Take one event. Late, foreign and repeated events change nothing."""
         if event.ledger_id != self.ledger_id or self.phase in _ENDED:
             return []
         match event:
@@ -251,7 +251,7 @@ class LedgerRecovery:
             return self._recovered(metadata)
         if self.phase is RecoveryPhase.REREADING:
             if metadata.state is not LedgerState.IN_RECOVERY:
-                return self._fail(f"ledger {self.ledger_id} went back to {metadata.state.value}")
+                return self._fail(f"ledger {self.ledger_id} went back to state {metadata.state.value}")
             return self._close(metadata)
         self._metadata = metadata
         if metadata.state is LedgerState.IN_RECOVERY:
@@ -264,7 +264,7 @@ class LedgerRecovery:
         if event.status is not WriteStatus.OK:
             return self._look(RecoveryPhase.LOOKING if marking else RecoveryPhase.REREADING)
         if event.version <= self._version:
-            return []  # the answer to an earlier write: its version is known already
+            return []  # the response to an earlier write: that version is already known
         self._version = event.version
         metadata = self._known()
         if not marking:
@@ -297,8 +297,8 @@ class LedgerRecovery:
         self._fail(problem.reason)
         return [RecoveryFailed(self.ledger_id, *problem)]
 
-    def waits_for(self) -> MembersSaid:
-        """The members that have not answered the present step, and what they are asked for."""
+    def waits_for(self) -> MemberAnswers:
+        """The members that have not answered the current step, and what was requested from them."""
         if self._metadata is None or self.phase not in (RecoveryPhase.FENCING, RecoveryPhase.COPYING):
             return ()
         if self._range is not None:
@@ -307,7 +307,7 @@ class LedgerRecovery:
 
     def _known(self) -> LedgerMetadata:
         if self._metadata is None:
-            raise InvariantViolated(f"recovery of ledger {self.ledger_id} is {self.phase.value} without its record")
+            raise InvariantViolated(f"recovery of ledger {self.ledger_id} is {self.phase.value} without a record")
         return self._metadata
 
     # --- the fence ---------------------------------------------------------------------------------------------------
@@ -321,14 +321,14 @@ class LedgerRecovery:
         if event.member not in metadata.members:
             return []
         self._fenced[event.member] = event.last_add_confirmed
-        if not self._fence_covers(metadata):
+        if not self._fence_suffices(metadata):
             return []
         self._lac = max(self._fenced.values())
         self.phase = RecoveryPhase.COPYING
         return self._examine(EntryId(max(self._lac, 0)))
 
-    def _fence_covers(self, metadata: LedgerMetadata) -> bool:
-        return fence_covers(len(self._fenced), write_quorum=metadata.write_quorum, ack_quorum=metadata.ack_quorum)
+    def _fence_suffices(self, metadata: LedgerMetadata) -> bool:
+        return fence_suffices(len(self._fenced), write_quorum=metadata.write_quorum, ack_quorum=metadata.ack_quorum)
 
     # --- the entries -------------------------------------------------------------------------------------------------
 
@@ -370,20 +370,23 @@ class LedgerRecovery:
         return self._confirmed(examined) if examined.confirmed else []
 
     def _confirmed(self, examined: RecoveryRange) -> list[RecoveryEffect]:
-        """Every entry of the range has its ack quorum: go on behind it, or close where the ledger ends."""
+        """Every entry of the range has its ack quorum: continue with the next range, or close if the ledger ends
+        here."""
         return self._close(self._known()) if examined.ends_ledger else self._examine(examined.beyond)
 
     def check_invariants(self) -> None:
-        """Raises InvariantViolated where this machine contradicts itself."""
+        """Raises InvariantViolated if this machine contradicts itself."""
         if self.phase in (RecoveryPhase.COPYING, RecoveryPhase.CLOSING, RecoveryPhase.REREADING):
             metadata = self._known()
-            if not self._fence_covers(metadata):
-                raise InvariantViolated(f"ledger {self.ledger_id} is {self.phase.value} without a covering fence")
+            if not self._fence_suffices(metadata):
+                raise InvariantViolated(
+                    f"ledger {self.ledger_id} is {self.phase.value}, but too few members are fenced"
+                )
             if any(member not in metadata.members for member in self._fenced):
-                raise InvariantViolated(f"ledger {self.ledger_id}: a stranger was counted as fenced")
+                raise InvariantViolated(f"ledger {self.ledger_id}: a node that is no member was counted as fenced")
         if self.phase in (RecoveryPhase.CLOSING, RecoveryPhase.REREADING) and self._tail[0] < self._lac:
             raise InvariantViolated(f"ledger {self.ledger_id} would end below its last_add_confirmed {self._lac}")
         if (self._range is None) is (self.phase is RecoveryPhase.COPYING):
-            raise InvariantViolated(f"ledger {self.ledger_id} is {self.phase.value} with the wrong range")
+            raise InvariantViolated(f"ledger {self.ledger_id} is {self.phase.value}, which does not fit its range")
         if self._range is not None:
             self._range.check_invariants()

@@ -1,11 +1,14 @@
-"""What a recovery knows of one range of entry ids, and when it is enough.
+"""The answers of the members about one range of entry ids, and the decision that follows from them.
 
     UNDECIDED --each id up to the ledger's end, or each id, has a valid copy--> DECIDED --Qa confirmed each--> CONFIRMED
     any --two valid copies differ · an id neither readable nor certainly missing · too many refusals--> `problem`
 
-Rules: a member counts once for each id. Bytes that fail their checksum, and ids that a member cannot read, are unknown,
-never missing. The end is the first id without a valid copy that Qw-Qa+1 members explicitly lack; what lies behind it
-is not looked at: acknowledgements go in the order of the ids. All members are waited for only where that is needed.
+Rules
+- A member counts once for each id. Bytes with a wrong checksum, and ids that a member cannot read, count as unknown,
+  never as missing.
+- The ledger ends at the first id without a valid copy that Qw-Qa+1 members explicitly lack. Ids after it are not
+  examined, because entries are acknowledged in the order of their ids.
+- All members are awaited only for an id that needs all of them.
 """
 
 from collections.abc import Container, Mapping
@@ -19,8 +22,8 @@ from oncelog.core.ids import EntryId, Incarnation
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.quorum import acked, missing_is_certain
 
-#: (storage node, what it answered, or what it was asked)
-MembersSaid = tuple[tuple[str, str], ...]
+#: (storage node, what it answered, or what was requested from it)
+MemberAnswers = tuple[tuple[str, str], ...]
 
 
 class RecoveryProblem(NamedTuple):
@@ -28,33 +31,33 @@ class RecoveryProblem(NamedTuple):
 
     reason: str
     entry_id: EntryId
-    members: MembersSaid
+    members: MemberAnswers
 
 
 @dataclass(slots=True)
 class _EntryCopies:
-    """What is known of one id: the first valid copy, and how many members lack the id or cannot read it."""
+    """The state of one id: the first valid copy, and how many members lack the id or cannot read it."""
 
     copy: bytes | None = None
     length: int = 0
     negatives: int = 0
     unknowns: int = 0
     #: (member, what it answered)
-    said: list[tuple[str, str]] = field(default_factory=list)
+    answers: list[tuple[str, str]] = field(default_factory=list)
 
 
 class RecoveryRange:
-    """The ids first .. first + count - 1 of one ledger; `count` shrinks to the ledger's end once that is known."""
+    """The ids first .. first + count - 1 of one ledger. `count` shrinks to the ledger's end once that is known."""
 
     def __init__(
         self, metadata: LedgerMetadata, *, first: EntryId, count: int, last_add_confirmed: EntryId, checksum: Checksum
     ) -> None:
         self.first = first
-        #: why this recovery must fail, None while nothing is wrong
+        #: why this recovery must fail; None while there is no problem
         self.problem: RecoveryProblem | None = None
-        #: whether every id that remains has a valid copy; no more ids are asked for
+        #: whether every remaining id has a valid copy; no further ids are requested
         self.decided = False
-        #: whether the ledger ends with this range (known once decided)
+        #: whether the ledger ends with this range (valid once decided)
         self.ends_ledger = False
         self._metadata = metadata
         self._last_add_confirmed = last_add_confirmed
@@ -62,14 +65,14 @@ class RecoveryRange:
         self._slots = [_EntryCopies() for _ in range(count)]
         #: {member: the next id that it has not answered}
         self._progress: dict[Incarnation, EntryId] = dict.fromkeys(metadata.members, first)
-        #: {entry id: {member: whether it confirmed}}, the entries to be written back
+        #: {entry id: {member: whether it confirmed}}, the entries to write back
         self._confirmations: dict[EntryId, dict[Incarnation, bool]] = {}
 
     def _about(self, entry_id: EntryId, reason: str) -> RecoveryProblem:
-        return RecoveryProblem(reason, entry_id, tuple(self._slots[entry_id - self.first].said))
+        return RecoveryProblem(reason, entry_id, tuple(self._slots[entry_id - self.first].answers))
 
-    def waits_for(self) -> MembersSaid:
-        """The members whose answer is still awaited, and what they are asked for."""
+    def waits_for(self) -> MemberAnswers:
+        """The members whose answer is awaited, and what was requested from them."""
         if self.decided:
             answered = next(iter(self._confirmations.values()), {})
             return tuple((m, "was asked to store entries") for m in self._metadata.members if m not in answered)
@@ -82,15 +85,15 @@ class RecoveryRange:
 
     @property
     def last(self) -> tuple[EntryId, int] | None:
-        """(id, cumulative length) of the last entry of a decided range; None when it holds none."""
+        """(id, cumulative length) of the last entry of a decided range; None if the range has no entry."""
         return (EntryId(self.beyond - 1), self._slots[-1].length) if self._slots else None
 
     def awaits(self, member: Incarnation, first: EntryId) -> bool:
-        """Whether an answer of `member` for the ids from `first` on is news."""
+        """Whether an answer of `member` for the ids from `first` on is still awaited."""
         return self._progress.get(member) == first and first < self.beyond
 
     def rest(self, member: Incarnation) -> tuple[EntryId, int] | None:
-        """(first, count) of what `member` has still to be asked for, None for nothing."""
+        """(first, count) of the ids that `member` has not answered; None for none."""
         first = self._progress[member]
         return None if self.decided or first >= self.beyond else (first, self.beyond - first)
 
@@ -102,7 +105,7 @@ class RecoveryRange:
         missing: Container[EntryId],
         unreadable: Container[EntryId],
     ) -> None:
-        """Count one awaited answer; it ends at the first id that it does not name."""
+        """Count one awaited answer. It ends at the first id that it does not name."""
         begin = entry_id = self._progress[member]
         while entry_id < self.beyond:
             slot = self._slots[entry_id - self.first]
@@ -110,10 +113,10 @@ class RecoveryRange:
                 self._take_copy(slot, member, entry_id, found[entry_id])
             elif entry_id in missing:
                 slot.negatives += 1
-                slot.said.append((member, "does not hold it"))
+                slot.answers.append((member, "does not hold it"))
             elif entry_id in unreadable or entry_id == begin:
-                slot.said.append((member, "cannot read it"))
-                slot.unknowns += 1  # also an answer that names nothing of what was asked: it must not be asked for ever
+                slot.answers.append((member, "cannot read it"))
+                slot.unknowns += 1  # also if the answer names none of the requested ids: do not request them for ever
             else:
                 break
             entry_id = EntryId(entry_id + 1)
@@ -127,9 +130,9 @@ class RecoveryRange:
             header = decode_entry(data, ledger_id=ledger_id, entry_id=entry_id, checksum=self._checksum)
         except CorruptEntry as error:
             slot.unknowns += 1
-            slot.said.append((member, error.message))
+            slot.answers.append((member, error.message))
             return
-        slot.said.append((member, "holds it"))
+        slot.answers.append((member, "holds it"))
         if slot.copy is None:
             slot.copy, slot.length = data, header.length
         elif slot.copy != data:
@@ -144,7 +147,7 @@ class RecoveryRange:
             name = f"{self._metadata.ledger_id}:{entry_id}"
             if missing_is_certain(slot.negatives, write_quorum=write_quorum, ack_quorum=ack_quorum):
                 if entry_id <= self._last_add_confirmed:
-                    self.problem = self._about(entry_id, f"entry {name} was acknowledged, and too many members lack it")
+                    self.problem = self._about(entry_id, f"entry {name} was acknowledged, but too many members lack it")
                     return
                 del self._slots[offset:]
                 self.ends_ledger = True
@@ -169,7 +172,7 @@ class RecoveryRange:
         )
 
     def confirm(self, member: Incarnation, entry_ids: tuple[EntryId, ...], *, ok: bool) -> None:
-        """Count one member's answer for entries written back; a confirmation is never taken back."""
+        """Count one member's response for entries written back. A confirmation is never taken back."""
         for entry_id in entry_ids:
             answers = self._confirmations.get(entry_id)
             if answers is None or member not in self._metadata.members:
@@ -182,14 +185,14 @@ class RecoveryRange:
 
     @property
     def confirmed(self) -> bool:
-        """Whether the range is decided and Qa members hold each of its entries for certain."""
+        """Whether the range is decided and Qa members durably hold each of its entries."""
         ack_quorum = self._metadata.ack_quorum
         return self.decided and all(
             acked(sum(answers.values()), ack_quorum) for answers in self._confirmations.values()
         )
 
     def check_invariants(self) -> None:
-        """Raises InvariantViolated where the counts contradict each other."""
+        """Raises InvariantViolated if the counts contradict each other."""
         for offset, slot in enumerate(self._slots):
             name = f"{self._metadata.ledger_id}:{self.first + offset}"
             if slot.negatives + slot.unknowns + (slot.copy is not None) > self._metadata.write_quorum:

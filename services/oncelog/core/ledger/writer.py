@@ -1,14 +1,14 @@
-"""The writer of one open ledger: numbers entries, counts answers, moves last_add_confirmed (marks 4 and 5).
+"""The writer of one open ledger: numbers entries, counts responses, and moves last_add_confirmed.
 
-    OPEN --seal--> SEALED (no new entries, waits for the last answers) --close--> CLOSING --CAS OK--> CLOSED
+    OPEN --seal--> SEALED (no new entries, waits for the last responses) --close--> CLOSING --CAS OK--> CLOSED
     OPEN | SEALED --fewer members than Qa--> CLOSING at last_add_confirmed
-    any --FENCED, or the CAS finds another state--> LOST: read the topic record before anything else
+    any --FENCED, or the CAS finds another state--> LOST: the topic record must be read first
 
 Rules
-- An entry is acknowledged when Qa members answered that it is durable and every entry before it is acknowledged.
-- A member that fails is absent for the rest of the ledger: nothing is re-sent to it, and its copies stay incomplete. So
-  one slow or dead member slows no write, and no ensemble ever changes while a ledger is open.
-- Once CLOSING or LOST nothing is acknowledged any more: what the ledger holds is decided by its record alone.
+- An entry is acknowledged when Qa members have confirmed that it is durable, and every entry before it is acknowledged.
+- A member that fails is absent for the rest of the ledger: nothing is sent to it again, and its copies stay incomplete.
+  So one slow or dead member delays no write, and the ensemble of an open ledger never changes.
+- When CLOSING or LOST, nothing more is acknowledged: the record alone decides what the ledger holds.
 Source: BookKeeper's LedgerHandle, without its ensemble changes.
 """
 
@@ -25,8 +25,7 @@ from oncelog.core.ledger.metadata import LedgerMetadata
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """One encoded entry on its way to the members: header bytes, then the body, not joined so that it is copied
-    once."""
+    """One encoded entry to send to the members: header bytes and body, kept apart so that the body is copied once."""
 
     entry_id: EntryId
     header: EntryHeader
@@ -42,18 +41,18 @@ class WriterState(Enum):
 
 
 class LedgerWriter:
-    """One ledger, one writer. Time and members' answers come in by its methods; it performs nothing."""
+    """One ledger and its only writer. Its methods take the time and the members' responses; it performs no I/O."""
 
     def __init__(self, metadata: LedgerMetadata, *, owner_epoch: OwnerEpoch, checksum: Checksum) -> None:
         self.metadata = metadata
         self.state = WriterState.OPEN
         self.last_add_confirmed: EntryId = NO_ENTRY
         self.owner_epoch = owner_epoch
-        #: members that still get entries, in the record's order
+        #: members that still get entries, in the order of the record
         self.present: list[Incarnation] = list(metadata.members)
         #: cumulative body bytes up to last_add_confirmed
         self.length_confirmed = 0
-        #: [bit set of members that answered, cumulative length, appended at ms] of each entry above last_add_confirmed
+        #: [bit set of members that confirmed, cumulative length, appended at ms] of each entry above last_add_confirmed
         self._pending: deque[list[int]] = deque()
         self._length = 0
         self._checksum = checksum
@@ -68,7 +67,7 @@ class LedgerWriter:
 
     @property
     def length(self) -> int:
-        """Body bytes handed to this ledger."""
+        """Body bytes appended to this ledger."""
         return self._length
 
     @property
@@ -83,9 +82,9 @@ class LedgerWriter:
     def append(
         self, kind: EntryKind, body: Buffer, *, base_index: int, skip_first: int, count: int, now_ms: int
     ) -> Add:
-        """Number and encode one entry. count: messages that are new in it; 0 for control entries."""
+        """Number and encode one entry. count: new messages in it; 0 for control entries."""
         if self.state is not WriterState.OPEN:
-            raise InvariantViolated(f"append to ledger {self.ledger_id}, which is {self.state.value}")
+            raise InvariantViolated(f"cannot append to ledger {self.ledger_id}: it is {self.state.value}")
         entry_id = self.next_entry
         self._length += len(body)
         header = EntryHeader(
@@ -116,18 +115,18 @@ class LedgerWriter:
         return answers.bit_count() >= self.metadata.ack_quorum
 
     def member_lost(self, member: Incarnation) -> bool:
-        """A member fails: it is absent from here on. Returns whether the ledger can still reach its ack quorum."""
+        """A member failed and is absent from now on. Returns whether the ledger can still reach its ack quorum."""
         if member in self.present:
             self.present.remove(member)
         return self.reachable
 
     @property
     def reachable(self) -> bool:
-        """Whether the members present suffice for the ack quorum."""
+        """Whether enough members are present for the ack quorum."""
         return len(self.present) >= self.metadata.ack_quorum
 
     def laggards(self, *, before_ms: int) -> list[Incarnation]:
-        """Present members without an answer to the oldest entry, where that was appended before `before_ms`."""
+        """Present members that have not confirmed the oldest entry, if that was appended before `before_ms`."""
         oldest = self.oldest_pending_ms
         if oldest is None or oldest > before_ms:
             return []
@@ -135,14 +134,14 @@ class LedgerWriter:
         return [m for m in self.present if not answers >> self.metadata.members.index(m) & 1]
 
     def seal(self) -> None:
-        """Take no more entries; the planned roll waits for the last answer."""
+        """Accept no more entries. The planned roll waits for the last response."""
         if self.state is WriterState.OPEN:
             self.state = WriterState.SEALED
 
     def close(self) -> LedgerMetadata:
-        """Stop acknowledging for good; returns the CLOSED record to be written by compare-and-set from OPEN."""
+        """Stop acknowledging for ever. Returns the CLOSED record, to be written by compare-and-set from OPEN."""
         if self.state not in (WriterState.OPEN, WriterState.SEALED):
-            raise InvariantViolated(f"close of ledger {self.ledger_id}, which is {self.state.value}")
+            raise InvariantViolated(f"cannot close ledger {self.ledger_id}: it is {self.state.value}")
         self.state = WriterState.CLOSING
         return self.metadata.closed(end=self.last_add_confirmed, length=self.length_confirmed)
 
@@ -154,6 +153,6 @@ class LedgerWriter:
 
     def check_invariants(self) -> None:
         if self.state in (WriterState.OPEN, WriterState.SEALED) and self._pending and self._acked(self._pending[0][0]):
-            raise InvariantViolated(f"ledger {self.ledger_id}: the next entry is acked and not confirmed")
+            raise InvariantViolated(f"ledger {self.ledger_id}: the next entry has its ack quorum, but is not confirmed")
         if self.length_confirmed > self._length:
-            raise InvariantViolated(f"ledger {self.ledger_id}: confirmed length above the appended one")
+            raise InvariantViolated(f"ledger {self.ledger_id}: the confirmed length exceeds the appended length")

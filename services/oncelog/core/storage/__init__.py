@@ -1,1 +1,1 @@
-"""What one storage node holds and answers."""
+"""The decisions of a storage node: which entries and fences it accepts, and when it answers."""

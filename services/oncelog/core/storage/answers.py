@@ -1,12 +1,12 @@
-"""When a storage node answers: nothing before the records that the answer rests on are synced.
+"""When a storage node answers: only after the records that the answer depends on are synced.
 
     record handed to the journal (lsn n) --settle(n or above)--> the answers that wait for it are given, in order
 
 Rules
-- An answer to an add rests on the records of its entries, of the repeated ones too; an answer to a fence on the fence;
-  a fencing read on the fence, and every read on the asked entries that are on their way to the disk.
-- What is held and what is missing is looked up when the answer is given, not when it is asked for: for a fencing read
-  that is behind the fence, so a "missing" stays true. Only the index says "missing".
+- The answer to an add depends on the records of its entries, including repeated ones; the answer to a fence on the
+  fence; a fencing read on the fence; and every read on those of the requested entries that are not yet on the disk.
+- What is present and what is missing is looked up when the answer is given, not when the request arrives. For a fencing
+  read that is after the fence, so a "missing" remains true. Only the index decides that an entry is missing.
 """
 
 from collections import deque
@@ -20,7 +20,7 @@ from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import AppendStatus, ReadStatus
 from oncelog.core.storage.ledger import JournalRecord, RecordKind, StorageIndex, StorageLedger
 
-#: One read is answered for at most so many ids; ids that an answer does not name are to be asked for again.
+#: A read is answered for at most this many ids. The reader requests ids that an answer does not name again.
 READ_ENTRIES_MAX = 1024
 
 
@@ -33,7 +33,7 @@ class FenceReceived:
 
 @dataclass(frozen=True, slots=True)
 class ReadReceived:
-    """Ids first .. first + count - 1. fence: the ledger is fenced before anything is answered."""
+    """Ids first .. first + count - 1. fence: fence the ledger before the answer."""
 
     call: int
     target: Incarnation
@@ -45,7 +45,7 @@ class ReadReceived:
 
 @dataclass(frozen=True, slots=True)
 class AnswerAppend:
-    """entry_ids: all of one fate."""
+    """entry_ids: all with the same outcome."""
 
     call: int
     ledger_id: LedgerId
@@ -55,7 +55,7 @@ class AnswerAppend:
 
 @dataclass(frozen=True, slots=True)
 class AnswerFence:
-    """last_entry, last_add_confirmed: -1 where nothing is held."""
+    """last_entry, last_add_confirmed: -1 if no entry is held."""
 
     call: int
     ledger_id: LedgerId
@@ -66,7 +66,7 @@ class AnswerFence:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRead:
-    """present: to be read from disk, or reported unreadable. missing: explicit negatives."""
+    """present: to be read from the disk, or reported unreadable. missing: explicit negatives."""
 
     call: int
     ledger_id: LedgerId
@@ -86,7 +86,7 @@ class LedgerDeleted:
 
 @dataclass(frozen=True, slots=True)
 class LedgerOrphaned:
-    """The ledger's record is missing, and nothing proves that the ledger was deleted: its entries are kept."""
+    """The ledger's record is missing, but nothing proves that the ledger was deleted: its entries are kept."""
 
     ledger_id: LedgerId
 
@@ -95,7 +95,7 @@ Answer = AnswerAppend | AnswerFence | AnswerRead | LedgerDeleted
 
 
 class PendingAnswer(NamedTuple):
-    """An answer that waits for `lsn`; `fresh` are the entries of it that are pending until then."""
+    """An answer that waits for `lsn`. fresh: those of its entries that are pending until then."""
 
     lsn: int
     ledger: StorageLedger
@@ -104,10 +104,10 @@ class PendingAnswer(NamedTuple):
 
 
 class StorageAnswers:
-    """Counts the journal's records and keeps what waits for them."""
+    """Counts the journal's records and keeps the answers that wait for them."""
 
     def __init__(self, index: StorageIndex) -> None:
-        #: the last record handed to the journal, and the last one known synced
+        #: the last record handed to the journal, and the last record known to be synced
         self.lsn = 0
         self.synced = 0
         self._index = index
@@ -115,21 +115,21 @@ class StorageAnswers:
         self._waiting: deque[PendingAnswer] = deque()
 
     def write(self, records: list[JournalRecord], kind: RecordKind, ledger_id: LedgerId) -> int:
-        """Hand over a record without an entry; returns its lsn."""
+        """Hand a record without an entry to the journal; returns its lsn."""
         self.lsn += 1
         records.append(JournalRecord(self.lsn, kind, ledger_id, EntryId(0), b""))
         return self.lsn
 
     def may_answer(self, lsn: int) -> bool:
-        """Whether what rests on the records up to `lsn` may be told."""
+        """Whether an answer that depends on the records up to `lsn` may be given."""
         return lsn <= self.synced
 
-    def rests_on(self, lsn: int) -> int:
-        """The lsn to wait for so that `lsn` is synced and the waiting stay in the order of theirs."""
+    def lsn_for(self, lsn: int) -> int:
+        """The lsn to wait for, so that `lsn` is synced and answers wait in the order of their lsn."""
         return self.synced if lsn <= self.synced else self.lsn
 
     def give(self, waiting: PendingAnswer) -> list[Answer]:
-        """Answer now where that is allowed, else when the records are synced."""
+        """Answer now if the records are synced; otherwise when they are."""
         if not self.may_answer(waiting.lsn):
             self._waiting.append(waiting)
             return []
@@ -138,9 +138,9 @@ class StorageAnswers:
         return self._answer(waiting)
 
     def settle(self, lsn: int) -> list[Answer]:
-        """Records up to `lsn` are durable and in the index."""
+        """Records up to `lsn` are durable and in the index: give the answers that waited for them."""
         if lsn > self.lsn:
-            raise InvariantViolated(f"the journal synced record {lsn}, and {self.lsn} were handed to it")
+            raise InvariantViolated(f"the journal synced record {lsn}, but only {self.lsn} were handed to it")
         self.synced = max(self.synced, lsn)
         waiting, answers = self._waiting, list[Answer]()
         while waiting and waiting[0].lsn <= self.synced:
@@ -183,12 +183,12 @@ class StorageAnswers:
         return NO_ENTRY if last is None else EntryId(last)
 
     def check_invariants(self) -> None:
-        """Raises InvariantViolated where this machine contradicts itself."""
+        """Raises InvariantViolated if this machine contradicts itself."""
         if any(before.lsn > after.lsn for before, after in pairwise(self._waiting)):
             raise InvariantViolated("answers wait out of order")
         if self._waiting and not self.synced < self._waiting[0].lsn <= self._waiting[-1].lsn <= self.lsn:
-            raise InvariantViolated("an answer waits for a record that is synced, or that was never written")
+            raise InvariantViolated("an answer waits for a record that is already synced, or was never written")
         fresh = sum(len(waiting.fresh) for waiting in self._waiting)
         ledgers = {id(waiting.ledger): waiting.ledger for waiting in self._waiting}
         if fresh != sum(len(ledger.pending) for ledger in ledgers.values()):
-            raise InvariantViolated("an entry is pending that nothing waits for")
+            raise InvariantViolated("an entry is pending, but no answer waits for it")

@@ -1,12 +1,13 @@
-"""What a storage node knows of one ledger beside its bytes: the fence, the pending entries, the checks of an add.
+"""The state of one ledger on a storage node, apart from its bytes: the fence, the pending entries, the checks of an
+add.
 
-    entry not held                  -> journal it; pending until its record is synced
+    entry not held                  -> write it to the journal; pending until its record is synced
     entry held, same payload        -> nothing to write; done when the first copy is synced (hazard 19)
     entry held, other payload       -> conflicting: refused, the first copy stands
-    entry held and unreadable here  -> journal it anew: good bytes replace damaged ones
-    bytes without their checksum    -> corrupt: refused
+    entry held and unreadable here  -> write it again: good bytes replace damaged ones
+    bytes with a wrong checksum     -> corrupt: refused
 
-Two payloads are compared by the CRC32C that each entry's header carries, which was verified on the way in.
+Two payloads are compared by the CRC32C in the header of each entry, which was verified when the entry arrived.
 
 A ledger without a record in ZooKeeper was either deleted, or its record was lost. A missing record proves nothing: an
 operator may have removed it, or ZooKeeper may have been restored from an older backup (hazards 2 and 67). Two facts
@@ -29,7 +30,7 @@ from oncelog.core.formats.entry import HEADER_BYTES, EntryHeader, EntryKind
 from oncelog.core.ids import NO_ENTRY, EntryId, LedgerId, TopicId
 from oncelog.core.ledger.next_ledger import LedgerPurpose
 
-#: Entries with their peeked headers.
+#: Entries with their decoded headers.
 Entries = Sequence[tuple[EntryHeader, Buffer]]
 
 
@@ -44,12 +45,12 @@ class LedgerOrigin(NamedTuple):
 
     @classmethod
     def of(cls, header: EntryHeader) -> Self:
-        """Snapshots are written to the ledgers of the dedup cursor, and to no others."""
+        """Snapshots are written only to the ledgers of the dedup cursor."""
         return cls(header.topic_id, LedgerPurpose.DEDUP if header.kind in _SNAPSHOT_KINDS else LedgerPurpose.LOG)
 
 
 class RecordKind(IntEnum):
-    """The journal's kinds of records that this core writes; FENCE and LEDGER_DELETED have no entry and no bytes."""
+    """The kinds of journal records that this core writes. FENCE and LEDGER_DELETED have no entry and no bytes."""
 
     ADD = 1
     RECOVERY_ADD = 2
@@ -58,7 +59,7 @@ class RecordKind(IntEnum):
 
 
 class JournalRecord(NamedTuple):
-    """lsn: counts the records of this run of the process, from 1, as the journal does."""
+    """lsn: number of the record in this run of the process, counted from 1 by the journal, too."""
 
     lsn: int
     kind: RecordKind
@@ -68,22 +69,22 @@ class JournalRecord(NamedTuple):
 
 
 class StorageIndex(Protocol):
-    """What the node holds. The shell puts a record in before it reports Synced for it, at the latest."""
+    """The entries that the node holds. The shell adds a record before it reports Synced for it, at the latest."""
 
     def contains(self, ledger_id: LedgerId, entry_id: EntryId) -> bool:
-        """False only when the entry was surely never stored here, or went with its ledger; damage is not absence."""
+        """False only if the entry was certainly never stored here, or was deleted with its ledger. Damaged is True."""
 
     def last_entry(self, ledger_id: LedgerId) -> int | None:
-        """The highest entry id held, None without entries."""
+        """The highest entry id held; None if there is no entry."""
 
     def entry_crc(self, ledger_id: LedgerId, entry_id: EntryId) -> int | None:
-        """The CRC32C in the header of a held entry; None when it cannot be read, and is better stored anew."""
+        """The CRC32C in the header of a held entry. None if the entry cannot be read and should be stored again."""
 
 
 class StoreResult(NamedTuple):
-    """The fates of some entries. held: those stored by now or before; fresh: those of them that were not known.
+    """The outcome for some entries. held: stored now or earlier. fresh: those of them that are stored now.
 
-    synced: whether every held one is known synced.
+    synced: whether every held entry is known to be synced.
     """
 
     held: list[EntryId]
@@ -101,29 +102,29 @@ class StorageLedger:
     fenced: bool = False
     #: the record of the fence; 0: durable since before this run
     fence_lsn: int = 0
-    #: a check found it OPEN with this node as a member, or entries of its writer are stored here
+    #: a check found the ledger OPEN with this node as a member, or entries of its writer are stored here
     writable: bool = False
-    #: its tombstone is on its way to the disk
+    #: its tombstone is being written
     deleting: bool = False
     last_add_confirmed: EntryId = NO_ENTRY
-    #: whose ledger it is; None until an entry was stored
+    #: the topic and purpose of the ledger; None until an entry is stored
     origin: LedgerOrigin | None = None
-    #: {entry id: its CRC}, handed to the journal and not yet synced
+    #: {entry id: its CRC} of the entries handed to the journal and not yet synced
     pending: dict[EntryId, int] = field(default_factory=dict)
-    #: number of the check under way, 0: none
+    #: number of the check in progress; 0: none
     check: int = 0
-    #: the check decides also whether the ledger is deleted here
+    #: the check also decides whether the ledger is deleted here
     collect: bool = False
-    #: [(call, entries)], waiting for the check, in the order of their coming
-    parked: list[tuple[int, Entries]] = field(default_factory=list)
+    #: [(call, entries)] that wait for the check, in the order of arrival
+    queued: list[tuple[int, Entries]] = field(default_factory=list)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing but stored entries would be lost with this object."""
+        """Whether the state apart from stored entries is empty, so that this object can be dropped."""
         return not (self.fenced or self.writable or self.deleting or self.check or self.pending)
 
     def note_stored(self, header: EntryHeader) -> None:
-        """A stored entry has this header."""
+        """An entry with this header is stored."""
         self.last_add_confirmed = max(self.last_add_confirmed, header.last_add_confirmed)
         if self.origin is None:
             self.origin = LedgerOrigin.of(header)
@@ -132,7 +133,7 @@ class StorageLedger:
         self, entries: Entries, kind: RecordKind, records: list[JournalRecord], *, lsn: int, index: StorageIndex,
         checksum: Checksum,
     ) -> StoreResult:  # fmt: skip
-        """Judge each entry by itself and append to `records`, from `lsn` on, what has to be written."""
+        """Check each entry by itself, and append to `records`, from `lsn` on, what must be written."""
         ledger_id, pending = self.ledger_id, self.pending
         result = StoreResult([], [], True, [], [])
         synced = True
@@ -160,10 +161,9 @@ class StorageLedger:
 
 
 def verified_crc(header: EntryHeader, data: Buffer, checksum: Checksum) -> int | None:
-    """The checksum that the entry carries, None when the bytes do not match it or their own length.
+    """The checksum in the entry's header; None if the bytes do not match it, or their length is wrong.
 
-    Source: the layout in `core.formats.entry`; the header was peeked from the same bytes, so the ids need
-    no second look.
+    Source: the layout in `core.formats.entry`. The header was decoded from the same bytes, so the ids need no check.
     """
     if len(data) != HEADER_BYTES + header.body_bytes:
         return None
@@ -174,7 +174,7 @@ def verified_crc(header: EntryHeader, data: Buffer, checksum: Checksum) -> int |
 def was_deleted(ledger_id: LedgerId, *, listed: Sequence[LedgerId], topic_deleted: bool) -> bool:
     """Whether a ledger whose record is missing was deleted.
 
-    listed: the ids that its list names now, ascending; empty when there is no such record.
+    listed: the ids in the list that would name it, ascending; empty if there is no such record.
     topic_deleted: whether the topic has a tombstone.
     """
     return topic_deleted or (len(listed) > 0 and ledger_id < listed[0])

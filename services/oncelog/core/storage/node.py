@@ -1,22 +1,23 @@
-"""One storage node's promises: who may add to a ledger, what a fence stops, and when anything is answered.
+"""One storage node: who may add to a ledger, what a fence stops, and when a request is answered.
 
     ordinary adds of one ledger
-        UNCHECKED --first add: CheckLedger; frames are parked in order--> CHECKING
-        CHECKING --OPEN with this incarnation as a member--> WRITABLE: parked and later adds are stored
-        CHECKING --anything else--> UNCHECKED: NOT_WRITABLE (a zombie re-creates nothing here)
+        UNCHECKED --first add: CheckLedger; frames are queued in order--> CHECKING
+        CHECKING --OPEN with this incarnation as a member--> WRITABLE: queued and later adds are stored
+        CHECKING --anything else--> UNCHECKED: NOT_WRITABLE (a zombie writer cannot create a ledger here again)
         any --fence: by request or by a fencing read--> FENCED, for ever: ordinary adds are refused at once
-        any --LedgerRecordMissing, and a check proves its deletion--> forgotten, after a tombstone in the journal
+        any --LedgerRecordMissing, and a check proves the deletion--> deleted, after a tombstone in the journal
         any --LedgerRecordMissing, and a check finds no record and no proof--> kept: LedgerOrphaned
 
 Rules
-- Every call names the incarnation that it is for; another one refuses it. A wiped directory is another node.
-- The journal is first in, first out. A fence is in force from the moment its record is handed over: the adds before it
-  stand, and no ordinary one follows. A ledger that the node never heard of is fenced all the same. `answers`
-  holds back what is not durable.
-- Recovery adds pass the fence and the check: whoever recovers raised the one and closes the ledger itself.
-- Entries come in any order and with gaps; `ledger` judges each by itself.
-- Nothing absent in ZooKeeper is believed without the sync that CheckLedger asks for (hazards 2 and 19). A missing
-  record alone never erases a ledger (hazard 67, `ledger`).
+- Every call names the incarnation that it is meant for; any other incarnation refuses it. A wiped directory is another
+  node.
+- The journal is first in, first out. A fence is in force from the moment its record is handed over: earlier adds stand,
+  and no ordinary add follows. A ledger that is unknown to the node can be fenced, too. `answers` delays each answer
+  until it is durable.
+- Recovery adds ignore the fence and the check: the recovering process set the fence, and closes the ledger itself.
+- Entries arrive in any order and with gaps; `ledger` checks each entry by itself.
+- A record counts as absent in ZooKeeper only after the sync that CheckLedger requests (hazards 2 and 19). A missing
+  record alone never deletes a ledger (hazard 67, `ledger`).
 Source: BookKeeper's bookie rules.
 """
 
@@ -48,7 +49,7 @@ from oncelog.core.storage.ledger import Entries, JournalRecord, LedgerOrigin, Re
 
 @dataclass(frozen=True, slots=True)
 class AppendReceived:
-    """One frame: entries of any ledgers, each with its peeked header. call: names the asker in the answers."""
+    """One frame: entries of any ledgers, each with its decoded header. call: identifies the client in the answers."""
 
     call: int
     target: Incarnation
@@ -58,7 +59,7 @@ class AppendReceived:
 
 @dataclass(frozen=True, slots=True)
 class LedgerChecked:
-    """The answer to the CheckLedger of this number. metadata None: after a sync there is no such record.
+    """The response to the CheckLedger of this number. metadata None: there is no such record, after a sync.
 
     deleted: the record is missing, and `ledger.was_deleted` proves that the ledger was deleted.
     """
@@ -71,7 +72,7 @@ class LedgerChecked:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRecordMissing:
-    """The ledger seems to be gone from ZooKeeper."""
+    """ZooKeeper seems to have no record of the ledger."""
 
     ledger_id: LedgerId
 
@@ -85,7 +86,7 @@ class Synced:
 
 @dataclass(frozen=True, slots=True)
 class ReadOnlyChanged:
-    """read_only: space is short, and ordinary adds are refused."""
+    """read_only: the disk is nearly full, and ordinary adds are refused."""
 
     read_only: bool
 
@@ -107,9 +108,9 @@ class WriteJournal:
 
 @dataclass(frozen=True, slots=True)
 class CheckLedger:
-    """Read the ledger's record after a sync; where it is missing, look for a proof that the ledger was deleted.
+    """Read the ledger's record after a sync. If it is missing, look for a proof that the ledger was deleted.
 
-    origin: whose ledger it is; None while nothing is stored of it, and then there is nothing to erase either.
+    origin: the topic and purpose of the ledger. None while no entry of it is stored: then there is nothing to delete.
     """
 
     ledger_id: LedgerId
@@ -124,26 +125,26 @@ StorageEffect = WriteJournal | CheckLedger | AnswerAppend | AnswerFence | Answer
 
 
 class _Step(NamedTuple):
-    """What one event brings about."""
+    """The result of one event."""
 
     effects: list[StorageEffect]
     records: list[JournalRecord]
 
 
 class StoredLedgers(dict[LedgerId, StorageLedger]):
-    """Every ledger that something is known of."""
+    """Every ledger that this node has a state of."""
 
     def of(self, ledger_id: LedgerId) -> StorageLedger:
-        """The ledger, a new one where nothing is known of it."""
+        """The ledger; a new one if it is unknown."""
         ledger = self.get(ledger_id)
         if ledger is None:
             ledger = self[ledger_id] = StorageLedger(ledger_id)
         return ledger
 
     def fence_state(self, ledger_id: LedgerId) -> FenceState:
-        """Whether the ledger takes ordinary adds here now; changes nothing.
+        """Whether the ledger takes ordinary adds here now. Changes nothing.
 
-        A fence counts from the moment it is in force, though it may not be durable yet.
+        A fence counts from the moment it is in force, even if it is not durable yet.
         """
         ledger = self.get(ledger_id)
         if ledger is None or ledger.deleting:
@@ -154,10 +155,10 @@ class StoredLedgers(dict[LedgerId, StorageLedger]):
 
 
 class StorageNode:
-    """All ledgers of one storage node. The restore methods tell it, before the first event, what the journal holds."""
+    """All ledgers of one storage node. Before the first event, the restore methods replay the journal."""
 
-    #: Bytes of entries that may wait for checks; beyond it adds are answered TOO_MANY_REQUESTS.
-    parked_bytes_max: ClassVar[int] = 64 * 1024 * 1024
+    #: Bytes of entries that may wait for checks. Further adds are answered TOO_MANY_REQUESTS.
+    queued_bytes_max: ClassVar[int] = 64 * 1024 * 1024
     answers_class: ClassVar[type[StorageAnswers]] = StorageAnswers
 
     def __init__(self, incarnation: Incarnation, index: StorageIndex, checksum: Checksum) -> None:
@@ -166,14 +167,14 @@ class StorageNode:
         self._checksum = checksum
         self.ledgers = StoredLedgers()
         self._answers = self.answers_class(index)
-        self._parked_bytes = 0
+        self._queued_bytes = 0
         self._checks = 0
         self._read_only = False
 
     # --- start -------------------------------------------------------------------------------------------------------
 
     def restore_entry(self, header: EntryHeader, *, recovery: bool = False) -> None:
-        """The journal holds this entry, synced; recovery: as a RECOVERY_ADD."""
+        """The journal holds this entry, synced. recovery: as a RECOVERY_ADD."""
         ledger = self.ledgers.of(header.ledger_id)
         ledger.writable = ledger.writable or not recovery
         ledger.note_stored(header)
@@ -183,7 +184,7 @@ class StorageNode:
         self.ledgers.of(ledger_id).fenced = True
 
     def restore_deletion(self, ledger_id: LedgerId) -> None:
-        """The journal holds a tombstone: what it holds of the ledger before that is gone."""
+        """The journal holds a tombstone: its earlier records of the ledger are deleted."""
         self.ledgers.pop(ledger_id, None)
 
     # --- events ------------------------------------------------------------------------------------------------------
@@ -234,32 +235,32 @@ class StorageNode:
             self._forget_if_empty(ledger)
 
     def _add(self, call: int, ledger: StorageLedger, entries: Entries, step: _Step) -> None:
-        """Ordinary adds of one ledger: refused, parked or stored."""
+        """Ordinary adds of one ledger: refused, queued or stored."""
         refusal = self._refusal(ledger)
         if refusal is not None:
             step.effects.append(_refused(call, ledger.ledger_id, entries, refusal))
         elif self._needs_check(ledger):
-            self._park(call, ledger, entries, step)
+            self._queue(call, ledger, entries, step)
         else:
             self._store(call, ledger, entries, RecordKind.ADD, step)
 
     def _refusal(self, ledger: StorageLedger) -> AppendStatus | None:
-        """Why ordinary adds are refused without a look at them."""
+        """Why ordinary adds are refused before they are examined; None if they are not."""
         if ledger.fenced:
             return AppendStatus.FENCED
         return AppendStatus.READ_ONLY if self._read_only else None
 
     def _needs_check(self, ledger: StorageLedger) -> bool:
-        """Whether ordinary adds wait for a read of the ledger's record (hazard 2)."""
+        """Whether ordinary adds must wait until the ledger's record was read (hazard 2)."""
         return not ledger.writable
 
-    def _park(self, call: int, ledger: StorageLedger, entries: Entries, step: _Step) -> None:
-        parked_bytes = sum(len(data) for _, data in entries)
-        if self._parked_bytes + parked_bytes > self.parked_bytes_max:
+    def _queue(self, call: int, ledger: StorageLedger, entries: Entries, step: _Step) -> None:
+        queued_bytes = sum(len(data) for _, data in entries)
+        if self._queued_bytes + queued_bytes > self.queued_bytes_max:
             step.effects.append(_refused(call, ledger.ledger_id, entries, AppendStatus.TOO_MANY_REQUESTS))
             return
-        self._parked_bytes += parked_bytes
-        ledger.parked.append((call, entries))
+        self._queued_bytes += queued_bytes
+        ledger.queued.append((call, entries))
         self._check(ledger, step)
 
     def _store(self, call: int, ledger: StorageLedger, entries: Entries, kind: RecordKind, step: _Step) -> None:
@@ -291,7 +292,7 @@ class StorageNode:
         ledger = self.ledgers.of(event.ledger_id)
         self._fence(ledger, step)
         step.effects.extend(
-            self._answers.give(PendingAnswer(self._answers.rests_on(ledger.fence_lsn), ledger, (), event))
+            self._answers.give(PendingAnswer(self._answers.lsn_for(ledger.fence_lsn), ledger, (), event))
         )
 
     def _read_received(self, event: ReadReceived, step: _Step) -> None:
@@ -305,7 +306,7 @@ class StorageNode:
             self._fence(ledger, step)
         beyond = event.first + event.count
         on_its_way = any(event.first <= entry_id < beyond for entry_id in ledger.pending)
-        lsn = self._answers.lsn if on_its_way else self._answers.rests_on(ledger.fence_lsn)
+        lsn = self._answers.lsn if on_its_way else self._answers.lsn_for(ledger.fence_lsn)
         step.effects.extend(self._answers.give(PendingAnswer(lsn, ledger, (), event)))
 
     # --- the check ---------------------------------------------------------------------------------------------------
@@ -318,7 +319,7 @@ class StorageNode:
 
     def _ledger_record_missing(self, ledger_id: LedgerId, step: _Step) -> None:
         ledger = self.ledgers.get(ledger_id)
-        # A check that is under way may have begun before the ledger's origin was known: the next look decides.
+        # A check in progress may have begun before the origin was known. The next garbage collection decides.
         if ledger is not None and not ledger.deleting and ledger.check == 0:
             ledger.collect = True
             self._check(ledger, step)
@@ -329,7 +330,7 @@ class StorageNode:
             return
         metadata = event.metadata
         missing = ledger.collect and metadata is None
-        parked, ledger.parked = ledger.parked, []
+        queued, ledger.queued = ledger.queued, []
         ledger.check, ledger.collect = 0, False
         open_here = (
             metadata is not None
@@ -338,8 +339,8 @@ class StorageNode:
             and metadata.ledger_id == ledger.ledger_id
         )
         ledger.writable = ledger.writable or open_here
-        for call, entries in parked:
-            self._parked_bytes -= sum(len(data) for _, data in entries)
+        for call, entries in queued:
+            self._queued_bytes -= sum(len(data) for _, data in entries)
             if open_here or ledger.fenced:
                 self._add(call, ledger, entries, step)
             else:
@@ -352,28 +353,28 @@ class StorageNode:
             self._forget_if_empty(ledger)
 
     def _delete(self, ledger_id: LedgerId, step: _Step) -> None:
-        """What comes after the tombstone belongs to another state than what came before."""
+        """Records after the tombstone belong to a new state of the ledger."""
         ledger = self.ledgers[ledger_id] = StorageLedger(ledger_id, deleting=True)
         lsn = self._answers.write(step.records, RecordKind.LEDGER_DELETED, ledger_id)
         step.effects.extend(self._answers.give(PendingAnswer(lsn, ledger, (), LedgerDeleted(ledger_id))))
 
     def _forget_if_empty(self, ledger: StorageLedger) -> None:
-        """Refused adds to unknown ledgers leave no trace."""
+        """Refused adds to unknown ledgers leave no state behind."""
         if ledger.idle and self._index.last_entry(ledger.ledger_id) is None:
             self.ledgers.pop(ledger.ledger_id, None)
 
     def check_invariants(self) -> None:
-        """Raises InvariantViolated where this machine contradicts itself."""
+        """Raises InvariantViolated if this machine contradicts itself."""
         self._answers.check_invariants()
-        parked_bytes = 0
+        queued_bytes = 0
         for ledger in self.ledgers.values():
-            if ledger.parked and ledger.check == 0:
-                raise InvariantViolated(f"adds of ledger {ledger.ledger_id} wait for no check")
+            if ledger.queued and ledger.check == 0:
+                raise InvariantViolated(f"adds of ledger {ledger.ledger_id} are queued without a check")
             if ledger.fence_lsn and not ledger.fenced:
                 raise InvariantViolated(f"the fence of ledger {ledger.ledger_id} was taken back")
-            parked_bytes += sum(len(data) for _, entries in ledger.parked for _, data in entries)
-        if parked_bytes != self._parked_bytes:
-            raise InvariantViolated(f"{parked_bytes} bytes are parked, {self._parked_bytes} were counted")
+            queued_bytes += sum(len(data) for _, entries in ledger.queued for _, data in entries)
+        if queued_bytes != self._queued_bytes:
+            raise InvariantViolated(f"{queued_bytes} bytes are queued, but {self._queued_bytes} were counted")
 
 
 def _refused(call: int, ledger_id: LedgerId, entries: Entries, status: AppendStatus) -> AnswerAppend:

@@ -39,7 +39,7 @@ from oncelog.core.ledger.recovery import (
     RecoveryEffect,
     RecoveryFailed,
 )
-from oncelog.core.ledger.recovery_range import MembersSaid
+from oncelog.core.ledger.recovery_range import MemberAnswers
 from oncelog.core.topic.cursor_claim import Claimed, CursorClaim
 from oncelog.core.topic.takeover_events import (
     CursorRecordRead,
@@ -169,7 +169,7 @@ class Takeover:
         self._recovery = None
         return [TakeoverFailed(failure) if isinstance(failure, str) else failure]
 
-    def waits_for(self) -> tuple[LedgerId, EntryId | None, MembersSaid] | None:
+    def waits_for(self) -> tuple[LedgerId, EntryId | None, MemberAnswers] | None:
         """(ledger, entry where known, members that have not answered); None while no member is asked."""
         if self._recovery is not None:
             members = self._recovery.waits_for()

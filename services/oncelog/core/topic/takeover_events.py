@@ -17,7 +17,7 @@ from oncelog.core.ledger.recovery import (
     RecoveryEffect,
     RecoveryReadAnswered,
 )
-from oncelog.core.ledger.recovery_range import MembersSaid
+from oncelog.core.ledger.recovery_range import MemberAnswers
 from oncelog.core.store_status import WriteStatus
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ class EntryUnreadable:
     ledger_id: LedgerId
     entry_id: EntryId
     reason: str
-    members: MembersSaid = ()
+    members: MemberAnswers = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class TakeoverFailed:
     code: str = LogHole.code
     ledger_id: LedgerId | None = None
     entry_id: EntryId | None = None
-    members: MembersSaid = ()
+    members: MemberAnswers = ()
 
 
 TakeoverEffect = (

@@ -12,7 +12,7 @@ from oncelog.core.errors import InvariantViolated, OncelogError, ServiceUnavaila
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.core.ledger.metadata import LedgerState
-from oncelog.core.ledger.quorum import fence_covers
+from oncelog.core.ledger.quorum import fence_suffices
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.storage_codec import FENCE, FenceRequest
 from oncelog.runtime.credentials import PLAIN, Credentials
@@ -48,7 +48,7 @@ class LedgerFences:
             self._fence(member, addresses[member], ledger_id) for member in metadata.members if member in addresses
         ]
         fenced = ended + sum(await asyncio.gather(*asked))
-        if not fence_covers(fenced, write_quorum=metadata.write_quorum, ack_quorum=metadata.ack_quorum):
+        if not fence_suffices(fenced, write_quorum=metadata.write_quorum, ack_quorum=metadata.ack_quorum):
             raise ServiceUnavailable(
                 f"{fenced} of {metadata.write_quorum} storage nodes of ledger {ledger_id} could be fenced, "
                 f"{metadata.write_quorum - metadata.ack_quorum + 1} are needed: start the others",
