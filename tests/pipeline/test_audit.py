@@ -25,7 +25,7 @@ from oncelog.pipeline.audit.picture import picture_of
 from oncelog.pipeline.audit.range_task import LOST_MAX, fold_entries, fold_range
 from oncelog.pipeline.audit.report import report_of, topic_report
 from oncelog.pipeline.audit.topic_plan import SnapshotReading, TopicPlan, kept_ledgers, owner_told, trouble_of
-from oncelog.pipeline.cluster_links import process_loop
+from oncelog.pipeline.cluster import process_loop
 from oncelog.pipeline.options import Connection
 from oncelog.pipeline.source.options import source_options
 from oncelog.verify.range_summary import Finding

@@ -14,7 +14,7 @@ from oncelog.pipeline.audit.job import TopicAudit, judge_plan
 from oncelog.pipeline.audit.range_task import fold_entries
 from oncelog.pipeline.audit.report import topic_report
 from oncelog.pipeline.audit.topic_plan import SnapshotDue, SnapshotReading, TopicPlan
-from oncelog.pipeline.cluster_links import process_loop
+from oncelog.pipeline.cluster import process_loop
 from oncelog.pipeline.options import Connection
 from oncelog.wire import metadata_pb2 as pb
 from tests.pipeline.planted_log import TOPIC_ID, PlantedLog, judged

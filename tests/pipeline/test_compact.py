@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 import oncelog
 from oncelog.core.errors import Conflict, InvalidArgument
 from oncelog.core.ids import TopicId
-from oncelog.pipeline.cluster_links import ClusterLinks, run_with_links
+from oncelog.pipeline.cluster import ClusterConnection, run_connected
 from oncelog.pipeline.compaction.job import Compacted, compact_topic, last_values
 from oncelog.pipeline.compaction.options import CompactOptions, compact_options
 from oncelog.pipeline.session import failure_of
@@ -18,7 +18,7 @@ from oncelog.pipeline.sink.log import SinkLog, connected, send_rows
 from oncelog.pipeline.sink.names import stage_topic
 from oncelog.pipeline.sink.rows import Rows
 from oncelog.pipeline.source.offsets import TopicState
-from oncelog.pipeline.source.topic_catalog import Catalog
+from oncelog.pipeline.source.topic_catalog import TopicCatalog
 from tests.cluster.cluster_fixture import Cluster
 from tests.pipeline.test_sink_stream import messages
 
@@ -104,10 +104,10 @@ def test_a_compaction_that_died_amid_its_copy_goes_on(spark: SparkSession, clust
 
 
 def states(own: CompactOptions) -> list[TopicState]:
-    async def ask(links: ClusterLinks) -> list[TopicState]:
-        return list((await Catalog(links, (own.source,)).states()).values())
+    async def ask(connection: ClusterConnection) -> list[TopicState]:
+        return list((await TopicCatalog(connection, (own.source,)).states()).values())
 
-    return run_with_links(own.connection, ask)
+    return run_connected(own.connection, ask)
 
 
 def test_messages_without_a_key_are_named_or_left_out(spark: SparkSession, cluster: Cluster) -> None:

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 import oncelog
 from oncelog.core.errors import InvalidArgument
-from oncelog.pipeline.cluster_links import process_loop
+from oncelog.pipeline.cluster import process_loop
 from oncelog.pipeline.copy_job import CopyJob, run_copy, start_copy
 from oncelog.pipeline.source.options import source_options
 from tests.cluster.cluster_fixture import Cluster

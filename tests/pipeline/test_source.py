@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import oncelog
 from oncelog.core.errors import InvalidArgument, NotFound, TopicNotFound
-from oncelog.pipeline.cluster_links import process_loop
+from oncelog.pipeline.cluster import process_loop
 from oncelog.pipeline.source.reader import (
     NOTHING,
     SCHEMA,

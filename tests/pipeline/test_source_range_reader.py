@@ -18,7 +18,7 @@ from oncelog.core.errors import (
 )
 from oncelog.core.ids import EntryId, Incarnation
 from oncelog.core.ledger.member_status import ReadStatus
-from oncelog.pipeline.cluster_links import ClusterLinks
+from oncelog.pipeline.cluster import ClusterConnection
 from oncelog.pipeline.options import Connection
 from oncelog.pipeline.source.offsets import ClosedLedger, Range, Span
 from oncelog.pipeline.source.range_reader import RangeReader
@@ -96,8 +96,10 @@ async def read(
     """(number, producer) of the messages that were found."""
     span = Span(FLIGHTS, cluster.topic("flights").topic_id, first, end)
     found: list[tuple[int, str | None]] = []
-    async with ClusterLinks(Connection(cluster.url), patience_ms=patience_ms) as links:
-        reader = RangeReader(links, Range(span, closed), fail_on_data_loss=fail_on_data_loss, skip_corrupt=skip_corrupt)
+    async with ClusterConnection(Connection(cluster.url), patience_ms=patience_ms) as connection:
+        reader = RangeReader(
+            connection, Range(span, closed), fail_on_data_loss=fail_on_data_loss, skip_corrupt=skip_corrupt
+        )
         async with aclosing(reader.entries()) as entries:
             async for (entry, _, _), name in entries:
                 numbers = range(max(first, entry.base_index), min(end, entry.next_index))
@@ -159,7 +161,7 @@ async def test_who_may_not_ask_storage_nodes_reads_from_the_owner(
         with caplog.at_level(logging.WARNING):
             assert await read(cluster, 0, 10, storage.ledger(10)) == expected(0, 10, 5)
         assert storage.reads == []
-        assert "read from its owner" in caplog.text
+        assert "read from the topic owner" in caplog.text
 
 
 async def test_what_storage_nodes_cannot_give_the_owner_gives() -> None:
@@ -217,11 +219,11 @@ async def test_a_topic_created_anew_is_another_one() -> None:
         del cluster.topics[FLIGHTS]
         async with await oncelog.connect(cluster.url, operation_timeout=20) as client:
             await (await client.create_producer("flights")).send_many([b"x"] * 5)
-        async with ClusterLinks(Connection(cluster.url)) as links:
+        async with ClusterConnection(Connection(cluster.url)) as connection:
             with pytest.raises(NotFound, match="deleted"):
-                await anext(RangeReader(links, Range(span), fail_on_data_loss=True).entries())
+                await anext(RangeReader(connection, Range(span), fail_on_data_loss=True).entries())
             with pytest.raises(StopAsyncIteration):
-                await anext(RangeReader(links, Range(span), fail_on_data_loss=False).entries())
+                await anext(RangeReader(connection, Range(span), fail_on_data_loss=False).entries())
 
 
 @pytest.mark.parametrize(

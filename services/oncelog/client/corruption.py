@@ -60,9 +60,19 @@ def _shown(first: int | None, count: int | None) -> str:
 
 
 class Corruption:
-    """Of one reader: its choice, what it skipped, and where it stands."""
+    """Of one reader: its choice, what it skipped, and where it stands.
 
-    def __init__(self, topic: str, choice: OnCorrupt) -> None:
+    advice: what the error says about passing over the entry, in the words of the API that the application uses.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        choice: OnCorrupt,
+        *,
+        advice: str = "Create the reader with on_corrupt='skip' to pass over such entries",
+    ) -> None:
+        self._advice = advice
         self.topic = topic
         self.choice = choice
         self._newest: deque[Skipped] = deque(maxlen=SKIPPED_MAX)
@@ -101,8 +111,7 @@ class Corruption:
         position = Position(LedgerId(skipped.ledger_id), EntryId(skipped.entry_id))
         if self.choice is OnCorrupt.RAISE:
             raise kind(
-                f"{self.topic}: cannot read {skipped}. Create the reader with on_corrupt='skip' to pass over such "
-                f"entries, or start it behind this one, at message id "
+                f"{self.topic}: cannot read {skipped}. {self._advice}, or start behind this one, at message id "
                 f"{position.ledger_id}:{position.entry_id + 1}:0 with inclusive=True",
                 ledger_id=skipped.ledger_id,
                 entry_id=skipped.entry_id,

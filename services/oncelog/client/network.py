@@ -48,6 +48,12 @@ class Network:
             self.epochs.believe(route.topic_id, route.owner_epoch)
         return route
 
+    @property
+    def lookup(self) -> Lookup:
+        """The metadata services. Raises ClientClosed."""
+        self.check_open()
+        return self._lookup
+
     def channel(self, route: Route) -> Channel:
         """A channel to where the route leads; whoever asked closes it."""
         return self._channels.channel(route.address, metadata=route.metadata, origin=route.origin)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from oncelog.client.backoff import session_backoff
-from oncelog.client.corruption import Corruption
+from oncelog.client.corruption import Corruption, SkippedEntries
 from oncelog.client.lookup import Route
 from oncelog.client.messages import MessageBatch, Stored, open_entry
 from oncelog.client.network import Network
@@ -56,8 +56,10 @@ class ReadStream:
         *,
         corruption: Corruption,
         window_bytes: int = WINDOW_BYTES,
+        topic_id: TopicId = TopicId(""),
     ) -> None:
-        self.topic_partition = TopicPartition(TopicId(""), NO_PARTITION if topic.partition is None else topic.partition)
+        """topic_id: fail with TopicNotFound where the topic has another id; "": read whichever topic has the name."""
+        self.topic_partition = TopicPartition(topic_id, NO_PARTITION if topic.partition is None else topic.partition)
         #: nothing can be read any more, for this reason
         self.failure: OncelogError | None = None
         #: everything that was in the log when the owner last spoke has arrived here
@@ -77,10 +79,8 @@ class ReadStream:
         """The next batch, None when none is here. Raises CorruptEntry, again and again, unless entries are skipped."""
         while self._arrived:
             stored, size_bytes, first_batch_index = self._arrived[0]
-            name = self._state.names.get(ProducerId(stored.batch.producer_id))
-            if stored.batch.producer_id == NOT_DEDUPLICATED:
-                name = None
             try:
+                name = self._name_of(stored)
                 batch = MessageBatch(stored, self.topic_partition, name, first_batch_index=first_batch_index)
             except CorruptEntry as error:
                 self._state.corruption.cannot_decode(stored.entry, error, first_batch_index=first_batch_index)
@@ -93,6 +93,20 @@ class ReadStream:
                 if below < len(batch):
                     return batch.after(below) if below > 0 else batch
         return None
+
+    def take_entry(self) -> tuple[Stored, str | None] | None:
+        """The next entry as it is stored, and its producer's name; None when none is here. Its payload is not decoded,
+        and messages before the start are not cut off."""
+        if not self._arrived:
+            return None
+        stored, size_bytes, _ = self._arrived.popleft()
+        self._state.grant(size_bytes)
+        return stored, self._name_of(stored)
+
+    def _name_of(self, stored: Stored) -> str | None:
+        """None: stored without deduplication."""
+        producer_id = ProducerId(stored.batch.producer_id)
+        return None if producer_id == NOT_DEDUPLICATED else self._state.names.get(producer_id)
 
     async def arrival(self) -> None:
         """Return when an entry is here, or the owner has told something; raises why nothing will come any more."""
@@ -113,6 +127,11 @@ class ReadStream:
     def trouble(self) -> OncelogError | None:
         """Why the latest stream ended, for whoever gives up waiting."""
         return self._state.trouble
+
+    @property
+    def skipped(self) -> SkippedEntries:
+        """How many entries were skipped, and the newest of them; also those behind an entry that was not taken yet."""
+        return self._state.corruption.skipped
 
     def close(self, error: OncelogError) -> None:
         self._task.cancel()

@@ -15,9 +15,9 @@ from oncelog.lab.bench.loads import make_values
 from oncelog.lab.bench.processes import BenchFailed
 from oncelog.lab.spark_bench.formats import file_source, topic_source
 from oncelog.lab.spark_bench.sessions import Session
-from oncelog.pipeline.cluster_links import ClusterLinks
+from oncelog.pipeline.cluster import ClusterConnection
 from oncelog.pipeline.options import Connection
-from oncelog.pipeline.source.topic_catalog import Catalog
+from oncelog.pipeline.source.topic_catalog import TopicCatalog
 
 _NAMESPACE = "public/default"
 _REST_TIMEOUT_S = 30.0
@@ -68,9 +68,11 @@ async def filled_topic(
             ) as producer:
                 await fill(producer, listed, rows // parts)
             await _put(http, f"/admin/v2/persistent/{name}/unload", None)
-    async with ClusterLinks(Connection(cluster.url)) as links:
-        await Catalog(links, (topic,)).states()  # whoever asks makes an owner serve it again, with a new ledger
-        states = await Catalog(links, (topic,)).states()
+    async with ClusterConnection(Connection(cluster.url)) as connection:
+        await TopicCatalog(
+            connection, (topic,)
+        ).states()  # whoever asks makes an owner serve it again, with a new ledger
+        states = await TopicCatalog(connection, (topic,)).states()
     for state in states.values():
         if not state.closed or state.closed[-1].end != state.next or state.next != rows // parts:
             raise BenchFailed(f"{state.topic} should have {rows // parts} messages in closed ledgers")

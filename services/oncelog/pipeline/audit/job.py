@@ -14,19 +14,19 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
+from oncelog.client.lookup import Route
 from oncelog.core.errors import OncelogError
 from oncelog.core.ids import Position
 from oncelog.pipeline.audit.ledger_ranges import AuditRange
 from oncelog.pipeline.audit.range_task import fold_range, places_in
 from oncelog.pipeline.audit.topic_plan import TopicPlan, plan_topic
-from oncelog.pipeline.cluster_links import ClusterLinks, run_with_links
+from oncelog.pipeline.cluster import ClusterConnection, run_connected
 from oncelog.pipeline.source.options import SourceOptions
-from oncelog.pipeline.source.topic_catalog import Catalog
+from oncelog.pipeline.source.topic_catalog import TopicCatalog
 from oncelog.rpc.owner_codec import LAST_MESSAGE
 from oncelog.verify.range_join import LedgerFact, Places
 from oncelog.verify.range_summary import RangeSummary
 from oncelog.verify.topic_judge import Judged, judge_topic
-from oncelog.wire.metadata_pb2 import LookupAnswer
 from oncelog.wire.owner_pb2 import LastMessageRequest
 
 ResultT = TypeVar("ResultT")
@@ -51,7 +51,7 @@ def audit_topics(
 ) -> list[TopicAudit]:
     """Audit each topic and part that the options name. entries_max: of one task. all_copies: compare the copies of
     each entry on all members of its ledger. Raises OncelogError."""
-    plans = run_with_links(
+    plans = run_connected(
         options.connection, partial(plan_topics, options=options, entries_max=entries_max, all_copies=all_copies)
     )
     ranges = [range_ for plan in plans for range_ in plan.ranges]
@@ -61,17 +61,17 @@ def audit_topics(
     for number, plan in enumerate(plans):
         mine = summaries[ends[number] : ends[number + 1]]
         judged = judge_plan(plan, mine, lambda task, some: run_tasks(session, task, some, partial(tell, "looking")))
-        audits.append(TopicAudit(plan, judged, run_with_links(options.connection, partial(_grown, plan))))
+        audits.append(TopicAudit(plan, judged, run_connected(options.connection, partial(_grown, plan))))
     return audits
 
 
 async def plan_topics(
-    links: ClusterLinks, options: SourceOptions, *, entries_max: int, all_copies: bool = False
+    cluster: ClusterConnection, options: SourceOptions, *, entries_max: int, all_copies: bool = False
 ) -> list[TopicPlan]:
     """One after the other, so that little time is between a topic's end and its map. Raises OncelogError."""
-    states = await Catalog(links, options.topics).states()
+    states = await TopicCatalog(cluster, options.topics).states()
     return [
-        await plan_topic(links, options.connection, topic, entries_max=entries_max, all_copies=all_copies)
+        await plan_topic(cluster, options.connection, topic, entries_max=entries_max, all_copies=all_copies)
         for topic in states
     ]
 
@@ -94,12 +94,12 @@ def judge_plan(
     )
 
 
-async def _grown(plan: TopicPlan, links: ClusterLinks) -> int | None:
-    def request(route: LookupAnswer) -> LastMessageRequest:
+async def _grown(plan: TopicPlan, cluster: ClusterConnection) -> int | None:
+    def request(route: Route) -> LastMessageRequest:
         return LastMessageRequest(topic=plan.topic, topic_id=plan.topic_id, owner_epoch_seen=route.owner_epoch)
 
     try:
-        last = await links.ask_owner(plan.topic, LAST_MESSAGE, request)
+        last = await cluster.ask_owner(plan.topic, LAST_MESSAGE, request)
     except OncelogError:
         return None  # deleted, or away by now: the audit is of what was there
     return max(0, last.next_index - plan.told.live.next_index)

@@ -4,13 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, TopicId
+from oncelog.core.ids import EntryId, LedgerId, Position, TopicId
+from oncelog.pipeline.cluster import Members
 from oncelog.pipeline.options import Connection
 from oncelog.verify.range_summary import Finding
 from oncelog.verify.remembered import Remembered
-
-#: (incarnation, host:port or "" while it is not registered)
-Members = tuple[tuple[Incarnation, str], ...]
 
 
 class StoredLedger(NamedTuple):

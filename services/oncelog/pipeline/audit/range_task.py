@@ -1,21 +1,17 @@
 """One range, read from storage nodes and folded: what a task of Spark does, with connections of its own."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 from crc32c import crc32c
 
 from oncelog.core.errors import UnreadableEntry
 from oncelog.core.formats.batch import Buffer
-from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, TopicId
-from oncelog.core.ledger.member_status import AppendStatus
-from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.ids import EntryId, Position, TopicId
 from oncelog.ledgers.reader import read_entries
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.pipeline.audit.copy_reading import CopyReading
-from oncelog.pipeline.audit.ledger_ranges import AuditRange, Members, Slice
-from oncelog.pipeline.cluster_links import process_loop
-from oncelog.pipeline.options import Connection
+from oncelog.pipeline.audit.ledger_ranges import AuditRange, Slice
+from oncelog.pipeline.cluster import Members, closed_ledger, process_loop, storage_of
 from oncelog.verify.copies import compare_copies
 from oncelog.verify.range_fold import RangeFold, find_places
 from oncelog.verify.range_summary import RangeSummary
@@ -47,7 +43,7 @@ async def fold_entries(range_: AuditRange) -> RangeSummary:
 
     await _read(range_, take, fold.lose)
     everyone = _members_of(range_)
-    async with storage_of(range_.connection, everyone) as storage:
+    async with storage_of(range_.connection.credentials(), everyone) as storage:
         reading = CopyReading(storage, {member for member, address in everyone if address})
         for piece in range_.slices:
             if range_.all_copies:
@@ -80,7 +76,7 @@ def places_in(range_: AuditRange, wanted: dict[int, set[int]]) -> list[Place]:
 async def _read(
     range_: AuditRange, take: Callable[[Position, Buffer], None], lose: Callable[[Position, str, str], None]
 ) -> None:
-    async with storage_of(range_.connection, _members_of(range_)) as storage:
+    async with storage_of(range_.connection.credentials(), _members_of(range_)) as storage:
         for piece in range_.slices:
             await _read_slice(storage, range_.topic_id, piece, take, lose)
 
@@ -96,7 +92,7 @@ async def _read_slice(
     take: Callable[[Position, Buffer], None],
     lose: Callable[[Position, str, str], None],
 ) -> None:
-    metadata = closed_at(piece.ledger_id, topic_id, piece.members, piece.last)
+    metadata = closed_ledger(piece.ledger_id, topic_id, (member for member, _ in piece.members), piece.last)
     following, lost = piece.first, 0
     while following <= piece.last:
         try:
@@ -110,27 +106,3 @@ async def _read_slice(
             if lost == LOST_MAX and following <= piece.last:
                 lose(Position(piece.ledger_id, piece.last), "unreadable", f"nor are those from {following} on read")
                 return
-
-
-def closed_at(ledger_id: LedgerId, topic_id: TopicId, members: Members, last: EntryId) -> LedgerMetadata:
-    """The ledger as readers want it."""
-    ids = tuple(member for member, _ in members)
-    return LedgerMetadata(ledger_id, topic_id, ids, 1, LedgerState.CLOSED, last)
-
-
-@asynccontextmanager
-async def storage_of(connection: Connection, members: Members) -> AsyncIterator[StorageLinks]:
-    """Links to the members of ledgers, to read them."""
-
-    def no_answer(_member: Incarnation, _ledger_id: LedgerId, _entry_ids: object, _status: AppendStatus) -> None:
-        """Nothing is added here, so nothing is answered."""
-
-    def no_loss(_member: Incarnation, _ledger_ids: list[LedgerId]) -> None:
-        """The same."""
-
-    storage = StorageLinks(no_answer, no_loss, credentials=connection.credentials())
-    storage.update_addresses({member: address for member, address in members if address})
-    try:
-        yield storage
-    finally:
-        await storage.close()

@@ -35,8 +35,8 @@ from oncelog.pipeline.audit.ledger_ranges import (
     range_behind,
     remembered_in,
 )
-from oncelog.pipeline.audit.range_task import PATIENCE_MS, closed_at, storage_of
-from oncelog.pipeline.cluster_links import ClusterLinks
+from oncelog.pipeline.audit.range_task import PATIENCE_MS
+from oncelog.pipeline.cluster import ClusterConnection, closed_ledger, storage_of
 from oncelog.pipeline.options import Connection
 from oncelog.rpc.metadata_codec import LEDGERS
 from oncelog.rpc.owner_codec import TOPIC_STATES
@@ -107,11 +107,11 @@ class TopicPlan:
 
 
 async def plan_topic(
-    links: ClusterLinks, connection: Connection, topic: str, *, entries_max: int, all_copies: bool
+    cluster: ClusterConnection, connection: Connection, topic: str, *, entries_max: int, all_copies: bool
 ) -> TopicPlan:
     """Raises TopicNotFound, PermissionDenied, DeadlineExceeded."""
-    topic_id, told = await _ask_owner(links, topic)
-    answer = await links.ask_metadata(LEDGERS, pb.LedgersRequest(topic=topic, with_snapshots=True))
+    topic_id, told = await _ask_owner(cluster, topic)
+    answer = await cluster.ask_metadata(LEDGERS, pb.LedgersRequest(topic=topic, with_snapshots=True))
     ledgers = kept_ledgers(answer.ledgers, told.live.position)
     reading = SnapshotReading(connection, topic_id, told.live.position)
     for ledger in reversed(answer.snapshot_ledgers):
@@ -142,11 +142,11 @@ async def plan_topic(
     )
 
 
-async def _ask_owner(links: ClusterLinks, topic: str) -> tuple[TopicId, OwnerTold]:
+async def _ask_owner(cluster: ClusterConnection, topic: str) -> tuple[TopicId, OwnerTold]:
     async def ask(again: bool) -> tuple[TopicId, OwnerTold]:
-        route = await links.look_up(topic, fresh=again)
+        route = await cluster.route(topic, fresh=again)
         request = TopicStatesRequest(topic_ids=[route.topic_id], internal=True, producers_max=PRODUCERS_MAX)
-        channel = links.channel(route.owner_address)
+        channel = cluster.channel(route.address)
         answer = await channel.call(TOPIC_STATES, request, timeout_ms=_STATE_TIMEOUT_MS)
         if not answer.states:
             raise NotOwner(f"the owner of {topic} has let it go")
@@ -154,9 +154,9 @@ async def _ask_owner(links: ClusterLinks, topic: str) -> tuple[TopicId, OwnerTol
         if state.phase != _SERVING:
             raise TopicLoading(f"{topic} is {state.phase} at its owner")
         told = owner_told(state.owner_epoch, json.loads(state.stats_json), json.loads(state.internal_stats_json))
-        return TopicId(route.topic_id), told
+        return route.topic_id, told
 
-    return await persist(ask, timeout_ms=links.patience_ms, what=f"the owner of {topic}")
+    return await persist(ask, timeout_ms=cluster.patience_ms, what=f"the owner of {topic}")
 
 
 def owner_told(owner_epoch: int, stats: Json, internal: Json) -> OwnerTold:
@@ -228,9 +228,10 @@ class SnapshotReading:
         members = tuple((Incarnation(one.incarnation), one.address) for one in ledger.members)
         closed = ledger.state == pb.LEDGER_STATE_CLOSED
         last = EntryId(ledger.end if closed else _ENTRIES_MAX)
-        metadata = closed_at(LedgerId(ledger.ledger_id), self._topic_id, members, last)
+        ids = (member for member, _ in members)
+        metadata = closed_ledger(LedgerId(ledger.ledger_id), self._topic_id, ids, last)
         reader, patience_ms = SnapshotReader(crc32c), PATIENCE_MS if closed else self._end_patience_ms
-        async with storage_of(self._connection, members) as storage:
+        async with storage_of(self._connection.credentials(), members) as storage:
             try:
                 async for page in read_entries(storage, metadata, EntryId(0), last, timeout_ms=patience_ms):
                     for entry_id, data in page:

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from oncelog.core.errors import Conflict, TopicNotFound
-from oncelog.pipeline.cluster_links import ClusterLinks, run_with_links
+from oncelog.pipeline.cluster import ClusterConnection, run_connected
 from oncelog.pipeline.compaction.options import PREFIX, CompactOptions
 from oncelog.pipeline.data_source import FORMAT, OncelogDataSource
 from oncelog.pipeline.job_progress import Tell, counted, told_progress
@@ -28,7 +28,7 @@ from oncelog.pipeline.sink.journal_records import RunBatch
 from oncelog.pipeline.sink.names import journal_topic
 from oncelog.pipeline.sink.options import ADMIN_URL, JOB_ID, MODE, PRODUCER_PREFIX, SEND_TIMEOUT, TOPIC, Mode
 from oncelog.pipeline.source.offsets import TopicState
-from oncelog.pipeline.source.topic_catalog import Catalog
+from oncelog.pipeline.source.topic_catalog import TopicCatalog
 
 _PART = "if(partition < 0, topic, concat(topic, '-partition-', partition))"
 _KEPT = "struct<value: binary, event_time: timestamp, properties: map<string, string>, partition: int, index: bigint>"
@@ -132,10 +132,10 @@ def _write(
 
 
 def _states(options: CompactOptions, topic: str) -> dict[str, TopicState]:
-    async def ask(links: ClusterLinks) -> dict[str, TopicState]:
-        return await Catalog(links, (topic,)).states()
+    async def ask(cluster: ClusterConnection) -> dict[str, TopicState]:
+        return await TopicCatalog(cluster, (topic,)).states()
 
-    return run_with_links(options.connection, ask)
+    return run_connected(options.connection, ask)
 
 
 def _next(options: CompactOptions, topic: str) -> int:

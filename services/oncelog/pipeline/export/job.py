@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from oncelog.core.errors import TopicNotFound
-from oncelog.pipeline.cluster_links import ClusterLinks, run_with_links
+from oncelog.pipeline.cluster import ClusterConnection, run_connected
 from oncelog.pipeline.data_source import FORMAT, OncelogDataSource
 from oncelog.pipeline.export.clean import Leftover, leftovers
 from oncelog.pipeline.export.manifest import Manifest, PartitionRange
@@ -28,7 +28,7 @@ from oncelog.pipeline.job_progress import Tell, counted, told_progress
 from oncelog.pipeline.options import options_of
 from oncelog.pipeline.source.offsets import TopicState
 from oncelog.pipeline.source.options import Pattern
-from oncelog.pipeline.source.topic_catalog import Catalog
+from oncelog.pipeline.source.topic_catalog import TopicCatalog
 
 logger = logging.getLogger(__name__)
 
@@ -86,10 +86,10 @@ class _SparkExport:
     def topic_states(self) -> Mapping[str, TopicState]:
         options = self._options
 
-        async def ask(links: ClusterLinks) -> dict[str, TopicState]:
-            return await Catalog(links, options.topics).states()
+        async def ask(cluster: ClusterConnection) -> dict[str, TopicState]:
+            return await TopicCatalog(cluster, options.topics).states()
 
-        states = run_with_links(options.connection, ask)
+        states = run_connected(options.connection, ask)
         found = {topic: state for topic, state in states.items() if options.covers(topic)}
         if not found and not isinstance(options.topics, Pattern):
             raise TopicNotFound(f"{', '.join(options.topics)}: no message was ever published", topic=options.topics[0])

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from oncelog.client.sync import Client
 from oncelog.core.errors import Conflict, LogHole, NotFound, ProducerFenced
 from oncelog.core.ids import TopicId
-from oncelog.pipeline.cluster_links import ClusterLinks, run_with_links
+from oncelog.pipeline.cluster import ClusterConnection, run_connected
 from oncelog.pipeline.file_import.files import listed
 from oncelog.pipeline.file_import.options import ImportOptions
 from oncelog.pipeline.file_import.records import (
@@ -29,7 +29,7 @@ from oncelog.pipeline.file_import.tasks import check_file, import_file
 from oncelog.pipeline.job_progress import Tell, counted, told_progress
 from oncelog.pipeline.sink.log import Journal, SinkLog, connected
 from oncelog.pipeline.sink.names import journal_topic
-from oncelog.pipeline.source.topic_catalog import Catalog
+from oncelog.pipeline.source.topic_catalog import TopicCatalog
 
 #: Files that are checked, written down and published together: what is bad among them holds up these alone.
 FILES_AT_ONCE = 500
@@ -125,10 +125,10 @@ class FileRecords:
 
 
 def _topic_id(options: ImportOptions) -> TopicId:
-    async def ask(links: ClusterLinks) -> TopicId:
-        return (await Catalog(links, (options.topic,)).states())[options.topic].topic_id
+    async def ask(cluster: ClusterConnection) -> TopicId:
+        return (await TopicCatalog(cluster, (options.topic,)).states())[options.topic].topic_id
 
-    return run_with_links(options.connection, ask)
+    return run_connected(options.connection, ask)
 
 
 # --- in tasks ---------------------------------------------------------------------------------------------------------

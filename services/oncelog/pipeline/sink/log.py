@@ -19,7 +19,7 @@ from oncelog.core.errors import (
     TopicNotFound,
 )
 from oncelog.core.formats.message_id import EARLIEST, MessageId
-from oncelog.pipeline.cluster_links import ClusterLinks, run_with_links
+from oncelog.pipeline.cluster import ClusterConnection, run_connected
 from oncelog.pipeline.options import Connection
 from oncelog.pipeline.sink.names import journal_topic
 from oncelog.pipeline.sink.options import SinkOptions
@@ -47,13 +47,13 @@ def connected(options: SinkOptions) -> Iterator[Client]:
 def partitions_in(connection: Connection, topic: str) -> int:
     """How many parts the topic has; 0: none, or it is not there yet, and use creates it without parts."""
 
-    async def ask(links: ClusterLinks) -> int:
+    async def ask(cluster: ClusterConnection) -> int:
         try:
-            return (await links.look_up(topic)).partitions
+            return await cluster.partitions(topic)
         except TopicNotFound:
             return 0
 
-    return run_with_links(connection, ask)
+    return run_connected(connection, ask)
 
 
 class SinkLog:

@@ -34,7 +34,7 @@ from pyspark.sql.types import (
 from oncelog.core.errors import CorruptEntry, InvalidArgument
 from oncelog.core.ids import TopicId
 from oncelog.core.names import parse_topic
-from oncelog.pipeline.cluster_links import ClusterLinks, process_loop, run_with_links
+from oncelog.pipeline.cluster import ClusterConnection, process_loop, run_connected
 from oncelog.pipeline.source.arrow_columns import Found, Joiner, Origin, Piece, RecordBatch, piece_of, unpacks
 from oncelog.pipeline.source.batch_limits import admitted
 from oncelog.pipeline.source.offsets import (
@@ -60,7 +60,7 @@ from oncelog.pipeline.source.offsets import (
 from oncelog.pipeline.source.options import ENDING, ON_CORRUPT, STARTING, SourceOptions, follows, source_options
 from oncelog.pipeline.source.positions import whole_of
 from oncelog.pipeline.source.pushed_filters import EVERYTHING, Bounds, bounds_of
-from oncelog.pipeline.source.topic_catalog import Catalog
+from oncelog.pipeline.source.topic_catalog import TopicCatalog
 
 SCHEMA = StructType(
     [
@@ -132,12 +132,12 @@ class TopicReader(DataSourceReader):
         self.pushFilters = _Pushing(self)  # type: ignore[method-assign]
 
     def partitions(self) -> Sequence[InputPartition]:
-        ranges = run_with_links(self._options.connection, self._plan)
+        ranges = run_connected(self._options.connection, self._plan)
         return [TopicRange(one) for one in ranges] or [NOTHING]
 
-    async def _plan(self, links: ClusterLinks) -> list[Range]:
+    async def _plan(self, cluster: ClusterConnection) -> list[Range]:
         options = self._options
-        catalog = Catalog(links, options.topics)
+        catalog = TopicCatalog(cluster, options.topics)
         states = await catalog.states()
         starts = await catalog.numbers_at(STARTING, options.starting, states.values())
         ends = await catalog.numbers_at(ENDING, options.ending, states.values())
@@ -163,10 +163,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._cut: dict[str, Mark] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        return encode_offset(run_with_links(self._options.connection, self._initial))
+        return encode_offset(run_connected(self._options.connection, self._initial))
 
-    async def _initial(self, links: ClusterLinks) -> dict[str, Mark]:
-        catalog = Catalog(links, self._options.topics)
+    async def _initial(self, cluster: ClusterConnection) -> dict[str, Mark]:
+        catalog = TopicCatalog(cluster, self._options.topics)
         states = await catalog.states()
         starts = await catalog.numbers_at(STARTING, self._options.starting, states.values())
         return {state.topic: Mark(state.topic_id, starts[state.topic]) for state in states.values()}
@@ -218,18 +218,20 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         tell(gone, self._options)
 
     def _states(self) -> dict[str, TopicState]:
-        return run_with_links(self._options.connection, lambda links: Catalog(links, self._options.topics).states())
+        return run_connected(
+            self._options.connection, lambda cluster: TopicCatalog(cluster, self._options.topics).states()
+        )
 
     def _samples(self, spans: Sequence[Span]) -> dict[str, float]:
         """What a row weighs in topics without a closed ledger."""
         unknown = [span for span in spans if not self._known[span.topic].closed]
 
-        async def ask(links: ClusterLinks) -> dict[str, float]:
-            catalog = Catalog(links, self._options.topics)
+        async def ask(cluster: ClusterConnection) -> dict[str, float]:
+            catalog = TopicCatalog(cluster, self._options.topics)
             asked = await asyncio.gather(*(catalog.row_bytes(self._known[span.topic], span.first) for span in unknown))
             return {span.topic: each for span, each in zip(unknown, asked, strict=True) if each is not None}
 
-        return run_with_links(self._options.connection, ask) if unknown else {}
+        return run_connected(self._options.connection, ask) if unknown else {}
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         assert isinstance(partition, TopicRange)
@@ -296,9 +298,9 @@ async def _batches(range_: Range, options: SourceOptions, bounds: Bounds) -> Asy
     )
 
     joiner = Joiner(origin_of(span.topic, span.topic_id), options.columns)
-    async with ClusterLinks(options.connection) as links:
+    async with ClusterConnection(options.connection) as cluster:
         reader = RangeReader(
-            links, range_, fail_on_data_loss=options.fail_on_data_loss, skip_corrupt=options.skip_corrupt
+            cluster, range_, fail_on_data_loss=options.fail_on_data_loss, skip_corrupt=options.skip_corrupt
         )
         async with aclosing(reader.entries()) as entries:
             async for found in entries:

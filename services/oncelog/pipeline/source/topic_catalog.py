@@ -5,21 +5,19 @@ the next one.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import pairwise
 
-from oncelog.client.backoff import persist
-from oncelog.core.errors import NotOwner, TopicNotFound
-from oncelog.core.formats.batch import Buffer
-from oncelog.core.formats.entry import peek_header
-from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, TopicId
-from oncelog.pipeline.cluster_links import ClusterLinks
+from oncelog.client.messages import Stored
+from oncelog.core.errors import DeadlineExceeded, ReaderClosed, TopicNotFound
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
+from oncelog.pipeline.cluster import ClusterConnection
 from oncelog.pipeline.source.offsets import ClosedLedger, TopicState
 from oncelog.pipeline.source.options import Pattern
 from oncelog.pipeline.source.positions import AtTime, Place, check_named, number_at
 from oncelog.rpc.metadata_codec import LEDGERS, TOPICS
 from oncelog.rpc.owner_codec import LAST_MESSAGE
-from oncelog.rpc.reader_codec import READ, ReadControl, ReaderStart, StartIndex, StartTime
+from oncelog.rpc.reader_codec import StartIndex, StartTime
 from oncelog.wire import metadata_pb2 as pb
 from oncelog.wire.owner_pb2 import LastMessageRequest
 
@@ -27,11 +25,11 @@ from oncelog.wire.owner_pb2 import LastMessageRequest
 _AT_ONCE = 16
 
 
-class Catalog:
+class TopicCatalog:
     """Asks about the topics of one query."""
 
-    def __init__(self, links: ClusterLinks, topics: tuple[str, ...] | Pattern) -> None:
-        self._links = links
+    def __init__(self, cluster: ClusterConnection, topics: tuple[str, ...] | Pattern) -> None:
+        self._cluster = cluster
         self._topics = topics
         self._at_once = asyncio.Semaphore(_AT_ONCE)
 
@@ -54,18 +52,18 @@ class Catalog:
     async def row_bytes(self, state: TopicState, number: int) -> float | None:
         """What a row weighs in the entries from this message on; None: there are none yet. Raises as `states`."""
         entries = await self._first_entries(state, StartIndex(number))
-        rows = sum(peek_header(data).count for data in entries)
-        return sum(map(len, entries)) / rows if rows else None
+        rows = sum(stored.entry.count for stored in entries)
+        return sum(len(stored.body) for stored in entries) / rows if rows else None
 
     async def _matching(self) -> list[str]:
         assert isinstance(self._topics, Pattern)
-        answer = await self._links.ask_metadata(TOPICS, pb.TopicsRequest(namespace=str(self._topics.namespace)))
+        answer = await self._cluster.ask_metadata(TOPICS, pb.TopicsRequest(namespace=str(self._topics.namespace)))
         return [one.topic for one in answer.topics if self._topics.matches(one.topic)]
 
     async def _parts(self, topic: str) -> list[str]:
         async with self._at_once:
             try:
-                count = (await self._links.look_up(topic)).partitions
+                count = await self._cluster.partitions(topic)
             except TopicNotFound:
                 if isinstance(self._topics, Pattern):
                     return []  # deleted since it was listed
@@ -77,8 +75,8 @@ class Catalog:
         async with self._at_once:
             try:
                 # The ledgers first: what is closed now stays so, and what is written meanwhile is behind it.
-                ledgers = await self._links.ask_metadata(LEDGERS, pb.LedgersRequest(topic=topic))
-                last = await self._links.ask_owner(
+                ledgers = await self._cluster.ask_metadata(LEDGERS, pb.LedgersRequest(topic=topic))
+                last = await self._cluster.ask_owner(
                     topic,
                     LAST_MESSAGE,
                     lambda route: LastMessageRequest(
@@ -97,27 +95,21 @@ class Catalog:
     async def _number_at_time(self, state: TopicState, time_ms: int) -> int:
         """Of the first message appended at or after the time; the end where there is none."""
         entries = await self._first_entries(state, StartTime(time_ms))
-        return peek_header(entries[0]).base_index if entries else state.next
+        return entries[0].entry.base_index if entries else state.next
 
-    async def _first_entries(self, state: TopicState, place: StartIndex | StartTime) -> Sequence[Buffer]:
-        """Those of one frame of the owner, through takeovers; none: nothing is there yet."""
-
-        async def ask(_again: bool) -> Sequence[Buffer]:
-            route = await self._links.look_up(state.topic)
-            stream = self._links.channel(route.owner_address).stream(READ)
-            start = ReaderStart(state.topic, state.topic_id, place, OwnerEpoch(route.owner_epoch))
-            try:
-                # A permit of one byte lets exactly one frame through.
-                await stream.write(ReadControl(start, 1))
-                async for frame in stream:
-                    if frame.error is not None:
-                        raise frame.error
-                    return frame.entries
-            finally:
-                stream.cancel()
-            raise NotOwner(f"the owner of {state.topic} has ended the stream")
-
-        return await persist(ask, timeout_ms=self._links.patience_ms, what=f"the owner of {state.topic}")
+    async def _first_entries(self, state: TopicState, start: StartIndex | StartTime) -> list[Stored]:
+        """Those of the first frame of a read stream; none: there are none yet."""
+        # A window of one byte lets exactly one frame through.
+        stream = self._cluster.read_stream(state.topic, start, topic_id=state.topic_id, window_bytes=1)
+        try:
+            async with asyncio.timeout(self._cluster.patience_ms / 1000):
+                await stream.arrival()
+            return [stored for stored, _ in iter(stream.take_entry, None)]
+        except TimeoutError as error:
+            message = f"the owner of {state.topic}: no answer in time: {stream.trouble or error}"
+            raise DeadlineExceeded(message) from (stream.trouble or error)
+        finally:
+            stream.close(ReaderClosed("the first entries were read"))
 
 
 def closed_of(ledgers: Iterable[pb.TopicLedger]) -> tuple[ClosedLedger, ...]:

@@ -1,0 +1,197 @@
+"""The connections of one piece of work, be it planning or reading: nothing of them is left when it is done.
+
+    async with ClusterConnection(connection) as cluster:
+        answer = await cluster.ask_metadata(LEDGERS, request)
+        answer = await cluster.ask_owner(topic, LAST_MESSAGE, lambda route: LastMessageRequest(...))
+        stream = cluster.read_stream(topic, StartIndex(42), topic_id=topic_id)
+
+Look-ups and read streams are those of the SDK. A call that fails with a retriable error is repeated, with a fresh
+look-up, for `PATIENCE_MS`; then it is a DeadlineExceeded with the last reason, and Spark tries the task again. Nothing
+here creates a topic.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+from oncelog.client.backoff import persist
+from oncelog.client.corruption import Corruption, OnCorrupt
+from oncelog.client.lookup import Route
+from oncelog.client.network import Network
+from oncelog.client.read_stream import WINDOW_BYTES, ReadStream
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, TopicId
+from oncelog.core.ledger.member_status import AppendStatus
+from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
+from oncelog.core.names import parse_topic
+from oncelog.ledgers.storage_links import StorageLinks
+from oncelog.pipeline.options import Connection
+from oncelog.rpc.channel import Channel
+from oncelog.rpc.methods import UnaryMethod
+from oncelog.rpc.reader_codec import StartAt
+from oncelog.runtime.credentials import Credentials
+
+PATIENCE_MS = 60_000
+_CALL_TIMEOUT_MS = 10_000
+SKIP_ADVICE = "Set onCorrupt=skip to pass over such entries"
+
+RequestT = TypeVar("RequestT")
+AnswerT = TypeVar("AnswerT")
+ReceivedRequestT = TypeVar("ReceivedRequestT")
+ReceivedAnswerT = TypeVar("ReceivedAnswerT")
+ResultT = TypeVar("ResultT")
+
+#: (incarnation, host:port, or "" while it is not registered)
+Members = tuple[tuple[Incarnation, str], ...]
+
+
+class OwnerAnswer(Protocol):
+    """What every answer of a topic owner contains."""
+
+    @property
+    def owner_epoch(self) -> int: ...
+
+
+OwnerAnswerT = TypeVar("OwnerAnswerT", bound=OwnerAnswer)
+
+
+class ClusterConnection:
+    """One channel for each address, and the SDK's look-ups and streams."""
+
+    def __init__(self, connection: Connection, *, patience_ms: int = PATIENCE_MS) -> None:
+        self.credentials = connection.credentials()
+        self.patience_ms = patience_ms
+        self._network = Network(connection.addresses, self.credentials)
+        self._channels: dict[str, Channel] = {}
+
+    async def ask_metadata(
+        self, method: UnaryMethod[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT], request: RequestT
+    ) -> ReceivedAnswerT:
+        """One call to any metadata service. Raises its fatal error, DeadlineExceeded."""
+        return await persist(
+            lambda _again: self._network.lookup.ask(method, request, timeout_ms=_CALL_TIMEOUT_MS),
+            timeout_ms=self.patience_ms,
+            what="the metadata services",
+        )
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions the topic has; 0: it is not partitioned. Raises TopicNotFound, and as `ask_metadata`."""
+        return await persist(
+            lambda _again: self._network.lookup.partitions(parse_topic(topic)),
+            timeout_ms=self.patience_ms,
+            what="the metadata services",
+        )
+
+    async def ask_owner(
+        self,
+        topic: str,
+        method: UnaryMethod[RequestT, ReceivedRequestT, AnswerT, OwnerAnswerT],
+        request_of: Callable[[Route], RequestT],
+    ) -> OwnerAnswerT:
+        """One call to the topic's owner, through takeovers. Raises TopicNotFound, and as `ask_metadata`.
+
+        request_of: its route has the highest owner_epoch that was seen; the answer of a lower one is refused, and the
+        topic looked up again.
+        """
+
+        async def ask(again: bool) -> OwnerAnswerT:
+            route = await self.route(topic, fresh=again)
+            channel = self.channel(route.address)
+            answer = await channel.call(method, request_of(route), timeout_ms=_CALL_TIMEOUT_MS)
+            self._network.epochs.believe(route.topic_id, OwnerEpoch(answer.owner_epoch))
+            return answer
+
+        return await persist(ask, timeout_ms=self.patience_ms, what=f"the owner of {topic}")
+
+    async def route(self, topic: str, *, fresh: bool) -> Route:
+        """Where the topic is served; tried once. Raises TopicNotFound, and retriable errors."""
+        return await self._network.route(parse_topic(topic), fresh=fresh, create=False)
+
+    def read_stream(
+        self,
+        topic: str,
+        start: StartAt,
+        *,
+        topic_id: TopicId,
+        skip_corrupt: bool = False,
+        window_bytes: int = WINDOW_BYTES,
+    ) -> ReadStream:
+        """The SDK's stream of entries, of the topic with this id alone. The caller closes it."""
+        choice = OnCorrupt.SKIP if skip_corrupt else OnCorrupt.RAISE
+        corruption = Corruption(topic, choice, advice=SKIP_ADVICE)
+        return ReadStream(
+            parse_topic(topic),
+            start,
+            self._network,
+            corruption=corruption,
+            window_bytes=window_bytes,
+            topic_id=topic_id,
+        )
+
+    def channel(self, address: str) -> Channel:
+        """To a topic owner or a storage node; closed with this connection."""
+        found = self._channels.get(address)
+        if found is None:
+            found = self._channels[address] = Channel(address, credentials=self.credentials)
+        return found
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            await channel.close()
+        await self._network.close()
+
+
+@asynccontextmanager
+async def storage_of(credentials: Credentials, members: Members) -> AsyncIterator[StorageLinks]:
+    """Links to these storage nodes, for reading alone."""
+
+    def no_answer(_member: Incarnation, _ledger_id: LedgerId, _entry_ids: object, _status: AppendStatus) -> None:
+        """Nothing is added, so there is nothing to answer."""
+
+    def no_loss(_member: Incarnation, _ledger_ids: list[LedgerId]) -> None:
+        """The same."""
+
+    storage = StorageLinks(no_answer, no_loss, credentials=credentials)
+    storage.update_addresses({member: address for member, address in members if address})
+    try:
+        yield storage
+    finally:
+        await storage.close()
+
+
+def closed_ledger(
+    ledger_id: LedgerId, topic_id: TopicId, members: Iterable[Incarnation], last: EntryId
+) -> LedgerMetadata:
+    """A ledger as `ledgers.reader` takes it, with this last entry."""
+    return LedgerMetadata(ledger_id, topic_id, tuple(members), 1, LedgerState.CLOSED, last)
+
+
+def run_connected(connection: Connection, work: Callable[[ClusterConnection], Coroutine[Any, Any, ResultT]]) -> ResultT:
+    """Do `work` with a connection of its own, which is closed when it is done."""
+
+    async def run() -> ResultT:
+        async with ClusterConnection(connection) as cluster:
+            return await work(cluster)
+
+    return process_loop().run_until_complete(run())
+
+
+#: {process id: its loop}; a forked child has none yet
+_LOOPS: dict[int, asyncio.AbstractEventLoop] = {}
+
+
+def process_loop() -> asyncio.AbstractEventLoop:
+    """The one event loop of this process for planning and reading. It is never closed: gRPC's poller continues to wake
+    every loop that it has served, and fails on closed ones."""
+    loop = _LOOPS.get(os.getpid())
+    if loop is None:
+        loop = _LOOPS[os.getpid()] = asyncio.new_event_loop()
+    return loop
