@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from oncelog.core.ids import TopicId
 from oncelog.pipeline.export.clean import DirectorySize, Leftover, clean
-from oncelog.pipeline.export.manifest import DataFile, Manifest, PartitionRange
-from oncelog.pipeline.export.run import RunOutcome, VerifiedFile, run_export
-from oncelog.pipeline.export.store import Exported
+from oncelog.pipeline.export.manifest import DataFile, ExportManifest, PartitionRange
+from oncelog.pipeline.export.run import RunResult, VerifiedFile, run_export
+from oncelog.pipeline.export.store import ExportStore
 from oncelog.pipeline.source.offsets import TopicState
 from tests.pipeline.steps import Stepped
 
@@ -65,8 +65,8 @@ class World:
         self.topics[topic] = TopicState(topic, state.topic_id, earliest, state.next)
 
     @property
-    def exported(self) -> Exported:
-        return Exported(self.store)
+    def exported(self) -> ExportStore:
+        return ExportStore(self.store)
 
     def read(self) -> list[Row]:
         """What a reader of the manifests finds, sorted. A file that is named must be there."""
@@ -91,7 +91,7 @@ def verified(path: str, data: bytes) -> VerifiedFile:
     return VerifiedFile(file, sum(numbers))
 
 
-class Export(Stepped[RunOutcome]):
+class Export(Stepped[RunResult]):
     """One run, and the `ExportSteps` that it calls. A crash may follow each step."""
 
     def __init__(
@@ -117,10 +117,10 @@ class Export(Stepped[RunOutcome]):
     def covers(self, topic: str) -> bool:
         return topic.startswith(self._topics)
 
-    def work(self) -> RunOutcome:
+    def work(self) -> RunResult:
         return run_export(self, self._token, 0, self.covers, loss_allowed=self._loss_allowed)
 
-    def last_manifest(self) -> Manifest | None:
+    def last_manifest(self) -> ExportManifest | None:
         self.pause()
         return self.world.exported.last()
 
@@ -141,7 +141,7 @@ class Export(Stepped[RunOutcome]):
         found = [verified(path, store.read(path)) for path in exported.sizes(run)]
         return found if self._read_back is None else self._read_back
 
-    def commit(self, manifest: Manifest) -> str | None:
+    def commit(self, manifest: ExportManifest) -> str | None:
         self.pause()
         return self.world.exported.commit(manifest)
 
@@ -174,11 +174,11 @@ class Clean(Stepped[tuple[Leftover, ...]]):
         self.pause()
         return self.world.exported.runs()
 
-    def manifests(self) -> Sequence[Manifest]:
+    def manifests(self) -> Sequence[ExportManifest]:
         self.pause()
         return self.world.exported.manifests()
 
-    def commit(self, manifest: Manifest) -> str | None:
+    def commit(self, manifest: ExportManifest) -> str | None:
         self.pause()
         return "run=000000-other" if self._overtaken else self.world.exported.commit(manifest)
 
@@ -195,6 +195,6 @@ def all_of(**topics: int) -> list[Row]:
     return sorted((topic, "id", number) for topic, count in topics.items() for number in range(count))
 
 
-def manifest_of(outcome: object) -> Manifest | None:
-    assert isinstance(outcome, RunOutcome), outcome
+def manifest_of(outcome: object) -> ExportManifest | None:
+    assert isinstance(outcome, RunResult), outcome
     return outcome.manifest

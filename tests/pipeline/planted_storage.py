@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from oncelog.core.ids import EntryId, Incarnation, Position
 from oncelog.core.ledger.member_status import ReadStatus
-from oncelog.pipeline.audit.ledger_ranges import AuditRange, StoredLedger, cut, misplaced, range_behind, remembered_in
-from oncelog.pipeline.audit.topic_plan import NOT_TOLD, OwnerTold, SnapshotDue, TopicPlan
-from oncelog.pipeline.options import Connection
+from oncelog.pipeline.audit.ledger_ranges import AuditedLedger, AuditRange, cut, misplaced, range_behind, remembered_in
+from oncelog.pipeline.audit.topic_plan import NOT_REPORTED, OwnerReport, SnapshotDue, TopicPlan
+from oncelog.pipeline.options import ConnectionOptions
 from oncelog.rpc.server import Server
 from oncelog.rpc.storage_codec import READ, ReadFrame, ReadRequest
 from oncelog.verify.topic_judge import LiveMap, SnapshotTold
@@ -65,13 +65,13 @@ class PlantedStorage:
         entries_max: int = 3,
         others: "Sequence[PlantedStorage]" = (),
         all_copies: bool = False,
-        due: SnapshotDue = NOT_TOLD,
+        due: SnapshotDue = NOT_REPORTED,
         **stats: object,
     ) -> TopicPlan:
         """As the cluster would tell it, if it has not told otherwise. others: further members. stats: of the owner."""
         members = ((self.node, self.address), *((other.node, other.address) for other in others))
         ledgers = tuple(
-            StoredLedger(
+            AuditedLedger(
                 fact.ledger_id, fact.first_index, fact.last, fact.whole, fact.length, members,
                 len(members) // 2 + 1 if fact.whole else 0,
             )
@@ -80,8 +80,8 @@ class PlantedStorage:
         pieces = cut(ledgers, entries_max=entries_max, behind=snapshot.position if snapshot else None)
         if snapshot is not None:
             snapshot = replace_after(snapshot, range_behind(pieces, snapshot.position))
-        connection = Connection("oncelog://127.0.0.1:1")
-        told = OwnerTold(self._log.epoch, live or self._log.live(), stats, snapshot.number if snapshot else 0, due)
+        connection = ConnectionOptions("oncelog://127.0.0.1:1")
+        told = OwnerReport(self._log.epoch, live or self._log.live(), stats, snapshot.number if snapshot else 0, due)
         remembered = snapshot.remembered if snapshot else ()
         ranges = tuple(
             AuditRange(connection, TOPIC_ID, slices, remembered_in(slices, remembered), all_copies) for slices in pieces

@@ -12,8 +12,8 @@ from oncelog.core.errors import ProducerFenced, Retriable
 from oncelog.pipeline.sink.batch_commit import CommittedBatch, commit
 from oncelog.pipeline.sink.batch_replay import Replay
 from oncelog.pipeline.sink.journal_records import (
-    Attempt,
     RunBatch,
+    StagedAttempt,
     WinnersRecord,
     decode_winners,
     encode_record,
@@ -50,7 +50,7 @@ class World:
     target: Log = field(default_factory=Log)
     staged: dict[str, list[Row]] = field(default_factory=dict)
 
-    def stage(self, batch: RunBatch, parts: list[list[Row]]) -> tuple[Attempt, ...]:
+    def stage(self, batch: RunBatch, parts: list[list[Row]]) -> tuple[StagedAttempt, ...]:
         """Let tasks stage these rows, a list for each partition."""
         attempts = []
         for partition, rows in enumerate(parts):
@@ -58,7 +58,7 @@ class World:
             self.staged[name] = rows
             digest = sum(zlib.crc32(row.encode()) for row in rows)
             counts = {"target": len(rows)} if rows else {}
-            attempts.append(Attempt(partition, 0, "stage", name, "", len(rows), digest, {"target": 0}, counts))
+            attempts.append(StagedAttempt(partition, 0, "stage", name, "", len(rows), digest, {"target": 0}, counts))
         return tuple(attempts)
 
     def rows_of(self, record: WinnersRecord) -> list[Row]:
@@ -76,7 +76,7 @@ class Driver(Stepped[CommittedBatch]):
         self,
         world: World,
         batch: RunBatch,
-        attempts: tuple[Attempt, ...],
+        attempts: tuple[StagedAttempt, ...],
         *,
         continues: bool = False,
         keeps_stored: bool = False,

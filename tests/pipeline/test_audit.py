@@ -20,13 +20,13 @@ from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.entry import EntryKind, SequenceMode
 from oncelog.core.ids import BEFORE_ALL, EntryId, Generation, LedgerId, Position, ProducerId, SequenceId
 from oncelog.pipeline.audit.job import TopicAudit, audit_topics, judge_plan, run_tasks
-from oncelog.pipeline.audit.ledger_ranges import Slice, StoredLedger, cut, range_behind
+from oncelog.pipeline.audit.ledger_ranges import AuditedLedger, LedgerSlice, cut, range_behind
 from oncelog.pipeline.audit.picture import picture_of
 from oncelog.pipeline.audit.range_task import LOST_MAX, fold_entries, fold_range
 from oncelog.pipeline.audit.report import report_of, topic_report
-from oncelog.pipeline.audit.topic_plan import SnapshotReading, TopicPlan, kept_ledgers, owner_told, trouble_of
+from oncelog.pipeline.audit.topic_plan import SnapshotReading, TopicPlan, kept_ledgers, owner_report, trouble_of
 from oncelog.pipeline.cluster import process_loop
-from oncelog.pipeline.options import Connection
+from oncelog.pipeline.options import ConnectionOptions
 from oncelog.pipeline.source.options import source_options
 from oncelog.verify.range_summary import Finding
 from oncelog.verify.topic_judge import LiveMap
@@ -276,11 +276,11 @@ def test_the_picture_and_the_table_show_the_report() -> None:
 # --- planning ---------------------------------------------------------------------------------------------------------
 
 
-def ledger(number: int, last: int) -> StoredLedger:
-    return StoredLedger(LedgerId(number), 0, EntryId(last), True, 0, ((NODE, ""),))
+def ledger(number: int, last: int) -> AuditedLedger:
+    return AuditedLedger(LedgerId(number), 0, EntryId(last), True, 0, ((NODE, ""),))
 
 
-def bounds(ranges: list[tuple[Slice, ...]]) -> list[list[tuple[int, int, int]]]:
+def bounds(ranges: list[tuple[LedgerSlice, ...]]) -> list[list[tuple[int, int, int]]]:
     return [[(one.ledger_id, one.first, one.last) for one in slices] for slices in ranges]
 
 
@@ -313,7 +313,7 @@ def test_the_end_is_where_the_owner_was_when_it_was_asked() -> None:
         "producers": [{"producer_id": 5, "name": "a", "mode": "contiguous", "generation": 2, "persisted": 8}],
         "snapshot": {"number": 3},
     }
-    told = owner_told(4, {"last_position": "4:7", "message_count": 18, "producer_count": 2}, internal)
+    told = owner_report(4, {"last_position": "4:7", "message_count": 18, "producer_count": 2}, internal)
     assert (told.live.position, told.live.next_index, told.live.all_told, told.snapshot_number) == (end, 18, False, 3)
     assert told.live.producers[ProducerId(5)].mark == SequenceId(8)
 
@@ -339,7 +339,7 @@ def test_the_newest_whole_snapshot_up_to_the_end_is_found_though_a_member_is_awa
                 pb.LedgerMember(incarnation=NODE, address=storage.address), pb.LedgerMember(incarnation="b" * 32)
             ]  # fmt: skip
             reading = SnapshotReading(
-                Connection("oncelog://h:1"), TOPIC_ID, Position(LedgerId(1), EntryId(end)), end_patience_ms=50
+                ConnectionOptions("oncelog://h:1"), TOPIC_ID, Position(LedgerId(1), EntryId(end)), end_patience_ms=50
             )
             await reading.read(pb.TopicLedger(ledger_id=1, state=pb.LEDGER_STATE_OPEN, end=-1, members=members))
             return reading

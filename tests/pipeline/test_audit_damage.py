@@ -15,7 +15,7 @@ from oncelog.pipeline.audit.range_task import fold_entries
 from oncelog.pipeline.audit.report import topic_report
 from oncelog.pipeline.audit.topic_plan import SnapshotDue, SnapshotReading, TopicPlan
 from oncelog.pipeline.cluster import process_loop
-from oncelog.pipeline.options import Connection
+from oncelog.pipeline.options import ConnectionOptions
 from oncelog.wire import metadata_pb2 as pb
 from tests.pipeline.planted_log import TOPIC_ID, PlantedLog, judged
 from tests.pipeline.planted_storage import PlantedStorage, without_start
@@ -275,7 +275,7 @@ def test_closed_ledger_of_snapshots_that_cannot_be_read_is_told() -> None:
     async def read() -> SnapshotReading:
         async with storage.serving():
             member = pb.LedgerMember(incarnation=storage.node, address=storage.address)
-            reading = SnapshotReading(Connection("oncelog://h:1"), TOPIC_ID, at(1, 9))
+            reading = SnapshotReading(ConnectionOptions("oncelog://h:1"), TOPIC_ID, at(1, 9))
             await reading.read(pb.TopicLedger(ledger_id=7, state=pb.LEDGER_STATE_CLOSED, end=0, members=[member]))
             return reading
 

@@ -9,12 +9,12 @@ from typer.testing import CliRunner
 from oncelog.cli.pipeline import compact, export, import_files
 from oncelog.cli.pipeline.app import pipeline
 from oncelog.core.ids import TopicId
-from oncelog.pipeline.compaction.job import Compacted
+from oncelog.pipeline.compaction.job import CompactionResult
 from oncelog.pipeline.export.clean import Leftover
-from oncelog.pipeline.export.job import ExportOutcome
-from oncelog.pipeline.export.manifest import DataFile, Manifest, PartitionRange
+from oncelog.pipeline.export.job import ExportResult
+from oncelog.pipeline.export.manifest import DataFile, ExportManifest, PartitionRange
 from oncelog.pipeline.export.reading import VerifiedExport
-from oncelog.pipeline.file_import.job import Imported
+from oncelog.pipeline.file_import.job import ImportResult
 from oncelog.pipeline.source.offsets import TopicState
 
 
@@ -55,17 +55,17 @@ def names_of(told: object) -> set[str]:
 def test_the_help_tells_every_name_of_an_answer() -> None:
     """Programs rest on them."""
     state = TopicState("t", TopicId("id"), 0, 5)
-    manifest = Manifest(
+    manifest = ExportManifest(
         0, "run=000000-x", 0, (PartitionRange("t", TopicId("id"), 0, 5, 0),), (DataFile("f", "t", 1, 5, 0, 4, ""),)
     )
-    exported = export.told_of(ExportOutcome(manifest, ("gone",), (Leftover("run=000000-y", 1, 2),)))
+    exported = export.told_of(ExportResult(manifest, ("gone",), (Leftover("run=000000-y", 1, 2),)))
     assert names_of(exported) <= names_told(export.export.__doc__ or "")
     assert (exported["rows"], exported["bytes"]) == (5, 1)
     verified = export.verified_of(VerifiedExport(1, 2, 3, 4, {"t": 5}, ("bad",)))
     assert names_of(verified) <= names_told(export.export.__doc__ or "")
     assert verified["ok"] is False
-    imported = import_files.told_of(Imported("t", 1, 0, 1, 0, 5, 9, (("a.csv", 5),)))
+    imported = import_files.told_of(ImportResult("t", 1, 0, 1, 0, 5, 9, (("a.csv", 5),)))
     assert names_of(imported) <= names_told(import_files.import_files.__doc__ or "")
-    compacted = compact.told_of(Compacted("job", (state,), 3, False, 0), "other")
+    compacted = compact.told_of(CompactionResult("job", (state,), 3, False, 0), "other")
     assert names_of(compacted) <= names_told(compact.compact.__doc__ or "")
     assert (compacted["read"], compacted["kept"]) == (5, 3)

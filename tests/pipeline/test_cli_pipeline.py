@@ -8,7 +8,7 @@ from py4j.protocol import Py4JError
 from typer.testing import CliRunner
 
 from oncelog.cli.app import app
-from oncelog.cli.pipeline.options import spark_choice
+from oncelog.cli.pipeline.options import spark_options
 from oncelog.core.errors import DeadlineExceeded, Fatal, InvalidArgument
 from oncelog.pipeline.session import failure_of, under_spark_submit
 
@@ -34,8 +34,8 @@ def test_without_the_extra_its_install_command_is_told(monkeypatch: pytest.Monke
 def test_what_is_no_setting_of_spark_is_refused(conf: str) -> None:
     """With the form that it should have."""
     with pytest.raises(InvalidArgument, match=r"--conf is spark\.KEY=VALUE"):
-        spark_choice(None, [conf])
-    assert spark_choice("local[2]", ["spark.x=a=b"]).settings == {"spark.x": "a=b"}
+        spark_options(None, [conf])
+    assert spark_options("local[2]", ["spark.x=a=b"]).settings == {"spark.x": "a=b"}
 
 
 def test_under_spark_submit_its_own_options_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import oncelog
 from oncelog.core.errors import Conflict, InvalidArgument
 from oncelog.core.ids import TopicId
 from oncelog.pipeline.cluster import ClusterConnection, run_connected
-from oncelog.pipeline.compaction.job import Compacted, compact_topic, last_values
+from oncelog.pipeline.compaction.job import CompactionResult, compact_topic, last_values
 from oncelog.pipeline.compaction.options import CompactOptions, compact_options
 from oncelog.pipeline.session import failure_of
 from oncelog.pipeline.sink.batch_staging import stage
@@ -54,7 +54,7 @@ def options(cluster: Cluster, source: str, target: str, **more: str) -> CompactO
     return compact_options({"serviceUrl": cluster.url, "topic": source, "target": target} | more, {})
 
 
-def run(spark: SparkSession, own: CompactOptions) -> Compacted:
+def run(spark: SparkSession, own: CompactOptions) -> CompactionResult:
     """Raises what the command would explain."""
     try:
         return compact_topic(spark, own, lambda _: None)

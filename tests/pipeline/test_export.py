@@ -15,9 +15,9 @@ from oncelog.core.errors import Conflict
 from oncelog.pipeline.export.clean import clean
 from oncelog.pipeline.export.job import export_topics
 from oncelog.pipeline.export.manifest import MANIFESTS
-from oncelog.pipeline.export.options import Directory, ExportOptions, directory_of, export_options
+from oncelog.pipeline.export.options import ExportLocation, ExportOptions, export_location, export_options
 from oncelog.pipeline.export.reading import read_export, verify_export
-from oncelog.pipeline.export.store import Exported, HadoopStore, LocalStore, Store
+from oncelog.pipeline.export.store import ExportStore, FileStore, HadoopStore, LocalStore
 from tests.cluster.cluster_fixture import Cluster
 
 DAY_MS = 86_400_000
@@ -61,7 +61,7 @@ def directory(spark: SparkSession, cluster: Cluster, tmp_path_factory: pytest.Te
     assert outcome.manifest is not None
     assert [(r.first, r.end) for r in outcome.manifest.ranges] == [(200, 210)]
     shutil.copytree(place / outcome.manifest.run, place / "run=000002-dead")
-    Exported(LocalStore(place)).claim("run=000002-dead")
+    ExportStore(LocalStore(place)).claim("run=000002-dead")
     return place
 
 
@@ -93,7 +93,7 @@ def test_verify_finds_what_is_missing_changed_and_foreign(spark: SparkSession, d
     assert (good.problems, good.rows, good.manifests) == ((), 230, 2)
     place = tmp_path / "copy"
     shutil.copytree(directory, place)
-    files = [file.path for manifest in Exported(LocalStore(place)).manifests() for file in manifest.files]
+    files = [file.path for manifest in ExportStore(LocalStore(place)).manifests() for file in manifest.files]
     assert len(files) == 4
     (place / files[0]).unlink()
     shutil.copy(place / files[1], place / files[2])
@@ -125,7 +125,7 @@ def test_a_number_that_another_run_took_meanwhile_is_lost(
 
     def interfere(what: str) -> None:
         if what.startswith("reading") and not cleaned:
-            cleaned.extend(clean(Exported(LocalStore(place)), "cleaning", 4))
+            cleaned.extend(clean(ExportStore(LocalStore(place)), "cleaning", 4))
 
     with pytest.raises(Conflict, match="stored manifest 2 first"):
         export_topics(spark, mine, 3, interfere)
@@ -140,13 +140,13 @@ def test_a_number_that_another_run_took_meanwhile_is_lost(
 
 
 @pytest.fixture(params=["local", "hadoop"])
-def store(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Store:
+def store(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> FileStore:
     """Hadoop's own file system stands in for HDFS: what it does not have is another machine's atomic rename."""
-    place: Directory = directory_of(str(tmp_path / "a place"))
+    place: ExportLocation = export_location(str(tmp_path / "a place"))
     return LocalStore(Path(place.path)) if request.param == "local" else HadoopStore(spark, place.uri)
 
 
-def test_stores_give_a_name_once(store: Store) -> None:
+def test_stores_give_a_name_once(store: FileStore) -> None:
     """And the file under it is whole; what lies in the directory is told, and can be removed."""
     assert (store.names(""), store.names(MANIFESTS), store.sizes("run=1")) == ([], [], {})
     store.write("run=1/draft", json.dumps({"n": 1}).encode())

@@ -10,7 +10,7 @@ from oncelog.core.ids import TopicId
 from oncelog.pipeline.export.manifest import (
     DataFile,
     ExportedPosition,
-    Manifest,
+    ExportManifest,
     PartitionRange,
     check_dense,
     decode_manifest,
@@ -21,9 +21,9 @@ from oncelog.pipeline.export.manifest import (
     manifest_number,
     run_name,
 )
-from oncelog.pipeline.export.options import directory_of, export_options
+from oncelog.pipeline.export.options import export_location, export_options
 
-MANIFEST = Manifest(
+MANIFEST = ExportManifest(
     7,
     "run=000007-x",
     1_700_000_000_000,
@@ -60,7 +60,7 @@ def test_what_is_no_manifest_is_never_read_as_one(damage: object) -> None:
 def test_a_missing_manifest_is_told_by_its_name() -> None:
     """What it names would be missed by readers."""
     with pytest.raises(LogHole, match="000000001"):
-        check_dense([Manifest(0, "a", 0), Manifest(2, "c", 0)])
+        check_dense([ExportManifest(0, "a", 0), ExportManifest(2, "c", 0)])
 
 
 def test_names_of_manifests_are_numbers() -> None:
@@ -115,7 +115,7 @@ def test_directories_are_told_to_spark_and_to_the_driver() -> None:
 def test_what_is_neither_a_path_nor_a_known_uri_is_refused(text: str, message: str) -> None:
     """`dbfs:/x` was a directory of that name on this machine, which disappeared with it."""
     with pytest.raises(InvalidArgument, match=message):
-        directory_of(text)
+        export_location(text)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_what_is_neither_a_path_nor_a_known_uri_is_refused(text: str, message: s
 )
 def test_odd_paths_and_uris_keep_every_character(text: str, path: str, uri: str) -> None:
     """Nothing behind a `#` is dropped: it would be another directory."""
-    found = directory_of(text)
+    found = export_location(text)
     assert (found.path, found.uri) == (path, uri)
 
 

@@ -10,7 +10,7 @@ from oncelog.core.errors import Conflict, InvariantViolated, NotFound, OncelogEr
 from oncelog.core.ids import TopicId
 from oncelog.pipeline.export.clean import leftovers
 from oncelog.pipeline.export.manifest import DataFile
-from oncelog.pipeline.export.run import RunOutcome, VerifiedFile, checked, plan_of
+from oncelog.pipeline.export.run import RunResult, VerifiedFile, checked, plan_of
 from oncelog.pipeline.source.offsets import TopicState
 from tests.pipeline.export_world import Clean, Export, World, all_of, manifest_of
 
@@ -146,7 +146,7 @@ def test_a_clean_takes_nothing_from_a_run_that_is_alive() -> None:
         outcome = export.run()
         cleaned = clean.run()
         assert isinstance(cleaned, tuple)
-        counts = isinstance(outcome, RunOutcome)
+        counts = isinstance(outcome, RunResult)
         assert world.read() == (all_of(orders=ORDERS, flights=FLIGHTS) if counts else [])
         seen.add((counts, bool(cleaned)))
         Export(world).run()
@@ -166,7 +166,7 @@ def test_a_clean_that_never_gets_a_number_gives_up() -> None:
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-def refused(outcome: RunOutcome | OncelogError) -> str:
+def refused(outcome: RunResult | OncelogError) -> str:
     assert isinstance(outcome, OncelogError), outcome
     return str(outcome)
 
@@ -244,7 +244,7 @@ def test_a_topic_that_is_gone_is_told_once() -> None:
     assert f"flights was deleted. It is exported up to message {FLIGHTS};" in refused(Export(world).run())
     assert manifest_of(Export(world, topics="orders").run()) is None, "this run is not about it"
     outcome = Export(world, loss_allowed=True).run()
-    assert isinstance(outcome, RunOutcome)
+    assert isinstance(outcome, RunResult)
     assert outcome.gone == ("flights",)
     assert manifest_of(Export(world).run()) is None
     world.topics["flights"] = TopicState("flights", TopicId("other"), 0, 1)

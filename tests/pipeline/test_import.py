@@ -10,8 +10,8 @@ from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from oncelog.core.errors import Conflict, InvalidArgument
-from oncelog.pipeline.file_import.files import batches_of, listed, source_of
-from oncelog.pipeline.file_import.job import FileRecords, Imported, import_files
+from oncelog.pipeline.file_import.files import batches_of, list_files, open_source
+from oncelog.pipeline.file_import.job import ImportJournal, ImportResult, import_files
 from oncelog.pipeline.file_import.messages import messages_of
 from oncelog.pipeline.file_import.options import ImportOptions, import_options
 from oncelog.pipeline.file_import.records import encode_begun
@@ -45,7 +45,7 @@ def options(cluster: Cluster, source: Path, topic: str, **more: str) -> ImportOp
     return import_options(given | {"value": "v", "key": "k"} | more, {})
 
 
-def run(spark: SparkSession, own: ImportOptions) -> Imported:
+def run(spark: SparkSession, own: ImportOptions) -> ImportResult:
     """Raises what the command would explain."""
     try:
         return import_files(spark, own, lambda _: None)
@@ -75,12 +75,12 @@ def test_an_import_that_died_is_finished_and_then_adds_nothing(
     """It died amid a file, after its record was stored and before the end was: the rest follows. Then a file comes."""
     own = options(cluster, source, "landed")
     with connected(own.sink) as client:
-        records = FileRecords(client, own)
+        records = ImportJournal(client, own)
         records.open()
-        files = [check_file(own, found) for found in listed(own.source, own.glob)]
+        files = [check_file(own, found) for found in list_files(own.source, own.glob)]
         records.append(encode_begun(records.target_id, files))
         file = files[0]
-        pieces = messages_of(file.path, batches_of(source_of(own.source), file.path, own.mapped), own.mapped)
+        pieces = messages_of(file.path, batches_of(open_source(own.source), file.path, own.mapped), own.mapped)
         with pytest.raises(KeyboardInterrupt):
             publish_rows(SinkLog(client, own.sink), own, file, dying(pieces))
     before = stored(cluster, "landed")

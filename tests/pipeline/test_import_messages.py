@@ -13,29 +13,29 @@ import pytest
 from pyarrow import parquet
 
 from oncelog.core.errors import InvalidArgument, MessageTooLarge
-from oncelog.pipeline.file_import.files import batches_of, checksum_of, listed, source_of
+from oncelog.pipeline.file_import.files import batches_of, checksum_of, list_files, open_source
 from oncelog.pipeline.file_import.messages import messages_of
-from oncelog.pipeline.file_import.options import FileFormat, Mapped
+from oncelog.pipeline.file_import.options import ColumnMapping, FileFormat
 from oncelog.pipeline.sink.rows import Rows
 
 TIME = datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 TIME_MS = 1_772_366_400_250
-CSV = Mapped(FileFormat.CSV)
+CSV = ColumnMapping(FileFormat.CSV)
 
 
-def rows_of(directory: Path, name: str, mapped: Mapped) -> list[Rows]:
-    source = source_of(str(directory))
+def rows_of(directory: Path, name: str, mapped: ColumnMapping) -> list[Rows]:
+    source = open_source(str(directory))
     return list(messages_of(name, batches_of(source, name, mapped), mapped))
 
 
 def of_csv(directory: Path, text: str, **mapped: Any) -> list[Rows]:
     (directory / "f.csv").write_text(text)
-    return rows_of(directory, "f.csv", Mapped(FileFormat.CSV, **mapped))
+    return rows_of(directory, "f.csv", ColumnMapping(FileFormat.CSV, **mapped))
 
 
 def of_parquet(directory: Path, columns: dict[str, Any], **mapped: Any) -> list[Rows]:
     parquet.write_table(pa.table(columns), directory / "f.parquet")
-    return rows_of(directory, "f.parquet", Mapped(FileFormat.PARQUET, **mapped))
+    return rows_of(directory, "f.parquet", ColumnMapping(FileFormat.PARQUET, **mapped))
 
 
 def test_all_columns_become_an_object_in_their_order(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_csv_is_read_as_it_is_written(tmp_path: Path) -> None:
     (rows,) = of_csv(tmp_path, "1;2\n3;4\n", delimiter=";", names=("x", "y"), value="y")
     assert list(rows.values) == [b"2", b"4"]
     (tmp_path / "g.csv.gz").write_bytes(gzip.compress(b"a\n1\n"))
-    (rows,) = rows_of(tmp_path, "g.csv.gz", Mapped(FileFormat.CSV, value="a"))
+    (rows,) = rows_of(tmp_path, "g.csv.gz", ColumnMapping(FileFormat.CSV, value="a"))
     assert list(rows.values) == [b"1"]
     assert of_csv(tmp_path, "a,b\n") == []
     assert of_csv(tmp_path, "") == []
@@ -109,7 +109,7 @@ def test_rows_keep_their_number_over_many_batches(tmp_path: Path) -> None:
         (lambda d: of_parquet(d, {"v": ["x"] * 12_000 + [None]}, value="v"), r"f\.parquet, row 12001: .* null"),
         (lambda d: of_parquet(d, {"v": [[1]]}, value="v"), r"f\.parquet, row 1: column value is list"),
         (lambda d: of_parquet(d, {"t": [1.5]}, event_time="t"), r"f\.parquet, row 1: column t is double"),
-        (lambda d: (d / "f.parquet").write_bytes(b"no") and rows_of(d, "f.parquet", Mapped(FileFormat.PARQUET)),
+        (lambda d: (d / "f.parquet").write_bytes(b"no") and rows_of(d, "f.parquet", ColumnMapping(FileFormat.PARQUET)),
          r"f\.parquet is no parquet"),
     ],
     ids=["fields", "time", "time beyond", "no column", "column twice", "null", "list", "fraction", "not parquet"],
@@ -123,7 +123,7 @@ def test_a_row_that_is_no_message_is_named(make: Callable[[Path], Any], message:
 def test_bytes_that_are_no_text_are_named_where_they_are_to_be_one(tmp_path: Path) -> None:
     """As a value alone they may stand."""
     (tmp_path / "f.csv").write_bytes(b"a\nx\n\xff\n")
-    (rows,) = rows_of(tmp_path, "f.csv", Mapped(FileFormat.CSV, value="a"))
+    (rows,) = rows_of(tmp_path, "f.csv", ColumnMapping(FileFormat.CSV, value="a"))
     assert list(rows.values) == [b"x", b"\xff"]
     with pytest.raises(InvalidArgument, match=r"f\.csv, row 2: "):
         rows_of(tmp_path, "f.csv", CSV)
@@ -140,7 +140,9 @@ def test_files_are_found_by_path_below_the_source(tmp_path: Path) -> None:
     for name in ("b/2.csv", "a.csv", "b/1.csv", "_tmp/3.csv", "b/.4.csv", "5.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("a\n1\n")
-    assert [each.path for each in listed(str(tmp_path), "*.csv")] == ["a.csv", "b/1.csv", "b/2.csv"]
-    (one,) = listed(str(tmp_path / "b/1.csv"), "*.csv")
+    assert [each.path for each in list_files(str(tmp_path), "*.csv")] == ["a.csv", "b/1.csv", "b/2.csv"]
+    (one,) = list_files(str(tmp_path / "b/1.csv"), "*.csv")
     assert (one.path, one.size) == ("1.csv", 4)
-    assert checksum_of(source_of(str(tmp_path)), "a.csv") == checksum_of(source_of(str(tmp_path / "b/1.csv")), "1.csv")
+    assert checksum_of(open_source(str(tmp_path)), "a.csv") == checksum_of(
+        open_source(str(tmp_path / "b/1.csv")), "1.csv"
+    )

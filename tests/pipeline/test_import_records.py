@@ -7,17 +7,17 @@ import pytest
 from oncelog.core.errors import Conflict, CorruptEntry, InvalidArgument
 from oncelog.core.ids import TopicId
 from oncelog.core.names import check_producer_name
-from oncelog.pipeline.file_import.files import source_of
+from oncelog.pipeline.file_import.files import open_source
 from oncelog.pipeline.file_import.options import import_options
 from oncelog.pipeline.file_import.records import (
     FileRecord,
-    Found,
+    SourceFile,
+    compare_read,
     encode_begun,
     encode_done,
-    judged,
     known_files,
+    plan_import,
     producer_of,
-    sort_out,
 )
 
 TARGET = TopicId("target")
@@ -26,9 +26,9 @@ B = FileRecord("b/b.csv", 20, 2, "hash b", 6, "as json")
 GIVEN = {"source": "/in", "topic": "t", "name": "landing"}
 
 
-def found(record: FileRecord, **more: int) -> Found:
+def found(record: FileRecord, **more: int) -> SourceFile:
     now = replace(record, **more)  # type: ignore[arg-type]
-    return Found(now.path, now.size, now.mtime_ns)
+    return SourceFile(now.path, now.size, now.mtime_ns)
 
 
 def known(*records: bytes) -> dict[str, FileRecord]:
@@ -38,10 +38,10 @@ def known(*records: bytes) -> dict[str, FileRecord]:
 def test_files_are_new_then_begun_then_done() -> None:
     """A file that is begun is finished, one that is done is passed over."""
     both = [found(A), found(B)]
-    assert sort_out({}, both, "as json", checksum=False).check == tuple(both)
+    assert plan_import({}, both, "as json", checksum=False).check == tuple(both)
     after = known(encode_begun(TARGET, [A]), encode_begun(TARGET, [B]), encode_done([A.path]))
     assert after == {A.path: replace(A, done=True), B.path: B}
-    sorted_ = sort_out(after, both, "as json", checksum=False)
+    sorted_ = plan_import(after, both, "as json", checksum=False)
     assert (sorted_.check, sorted_.rest, sorted_.done) == ((), (B,), 1)
 
 
@@ -49,29 +49,29 @@ def test_a_file_with_another_time_or_on_demand_is_read_again() -> None:
     """The same content is the same file; it goes on, or stays done."""
     after = known(encode_begun(TARGET, [A, B]), encode_done([A.path]))
     touched = [found(A, mtime_ns=9), found(B, mtime_ns=9)]
-    assert sort_out(after, touched, "as json", checksum=False).check == tuple(touched)
-    assert len(sort_out(after, [found(A), found(B)], "as json", checksum=True).check) == 2
+    assert plan_import(after, touched, "as json", checksum=False).check == tuple(touched)
+    assert len(plan_import(after, [found(A), found(B)], "as json", checksum=True).check) == 2
     now = replace(B, mtime_ns=9)
-    assert judged(after, [replace(A, mtime_ns=9), now]) == ([], [now])
+    assert compare_read(after, [replace(A, mtime_ns=9), now]) == ([], [now])
 
 
 def test_a_file_that_changed_is_refused_whether_begun_or_done() -> None:
     """By its size at once, by its content where the size is the same."""
     after = known(encode_begun(TARGET, [A, B]), encode_done([A.path]))
     with pytest.raises(Conflict, match=r"a\.csv is imported, and has changed since: it had 10 bytes and has 11"):
-        sort_out(after, [found(A, size=11), found(B)], "as json", checksum=False)
+        plan_import(after, [found(A, size=11), found(B)], "as json", checksum=False)
     with pytest.raises(Conflict, match=r"b/b\.csv was begun, so some of its rows are published, .* other content"):
-        judged(after, [replace(B, mtime_ns=9, sha256="other")])
+        compare_read(after, [replace(B, mtime_ns=9, sha256="other")])
 
 
 def test_a_begun_file_must_be_finished_as_it_was_begun() -> None:
     """With the same mapping, and it must be there; a done one may go."""
     after = known(encode_begun(TARGET, [A, B]), encode_done([A.path]))
     with pytest.raises(Conflict, match=r"b/b\.csv was begun with other options, as json"):
-        sort_out(after, [found(A), found(B)], "other", checksum=False)
+        plan_import(after, [found(A), found(B)], "other", checksum=False)
     with pytest.raises(Conflict, match=r"b/b\.csv was begun, is not done, and is not among the files"):
-        sort_out(after, [found(A)], "as json", checksum=False)
-    assert sort_out(after, [found(B)], "as json", checksum=False).rest == (B,)
+        plan_import(after, [found(A)], "as json", checksum=False)
+    assert plan_import(after, [found(B)], "as json", checksum=False).rest == (B,)
 
 
 def test_a_target_made_anew_and_foreign_records_are_refused() -> None:
@@ -139,4 +139,4 @@ def test_a_source_is_a_path_or_a_uri(source: str, read: str) -> None:
 def test_a_scheme_that_arrow_does_not_know_is_told() -> None:
     """By the option's name."""
     with pytest.raises(InvalidArgument, match="option source: dbfs:/in is not read"):
-        source_of("dbfs:/in")
+        open_source("dbfs:/in")

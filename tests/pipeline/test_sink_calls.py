@@ -21,12 +21,12 @@ from oncelog.pipeline.sink.options import SinkOptions, sink_options
 from oncelog.pipeline.sink.writer import (
     BATCH_PROPERTY,
     QUERY_PROPERTY,
-    Written,
+    TaskResult,
     new_stream_writer,
     new_writer,
     query_batch,
+    results_of,
     write_rows,
-    written_by,
 )
 from tests.pipeline.memory_log import MemoryLog
 
@@ -87,9 +87,9 @@ def test_a_task_publishes_or_stages_by_the_mode() -> None:
     empty = piece.slice(0, 0)
     log = MemoryLog()
     told = write_rows(*log.sink_log(), MINE, (2, 1), iter([empty, piece]))
-    assert told == Written(MINE, 2, counts={"copy/p": 2})
+    assert told == TaskResult(MINE, 2, counts={"copy/p": 2})
     assert log.rows() == [("copy/p", 4, b"a"), ("copy/p", 6, b"b")]
-    assert write_rows(*log.sink_log(mode="batch"), MINE, (5, 0), iter([empty])) == Written(MINE, 5)
+    assert write_rows(*log.sink_log(mode="batch"), MINE, (5, 0), iter([empty])) == TaskResult(MINE, 5)
     told = write_rows(*log.sink_log(mode="batch"), MINE, (2, 1), iter([empty, piece, piece]))
     assert told.attempt is not None
     assert (told.attempt.partition, told.attempt.attempt, told.attempt.count) == (2, 1, 4)
@@ -99,21 +99,21 @@ def test_a_task_publishes_or_stages_by_the_mode() -> None:
 
 def test_what_tasks_tell_is_of_this_very_batch() -> None:
     """Else rows of one batch would be recorded as those of another."""
-    mine, other = Written(MINE, 0, counts={"a": 1}), Written(RunBatch("query q", 131), 1)
-    assert written_by([], 130) == []
-    assert written_by([mine, Written(MINE, 1, counts={"b": 2})], 130)[0] == mine
+    mine, other = TaskResult(MINE, 0, counts={"a": 1}), TaskResult(RunBatch("query q", 131), 1)
+    assert results_of([], 130) == []
+    assert results_of([mine, TaskResult(MINE, 1, counts={"b": 2})], 130)[0] == mine
     wrong: list[tuple[list[WriterCommitMessage | None], int, str]] = [
         ([mine, None], 130, "1 of 2 tasks told nothing"),
         ([mine, WriterCommitMessage()], 130, "told nothing"),
         ([mine], 131, "other batches than 131"),
         ([mine, other], 130, "other batches than 130"),
-        ([mine, Written(RunBatch("query r", 130), 1)], 130, "other batches than 130"),
+        ([mine, TaskResult(RunBatch("query r", 130), 1)], 130, "other batches than 130"),
     ]
     for messages, batch_id, said in wrong:
         with pytest.raises(InvariantViolated, match=said):
-            written_by(messages, batch_id)
+            results_of(messages, batch_id)
     with pytest.raises(Conflict, match="several tasks of batch 130 of query q published under a"):
-        written_by([mine, Written(MINE, 1, counts={"a": 2})], 130)
+        results_of([mine, TaskResult(MINE, 1, counts={"a": 2})], 130)
 
 
 def test_a_commit_refuses_before_it_asks_the_log() -> None:
@@ -125,7 +125,7 @@ def test_a_commit_refuses_before_it_asks_the_log() -> None:
         with pytest.raises(InvariantViolated, match="told nothing"):
             stream.commit([None], 1)
         with pytest.raises(InvariantViolated, match="other batches than 0"):
-            writer.commit([Written(MINE, 0)])
+            writer.commit([TaskResult(MINE, 0)])
         stream.commit([], 1)
         writer.commit([])
 

@@ -4,10 +4,10 @@ import pytest
 
 from oncelog.core.errors import CorruptEntry
 from oncelog.pipeline.sink.journal_records import (
-    Attempt,
     ClaimRecord,
-    IdPiece,
+    IdRange,
     RunBatch,
+    StagedAttempt,
     WinnersRecord,
     decode_claim,
     decode_winners,
@@ -18,13 +18,13 @@ WINNERS = WinnersRecord(
     RunBatch("q", 7),
     {"t": 40},
     (
-        Attempt(0, 1, "stage", "n1", "ab", 3, 2**64 - 1, {"t": 0}, {"t": 3}),
-        Attempt(2, 0, "stage", "n2", "cd", 2, 5, {"t": 0}, {"t": 2}),
+        StagedAttempt(0, 1, "stage", "n1", "ab", 3, 2**64 - 1, {"t": 0}, {"t": 3}),
+        StagedAttempt(2, 0, "stage", "n2", "cd", 2, 5, {"t": 0}, {"t": 2}),
     ),
     ("p",),
     "offsets",
 )
-CLAIM = ClaimRecord(RunBatch("q", 7), IdPiece.of([3, 5, 6]), "ab", ("p",), {"t": 4}, {"t-partition-1": "cd"})
+CLAIM = ClaimRecord(RunBatch("q", 7), IdRange.of([3, 5, 6]), "ab", ("p",), {"t": 4}, {"t-partition-1": "cd"})
 
 
 def test_winners_survive_their_bytes() -> None:
@@ -58,4 +58,4 @@ def test_records_of_the_other_mode_are_told_apart() -> None:
 
 def test_other_ids_between_the_same_ends_differ() -> None:
     """Same first and last, same number: the ids between count, too."""
-    assert IdPiece.of([1, 2, 9]) != IdPiece.of([1, 3, 9])
+    assert IdRange.of([1, 2, 9]) != IdRange.of([1, 3, 9])

@@ -10,7 +10,7 @@ from oncelog.core.errors import Conflict, InvalidArgument, LogHole
 from oncelog.core.producer.routing import partition_of
 from oncelog.pipeline.sink.batch_publisher import commit_to
 from oncelog.pipeline.sink.batch_replay import Replay
-from oncelog.pipeline.sink.journal_records import Attempt, RunBatch, WinnersRecord
+from oncelog.pipeline.sink.journal_records import RunBatch, StagedAttempt, WinnersRecord
 from oncelog.pipeline.sink.options import Mode, check_columns, sink_options
 from oncelog.pipeline.sink.routing import spread
 from oncelog.pipeline.sink.rows import rows_of
@@ -37,7 +37,7 @@ def parted(**given: Any) -> MemoryLog:
     return MemoryLog(partitions={OUT: PARTS}, **given)
 
 
-def write(log: MemoryLog, number: int, tables: list[Any], partition: int = 0, **given: str) -> Attempt | None:
+def write(log: MemoryLog, number: int, tables: list[Any], partition: int = 0, **given: str) -> StagedAttempt | None:
     """One task."""
     sink_log, options = log.sink_log(**{"rowsPerClaim": "4", **given})
     return write_rows(sink_log, options, batch(number), (partition, 0), iter(tables)).attempt

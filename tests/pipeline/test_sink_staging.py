@@ -16,7 +16,7 @@ from oncelog.core.formats.message_id import MessageId
 from oncelog.pipeline.sink.batch_publisher import commit_to
 from oncelog.pipeline.sink.batch_replay import Replay
 from oncelog.pipeline.sink.batch_staging import PAGE_ATTEMPTS, stage, staged
-from oncelog.pipeline.sink.journal_records import Attempt, WinnersRecord, decode_page, decode_winners, encode_page
+from oncelog.pipeline.sink.journal_records import StagedAttempt, WinnersRecord, decode_page, decode_winners, encode_page
 from oncelog.pipeline.sink.log import SinkLog
 from oncelog.pipeline.sink.names import journal_topic, stage_topic
 from oncelog.pipeline.sink.position_writer import publish_by_position
@@ -35,7 +35,7 @@ def values_of(rows: list[str]) -> Any:
     )
 
 
-def stage_tasks(log: MemoryLog, tasks: list[list[list[str]]]) -> tuple[Attempt, ...]:
+def stage_tasks(log: MemoryLog, tasks: list[list[list[str]]]) -> tuple[StagedAttempt, ...]:
     """Each task with its pieces; those without rows tell nothing."""
     found = []
     for partition, pieces in enumerate(tasks):
@@ -44,7 +44,7 @@ def stage_tasks(log: MemoryLog, tasks: list[list[list[str]]]) -> tuple[Attempt, 
     return tuple(attempt for attempt in found if attempt is not None)
 
 
-def commit(log: MemoryLog, number: int, attempts: tuple[Attempt, ...]) -> WinnersRecord | None:
+def commit(log: MemoryLog, number: int, attempts: tuple[StagedAttempt, ...]) -> WinnersRecord | None:
     sink_log, options = log.sink_log(mode="batch")
     return commit_to(sink_log, options, batch(number), Replay(attempts)).record
 
@@ -91,7 +91,7 @@ def test_every_column_is_resumed_at_the_same_row() -> None:
 def test_attempts_of_one_task_never_share_a_name() -> None:
     """One that everybody took for dead goes on to stage: what it adds is nobody's, and the winner is not fenced."""
     log = MemoryLog()
-    winner: list[Attempt] = []
+    winner: list[StagedAttempt] = []
 
     def zombie() -> Iterator[Any]:
         yield values_of(["a"])
@@ -162,7 +162,7 @@ def test_staged_rows_that_are_gone_stop_the_job() -> None:
 def test_rows_of_other_attempts_between_are_passed_over() -> None:
     """Attempts share a topic, and their calls interleave."""
     log = MemoryLog()
-    inner: list[Attempt | None] = []
+    inner: list[StagedAttempt | None] = []
 
     def pieces() -> Iterator[Any]:
         yield values_of(["a"])
@@ -203,7 +203,7 @@ def test_driver_reads_each_staged_row_once_however_many_tasks_staged_at_once() -
     log, tasks, calls = MemoryLog(), 32, 5
     together = Barrier(tasks)
 
-    def work(partition: int) -> Attempt | None:
+    def work(partition: int) -> StagedAttempt | None:
         def batches() -> Iterator[Any]:
             for number in range(calls):
                 together.wait(60)

@@ -17,23 +17,23 @@ from oncelog.core.formats.columns import Column, split_columns
 from oncelog.pipeline.source.arrow_columns import (
     ARROW_SCHEMA,
     ROWS_TARGET,
-    Found,
-    Joiner,
-    Origin,
-    Piece,
-    piece_of,
+    BatchJoiner,
+    EntrySlice,
+    FoundEntry,
+    RowOrigin,
+    entry_slice,
+    needs_payload,
     record_batch,
-    unpacks,
 )
 from oncelog.pipeline.source.reader import SCHEMA
 from tests.pipeline.stored_entries import TOPIC_ID, opened, stored_entry
 
-ORIGIN = Origin("public/default/flights", 2, "ab" * 16)
+ORIGIN = RowOrigin("public/default/flights", 2, "ab" * 16)
 ALL = 2**62
 
 
 def rows(data: bytes, *, first: int = 0, end: int = ALL, name: str | None = "importer") -> list[dict[str, Any]]:
-    piece = piece_of(Found(opened(data), name), first=first, end=end)
+    piece = entry_slice(FoundEntry(opened(data), name), first=first, end=end)
     return [] if piece is None else listed(record_batch([piece], ORIGIN))
 
 
@@ -44,8 +44,8 @@ def listed(batch: Any) -> list[dict[str, Any]]:
     return found
 
 
-def whole(data: bytes, name: str | None = "importer") -> Piece:
-    piece = piece_of(Found(opened(data), name), first=0, end=ALL)
+def whole(data: bytes, name: str | None = "importer") -> EntrySlice:
+    piece = entry_slice(FoundEntry(opened(data), name), first=0, end=ALL)
     assert piece is not None
     return piece
 
@@ -136,7 +136,7 @@ def test_an_event_time_that_spark_cannot_count_is_none() -> None:
 def test_values_are_slices_of_what_was_read() -> None:
     """No byte of an uncompressed payload of one entry is copied: the buffer of the column lies in the entry."""
     stored = opened(stored_entry([b"x" * 1000] * 10))
-    piece = piece_of(Found(stored, None), first=0, end=ALL)
+    piece = entry_slice(FoundEntry(stored, None), first=0, end=ALL)
     assert piece is not None
     data = record_batch([piece], ORIGIN).column("value").buffers()[2]
     entry = pa.py_buffer(stored.body)
@@ -154,18 +154,20 @@ def test_lengths_that_do_not_add_up_are_a_corrupt_entry(column: Column, lengths:
     at = data.index(bytes(content))
     forged[at : at + 4] = lengths
     broken = stored._replace(body=memoryview(bytes(forged))[96:])
-    piece = piece_of(Found(broken, None), first=0, end=ALL)
+    piece = entry_slice(FoundEntry(broken, None), first=0, end=ALL)
     assert piece is not None
     good = whole(stored_entry([b"good"], keys=[b"good"], place=(3, 9)))
     with pytest.raises(CorruptEntry, match="3:4"):
         record_batch([good, piece, good], ORIGIN)
     with pytest.raises(CorruptEntry, match=r"3:4 \(messages 0 to 0\).*onCorrupt=skip"):
-        piece_of(Found(broken, None), first=0, end=ALL, check=True)  # a task that skips must know it before it joins
+        entry_slice(
+            FoundEntry(broken, None), first=0, end=ALL, check=True
+        )  # a task that skips must know it before it joins
 
 
 def test_small_entries_are_joined_and_none_is_lost() -> None:
     """A message to Spark costs the same for one row as for thousands."""
-    joiner = Joiner(ORIGIN)
+    joiner = BatchJoiner(ORIGIN)
     small = [whole(stored_entry([b"x"] * 100, base_index=100 * n)) for n in range(1000)]
     ready = [batch for one in small for batch in joiner.add(one)] + joiner.rest()
     assert [batch.num_rows for batch in ready] == [65_600, 100_000 - 65_600]
@@ -199,7 +201,9 @@ def test_entries_joined_have_the_rows_that_each_has_by_itself(given_: list[Any],
         stored.append((data, name))
     first, end = 100 + before, base - behind
     apart = [row for data, name in stored for row in rows(data, first=first, end=end, name=name)]
-    pieces = [piece for data, name in stored if (piece := piece_of(Found(opened(data), name), first=first, end=end))]
+    pieces = [
+        piece for data, name in stored if (piece := entry_slice(FoundEntry(opened(data), name), first=first, end=end))
+    ]
     assert (listed(record_batch(pieces, ORIGIN)) if pieces else []) == apart
 
 
@@ -211,10 +215,10 @@ def test_some_columns_are_those_of_all(columns: tuple[str, ...]) -> None:
     data = stored_entry(
         [b"a", b"b", b"c"], base_index=7, ids=[1, 5, 9], keys=[b"k", None, b"l"], compression=Compression.ZLIB
     )
-    found = Found(opened(data), "importer")
-    pieces = [piece_of(found, first=8, end=ALL, unpack=unpacks(columns))]
-    every = piece_of(found, first=8, end=ALL)
+    found = FoundEntry(opened(data), "importer")
+    pieces = [entry_slice(found, first=8, end=ALL, unpack=needs_payload(columns))]
+    every = entry_slice(found, first=8, end=ALL)
     assert every is not None
     some = record_batch([each for each in pieces if each is not None], ORIGIN, columns)
     assert some.equals(record_batch([every], ORIGIN).select(list(columns)))
-    assert unpacks(columns) is bool({"key", "value"} & set(columns))
+    assert needs_payload(columns) is bool({"key", "value"} & set(columns))

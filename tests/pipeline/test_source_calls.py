@@ -14,8 +14,8 @@ from oncelog.core.errors import InvalidArgument, NotFound
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.pipeline.copy_job import lag_of
 from oncelog.pipeline.data_source import OncelogDataSource
-from oncelog.pipeline.source.arrow_columns import Origin
-from oncelog.pipeline.source.offsets import ClosedLedger, Range, Span, TopicState
+from oncelog.pipeline.source.arrow_columns import RowOrigin
+from oncelog.pipeline.source.offsets import ClosedLedger, Span, TaskRange, TopicState
 from oncelog.pipeline.source.options import COLUMN_NAMES, SourceOptions, source_options
 from oncelog.pipeline.source.pushed_filters import EVERYTHING, bounds_of
 from oncelog.pipeline.source.reader import (
@@ -183,12 +183,12 @@ def test_ranges_carry_the_closed_ledgers_that_they_touch() -> None:
     ledgers = (ledger(1, 0, 10), ledger(2, 10, 20), ledger(3, 20, 25))
     known = {A: state(A, 40, 0, *ledgers)}
     span = Span(A, TopicId("1" * 32), 12, 40)
-    assert planned([span], known, options(), EVERYTHING) == [Range(span, ledgers[1:])]
-    assert planned([span], known, options(closedLedgers="owner"), EVERYTHING) == [Range(span, ())]
+    assert planned([span], known, options(), EVERYTHING) == [TaskRange(span, ledgers[1:])]
+    assert planned([span], known, options(closedLedgers="owner"), EVERYTHING) == [TaskRange(span, ())]
     assert planned([span], known, options(rowsPerPartition="10"), EVERYTHING) == [
-        Range(span._replace(end=21), ledgers[1:]),
-        Range(span._replace(first=21, end=30), ledgers[2:]),
-        Range(span._replace(first=30), ()),
+        TaskRange(span._replace(end=21), ledgers[1:]),
+        TaskRange(span._replace(first=21, end=30), ledgers[2:]),
+        TaskRange(span._replace(first=30), ()),
     ]
 
 
@@ -215,16 +215,16 @@ def test_filters_are_kept_for_spark_as_well() -> None:
 
 def test_rows_name_their_topic_without_its_part() -> None:
     """The part is a column of its own."""
-    assert origin_of(A) == Origin(A, -1)
-    assert origin_of(B) == Origin("public/default/b", 1)
+    assert origin_of(A) == RowOrigin(A, -1)
+    assert origin_of(B) == RowOrigin("public/default/b", 1)
 
 
 def test_a_range_of_nothing_asks_nobody() -> None:
     """Spark makes one partition of none, and its task has no topic to ask for."""
     nothing = Span(A, TopicId("1" * 32), 5, 5)
     unreachable = options(serviceUrl="oncelog://127.0.0.1:1")
-    assert list(read_range(Range(nothing), unreachable, EVERYTHING)) == []
-    assert TopicRange(Range(nothing)).range_.span.rows == 0
+    assert list(read_range(TaskRange(nothing), unreachable, EVERYTHING)) == []
+    assert TopicRange(TaskRange(nothing)).range_.span.rows == 0
 
 
 def test_a_schema_of_ones_own_is_refused() -> None:

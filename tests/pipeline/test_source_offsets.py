@@ -9,16 +9,16 @@ from oncelog.core.ids import EntryId, LedgerId, TopicId
 from oncelog.pipeline.source.batch_limits import admit
 from oncelog.pipeline.source.offsets import (
     ClosedLedger,
-    Mark,
     Span,
+    TopicOffset,
     TopicState,
     decode_offset,
     encode_offset,
     kept_of,
     ledgers_of,
-    marks_after,
     not_before,
-    refuse,
+    offsets_after,
+    refuse_loss,
     spans_between,
     split,
 )
@@ -32,7 +32,7 @@ def span(topic: str, first: int, end: int, topic_id: TopicId = ID) -> Span:
 
 def test_an_offset_survives_its_checkpoint() -> None:
     """As JSON of texts and integers, which is all that Spark keeps."""
-    marks = {"b": Mark(OTHER, 0), "a": Mark(ID, 42)}
+    marks = {"b": TopicOffset(OTHER, 0), "a": TopicOffset(ID, 42)}
     offset = encode_offset(marks)
     assert offset == {
         "format": 1,
@@ -50,16 +50,26 @@ def test_a_foreign_checkpoint_is_refused(offset: dict[str, int]) -> None:
 
 def test_a_batch_is_what_lies_between_two_offsets() -> None:
     """A topic that came later begins at its first message, and so does another one of the same name."""
-    start = {"old": Mark(ID, 10), "anew": Mark(ID, 10), "gone": Mark(ID, 3), "idle": Mark(ID, 7)}
-    end = {"old": Mark(ID, 15), "anew": Mark(OTHER, 4), "new": Mark(ID, 2), "idle": Mark(ID, 7)}
+    start = {
+        "old": TopicOffset(ID, 10),
+        "anew": TopicOffset(ID, 10),
+        "gone": TopicOffset(ID, 3),
+        "idle": TopicOffset(ID, 7),
+    }
+    end = {
+        "old": TopicOffset(ID, 15),
+        "anew": TopicOffset(OTHER, 4),
+        "new": TopicOffset(ID, 2),
+        "idle": TopicOffset(ID, 7),
+    }
     assert spans_between(start, end) == [span("anew", 0, 4, OTHER), span("new", 0, 2), span("old", 10, 15)]
 
 
 def test_an_owner_that_was_deposed_takes_nothing_back() -> None:
     """It may tell an end that is older than what was read already."""
-    before = {"a": Mark(ID, 10), "b": Mark(ID, 10)}
-    told = {"a": Mark(ID, 8), "b": Mark(OTHER, 8)}
-    assert not_before(told, before) == {"a": Mark(ID, 10), "b": Mark(OTHER, 8)}
+    before = {"a": TopicOffset(ID, 10), "b": TopicOffset(ID, 10)}
+    told = {"a": TopicOffset(ID, 8), "b": TopicOffset(OTHER, 8)}
+    assert not_before(told, before) == {"a": TopicOffset(ID, 10), "b": TopicOffset(OTHER, 8)}
 
 
 def test_admission_takes_exactly_its_rows_and_a_share_of_each_topic() -> None:
@@ -88,10 +98,10 @@ def test_admission_never_exceeds_its_rows_and_always_goes_on(rows: list[int], ro
 
 def test_the_next_offset_is_behind_what_was_admitted() -> None:
     """A topic without a share stands where it stood."""
-    start = {"a": Mark(ID, 5), "b": Mark(ID, 6), "gone": Mark(ID, 1)}
-    latest = {"a": Mark(ID, 50), "b": Mark(ID, 60), "new": Mark(OTHER, 9)}
-    after = marks_after(start, latest, [span("a", 5, 8)])
-    assert after == {"a": Mark(ID, 8), "b": Mark(ID, 6), "new": Mark(OTHER, 0)}
+    start = {"a": TopicOffset(ID, 5), "b": TopicOffset(ID, 6), "gone": TopicOffset(ID, 1)}
+    latest = {"a": TopicOffset(ID, 50), "b": TopicOffset(ID, 60), "new": TopicOffset(OTHER, 9)}
+    after = offsets_after(start, latest, [span("a", 5, 8)])
+    assert after == {"a": TopicOffset(ID, 8), "b": TopicOffset(ID, 6), "new": TopicOffset(OTHER, 0)}
 
 
 def state(topic: str, earliest: int, end: int, *closed: ClosedLedger) -> TopicState:
@@ -114,9 +124,9 @@ def test_a_loss_names_the_option_that_reads_on() -> None:
     """With what is gone, and what is left."""
     _, losses = kept_of([span("flights", 2, 9)], {"flights": state("flights", 5, 20)})
     with pytest.raises(NotFound, match=r"messages 2 to 4 of flights .* begins with message 5.*failOnDataLoss") as told:
-        refuse(losses)
+        refuse_loss(losses)
     assert told.value.details["field"] == "failOnDataLoss"
-    refuse([])
+    refuse_loss([])
 
 
 @given(st.integers(0, 1000), st.integers(1, 1000), st.integers(1, 300))

@@ -6,10 +6,10 @@ import pytest
 
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.names import parse_namespace
-from oncelog.pipeline.options import NAMES, Options, connection_of
+from oncelog.pipeline.options import NAMES, GivenOptions, connection_options
 from oncelog.pipeline.sink.names import journal_topic, stage_topic
 from oncelog.pipeline.sink.options import sink_options
-from oncelog.pipeline.source.options import Pattern, SourceOptions, source_options
+from oncelog.pipeline.source.options import SourceOptions, TopicPattern, source_options
 from oncelog.pipeline.source.positions import AtTime, ByTopic, Edge
 
 
@@ -68,7 +68,7 @@ def test_hidden_topics_are_read_only_by_an_expression_that_begins_with_their_pre
     expression: str, visible: bool, hidden: bool
 ) -> None:
     """A query over all topics that met the sink's journals and staged rows would read what it writes, for ever."""
-    pattern = Pattern(parse_namespace("public/default"), expression)
+    pattern = TopicPattern(parse_namespace("public/default"), expression)
     assert pattern.matches("public/default/flights") is visible
     assert pattern.matches(journal_topic("public/default/flights", "p")) is hidden
     assert pattern.matches(stage_topic("public/default/flights", "p", "query q", 3)) is hidden
@@ -76,7 +76,7 @@ def test_hidden_topics_are_read_only_by_an_expression_that_begins_with_their_pre
 
 def test_a_name_that_only_resembles_hidden_ones_is_a_topic() -> None:
     """The dot belongs to the prefix."""
-    assert Pattern(parse_namespace("public/default"), ".*").matches("public/default/__sinks")
+    assert TopicPattern(parse_namespace("public/default"), ".*").matches("public/default/__sinks")
 
 
 @pytest.mark.parametrize(
@@ -119,11 +119,11 @@ def test_a_stream_has_no_end() -> None:
 def test_a_pattern_is_of_one_namespace_and_of_whole_names() -> None:
     """So that `a` is not `ba`, and topics of others are not read by chance."""
     found = read(topicsPattern="flights-[0-9]+").topics
-    assert found == Pattern(parse_namespace("public/default"), "flights-[0-9]+")
+    assert found == TopicPattern(parse_namespace("public/default"), "flights-[0-9]+")
     assert [found.matches(f"public/default/{name}") for name in ("flights-7", "flights-7b", "my-flights-7")] == [
         True, False, False,
     ]  # fmt: skip
-    assert read(topicsPattern="a/b/.*").topics == Pattern(parse_namespace("a/b"), ".*")
+    assert read(topicsPattern="a/b/.*").topics == TopicPattern(parse_namespace("a/b"), ".*")
 
 
 def test_variables_are_the_connections_defaults(tmp_path: Path) -> None:
@@ -131,15 +131,16 @@ def test_variables_are_the_connections_defaults(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("secret\n")
     environment = {"ONCELOG_URL": "oncelog://127.0.0.1:7000", "ONCELOG_TOKEN_FILE": str(token)}
-    found = connection_of(Options({}, NAMES), environment)
+    found = connection_options(GivenOptions({}, NAMES), environment)
     assert (found.url, found.token) == ("oncelog://127.0.0.1:7000", token)
     assert (
-        connection_of(Options({"serviceUrl": "oncelog://localhost"}, NAMES), environment).url == "oncelog://localhost"
+        connection_options(GivenOptions({"serviceUrl": "oncelog://localhost"}, NAMES), environment).url
+        == "oncelog://localhost"
     )
     with pytest.raises(InvalidArgument, match="plain text"):
-        connection_of(Options({"serviceUrl": "oncelog://10.0.0.1"}, NAMES), environment)
-    allowed = Options({"serviceUrl": "oncelog://10.0.0.1", "allowPlaintextToken": "true"}, NAMES)
-    assert connection_of(allowed, environment).plaintext_token_allowed
+        connection_options(GivenOptions({"serviceUrl": "oncelog://10.0.0.1"}, NAMES), environment)
+    allowed = GivenOptions({"serviceUrl": "oncelog://10.0.0.1", "allowPlaintextToken": "true"}, NAMES)
+    assert connection_options(allowed, environment).plaintext_token_allowed
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.ids import TopicId
 from oncelog.pipeline.source.offsets import TopicState
-from oncelog.pipeline.source.positions import AtTime, ByTopic, Edge, check_named, number_at, parse_place
+from oncelog.pipeline.source.positions import AtTime, ByTopic, Edge, check_named, number_at, parse_position
 
 FLIGHTS, PART = "public/default/flights", "public/default/parts-partition-1"
 OPTION = "startingPosition"
@@ -28,7 +28,7 @@ def state(topic: str) -> TopicState:
 )
 def test_a_place_is_read(text: str, place: object) -> None:
     """An edge, a time, or JSON by topic."""
-    assert parse_place(OPTION, text) == place
+    assert parse_position(OPTION, text) == place
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_place_is_read(text: str, place: object) -> None:
 def test_what_is_no_place_is_refused_by_the_options_name(text: str) -> None:
     """Nothing is guessed."""
     with pytest.raises(InvalidArgument, match=OPTION) as told:
-        parse_place(OPTION, text)
+        parse_position(OPTION, text)
     assert told.value.details["field"] == OPTION
 
 

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 )
 
 from oncelog.core.ids import EntryId, LedgerId, TopicId
-from oncelog.pipeline.source.arrow_columns import Found, Origin
+from oncelog.pipeline.source.arrow_columns import FoundEntry, RowOrigin
 from oncelog.pipeline.source.offsets import ClosedLedger, Span
 from oncelog.pipeline.source.pushed_filters import EVERYTHING, Between, bounds_of
 from tests.pipeline.stored_entries import opened, stored_entry
@@ -100,7 +100,7 @@ def test_closed_ledgers_that_are_not_wanted_are_left_out() -> None:
 
 def test_an_entry_is_judged_by_what_its_messages_share() -> None:
     """Its ledger, its producer, and the time at which its batch was packed: one second after 1970 here."""
-    found = Found(opened(stored_entry([b"x"], place=(3, 4))), "importer")
+    found = FoundEntry(opened(stored_entry([b"x"], place=(3, 4))), "importer")
 
     def wants(*filters: Filter) -> bool:
         return bounds_of(list(filters)).wants_entry(found)
@@ -118,7 +118,7 @@ def test_an_entry_is_judged_by_what_its_messages_share() -> None:
 
 def test_topics_and_parts_are_judged_by_their_names() -> None:
     """As rows name them."""
-    origin = Origin("public/default/parts", 1)
+    origin = RowOrigin("public/default/parts", 1)
     assert bounds_of([EqualTo(("topic",), "public/default/parts"), EqualTo(("partition",), 1)]).wants_topic(origin)
     assert not bounds_of([EqualTo(("topic",), "public/default/other")]).wants_topic(origin)
     assert not bounds_of([GreaterThan(("partition",), 1)]).wants_topic(origin)

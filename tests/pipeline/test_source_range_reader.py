@@ -19,8 +19,8 @@ from oncelog.core.errors import (
 from oncelog.core.ids import EntryId, Incarnation
 from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.pipeline.cluster import ClusterConnection
-from oncelog.pipeline.options import Connection
-from oncelog.pipeline.source.offsets import ClosedLedger, Range, Span
+from oncelog.pipeline.options import ConnectionOptions
+from oncelog.pipeline.source.offsets import ClosedLedger, Span, TaskRange
 from oncelog.pipeline.source.range_reader import RangeReader
 from oncelog.rpc.reader_codec import StartIndex
 from oncelog.rpc.server import Server
@@ -96,9 +96,9 @@ async def read(
     """(number, producer) of the messages that were found."""
     span = Span(FLIGHTS, cluster.topic("flights").topic_id, first, end)
     found: list[tuple[int, str | None]] = []
-    async with ClusterConnection(Connection(cluster.url), patience_ms=patience_ms) as connection:
+    async with ClusterConnection(ConnectionOptions(cluster.url), patience_ms=patience_ms) as connection:
         reader = RangeReader(
-            connection, Range(span, closed), fail_on_data_loss=fail_on_data_loss, skip_corrupt=skip_corrupt
+            connection, TaskRange(span, closed), fail_on_data_loss=fail_on_data_loss, skip_corrupt=skip_corrupt
         )
         async with aclosing(reader.entries()) as entries:
             async for (entry, _, _), name in entries:
@@ -219,11 +219,11 @@ async def test_a_topic_created_anew_is_another_one() -> None:
         del cluster.topics[FLIGHTS]
         async with await oncelog.connect(cluster.url, operation_timeout=20) as client:
             await (await client.create_producer("flights")).send_many([b"x"] * 5)
-        async with ClusterConnection(Connection(cluster.url)) as connection:
+        async with ClusterConnection(ConnectionOptions(cluster.url)) as connection:
             with pytest.raises(NotFound, match="deleted"):
-                await anext(RangeReader(connection, Range(span), fail_on_data_loss=True).entries())
+                await anext(RangeReader(connection, TaskRange(span), fail_on_data_loss=True).entries())
             with pytest.raises(StopAsyncIteration):
-                await anext(RangeReader(connection, Range(span), fail_on_data_loss=False).entries())
+                await anext(RangeReader(connection, TaskRange(span), fail_on_data_loss=False).entries())
 
 
 @pytest.mark.parametrize(

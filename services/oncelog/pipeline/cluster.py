@@ -27,7 +27,7 @@ from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.names import parse_topic
 from oncelog.ledgers.storage_links import StorageLinks
-from oncelog.pipeline.options import Connection
+from oncelog.pipeline.options import ConnectionOptions
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.methods import UnaryMethod
 from oncelog.rpc.reader_codec import StartAt
@@ -60,7 +60,7 @@ OwnerAnswerT = TypeVar("OwnerAnswerT", bound=OwnerAnswer)
 class ClusterConnection:
     """One channel for each address, and the SDK's look-ups and streams."""
 
-    def __init__(self, connection: Connection, *, patience_ms: int = PATIENCE_MS) -> None:
+    def __init__(self, connection: ConnectionOptions, *, patience_ms: int = PATIENCE_MS) -> None:
         self.credentials = connection.credentials()
         self.patience_ms = patience_ms
         self._network = Network(connection.addresses, self.credentials)
@@ -174,7 +174,9 @@ def closed_ledger(
     return LedgerMetadata(ledger_id, topic_id, tuple(members), 1, LedgerState.CLOSED, last)
 
 
-def run_connected(connection: Connection, work: Callable[[ClusterConnection], Coroutine[Any, Any, ResultT]]) -> ResultT:
+def run_connected(
+    connection: ConnectionOptions, work: Callable[[ClusterConnection], Coroutine[Any, Any, ResultT]]
+) -> ResultT:
     """Do `work` with a connection of its own, which is closed when it is done."""
 
     async def run() -> ResultT:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 _PERIOD_S = 5.0
 
 
 @contextmanager
-def told_progress(context: "SparkContext", what: str, tell: Tell) -> Iterator[None]:
+def report_progress(context: "SparkContext", what: str, tell: Report) -> Iterator[None]:
     """Tell `what`, and every few seconds how many tasks of what runs have ended."""
     tell(what)
     over = threading.Event()
@@ -26,7 +26,7 @@ def told_progress(context: "SparkContext", what: str, tell: Tell) -> Iterator[No
         thread.join()
 
 
-def _watch(context: "SparkContext", what: str, tell: Tell, over: threading.Event) -> None:
+def _watch(context: "SparkContext", what: str, tell: Report, over: threading.Event) -> None:
     tracker, before = context.statusTracker(), ""
     while not over.wait(_PERIOD_S):
         stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]

@@ -17,7 +17,7 @@ _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(.*)", re.DOTALL)
 _SHOWN_CHARACTERS = 80
 
 
-class Location(NamedTuple):
+class FileLocation(NamedTuple):
     """scheme: in small letters; LOCAL for a path. authority: what follows `//`, "" for a path and where there is none.
 
     path: absolute, without a slash at its end; "/" for the root. text: the whole as a URI.
@@ -29,7 +29,7 @@ class Location(NamedTuple):
     text: str
 
 
-def location_of(option: str, text: str) -> Location:
+def file_location(option: str, text: str) -> FileLocation:
     """Raises InvalidArgument, which names the option, for what is neither an unambiguous path nor a whole URI."""
     text = text.strip()
     if not text.isprintable():
@@ -61,13 +61,13 @@ def location_of(option: str, text: str) -> Location:
         return _local(option, path)
     path = path.rstrip("/") or "/"
     prefix = f"{scheme}://{authority}" if rest.startswith("//") else f"{scheme}:"
-    return Location(scheme, authority, path, f"{prefix}{path}")
+    return FileLocation(scheme, authority, path, f"{prefix}{path}")
 
 
-def _local(option: str, text: str) -> Location:
+def _local(option: str, text: str) -> FileLocation:
     try:
         path = str(Path(text).expanduser().absolute())
     except RuntimeError as error:
         message = f"option {option}: there is no home directory for {text[:_SHOWN_CHARACTERS]}"
         raise InvalidArgument(message, field=option) from error
-    return Location(LOCAL, "", path, f"file://{path}")
+    return FileLocation(LOCAL, "", path, f"file://{path}")

@@ -55,7 +55,7 @@ _SWITCHES = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ConnectionOptions:
     """Where the cluster is and who asks. Plain values: it travels to executors, which read the files themselves."""
 
     url: str
@@ -93,7 +93,7 @@ class Connection:
         return found
 
 
-class Options:
+class GivenOptions:
     """Options as Spark gives them, by names whose case does not count. Raises InvalidArgument on an unknown one."""
 
     def __init__(self, given: Mapping[str, str], known: Iterable[str]) -> None:
@@ -153,13 +153,13 @@ def kafka_hint(option: str) -> str | None:
     return next((hint for prefix, hint in _KAFKA_PREFIXES.items() if lower.startswith(prefix)), None)
 
 
-def connection_of(options: Options, environment: Mapping[str, str]) -> Connection:
+def connection_options(options: GivenOptions, environment: Mapping[str, str]) -> ConnectionOptions:
     """Options go before variables. Raises InvalidArgument."""
 
     def found(name: str) -> str | None:
         return options.text(name) or environment.get(VARIABLES[name]) or None
 
-    connection = Connection(
+    connection = ConnectionOptions(
         url=found(SERVICE_URL) or DEFAULT_URL,
         token_file=found(TOKEN_FILE),
         tls_ca_file=found(TLS_CA_FILE),
@@ -169,7 +169,7 @@ def connection_of(options: Options, environment: Mapping[str, str]) -> Connectio
     return connection
 
 
-def options_of(connection: Connection) -> dict[str, str]:
+def as_options(connection: ConnectionOptions) -> dict[str, str]:
     """The options that say this: for a job that reads or writes by the format's name."""
     told = {SERVICE_URL: connection.url, ALLOW_PLAINTEXT_TOKEN: str(connection.plaintext_token_allowed).lower()}
     files = {TOKEN_FILE: connection.token_file, TLS_CA_FILE: connection.tls_ca_file}

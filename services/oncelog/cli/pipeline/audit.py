@@ -29,7 +29,7 @@ from oncelog.cli.pipeline.options import (
     connection_given,
     topics_given,
 )
-from oncelog.cli.pipeline.progress import Progress
+from oncelog.cli.pipeline.progress import TaskProgress
 from oncelog.cli.pipeline.running import run_job
 from oncelog.core.errors import InvalidArgument
 
@@ -113,7 +113,7 @@ def audit(
         from oncelog.pipeline.audit.report import GOOD, report_of
 
         began_ms, began_s = int(time.time() * 1000), time.monotonic()
-        tell = Progress(errors).tell
+        tell = TaskProgress(errors).tell
         audits = audit_topics(spark, options(), entries_max=entries_per_task, tell=tell, all_copies=all_copies)
         report = report_of(audits, began_ms=began_ms, seconds=time.monotonic() - began_s)
         if output is Output.JSON:

@@ -23,7 +23,7 @@ from oncelog.cli.pipeline.running import run_job
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from oncelog.pipeline.compaction.job import Compacted
+    from oncelog.pipeline.compaction.job import CompactionResult
     from oncelog.pipeline.compaction.options import CompactOptions
 
 _HELP = f"""Publish the last message of each key to a new topic, each once, however often this is run or killed.
@@ -96,7 +96,7 @@ def _compact(spark: "SparkSession", options: "CompactOptions", output: Output) -
     return Exit.OK
 
 
-def told_of(found: "Compacted", target: str) -> dict[str, object]:
+def told_of(found: "CompactionResult", target: str) -> dict[str, object]:
     """By the names of the help."""
     source = [
         {"topic": state.topic, "topic_id": state.topic_id, "from": state.earliest, "to": state.next}

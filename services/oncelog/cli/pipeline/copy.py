@@ -30,7 +30,7 @@ columns of what is read (key, value, topic, publish_time …); of one message th
 {EXIT_CODES}"""
 
 
-class Ledgers(StrEnum):
+class ClosedLedgersSource(StrEnum):
     """Whom closed ledgers are read from."""
 
     STORAGE = "storage"
@@ -70,7 +70,7 @@ AvailableNowOption = Annotated[
     bool, typer.Option("--available-now", help="Copy what is there now, in batches, and end.")
 ]
 LedgersOption = Annotated[
-    Ledgers | None,
+    ClosedLedgersSource | None,
     typer.Option(
         "--closed-ledgers", envvar="ONCELOG_CLOSED_LEDGERS", help="Read them from storage nodes or the owner."
     ),

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from oncelog.pipeline.export.clean import Leftover
-    from oncelog.pipeline.export.job import ExportOutcome
-    from oncelog.pipeline.export.options import Directory, ExportOptions
+    from oncelog.pipeline.export.job import ExportResult
+    from oncelog.pipeline.export.options import ExportLocation, ExportOptions
     from oncelog.pipeline.export.reading import VerifiedExport
 
 _HELP = f"""Write what is new in topics to Parquet files, each message to exactly one file of the export.
@@ -114,13 +114,13 @@ def export(
 export.__doc__ = _HELP
 
 
-def _place(to: str | None, *, verify: bool, clean: bool, own: dict[str, str]) -> "Directory":
-    from oncelog.pipeline.export.options import directory_of
+def _place(to: str | None, *, verify: bool, clean: bool, own: dict[str, str]) -> "ExportLocation":
+    from oncelog.pipeline.export.options import export_location
 
     if own and (verify or clean):
         message = f"--verify and --clean are about the whole directory: leave {', '.join(own)} out"
         raise InvalidArgument(message, field=next(iter(own)))
-    return directory_of(to)
+    return export_location(to)
 
 
 def _options(own: dict[str, str]) -> "ExportOptions":
@@ -138,12 +138,12 @@ def _export(spark: "SparkSession", options: "ExportOptions", output: Output) -> 
     return Exit.OK
 
 
-def _clean(spark: "SparkSession", place: "Directory", output: Output) -> Exit:
+def _clean(spark: "SparkSession", place: "ExportLocation", output: Output) -> Exit:
     from oncelog.pipeline.export.clean import clean
     from oncelog.pipeline.export.job import new_token
-    from oncelog.pipeline.export.store import Exported, store_of
+    from oncelog.pipeline.export.store import ExportStore, store_of
 
-    exported = Exported(store_of(place, spark))
+    exported = ExportStore(store_of(place, spark))
     removed = clean(exported, new_token(), _now_ms())
     told = {
         "removed": [_leftover(each) for each in removed],
@@ -154,7 +154,7 @@ def _clean(spark: "SparkSession", place: "Directory", output: Output) -> Exit:
     return Exit.OK
 
 
-def _verify(spark: "SparkSession", place: "Directory", output: Output) -> Exit:
+def _verify(spark: "SparkSession", place: "ExportLocation", output: Output) -> Exit:
     from oncelog.pipeline.export.reading import verify_export
 
     found = verify_export(spark, place.uri)
@@ -162,7 +162,7 @@ def _verify(spark: "SparkSession", place: "Directory", output: Output) -> Exit:
     return Exit.FAILED if found.problems else Exit.OK
 
 
-def told_of(outcome: "ExportOutcome") -> dict[str, object]:
+def told_of(outcome: "ExportResult") -> dict[str, object]:
     """By the names of the help."""
     made = outcome.manifest
     ranges = () if made is None else made.ranges

@@ -23,7 +23,7 @@ from oncelog.cli.pipeline.running import run_job
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from oncelog.pipeline.file_import.job import Imported
+    from oncelog.pipeline.file_import.job import ImportResult
     from oncelog.pipeline.file_import.options import ImportOptions
 
 _HELP = f"""Publish the rows of Parquet or CSV files, each once, however often this is run, killed and run again.
@@ -112,7 +112,7 @@ def _import(spark: "SparkSession", options: "ImportOptions", output: Output) -> 
     return Exit.OK
 
 
-def told_of(found: "Imported") -> dict[str, object]:
+def told_of(found: "ImportResult") -> dict[str, object]:
     """By the names of the help."""
     return {
         "topic": found.topic,

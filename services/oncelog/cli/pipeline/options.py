@@ -31,14 +31,14 @@ PatternOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class SparkChoice:
+class SparkOptions:
     """master None: as spark-submit says, else local[*]. settings: {key: value}."""
 
     master: str | None
     settings: dict[str, str]
 
 
-def spark_choice(master: str | None, conf: Iterable[str] | None) -> SparkChoice:
+def spark_options(master: str | None, conf: Iterable[str] | None) -> SparkOptions:
     """Raises InvalidArgument on a setting that is none."""
     settings: dict[str, str] = {}
     for one in conf or ():
@@ -48,7 +48,7 @@ def spark_choice(master: str | None, conf: Iterable[str] | None) -> SparkChoice:
         settings[key.strip()] = value.strip()
     if master is not None and not master.strip():
         raise InvalidArgument("--master is empty", field="master")
-    return SparkChoice(master, settings)
+    return SparkOptions(master, settings)
 
 
 def given(**options: str | int | Path | None) -> dict[str, str]:

@@ -7,7 +7,7 @@ from rich.console import Console
 _EVERY_S = 5.0
 
 
-class Progress:
+class TaskProgress:
     """Tells a step and how many of its tasks are done."""
 
     def __init__(self, console: Console) -> None:

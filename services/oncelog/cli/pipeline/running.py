@@ -17,7 +17,7 @@ from rich.console import Console
 
 from oncelog.cli.extras import check_installed
 from oncelog.cli.failures import Exit, explain
-from oncelog.cli.pipeline.options import spark_choice
+from oncelog.cli.pipeline.options import spark_options
 from oncelog.core.errors import InvalidArgument, OncelogError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def run_job(
     """
     errors = Console(stderr=True, highlight=False)
     try:
-        choice = spark_choice(master, conf)
+        choice = spark_options(master, conf)
         check_installed("pipeline")
         if check is not None:
             check()

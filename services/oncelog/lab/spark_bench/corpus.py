@@ -16,7 +16,7 @@ from oncelog.lab.bench.processes import BenchFailed
 from oncelog.lab.spark_bench.formats import file_source, topic_source
 from oncelog.lab.spark_bench.sessions import Session
 from oncelog.pipeline.cluster import ClusterConnection
-from oncelog.pipeline.options import Connection
+from oncelog.pipeline.options import ConnectionOptions
 from oncelog.pipeline.source.topic_catalog import TopicCatalog
 
 _NAMESPACE = "public/default"
@@ -68,7 +68,7 @@ async def filled_topic(
             ) as producer:
                 await fill(producer, listed, rows // parts)
             await _put(http, f"/admin/v2/persistent/{name}/unload", None)
-    async with ClusterConnection(Connection(cluster.url)) as connection:
+    async with ClusterConnection(ConnectionOptions(cluster.url)) as connection:
         await TopicCatalog(
             connection, (topic,)
         ).states()  # whoever asks makes an owner serve it again, with a new ledger

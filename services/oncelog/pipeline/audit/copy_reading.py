@@ -15,7 +15,7 @@ from oncelog.core.formats.entry import decode_entry
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.ledgers.storage_links import StorageLinks
-from oncelog.pipeline.audit.ledger_ranges import Slice
+from oncelog.pipeline.audit.ledger_ranges import LedgerSlice
 from oncelog.rpc.storage_codec import ReadRequest, ReceivedRead
 from oncelog.verify.copies import Copy
 
@@ -40,14 +40,14 @@ class CopyReading:
         #: {member: why it does not answer}
         self._silent: dict[Incarnation, str] = {}
 
-    async def beginnings_of(self, piece: Slice) -> dict[Incarnation, Copy]:
+    async def beginnings_of(self, piece: LedgerSlice) -> dict[Incarnation, Copy]:
         """Whether each member holds anything of the ledger, of a slice that begins there; else nothing."""
         copies = {member: Copy() for member, _ in piece.members}
         if piece.first == 0 and piece.quorum:
             await asyncio.gather(*(self._begins(piece.ledger_id, member, copy) for member, copy in copies.items()))
         return copies
 
-    async def copies_of(self, piece: Slice) -> dict[Incarnation, Copy]:
+    async def copies_of(self, piece: LedgerSlice) -> dict[Incarnation, Copy]:
         """Every entry of the slice, of every member."""
         copies = {member: Copy() for member, _ in piece.members}
         await asyncio.gather(*(self._whole(piece, member, copy) for member, copy in copies.items()))
@@ -59,7 +59,7 @@ class CopyReading:
         copy.silent = found.silent
         copy.begins = None if found.silent else EntryId(0) not in found.missing or found.holds_some
 
-    async def _whole(self, piece: Slice, member: Incarnation, copy: Copy) -> None:
+    async def _whole(self, piece: LedgerSlice, member: Incarnation, copy: Copy) -> None:
         await self._read(piece.ledger_id, member, piece.first, piece.last, copy)
         if not copy.silent and not copy.digests and not copy.damaged:
             await self._begins(piece.ledger_id, member, copy)

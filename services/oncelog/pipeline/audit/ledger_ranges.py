@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from oncelog.core.ids import EntryId, LedgerId, Position, TopicId
 from oncelog.pipeline.cluster import Members
-from oncelog.pipeline.options import Connection
+from oncelog.pipeline.options import ConnectionOptions
 from oncelog.verify.range_summary import Finding
 from oncelog.verify.remembered import Remembered
 
 
-class StoredLedger(NamedTuple):
+class AuditedLedger(NamedTuple):
     """A ledger as the cluster lists it. last: its last entry that is read, -1 none. whole: it is closed, with that end.
 
     length: bytes of its bodies, quorum: copies that each entry must have; both 0 unless it is whole.
@@ -26,7 +26,7 @@ class StoredLedger(NamedTuple):
     quorum: int = 0
 
 
-class Slice(NamedTuple):
+class LedgerSlice(NamedTuple):
     """Entries first to last of one ledger. quorum: as of the ledger."""
 
     ledger_id: LedgerId
@@ -44,17 +44,19 @@ class AuditRange:
     and compared; else it is only asked whether it holds the beginning of each ledger.
     """
 
-    connection: Connection
+    connection: ConnectionOptions
     topic_id: TopicId
-    slices: tuple[Slice, ...]
+    slices: tuple[LedgerSlice, ...]
     remembered: tuple[Remembered, ...] = ()
     all_copies: bool = False
 
 
-def cut(ledgers: Sequence[StoredLedger], *, entries_max: int, behind: Position | None) -> list[tuple[Slice, ...]]:
+def cut(
+    ledgers: Sequence[AuditedLedger], *, entries_max: int, behind: Position | None
+) -> list[tuple[LedgerSlice, ...]]:
     """Ranges of at most entries_max entries. behind: one range ends with exactly this entry, if it is there."""
-    ranges: list[tuple[Slice, ...]] = []
-    waiting: list[Slice] = []
+    ranges: list[tuple[LedgerSlice, ...]] = []
+    waiting: list[LedgerSlice] = []
     room = entries_max
     for piece in _pieces(ledgers, behind):
         first = piece.first
@@ -69,17 +71,17 @@ def cut(ledgers: Sequence[StoredLedger], *, entries_max: int, behind: Position |
     return [*ranges, tuple(waiting)] if waiting else ranges
 
 
-def _pieces(ledgers: Iterable[StoredLedger], behind: Position | None) -> Iterable[Slice]:
+def _pieces(ledgers: Iterable[AuditedLedger], behind: Position | None) -> Iterable[LedgerSlice]:
     for ledger in ledgers:
         last = ledger.last
         if behind is not None and behind.ledger_id == ledger.ledger_id and behind.entry_id < last:
-            yield Slice(ledger.ledger_id, ledger.members, EntryId(0), behind.entry_id, ledger.quorum)
-            yield Slice(ledger.ledger_id, ledger.members, EntryId(behind.entry_id + 1), last, ledger.quorum)
+            yield LedgerSlice(ledger.ledger_id, ledger.members, EntryId(0), behind.entry_id, ledger.quorum)
+            yield LedgerSlice(ledger.ledger_id, ledger.members, EntryId(behind.entry_id + 1), last, ledger.quorum)
         elif last >= 0:
-            yield Slice(ledger.ledger_id, ledger.members, EntryId(0), last, ledger.quorum)
+            yield LedgerSlice(ledger.ledger_id, ledger.members, EntryId(0), last, ledger.quorum)
 
 
-def remembered_in(slices: Iterable[Slice], remembered: Iterable[Remembered]) -> tuple[Remembered, ...]:
+def remembered_in(slices: Iterable[LedgerSlice], remembered: Iterable[Remembered]) -> tuple[Remembered, ...]:
     """Those whose positions are among the slices."""
     pieces = {piece.ledger_id: piece for piece in slices}
     return tuple(
@@ -89,7 +91,7 @@ def remembered_in(slices: Iterable[Slice], remembered: Iterable[Remembered]) -> 
     )
 
 
-def misplaced(snapshot: Position, remembered: Iterable[Remembered], ledgers: Sequence[StoredLedger]) -> list[Finding]:
+def misplaced(snapshot: Position, remembered: Iterable[Remembered], ledgers: Sequence[AuditedLedger]) -> list[Finding]:
     """What a snapshot remembers where the log has no entry, or behind its own position; trimmed ledgers aside."""
     ends = {ledger.ledger_id: ledger.last for ledger in ledgers}
     first = ledgers[0].ledger_id if ledgers else LedgerId(0)
@@ -103,7 +105,7 @@ def misplaced(snapshot: Position, remembered: Iterable[Remembered], ledgers: Seq
     return found
 
 
-def range_behind(ranges: Sequence[tuple[Slice, ...]], position: Position) -> int | None:
+def range_behind(ranges: Sequence[tuple[LedgerSlice, ...]], position: Position) -> int | None:
     """The number of the range that ends with this entry; None: none does."""
     for number, slices in enumerate(ranges):
         if Position(slices[-1].ledger_id, slices[-1].last) == position:

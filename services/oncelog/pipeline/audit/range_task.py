@@ -10,7 +10,7 @@ from oncelog.core.ids import EntryId, Position, TopicId
 from oncelog.ledgers.reader import read_entries
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.pipeline.audit.copy_reading import CopyReading
-from oncelog.pipeline.audit.ledger_ranges import AuditRange, Slice
+from oncelog.pipeline.audit.ledger_ranges import AuditRange, LedgerSlice
 from oncelog.pipeline.cluster import Members, closed_ledger, process_loop, storage_of
 from oncelog.verify.copies import compare_copies
 from oncelog.verify.range_fold import RangeFold, find_places
@@ -88,7 +88,7 @@ def _members_of(range_: AuditRange) -> Members:
 async def _read_slice(
     storage: StorageLinks,
     topic_id: TopicId,
-    piece: Slice,
+    piece: LedgerSlice,
     take: Callable[[Position, Buffer], None],
     lose: Callable[[Position, str, str], None],
 ) -> None:

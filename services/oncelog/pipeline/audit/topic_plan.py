@@ -28,8 +28,8 @@ from oncelog.core.ids import (
 )
 from oncelog.ledgers.reader import read_entries
 from oncelog.pipeline.audit.ledger_ranges import (
+    AuditedLedger,
     AuditRange,
-    StoredLedger,
     cut,
     misplaced,
     range_behind,
@@ -37,7 +37,7 @@ from oncelog.pipeline.audit.ledger_ranges import (
 )
 from oncelog.pipeline.audit.range_task import PATIENCE_MS
 from oncelog.pipeline.cluster import ClusterConnection, closed_ledger, storage_of
-from oncelog.pipeline.options import Connection
+from oncelog.pipeline.options import ConnectionOptions
 from oncelog.rpc.metadata_codec import LEDGERS
 from oncelog.rpc.owner_codec import TOPIC_STATES
 from oncelog.verify.marks import Told
@@ -68,18 +68,18 @@ class SnapshotDue(NamedTuple):
     interval_ms: int = 0
 
 
-NOT_TOLD = SnapshotDue()
+NOT_REPORTED = SnapshotDue()
 
 
 @dataclass(frozen=True, slots=True)
-class OwnerTold:
+class OwnerReport:
     """What the owner says of the topic. stats: as its statistics have them; snapshot_number 0: none was taken."""
 
     owner_epoch: int
     live: LiveMap
     stats: Json
     snapshot_number: int
-    snapshot_due: SnapshotDue = NOT_TOLD
+    snapshot_due: SnapshotDue = NOT_REPORTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,8 @@ class TopicPlan:
 
     topic: str
     topic_id: TopicId
-    told: OwnerTold
-    ledgers: tuple[StoredLedger, ...]
+    told: OwnerReport
+    ledgers: tuple[AuditedLedger, ...]
     snapshot: SnapshotTold | None
     snapshot_findings: tuple[Finding, ...]
     snapshot_newer: bool
@@ -107,7 +107,7 @@ class TopicPlan:
 
 
 async def plan_topic(
-    cluster: ClusterConnection, connection: Connection, topic: str, *, entries_max: int, all_copies: bool
+    cluster: ClusterConnection, connection: ConnectionOptions, topic: str, *, entries_max: int, all_copies: bool
 ) -> TopicPlan:
     """Raises TopicNotFound, PermissionDenied, DeadlineExceeded."""
     topic_id, told = await _ask_owner(cluster, topic)
@@ -142,8 +142,8 @@ async def plan_topic(
     )
 
 
-async def _ask_owner(cluster: ClusterConnection, topic: str) -> tuple[TopicId, OwnerTold]:
-    async def ask(again: bool) -> tuple[TopicId, OwnerTold]:
+async def _ask_owner(cluster: ClusterConnection, topic: str) -> tuple[TopicId, OwnerReport]:
+    async def ask(again: bool) -> tuple[TopicId, OwnerReport]:
         route = await cluster.route(topic, fresh=again)
         request = TopicStatesRequest(topic_ids=[route.topic_id], internal=True, producers_max=PRODUCERS_MAX)
         channel = cluster.channel(route.address)
@@ -153,13 +153,13 @@ async def _ask_owner(cluster: ClusterConnection, topic: str) -> tuple[TopicId, O
         [state] = answer.states
         if state.phase != _SERVING:
             raise TopicLoading(f"{topic} is {state.phase} at its owner")
-        told = owner_told(state.owner_epoch, json.loads(state.stats_json), json.loads(state.internal_stats_json))
+        told = owner_report(state.owner_epoch, json.loads(state.stats_json), json.loads(state.internal_stats_json))
         return route.topic_id, told
 
     return await persist(ask, timeout_ms=cluster.patience_ms, what=f"the owner of {topic}")
 
 
-def owner_told(owner_epoch: int, stats: Json, internal: Json) -> OwnerTold:
+def owner_report(owner_epoch: int, stats: Json, internal: Json) -> OwnerReport:
     """Read what an owner says of a topic that it serves."""
     producers = {
         ProducerId(one["producer_id"]): Told(
@@ -178,7 +178,7 @@ def owner_told(owner_epoch: int, stats: Json, internal: Json) -> OwnerTold:
     )
     snapshot = internal["snapshot"]
     due = SnapshotDue(snapshot.get("entries_max", 0), snapshot.get("interval_ms", 0))
-    return OwnerTold(owner_epoch, live, stats, snapshot["number"], due)
+    return OwnerReport(owner_epoch, live, stats, snapshot["number"], due)
 
 
 def position_of(text: str) -> Position:
@@ -187,9 +187,9 @@ def position_of(text: str) -> Position:
     return Position(LedgerId(int(ledger_id)), EntryId(int(entry_id)))
 
 
-def kept_ledgers(listed: Iterable[pb.TopicLedger], end: Position) -> tuple[StoredLedger, ...]:
+def kept_ledgers(listed: Iterable[pb.TopicLedger], end: Position) -> tuple[AuditedLedger, ...]:
     """The ledgers up to `end`; what came behind it since is left out."""
-    found: list[StoredLedger] = []
+    found: list[AuditedLedger] = []
     for ledger in listed:
         members = tuple((Incarnation(one.incarnation), one.address) for one in ledger.members)
         ledger_id, closed = LedgerId(ledger.ledger_id), ledger.state == pb.LEDGER_STATE_CLOSED
@@ -199,7 +199,7 @@ def kept_ledgers(listed: Iterable[pb.TopicLedger], end: Position) -> tuple[Store
         whole = closed and last == ledger.end
         length = ledger.length_bytes if whole else 0
         quorum = ledger.ack_quorum if whole else 0
-        found.append(StoredLedger(ledger_id, ledger.first_base_index, last, whole, length, members, quorum))
+        found.append(AuditedLedger(ledger_id, ledger.first_base_index, last, whole, length, members, quorum))
     return tuple(found)
 
 
@@ -212,7 +212,7 @@ class SnapshotReading:
     """
 
     def __init__(
-        self, connection: Connection, topic_id: TopicId, end: Position, *, end_patience_ms: int = END_PATIENCE_MS
+        self, connection: ConnectionOptions, topic_id: TopicId, end: Position, *, end_patience_ms: int = END_PATIENCE_MS
     ) -> None:
         self._connection = connection
         self._end_patience_ms = end_patience_ms

@@ -21,8 +21,8 @@ from oncelog.core.errors import Conflict, TopicNotFound
 from oncelog.pipeline.cluster import ClusterConnection, run_connected
 from oncelog.pipeline.compaction.options import PREFIX, CompactOptions
 from oncelog.pipeline.data_source import FORMAT, OncelogDataSource
-from oncelog.pipeline.job_progress import Tell, counted, told_progress
-from oncelog.pipeline.options import options_of
+from oncelog.pipeline.job_progress import Report, counted, report_progress
+from oncelog.pipeline.options import as_options
 from oncelog.pipeline.sink.batch_publisher import finish_batch
 from oncelog.pipeline.sink.journal_records import RunBatch
 from oncelog.pipeline.sink.names import journal_topic
@@ -37,7 +37,7 @@ _RAISE = "raise_error(concat('oncelog.core.errors.InvalidArgument: ', {}))"
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
+class CompactionResult:
     """kept: messages that the job published in all. repeated: its winners were known before, and what was missing of
     them was published. others: further messages in the target, which somebody else published."""
 
@@ -48,7 +48,7 @@ class Compacted:
     others: int
 
 
-def compact_topic(session: SparkSession, options: CompactOptions, tell: Tell) -> Compacted:
+def compact_topic(session: SparkSession, options: CompactOptions, tell: Report) -> CompactionResult:
     """Raises OncelogError; the same call again goes on from there."""
     states = _states(options, options.source)
     if not states:
@@ -75,7 +75,7 @@ def compact_topic(session: SparkSession, options: CompactOptions, tell: Tell) ->
             "not alone. Repeat it with another target",
             topic=options.target,
         )
-    return Compacted(job_id, tuple(states.values()), kept, repeated, others)
+    return CompactionResult(job_id, tuple(states.values()), kept, repeated, others)
 
 
 def last_values(rows: DataFrame, options: CompactOptions) -> DataFrame:
@@ -101,10 +101,10 @@ def last_values(rows: DataFrame, options: CompactOptions) -> DataFrame:
 
 
 def _write(
-    session: SparkSession, options: CompactOptions, job_id: str, states: Mapping[str, TopicState], tell: Tell
+    session: SparkSession, options: CompactOptions, job_id: str, states: Mapping[str, TopicState], tell: Report
 ) -> None:
     session.dataSource.register(OncelogDataSource)
-    link = options_of(options.connection)
+    link = as_options(options.connection)
     full = {name: state for name, state in states.items() if state.next > state.earliest}
     if not full:
         return
@@ -124,7 +124,7 @@ def _write(
     if options.admin_url is not None:
         writing[ADMIN_URL] = options.admin_url
     count = sum(state.next - state.earliest for state in full.values())
-    with told_progress(
+    with report_progress(
         session.sparkContext, f"compacting {counted(count, 'message')} of {counted(len(full), 'topic part')}", tell
     ):
         rows = last_values(session.read.format(FORMAT).options(**reading).load(), options)

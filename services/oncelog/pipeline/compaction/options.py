@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.names import parse_topic
 from oncelog.pipeline import options as connection
-from oncelog.pipeline.options import Connection, Options, connection_of
+from oncelog.pipeline.options import ConnectionOptions, GivenOptions, connection_options
 from oncelog.pipeline.sink.options import (
     ADMIN_URL,
     ADMIN_URL_VARIABLE,
@@ -21,7 +21,7 @@ from oncelog.pipeline.sink.options import (
 )
 from oncelog.pipeline.source.offsets import TopicState
 from oncelog.pipeline.source.options import CLOSED_LEDGERS, OWNER, STORAGE, source_options
-from oncelog.pipeline.source.positions import whole_of
+from oncelog.pipeline.source.positions import topic_of
 
 TARGET = "target"
 WITHOUT_KEY = "withoutKey"
@@ -38,7 +38,7 @@ class CompactOptions:
     """source, target: full names. keyless_dropped: else a message without a key is an error. empty_deletes: an empty
     value removes its key, as in Pulsar."""
 
-    connection: Connection
+    connection: ConnectionOptions
     source: str
     target: str
     keyless_dropped: bool = False
@@ -73,14 +73,14 @@ class CompactOptions:
 
 def compact_options(given: Mapping[str, str], environment: Mapping[str, str]) -> CompactOptions:
     """Read all options of a compaction. Raises InvalidArgument, which names the option."""
-    options = Options(given, NAMES)
+    options = GivenOptions(given, NAMES)
     source, target = _topic(options, TOPIC, "the topic to compact"), _topic(options, TARGET, "a new topic")
-    if target in {source, whole_of(source)} or whole_of(target) == source:
+    if target in {source, topic_of(source)} or topic_of(target) == source:
         raise InvalidArgument(f"option {TARGET}: {target} is what is compacted: a new topic is needed", field=TARGET)
     reading = {name: value for name in (TOPIC, CLOSED_LEDGERS) if (value := options.text(name)) is not None}
     closed = source_options(reading, environment, streaming=False).closed_from_storage
     return CompactOptions(
-        connection=connection_of(options, environment),
+        connection=connection_options(options, environment),
         source=source,
         target=target,
         keyless_dropped=options.choice(WITHOUT_KEY, (ERROR, DROP), default=ERROR) == DROP,
@@ -91,7 +91,7 @@ def compact_options(given: Mapping[str, str], environment: Mapping[str, str]) ->
     )
 
 
-def _topic(options: Options, name: str, what: str) -> str:
+def _topic(options: GivenOptions, name: str, what: str) -> str:
     text = options.text(name)
     if text is None:
         raise InvalidArgument(f"option {name} is needed: {what}", field=name)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from oncelog.core.errors import Conflict
-from oncelog.pipeline.export.manifest import Manifest, run_name
+from oncelog.pipeline.export.manifest import ExportManifest, run_name
 
 #: How often another run may store a manifest in between, before this gives up.
 ROUNDS_MAX = 5
@@ -39,10 +39,10 @@ class RunStore(Protocol):
     def runs(self) -> Sequence[str]:
         """Names of runs that have claimed a directory; other directories are never among them."""
 
-    def manifests(self) -> Sequence[Manifest]:
+    def manifests(self) -> Sequence[ExportManifest]:
         """All of them, by number."""
 
-    def commit(self, manifest: Manifest) -> str | None:
+    def commit(self, manifest: ExportManifest) -> str | None:
         """Store the manifest, and return None; or return the name of the run that has stored this number already."""
 
     def size_of(self, run: str) -> DirectorySize:
@@ -66,7 +66,7 @@ def clean(store: RunStore, token: str, now_ms: int) -> tuple[Leftover, ...]:
             return ()
         number = len(manifests)
         reached = manifests[-1].reached if manifests else {}
-        first = store.commit(Manifest(number, run_name(number, token), now_ms, reached=reached))
+        first = store.commit(ExportManifest(number, run_name(number, token), now_ms, reached=reached))
         if first is None:
             removed = tuple(_leftover(store, run) for run in dead)
             for run in dead:
@@ -81,7 +81,7 @@ def leftovers(store: RunStore) -> tuple[Leftover, ...]:
     return tuple(_leftover(store, run) for run in unnamed(runs, store.manifests()))
 
 
-def unnamed(runs: Iterable[str], manifests: Iterable[Manifest]) -> tuple[str, ...]:
+def unnamed(runs: Iterable[str], manifests: Iterable[ExportManifest]) -> tuple[str, ...]:
     """Those of the runs that no manifest names, by name."""
     counting = {manifest.run for manifest in manifests}
     return tuple(sorted(set(runs) - counting))

@@ -19,15 +19,15 @@ from oncelog.core.errors import TopicNotFound
 from oncelog.pipeline.cluster import ClusterConnection, run_connected
 from oncelog.pipeline.data_source import FORMAT, OncelogDataSource
 from oncelog.pipeline.export.clean import Leftover, leftovers
-from oncelog.pipeline.export.manifest import Manifest, PartitionRange
+from oncelog.pipeline.export.manifest import ExportManifest, PartitionRange
 from oncelog.pipeline.export.options import ExportOptions
 from oncelog.pipeline.export.reading import read_back, session_settings
 from oncelog.pipeline.export.run import VerifiedFile, came_first, run_export
-from oncelog.pipeline.export.store import Exported, store_of
-from oncelog.pipeline.job_progress import Tell, counted, told_progress
-from oncelog.pipeline.options import options_of
+from oncelog.pipeline.export.store import ExportStore, store_of
+from oncelog.pipeline.job_progress import Report, counted, report_progress
+from oncelog.pipeline.options import as_options
 from oncelog.pipeline.source.offsets import TopicState
-from oncelog.pipeline.source.options import Pattern
+from oncelog.pipeline.source.options import TopicPattern
 from oncelog.pipeline.source.topic_catalog import TopicCatalog
 
 logger = logging.getLogger(__name__)
@@ -39,21 +39,21 @@ _DATE = f"if({_DAYS} between -719162 and 2932896, date_from_unix_date(cast({_DAY
 
 
 @dataclass(frozen=True, slots=True)
-class ExportOutcome:
+class ExportResult:
     """manifest None: there was nothing new. gone: topics that this run found deleted, and no run before."""
 
-    manifest: Manifest | None
+    manifest: ExportManifest | None
     gone: tuple[str, ...] = ()
     leftovers: tuple[Leftover, ...] = ()
 
 
-def export_topics(session: SparkSession, options: ExportOptions, now_ms: int, tell: Tell) -> ExportOutcome:
+def export_topics(session: SparkSession, options: ExportOptions, now_ms: int, tell: Report) -> ExportResult:
     """Export what is new. Raises OncelogError; then nothing was exported, unless the outcome of the commit is unknown:
     the next run then finds out."""
-    exported = Exported(store_of(options.directory, session))
+    exported = ExportStore(store_of(options.directory, session))
     steps = _SparkExport(session, options, exported, tell)
     outcome = run_export(steps, new_token(), now_ms, options.covers, loss_allowed=options.loss_allowed)
-    return ExportOutcome(outcome.manifest, outcome.gone, leftovers(exported))
+    return ExportResult(outcome.manifest, outcome.gone, leftovers(exported))
 
 
 def new_token() -> str:
@@ -64,16 +64,16 @@ def new_token() -> str:
 class _SparkExport:
     """The `ExportSteps` of one run in one session."""
 
-    def __init__(self, session: SparkSession, options: ExportOptions, exported: Exported, tell: Tell) -> None:
+    def __init__(self, session: SparkSession, options: ExportOptions, exported: ExportStore, tell: Report) -> None:
         self._session = session
         self._options = options
         self._exported = exported
         self._tell = tell
 
-    def last_manifest(self) -> Manifest | None:
+    def last_manifest(self) -> ExportManifest | None:
         return self._exported.last()
 
-    def commit(self, manifest: Manifest) -> str | None:
+    def commit(self, manifest: ExportManifest) -> str | None:
         return self._exported.commit(manifest)
 
     def remove(self, run: str) -> None:
@@ -91,7 +91,7 @@ class _SparkExport:
 
         states = run_connected(options.connection, ask)
         found = {topic: state for topic, state in states.items() if options.covers(topic)}
-        if not found and not isinstance(options.topics, Pattern):
+        if not found and not isinstance(options.topics, TopicPattern):
             raise TopicNotFound(f"{', '.join(options.topics)}: no message was ever published", topic=options.topics[0])
         return found
 
@@ -109,19 +109,19 @@ class _SparkExport:
         rows = sum(each.rows for each in ranges)
         what = f"writing {counted(rows, 'row')} of {counted(len(ranges), 'partition')} to {run}"
         with session_settings(self._session):
-            with told_progress(self._session.sparkContext, what, self._tell):
+            with report_progress(self._session.sparkContext, what, self._tell):
                 frame = _rows(self._session, self._options, ranges)
                 self._exported.claim(run)
                 place = f"{self._options.directory.uri}/{run}"
                 frame.write.partitionBy("topic", "date").mode("errorifexists").parquet(place)
             sizes = self._exported.sizes(run)
-            with told_progress(self._session.sparkContext, f"reading {counted(len(sizes), 'file')} back", self._tell):
+            with report_progress(self._session.sparkContext, f"reading {counted(len(sizes), 'file')} back", self._tell):
                 return read_back(self._session, self._options.directory.uri, sizes)
 
 
 def _rows(session: SparkSession, options: ExportOptions, ranges: Sequence[PartitionRange]) -> DataFrame:
     session.dataSource.register(OncelogDataSource)
-    given = options_of(options.connection) | {
+    given = as_options(options.connection) | {
         "topics": ",".join(each.topic for each in ranges),
         "startingPosition": json.dumps({each.topic: each.kept for each in ranges}),
         "endingPosition": json.dumps({each.topic: each.end for each in ranges}),

@@ -68,7 +68,7 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class ExportManifest:
     """run: the name of its directory. ranges: what this run adds. reached: {topic part: how far}, of all runs."""
 
     number: int
@@ -118,7 +118,7 @@ def is_claim(name: str, data: bytes) -> bool:
     return isinstance(told, dict) and (told.get("kind"), told.get("run")) == (_RUN_KIND, name)
 
 
-def encode_manifest(manifest: Manifest) -> bytes:
+def encode_manifest(manifest: ExportManifest) -> bytes:
     """JSON for people and programs; field names are part of the format."""
     told: dict[str, Any] = {
         "format": FORMAT,
@@ -150,14 +150,14 @@ def encode_manifest(manifest: Manifest) -> bytes:
     return json.dumps(told, indent=1).encode() + b"\n"
 
 
-def decode_manifest(number: int, data: bytes) -> Manifest:
+def decode_manifest(number: int, data: bytes) -> ExportManifest:
     """Raises CorruptEntry where the bytes are no manifest of this number."""
     name = manifest_name(number)
     try:
         told = json.loads(data)
         if (told["format"], told["kind"], told["number"]) != (FORMAT, KIND, number):
             raise CorruptEntry(f"{MANIFESTS}/{name} is no manifest {number} of format {FORMAT}")
-        return Manifest(
+        return ExportManifest(
             number,
             str(told["run"]),
             int(told["made_ms"]),
@@ -173,7 +173,7 @@ def decode_manifest(number: int, data: bytes) -> Manifest:
         raise CorruptEntry(message) from error
 
 
-def check_dense(manifests: Iterable[Manifest]) -> None:
+def check_dense(manifests: Iterable[ExportManifest]) -> None:
     """Raises LogHole where one is missing: what it names would be exported again, or be missed by readers."""
     for expected, manifest in enumerate(manifests):
         if manifest.number != expected:

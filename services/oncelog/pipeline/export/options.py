@@ -7,8 +7,8 @@ from oncelog.core.errors import InvalidArgument
 from oncelog.core.names import parse_topic
 from oncelog.pipeline import options as connection
 from oncelog.pipeline.export.run import ALLOW_DATA_LOSS
-from oncelog.pipeline.locations import LOCAL, location_of
-from oncelog.pipeline.options import Connection, Options
+from oncelog.pipeline.locations import LOCAL, file_location
+from oncelog.pipeline.options import ConnectionOptions, GivenOptions
 from oncelog.pipeline.source.options import (
     CLOSED_LEDGERS,
     OWNER,
@@ -16,10 +16,10 @@ from oncelog.pipeline.source.options import (
     TOPIC,
     TOPICS,
     TOPICS_PATTERN,
-    Pattern,
+    TopicPattern,
     source_options,
 )
-from oncelog.pipeline.source.positions import whole_of
+from oncelog.pipeline.source.positions import topic_of
 
 DIRECTORY = "directory"
 ROWS_PER_FILE = "rowsPerFile"
@@ -42,7 +42,7 @@ HDFS = "hdfs"
 
 
 @dataclass(frozen=True, slots=True)
-class Directory:
+class ExportLocation:
     """Where an export lies. scheme: LOCAL or HDFS. path: absolute, for the driver; uri: for Spark."""
 
     scheme: str
@@ -54,28 +54,28 @@ class Directory:
 class ExportOptions:
     """topics: full names, or a pattern."""
 
-    connection: Connection
-    directory: Directory
-    topics: tuple[str, ...] | Pattern
+    connection: ConnectionOptions
+    directory: ExportLocation
+    topics: tuple[str, ...] | TopicPattern
     rows_per_file: int = ROWS_PER_FILE_DEFAULT
     loss_allowed: bool = False
     closed_ledgers: str = STORAGE
 
     def covers(self, part: str) -> bool:
         """Whether a topic, or part, of this full name is to be exported."""
-        if isinstance(self.topics, Pattern):
-            whole = parse_topic(whole_of(part))
+        if isinstance(self.topics, TopicPattern):
+            whole = parse_topic(topic_of(part))
             return whole.namespace_name == self.topics.namespace and self.topics.matches(str(whole))
-        return part in self.topics or whole_of(part) in self.topics
+        return part in self.topics or topic_of(part) in self.topics
 
 
 def export_options(given: Mapping[str, str], environment: Mapping[str, str]) -> ExportOptions:
     """Read all options of an export. Raises InvalidArgument, which names the option."""
-    options = Options(given, NAMES)
+    options = GivenOptions(given, NAMES)
     source = source_options(_for_source(given), environment, streaming=False)
     return ExportOptions(
         connection=source.connection,
-        directory=directory_of(options.text(DIRECTORY)),
+        directory=export_location(options.text(DIRECTORY)),
         topics=source.topics,
         rows_per_file=options.integer(ROWS_PER_FILE, least=1, most=ROWS_PER_FILE_MAX) or ROWS_PER_FILE_DEFAULT,
         loss_allowed=options.switch(ALLOW_DATA_LOSS, default=False),
@@ -83,16 +83,16 @@ def export_options(given: Mapping[str, str], environment: Mapping[str, str]) -> 
     )
 
 
-def directory_of(text: str | None) -> Directory:
+def export_location(text: str | None) -> ExportLocation:
     """A path or URI as users write it. Raises InvalidArgument."""
     if text is None or not text.strip():
         raise InvalidArgument(f"option {DIRECTORY} is needed: where the files are, or shall be", field=DIRECTORY)
-    location = location_of(DIRECTORY, text)
+    location = file_location(DIRECTORY, text)
     if any(character in text for character in _PATTERN_CHARACTERS):
         message = f"option {DIRECTORY} has one of {' '.join(_PATTERN_CHARACTERS)}, which stand for patterns: {text:.80}"
         raise InvalidArgument(message, field=DIRECTORY)
     if location.scheme in {LOCAL, HDFS}:
-        return Directory(location.scheme, location.path, location.text)
+        return ExportLocation(location.scheme, location.path, location.text)
     raise InvalidArgument(
         f"option {DIRECTORY} is a path, file:// or hdfs://, not {location.scheme}://: a manifest must appear under its "
         "name whole or not at all, and only where none is yet; these stores do that, others do not, or not by default",

@@ -17,10 +17,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import DateType, StringType, StructField, StructType
 
 from oncelog.core.errors import CorruptEntry
-from oncelog.pipeline.export.manifest import DataFile, Manifest
-from oncelog.pipeline.export.options import directory_of
+from oncelog.pipeline.export.manifest import DataFile, ExportManifest
+from oncelog.pipeline.export.options import export_location
 from oncelog.pipeline.export.run import VerifiedFile
-from oncelog.pipeline.export.store import Exported, store_of
+from oncelog.pipeline.export.store import ExportStore, store_of
 from oncelog.pipeline.source.reader import SCHEMA
 
 COLUMNS = [*SCHEMA.names, "date"]
@@ -59,8 +59,8 @@ class VerifiedExport:
 
 def read_export(spark: SparkSession, directory: str) -> DataFrame:
     """Every exported message once: the source's columns, and `date`. Raises InvalidArgument, CorruptEntry, LogHole."""
-    place = directory_of(directory)
-    manifests = Exported(store_of(place, spark)).manifests()
+    place = export_location(directory)
+    manifests = ExportStore(store_of(place, spark)).manifests()
     files = [f"{place.uri}/{file.path}" for manifest in manifests for file in manifest.files]
     return _frame(spark, place.uri, files).select(*COLUMNS)
 
@@ -68,8 +68,8 @@ def read_export(spark: SparkSession, directory: str) -> DataFrame:
 def verify_export(spark: SparkSession, directory: str) -> VerifiedExport:
     """Read all of it, and compare each file with what its manifest says. Raises CorruptEntry, LogHole where manifests
     themselves are not there."""
-    place = directory_of(directory)
-    exported = Exported(store_of(place, spark))
+    place = export_location(directory)
+    exported = ExportStore(store_of(place, spark))
     manifests = exported.manifests()
     problems = list(_chain_problems(manifests))
     sizes: dict[str, int] = {}
@@ -143,7 +143,7 @@ def _relative(told: str, paths: Mapping[str, int]) -> str:
     raise CorruptEntry(f"Spark names a file that was not listed: {told}")
 
 
-def _chain_problems(manifests: Sequence[Manifest]) -> Iterator[str]:
+def _chain_problems(manifests: Sequence[ExportManifest]) -> Iterator[str]:
     """Each manifest must go on where the ones before ended, and its files must hold its ranges."""
     reached: dict[str, tuple[str, int]] = {}
     for manifest in manifests:

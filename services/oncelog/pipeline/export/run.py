@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from oncelog.core.errors import Conflict, InvariantViolated, NotFound, OncelogError
-from oncelog.pipeline.export.manifest import DataFile, ExportedPosition, Manifest, PartitionRange, run_name
-from oncelog.pipeline.source.offsets import Loss, TopicState
+from oncelog.pipeline.export.manifest import DataFile, ExportedPosition, ExportManifest, PartitionRange, run_name
+from oncelog.pipeline.source.offsets import MessageLoss, TopicState
 
 ALLOW_DATA_LOSS = "allowDataLoss"
 
@@ -37,7 +37,7 @@ class VerifiedFile(NamedTuple):
 class ExportSteps(Protocol):
     """What a run does on the cluster and in the directory."""
 
-    def last_manifest(self) -> Manifest | None:
+    def last_manifest(self) -> ExportManifest | None:
         """None in a new export."""
 
     def topic_states(self) -> Mapping[str, TopicState]:
@@ -46,23 +46,23 @@ class ExportSteps(Protocol):
     def write_files(self, number: int, run: str, ranges: Sequence[PartitionRange]) -> Sequence[VerifiedFile]:
         """Write the ranges to the directory of this run, and read all of its files back. number: of its manifest."""
 
-    def commit(self, manifest: Manifest) -> str | None:
+    def commit(self, manifest: ExportManifest) -> str | None:
         """Store the manifest, and return None; or return the name of the run that has stored this number already."""
 
     def remove(self, run: str) -> None:
         """Delete this run's files, which do not count."""
 
 
-class RunOutcome(NamedTuple):
+class RunResult(NamedTuple):
     """manifest None: there was nothing new. gone: topics that this run found deleted, and no run before."""
 
-    manifest: Manifest | None
+    manifest: ExportManifest | None
     gone: tuple[str, ...] = ()
 
 
 def run_export(
     steps: ExportSteps, token: str, now_ms: int, covers: Callable[[str], bool], *, loss_allowed: bool
-) -> RunOutcome:
+) -> RunResult:
     """Export what is new. Raises OncelogError and whatever `steps` raises; up to the commit nothing was exported then.
 
     token: no other run has it. covers: whether this run exports a partition of this name. loss_allowed: continue behind
@@ -75,7 +75,7 @@ def run_export(
     own = {topic: before for topic, before in reached.items() if covers(topic)}
     plan = plan_of(own, steps.topic_states(), loss_allowed=loss_allowed)
     if not plan.ranges and not plan.gone:
-        return RunOutcome(None)
+        return RunResult(None)
     files: Sequence[VerifiedFile] = ()
     ranges = tuple(each for each in plan.ranges if each.rows)
     if ranges:
@@ -89,12 +89,12 @@ def run_export(
         reached[each.topic] = ExportedPosition(each.topic_id, each.end)
     for topic in plan.gone:
         reached[topic] = ExportedPosition(reached[topic].topic_id, reached[topic].next, gone=True)
-    manifest = Manifest(number, run, now_ms, plan.ranges, tuple(each.file for each in files), reached)
+    manifest = ExportManifest(number, run, now_ms, plan.ranges, tuple(each.file for each in files), reached)
     first = steps.commit(manifest)
     if first is not None:
         steps.remove(run)
         raise came_first(first, number)
-    return RunOutcome(manifest, plan.gone)
+    return RunResult(manifest, plan.gone)
 
 
 # --- what to export ---------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def plan_of(
         first = state.earliest if before is None else before.next
         kept = max(first, min(state.earliest, state.next))
         if kept > first and not loss_allowed:
-            raise lost(Loss(topic, first, kept, state.earliest))
+            raise lost(MessageLoss(topic, first, kept, state.earliest))
         if state.next > first:
             ranges.append(PartitionRange(topic, state.topic_id, first, state.next, kept))
     gone = tuple(topic for topic, before in sorted(reached.items()) if topic not in states and not before.gone)
@@ -171,7 +171,7 @@ def _checked_range(wanted: PartitionRange, files: Sequence[VerifiedFile], *, los
     if first < wanted.kept:
         raise InvariantViolated(f"{wanted.topic}: files begin at message {first} instead of {wanted.kept}")
     if first > wanted.kept and not loss_allowed:
-        raise lost(Loss(wanted.topic, wanted.kept, first, first))
+        raise lost(MessageLoss(wanted.topic, wanted.kept, first, first))
     return PartitionRange(wanted.topic, wanted.topic_id, wanted.first, wanted.end, first)
 
 
@@ -184,7 +184,7 @@ def created_anew(topic: str, before: str, now: str) -> OncelogError:
     )
 
 
-def lost(loss: Loss) -> OncelogError:
+def lost(loss: MessageLoss) -> OncelogError:
     return NotFound(
         f"{loss}, and were not exported. To continue behind them and list them in the manifest, set "
         f"{ALLOW_DATA_LOSS} to true",

@@ -21,7 +21,7 @@ from oncelog.pipeline.export.manifest import (
     MANIFESTS,
     RUN,
     RUNS,
-    Manifest,
+    ExportManifest,
     check_dense,
     decode_manifest,
     encode_claim,
@@ -30,14 +30,14 @@ from oncelog.pipeline.export.manifest import (
     manifest_name,
     manifest_number,
 )
-from oncelog.pipeline.export.options import Directory
+from oncelog.pipeline.export.options import ExportLocation
 from oncelog.pipeline.locations import LOCAL
 
 #: Where a run writes its manifest before that gets its name: in its own directory, which Spark's readers skip.
 _DRAFT = "_manifest.json"
 
 
-class Store(Protocol):
+class FileStore(Protocol):
     """Files below one directory. Paths are relative to it, with slashes."""
 
     def names(self, path: str) -> list[str]:
@@ -59,38 +59,38 @@ class Store(Protocol):
         """A file, or a directory with all in it; nothing where there is none."""
 
 
-def store_of(directory: Directory, session: SparkSession) -> Store:
+def store_of(directory: ExportLocation, session: SparkSession) -> FileStore:
     """Raises InvalidArgument where it is no directory."""
     if directory.scheme == LOCAL:
         return LocalStore(Path(directory.path))
     return HadoopStore(session, directory.uri)
 
 
-class Exported:
+class ExportStore:
     """Manifests and runs in a store.
 
     Nobody else's directory is ever deleted: a run claims its name before it makes its directory, by a file in RUNS, and
     only what is claimed is removed. A directory whose name merely begins as a run's is left alone.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: FileStore) -> None:
         self._store = store
 
-    def manifests(self) -> list[Manifest]:
+    def manifests(self) -> list[ExportManifest]:
         """All of them, by number. Raises CorruptEntry, LogHole."""
         numbers = self._numbers()
         found = [self._manifest(number) for number in numbers]
         check_dense(found)
         return found
 
-    def last(self) -> Manifest | None:
+    def last(self) -> ExportManifest | None:
         """Raises CorruptEntry, LogHole."""
         numbers = self._numbers()
         if numbers and numbers != list(range(len(numbers))):
             check_dense([self._manifest(number) for number in numbers])
         return self._manifest(numbers[-1]) if numbers else None
 
-    def commit(self, manifest: Manifest) -> str | None:
+    def commit(self, manifest: ExportManifest) -> str | None:
         """Make the manifest. None: it is made; else the name of the run that has its number, and this one is gone."""
         draft, path = f"{manifest.run}/{_DRAFT}", f"{MANIFESTS}/{manifest_name(manifest.number)}"
         self.claim(manifest.run)
@@ -142,7 +142,7 @@ class Exported:
         found = (manifest_number(name) for name in self._store.names(MANIFESTS))
         return sorted(number for number in found if number is not None)
 
-    def _manifest(self, number: int) -> Manifest:
+    def _manifest(self, number: int) -> ExportManifest:
         return decode_manifest(number, self._store.read(f"{MANIFESTS}/{manifest_name(number)}"))
 
 

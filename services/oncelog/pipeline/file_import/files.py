@@ -12,8 +12,8 @@ import pyarrow as pa
 from pyarrow import csv, fs, parquet
 
 from oncelog.core.errors import Fatal, InvalidArgument, NotFound
-from oncelog.pipeline.file_import.options import SOURCE, FileFormat, Mapped
-from oncelog.pipeline.file_import.records import Found
+from oncelog.pipeline.file_import.options import SOURCE, ColumnMapping, FileFormat
+from oncelog.pipeline.file_import.records import SourceFile
 
 _PIECE_BYTES = 1024 * 1024
 #: A row of CSV is not longer; rows of one block become messages together.
@@ -21,7 +21,7 @@ _BLOCK_BYTES = 8 * 1024 * 1024
 _ROWS = 10_000
 
 
-class Source(NamedTuple):
+class FileSource(NamedTuple):
     """base: what paths of files are below, as the file system names it."""
 
     files: Any
@@ -31,7 +31,7 @@ class Source(NamedTuple):
         return f"{self.base}/{path}"
 
 
-def source_of(uri: str) -> Source:
+def open_source(uri: str) -> FileSource:
     """uri: an absolute path or a URI. Raises InvalidArgument where Arrow does not know it."""
     try:
         files, path = (fs.LocalFileSystem(), uri) if uri.startswith("/") else fs.FileSystem.from_uri(uri)
@@ -41,12 +41,12 @@ def source_of(uri: str) -> Source:
     if info.type == fs.FileType.NotFound:
         raise NotFound(f"option {SOURCE}: {uri} is not there", field=SOURCE)
     path = path.rstrip("/")
-    return Source(files, path if info.type == fs.FileType.Directory else path.rpartition("/")[0])
+    return FileSource(files, path if info.type == fs.FileType.Directory else path.rpartition("/")[0])
 
 
-def listed(uri: str, glob: str) -> list[Found]:
+def list_files(uri: str, glob: str) -> list[SourceFile]:
     """Files below a directory whose paths match, by path; or the one file. Names with _ or . before them are hidden."""
-    source = source_of(uri)
+    source = open_source(uri)
     whole = source.files.get_file_info(uri if uri.startswith("/") else fs.FileSystem.from_uri(uri)[1])
     if whole.type != fs.FileType.Directory:
         return [_found(source, whole)]
@@ -60,7 +60,7 @@ def listed(uri: str, glob: str) -> list[Found]:
     )  # fmt: skip
 
 
-def state_of(source: Source, path: str) -> Found:
+def state_of(source: FileSource, path: str) -> SourceFile:
     """Raises NotFound."""
     info = source.files.get_file_info(source.whole(path))
     if info.type != fs.FileType.File:
@@ -68,7 +68,7 @@ def state_of(source: Source, path: str) -> Found:
     return _found(source, info)
 
 
-def checksum_of(source: Source, path: str) -> str:
+def checksum_of(source: FileSource, path: str) -> str:
     """SHA-256 of the bytes, in hex."""
     digest = hashlib.sha256()
     with source.files.open_input_stream(source.whole(path), compression=None) as stream:
@@ -77,7 +77,7 @@ def checksum_of(source: Source, path: str) -> str:
     return digest.hexdigest()
 
 
-def batches_of(source: Source, path: str, mapped: Mapped) -> Iterator[Any]:
+def batches_of(source: FileSource, path: str, mapped: ColumnMapping) -> Iterator[Any]:
     """All rows of a file as batches of Arrow. Raises InvalidArgument, which names the file and what Arrow found."""
     try:
         if mapped.format is FileFormat.PARQUET:
@@ -94,12 +94,12 @@ def batches_of(source: Source, path: str, mapped: Mapped) -> Iterator[Any]:
         raise Fatal(f"{path} cannot be read: {error}") from error
 
 
-def _of_parquet(source: Source, path: str) -> Iterator[Any]:
+def _of_parquet(source: FileSource, path: str) -> Iterator[Any]:
     with source.files.open_input_file(source.whole(path)) as file, parquet.ParquetFile(file) as opened:
         yield from opened.iter_batches(batch_size=_ROWS, use_threads=False)
 
 
-def _of_csv(source: Source, path: str, mapped: Mapped) -> Iterator[Any]:
+def _of_csv(source: FileSource, path: str, mapped: ColumnMapping) -> Iterator[Any]:
     names = mapped.names or _header(source, path, mapped)
     reading = csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES, column_names=list(mapped.names) or None)
     parsing = csv.ParseOptions(delimiter=mapped.delimiter, newlines_in_values=True)
@@ -113,7 +113,7 @@ def _of_csv(source: Source, path: str, mapped: Mapped) -> Iterator[Any]:
                 yield batch.slice(at, _ROWS)
 
 
-def _header(source: Source, path: str, mapped: Mapped) -> list[str]:
+def _header(source: FileSource, path: str, mapped: ColumnMapping) -> list[str]:
     """Names of the columns; none of an empty file."""
     if not state_of(source, path).size:
         return []
@@ -127,5 +127,5 @@ def _header(source: Source, path: str, mapped: Mapped) -> list[str]:
         return names
 
 
-def _found(source: Source, info: Any) -> Found:
-    return Found(info.path.removeprefix(f"{source.base}/"), info.size, info.mtime_ns or 0)
+def _found(source: FileSource, info: Any) -> SourceFile:
+    return SourceFile(info.path.removeprefix(f"{source.base}/"), info.size, info.mtime_ns or 0)

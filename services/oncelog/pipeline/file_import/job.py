@@ -14,20 +14,20 @@ from oncelog.client.sync import Client
 from oncelog.core.errors import Conflict, LogHole, NotFound, ProducerFenced
 from oncelog.core.ids import TopicId
 from oncelog.pipeline.cluster import ClusterConnection, run_connected
-from oncelog.pipeline.file_import.files import listed
+from oncelog.pipeline.file_import.files import list_files
 from oncelog.pipeline.file_import.options import ImportOptions
 from oncelog.pipeline.file_import.records import (
     FileRecord,
-    Found,
+    SourceFile,
+    compare_read,
     encode_begun,
     encode_done,
-    judged,
     known_files,
-    sort_out,
+    plan_import,
 )
 from oncelog.pipeline.file_import.tasks import check_file, import_file
-from oncelog.pipeline.job_progress import Tell, counted, told_progress
-from oncelog.pipeline.sink.log import Journal, SinkLog, connected
+from oncelog.pipeline.job_progress import Report, counted, report_progress
+from oncelog.pipeline.sink.log import SinkJournal, SinkLog, connected
 from oncelog.pipeline.sink.names import journal_topic
 from oncelog.pipeline.source.topic_catalog import TopicCatalog
 
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportResult:
     """found: files that are there. done: of those, how many were before. rows: published now; size_bytes: of the files
     that are new."""
 
@@ -54,22 +54,22 @@ class Imported:
     files: tuple[tuple[str, int], ...] = ()
 
 
-def import_files(session: SparkSession, options: ImportOptions, tell: Tell) -> Imported:
+def import_files(session: SparkSession, options: ImportOptions, tell: Report) -> ImportResult:
     """Publish what is new. Raises OncelogError; what was published then stays, and the next try goes on behind it."""
-    found = listed(options.source, options.glob)
+    found = list_files(options.source, options.glob)
     if not found:
         raise NotFound(f"no file below {options.source} matches {options.glob}", field="glob")
     with connected(options.sink) as client:
-        kept = FileRecords(client, options)
+        kept = ImportJournal(client, options)
         known = kept.open()
-        todo = sort_out(known, found, options.mapped.text, checksum=options.checksum)
+        todo = plan_import(known, found, options.mapped.text, checksum=options.checksum)
         parts = _pieces(todo.check, FILES_AT_ONCE) or [()]
         new = resumed = rows = size_bytes = 0
         told: list[tuple[str, int]] = []
         for number, part in enumerate(parts):
             what = f"reading {counted(len(part), 'file')}"
             read = _in_tasks(session, what, tell, partial(_check, options), [each._asdict() for each in part])
-            fresh, rest = judged(known, [FileRecord(**each) for each in read])
+            fresh, rest = compare_read(known, [FileRecord(**each) for each in read])
             if number == 0:
                 rest += todo.rest
             if fresh:
@@ -83,17 +83,17 @@ def import_files(session: SparkSession, options: ImportOptions, tell: Tell) -> I
             size_bytes += sum(each.size for each in fresh)
             told += [(each.path, each.rows) for each in files]
         done = len(found) - new - resumed
-        return Imported(options.topic, len(found), done, new, resumed, rows, size_bytes, tuple(told))
+        return ImportResult(options.topic, len(found), done, new, resumed, rows, size_bytes, tuple(told))
 
 
-class FileRecords:
+class ImportJournal:
     """The hidden topic with what is known of the files. Opening it fences an import of the same name, which ends."""
 
     def __init__(self, client: Client, options: ImportOptions) -> None:
         self._log = SinkLog(client, options.sink)
         self._options = options
         # No producer has such a name, so no journal of the sink is this one.
-        self._journal = Journal(self._log, journal_topic(options.topic, f"import\n{options.name}"))
+        self._journal = SinkJournal(self._log, journal_topic(options.topic, f"import\n{options.name}"))
         self._number = -1
         self.target_id = TopicId("")
 
@@ -135,7 +135,7 @@ def _topic_id(options: ImportOptions) -> TopicId:
 
 
 def _check(options: ImportOptions, told: dict[str, Any]) -> Any:
-    return asdict(check_file(options, Found(**told)))
+    return asdict(check_file(options, SourceFile(**told)))
 
 
 def _import(options: ImportOptions, told: dict[str, Any]) -> Any:
@@ -143,7 +143,7 @@ def _import(options: ImportOptions, told: dict[str, Any]) -> Any:
 
 
 def _in_tasks(
-    session: SparkSession, what: str, tell: Tell, work: Callable[[Any], Any], given: Sequence[dict[str, Any]]
+    session: SparkSession, what: str, tell: Report, work: Callable[[Any], Any], given: Sequence[dict[str, Any]]
 ) -> list[Any]:
     """`work` of each, in tasks of Spark, in their order. What it is given and returns is what JSON can say."""
     if not given:
@@ -151,7 +151,7 @@ def _in_tasks(
     context = session.sparkContext
     count = min(len(given), _TASKS_PER_PROCESSOR * context.defaultParallelism)
     numbers = session.range(0, len(given), 1, count)
-    with told_progress(context, what, tell):
+    with report_progress(context, what, tell):
         rows = numbers.mapInArrow(partial(_work, work, list(given)), "number long, answer string").collect()
     return [json.loads(row["answer"]) for row in sorted(rows, key=lambda row: row["number"])]
 

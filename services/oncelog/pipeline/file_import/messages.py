@@ -15,14 +15,14 @@ from typing import Any
 import pyarrow as pa
 
 from oncelog.core.errors import InvalidArgument, MessageTooLarge
-from oncelog.pipeline.file_import.options import FileFormat, Mapped
+from oncelog.pipeline.file_import.options import ColumnMapping, FileFormat
 from oncelog.pipeline.sink.rows import Rows, rows_of
 
 _TIME = pa.timestamp("us", "UTC")
 _MILLISECONDS_MAX = 2**53
 
 
-def messages_of(path: str, batches: Iterator[Any], mapped: Mapped) -> Iterator[Rows]:
+def messages_of(path: str, batches: Iterator[Any], mapped: ColumnMapping) -> Iterator[Rows]:
     """batches: of one file, in its order. Raises InvalidArgument, MessageTooLarge, which name the file and the row."""
     at = 0
     for batch in batches:
@@ -33,7 +33,7 @@ def messages_of(path: str, batches: Iterator[Any], mapped: Mapped) -> Iterator[R
         at += batch.num_rows
 
 
-def _rows(path: str, at: int, batch: Any, mapped: Mapped) -> Rows:
+def _rows(path: str, at: int, batch: Any, mapped: ColumnMapping) -> Rows:
     try:
         return rows_of(_message_columns(batch, mapped))
     except (InvalidArgument, pa.ArrowInvalid, ValueError, OverflowError) as error:
@@ -43,7 +43,7 @@ def _rows(path: str, at: int, batch: Any, mapped: Mapped) -> Rows:
         raise InvalidArgument(f"{path}, rows {at + 1} to {at + batch.num_rows}: {error}", field=path) from error
 
 
-def _try_row(path: str, row: int, batch: Any, mapped: Mapped) -> None:
+def _try_row(path: str, row: int, batch: Any, mapped: ColumnMapping) -> None:
     try:
         rows_of(_message_columns(batch, mapped))
     except MessageTooLarge as error:
@@ -52,7 +52,7 @@ def _try_row(path: str, row: int, batch: Any, mapped: Mapped) -> None:
         raise InvalidArgument(f"{path}, row {row}: {error}", field=path) from error
 
 
-def _check_columns(path: str, names: Sequence[str], mapped: Mapped) -> None:
+def _check_columns(path: str, names: Sequence[str], mapped: ColumnMapping) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InvalidArgument(f"{path} has two columns {twice[0]}: which one is meant?", field=path)
@@ -61,7 +61,7 @@ def _check_columns(path: str, names: Sequence[str], mapped: Mapped) -> None:
             raise InvalidArgument(f"{path} has no column {name}: it has {', '.join(names)}", field=path)
 
 
-def _message_columns(batch: Any, mapped: Mapped) -> Any:
+def _message_columns(batch: Any, mapped: ColumnMapping) -> Any:
     columns = {"value": _json(batch, mapped) if mapped.value is None else _bytes(batch.column(mapped.value), "value")}
     if mapped.key is not None:
         columns["key"] = _empty_as_null(_bytes(batch.column(mapped.key), mapped.key), mapped)
@@ -85,7 +85,7 @@ def _bytes(column: Any, name: str) -> Any:
     return column.cast(pa.binary())
 
 
-def _empty_as_null(column: Any, mapped: Mapped) -> Any:
+def _empty_as_null(column: Any, mapped: ColumnMapping) -> Any:
     """CSV has no null: an empty field is none."""
     if mapped.format is not FileFormat.CSV:
         return column
@@ -123,7 +123,7 @@ def _time(told: int | str | bytes | None, name: str) -> int | None:
     return (since.days * 86400 + since.seconds) * 1_000_000 + since.microseconds
 
 
-def _properties(batch: Any, mapped: Mapped) -> Any:
+def _properties(batch: Any, mapped: ColumnMapping) -> Any:
     """A column is a property of its name, null: none; a map of texts is several."""
     found: list[list[tuple[str, str]]] = [[] for _ in range(batch.num_rows)]
     for name in mapped.properties:
@@ -141,7 +141,7 @@ def _properties(batch: Any, mapped: Mapped) -> Any:
     return pa.array(found, pa.map_(pa.string(), pa.string()))
 
 
-def _json(batch: Any, mapped: Mapped) -> Any:
+def _json(batch: Any, mapped: ColumnMapping) -> Any:
     if mapped.format is FileFormat.CSV:
         batch = pa.RecordBatch.from_arrays([column.cast(pa.string()) for column in batch.columns], batch.schema.names)
     return pa.array([_object(row) for row in batch.to_pylist()], pa.binary())

@@ -8,8 +8,8 @@ from enum import StrEnum
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.names import check_producer_name, parse_topic
 from oncelog.pipeline import options as connection
-from oncelog.pipeline.locations import LOCAL, location_of
-from oncelog.pipeline.options import Connection, Options, connection_of
+from oncelog.pipeline.locations import LOCAL, file_location
+from oncelog.pipeline.options import ConnectionOptions, GivenOptions, connection_options
 from oncelog.pipeline.sink.options import (
     PREFIX_CHARACTERS_MAX,
     SEND_TIMEOUT,
@@ -58,7 +58,7 @@ class FileFormat(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Mapped:
+class ColumnMapping:
     """Which columns make a message. value None: all of them, as an object of JSON. names: of the columns of CSV files
     without a header; (): the first row is one. delimiter: of CSV."""
 
@@ -81,11 +81,11 @@ class Mapped:
 class ImportOptions:
     """Plain values: they travel to executors. source: a path or URI. glob: of paths below it, None: by the format."""
 
-    connection: Connection
+    connection: ConnectionOptions
     topic: str
     name: str
     source: str
-    mapped: Mapped
+    mapped: ColumnMapping
     glob: str
     checksum: bool = False
     send_timeout_s: int = SEND_TIMEOUT_S
@@ -98,10 +98,10 @@ class ImportOptions:
 
 def import_options(given: Mapping[str, str], environment: Mapping[str, str]) -> ImportOptions:
     """Read all options of an import. Raises InvalidArgument, which names the option."""
-    options = Options(given, NAMES)
+    options = GivenOptions(given, NAMES)
     mapped = _mapped(options)
     return ImportOptions(
-        connection=connection_of(options, environment),
+        connection=connection_options(options, environment),
         topic=_named(TOPIC, _needed(options, TOPIC, "the topic to write to"), parse_topic),
         name=_name(_needed(options, NAME, "what this import is known by, the same for good: its producers' prefix")),
         source=source_uri(_needed(options, SOURCE, "a directory or file")),
@@ -114,7 +114,7 @@ def import_options(given: Mapping[str, str], environment: Mapping[str, str]) -> 
 
 def source_uri(text: str) -> str:
     """A path as a whole one; a URI as it is. Raises InvalidArgument."""
-    location = location_of(SOURCE, text)
+    location = file_location(SOURCE, text)
     if location.scheme == LOCAL:
         return location.path
     if location.path == "/":
@@ -122,12 +122,12 @@ def source_uri(text: str) -> str:
     return location.text
 
 
-def _mapped(options: Options) -> Mapped:
+def _mapped(options: GivenOptions) -> ColumnMapping:
     kind = FileFormat(options.choice(FORMAT, list(FileFormat), default=FileFormat.PARQUET))
     for name in (DELIMITER, COLUMNS):
         if kind is not FileFormat.CSV and options.text(name) is not None:
             raise InvalidArgument(f"option {name} is for {FORMAT}={FileFormat.CSV}: Parquet says it itself", field=name)
-    return Mapped(
+    return ColumnMapping(
         kind,
         value=options.text(VALUE),
         key=options.text(KEY),
@@ -138,14 +138,14 @@ def _mapped(options: Options) -> Mapped:
     )
 
 
-def _list(options: Options, name: str) -> tuple[str, ...]:
+def _list(options: GivenOptions, name: str) -> tuple[str, ...]:
     given = tuple(each.strip() for each in (options.text(name) or "").split(",") if each.strip())
     if len(set(given)) != len(given):
         raise InvalidArgument(f"option {name} names a column twice: {', '.join(given)}", field=name)
     return given
 
 
-def _delimiter(options: Options) -> str:
+def _delimiter(options: GivenOptions) -> str:
     given = options.text(DELIMITER) or ","
     found = _TAB.get(given, given)
     if len(found) != 1 or not found.isascii() or found in '"\r\n':
@@ -153,7 +153,7 @@ def _delimiter(options: Options) -> str:
     return found
 
 
-def _needed(options: Options, name: str, what: str) -> str:
+def _needed(options: GivenOptions, name: str, what: str) -> str:
     value = options.text(name)
     if value is None:
         raise InvalidArgument(f"option {name} is needed: {what}", field=name)

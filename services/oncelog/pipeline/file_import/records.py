@@ -26,7 +26,7 @@ _HASH_CHARACTERS = 24
 _SHOWN_CHARACTERS = 80
 
 
-class Found(NamedTuple):
+class SourceFile(NamedTuple):
     """A file as it is now. path: below the source."""
 
     path: str
@@ -48,11 +48,11 @@ class FileRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Sorted:
+class ImportPlan:
     """check: to be read before anything of them is published; rest: of those that are known, to be published; done:
     how many are."""
 
-    check: tuple[Found, ...]
+    check: tuple[SourceFile, ...]
     rest: tuple[FileRecord, ...]
     done: int
 
@@ -85,7 +85,9 @@ def known_files(records: Iterable[bytes], target_id: TopicId) -> dict[str, FileR
     return known
 
 
-def sort_out(known: Mapping[str, FileRecord], found: Iterable[Found], mapped: str, *, checksum: bool) -> Sorted:
+def plan_import(
+    known: Mapping[str, FileRecord], found: Iterable[SourceFile], mapped: str, *, checksum: bool
+) -> ImportPlan:
     """What is to be done with the files that are there. Raises Conflict."""
     check, rest, done = [], [], 0
     by_path = {each.path: each for each in found}
@@ -114,10 +116,12 @@ def sort_out(known: Mapping[str, FileRecord], found: Iterable[Found], mapped: st
             done += 1
         else:
             rest.append(before)
-    return Sorted(tuple(check), tuple(rest), done)
+    return ImportPlan(tuple(check), tuple(rest), done)
 
 
-def judged(known: Mapping[str, FileRecord], read: Iterable[FileRecord]) -> tuple[list[FileRecord], list[FileRecord]]:
+def compare_read(
+    known: Mapping[str, FileRecord], read: Iterable[FileRecord]
+) -> tuple[list[FileRecord], list[FileRecord]]:
     """Files that were read anew: those that nobody knows, and known ones that are not done. Raises Conflict."""
     new, rest = [], []
     for now in read:

@@ -3,18 +3,18 @@
 from collections.abc import Iterator
 
 from oncelog.core.errors import Conflict
-from oncelog.pipeline.file_import.files import Source, batches_of, checksum_of, source_of, state_of
+from oncelog.pipeline.file_import.files import FileSource, batches_of, checksum_of, open_source, state_of
 from oncelog.pipeline.file_import.messages import messages_of
 from oncelog.pipeline.file_import.options import ImportOptions
-from oncelog.pipeline.file_import.records import FileRecord, Found, producer_of
+from oncelog.pipeline.file_import.records import FileRecord, SourceFile, producer_of
 from oncelog.pipeline.sink.log import SinkLog, connected, send_rows
 from oncelog.pipeline.sink.rows import Rows
 
 
-def check_file(options: ImportOptions, found: Found) -> FileRecord:
+def check_file(options: ImportOptions, found: SourceFile) -> FileRecord:
     """Read all of a file, so that nothing is published of one that cannot be. Raises InvalidArgument, which names the
     row; Conflict where it changes meanwhile."""
-    source = source_of(options.source)
+    source = open_source(options.source)
     before = state_of(source, found.path)
     digest = checksum_of(source, found.path)
     rows = sum(map(len, _rows(source, options, found.path)))
@@ -30,8 +30,8 @@ def import_file(options: ImportOptions, file: FileRecord) -> int:
 
 def publish_file(log: SinkLog, options: ImportOptions, file: FileRecord) -> int:
     """The file is as it was when it was checked: before, and after. Raises Conflict where it is not."""
-    source = source_of(options.source)
-    before = Found(file.path, file.size, file.mtime_ns)
+    source = open_source(options.source)
+    before = SourceFile(file.path, file.size, file.mtime_ns)
     _check_same(before, state_of(source, file.path))
     published = publish_rows(log, options, file, _rows(source, options, file.path))
     _check_same(before, state_of(source, file.path))
@@ -58,11 +58,11 @@ def publish_rows(log: SinkLog, options: ImportOptions, file: FileRecord, pieces:
     return published
 
 
-def _rows(source: Source, options: ImportOptions, path: str) -> Iterator[Rows]:
+def _rows(source: FileSource, options: ImportOptions, path: str) -> Iterator[Rows]:
     return messages_of(path, batches_of(source, path, options.mapped), options.mapped)
 
 
-def _check_same(before: Found, after: Found) -> None:
+def _check_same(before: SourceFile, after: SourceFile) -> None:
     if before != after:
         raise Conflict(
             f"{before.path} has changed while it was read: import files that are whole, and move them in place when "

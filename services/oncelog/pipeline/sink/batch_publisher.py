@@ -8,7 +8,7 @@ from oncelog.core.errors import InvariantViolated
 from oncelog.pipeline.sink.batch_commit import CommittedBatch, commit
 from oncelog.pipeline.sink.batch_replay import Replay, offsets_token
 from oncelog.pipeline.sink.batch_staging import paged, remove_stage, staged
-from oncelog.pipeline.sink.journal_records import Attempt, RunBatch, WinnersRecord, decode_winners, encode_record
+from oncelog.pipeline.sink.journal_records import RunBatch, StagedAttempt, WinnersRecord, decode_winners, encode_record
 from oncelog.pipeline.sink.log import SinkLog, connected, send_rows
 from oncelog.pipeline.sink.names import BATCHES_PER_STAGE, stage_number, stage_topic, stage_topics
 from oncelog.pipeline.sink.options import SinkOptions
@@ -17,7 +17,7 @@ from oncelog.pipeline.sink.routing import spread
 _LOG = logging.getLogger("oncelog")
 
 
-def commit_batch(options: SinkOptions, batch: RunBatch, attempts: tuple[Attempt, ...]) -> WinnersRecord | None:
+def commit_batch(options: SinkOptions, batch: RunBatch, attempts: tuple[StagedAttempt, ...]) -> WinnersRecord | None:
     """Publish the batch, or finish publishing it; returns the record that counts. Raises OncelogError.
 
     Conflict: another batch was published under this number.

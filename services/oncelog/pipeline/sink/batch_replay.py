@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from oncelog.core.errors import Conflict, OncelogError
-from oncelog.pipeline.sink.journal_records import Attempt, RunBatch, WinnersRecord
+from oncelog.pipeline.sink.journal_records import RunBatch, StagedAttempt, WinnersRecord
 from oncelog.pipeline.sink.row_digest import sum_of
 
 _OFFSETS = "offsets"
@@ -30,7 +30,7 @@ _SHOWN_PARTITIONS = 5
 class Replay:
     """What a driver brings for a batch. attempts: by partition. offsets: see `offsets_token`, empty: not known."""
 
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[StagedAttempt, ...]
     offsets: str = ""
 
     @property

@@ -17,7 +17,7 @@ import numpy as np
 from oncelog.client.messages import MessageBatch
 from oncelog.core.errors import LogHole, OncelogError, UnreadableEntry
 from oncelog.core.formats.message_id import MessageId
-from oncelog.pipeline.sink.journal_records import Attempt, Paged, WinnersRecord, decode_page, encode_page
+from oncelog.pipeline.sink.journal_records import AttemptPages, StagedAttempt, WinnersRecord, decode_page, encode_page
 from oncelog.pipeline.sink.log import SinkLog, send_rows
 from oncelog.pipeline.sink.options import SinkOptions
 from oncelog.pipeline.sink.routing import spread
@@ -33,7 +33,7 @@ PAGE_BYTES = 2 * 1024 * 1024
 _TOPIC, _PARTITION = "__sink.topic", "__sink.partition"
 
 
-def stage(log: SinkLog, topic: str, partition: int, attempt: int, pieces: Iterable[Rows]) -> Attempt | None:
+def stage(log: SinkLog, topic: str, partition: int, attempt: int, pieces: Iterable[Rows]) -> StagedAttempt | None:
     """Store the rows of one attempt; None: it has none. Raises OncelogError."""
     name, digest, start = f"staged/{uuid.uuid4().hex}", 0, ""
     counts: Counter[str] = Counter()
@@ -57,7 +57,7 @@ def stage(log: SinkLog, topic: str, partition: int, attempt: int, pieces: Iterab
     if producer is None:
         return None
     producer.close()
-    return Attempt(
+    return StagedAttempt(
         partition, attempt, topic, name, start, counts.total(), digest, routes, dict(sorted(counts.items())), by_columns
     )
 
@@ -90,7 +90,7 @@ def _destinations_of(rows: Rows) -> Rows:
     )
 
 
-def staged(log: SinkLog, record: WinnersRecord, done: int) -> Iterator[tuple[Attempt, Rows]]:
+def staged(log: SinkLog, record: WinnersRecord, done: int) -> Iterator[tuple[StagedAttempt, Rows]]:
     """The record's rows in its order, but for the first `done`. Raises LogHole when some are gone."""
     for attempt in record.attempts if record.paged is None else _attempts_of(log, record.paged):
         if done >= attempt.count:
@@ -117,10 +117,10 @@ def paged(log: SinkLog, topic: str, record: WinnersRecord) -> WinnersRecord:
             raise UnreadableEntry(f"the log no longer knows where a page of {record.batch} is on {topic}: try again")
         ids.append(result.message_id.to_bytes().hex())
     producer.close()
-    return replace(record, attempts=(), paged=Paged(tuple(ids), topic, record.digest, record.counts))
+    return replace(record, attempts=(), paged=AttemptPages(tuple(ids), topic, record.digest, record.counts))
 
 
-def _pages(attempts: Sequence[Attempt]) -> Iterator[Sequence[Attempt]]:
+def _pages(attempts: Sequence[StagedAttempt]) -> Iterator[Sequence[StagedAttempt]]:
     """Stretches that fit a message: an attempt takes more, the more destinations it has."""
     start = weight = 0
     for at, attempt in enumerate(attempts):
@@ -133,7 +133,7 @@ def _pages(attempts: Sequence[Attempt]) -> Iterator[Sequence[Attempt]]:
         yield attempts[start:]
 
 
-def _attempts_of(log: SinkLog, pages: Paged) -> Iterator[Attempt]:
+def _attempts_of(log: SinkLog, pages: AttemptPages) -> Iterator[StagedAttempt]:
     for place in pages.ids:
         try:
             page = next(log.read_from(MessageId.from_bytes(bytes.fromhex(place)), pages.topic))
@@ -144,7 +144,7 @@ def _attempts_of(log: SinkLog, pages: Paged) -> Iterator[Attempt]:
         yield from decode_page(page.value)
 
 
-def _rows_of(log: SinkLog, attempt: Attempt, done: int) -> Iterator[Rows]:
+def _rows_of(log: SinkLog, attempt: StagedAttempt, done: int) -> Iterator[Rows]:
     at = 0
     start = MessageId.from_bytes(bytes.fromhex(attempt.start))
     try:

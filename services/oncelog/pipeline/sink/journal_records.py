@@ -37,7 +37,7 @@ class RunBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class StagedAttempt:
     """Rows that one task staged. name: its producer on the staging topic, used by no other attempt ever.
 
     start: the message id of its first row, in hex; its rows are the first `count` ones under its name from there on.
@@ -58,7 +58,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Paged:
+class AttemptPages:
     """Attempts that are too many for one message. ids: message ids, in hex, of the pages that list them, in order.
     topic: where the pages are. digest, counts: of all rows."""
 
@@ -76,10 +76,10 @@ class WinnersRecord:
 
     batch: RunBatch
     bases: Mapping[str, int]
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[StagedAttempt, ...]
     former: tuple[str, ...] = ()
     offsets: str = ""
-    paged: Paged | None = None
+    paged: AttemptPages | None = None
 
     @property
     def digest(self) -> int:
@@ -103,7 +103,7 @@ class WinnersRecord:
         return {topic: self.bases[topic] + count for topic, count in self.counts.items()}
 
 
-def counts_of(attempts: Iterable[Attempt]) -> dict[str, int]:
+def counts_of(attempts: Iterable[StagedAttempt]) -> dict[str, int]:
     """{destination: rows that go there}, of all of them."""
     found: Counter[str] = Counter()
     for attempt in attempts:
@@ -112,7 +112,7 @@ def counts_of(attempts: Iterable[Attempt]) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class IdPiece:
+class IdRange:
     """Consecutive ids of a task: `count` of them, from first to last."""
 
     first: int
@@ -136,7 +136,7 @@ class ClaimRecord:
     what is published of this claim lies behind it; empty: the beginning."""
 
     batch: RunBatch
-    ids: IdPiece
+    ids: IdRange
     start: str = ""
     former: tuple[str, ...] = ()
     routes: Mapping[str, int] = field(default_factory=dict)
@@ -165,13 +165,13 @@ def decode_winners(data: bytes) -> WinnersRecord:
         raise _corrupt(f"{type(error).__name__}: {error}") from error
 
 
-def encode_page(attempts: Sequence[Attempt]) -> bytes:
+def encode_page(attempts: Sequence[StagedAttempt]) -> bytes:
     """A list of attempts, as JSON with a format field."""
     fields = {"attempts": [asdict(each) for each in attempts], "format": FORMAT, "kind": _PAGE}
     return json.dumps(fields, separators=(",", ":"), sort_keys=True).encode()
 
 
-def decode_page(data: bytes) -> tuple[Attempt, ...]:
+def decode_page(data: bytes) -> tuple[StagedAttempt, ...]:
     """Raises CorruptEntry when the bytes are no such list."""
     try:
         return _attempts(_fields(data, _PAGE))
@@ -185,7 +185,7 @@ def decode_claim(data: bytes) -> ClaimRecord:
     try:
         return ClaimRecord(
             _batch(fields),
-            IdPiece(**fields["ids"]),  # type: ignore[arg-type]
+            IdRange(**fields["ids"]),  # type: ignore[arg-type]
             str(fields["start"]),
             _former(fields),
             dict(fields["routes"]),  # type: ignore[call-overload]
@@ -209,14 +209,14 @@ def _batch(fields: dict[str, object]) -> RunBatch:
     return RunBatch(**fields["batch"])  # type: ignore[arg-type]
 
 
-def _attempts(fields: dict[str, object]) -> tuple[Attempt, ...]:
-    return tuple(Attempt(**each) for each in fields["attempts"])  # type: ignore[attr-defined]
+def _attempts(fields: dict[str, object]) -> tuple[StagedAttempt, ...]:
+    return tuple(StagedAttempt(**each) for each in fields["attempts"])  # type: ignore[attr-defined]
 
 
-def _paged(fields: object) -> Paged | None:
+def _paged(fields: object) -> AttemptPages | None:
     if fields is None:
         return None
-    return Paged(**(fields | {"ids": tuple(fields["ids"])}))  # type: ignore[operator, index]
+    return AttemptPages(**(fields | {"ids": tuple(fields["ids"])}))  # type: ignore[operator, index]
 
 
 def _former(fields: dict[str, object]) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from oncelog.core.errors import (
 )
 from oncelog.core.formats.message_id import EARLIEST, MessageId
 from oncelog.pipeline.cluster import ClusterConnection, run_connected
-from oncelog.pipeline.options import Connection
+from oncelog.pipeline.options import ConnectionOptions
 from oncelog.pipeline.sink.names import journal_topic
 from oncelog.pipeline.sink.options import SinkOptions
 from oncelog.pipeline.sink.routing import Router
@@ -44,7 +44,7 @@ def connected(options: SinkOptions) -> Iterator[Client]:
         yield client
 
 
-def partitions_in(connection: Connection, topic: str) -> int:
+def partitions_in(connection: ConnectionOptions, topic: str) -> int:
     """How many parts the topic has; 0: none, or it is not there yet, and use creates it without parts."""
 
     async def ask(cluster: ClusterConnection) -> int:
@@ -76,9 +76,9 @@ class SinkLog:
                 f"topic {topic} does not exist, and its namespace forbids creation by use: create it ({error.message})"
             ) from error
 
-    def journal(self, producer: str) -> "Journal":
+    def journal(self, producer: str) -> "SinkJournal":
         """The journal of one producer of the target."""
-        return Journal(self, journal_topic(self.target, producer))
+        return SinkJournal(self, journal_topic(self.target, producer))
 
     def read_from(self, start: MessageId, topic: str) -> Iterator[Message]:
         """Messages from this one on, waiting for each. Raises DeadlineExceeded when none comes in time."""
@@ -87,7 +87,7 @@ class SinkLog:
                 yield reader.read_next(timeout=self.timeout_s)
 
 
-class Journal:
+class SinkJournal:
     """The hidden topic with the records of one producer."""
 
     def __init__(self, log: SinkLog, topic: str) -> None:
@@ -150,7 +150,7 @@ class Journal:
 
 
 @dataclass(slots=True)
-class Sent:
+class SentRows:
     """What became of rows that were sent. first, last: message ids of the first and last row, None where the log does
     not remember them. unverified: ids that were not stored now, and that the log does not know to be stored.
     """
@@ -160,12 +160,12 @@ class Sent:
     unverified: list[int] = field(default_factory=list)
 
 
-def send_rows(producer: Producer, rows: Rows, ids: Sequence[int] | None) -> Sent:
+def send_rows(producer: Producer, rows: Rows, ids: Sequence[int] | None) -> SentRows:
     """Publish all of them and wait until they are stored, but for those that are `unverified`.
 
     ids None: automatic ones, which are always new.
     """
-    sent = Sent()
+    sent = SentRows()
     for start, end in rows.calls():
         part = rows.part(start, end)
         result = producer.send_many(

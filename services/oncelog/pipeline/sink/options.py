@@ -12,7 +12,7 @@ from enum import StrEnum
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.names import check_producer_name, parse_namespace, parse_topic
 from oncelog.pipeline import options as connection
-from oncelog.pipeline.options import Connection, Options, connection_of
+from oncelog.pipeline.options import ConnectionOptions, GivenOptions, connection_options
 from oncelog.pipeline.sink.names import HIDDEN
 
 TOPIC = "topic"
@@ -67,7 +67,7 @@ class SinkOptions:
     by_columns: destination=columns. by_row: each row names its topic. keeps_stored: onChangedReplay=keep.
     checkpoint: as the query names it, None: it is not known."""
 
-    connection: Connection
+    connection: ConnectionOptions
     topic: str
     prefix: str
     mode: Mode
@@ -95,7 +95,7 @@ class SinkOptions:
 def sink_options(given: Mapping[str, str], environment: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     """Read all options of a write. Raises InvalidArgument, which names the option."""
     own = {name: value for name, value in given.items() if name.lower() not in map(str.lower, SPARK_NAMES)}
-    options = Options(own, NAMES)
+    options = GivenOptions(own, NAMES)
     job_id = options.text(JOB_ID)
     if streaming and job_id is not None:
         raise InvalidArgument(f"option {JOB_ID} is for batch writes: a stream's checkpoint knows it", field=JOB_ID)
@@ -108,7 +108,7 @@ def sink_options(given: Mapping[str, str], environment: Mapping[str, str], *, st
         message = f"option {STATE_NAMESPACE} is for rows that name their topics: the hidden topics lie beside {TOPIC}"
         raise InvalidArgument(message, field=STATE_NAMESPACE)
     return SinkOptions(
-        connection=connection_of(options, environment),
+        connection=connection_options(options, environment),
         topic=_state_topic(options) if by_row else _topic(_needed(options, TOPIC, "the topic to write to")),
         by_columns=by_columns,
         by_row=by_row,
@@ -129,7 +129,7 @@ def _checkpoint(given: Mapping[str, str]) -> str | None:
     return next((value for name, value in given.items() if name.lower() == CHECKPOINT.lower()), None)
 
 
-def _needed(options: Options, name: str, what: str) -> str:
+def _needed(options: GivenOptions, name: str, what: str) -> str:
     value = options.text(name)
     if value is None:
         raise InvalidArgument(f"option {name} is needed: {what}", field=name)
@@ -143,7 +143,7 @@ def _topic(text: str) -> str:
         raise InvalidArgument(f"option {TOPIC}: {error.message}", field=TOPIC) from error
 
 
-def _state_topic(options: Options) -> str:
+def _state_topic(options: GivenOptions) -> str:
     """What hidden topics are named after where each row names its topic; nobody publishes there."""
     try:
         namespace = parse_namespace(options.text(STATE_NAMESPACE) or DEFAULT_NAMESPACE)
@@ -152,12 +152,12 @@ def _state_topic(options: Options) -> str:
     return f"{namespace}/{HIDDEN}by-row"
 
 
-def _prefix(options: Options) -> str:
+def _prefix(options: GivenOptions) -> str:
     what = "the name under which this query or family of jobs publishes, the same for good"
     return _name_part(PRODUCER_PREFIX, _needed(options, PRODUCER_PREFIX, what))
 
 
-def _job_id(options: Options) -> str:
+def _job_id(options: GivenOptions) -> str:
     what = "what makes this write known when it is repeated, as a date or the id of a run"
     return _name_part(JOB_ID, _needed(options, JOB_ID, what))
 

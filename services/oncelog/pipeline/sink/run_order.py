@@ -24,7 +24,7 @@ INTERRUPTIONS = (Retriable, ProducerFenced, ProducerExpired, ProducerClosed)
 CONTINUE = "onNewCheckpoint=continue"
 
 
-class JournalRecord(Protocol):
+class RunRecord(Protocol):
     """What the records of both modes have."""
 
     @property
@@ -41,7 +41,7 @@ class BatchOrder(Enum):
     NEXT = "next"
 
 
-def order_after(last: JournalRecord | None, mine: RunBatch, *, mark: int, continues: bool) -> BatchOrder:
+def order_after(last: RunRecord | None, mine: RunBatch, *, mark: int, continues: bool) -> BatchOrder:
     """mark: the last sequence id in the target under this name, -1: none. continues: a new run is allowed to follow.
 
     Raises Conflict, LogHole where the batch may not follow.
@@ -66,7 +66,7 @@ def order_after(last: JournalRecord | None, mine: RunBatch, *, mark: int, contin
     raise _unknown_run(last.batch, mine)
 
 
-def former_after(last: JournalRecord | None, mine: RunBatch) -> tuple[str, ...]:
+def former_after(last: RunRecord | None, mine: RunBatch) -> tuple[str, ...]:
     """The runs before this one, once its record follows `last`."""
     if last is None or last.batch.run_id == mine.run_id:
         return () if last is None else last.former

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from oncelog.core.errors import Conflict, InvalidArgument, InvariantViolated
-from oncelog.pipeline.sink.journal_records import Attempt, RunBatch
+from oncelog.pipeline.sink.journal_records import RunBatch, StagedAttempt
 from oncelog.pipeline.sink.names import stage_number, stage_slot, stage_topic
 from oncelog.pipeline.sink.options import Mode, SinkOptions, check_columns, sink_options
 
@@ -35,12 +35,12 @@ _JOB_BATCH = 0
 
 
 @dataclass(frozen=True)
-class Written(WriterCommitMessage):
+class TaskResult(WriterCommitMessage):
     """What a task tells. attempt: what it staged, in mode batch. counts: {producer: rows}, in mode position."""
 
     batch: RunBatch
     partition: int
-    attempt: Attempt | None = None
+    attempt: StagedAttempt | None = None
     counts: dict[str, int] = field(default_factory=dict)
 
 
@@ -65,7 +65,7 @@ class OncelogStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
-    def write(self, iterator: Iterator[Any]) -> Written:
+    def write(self, iterator: Iterator[Any]) -> TaskResult:
         """In a task. The query and the batch are known from the task's local properties."""
         context = _task()
         return _write(self._options, query_batch(context), context, iterator)
@@ -84,7 +84,7 @@ class OncelogWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
-    def write(self, iterator: Iterator[Any]) -> Written:
+    def write(self, iterator: Iterator[Any]) -> TaskResult:
         """In a task."""
         return _write(self._options, RunBatch(f"job {self._options.job_id}", _JOB_BATCH), _task(), iterator)
 
@@ -126,7 +126,7 @@ def query_batch(context: TaskContext) -> RunBatch:
     return RunBatch(f"query {query_id}", int(batch_id))
 
 
-def _write(options: SinkOptions, batch: RunBatch, context: TaskContext, iterator: Iterator[Any]) -> Written:
+def _write(options: SinkOptions, batch: RunBatch, context: TaskContext, iterator: Iterator[Any]) -> TaskResult:
     from oncelog.pipeline.sink.log import SinkLog, connected
 
     with connected(options) as client:
@@ -136,7 +136,7 @@ def _write(options: SinkOptions, batch: RunBatch, context: TaskContext, iterator
 
 def write_rows(
     log: "SinkLog", options: SinkOptions, batch: RunBatch, place: tuple[int, int], iterator: Iterator[Any]
-) -> Written:
+) -> TaskResult:
     """All rows of a task, by the mode. place: its partition and attempt."""
     from oncelog.pipeline.sink.batch_staging import stage
     from oncelog.pipeline.sink.position_writer import publish_by_position
@@ -144,28 +144,28 @@ def write_rows(
 
     partition, attempt = place
     if options.mode is Mode.POSITION:
-        return Written(batch, partition, counts=publish_by_position(log, options, batch, iterator))
+        return TaskResult(batch, partition, counts=publish_by_position(log, options, batch, iterator))
     number, slot = stage_number(batch.batch_id), stage_slot(partition)
     topic = stage_topic(options.topic, options.scope, batch.run_id, number, slot)
     pieces = (rows_of(each, by_columns=options.by_columns, by_row=options.by_row) for each in iterator)
-    return Written(batch, partition, attempt=stage(log, topic, partition, attempt, pieces))
+    return TaskResult(batch, partition, attempt=stage(log, topic, partition, attempt, pieces))
 
 
 def _commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
     """Raises OncelogError; Spark then fails the batch, and a replay of it comes back here."""
-    written = written_by(messages, batch_id)
+    written = results_of(messages, batch_id)
     if written and options.mode is Mode.BATCH:
         from oncelog.pipeline.sink.batch_publisher import commit_batch
 
         commit_batch(options, written[0].batch, tuple(each.attempt for each in written if each.attempt is not None))
 
 
-def written_by(messages: Sequence[WriterCommitMessage | None], batch_id: int) -> list[Written]:
+def results_of(messages: Sequence[WriterCommitMessage | None], batch_id: int) -> list[TaskResult]:
     """What the tasks of a batch have told, once it is known to be of this batch, and of one task for each producer.
 
     Raises InvariantViolated, and Conflict for a name that two tasks published under: claims refuse it before.
     """
-    written = [each for each in messages if isinstance(each, Written)]
+    written = [each for each in messages if isinstance(each, TaskResult)]
     if len(written) != len(messages):
         raise InvariantViolated(f"{len(messages) - len(written)} of {len(messages)} tasks told nothing")
     batches = sorted({str(each.batch) for each in written})

@@ -56,14 +56,14 @@ Array = Any
 RecordBatch = Any
 
 
-class Found(NamedTuple):
+class FoundEntry(NamedTuple):
     """An entry of messages as it was read. producer_name None: not deduplicated, or not known any more."""
 
     stored: Stored
     producer_name: str | None
 
 
-class Origin(NamedTuple):
+class RowOrigin(NamedTuple):
     """topic: the name without the suffix of a part. partition: the number of the part, -1: the topic has none.
     topic_id: of the topic, or of the part: another one once the topic is deleted and made anew."""
 
@@ -72,10 +72,10 @@ class Origin(NamedTuple):
     topic_id: str = ""
 
 
-class Piece(NamedTuple):
+class EntrySlice(NamedTuple):
     """An entry with wanted messages: low to high - 1 of its own. columns: {id: content}."""
 
-    found: Found
+    found: FoundEntry
     low: int
     high: int
     columns: dict[int, memoryview]
@@ -86,7 +86,9 @@ class Piece(NamedTuple):
         return self.found.stored.batch.count
 
 
-def piece_of(found: Found, *, first: int, end: int, check: bool = False, unpack: bool = True) -> Piece | None:
+def entry_slice(
+    found: FoundEntry, *, first: int, end: int, check: bool = False, unpack: bool = True
+) -> EntrySlice | None:
     """The entry, if it has messages whose numbers are first to end - 1. Raises CorruptEntry.
 
     check: compare all lengths now, so that `record_batch` finds nothing wrong with it. unpack: False where no column of
@@ -98,22 +100,22 @@ def piece_of(found: Found, *, first: int, end: int, check: bool = False, unpack:
     if low >= high:
         return None
     if not unpack:
-        return Piece(found, low, high, {})
+        return EntrySlice(found, low, high, {})
     try:
         columns = split_columns(expand_payload(batch, payload_of(batch, body)), batch.count)
         if check:
             check_columns(columns, batch.count)
-        return Piece(found, low, high, columns)
+        return EntrySlice(found, low, high, columns)
     except InvalidBatch as error:
         raise _corrupt(found, error) from error
 
 
-def unpacks(columns: Sequence[str] | None) -> bool:
+def needs_payload(columns: Sequence[str] | None) -> bool:
     """Whether any of the columns is in the payload; None: all columns."""
     return columns is None or not _PAYLOAD.isdisjoint(columns)
 
 
-def record_batch(pieces: Sequence[Piece], origin: Origin, columns: Sequence[str] | None = None) -> RecordBatch:
+def record_batch(pieces: Sequence[EntrySlice], origin: RowOrigin, columns: Sequence[str] | None = None) -> RecordBatch:
     """The wanted messages of some entries, in order. pieces: at least one. columns: those to make, None: all.
 
     Raises CorruptEntry where a payload contradicts its header.
@@ -154,17 +156,17 @@ def _publish_times(microseconds: np.ndarray[Any, Any]) -> Array:
     return pa.array(microseconds).cast(UTC_TIME)
 
 
-class Joiner:
+class BatchJoiner:
     """Gathers entries until they are worth a message to Spark."""
 
-    def __init__(self, origin: Origin, columns: Sequence[str] | None = None) -> None:
+    def __init__(self, origin: RowOrigin, columns: Sequence[str] | None = None) -> None:
         self._origin = origin
         self._columns = columns
-        self._waiting: list[Piece] = []
+        self._waiting: list[EntrySlice] = []
         self._rows = 0
         self._bytes = 0
 
-    def add(self, piece: Piece) -> list[RecordBatch]:
+    def add(self, piece: EntrySlice) -> list[RecordBatch]:
         """What is ready with this entry: one batch, or none. Raises CorruptEntry."""
         self._waiting.append(piece)
         self._rows += piece.high - piece.low
@@ -177,7 +179,7 @@ class Joiner:
         return [record_batch(waiting, self._origin, self._columns)] if waiting else []
 
 
-def _wanted(batch: RecordBatch, pieces: Sequence[Piece], starts: np.ndarray[Any, Any]) -> RecordBatch:
+def _wanted(batch: RecordBatch, pieces: Sequence[EntrySlice], starts: np.ndarray[Any, Any]) -> RecordBatch:
     """Without the messages that are not: a slice, where they are at its ends."""
     if all(each.high - each.low == each.size for each in pieces[1:-1]) and (
         len(pieces) == 1 or (pieces[0].high == pieces[0].size and pieces[-1].low == 0)
@@ -190,7 +192,7 @@ def _wanted(batch: RecordBatch, pieces: Sequence[Piece], starts: np.ndarray[Any,
     return batch.filter(pa.array(keep))
 
 
-def _corrupt(found: Found, error: InvalidBatch) -> CorruptEntry:
+def _corrupt(found: FoundEntry, error: InvalidBatch) -> CorruptEntry:
     entry = found.stored.entry
     return CorruptEntry(
         f"entry {entry.position} (messages {entry.base_index} to {entry.next_index - 1}) cannot be read: {error}. "
@@ -199,7 +201,7 @@ def _corrupt(found: Found, error: InvalidBatch) -> CorruptEntry:
 
 
 def _bytes_array(
-    pieces: Sequence[Piece], column: Column, counts: np.ndarray[Any, Any], starts: np.ndarray[Any, Any]
+    pieces: Sequence[EntrySlice], column: Column, counts: np.ndarray[Any, Any], starts: np.ndarray[Any, Any]
 ) -> Array:
     """A column of variable length as it is stored: the lengths, then the bytes. Keys may be absent, by their length.
 
@@ -225,7 +227,7 @@ def _bytes_array(
     return pa.Array.from_buffers(pa.binary(), len(lengths), [validity, offsets, pa.py_buffer(_joined(data))])
 
 
-def _lengths_of(content: memoryview | None, piece: Piece) -> Buffer:
+def _lengths_of(content: memoryview | None, piece: EntrySlice) -> Buffer:
     if content is None:
         return _NONE_LENGTH_BYTES * piece.size
     if len(content) < 4 * piece.size:
@@ -239,7 +241,7 @@ def _joined(parts: Sequence[Buffer]) -> Buffer:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _times_array(pieces: Sequence[Piece], rows: int) -> Array:
+def _times_array(pieces: Sequence[EntrySlice], rows: int) -> Array:
     contents = [each.columns.get(Column.EVENT_TIMES) for each in pieces]
     if all(each is None for each in contents):
         return pa.nulls(rows, UTC_TIME)
@@ -256,7 +258,7 @@ def _times_array(pieces: Sequence[Piece], rows: int) -> Array:
     return pa.array(np.where(beyond, 0, times) * 1000, pa.int64(), mask=beyond).cast(UTC_TIME)
 
 
-def _properties_array(pieces: Sequence[Piece], rows: int) -> Array:
+def _properties_array(pieces: Sequence[EntrySlice], rows: int) -> Array:
     if not any(Column.PROPERTIES in each.columns for each in pieces):
         return pa.nulls(rows, PROPERTIES)
     found: list[list[tuple[str, str]] | None] = []
@@ -285,7 +287,7 @@ def _microseconds(time_ms: int) -> int:
     return max(-_TIME_MS_MAX, min(time_ms, _TIME_MS_MAX)) * 1000
 
 
-def _ids_array(pieces: Sequence[Piece], ids: np.ndarray[Any, Any], starts: np.ndarray[Any, Any]) -> Array:
+def _ids_array(pieces: Sequence[EntrySlice], ids: np.ndarray[Any, Any], starts: np.ndarray[Any, Any]) -> Array:
     """ids: as they are where an entry's are dense; the others are put in."""
     for start, piece in zip(starts.tolist(), pieces, strict=True):
         stored = piece.found.stored

@@ -23,7 +23,7 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 FORMAT = 1
 
 
-class Mark(NamedTuple):
+class TopicOffset(NamedTuple):
     """Everything below `next` is read of the topic with this id."""
 
     topic_id: TopicId
@@ -31,7 +31,7 @@ class Mark(NamedTuple):
 
 
 #: {full name of a topic, or of a part: how far it is read}
-Marks = Mapping[str, Mark]
+TopicOffsets = Mapping[str, TopicOffset]
 
 
 class ClosedLedger(NamedTuple):
@@ -76,14 +76,14 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class TaskRange:
     """What one task reads. closed: the ledgers in it that storage nodes are asked for; () for none."""
 
     span: Span
     closed: tuple[ClosedLedger, ...] = ()
 
 
-class Loss(NamedTuple):
+class MessageLoss(NamedTuple):
     """Messages first to end - 1, which were to be read, are gone. kept: the first that is left, None: the topic is not
     there any more. end None: the topic was deleted, and how many messages it had is not known."""
 
@@ -102,83 +102,85 @@ class Loss(NamedTuple):
         return f"{lost} were trimmed away: what is kept begins with message {self.kept}"
 
 
-def encode_offset(marks: Marks) -> dict[str, Any]:
+def encode_offset(marks: TopicOffsets) -> dict[str, Any]:
     """As Spark's checkpoint keeps it: dicts of texts and integers."""
     topics = {topic: {"topic_id": mark.topic_id, "next": mark.next} for topic, mark in sorted(marks.items())}
     return {"format": FORMAT, "topics": topics}
 
 
-def decode_offset(offset: Mapping[str, Any]) -> dict[str, Mark]:
+def decode_offset(offset: Mapping[str, Any]) -> dict[str, TopicOffset]:
     """Raises InvalidArgument: a checkpoint of another source, or of a later version."""
     if offset.get("format") != FORMAT:
         message = f"the checkpoint holds no offset of format {FORMAT} of this source: {str(offset)[:200]}"
         raise InvalidArgument(message, field="checkpointLocation")
-    return {topic: Mark(TopicId(told["topic_id"]), int(told["next"])) for topic, told in offset["topics"].items()}
+    return {
+        topic: TopicOffset(TopicId(told["topic_id"]), int(told["next"])) for topic, told in offset["topics"].items()
+    }
 
 
-def marks_at_end(states: Iterable[TopicState]) -> dict[str, Mark]:
+def offsets_at_end(states: Iterable[TopicState]) -> dict[str, TopicOffset]:
     """The offset behind everything that is there now."""
-    return {state.topic: Mark(state.topic_id, state.next) for state in states}
+    return {state.topic: TopicOffset(state.topic_id, state.next) for state in states}
 
 
-def not_before(marks: Marks, start: Marks) -> dict[str, Mark]:
+def not_before(marks: TopicOffsets, start: TopicOffsets) -> dict[str, TopicOffset]:
     """`marks`, but for a topic that `start` has read further."""
     return {topic: mark._replace(next=max(mark.next, begin_of(start, topic, mark))) for topic, mark in marks.items()}
 
 
-def begin_of(start: Marks, topic: str, end: Mark) -> int:
+def begin_of(start: TopicOffsets, topic: str, end: TopicOffset) -> int:
     """The first message behind `start` of the topic that `end` speaks of."""
     before = start.get(topic)
     return before.next if before is not None and before.topic_id == end.topic_id else 0
 
 
-def spans_between(start: Marks, end: Marks) -> list[Span]:
+def spans_between(start: TopicOffsets, end: TopicOffsets) -> list[Span]:
     """What a batch from one offset to the other holds, by topic."""
     spans = [Span(topic, mark.topic_id, begin_of(start, topic, mark), mark.next) for topic, mark in end.items()]
     return sorted(span for span in spans if span.rows > 0)
 
 
-def gone_between(start: Marks, end: Marks) -> list[Loss]:
+def gone_between(start: TopicOffsets, end: TopicOffsets) -> list[MessageLoss]:
     """Topics that were read up to `start` and are not the same at `end`: deleted, or deleted and made anew."""
     losses = []
     for topic, mark in sorted(start.items()):
         after = end.get(topic)
         if after is None or after.topic_id != mark.topic_id:
-            losses.append(Loss(topic, mark.next, None, None if after is None else 0))
+            losses.append(MessageLoss(topic, mark.next, None, None if after is None else 0))
     return losses
 
 
-def marks_after(start: Marks, latest: Marks, admitted: Iterable[Span]) -> dict[str, Mark]:
+def offsets_after(start: TopicOffsets, latest: TopicOffsets, admitted: Iterable[Span]) -> dict[str, TopicOffset]:
     """The offset behind a batch: where each topic of `latest` is once `admitted` was read."""
     ends = {span.topic: span.end for span in admitted}
     return {topic: mark._replace(next=ends.get(topic, begin_of(start, topic, mark))) for topic, mark in latest.items()}
 
 
-def kept_of(spans: Iterable[Span], states: Mapping[str, TopicState]) -> tuple[list[Span], list[Loss]]:
+def kept_of(spans: Iterable[Span], states: Mapping[str, TopicState]) -> tuple[list[Span], list[MessageLoss]]:
     """What of the spans is still there, and what was lost of them."""
     kept: list[Span] = []
-    losses: list[Loss] = []
+    losses: list[MessageLoss] = []
     for span in spans:
         state = states.get(span.topic)
         if state is None or state.topic_id != span.topic_id:
-            losses.append(Loss(span.topic, span.first, span.end, None))
+            losses.append(MessageLoss(span.topic, span.first, span.end, None))
             continue
         first = max(span.first, min(state.earliest, span.end))
         if first > span.first:
-            losses.append(Loss(span.topic, span.first, first, state.earliest))
+            losses.append(MessageLoss(span.topic, span.first, first, state.earliest))
         if first < span.end:
             kept.append(span._replace(first=first))
     return kept, losses
 
 
-def refuse(losses: Iterable[Loss]) -> None:
+def refuse_loss(losses: Iterable[MessageLoss]) -> None:
     """Raises NotFound for the first loss, with the option that reads on in spite of it."""
     for loss in losses:
         message = f"{loss}. To go on with what there is, set the option failOnDataLoss to false"
         raise NotFound(message, field="failOnDataLoss", topic=loss.topic)
 
 
-def lag_between(behind: Marks, latest: Marks) -> dict[str, Any]:
+def lag_between(behind: TopicOffsets, latest: TopicOffsets) -> dict[str, Any]:
     """Messages that wait behind an offset: {"rows": in all, "topics": {topic: how many}}, topics that lag alone."""
     waiting = {span.topic: span.rows for span in spans_between(behind, latest)}
     return {"rows": sum(waiting.values()), "topics": waiting}

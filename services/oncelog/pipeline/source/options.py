@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.names import NamespaceName, parse_namespace, parse_topic
 from oncelog.pipeline import options as connection
-from oncelog.pipeline.options import Connection, Options, connection_of
+from oncelog.pipeline.options import ConnectionOptions, GivenOptions, connection_options
 from oncelog.pipeline.sink.names import HIDDEN
-from oncelog.pipeline.source.positions import Edge, Place, parse_place, whole_of
+from oncelog.pipeline.source.positions import Edge, PositionOption, parse_position, topic_of
 
 TOPIC = "topic"
 TOPICS = "topics"
@@ -68,7 +68,7 @@ _HIDDEN_NAMED = HIDDEN.rstrip(".")
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class TopicPattern:
     """Topics of one namespace whose last element matches as a whole. The hidden ones of the sink are meant only by an
     expression that begins with their prefix: journals and staged rows are nobody's messages."""
 
@@ -88,10 +88,10 @@ class SourceOptions:
     """topics: full names, or a pattern. rows_max, bytes_max: of one batch of a stream; rows_per_partition: of one task;
     None: no limit. ending: of a batch read alone. columns: those that are read, None: all."""
 
-    connection: Connection
-    topics: tuple[str, ...] | Pattern
-    starting: Place = Edge.EARLIEST
-    ending: Place = Edge.LATEST
+    connection: ConnectionOptions
+    topics: tuple[str, ...] | TopicPattern
+    starting: PositionOption = Edge.EARLIEST
+    ending: PositionOption = Edge.LATEST
     rows_max: int | None = None
     bytes_max: int | None = None
     rows_per_partition: int | None = None
@@ -101,23 +101,23 @@ class SourceOptions:
     skip_corrupt: bool = False
 
 
-def follows(topics: tuple[str, ...] | Pattern, topic: str) -> bool:
+def follows(topics: tuple[str, ...] | TopicPattern, topic: str) -> bool:
     """Whether a query with these options reads the topic, or part. topic: a full name."""
-    whole = whole_of(topic)
-    return topics.matches(whole) if isinstance(topics, Pattern) else whole in topics or topic in topics
+    whole = topic_of(topic)
+    return topics.matches(whole) if isinstance(topics, TopicPattern) else whole in topics or topic in topics
 
 
 def source_options(given: Mapping[str, str], environment: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """Read all options of a query. Raises InvalidArgument, which names the option."""
-    options = Options(given, NAMES)
+    options = GivenOptions(given, NAMES)
     _refuse_foreign(options, streaming=streaming)
     topics = _topics(options)
-    starting = parse_place(STARTING, options.text(STARTING) or Edge.EARLIEST)
-    ending = parse_place(ENDING, options.text(ENDING) or Edge.LATEST)
+    starting = parse_position(STARTING, options.text(STARTING) or Edge.EARLIEST)
+    ending = parse_position(ENDING, options.text(ENDING) or Edge.LATEST)
     if ending is Edge.EARLIEST:
         raise InvalidArgument(f"option {ENDING} is an end: nothing is before the earliest message", field=ENDING)
     return SourceOptions(
-        connection=connection_of(options, environment),
+        connection=connection_options(options, environment),
         topics=topics,
         starting=starting,
         ending=ending,
@@ -149,7 +149,7 @@ def columns_of(given: Mapping[str, str]) -> tuple[str, ...] | None:
     return names
 
 
-def _closed_ledgers(options: Options, environment: Mapping[str, str]) -> str:
+def _closed_ledgers(options: GivenOptions, environment: Mapping[str, str]) -> str:
     known = (STORAGE, OWNER)
     default = environment.get(CLOSED_LEDGERS_VARIABLE) or STORAGE
     if default not in known:
@@ -158,7 +158,7 @@ def _closed_ledgers(options: Options, environment: Mapping[str, str]) -> str:
     return options.choice(CLOSED_LEDGERS, known, default=default)
 
 
-def _refuse_foreign(options: Options, *, streaming: bool) -> None:
+def _refuse_foreign(options: GivenOptions, *, streaming: bool) -> None:
     if streaming and options.text(ENDING) is not None:
         raise InvalidArgument(f"option {ENDING} is for batch reads: a stream has no end", field=ENDING)
     for name in (ROWS_MAX, BYTES_MAX):
@@ -166,7 +166,7 @@ def _refuse_foreign(options: Options, *, streaming: bool) -> None:
             raise InvalidArgument(f"option {name} is for streams: a batch read is one batch", field=name)
 
 
-def _topics(options: Options) -> tuple[str, ...] | Pattern:
+def _topics(options: GivenOptions) -> tuple[str, ...] | TopicPattern:
     given = [name for name in (TOPIC, TOPICS, TOPICS_PATTERN) if options.text(name) is not None]
     if len(given) != 1:
         said = "none is given" if not given else f"{' and '.join(given)} are given"
@@ -185,7 +185,7 @@ def _full_name(option: str, text: str) -> str:
         raise InvalidArgument(f"option {option}: {error.message}", field=option) from error
 
 
-def _pattern(text: str) -> Pattern:
+def _pattern(text: str) -> TopicPattern:
     """`tenant/namespace/expression`, or `expression` alone for public/default. An expression has no slash."""
     if len(text) > PATTERN_CHARACTERS_MAX:
         message = f"option {TOPICS_PATTERN} has at most {PATTERN_CHARACTERS_MAX} characters"
@@ -193,7 +193,7 @@ def _pattern(text: str) -> Pattern:
     namespace, _, expression = text.strip().removeprefix("persistent://").rpartition("/")
     try:
         re.compile(expression)
-        return Pattern(parse_namespace(namespace or DEFAULT_NAMESPACE), expression)
+        return TopicPattern(parse_namespace(namespace or DEFAULT_NAMESPACE), expression)
     except re.error as error:
         message = f"option {TOPICS_PATTERN} is no regular expression: {error}"
         raise InvalidArgument(message, field=TOPICS_PATTERN) from error

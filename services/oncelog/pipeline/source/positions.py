@@ -37,10 +37,10 @@ class ByTopic(NamedTuple):
     places: Mapping[str, int | Edge]
 
 
-Place = Edge | AtTime | ByTopic
+PositionOption = Edge | AtTime | ByTopic
 
 
-def parse_place(option: str, text: str) -> Place:
+def parse_position(option: str, text: str) -> PositionOption:
     """Read the value of an option. Raises InvalidArgument, which names the option."""
     text = text.strip()
     if text.lower() in tuple(Edge):
@@ -60,9 +60,9 @@ def number_at(option: str, place: Edge | ByTopic, state: TopicState) -> int:
     """The number of a message that the place means in one topic. Raises InvalidArgument."""
     edge: int | Edge | None = place if isinstance(place, Edge) else place.places.get(state.topic)
     if edge is None and isinstance(place, ByTopic):
-        edge = place.places.get(whole_of(state.topic))
+        edge = place.places.get(topic_of(state.topic))
         if isinstance(edge, int):
-            message = f"option {option}: {whole_of(state.topic)} has parts: give a number for each, as {state.topic}"
+            message = f"option {option}: {topic_of(state.topic)} has parts: give a number for each, as {state.topic}"
             raise InvalidArgument(message, field=option)
     match edge:
         case Edge.EARLIEST:
@@ -77,15 +77,15 @@ def number_at(option: str, place: Edge | ByTopic, state: TopicState) -> int:
     return edge
 
 
-def check_named(option: str, place: Place, topics: Iterable[str]) -> None:
+def check_named(option: str, place: PositionOption, topics: Iterable[str]) -> None:
     """Raises InvalidArgument for a topic that is not among those read: it is misspelt, or forgotten."""
-    known = {name for topic in topics for name in (topic, whole_of(topic))}
+    known = {name for topic in topics for name in (topic, topic_of(topic))}
     for topic in place.places if isinstance(place, ByTopic) else ():
         if topic not in known:
             raise InvalidArgument(f"option {option} names {topic}, which is not read", field=option)
 
 
-def whole_of(topic: str) -> str:
+def topic_of(topic: str) -> str:
     """The name without the suffix of a part."""
     name = parse_topic(topic)
     return f"{name.namespace_name}/{name.local}"

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from oncelog.pipeline.source.arrow_columns import Found, Origin
+from oncelog.pipeline.source.arrow_columns import FoundEntry, RowOrigin
 from oncelog.pipeline.source.offsets import ClosedLedger, Span
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
@@ -57,10 +57,10 @@ class Bounds:
     topics: frozenset[str] | None = None
     producer_names: frozenset[str] | None = None
 
-    def wants_topic(self, origin: Origin) -> bool:
+    def wants_topic(self, origin: RowOrigin) -> bool:
         return origin.partition in self.partition and (self.topics is None or origin.topic in self.topics)
 
-    def wants_entry(self, found: Found) -> bool:
+    def wants_entry(self, found: FoundEntry) -> bool:
         """By what all of its messages share."""
         return (
             found.stored.entry.ledger_id in self.ledger_id

@@ -31,8 +31,8 @@ from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.ledgers.reader import read_entries, read_entry
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.pipeline.cluster import SKIP_ADVICE, ClusterConnection, closed_ledger, storage_of
-from oncelog.pipeline.source.arrow_columns import Found
-from oncelog.pipeline.source.offsets import ClosedLedger, Loss, Range, refuse
+from oncelog.pipeline.source.arrow_columns import FoundEntry
+from oncelog.pipeline.source.offsets import ClosedLedger, MessageLoss, TaskRange, refuse_loss
 from oncelog.rpc.owner_codec import PRODUCER_NAMES
 from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessage
 from oncelog.rpc.storage_codec import DESCRIBE
@@ -50,7 +50,7 @@ class RangeReader:
     """Reads one range, once."""
 
     def __init__(
-        self, cluster: ClusterConnection, range_: Range, *, fail_on_data_loss: bool, skip_corrupt: bool = False
+        self, cluster: ClusterConnection, range_: TaskRange, *, fail_on_data_loss: bool, skip_corrupt: bool = False
     ) -> None:
         self._cluster = cluster
         self._span = range_.span
@@ -63,7 +63,7 @@ class RangeReader:
         #: of the last entry that was read
         self._last: Position | None = None
 
-    async def entries(self) -> AsyncGenerator[Found, None]:
+    async def entries(self) -> AsyncGenerator[FoundEntry, None]:
         """The entries with messages of the range, in order; the first and the last may hold others, too.
 
         Raises NotFound where messages are gone and that is not allowed, UnreadableEntry, CorruptEntry,
@@ -86,7 +86,7 @@ class RangeReader:
 
     # --- closed ledgers -----------------------------------------------------------------------------------------------
 
-    async def _from_storage(self, ledger: ClosedLedger, end: int) -> AsyncIterator[Found]:
+    async def _from_storage(self, ledger: ClosedLedger, end: int) -> AsyncIterator[FoundEntry]:
         """What is wanted below `end`. Raises OncelogError where the owner must be asked instead."""
         members = (member for member, _ in ledger.members)
         metadata = closed_ledger(ledger.ledger_id, self._span.topic_id, members, ledger.last_entry)
@@ -102,7 +102,7 @@ class RangeReader:
                     if self._at >= end:
                         return
                     if self._take(one):
-                        yield Found(one, self._name_of(one))
+                        yield FoundEntry(one, self._name_of(one))
 
     async def _check_access(self, ledger: ClosedLedger) -> None:
         """Make one small call to a member: without permission it fails, where a read would get no answer."""
@@ -149,7 +149,7 @@ class RangeReader:
 
     # --- the topic owner ----------------------------------------------------------------------------------------------
 
-    async def _from_owner(self, end: int) -> AsyncIterator[Found]:
+    async def _from_owner(self, end: int) -> AsyncIterator[FoundEntry]:
         """What is wanted below `end`, through takeovers."""
         backoff, clock = session_backoff(), asyncio.get_running_loop()
         patience_s = self._cluster.patience_ms / 1000
@@ -166,7 +166,7 @@ class RangeReader:
                     stored, name = stream.take_entry() or (None, None)
                     if stored is not None and self._take(stored, skipped=self._has_skipped(stream, stored)):
                         deadline_s = clock.time() + patience_s
-                        yield Found(stored, name)
+                        yield FoundEntry(stored, name)
                 if self._at < end and self._has_skipped(stream, None):
                     self._at = end  # the skipped entry was the last one
             except TimeoutError:
@@ -229,9 +229,9 @@ class RangeReader:
 
     def _lose(self, end: int, kept: int | None) -> None:
         """Messages up to `end` are gone. Raises NotFound unless that is allowed."""
-        loss = Loss(self._span.topic, self._at, end, kept)
+        loss = MessageLoss(self._span.topic, self._at, end, kept)
         if self._fail_on_data_loss:
-            refuse([loss])
+            refuse_loss([loss])
         logger.warning("%s", loss)
         self._at = end
 

@@ -35,14 +35,22 @@ from oncelog.core.errors import CorruptEntry, InvalidArgument
 from oncelog.core.ids import TopicId
 from oncelog.core.names import parse_topic
 from oncelog.pipeline.cluster import ClusterConnection, process_loop, run_connected
-from oncelog.pipeline.source.arrow_columns import Found, Joiner, Origin, Piece, RecordBatch, piece_of, unpacks
+from oncelog.pipeline.source.arrow_columns import (
+    BatchJoiner,
+    EntrySlice,
+    FoundEntry,
+    RecordBatch,
+    RowOrigin,
+    entry_slice,
+    needs_payload,
+)
 from oncelog.pipeline.source.batch_limits import admitted
 from oncelog.pipeline.source.offsets import (
-    Loss,
-    Mark,
-    Marks,
-    Range,
+    MessageLoss,
     Span,
+    TaskRange,
+    TopicOffset,
+    TopicOffsets,
     TopicState,
     decode_offset,
     encode_offset,
@@ -50,15 +58,15 @@ from oncelog.pipeline.source.offsets import (
     kept_of,
     lag_between,
     ledgers_of,
-    marks_after,
-    marks_at_end,
     not_before,
-    refuse,
+    offsets_after,
+    offsets_at_end,
+    refuse_loss,
     spans_between,
     split,
 )
 from oncelog.pipeline.source.options import ENDING, ON_CORRUPT, STARTING, SourceOptions, follows, source_options
-from oncelog.pipeline.source.positions import whole_of
+from oncelog.pipeline.source.positions import topic_of
 from oncelog.pipeline.source.pushed_filters import EVERYTHING, Bounds, bounds_of
 from oncelog.pipeline.source.topic_catalog import TopicCatalog
 
@@ -102,14 +110,14 @@ def new_stream_reader(given: Mapping[str, str], schema: StructType) -> DataSourc
 class TopicRange(InputPartition):
     """What one task reads."""
 
-    range_: Range
+    range_: TaskRange
 
 
 #: Of no partitions Spark makes one without a value.
-NOTHING = TopicRange(Range(Span("", TopicId(""), 0, 0)))
+NOTHING = TopicRange(TaskRange(Span("", TopicId(""), 0, 0)))
 
 
-class _Pushing:
+class _FilterPushdown:
     """`pushFilters` of a reader. Spark refuses a reader that takes filters in a session without filter push-down (it
     compares `__func__`), for they would be lost; none is lost here, as Spark evaluates all of them in any case."""
 
@@ -129,13 +137,13 @@ class TopicReader(DataSourceReader):
         self._options = options
         #: what the query wants at most; the pushed filters say it
         self.bounds = EVERYTHING
-        self.pushFilters = _Pushing(self)  # type: ignore[method-assign]
+        self.pushFilters = _FilterPushdown(self)  # type: ignore[method-assign]
 
     def partitions(self) -> Sequence[InputPartition]:
         ranges = run_connected(self._options.connection, self._plan)
         return [TopicRange(one) for one in ranges] or [NOTHING]
 
-    async def _plan(self, cluster: ClusterConnection) -> list[Range]:
+    async def _plan(self, cluster: ClusterConnection) -> list[TaskRange]:
         options = self._options
         catalog = TopicCatalog(cluster, options.topics)
         states = await catalog.states()
@@ -156,20 +164,20 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         #: where a query ends that reads what is there now
-        self._target: dict[str, Mark] | None = None
+        self._target: dict[str, TopicOffset] | None = None
         #: as the last batch was cut: planning it asks for nothing again
         self._known: dict[str, TopicState] = {}
         #: where the last batch ends that this process has cut
-        self._cut: dict[str, Mark] | None = None
+        self._cut: dict[str, TopicOffset] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         return encode_offset(run_connected(self._options.connection, self._initial))
 
-    async def _initial(self, cluster: ClusterConnection) -> dict[str, Mark]:
+    async def _initial(self, cluster: ClusterConnection) -> dict[str, TopicOffset]:
         catalog = TopicCatalog(cluster, self._options.topics)
         states = await catalog.states()
         starts = await catalog.numbers_at(STARTING, self._options.starting, states.values())
-        return {state.topic: Mark(state.topic_id, starts[state.topic]) for state in states.values()}
+        return {state.topic: TopicOffset(state.topic_id, starts[state.topic]) for state in states.values()}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.rows_max is not None:
@@ -177,28 +185,28 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if self._options.bytes_max is None else ReadMaxBytes(self._options.bytes_max)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = marks_at_end(self._states().values())
+        self._target = offsets_at_end(self._states().values())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         before = decode_offset(start)
         states = self._known = self._states()
-        now = marks_at_end(states.values())
+        now = offsets_at_end(states.values())
         self._tell_gone(before, now)
         latest = not_before(now if self._target is None else self._target, before)
         kept, losses = kept_of(spans_between(before, latest), states)
-        tell(losses, self._options)
+        report_losses(losses, self._options)
         limited = not isinstance(limit, ReadAllAvailable)
         bytes_max = self._options.bytes_max if limited else None
         samples = {} if bytes_max is None else self._samples(kept)
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         taken = admitted(kept, states, samples, rows_max=rows_max, bytes_max=bytes_max)
-        self._cut = marks_after(before, latest, taken)
+        self._cut = offsets_after(before, latest, taken)
         return encode_offset(self._cut)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """The end of each topic now, as the progress of the query tells it (sources[0].latestOffset), and `lag`: the
         messages behind the batch that was cut last. Spark's sources in Python have no metrics of their own (4.3)."""
-        latest = marks_at_end(self._states().values())
+        latest = offsets_at_end(self._states().values())
         told = encode_offset(latest)
         if self._cut is not None:
             told["lag"] = lag_between(self._cut, latest)
@@ -209,13 +217,13 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before, behind = decode_offset(start), decode_offset(end)
         self._tell_gone(before, behind)
         spans = spans_between(before, behind)
-        states = self._known if all(covers(self._known, span) for span in spans) else self._states()
+        states = self._known if all(covers_span(self._known, span) for span in spans) else self._states()
         return [TopicRange(one) for one in planned(spans, states, self._options, EVERYTHING)]
 
-    def _tell_gone(self, before: Marks, after: Marks) -> None:
+    def _tell_gone(self, before: TopicOffsets, after: TopicOffsets) -> None:
         """Topics that the query has read from, and that were deleted since: what was unread in them is not known."""
         gone = [loss for loss in gone_between(before, after) if follows(self._options.topics, loss.topic)]
-        tell(gone, self._options)
+        report_losses(gone, self._options)
 
     def _states(self) -> dict[str, TopicState]:
         return run_connected(
@@ -240,42 +248,42 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def planned(
     spans: Sequence[Span], states: Mapping[str, TopicState], options: SourceOptions, bounds: Bounds
-) -> list[Range]:
+) -> list[TaskRange]:
     """One range a task. Raises NotFound where messages are gone and that is not allowed."""
     kept, losses = kept_of(spans, states)
-    tell(losses, options)
-    ranges: list[Range] = []
+    report_losses(losses, options)
+    ranges: list[TaskRange] = []
     for span in kept:
         state = states[span.topic]
         for wanted in bounds.cut_ledgers(span, state.closed):
             ranges += [
-                Range(piece, ledgers_of(piece, state) if options.closed_from_storage else ())
+                TaskRange(piece, ledgers_of(piece, state) if options.closed_from_storage else ())
                 for piece in split(wanted, options.rows_per_partition)
             ]
     return ranges
 
 
-def tell(losses: Sequence[Loss], options: SourceOptions) -> None:
+def report_losses(losses: Sequence[MessageLoss], options: SourceOptions) -> None:
     """Raises NotFound unless losses are allowed; then they are told in the log."""
     if options.fail_on_data_loss:
-        refuse(losses)
+        refuse_loss(losses)
     for loss in losses:
         logger.warning("%s", loss)
 
 
-def covers(states: Mapping[str, TopicState], span: Span) -> bool:
+def covers_span(states: Mapping[str, TopicState], span: Span) -> bool:
     """Whether the states are new enough to plan the span. What is trimmed since then is found by the task."""
     state = states.get(span.topic)
     return state is not None and state.topic_id == span.topic_id and state.next >= span.end
 
 
-def origin_of(topic: str, topic_id: str = "") -> Origin:
+def origin_of(topic: str, topic_id: str = "") -> RowOrigin:
     """As rows name it."""
     partition = parse_topic(topic).partition
-    return Origin(whole_of(topic), -1 if partition is None else partition, topic_id)
+    return RowOrigin(topic_of(topic), -1 if partition is None else partition, topic_id)
 
 
-def read_range(range_: Range, options: SourceOptions, bounds: Bounds) -> Iterator[RecordBatch]:
+def read_range(range_: TaskRange, options: SourceOptions, bounds: Bounds) -> Iterator[RecordBatch]:
     """The messages of one range, in order, as batches of columns."""
     loop = process_loop()
     batches = _batches(range_, options, bounds)
@@ -289,7 +297,7 @@ def read_range(range_: Range, options: SourceOptions, bounds: Bounds) -> Iterato
         loop.run_until_complete(batches.aclose())
 
 
-async def _batches(range_: Range, options: SourceOptions, bounds: Bounds) -> AsyncGenerator[RecordBatch, None]:
+async def _batches(range_: TaskRange, options: SourceOptions, bounds: Bounds) -> AsyncGenerator[RecordBatch, None]:
     span = range_.span
     if span.rows <= 0:
         return
@@ -297,7 +305,7 @@ async def _batches(range_: Range, options: SourceOptions, bounds: Bounds) -> Asy
         RangeReader,  # tasks alone need it: Spark plans in a process for each read
     )
 
-    joiner = Joiner(origin_of(span.topic, span.topic_id), options.columns)
+    joiner = BatchJoiner(origin_of(span.topic, span.topic_id), options.columns)
     async with ClusterConnection(options.connection) as cluster:
         reader = RangeReader(
             cluster, range_, fail_on_data_loss=options.fail_on_data_loss, skip_corrupt=options.skip_corrupt
@@ -312,11 +320,11 @@ async def _batches(range_: Range, options: SourceOptions, bounds: Bounds) -> Asy
         yield rest
 
 
-def _piece(found: Found, span: Span, options: SourceOptions) -> Piece | None:
+def _piece(found: FoundEntry, span: Span, options: SourceOptions) -> EntrySlice | None:
     """None: nothing of the entry is wanted, or it cannot be read and is skipped. Raises CorruptEntry."""
     try:
-        unpack = unpacks(options.columns)
-        return piece_of(found, first=span.first, end=span.end, check=options.skip_corrupt, unpack=unpack)
+        unpack = needs_payload(options.columns)
+        return entry_slice(found, first=span.first, end=span.end, check=options.skip_corrupt, unpack=unpack)
     except CorruptEntry as error:
         if not options.skip_corrupt:
             raise

@@ -13,8 +13,8 @@ from oncelog.core.errors import DeadlineExceeded, ReaderClosed, TopicNotFound
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.pipeline.cluster import ClusterConnection
 from oncelog.pipeline.source.offsets import ClosedLedger, TopicState
-from oncelog.pipeline.source.options import Pattern
-from oncelog.pipeline.source.positions import AtTime, Place, check_named, number_at
+from oncelog.pipeline.source.options import TopicPattern
+from oncelog.pipeline.source.positions import AtTime, PositionOption, check_named, number_at
 from oncelog.rpc.metadata_codec import LEDGERS, TOPICS
 from oncelog.rpc.owner_codec import LAST_MESSAGE
 from oncelog.rpc.reader_codec import StartIndex, StartTime
@@ -28,19 +28,19 @@ _AT_ONCE = 16
 class TopicCatalog:
     """Asks about the topics of one query."""
 
-    def __init__(self, cluster: ClusterConnection, topics: tuple[str, ...] | Pattern) -> None:
+    def __init__(self, cluster: ClusterConnection, topics: tuple[str, ...] | TopicPattern) -> None:
         self._cluster = cluster
         self._topics = topics
         self._at_once = asyncio.Semaphore(_AT_ONCE)
 
     async def states(self) -> dict[str, TopicState]:
         """{full name of each topic or part: its state}, by name. Raises TopicNotFound for one that was named."""
-        whole = await self._matching() if isinstance(self._topics, Pattern) else self._topics
+        whole = await self._matching() if isinstance(self._topics, TopicPattern) else self._topics
         parts = [name for names in await asyncio.gather(*map(self._parts, whole)) for name in names]
         found = await asyncio.gather(*map(self._state, parts))
         return {state.topic: state for state in sorted(filter(None, found), key=lambda state: state.topic)}
 
-    async def numbers_at(self, option: str, place: Place, states: Iterable[TopicState]) -> dict[str, int]:
+    async def numbers_at(self, option: str, place: PositionOption, states: Iterable[TopicState]) -> dict[str, int]:
         """{topic: number of the first message from the place on}. Raises InvalidArgument."""
         listed = list(states)
         if isinstance(place, AtTime):
@@ -56,7 +56,7 @@ class TopicCatalog:
         return sum(len(stored.body) for stored in entries) / rows if rows else None
 
     async def _matching(self) -> list[str]:
-        assert isinstance(self._topics, Pattern)
+        assert isinstance(self._topics, TopicPattern)
         answer = await self._cluster.ask_metadata(TOPICS, pb.TopicsRequest(namespace=str(self._topics.namespace)))
         return [one.topic for one in answer.topics if self._topics.matches(one.topic)]
 
@@ -65,7 +65,7 @@ class TopicCatalog:
             try:
                 count = await self._cluster.partitions(topic)
             except TopicNotFound:
-                if isinstance(self._topics, Pattern):
+                if isinstance(self._topics, TopicPattern):
                     return []  # deleted since it was listed
                 raise
         return [f"{topic}-partition-{number}" for number in range(count)] or [topic]
@@ -84,7 +84,7 @@ class TopicCatalog:
                     ),
                 )
             except TopicNotFound:
-                if isinstance(self._topics, Pattern) or topic not in self._topics:
+                if isinstance(self._topics, TopicPattern) or topic not in self._topics:
                     return None
                 raise
         earliest = ledgers.ledgers[0].first_base_index if ledgers.ledgers else 0
