@@ -49,7 +49,7 @@ class Network:
         return route
 
     @property
-    def lookup(self) -> Lookup:
+    def lookup(self) -> OwnerLookup:
         """The metadata services. Raises ClientClosed."""
         self.check_open()
         return self._lookup
