@@ -27,9 +27,9 @@ def as_found(records: Sequence[SegmentRecord]) -> list[Found]:
 
 
 def write_groups(
-    path: Path, groups: Sequence[Sequence[SegmentRecord]], *, watermark: bool = True, segment_bytes: int = 8192
+    path: Path, groups: Sequence[Sequence[SegmentRecord]], *, marker: bool = True, segment_bytes: int = 8192
 ) -> None:
-    """Append each group with a sync of its own; an empty group is a watermark, which also ends the log if asked for."""
+    """Append each group with a sync of its own; an empty group is a durability marker. marker: end the log with one."""
     directory = StorageDirectory.open(path, CLUSTER, segment_bytes=segment_bytes)
     for _ in directory.scan():
         pass
@@ -39,8 +39,8 @@ def write_groups(
             segment = directory.roll(segment, DISK, group_bytes=group_total(group))
         segment.write_group(group, DISK)
         segment.sync(DISK)
-    if watermark:
-        segment = directory.vouch(segment, DISK)
+    if marker:
+        segment = directory.confirm_end(segment, DISK)
     segment.close()
     directory.close()
 
@@ -67,7 +67,7 @@ def replay(path: Path, *, segment_bytes: int = 8192) -> list[Found]:
 
 def restart(path: Path) -> list[Found]:
     """What a start finds, after it settled the end of the log and went down again."""
-    write_groups(path, [], watermark=False)
+    write_groups(path, [], marker=False)
     return replay(path)
 
 

@@ -56,7 +56,7 @@ def test_a_segment_rolls_though_no_descriptor_is_left(tmp_path: Path) -> None:
             segment.write_group([record], DISK)
             segment.sync(DISK)
     assert len(directory.segment_ids) > 3
-    directory.vouch(segment, DISK).close()
+    directory.confirm_end(segment, DISK).close()
     directory.close()
     assert replay(path) == as_found(records)
 

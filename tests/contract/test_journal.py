@@ -179,7 +179,7 @@ async def test_more_parts_than_one_call_takes(path: Path) -> None:
 
 
 @pytest.mark.hazard(18)
-async def test_an_idle_journal_vouches_for_its_last_group(path: Path, tmp_path: Path) -> None:
+async def test_idle_journal_writes_a_durability_marker(path: Path, tmp_path: Path) -> None:
     """Hazard of the last acknowledged batch: damage in it must not pass for a torn write once the node was idle."""
     disk = Disk()
     async with started(path, disk=disk, idle_ms=1) as node:
@@ -194,8 +194,8 @@ async def test_an_idle_journal_vouches_for_its_last_group(path: Path, tmp_path: 
 
 
 @pytest.mark.hazard(18)
-async def test_without_the_watermark_the_same_damage_is_cut(path: Path, tmp_path: Path) -> None:
-    """The control of the test above: this is what the watermark is for."""
+async def test_without_the_marker_the_same_damage_is_cut(path: Path, tmp_path: Path) -> None:
+    """The control of the test above: the durability marker exists for this case."""
     async with started(path) as node:
         node.journal.append_many([add(1, 0), add(1, 1)])
         await node.until_synced(2)
@@ -205,7 +205,7 @@ async def test_without_the_watermark_the_same_damage_is_cut(path: Path, tmp_path
 
 
 @pytest.mark.hazard(18)
-async def test_a_stopped_journal_has_vouched_for_everything(path: Path) -> None:
+async def test_stopped_journal_has_written_its_durability_marker(path: Path) -> None:
     """Also for what was appended in the very moment of the stop."""
     async with started(path) as node:
         node.journal.append_many([add(1, 0)])

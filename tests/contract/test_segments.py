@@ -75,8 +75,8 @@ def test_records_of_every_kind_come_back_in_order(path: Path) -> None:
     assert replay(path) == ALL
 
 
-def test_every_damaged_byte_of_a_vouched_log_is_loud(path: Path) -> None:
-    """A watermark follows the last group: no byte of any record may be damaged without the start failing."""
+def test_damage_in_any_byte_of_a_confirmed_log_is_an_error(path: Path) -> None:
+    """A durability marker follows the last group: no byte of any record may be damaged without the start failing."""
     write_groups(path, [FIRST, SECOND, THIRD], segment_bytes=SEGMENT_BYTES)
     file = segment_files(path)[0]
     assert file.stat().st_size == SEGMENT_BYTES
@@ -89,9 +89,9 @@ def test_every_damaged_byte_of_a_vouched_log_is_loud(path: Path) -> None:
     assert loud == used_bytes, "bytes in use were damaged and nobody noticed"
 
 
-def test_every_damaged_byte_of_an_unvouched_group_is_a_clean_cut(path: Path) -> None:
+def test_damage_in_any_byte_of_an_unconfirmed_group_is_cut(path: Path) -> None:
     """Nothing was written behind the third group: damage in it can only pass for a torn write, and all of it goes."""
-    write_groups(path, [FIRST, SECOND, THIRD], watermark=False, segment_bytes=SEGMENT_BYTES)
+    write_groups(path, [FIRST, SECOND, THIRD], marker=False, segment_bytes=SEGMENT_BYTES)
     file = segment_files(path)[0]
     cut = as_found(FIRST + SECOND)
     for offset in damaged_copies(file, FIRST_GROUP, SEGMENT_BYTES):
@@ -105,7 +105,7 @@ def test_every_damaged_byte_of_an_unvouched_group_is_a_clean_cut(path: Path) -> 
 @pytest.mark.parametrize("behind", [b"\x00", b"\xff", b"OLGR"], ids=["zeros", "ones", "magic"])
 def test_a_torn_tail_is_cut_at_every_byte(path: Path, behind: bytes) -> None:
     """A power loss leaves any prefix of the last write; none of it was acknowledged, all before it was."""
-    write_groups(path, [FIRST, SECOND, THIRD], watermark=False, segment_bytes=SEGMENT_BYTES)
+    write_groups(path, [FIRST, SECOND, THIRD], marker=False, segment_bytes=SEGMENT_BYTES)
     file = segment_files(path)[0]
     whole = file.read_bytes()
     for kept in range(1025):
@@ -117,7 +117,7 @@ def test_a_torn_tail_is_cut_at_every_byte(path: Path, behind: bytes) -> None:
 
 def test_sectors_of_the_last_write_may_arrive_in_any_order(path: Path) -> None:
     """A disk may write the second sector of the torn group and lose its first: no group begins, yet bytes follow."""
-    write_groups(path, [FIRST, SECOND, THIRD], watermark=False, segment_bytes=SEGMENT_BYTES)
+    write_groups(path, [FIRST, SECOND, THIRD], marker=False, segment_bytes=SEGMENT_BYTES)
     file = segment_files(path)[0]
     whole = file.read_bytes()
     file.write_bytes(whole[:THIRD_AT] + bytes(512) + whole[THIRD_AT + 512 :])
@@ -126,7 +126,7 @@ def test_sectors_of_the_last_write_may_arrive_in_any_order(path: Path) -> None:
 
 def test_what_was_cut_does_not_come_back(path: Path) -> None:
     """After the cut the log goes on at its place; bytes of the torn group behind a shorter one must stay dead."""
-    write_groups(path, [FIRST, [add(7, 2, size=1_600_000)]], watermark=False, segment_bytes=4 << 20)
+    write_groups(path, [FIRST, [add(7, 2, size=1_600_000)]], marker=False, segment_bytes=4 << 20)
     file = segment_files(path)[0]
     torn = bytearray(file.read_bytes())
     torn[FIRST_GROUP + 512 + 30] ^= 1
@@ -138,9 +138,9 @@ def test_what_was_cut_does_not_come_back(path: Path) -> None:
 
 
 @pytest.mark.hazard(18)
-def test_a_start_vouches_for_what_it_replayed(path: Path) -> None:
+def test_start_confirms_what_it_replayed(path: Path) -> None:
     """Without that, damage after the start would cut a group whose entries the start has already served."""
-    write_groups(path, [FIRST, THIRD], watermark=False)
+    write_groups(path, [FIRST, THIRD], marker=False)
     assert restart(path) == as_found(FIRST + THIRD)
     file = segment_files(path)[0]
     flipped = bytearray(file.read_bytes())
@@ -150,7 +150,7 @@ def test_a_start_vouches_for_what_it_replayed(path: Path) -> None:
         replay(path)
     assert str(file) in caught.value.message
     assert caught.value.details["offset"] == FIRST_GROUP + 512
-    assert "record 0 of 1 of a group, by its own words ADD of ledger 7, entry 2" in caught.value.message
+    assert "record 0 of 1 of a group, labelled ADD of ledger 7, entry 2" in caught.value.message
     assert "wipe" in caught.value.message
 
 
@@ -166,8 +166,8 @@ def test_a_file_cut_short_anywhere_is_loud(path: Path) -> None:
     assert outcome(path) == "damaged_segment", "a longer file is another file"
 
 
-def test_every_lost_sector_of_a_vouched_log_is_loud(path: Path) -> None:
-    """A sector that reads as zeros is damage while anything behind it still vouches for it."""
+def test_loss_of_any_sector_of_a_confirmed_log_is_an_error(path: Path) -> None:
+    """A sector that reads as zeros is damage while a later group confirms it."""
     write_groups(path, [FIRST, SECOND, THIRD], segment_bytes=SEGMENT_BYTES)
     file = segment_files(path)[0]
     whole = file.read_bytes()
@@ -179,7 +179,7 @@ def test_every_lost_sector_of_a_vouched_log_is_loud(path: Path) -> None:
 def test_every_damaged_byte_of_a_sealed_segment_is_loud(path: Path) -> None:
     """A sealed segment has no torn tail: all of it was synced before the next one took anything."""
     groups = [[add(7, entry, size=500)] for entry in range(5)]
-    write_groups(path, groups, segment_bytes=SEGMENT_BYTES, watermark=True)
+    write_groups(path, groups, segment_bytes=SEGMENT_BYTES, marker=True)
     files = segment_files(path)
     assert len(files) == 2
     all_of_it = as_found([record for group in groups for record in group])
@@ -230,10 +230,10 @@ def test_equal_bytes_under_two_seeds_never_have_equal_checksums() -> None:
 
 def test_a_copied_group_within_a_body_is_not_found_as_a_group(path: Path) -> None:
     """Someone may publish the bytes of a segment; a group header counts only at the offset that it names."""
-    write_groups(path, [FIRST, SECOND], watermark=False)
+    write_groups(path, [FIRST, SECOND], marker=False)
     stolen = segment_files(path)[0].read_bytes()[FIRST_GROUP : FIRST_GROUP + 1024]
     pad = bytes(512 - 24 - 28)
-    write_groups(path, [[SegmentRecord(RecordKind.ADD, 1, 0, pad + stolen)]], watermark=False)
+    write_groups(path, [[SegmentRecord(RecordKind.ADD, 1, 0, pad + stolen)]], marker=False)
     file = segment_files(path)[0]
     torn = bytearray(file.read_bytes())
     body_at = bytes(torn).rindex(stolen)
@@ -245,7 +245,7 @@ def test_a_copied_group_within_a_body_is_not_found_as_a_group(path: Path) -> Non
 
 def test_a_roll_cut_short_is_finished_at_the_next_start(path: Path) -> None:
     """The successor exists, the seal does not: nothing is lost, and the second start finds the seal."""
-    write_groups(path, [FIRST], watermark=False)
+    write_groups(path, [FIRST], marker=False)
     directory = StorageDirectory.open(path, CLUSTER, segment_bytes=8192)
     list(directory.scan())
     segment = directory.settle(DISK)
@@ -259,7 +259,7 @@ def test_a_roll_cut_short_is_finished_at_the_next_start(path: Path) -> None:
         assert restart(path) == as_found(FIRST)
         assert first.read_bytes() == sealed
     first.write_bytes(sealed[: end - 512] + bytes(1024) + sealed[end + 512 :])
-    with pytest.raises(DamagedSegment, match="the next segment vouches"):
+    with pytest.raises(DamagedSegment, match="the next segment confirms"):
         replay(path)
     first.write_bytes(sealed)
     write_groups(path, [SECOND])

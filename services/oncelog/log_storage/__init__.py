@@ -1,1 +1,1 @@
-"""The service that stores ledgers: append, fence, read, reclaim."""
+"""The service that stores ledgers: append, fence, read, delete."""

@@ -12,15 +12,15 @@ from oncelog.runtime.settings import LogStorageSettings, load
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="oncelog.log_storage", description="Store ledgers in one directory.")
-    parser.add_argument("--data", dest="data_directory", type=Path, help="the node's own directory")
+    parser = argparse.ArgumentParser(prog="oncelog.log_storage", description="Run a storage node.")
+    parser.add_argument("--data", dest="data_directory", type=Path, help="data directory of this node alone")
     parser.add_argument("--zookeeper", dest="zookeeper_hosts", help="host:port[,host:port…]")
     parser.add_argument("--host", dest="listen_host", help="address to listen on")
-    parser.add_argument("--port", dest="grpc_port", type=int, help="gRPC port; 0: a free one")
-    parser.add_argument("--health-port", type=int, help="port of /livez, /readyz and /metrics; 0: a free one")
-    parser.add_argument("--advertised-host", help="the name under which others reach this node")
-    parser.add_argument("--advertised-port", type=int, help="gRPC port that others connect to, 0: the one listened on")
-    parser.add_argument("--segment-bytes", type=int, help="size of the files that entries are stored in")
+    parser.add_argument("--port", dest="grpc_port", type=int, help="gRPC port; 0 picks a free port")
+    parser.add_argument("--health-port", type=int, help="port of /livez, /readyz and /metrics; 0 picks a free port")
+    parser.add_argument("--advertised-host", help="host under which other processes reach this node")
+    parser.add_argument("--advertised-port", type=int, help="gRPC port that others connect to; 0: the listening port")
+    parser.add_argument("--segment-bytes", type=int, help="size in bytes of the segment files")
     arguments = vars(parser.parse_args())
     settings = load(LogStorageSettings, os.environ, **arguments)
     set_up_logs(settings.log_level)

@@ -1,7 +1,7 @@
-"""Descriptors that the journal always gets: a segment roll must not fail because connections have taken all others.
+"""A reserve of file descriptors for the journal: a segment roll must not fail when connections use up the limit.
 
-A few descriptors are kept open on nothing. When the process has none left, one of them is closed for the file that is
-to be opened, and taken back as soon as there are descriptors again.
+Some descriptors are kept open on /dev/null. When the process has none left, one of them is closed so that the journal's
+file can be opened. The reserve is refilled when descriptors are free again.
 """
 
 import errno
@@ -12,24 +12,24 @@ from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
-#: A roll has the next segment and its directory open at the same time, beside the full segment.
+#: A roll opens the next segment and its directory, while the full segment is still open.
 RESERVED = 4
-#: Somebody else may have taken what was freed; connections come and go.
+#: Pause before another attempt: a connection may have taken the freed descriptor.
 PAUSE_S = 0.05
-#: How long a roll waits for a descriptor. Everything that is being appended waits as long.
+#: How long a roll waits for a descriptor. All pending appends wait with it.
 WAIT_S = 60.0
 _NONE_LEFT = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class DescriptorReserve:
-    """Of one directory; used by one thread at a time."""
+    """The reserve of one directory. Used by one thread at a time."""
 
     def __init__(self) -> None:
         self._kept: list[int] = []
         self.refill()
 
     def refill(self) -> None:
-        """Take back what was given away, as far as there are descriptors."""
+        """Open reserve descriptors again, as far as the limit allows."""
         try:
             while len(self._kept) < RESERVED:
                 self._kept.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
@@ -38,8 +38,10 @@ class DescriptorReserve:
                 raise
 
     def open(self, path: Path, flags: int, mode: int = 0o644) -> int:
-        """os.open, with a descriptor of the reserve when there is no other. Raises OSError, for want of descriptors
-        only after WAIT_S."""
+        """Like os.open, but uses a descriptor of the reserve if no other is free.
+
+        Raises OSError; for lack of descriptors only after WAIT_S.
+        """
         deadline = time.monotonic() + WAIT_S
         told = False
         while True:
@@ -50,7 +52,7 @@ class DescriptorReserve:
                     raise
                 if not told:
                     told = True
-                    logger.error("no file descriptors are left: the journal uses its reserve for %s", path)
+                    logger.error("no file descriptors left: the journal opens %s from its reserve", path)
             if self._kept:
                 os.close(self._kept.pop())
             else:

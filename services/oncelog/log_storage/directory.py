@@ -1,22 +1,24 @@
-"""The directory of one storage node: who it is, which segments it has, and what a start may trust.
+"""The directory of one storage node: its identity, its segments, and their recovery at start.
 
     identity.json    {format 1, cluster_id, incarnation, created_ms, first_segment_id, crc32c}: the two ids are UUIDs
-                     as 32 hex digits, crc32c is over the rest as JSON with sorted keys. Written as
+                     as 32 hex digits; crc32c covers the other fields as JSON with sorted keys. Written as
                      identity.json.tmp, fsync, rename, fsync of the directory
-    lock             held by flock while a process has the directory open; carries its pid, for people
-    segments/        <segment id, 16 hex digits>.seg; ids are dense, from first_segment_id on
+    lock             held by flock while a process has the directory open; contains its pid, for operators
+    segments/        <segment id, 16 hex digits>.seg; ids are consecutive, from first_segment_id on
 
-Rules.
-1. An incarnation is made with the directory and dies with it: a wiped directory is a new node, whatever its address.
-2. Only an absent or an empty directory is formatted: an identity with first_segment_id 0, then the first segment,
-   then the identity with 1. With 0 nothing was ever stored, and the next start formats on. Anything without an
-   identity is somebody's data.
-3. Every segment from first_segment_id on must be there. The next segment is made before the one before it is sealed,
-   so a seal without a successor is a file lost; and `previous_end` in the successor says up to where the one before
-   was synced.
-4. Reclaiming from the front writes the higher first_segment_id first and removes files afterwards; files below it are
-   leftovers.
-5. A roll that was cut short is finished at the next start.
+Rules
+1. The incarnation is created with the directory and ends with it: a wiped directory is a new node, at any address.
+2. Only an absent or empty directory is formatted: an identity with first_segment_id 0, then the first segment, then the
+   identity with 1. While it is 0, nothing was ever stored, and the next start continues the formatting. A directory
+   with files but no identity is refused, because it may hold someone's data.
+3. Every segment from first_segment_id on must exist. The next segment is created before the one before it is sealed, so
+a
+   seal without a successor means a lost file. `previous_end` of the successor says up to where its predecessor was
+   synced.
+4. To reclaim segments from the front, the higher first_segment_id is written first, and then the files are removed.
+Files
+   below it are leftovers.
+5. A roll that was interrupted is completed at the next start.
 """
 
 import fcntl
@@ -37,10 +39,10 @@ from oncelog.log_storage.descriptor_reserve import DescriptorReserve
 from oncelog.log_storage.segment_scan import SegmentScan, judge_followed, judge_last
 from oncelog.log_storage.segment_writer import DiskCalls, SegmentWriter, write_all
 from oncelog.log_storage.segments import (
+    DURABILITY_MARKER_BYTES,
     FIRST_GROUP,
     HEADER,
     SEAL_BYTES,
-    WATERMARK_BYTES,
     SegmentHeader,
     StoredRecord,
     aligned,
@@ -53,17 +55,17 @@ LOCK = "lock"
 SEGMENTS = "segments"
 TEMPORARY = ".tmp"
 SEGMENT_BYTES = 256 * 1024 * 1024
-#: first_segment_id of a directory whose first segment is still being made.
+#: first_segment_id of a directory whose first segment is still being created.
 NOT_FORMATTED = 0
 _SEGMENT_NAME = re.compile(r"([0-9a-f]{16})\.seg")
-_WIPE = "or wipe the directory, to make it a new node"
-#: What a directory without identity may hold: our own first steps, and what the file system puts into a volume's root.
+_WIPE = "or wipe the directory to make it a new node"
+#: What a directory without identity may hold: our own first files, and what the file system puts into a volume's root.
 _HARMLESS = frozenset({LOCK, IDENTITY + TEMPORARY, "lost+found"})
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who this node is; the two ids as 32 hex digits."""
+    """The identity of this node. The two ids are 32 hex digits."""
 
     cluster_id: str
     incarnation: str
@@ -89,13 +91,13 @@ class Identity:
             checksum, form = fields.pop("crc32c"), fields.pop("format")
             identity = cls(**fields)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise StorageDirectoryRefused(f"{path}: not an identity ({error}); restore it, {_WIPE}") from error
+            raise StorageDirectoryRefused(f"{path}: not a valid identity ({error}); restore it, {_WIPE}") from error
         if form != FORMAT:
             raise StorageDirectoryRefused(
-                f"{path}: format {form}, this program reads format {FORMAT}; start it with a program of that format"
+                f"{path}: has format {form}, but this version reads format {FORMAT}; start a version of that format"
             )
         if checksum != crc32c(json.dumps(fields | {"format": form}, sort_keys=True).encode()):
-            raise StorageDirectoryRefused(f"{path}: does not carry its checksum; restore it, {_WIPE}")
+            raise StorageDirectoryRefused(f"{path}: wrong checksum; restore the file, {_WIPE}")
         return identity
 
 
@@ -129,19 +131,18 @@ class StorageDirectory:
         self.segment_bytes = segment_bytes
         self._lock_fd = lock_fd
         self._reserve = DescriptorReserve()
-        #: {segment_id: its header}, ascending and dense, never empty.
+        #: {segment_id: its header}, ascending and consecutive, never empty.
         self._headers: dict[int, SegmentHeader] = {}
-        #: (fd, scan, ranges to cut) of the last segment, once the whole scan is through; consumed by `settle`.
+        #: (fd, scan, ranges to cut) of the last segment, once the scan is complete; consumed by `settle`.
         self._tail: tuple[int, SegmentScan, list[tuple[int, int]]] | None = None
-        #: Whether the last segment but one is to be sealed (again) by `settle`.
+        #: Whether `settle` must seal the last segment but one, for the first time or again.
         self._seal_last_but_one = False
 
     @classmethod
     def open(cls, path: Path, cluster_id: str, *, segment_bytes: int = SEGMENT_BYTES) -> "StorageDirectory":
-        """Lock the directory and check whose it is; format it when it is absent or empty.
+        """Lock the directory and check its identity. Format it if it is absent or empty.
 
-        cluster_id: a UUID, as hex. segment_bytes: the size of segments made from now on; a larger
-        group gets a larger one.
+        cluster_id: a UUID, as hex. segment_bytes: the size of new segments; a larger group gets a larger segment.
         Raises StorageDirectoryRefused, and DamagedSegment for a segment whose header or size is wrong.
         """
         cluster_id = uuid.UUID(cluster_id).hex
@@ -156,7 +157,7 @@ class StorageDirectory:
                 identity = Identity.decode((path / IDENTITY).read_bytes(), path / IDENTITY)
             if identity.cluster_id != cluster_id:
                 raise StorageDirectoryRefused(
-                    f"{path}: belongs to cluster {identity.cluster_id}, this process to cluster {cluster_id}; "
+                    f"{path}: belongs to cluster {identity.cluster_id}, but this process to cluster {cluster_id}; "
                     f"give the process its own directory, or the address of the directory's cluster, {_WIPE}",
                     directory_cluster_id=identity.cluster_id,
                     cluster_id=cluster_id,
@@ -179,29 +180,29 @@ class StorageDirectory:
 
     @property
     def segment_ids(self) -> list[int]:
-        """Ascending, dense, at least one."""
+        """Ascending and consecutive, at least one."""
         return list(self._headers)
 
     def segment_path(self, segment_id: int) -> Path:
         return self.path / SEGMENTS / f"{segment_id:016x}.seg"
 
     def free_bytes(self) -> int:
-        """What the file system still has for this process."""
+        """Bytes that the file system has free for this process."""
         return shutil.disk_usage(self.path).free
 
     def close(self) -> None:
-        """Let the lock go. Not before the journal is closed."""
+        """Release the lock. Close the journal first."""
         if self._tail is not None:
             os.close(self._tail[0])
         self._reserve.close()
         os.close(self._lock_fd)
 
     def scan(self) -> Iterator[StoredRecord]:
-        """Every record of every segment in the order of writing, fences and tombstones too (seals not). Reads only.
+        """Every record of every segment in the order of writing, including fences and tombstones, without seals.
 
-        Raises DamagedSegment, also after it gave records: what was built of them is then to be dropped.
+        Reads only. Raises DamagedSegment, possibly after it yielded records: the caller must then discard them.
         """
-        assert self._tail is None, "one scan, then settle"
+        assert self._tail is None, "scan once, then settle"
         ids = self.segment_ids
         for segment_id in ids:
             path = self.segment_path(segment_id)
@@ -221,10 +222,10 @@ class StorageDirectory:
                     os.close(fd)
 
     def settle(self, disk: DiskCalls) -> SegmentWriter:
-        """Make durable what the scan replayed, cut what is torn behind it, finish a roll; then the log goes on there.
+        """Make durable what the scan replayed, cut the torn end, complete a roll. Returns the writer to continue with.
 
-        The last group is written again with its own bytes before the sync: if the process before us ended because a
-        sync had failed, the kernel may hold those pages as clean although the disk never got them. Raises OSError.
+        The last group is written again with its own bytes before the sync: if the previous process ended because a sync
+        had failed, the kernel may hold those pages as clean although they are not on the disk. Raises OSError.
         """
         assert self._tail is not None, "scan() was not exhausted"
         (fd, scan, dirty), self._tail = self._tail, None
@@ -233,24 +234,24 @@ class StorageDirectory:
             self._seal(last - 1, self._headers[last].previous_end, disk)
         for offset, size in dirty:
             write_all(disk, fd, [bytes(size)], offset)
-        if scan.unvouched is not None:
-            write_all(disk, fd, [os.pread(fd, scan.end - scan.unvouched, scan.unvouched)], scan.unvouched)
+        if scan.unconfirmed is not None:
+            write_all(disk, fd, [os.pread(fd, scan.end - scan.unconfirmed, scan.unconfirmed)], scan.unconfirmed)
         disk.sync(fd)
         writer = SegmentWriter(fd, self._headers[last], self.segment_path(last), offset=scan.end)
-        return writer if scan.unvouched is None else self.vouch(writer, disk)
+        return writer if scan.unconfirmed is None else self.confirm_end(writer, disk)
 
-    def vouch(self, segment: SegmentWriter, disk: DiskCalls) -> SegmentWriter:
-        """Vouch for the synced end of the last segment; returns where the log goes on. Raises OSError."""
-        if not segment.has_room(WATERMARK_BYTES):
+    def confirm_end(self, segment: SegmentWriter, disk: DiskCalls) -> SegmentWriter:
+        """Confirm the synced end of the last segment. Returns the writer to continue with. Raises OSError."""
+        if not segment.has_room(DURABILITY_MARKER_BYTES):
             return self.roll(segment, disk, group_bytes=0)
-        segment.write_watermark(disk)
+        segment.write_durability_marker(disk)
         return segment
 
     def roll(self, full: SegmentWriter, disk: DiskCalls, *, group_bytes: int) -> SegmentWriter:
-        """Go on in a new segment, large enough for a group of that total size. Raises OSError.
+        """Continue in a new segment that is large enough for a group of that total size. Raises OSError.
 
-        All of the old one is synced. The new one exists before the old one is sealed, so a seal without a successor
-        is a file lost.
+        The old segment is completely synced. The new one exists before the old one is sealed, so a seal without a
+        successor means a lost file.
         """
         successor = self._make_segment(disk, previous_end=full.offset, group_bytes=group_bytes)
         try:
@@ -263,10 +264,9 @@ class StorageDirectory:
         return successor
 
     def _make_segment(self, disk: DiskCalls, *, previous_end: int, group_bytes: int) -> SegmentWriter:
-        """The next segment, durable under its name. Raises OSError.
+        """Create the next segment, durable under its name. Raises OSError.
 
-        It has its name only once its header is durable, so a header that does not verify is damage and not a torn
-        start.
+        It gets its name only when its header is durable. So a header with a wrong checksum is damage, not a torn start.
         """
         segment_id = max(self._headers, default=0) + 1
         header = SegmentHeader(
@@ -308,7 +308,7 @@ class StorageDirectory:
             os.close(fd)
 
     def _format(self) -> None:
-        """Make the first segment. No record was ever taken before the identity names it, so leftovers hold none."""
+        """Create the first segment. No record is accepted before the identity names it, so leftovers hold none."""
         segments = self.path / SEGMENTS
         segments.mkdir(exist_ok=True)
         for leftover in segments.iterdir():
@@ -334,7 +334,7 @@ class StorageDirectory:
         if not found or found[-1] > missing:
             raise StorageDirectoryRefused(
                 f"{segments}: segment {missing:016x} is missing, and with it records that this node acknowledged; "
-                f"restore the file, {_WIPE}: the ledgers that it held then stay one copy short",
+                f"restore the file, {_WIPE}: its ledgers are then one copy short",
                 missing=missing,
             )
         for segment_id in found:
@@ -348,13 +348,13 @@ class StorageDirectory:
         wanted = (self.identity.cluster_id, self.identity.incarnation, segment_id)
         if owner != wanted:
             raise StorageDirectoryRefused(
-                f"{path}: is of (cluster, node incarnation, segment) {owner}, expected {wanted}: "
-                f"a file of another directory; restore the right one, {_WIPE}"
+                f"{path}: belongs to (cluster, node incarnation, segment) {owner}, expected {wanted}: "
+                f"it is a file of another directory; restore the right one, {_WIPE}"
             )
         size = path.stat().st_size
         if size != header.file_bytes:
             raise damaged(
-                path, offset=size, what="end of file", why=f"the file was made with {header.file_bytes} bytes"
+                path, offset=size, what="end of file", why=f"the file was created with {header.file_bytes} bytes"
             )
         return header
 
@@ -371,8 +371,8 @@ def _refuse_foreign(path: Path) -> None:
     names = sorted(file.name for file in path.iterdir() if file.name not in _HARMLESS)
     if names:
         raise StorageDirectoryRefused(
-            f"{path}: not empty ({', '.join(names[:5])}{' …' if len(names) > 5 else ''}), but without {IDENTITY}: "
-            f"not this program's directory, or a damaged one; give an empty directory, or restore {IDENTITY}, {_WIPE}"
+            f"{path}: not empty ({', '.join(names[:5])}{' …' if len(names) > 5 else ''}), but without {IDENTITY}: not "
+            f"a storage node's directory, or a damaged one; give an empty directory, or restore {IDENTITY}, {_WIPE}"
         )
 
 
@@ -385,7 +385,7 @@ def _take_lock(path: Path) -> int:
         os.close(fd)
         raise StorageDirectoryRefused(
             f"{path}: in use by another process (pid {holder or 'unknown'}); "
-            f"stop it, or give this one its own directory"
+            f"stop that process, or give this one its own directory"
         ) from error
     os.pwrite(fd, f"{os.getpid():<20}\n".encode(), 0)
     return fd

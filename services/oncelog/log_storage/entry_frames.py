@@ -1,8 +1,10 @@
-"""What a read sends: entries fetched from the disk off the event loop, one frame ahead of the client, heads cut.
+"""The frames of a read: entries are fetched from the disk off the event loop, one frame ahead of the client.
 
-Rules: an entry whose bytes do not verify is named unreadable, never missing; the entries beside it are sent. A head is
-the beginning of an entry of messages: the owner's header, the batch header and the id deltas. Other kinds are sent
-whole, for they are small and replay needs all of them. The whole record is verified before it is cut.
+Rules
+- An entry with a wrong checksum is reported as unreadable, never as missing. The other entries are sent.
+- With headers_only, an entry of messages is cut after the owner's header, the batch header and the id deltas. Entries
+  of other kinds are sent whole, because they are small and replay needs all of them. The whole record is verified
+  first.
 """
 
 import asyncio
@@ -21,12 +23,12 @@ from oncelog.log_storage.reader import RangePlan, SegmentReader
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.storage_codec import ReadFrame
 
-#: Read at once for heads, of which little is sent.
+#: Bytes read at a time with headers_only, of which little is sent.
 HEADS_BYTES = 4 * 1024 * 1024
 
 
 class Fetched(NamedTuple):
-    """What the disk gave for some consecutive entries."""
+    """The result of reading some consecutive entries from the disk."""
 
     entry_ids: list[EntryId]
     entries: list[Buffer]
@@ -34,7 +36,7 @@ class Fetched(NamedTuple):
 
 
 class EntryFrames:
-    """Makes the frames of one look-up."""
+    """Makes the frames for one answer of the core."""
 
     def __init__(self, journal: Journal, executor: Executor, *, headers_only: bool) -> None:
         self._journal = journal
@@ -42,7 +44,7 @@ class EntryFrames:
         self._heads_only = headers_only
 
     async def frames(self, answer: AnswerRead, bytes_max: int | None) -> AsyncGenerator[ReadFrame, None]:
-        """At least one frame; the ids ascend over them. bytes_max: stop when so many bytes are sent, after one."""
+        """At least one frame, with ascending ids. bytes_max: stop after at least one entry and this many bytes."""
         missing = list(answer.missing)
         sent = 0
         runs = _runs(answer.present)
@@ -66,7 +68,7 @@ class EntryFrames:
             yield _frame(answer, Fetched([], [], []), missing)
 
     def _fetch(self, answer: AnswerRead, first: int, beyond: int) -> "asyncio.Future[Fetched] | None":
-        """Start to fetch what comes first of these entries; None: there are none."""
+        """Start to fetch the first of these entries; None if there are none."""
         if first == beyond:
             return None
         plan = self._journal.plan_range(
@@ -80,7 +82,7 @@ class EntryFrames:
 
 
 def _runs(present: Sequence[EntryId]) -> Iterator[tuple[int, int]]:
-    """(first, beyond) of each run of consecutive ids."""
+    """(first, beyond) of each range of consecutive ids."""
     at = 0
     while at < len(present):
         behind = len(present)
@@ -105,7 +107,7 @@ def _frame(answer: AnswerRead, fetched: Fetched, missing: Sequence[EntryId]) -> 
 
 
 def _fetch(reader: SegmentReader, plan: RangePlan, headers_only: bool) -> Fetched:
-    """On a thread. A plan without pieces: the entry went with its ledger since it was looked up."""
+    """On a thread. A plan without pieces: the entry was deleted with its ledger since it was looked up."""
     if not plan.pieces:
         return Fetched([], [], [EntryId(plan.first)])
     try:
@@ -117,7 +119,7 @@ def _fetch(reader: SegmentReader, plan: RangePlan, headers_only: bool) -> Fetche
 
 
 def _one_by_one(reader: SegmentReader, plan: RangePlan, headers_only: bool) -> Fetched:
-    """Something in the run is damaged: find out what is not."""
+    """Something in the range is damaged: read entry by entry to find out what is not."""
     fetched = Fetched([], [], [])
     for entry_id, piece in enumerate(plan.pieces, plan.first):
         try:
@@ -131,7 +133,7 @@ def _one_by_one(reader: SegmentReader, plan: RangePlan, headers_only: bool) -> F
 
 
 def head_of(data: bytes) -> Buffer:
-    """The head of one entry; the whole entry where there is nothing to cut."""
+    """The beginning of one entry, see the module; the whole entry if there is nothing to cut."""
     if len(data) <= HEADER_BYTES + BATCH_HEADER_BYTES or data[2] != EntryKind.MESSAGES:
         return data
     view = memoryview(data)

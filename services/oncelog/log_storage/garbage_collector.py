@@ -1,11 +1,11 @@
-"""Finds ledgers whose records are missing in ZooKeeper, and has the node erase those that were deleted.
+"""Finds ledgers without a record in ZooKeeper, and lets the core delete those that were deleted.
 
 Rules
-- A missing record is only a reason to look. The core erases a ledger when its topic's records prove that it was trimmed
-  or that the topic was deleted (`core.storage.ledger`); everything else is kept and reported (hazard 67).
-- A missing record is acted on only after two looks in a row, an interval apart, each after a sync. A leader of
-  ZooKeeper that was cut off answers a sync for a while, and does not know what was created since (hazard 2).
-- A ZooKeeper that is not this cluster's, or is empty, proves nothing.
+- A missing record only causes a check. The core deletes a ledger if the records of its topic prove that it was trimmed,
+  or that the topic was deleted (`core.storage.ledger`). Every other ledger is kept and reported (hazard 67).
+- A missing record counts only after two listings in a row, one interval apart, each after a sync. A ZooKeeper leader
+  that is cut off still answers a sync for a while, without the records created since (hazard 2).
+- An empty ZooKeeper, or the ZooKeeper of another cluster, proves nothing.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ ListLedgers = Callable[[], Awaitable[Collection[LedgerId]]]
 
 
 class GarbageCollector:
-    """Looks now and then; `watch` never returns."""
+    """Lists the ledgers periodically; `watch` never returns."""
 
     def __init__(self, runner: NodeRunner, list_ledgers: ListLedgers, *, interval_ms: int) -> None:
         self._runner = runner
         self._list_ledgers = list_ledgers
         self._interval_ms = interval_ms
-        #: held here, and without a record at the last look
+        #: held here, but without a record in the last listing
         self._missed: set[LedgerId] = set()
 
     async def watch(self) -> None:
@@ -39,12 +39,12 @@ class GarbageCollector:
             await self.look()
 
     async def look(self) -> None:
-        """Have the node check the ledgers that had no record at the last look and have none now."""
+        """Let the node check the ledgers that had no record in the last listing and in this one."""
         try:
             listed = set(await self._list_ledgers())
         except OncelogError as error:
             self._missed = set()
-            logger.warning("the ledgers cannot be listed, none is erased: %s", error.message)
+            logger.warning("cannot list the ledgers, so none is deleted: %s", error.message)
             return
         self._runner.counts.orphaned -= listed
         missed = {LedgerId(held) for held in self._runner.index.entries.ledgers()} - listed

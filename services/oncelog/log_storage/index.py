@@ -1,15 +1,16 @@
-"""The index: which entries of which ledger this node holds, and where. In memory, rebuilt by the scan at start.
+"""The index: which entries of which ledgers this node holds, and where. In memory, rebuilt by the scan at start.
 
-Rules.
-1. It is complete: an entry that is not in it was never stored here (or went with its ledger). Only so may "no such
-   entry" be said.
-2. Entries whose bytes are not known synced are in it too, with their sequence number in the journal and their body, so
-   that they can be read at once and a re-add can wait for the first copy's sync.
-3. One thread uses it: the event loop's.
+Rules
+1. It is complete: an entry that is not in it was never stored here, or was deleted with its ledger. The answer "no such
+   entry" depends on that.
+2. It also has the entries that are not yet synced, with their sequence number in the journal and their body. So they
+can
+   be read at once, and a repeated add can wait for the sync of the first copy.
+3. Only the thread of the event loop uses it.
 
-A ledger is a list of runs of consecutive entry ids, ascending, that never touch. A run holds 12 bytes an entry: the
-place, as segment id << 32 | offset, and the length. An entry that comes in order costs one append to the last run;
-one out of order opens a run of its own, or joins two.
+A ledger is a list of ranges of consecutive entry ids, ascending and never adjacent. A range needs 12 bytes per entry:
+the place, as segment id << 32 | offset, and the length. An entry that arrives in order is appended to the last range.
+An entry out of order starts a range of its own, or joins two.
 """
 
 from array import array
@@ -22,7 +23,7 @@ from oncelog.log_storage.segments import ENTRY_KINDS, Body, RecordLocation, Stor
 
 
 class Unsynced(NamedTuple):
-    """An entry on its way to the disk: `lsn` is its record's number in the journal."""
+    """An entry that is being written. lsn: the number of its record in the journal."""
 
     lsn: int
     body: Body
@@ -68,7 +69,7 @@ class _LedgerEntries:
             self.firsts.insert(at, entry_id)
         run = self.runs[at]
         if entry_id < run.end:
-            # Stored a second time (a retry, a recovery): the bytes are equal, the later copy counts.
+            # Stored a second time (a retry, a recovery): the bytes are equal, and the later copy is used.
             run.places[entry_id - run.first] = place
             run.lengths[entry_id - run.first] = length
             return
@@ -101,7 +102,7 @@ class LedgerIndex:
         self._unsynced: dict[int, dict[int, Unsynced]] = {}
 
     def replay(self, record: StoredRecord) -> None:
-        """Take in one record of the scan; fences and seals leave the index as it is."""
+        """Take one record of the scan. Fences and seals do not change the index."""
         if record.kind in ENTRY_KINDS:
             self.put(record.ledger_id, record.entry_id, record.location)
         elif record.kind is RecordKind.LEDGER_DELETED:
@@ -128,20 +129,20 @@ class LedgerIndex:
         self.put(ledger_id, entry_id, location)
 
     def drop(self, ledger_id: int) -> None:
-        """The ledger was deleted; what is on its way to the disk stays until it is settled."""
+        """The ledger was deleted. Entries that are not yet synced stay until `settle`."""
         self._stored.pop(ledger_id, None)
 
     def contains(self, ledger_id: int, entry_id: int) -> bool:
         return self.unsynced(ledger_id, entry_id) is not None or self.location(ledger_id, entry_id) is not None
 
     def location(self, ledger_id: int, entry_id: int) -> RecordLocation | None:
-        """Where the entry is on disk; None when it is not there (it may still be `unsynced`)."""
+        """Where the entry is on disk; None if it is not there, though it may be `unsynced`."""
         entries = self._stored.get(ledger_id)
         found = None if entries is None else entries.find(entry_id)
         return None if found is None else RecordLocation(found[0] >> 32, found[0] & 0xFFFF_FFFF, found[1])
 
     def unsynced(self, ledger_id: int, entry_id: int) -> Unsynced | None:
-        """The entry on its way to the disk, or None. The latest copy, when it was handed over twice."""
+        """The entry that is being written, or None. The latest copy if there are two."""
         staged = self._unsynced.get(ledger_id)
         return None if staged is None else staged.get(entry_id)
 

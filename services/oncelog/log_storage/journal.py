@@ -1,16 +1,16 @@
-"""The journal: group commit by exactly one writer thread, and the node's reads.
+"""The journal: group commit by a single writer thread, and the node's reads.
 
-Rules.
-1. No timer on the way to the disk: what is appended while an fsync runs is the next group. One group, one write, one
-   fsync.
-2. `on_synced(lsn)` is called on the event loop once a group, after its fsync: every record up to lsn is durable.
-3. A failed write or fsync ends the journal for good, before anything of that group or after it is reported. Nothing
-   is tried again: the kernel may have dropped the pages, and says so only once. `on_failed` then ends the process.
-4. When nothing was appended for `idle_ms` after a sync, and at close, a watermark vouches for the last group; until
-   then damage in it would pass for a torn write.
-5. An entry can be read from the moment of its append.
+Rules
+1. No timer delays a write: the records appended during an fsync are the next group. One group, one write, one fsync.
+2. `on_synced(lsn)` is called on the event loop once per group, after its fsync: every record up to lsn is durable.
+3. A failed write or fsync ends the journal for ever, before that group or a later one is reported. Nothing is retried:
+the
+   kernel may have dropped the pages, and reports that only once. `on_failed` then ends the process.
+4. If nothing is appended for `idle_ms` after a sync, and at close, a durability marker confirms the last group. Without
+   it, damage in that group would look like a torn write.
+5. An entry can be read as soon as it is appended.
 
-All but the writer thread's own class runs on the event loop.
+Everything except the writer thread's own class runs on the event loop.
 """
 
 import asyncio
@@ -39,20 +39,20 @@ from oncelog.log_storage.segments import (
 
 GROUP_BYTES_MAX = (
     4 * 1024 * 1024
-)  # past a megabyte a group gains no throughput, and its first record waits for its last
+)  # above a megabyte a group gains no throughput, and its first record waits for its last
 IDLE_MS = 10
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class _Group(NamedTuple):
-    """What one fsync made durable."""
+    """The records that one fsync made durable."""
 
     records: list[SegmentRecord]
     locations: list[RecordLocation]
 
 
 class _GroupWriter(threading.Thread):
-    """The writer thread: takes what waits, writes it as one group, syncs, reports."""
+    """The writer thread: takes the waiting records, writes them as one group, syncs, reports."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class _GroupWriter(threading.Thread):
         report: Callable[[_Group | JournalFailed | None], object],
     ) -> None:
         super().__init__(name="journal", daemon=True)
-        #: Batches of records in order; None asks for the end.
+        #: Batches of records in order; None requests the end.
         self.inbox: queue.SimpleQueue[Sequence[SegmentRecord] | None] = queue.SimpleQueue()
         self._directory = directory
         self._segment = segment
@@ -72,34 +72,34 @@ class _GroupWriter(threading.Thread):
         self._idle_s = idle_s
         #: Called with each synced group, and last with None or the failure.
         self._report = report
-        #: Taken from the inbox, not written yet.
+        #: Taken from the inbox, not yet written.
         self._waiting: deque[SegmentRecord] = deque()
         self._ending = False
-        #: Whether a synced group has nothing behind it.
-        self._unvouched = False
+        #: Whether nothing was written after the last synced group.
+        self._unconfirmed = False
 
     def run(self) -> None:
         try:
             while records := self._take():
                 self._commit(records)
-            self._vouch()
+            self._write_marker()
         except OSError as error:
             self._report(_journal_failed(error, self._segment))
         except BaseException as error:
-            self._report(JournalFailed(f"the journal's thread ended by a bug: {error!r}; the process must end"))
+            self._report(JournalFailed(f"journal thread failed: {error!r}; this is a bug, and the process must end"))
             raise
         else:
             self._report(None)
         finally:
             self._segment.close(self._disk)
 
-    def _vouch(self) -> None:
-        if self._unvouched:
-            self._segment = self._directory.vouch(self._segment, self._disk)
-            self._unvouched = False
+    def _write_marker(self) -> None:
+        if self._unconfirmed:
+            self._segment = self._directory.confirm_end(self._segment, self._disk)
+            self._unconfirmed = False
 
     def _take(self) -> list[SegmentRecord]:
-        """The next group's records: all that waits, bounded by GROUP_BYTES_MAX; empty at the end."""
+        """The records of the next group: all that wait, up to GROUP_BYTES_MAX; empty at the end."""
         if not self._waiting and not self._ending:
             self._receive(self._next())
         while not self._ending and not self.inbox.empty():
@@ -119,12 +119,12 @@ class _GroupWriter(threading.Thread):
             self._waiting.extend(batch)
 
     def _next(self) -> Sequence[SegmentRecord] | None:
-        """Wait for a batch; when none comes for a moment, write the watermark and wait on."""
-        if self._unvouched:
+        """Wait for a batch. If none comes within `idle_s`, write the durability marker and wait on."""
+        if self._unconfirmed:
             try:
                 return self.inbox.get(timeout=self._idle_s)
             except queue.Empty:
-                self._vouch()
+                self._write_marker()
         return self.inbox.get()
 
     def _commit(self, records: list[SegmentRecord]) -> None:
@@ -133,28 +133,28 @@ class _GroupWriter(threading.Thread):
             self._segment = self._directory.roll(self._segment, self._disk, group_bytes=total_bytes)
         locations = self._segment.write_group(records, self._disk)
         self._segment.sync(self._disk)
-        self._unvouched = True
+        self._unconfirmed = True
         self._report(_Group(records, locations))
 
 
 def _journal_failed(error: OSError, segment: SegmentWriter) -> JournalFailed:
     if error.errno in _DISK_FULL:
         text = (
-            f"disk full: {segment.path.parent}: {error}; the process ends: "
-            "free space and start it again, nothing acknowledged is lost"
+            f"disk full: {segment.path.parent}: {error}; the process ends, and nothing acknowledged is lost: "
+            "free disk space and start it again"
         )
     else:
         text = (
             f"{segment.path}: write or fsync failed: {error}; the process ends, "
-            "for nothing can be known durable after this: check the disk"
+            "because durability is unknown after this: check the disk"
         )
     return JournalFailed(text, file=str(segment.path), errno=error.errno)
 
 
 class Journal:
-    """Append, read, and be told what is durable. All methods on the event loop.
+    """Appends and reads records, and reports what is durable. All methods run on the event loop.
 
-    SegmentRecord numbers (lsn) are dense and start at 1 with each start of the process.
+    Record numbers (lsn) are consecutive and start at 1 with each start of the process.
     """
 
     def __init__(
@@ -168,11 +168,11 @@ class Journal:
         disk: DiskCalls | None = None,
         idle_ms: int = IDLE_MS,
     ) -> None:
-        """Make the replayed end durable, vouch for it, start the writer. Blocks for a few syncs.
+        """Make the replayed end durable, confirm it with a durability marker, start the writer. Blocks for a few syncs.
 
-        directory: scanned to its end. index: filled by that scan; the journal keeps it up to date from here on.
+        directory: scanned to its end. index: filled by that scan; the journal keeps it current from here on.
         on_synced(lsn), on_failed(error): called on the loop; on_failed at most once, and nothing is synced after it.
-        Raises OSError when the directory can't be made durable.
+        Raises OSError if the directory cannot be made durable.
         """
         self._index = index
         self._reader = SegmentReader(directory)
@@ -181,7 +181,7 @@ class Journal:
         self._last_lsn = 0
         self._synced_lsn = 0
         self._pending_bytes = 0
-        #: Why nothing can be appended any more.
+        #: Why nothing can be appended any more; None while it can.
         self._stopped: JournalFailed | None = None
         self._ended: asyncio.Future[None] = loop.create_future()
         disk = disk or DiskCalls()
@@ -201,7 +201,7 @@ class Journal:
 
     @property
     def synced_lsn(self) -> int:
-        """Every record up to this one is durable, and `on_synced` has said so."""
+        """Every record up to this one is durable, and `on_synced` has reported it."""
         return self._synced_lsn
 
     @property
@@ -214,16 +214,18 @@ class Journal:
         return self.append_many([SegmentRecord(kind, ledger_id, entry_id, body)])
 
     def append_many(self, records: Sequence[SegmentRecord]) -> int:
-        """Queue records for the disk, in this order; returns the lsn of the last (of the last ever, if none).
+        """Queue records for writing, in this order; returns the lsn of the last one (of the last ever, if none).
 
-        Bodies are kept, not copied: they must not change. Durable only when on_synced names the lsn or a higher one.
-        Raises InvalidArgument (nothing is appended), and JournalFailed once the journal has stopped.
+        Bodies are kept, not copied: they must not change. They are durable when on_synced names their lsn or a higher
+        one. Raises InvalidArgument (nothing is appended), and JournalFailed once the journal has stopped.
         """
         if self._stopped is not None:
             raise self._stopped
         for record in records:
             if len(record.body) > RECORD_BYTES_MAX:
-                raise InvalidArgument(f"an entry of {len(record.body)} bytes", field="body", limit=RECORD_BYTES_MAX)
+                raise InvalidArgument(
+                    f"entry of {len(record.body)} bytes is too large", field="body", limit=RECORD_BYTES_MAX
+                )
         for record in records:
             self._last_lsn += 1
             self._pending_bytes += RECORD.size + len(record.body)
@@ -234,7 +236,7 @@ class Journal:
         return self._last_lsn
 
     def read(self, *, ledger_id: int, entry_id: int) -> bytes | None:
-        """One entry, verified; None when this node never stored it. Reads the disk on this thread.
+        """One entry, verified; None if this node never stored it. Reads the disk on this thread.
 
         Raises CorruptEntry.
         """
@@ -253,10 +255,10 @@ class Journal:
         return self._reader
 
     def plan_range(self, *, ledger_id: int, first: int, entries_max: int, bytes_max: int) -> RangePlan:
-        """What to fetch for consecutive entries from `first` on, without touching the disk.
+        """What to fetch for consecutive entries from `first` on. Does not read the disk.
 
-        Ends before the first entry that is not held, and before the one that would pass a limit; the first is always
-        in it.
+        Ends before the first entry that is not held, and before the entry that would exceed a limit; the first entry is
+        always included.
         """
         pieces: list[Body | RecordLocation] = []
         size = 0
@@ -271,7 +273,7 @@ class Journal:
         return RangePlan(ledger_id, first, pieces)
 
     async def close(self) -> None:
-        """Sync what was appended, vouch for it, end the writer. Also after a failure."""
+        """Sync what was appended, confirm it with a durability marker, end the writer. Also after a failure."""
         if self._stopped is None:
             self._stopped = JournalFailed("the journal is closed")
             self._writer.inbox.put(None)
@@ -284,7 +286,7 @@ class Journal:
         return self._index.location(ledger_id, entry_id) if unsynced is None else unsynced.body
 
     def _take_report(self, report: _Group | JournalFailed | None) -> None:
-        """What the writer thread has to say, on the loop."""
+        """Take a report of the writer thread, on the event loop."""
         if isinstance(report, _Group):
             self._group_synced(report)
             return

@@ -1,4 +1,4 @@
-"""The metrics of a storage node: plain integers of its parts, read when somebody asks."""
+"""The metrics of a storage node: plain integers of its parts, read at each scrape."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from oncelog.stores.json_records import observe_damaged
 
 
 def observe(telemetry: Telemetry, runner: NodeRunner, space: FreeSpace) -> None:
-    """Show the counts and levels of one node."""
+    """Register the counters and gauges of one node."""
     counts = runner.counts
 
     def answered() -> Iterable[Reading]:
@@ -21,22 +21,24 @@ def observe(telemetry: Telemetry, runner: NodeRunner, space: FreeSpace) -> None:
                             lambda: [Reading(counts.entries_received)])  # fmt: skip
     telemetry.observe_count("storage_bytes_received", "Bytes of entries received to be stored",
                             lambda: [Reading(counts.bytes_received)])  # fmt: skip
-    telemetry.observe_count("storage_entries_answered", "Entries by what became of them", answered)
-    telemetry.observe_count("storage_groups_synced", "Groups of records made durable by one sync each",
+    telemetry.observe_count("storage_entries_answered", "Entries answered, by status", answered)
+    telemetry.observe_count("storage_groups_synced", "Groups of records made durable, each by one sync",
                             lambda: [Reading(counts.groups_synced)])  # fmt: skip
-    telemetry.observe_count("storage_fences", "Fences asked for", lambda: [Reading(counts.fences)])
-    telemetry.observe_count("storage_reads", "Reads asked for", lambda: [Reading(counts.reads)])
-    telemetry.observe_count("storage_bytes_read", "Bytes of entries and heads sent to readers",
+    telemetry.observe_count("storage_fences", "Fence requests", lambda: [Reading(counts.fences)])
+    telemetry.observe_count("storage_reads", "Read requests", lambda: [Reading(counts.reads)])
+    telemetry.observe_count("storage_bytes_read", "Bytes of entries sent to readers",
                             lambda: [Reading(counts.bytes_read)])  # fmt: skip
-    telemetry.observe_count("storage_entries_unreadable", "Entries asked for that are damaged here",
+    telemetry.observe_count("storage_entries_unreadable", "Requested entries that are damaged on this node",
                             lambda: [Reading(counts.entries_unreadable)])  # fmt: skip
-    telemetry.observe_count("storage_ledger_checks", "Ledger records read before a first add",
+    telemetry.observe_count("storage_ledger_checks", "Ledger records read to check adds and deletions",
                             lambda: [Reading(counts.checks)])  # fmt: skip
     telemetry.observe_level("storage_queue_bytes", "Bytes received and not yet durable",
                             lambda: [Reading(runner.journal.pending_bytes)])  # fmt: skip
-    telemetry.observe_level("storage_ledgers", "Ledgers with an entry here", lambda: [Reading(runner.ledger_count)])
-    telemetry.observe_level("storage_orphaned_ledgers", "Ledgers kept here although their records are missing",
+    telemetry.observe_level(
+        "storage_ledgers", "Ledgers with an entry on this node", lambda: [Reading(runner.ledger_count)]
+    )
+    telemetry.observe_level("storage_orphaned_ledgers", "Ledgers kept although their records are missing",
                             lambda: [Reading(len(counts.orphaned))])  # fmt: skip
     telemetry.observe_level("storage_free_bytes", "Free space of the disk", lambda: [Reading(space.free_bytes)])
-    telemetry.observe_level("storage_read_only", "1 while ordinary adds are refused for want of space",
+    telemetry.observe_level("storage_read_only", "1 while ordinary adds are refused because the disk is nearly full",
                             lambda: [Reading(int(runner.read_only))])  # fmt: skip

@@ -1,13 +1,14 @@
-"""This node in ZooKeeper: its live record, renewed in each session, and the cookie that its directory once joined.
+"""The registration of this node in ZooKeeper: an ephemeral live record, and the lasting cookie of its directory.
 
 Rules
-- The live record says whom to ask, and nothing safe rests on it. How much is free is told when it has changed much, for
-  each change wakes every owner.
-- That an operator wants it read-only is said by its cookie, which outlives everything; the live record repeats it, so
-  that every owner wakes. The node goes on taking what is added to its ledgers: it is the owners that roll away.
-- A directory that joins for the first time, at an address that another one had, has replaced it: the disk was wiped.
-  The other's cookie is retired, so that no new ledger waits for it (hazard 8). An address given by chance proves
-  nothing.
+- The live record is a hint where to connect; safety does not depend on it. Free space is updated only after a large
+  change, because every change wakes every owner.
+- An operator's request to make the node read-only is in the cookie, which outlives every process. The live record
+  repeats it, so that it wakes every owner. The node still accepts adds to its open ledgers: the owners roll to other
+  nodes.
+- A directory that registers for the first time under the address of another directory has replaced it: the disk was
+  wiped. The other cookie is retired, so that no new ledger waits for it (hazard 8). This does not hold for addresses
+  that are assigned at random.
 """
 
 import logging
@@ -20,52 +21,52 @@ from oncelog.stores.registry import LiveStorageNode, Registry, StorageCookie
 
 logger = logging.getLogger(__name__)
 
-#: Free space is told anew when it has changed by this part of what was told.
+#: Free space is updated when it has changed by this fraction of the registered value.
 FREE_CHANGE = 1 / 8
 
 
 class NodeRegistration:
-    """One node's records."""
+    """The records of one node."""
 
     def __init__(self, registry: Registry, node: LiveStorageNode, *, address_is_chosen: bool) -> None:
-        """address_is_chosen: host and port were given, so that whoever had them before is gone."""
+        """address_is_chosen: host and port were configured, so the process that had them before is gone."""
         self._registry = registry
         self._node = node
         self._address_is_chosen = address_is_chosen
-        #: why it is read-only: no room, an operator's wish
+        #: why it is read-only: a full disk, or an operator's request
         self._no_room = node.read_only
         self._ordered = False
         self._registration = registry.register_storage_node(node)
 
     async def join(self) -> None:
-        """Return once the cookie and the live record are there. Raises StoreUnavailable."""
+        """Return once the cookie and the live record exist. Raises StoreUnavailable."""
         while not await self._has_cookie():
-            pass  # each turn asks the store, and waits for it
+            pass  # each attempt waits for the store
         await self._update(self._node.free_bytes)
         await self._registration.establish()
 
     async def keep(self) -> None:
-        """Never return: the live record is made again in each new session."""
+        """Never return: create the live record again in each new session."""
         await self._registration.keep()
 
     async def tell(self, *, free_bytes: int, read_only: bool) -> None:
-        """Tell what has changed, if it is worth telling."""
+        """Update the live record if the change is large enough."""
         self._no_room = read_only
         changed = abs(free_bytes - self._node.free_bytes) > self._node.free_bytes * FREE_CHANGE
         await self._update(free_bytes if changed or self._told_otherwise else self._node.free_bytes)
 
     async def follow_order(self) -> None:
-        """Never return: pass on whether an operator wants this node read-only, whenever that changes."""
+        """Never return: apply an operator's read-only request whenever the cookie changes."""
         async for cookie in self._registry.watch_cookie(self._node.incarnation):
             if cookie.read_only != self._ordered:
                 fields = {"incarnation": self._node.incarnation, "read_only": cookie.read_only}
-                logger.warning("an operator has changed where new ledgers go", extra={"fields": fields})
+                logger.warning("an operator changed the read-only request of this node", extra={"fields": fields})
             self._ordered = cookie.read_only
             await self._update(self._node.free_bytes)
 
     @property
     def _told_otherwise(self) -> bool:
-        """Whether the live record says another thing about being read-only."""
+        """Whether the live record has an outdated read_only."""
         return self._node.read_only != (self._no_room or self._ordered)
 
     async def _update(self, free_bytes: int) -> None:
@@ -76,14 +77,15 @@ class NodeRegistration:
         try:
             await self._registration.update(node)
         except StoreUnavailable as error:
-            logger.warning("the node's state is told later", extra={"fields": {"reason": error.message}})
+            reason = {"reason": error.message}
+            logger.warning("could not update this node's registration; will retry", extra={"fields": reason})
 
     async def leave(self) -> None:
-        """Take the live record away; without an answer it goes with the session."""
+        """Delete the live record. If ZooKeeper does not answer, it ends with the session."""
         await self._registration.leave()
 
     async def _has_cookie(self) -> bool:
-        """One turn towards the cookie at this address."""
+        """One attempt to find or write the cookie of this address."""
         node = self._node
         stored = await self._registry.read_cookie(node.incarnation)
         if stored is None:
@@ -96,7 +98,7 @@ class NodeRegistration:
         self._ordered = cookie.read_only
         if cookie.retired:
             logger.warning(
-                "this directory was replaced or removed: it serves what it holds, and gets no new ledger",
+                "this directory was replaced or removed: the node serves its ledgers, but gets no new ones",
                 extra={"fields": {"incarnation": node.incarnation}},
             )
         if (cookie.host, cookie.port) == (node.host, node.port):
@@ -106,7 +108,8 @@ class NodeRegistration:
         return False
 
     async def _retire_former(self) -> None:
-        """This process holds the address, so no other directory can be served there any more."""
+        """Retire other cookies of this address: this process has the address, so no other directory can be served
+        there."""
         node = self._node
         cookies = await self._registry.cookies()
         for former in cookies.values():
@@ -118,4 +121,4 @@ class NodeRegistration:
             written = await self._registry.write_cookie(replace(former, retired=True), version=stored.version)
             if written.status is WriteStatus.OK:
                 fields = {"former": former.incarnation, "incarnation": node.incarnation}
-                logger.warning("this node replaces another one, whose directory is gone", extra={"fields": fields})
+                logger.warning("this node replaces another node, whose directory is gone", extra={"fields": fields})

@@ -1,10 +1,10 @@
-"""The shell of one storage node: one event loop drives the core; no await between an event and its effects.
+"""The shell of one storage node: one event loop drives the core, without an await between an event and its effects.
 
-So the fence check, the mark that an entry is held and the record in the journal's queue are one step, and the journal
-gets its records in the order in which the core decided them.
+So the fence check, the note that an entry is held, and the record in the journal's queue are one step. The journal gets
+its records in the order in which the core decided them.
 
-    frames, fences, reads --> core --Journal--> journal --Synced(lsn)--> core --> answers
-                                   --CheckLedger--> ledger record, read after a sync, until it is known --> core
+    frames, fences, reads --> core --WriteJournal--> journal --Synced(lsn)--> core --> answers
+                                   --CheckLedger--> ledger record, read after a sync, retried until answered --> core
 """
 
 import asyncio
@@ -53,30 +53,30 @@ from oncelog.runtime.tasks import start
 
 logger = logging.getLogger(__name__)
 
-#: Fences and look-ups of reads that wait at the same time.
+#: Fences and reads that may wait at the same time.
 CALLS_MAX = 1024
 _CRC_AT = slice(4, 8)
 
 
 class LedgerRecords(Protocol):
-    """What ZooKeeper says of a ledger, read after a sync. Each call raises StoreUnavailable, CorruptEntry."""
+    """What ZooKeeper holds about a ledger, read after a sync. Each call raises StoreUnavailable, CorruptEntry."""
 
     async def read(self, ledger_id: LedgerId) -> LedgerMetadata | None:
-        """The ledger's record; None: there is none."""
+        """The ledger's record; None if there is none."""
 
     async def was_deleted(self, ledger_id: LedgerId, origin: LedgerOrigin) -> bool:
-        """Whether a ledger without a record was surely deleted, see `core.storage.ledger`."""
+        """Whether a ledger without a record was certainly deleted; see `core.storage.ledger`."""
 
 
 class AppendAsker(Protocol):
-    """Where the answers of one stream of adds go."""
+    """Receives the answers of one stream of adds."""
 
     def answered(self, ledger_id: LedgerId, entry_ids: list[EntryId], status: AppendStatus) -> None: ...
 
 
 @dataclass(slots=True)
 class NodeCounts:
-    """What this node did since its start, for metrics."""
+    """Counters of this node since its start, for metrics."""
 
     entries_received: int = 0
     bytes_received: int = 0
@@ -86,14 +86,14 @@ class NodeCounts:
     bytes_read: int = 0
     entries_unreadable: int = 0
     checks: int = 0
-    #: ledgers kept though their records are missing, since nothing proves that they were deleted
+    #: ledgers kept although their records are missing, because nothing proves that they were deleted
     orphaned: set[LedgerId] = field(default_factory=set)
     #: {status: entries}
     answered: dict[AppendStatus, int] = field(default_factory=lambda: dict.fromkeys(AppendStatus, 0))
 
 
 class NodeIndex:
-    """The core's view of what is held."""
+    """The core's view of the stored entries."""
 
     def __init__(self, index: LedgerIndex) -> None:
         self.entries = index
@@ -106,18 +106,18 @@ class NodeIndex:
         return self.entries.last_entry(ledger_id)
 
     def entry_crc(self, ledger_id: LedgerId, entry_id: EntryId) -> int | None:
-        """Reads the disk, at the rate of repeated adds: those of a recovery, and of no healthy writer."""
+        """Reads the disk, but only for repeated adds: a recovery sends those, a healthy writer does not."""
         assert self.journal is not None
         try:
             data = self.journal.read(ledger_id=ledger_id, entry_id=entry_id)
         except CorruptEntry as error:
-            logger.error("a damaged entry is stored anew", extra={"fields": {"reason": error.message}})
+            logger.error("a damaged entry is stored again", extra={"fields": {"reason": error.message}})
             return None
         return None if data is None or len(data) < HEADER_BYTES else int.from_bytes(data[_CRC_AT], "little")
 
 
 class NodeRunner:
-    """Made by `open`. All methods on the event loop."""
+    """Created by `open`. All methods run on the event loop."""
 
     def __init__(self, incarnation: Incarnation, records: LedgerRecords) -> None:
         self.incarnation = incarnation
@@ -140,9 +140,9 @@ class NodeRunner:
         on_failed: Callable[[JournalFailed], None],
         disk: DiskCalls | None = None,
     ) -> Self:
-        """Replay the directory, make its end durable, and be ready for events.
+        """Replay the directory, make its end durable, and become ready for events.
 
-        on_failed: called once when the journal fails; the process must then end. Raises DamagedSegment, JournalFailed.
+        on_failed: called once if the journal fails; the process must then end. Raises DamagedSegment, JournalFailed.
         """
         runner = cls(Incarnation(directory.identity.incarnation), records)
         await asyncio.to_thread(runner._replay, directory)
@@ -156,7 +156,7 @@ class NodeRunner:
                 disk=disk,
             )
         except OSError as error:
-            raise JournalFailed(f"{directory.path}: its end cannot be made durable: {error}; check the disk") from error
+            raise JournalFailed(f"{directory.path}: cannot make its end durable: {error}; check the disk") from error
         return runner
 
     def _replay(self, directory: StorageDirectory) -> None:
@@ -179,11 +179,11 @@ class NodeRunner:
 
     @property
     def ledger_count(self) -> int:
-        """Ledgers with an entry here."""
+        """Ledgers with an entry on this node."""
         return sum(1 for _ in self.index.entries.ledgers())
 
     async def close(self) -> None:
-        """Sync and vouch for everything, end the journal. Who still waits for an answer gets none."""
+        """Sync and confirm all records, end the journal. Requests that still wait get no answer."""
         tasks = self._waiters[1]
         for task in tasks:
             task.cancel()
@@ -200,18 +200,18 @@ class NodeRunner:
         return self._next_call
 
     def close_appender(self, call: int) -> None:
-        """Its entries that are on their way stay on it; nobody is told."""
+        """Entries that are being written stay accepted; their answers are dropped."""
         del self._appenders[call]
 
     def append(self, call: int, frame: ReceivedAppend) -> None:
-        """Raises CorruptEntry when something in the frame is no entry at all; nothing of the frame is then kept."""
+        """Raises CorruptEntry if any part of the frame is not an entry; then nothing of the frame is stored."""
         entries = [(peek_header(data), data) for data in frame.entries]
         self.counts.entries_received += len(entries)
         self.counts.bytes_received += sum(map(len, frame.entries))
         self.handle(AppendReceived(call, frame.target, entries, frame.recovery))
 
     async def until_room(self, queue_bytes_max: int) -> None:
-        """Wait until so few bytes wait for the disk: a stream is not read before."""
+        """Wait until at most this many bytes wait for the disk. Until then a stream is not read."""
         synced = self._waiters[0]
         while self.journal.pending_bytes > queue_bytes_max:
             synced.clear()
@@ -227,14 +227,14 @@ class NodeRunner:
     async def look_up(
         self, target: Incarnation, ledger_id: LedgerId, first: EntryId, count: int, *, fence: bool
     ) -> AnswerRead:
-        """What is held of the ids; waits for what is on its way to the disk. Raises TooManyRequests."""
+        """Which of the ids are held. Waits for entries that are being written. Raises TooManyRequests."""
         answer = await self._ask(lambda call: ReadReceived(call, target, ledger_id, first, count, fence))
         assert isinstance(answer, AnswerRead)
         return answer
 
     async def _ask(self, event_of: Callable[[int], FenceReceived | ReadReceived]) -> AnswerFence | AnswerRead:
         if len(self._calls) >= CALLS_MAX:
-            raise TooManyRequests(f"{CALLS_MAX} fences and reads wait already: try again")
+            raise TooManyRequests(f"{CALLS_MAX} fences and reads are already waiting: retry")
         self._next_call += 1
         call = self._next_call
         answer: asyncio.Future[AnswerFence | AnswerRead] = asyncio.get_running_loop().create_future()
@@ -252,7 +252,7 @@ class NodeRunner:
     # --- events and effects ------------------------------------------------------------------------------------------
 
     def handle(self, event: StorageEvent) -> None:
-        """One step. Raises InvariantViolated, and JournalFailed once the journal has stopped."""
+        """Perform one step. Raises InvariantViolated, and JournalFailed once the journal has stopped."""
         for effect in self.core.handle(event):
             match effect:
                 case AnswerAppend():
@@ -300,7 +300,7 @@ class NodeRunner:
         task.add_done_callback(tasks.discard)
 
     async def _check(self, effect: CheckLedger) -> None:
-        """Until the record is known the parked adds wait; the core bounds them."""
+        """Retry until the record is known. Queued adds wait for it; the core limits their bytes."""
         backoff = Backoff()
         ledger_id, deleted = effect.ledger_id, False
         while True:
@@ -310,7 +310,7 @@ class NodeRunner:
                     deleted = await self._records.was_deleted(ledger_id, effect.origin)
             except (StoreUnavailable, CorruptEntry) as error:
                 fields = {"ledger_id": ledger_id, "reason": error.message}
-                logger.warning("a ledger's record cannot be read yet", extra={"fields": fields})
+                logger.warning("could not read a ledger's record; will retry", extra={"fields": fields})
                 await backoff.pause()
             else:
                 if metadata is not None:
@@ -320,11 +320,11 @@ class NodeRunner:
 
 
 def _report_orphan(counts: NodeCounts, ledger_id: LedgerId) -> None:
-    """Say it once for each ledger."""
+    """Log each ledger once."""
     if ledger_id not in counts.orphaned:
         counts.orphaned.add(ledger_id)
         logger.error(
-            "the record of a ledger is missing in ZooKeeper, and nothing shows that the ledger was deleted: its "
+            "the record of a ledger is missing in ZooKeeper, but nothing proves that the ledger was deleted: its "
             "entries are kept; restore the record",
             extra={"fields": {"ledger_id": ledger_id}},
         )
@@ -342,7 +342,7 @@ class _StoredHeaders:
         self._fd = -1
 
     def read(self, location: RecordLocation) -> EntryHeader:
-        """Raises CorruptEntry when the record is intact and no entry."""
+        """Raises CorruptEntry if the record is intact but not an entry."""
         if location.segment_id != self._segment_id:
             self._close()
             self._fd = os.open(self._directory.segment_path(location.segment_id), os.O_RDONLY)

@@ -1,7 +1,7 @@
-"""Reads entries back and verifies them. Safe to use from any thread.
+"""Reads stored entries and verifies them. Safe to use from any thread.
 
-What does not carry its checksum, or is another record than the one looked for, or cannot be read, is a CorruptEntry:
-the caller asks another node. It is never "missing".
+A record that has a wrong checksum, is another record than the requested one, or cannot be read, is a CorruptEntry: the
+caller asks another node. It never counts as missing.
 """
 
 import os
@@ -16,13 +16,13 @@ from oncelog.log_storage.directory import StorageDirectory
 from oncelog.log_storage.segments import RECORD, Body, RecordLocation, check_record
 
 OPEN_SEGMENTS_MAX = 256
-#: Records of one ledger that lie this close are read by one call: a call costs about as much as copying 16 KiB.
+#: Records of one ledger at most this far apart are read by one call: a call costs about as much as copying 16 KiB.
 GAP_BYTES_MAX = 16 * 1024
 RUN_BYTES_MAX = 4 * 1024 * 1024
 
 
 class _OpenSegment:
-    """A file descriptor that closes when its last user lets go of it, so that eviction never closes one in use."""
+    """A file descriptor that closes when its last user drops it, so that eviction never closes one in use."""
 
     __slots__ = ("fd", "seed")
 
@@ -35,7 +35,7 @@ class _OpenSegment:
 
 
 class RangePlan(NamedTuple):
-    """Consecutive entries of a ledger from `first` on: where each is, or its body while it is not synced."""
+    """Consecutive entries of a ledger from `first` on: the location of each, or its body while it is not synced."""
 
     ledger_id: int
     first: int
@@ -43,7 +43,7 @@ class RangePlan(NamedTuple):
 
 
 class SegmentReader:
-    """Reads records at known locations, with a bounded number of open files."""
+    """Reads records at known locations with a limited number of open files."""
 
     def __init__(self, directory: StorageDirectory) -> None:
         self._directory = directory
@@ -51,11 +51,11 @@ class SegmentReader:
         self._open: OrderedDict[int, _OpenSegment] = OrderedDict()
 
     def read(self, location: RecordLocation, *, ledger_id: int, entry_id: int) -> bytes:
-        """The body at `location`, verified to be this entry's. Raises CorruptEntry."""
+        """The body at `location`, verified to belong to this entry. Raises CorruptEntry."""
         return self.read_run([location], ledger_id=ledger_id, first=entry_id)[0]
 
     def read_run(self, locations: Sequence[RecordLocation], *, ledger_id: int, first: int) -> list[bytes]:
-        """The bodies of consecutive entries from `first` on; neighbours on disk are read together.
+        """The bodies of consecutive entries from `first` on. Records that are close on the disk are read together.
 
         Raises CorruptEntry.
         """
@@ -110,7 +110,7 @@ class SegmentReader:
             location.offset,
             ledger_id,
             entry_id,
-            "does not carry its checksum, or is another record",
+            "wrong checksum, or another record",
         )
 
     def _pread(self, segment_id: int, offset: int, size: int, *, ledger_id: int, entry_id: int) -> tuple[bytes, int]:

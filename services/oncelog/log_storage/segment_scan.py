@@ -47,16 +47,16 @@ class SegmentScan:
         self._fd = fd
         self._header = header
         self._path = path
-        #: Behind the last intact group.
+        #: The offset after the last intact group.
         self.end = FIRST_GROUP
-        #: Offset of the last intact group that has records and no intact group behind it; None when all is vouched for.
-        self.unvouched: int | None = None
+        #: Offset of the last intact group that has records and no intact group after it; None if all are confirmed.
+        self.unconfirmed: int | None = None
         self.sealed = False
-        #: What the scan stopped at, as far as its damaged bytes tell.
+        #: What the scan stopped at, as far as the damaged bytes tell.
         self.stopped_at = "group header"
 
     def records(self) -> Iterator[StoredRecord]:
-        """All records of the intact groups in order, the seal excepted. Raises DamagedSegment when a read fails."""
+        """All records of the intact groups in order, without the seal. Raises DamagedSegment if a read fails."""
         window, base = b"", 0
         file_bytes, seed = self._header.file_bytes, self._header.seed
         while not self.sealed and self.end + GROUP_ALIGN <= file_bytes:
@@ -72,11 +72,11 @@ class SegmentScan:
             if records is None:
                 return
             self.end = offset + group.total_bytes
-            self.unvouched = offset if records else None
+            self.unconfirmed = offset if records else None
             yield from records
 
     def _decode(self, window: bytes, at: int, offset: int, group: GroupHeader) -> list[StoredRecord] | None:
-        """The records of a group whose header is sound, or None when one does not verify. Sees to `sealed`."""
+        """The records of a group with an intact header; None if one has a wrong checksum. Sets `sealed`."""
         view = memoryview(window)
         seed, segment_id, unpack = self._header.seed, self._header.segment_id, RECORD.unpack_from
         position, end, shift = at + GROUP.size, at + GROUP.size + group.group_bytes, offset - at
@@ -92,7 +92,7 @@ class SegmentScan:
             if behind > end or not known or checksum != crc32c(view[position + 4 : behind], seed):
                 name = kind.name if kind else "SEAL" if number == SEAL else f"kind {number}"
                 self.stopped_at = (
-                    f"record {len(records)} of {group.record_count} of a group, by its own words {name} "
+                    f"record {len(records)} of {group.record_count} of a group, labelled {name} "
                     f"of ledger {ledger_id}, entry {entry_id}"
                 )
                 return None
@@ -105,13 +105,13 @@ class SegmentScan:
         return records if position == end else None
 
     def holds_group(self) -> bool:
-        """Whether an intact group header stands anywhere in the segment."""
+        """Whether an intact group header exists anywhere in the segment."""
         return any(True for window, offset in self._windows(FIRST_GROUP) for _ in self._groups(window, offset))
 
     def look_behind(self) -> tuple[int | None, list[tuple[int, int]]]:
-        """What stands behind the end of the scan: (offset of a group header, [(offset, size) of what is not zero]).
+        """What follows the end of the scan: (offset of a group header, [(offset, size) of what is not zero]).
 
-        A group header vouches for everything before it; so the one that the scan stopped at says nothing.
+        A group header confirms everything before it, so the header at which the scan stopped confirms nothing after it.
         """
         dirty: list[tuple[int, int]] = []
         zeros = bytes(SCAN_BYTES)
@@ -152,30 +152,30 @@ class SegmentScan:
 
 
 def judge_last(scan: SegmentScan, path: Path) -> list[tuple[int, int]]:
-    """After an exhausted scan of the last segment: (offset, size) of what is to be cut. Raises DamagedSegment."""
+    """After a complete scan of the last segment: (offset, size) of the ranges to cut. Raises DamagedSegment."""
     if scan.sealed:
         raise damaged(
             path, offset=scan.end, what="seal", why="the segment is sealed, but the file of the next one is missing"
         )
     later, dirty = scan.look_behind()
     if later is not None:
-        raise damaged(path, offset=scan.end, what=scan.stopped_at, why=f"the group at {later} vouches for it")
+        raise damaged(path, offset=scan.end, what=scan.stopped_at, why=f"but a valid group follows at {later}")
     return dirty
 
 
 def judge_followed(scan: SegmentScan, path: Path, successor: SegmentHeader, *, successor_used: bool) -> bool:
-    """After an exhausted scan of a segment with a successor: whether its seal is to be written (again).
+    """After a complete scan of a segment with a successor: whether its seal must be written, possibly again.
 
-    successor_used: the successor holds a group, or has a successor itself. Before, the seal may not be on the disk
-    even if it reads well: see `StorageDirectory.settle`. Raises DamagedSegment.
+    successor_used: the successor holds a group, or has a successor itself. Until then the seal may not be on the disk
+    even if it can be read: see `StorageDirectory.settle`. Raises DamagedSegment.
     """
     end = successor.previous_end
     if scan.sealed and scan.end == end + SEAL_BYTES:
         return not successor_used
     if scan.end < end:
-        raise damaged(path, offset=scan.end, what=scan.stopped_at, why=f"the next segment vouches for all below {end}")
+        raise damaged(path, offset=scan.end, what=scan.stopped_at, why=f"but the next segment confirms all below {end}")
     if scan.sealed or scan.end > end:
-        raise damaged(path, offset=scan.end, what="seal", why=f"the next segment says that this one ends at {end}")
+        raise damaged(path, offset=scan.end, what="seal", why=f"by the next segment, this one ends at {end}")
     if successor_used:
         raise damaged(path, offset=scan.end, what="seal", why="the next segment is in use")
     return True

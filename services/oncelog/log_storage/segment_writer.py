@@ -1,13 +1,13 @@
 """Writes groups at the end of one segment. Used by one thread at a time: the journal's.
 
-The file has its full size from the start (fallocate), so running out of disk shows when a segment is made and hardly
-ever in the middle of a write. A small group is written together with zeros for the next megabyte: a sync of blocks
-that were written before needs no commit of the file system's own journal and takes half the time (0.15 against 0.25
-ms for 4 KiB). A large group writes no zeros: it would pay for the same megabyte twice.
+The file has its full size from the start (fallocate), so a full disk shows when a segment is created and hardly ever
+during a write. A small group is written together with zeros for the next megabyte: the sync of blocks that were written
+before needs no commit of the file system's own journal and takes half the time (0.15 instead of 0.25 ms for 4 KiB). A
+large group writes no zeros, because it would write the same megabyte twice.
 
-What was synced a while ago is dropped from the page cache: it is hardly ever read again from here, and a log that
-flows through the cache takes fresh pages for every byte, which costs more processor time than writing them does, and
-pushes out what others need.
+Bytes that were synced a while ago are dropped from the page cache: they are hardly ever read from it again. Writing
+through the cache takes a fresh page for every byte, which costs more CPU time than the write itself, and evicts the
+pages of others.
 """
 
 import os
@@ -30,14 +30,14 @@ IOV_MAX = min(1024, os.sysconf("SC_IOV_MAX"))
 ZERO_AHEAD_BYTES = 1024 * 1024
 ZERO_AHEAD_GROUP_BYTES_MAX = ZERO_AHEAD_BYTES // 2
 _ZEROS = bytes(ZERO_AHEAD_BYTES)
-#: Synced bytes that stay in the page cache, for recoveries and readers close to the end; dropped in steps.
+#: Synced bytes that stay in the page cache, for recoveries and for readers near the end; dropped in steps.
 CACHED_BYTES = 64 * 1024 * 1024
 CACHE_STEP_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class DiskCalls:
-    """The calls of the journal; a value, so that a test can make them fail, wait or fall short.
+    """The system calls of the journal, as a value, so that a test can make them fail, wait or write too little.
 
     A failure of the first two ends the journal. advise(fd, offset, length, what) is a hint.
     """
@@ -74,7 +74,8 @@ class SegmentWriter:
         self._written_until = offset
         self._dropped_until = 0
         self.path = path
-        #: Where the next group goes; everything before it is synced, or `write_group` was not followed by `sync` yet.
+        #: Where the next group goes. Everything before it is synced, unless `write_group` was not yet followed by
+        #: `sync`.
         self.offset = offset
 
     @property
@@ -86,7 +87,7 @@ class SegmentWriter:
         return self.offset + group_bytes + SEAL_BYTES <= self._header.file_bytes
 
     def write_group(self, records: Sequence[SegmentRecord], disk: DiskCalls) -> list[RecordLocation]:
-        """Write one group; it counts only after `sync`. Raises OSError: then the segment is not to be written again."""
+        """Write one group; it counts only after `sync`. Raises OSError: then the segment must not be written again."""
         segment_id = self._header.segment_id
         group = encode_group(records, seed=self._header.seed, offset=self.offset)
         end = self.offset + group.total_bytes
@@ -108,18 +109,19 @@ class SegmentWriter:
         ]
 
     def sync(self, disk: DiskCalls) -> None:
-        """Raises OSError: nothing may be concluded after it, the kernel may have dropped the pages and says so once."""
+        """Raises OSError: durability is then unknown, because the kernel may drop the pages and reports that only
+        once."""
         disk.sync(self._fd)
         self._drop_pages(self.offset - CACHED_BYTES, disk)
 
     def _drop_pages(self, until: int, disk: DiskCalls) -> None:
-        """A hint: whatever becomes of it, nothing is lost by it."""
+        """A hint to the kernel; its failure loses nothing."""
         if until - self._dropped_until >= CACHE_STEP_BYTES:
             disk.advise(self._fd, self._dropped_until, until - self._dropped_until, os.POSIX_FADV_DONTNEED)
             self._dropped_until = until
 
-    def write_watermark(self, disk: DiskCalls) -> None:
-        """Vouch for everything before; durable when it returns."""
+    def write_durability_marker(self, disk: DiskCalls) -> None:
+        """Confirm that everything before is durable; durable itself when it returns."""
         self.write_group([], disk)
         self.sync(disk)
 
@@ -129,6 +131,6 @@ class SegmentWriter:
         self.sync(disk)
 
     def close(self, disk: DiskCalls = _SYSTEM) -> None:
-        """Nothing more is written here, so none of it stays in the page cache."""
+        """Close the file. Nothing more is written here, so none of it stays in the page cache."""
         self._drop_pages(self.offset, disk)
         os.close(self._fd)

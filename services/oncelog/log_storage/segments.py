@@ -1,4 +1,4 @@
-"""The segment file: its bytes, how they are made, and how they are judged at start.
+"""The format of a segment file.
 
 A segment is the journal and the store at once: every record is written exactly once. All integers are little-endian.
 
@@ -11,22 +11,21 @@ A segment is the journal and the store at once: every record is written exactly 
                               then the body; the checksum is over all but itself
     the rest                  zeros, up to file_bytes (or, in a reused file, groups of another seed)
 
-Kinds: ADD 1, RECOVERY_ADD 2 (body: the entry, verbatim), FENCE 3, LEDGER_DELETED 4 (no body, entry_id 0, sufficient by
-themselves), SEAL 5 (no body, alone in the last group). A group without records is a watermark.
+Kinds: ADD 1, RECOVERY_ADD 2 (body: the entry, verbatim), FENCE 3, LEDGER_DELETED 4 (no body, entry_id 0, complete in
+themselves), SEAL 5 (no body, alone in the last group). A group without records is a durability marker.
 
-Rules.
+Rules
 1. One group is one write and one fsync, and a group is written only after the one before it is synced. So the header of
-   a group vouches for every byte before it, and `durable_offset`, the offset up to which all was synced before, is the
-   group's own offset: a group header at any other place is not one, whatever its checksum.
+   a group confirms every byte before it. `durable_offset`, the offset up to which everything was synced before, equals
+   the group's own offset: a group header at any other place is invalid, whatever its checksum.
 2. Every checksum of groups and records starts from the segment's seed, the crc32c of version, cluster, incarnation and
-   segment id. Ids are never reused, and CRCs of equal bytes from two seeds always differ: what a reused file held
-   before is never taken for its own.
-3. Groups begin at multiples of 512, so no later write touches a sector that holds acknowledged bytes.
-4. `file_bytes` is the file's size from its creation on: a file of another size lost something.
-5. `previous_end` is where the segment before ended when this one was made: everything of it below was synced.
-6. What does not verify, in the last segment and with no valid group behind it, is a write that was never
-   acknowledged: it is cut. Anything else that does not verify is lost data, and the node does not start
-   (`DamagedSegment`).
+   segment id. Ids are never reused, and CRCs of equal bytes under two seeds always differ. So the former content of a
+   reused file is never mistaken for the segment's own.
+3. Groups begin at multiples of 512, so no later write touches a sector with acknowledged bytes.
+4. `file_bytes` is the size of the file since its creation: a file of another size has lost something.
+5. `previous_end` is where the previous segment ended when this one was created: everything below it was synced.
+6. Bytes with a wrong checksum in the last segment, with no valid group after them, are a write that was never
+   acknowledged, and are cut. Any other wrong checksum means lost data, and the node does not start (`DamagedSegment`).
 """
 
 import struct
@@ -51,19 +50,19 @@ _RECORD_REST = struct.Struct("<IB3xQQ")
 _SEED = struct.Struct("<I16s16sQ")
 _CHECKSUM = struct.Struct("<I")
 
-GROUP_ALIGN = 512  # the smallest sector; a write that is torn by a power loss spoils whole sectors
+GROUP_ALIGN = 512  # the smallest sector; a write that is torn by a power loss damages whole sectors
 FIRST_GROUP = GROUP_ALIGN
 SEAL_BYTES = GROUP_ALIGN
-WATERMARK_BYTES = GROUP_ALIGN
+DURABILITY_MARKER_BYTES = GROUP_ALIGN
 #: Offsets are 32-bit in headers and in the index.
 SEGMENT_BYTES_MAX = 0xFFFF_FFFF
 RECORD_BYTES_MAX = 64 * 1024 * 1024
-_JOIN_BYTES_MAX = 4096  # copying less than a page costs less than an element of the write's vector
+_JOIN_BYTES_MAX = 4096  # copying less than a page is cheaper than another element in the write's vector
 
 Body = bytes | bytearray | memoryview
 
 
-#: The kind that only the segment itself knows.
+#: The kind that only this module uses.
 SEAL = 5
 _KINDS = {int(kind): kind for kind in RecordKind}
 #: The kinds that store an entry.
@@ -97,7 +96,7 @@ class StoredRecord(NamedTuple):
 
 
 def segment_seed(cluster_id: bytes, incarnation: bytes, segment_id: int) -> int:
-    """What every checksum of groups and records of this segment starts from."""
+    """The start value of every checksum of groups and records of this segment."""
     return crc32c(_SEED.pack(VERSION, cluster_id, incarnation, segment_id))
 
 
@@ -134,7 +133,7 @@ class SegmentHeader:
 
     @classmethod
     def decode(cls, data: bytes, path: Path) -> "SegmentHeader":
-        """Raises DamagedSegment; StorageDirectoryRefused when a sound header names another format."""
+        """Raises DamagedSegment; StorageDirectoryRefused if an intact header has another format."""
         if len(data) < HEADER.size or _CHECKSUM.unpack_from(data, HEADER.size - 4)[0] != crc32c(
             data[: HEADER.size - 4]
         ):
@@ -142,18 +141,18 @@ class SegmentHeader:
         magic, version, cluster_id, incarnation, segment_id, previous_end, file_bytes, _ = HEADER.unpack_from(data)
         if magic != MAGIC or version != VERSION:
             raise StorageDirectoryRefused(
-                f"{path}: format {magic!r} {version}, this program reads {MAGIC!r} {VERSION}; "
-                "start it with a program of that format"
+                f"{path}: has format {magic!r} {version}, but this version reads {MAGIC!r} {VERSION}; "
+                "start a version of that format"
             )
         return cls(cluster_id, incarnation, segment_id, previous_end, file_bytes)
 
 
 def damaged(path: Path, *, offset: int, what: str, why: str = "") -> DamagedSegment:
-    """The error for lost data: names the file, the place, what stood there, and what to do."""
+    """The error for lost data: names the file, the offset, what was there, and what to do."""
     return DamagedSegment(
-        f"{path}: damaged at offset {offset} ({what}{', ' + why if why else ''}). Records that this node "
-        "acknowledged are lost here, so it does not start: restore the file. Or wipe the node's directory: the node "
-        "joins as a new, empty one, and the ledgers that it held stay one copy short. Wipe one node at a time at most",
+        f"{path}: damaged at offset {offset} ({what}{', ' + why if why else ''}). Records that this node acknowledged "
+        "are lost here, so it does not start: restore the file. Or wipe the node's directory: the node then joins as a "
+        "new, empty one, and its ledgers are one copy short. Wipe at most one node at a time",
         file=str(path),
         offset=offset,
         what=what,
@@ -162,7 +161,7 @@ def damaged(path: Path, *, offset: int, what: str, why: str = "") -> DamagedSegm
 
 @dataclass(frozen=True, slots=True)
 class EncodedGroup:
-    """A group as the vector of one write; `offsets` are those of its records within the segment."""
+    """A group as the vector of one write. offsets: those of its records within the segment."""
 
     parts: list[Body]
     total_bytes: int
@@ -175,7 +174,7 @@ def group_total(records: Sequence[SegmentRecord]) -> int:
 
 
 def encode_group(records: Sequence[SegmentRecord], *, seed: int, offset: int) -> EncodedGroup:
-    """A group for `offset`; large bodies are passed on as they are, small ones are joined."""
+    """A group for `offset`. Large bodies are passed on as they are, small ones are joined."""
     assert offset % GROUP_ALIGN == 0
     group_bytes = sum(RECORD.size + len(record.body) for record in records)
     rest = _GROUP_REST.pack(len(records), group_bytes, offset)
@@ -209,7 +208,7 @@ class GroupHeader(NamedTuple):
 
 
 def decode_group_header(data: bytes, at: int, *, seed: int, offset: int) -> GroupHeader | None:
-    """The group header at data[at:], which stands at `offset` of the segment; None when there is none."""
+    """The group header at data[at:], which is at `offset` of the segment; None if there is none."""
     magic, checksum, count, group_bytes, durable_offset = GROUP.unpack_from(data, at)
     if magic != GROUP_MAGIC or durable_offset != offset:
         return None
@@ -219,7 +218,7 @@ def decode_group_header(data: bytes, at: int, *, seed: int, offset: int) -> Grou
 
 
 def check_record(data: bytes | memoryview, at: int, *, seed: int) -> bool:
-    """Whether a whole record stands at data[at:] and carries its checksum."""
+    """Whether a whole record with a valid checksum is at data[at:]."""
     if at + RECORD.size > len(data):
         return False
     checksum, length, kind, _, _ = RECORD.unpack_from(data, at)
@@ -228,5 +227,5 @@ def check_record(data: bytes | memoryview, at: int, *, seed: int) -> bool:
 
 
 def record_kind(number: int) -> RecordKind | None:
-    """None: no kind of record of this version, the seal included."""
+    """None for a number that is no kind of record of this version, and for the seal."""
     return _KINDS.get(number)

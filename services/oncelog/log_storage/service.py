@@ -1,7 +1,7 @@
-"""What the node's gRPC service does: streams of adds with coalesced answers, fences, reads.
+"""The gRPC service of the node: streams of adds with coalesced answers, fences, reads.
 
-Rules: a stream is not read while too much waits for the disk, or too many of its answers for it, so that what a client
-can make this node keep is bounded. Answers that are ready go out together, one message at a time.
+A stream is not read while too many bytes wait for the disk, or too many of its answers wait for the client. So the
+memory that a client can occupy is bounded. Answers that are ready are sent together, one message at a time.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ from oncelog.rpc.storage_codec import (
 )
 from oncelog.wire import storage_pb2 as pb
 
-#: Entries of one stream that wait for an answer, or whose answers wait for the client.
+#: Entries of one stream that wait for an answer, or whose answers wait to be sent.
 UNANSWERED_ENTRIES_MAX = 65_536
 READS_MAX = 256
-#: Threads that wait for the disk; the kernel's cache serves most reads.
+#: Threads that read the disk; most reads are served from the page cache.
 READ_THREADS = 2
 
 Describe = Callable[[pb.DescribeRequest], Awaitable[pb.DescribeAnswer]]
@@ -59,7 +59,7 @@ class StorageService:
         self._executor.shutdown(wait=True, cancel_futures=True)
 
     async def append(self, stream: _AppendStream) -> None:
-        """Serve one stream of adds; after the client's last frame, until everything is answered."""
+        """Serve one stream of adds. After the client's last frame, until everything is answered."""
         answers = _Answers()
         call = self._runner.open_appender(answers)
         try:
@@ -86,9 +86,9 @@ class StorageService:
         return FenceStatesAnswer(ReadStatus.OK, [ledgers.fence_state(ledger_id) for ledger_id in request.ledger_ids])
 
     async def read(self, request: ReadRequest) -> AsyncGenerator[ReadFrame, None]:
-        """Look up a part of the ids at a time; each part is answered before the next is looked up."""
+        """Look up some of the ids at a time, and send them before the next are looked up."""
         if request.entries_max < 1:
-            raise InvalidArgument("a read asks for at least one entry", field="entries_max")
+            raise InvalidArgument("entries_max must be at least 1", field="entries_max")
         if self._reads >= READS_MAX:
             yield ReadFrame(ReadStatus.TOO_MANY_REQUESTS)
             return
@@ -129,10 +129,10 @@ class StorageService:
 
 
 class _Answers:
-    """The answers of one stream: what is ready goes out in one message."""
+    """The answers of one stream: all that are ready are sent in one message."""
 
     def __init__(self) -> None:
-        #: entries received whose answers are not written yet
+        #: entries received whose answers are not yet sent
         self._unanswered = 0
         self._ready: dict[tuple[LedgerId, AppendStatus], list[EntryId]] = {}
         self._some_ready = asyncio.Event()
@@ -150,7 +150,7 @@ class _Answers:
         self._some_ready.set()
 
     async def until_at_most(self, entry_count: int) -> None:
-        """Wait until so few entries are without a written answer."""
+        """Wait until at most this many entries have no sent answer."""
         while self._unanswered > entry_count:
             self._written.clear()
             await self._written.wait()

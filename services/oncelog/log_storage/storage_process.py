@@ -1,8 +1,8 @@
-"""One storage node process: its parts, started in order and stopped in the reverse.
+"""The process of a storage node. Its parts start in this order and stop in the reverse order.
 
-health -> ZooKeeper, the cluster's record -> whose directory is it -> replay -> serve -> register -> say so
-SIGTERM: deregister -> end the calls -> sync, vouch, close
-the journal fails: end at once, for nothing can be known durable after it
+start: health -> ZooKeeper and the cluster's record -> identity of the directory -> replay -> serve -> register ->
+announce SIGTERM: deregister -> end the calls -> sync, write the durability marker, close
+journal failure: end at once, because durability is unknown after it
 """
 
 import asyncio
@@ -36,22 +36,22 @@ from oncelog.wire import storage_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
-#: Streams of adds do not end by themselves; what is received is synced and answered within much less.
+#: Streams of adds do not end by themselves. Received entries are synced and answered in much less time.
 STOP_GRACE_MS = 200
-#: The journal's thread needs the interpreter for microseconds around each write and sync. With Python's own 5 ms it
-#: would wait for the event loop longer than for the disk.
+#: The journal's thread needs the interpreter for microseconds before and after each write and sync. With Python's
+#: default of 5 ms it would wait for the event loop longer than for the disk.
 SWITCH_INTERVAL_S = 0.0002
-#: Owners' ledgers are served without ZooKeeper, so an election, which meets all nodes at once, leaves them ready. One
-#: that is away for longer than a session lasts, twice over, is not found by new owners, and no rollout may rely on it.
+#: A node serves the open ledgers without ZooKeeper, so it stays ready during an election, which affects all nodes at
+#: once. A node that is away for longer than two sessions is not found by new owners, and no rollout may rely on it.
 ABSENT_SESSIONS_MAX = 2
 
 
 class StorageProcess:
-    """`run` lives as long as the process."""
+    """`run` returns when the process is to end."""
 
     def __init__(self, settings: LogStorageSettings) -> None:
         self._settings = settings
-        #: why this node gets no new work; None once it serves
+        #: why this node gets no new work; None while it serves
         self._unready: str | None = "starting"
 
     async def run(self, shutdown: Shutdown) -> None:
@@ -106,7 +106,7 @@ class StorageProcess:
                 StorageDirectory.open, path, cluster_id, segment_bytes=settings.segment_bytes
             )
         except OSError as error:
-            raise StorageDirectoryRefused(f"{path}: {error}; check the path, its rights and the disk") from error
+            raise StorageDirectoryRefused(f"{path}: {error}; check the path, its permissions and the disk") from error
         stack.callback(directory.close)
         return directory
 
@@ -161,7 +161,7 @@ def _end(error: JournalFailed) -> None:
 
 
 def _say_serving(address: str, health: str, incarnation: str) -> None:
-    """One line for whoever started this process, one for the log."""
+    """Print one line for the process that started this one, and log one."""
     line = json.dumps({"serving": {"address": address, "health": health, "incarnation": incarnation}})
     print(line, flush=True)
-    logger.info("this storage node serves", extra={"fields": {"address": address, "incarnation": incarnation}})
+    logger.info("storage node is serving", extra={"fields": {"address": address, "incarnation": incarnation}})
