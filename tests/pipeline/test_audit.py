@@ -261,8 +261,8 @@ def test_the_picture_and_the_table_show_the_report() -> None:
     ]
     root = ET.fromstring(picture_of(report))
     texts = [text for element in root.iter() if (text := element.text)]
-    assert [text for text in texts if "takeover: owner epoch 2" in text]
-    assert "2 in all, highest bar 2" in texts, "the duplicates"
+    assert [text for text in texts if "1 takeover (dashed, newest owner epoch 2)" in text]
+    assert "duplicates refused (in the log): 2 in all, highest bar 2" in texts
     assert "nothing is stored" in texts
     console = Console(record=True, width=120, file=None, quiet=False)
     with console.capture() as captured:

@@ -17,7 +17,7 @@ _SERVICES = (
 MODULES = {
     "services": _SERVICES,
     "embedded": ("pyspark",),
-    "pipeline": ("pyspark", "pyarrow", "pandas"),
+    "pipeline": ("pyspark", "pyarrow", "pandas", "matplotlib"),
     "lab": _SERVICES,
 }
 
