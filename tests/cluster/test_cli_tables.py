@@ -53,7 +53,7 @@ TAKEOVERS = [
         "began_ms": NOW_MS - 90_000,
         "ms": 152.31,
         "replayed_entries": 1_000,
-        "marks_ms": {"A": 1.2, "B": 33.4, "C": 40.1, "D": 90.2, "E": 152.3},
+        "phases_ms": {"acquire": 1.2, "recover": 33.4, "load_snapshot": 40.1, "replay": 90.2, "open": 152.3},
     }
     for epoch in range(1, 4)
 ]

@@ -21,4 +21,4 @@ async def test_each_batch_is_a_span_of_the_applications_provider(client: oncelog
     producer = await client.create_producer("flights")
     await producer.send(b"one")
     await producer.send(b"two")
-    assert [span.name for span in exporter.get_finished_spans()] == ["1 pack", "1 pack"]
+    assert [span.name for span in exporter.get_finished_spans()] == ["publish pack", "publish pack"]

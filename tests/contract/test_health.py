@@ -10,7 +10,7 @@ import pytest
 
 from oncelog.core.errors import InvalidArgument
 from oncelog.runtime.health import Health
-from oncelog.runtime.telemetry import Mark, Reading, Telemetry
+from oncelog.runtime.telemetry import Reading, SpanName, Telemetry
 
 
 @asynccontextmanager
@@ -135,7 +135,7 @@ def test_two_processes_in_one_do_not_share_metrics() -> None:
 def test_spans_without_an_endpoint_record_nothing() -> None:
     """Tracing is off until somebody wants it, and costs nothing then."""
     telemetry = Telemetry("a", "1")
-    with telemetry.span(Mark.JUDGE, {"topic": "t"}) as span:
+    with telemetry.span(SpanName.CHECK, {"topic": "t"}) as span:
         assert not span.is_recording()
-    telemetry.record_span(Mark.REPLAY, began_ns=1, ended_ns=2)
+    telemetry.record_span(SpanName.REPLAY, began_ns=1, ended_ns=2)
     telemetry.shut_down()

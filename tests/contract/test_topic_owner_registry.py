@@ -205,7 +205,7 @@ async def test_an_assignment_told_again_to_a_topic_that_serves_is_no_takeover(tm
     async with owner_world(tmp_path) as (world, _):
         runner = await world.serve(TOPIC)
         world.topics.assign(runner.topic_id)
-        assert runner.trace._marks == []
+        assert runner.trace._ended == []
 
 
 @pytest.mark.asyncio
@@ -218,7 +218,7 @@ async def test_a_recovery_of_its_own_accord_is_a_takeover_too(tmp_path: Path) ->
         await client.stored(granted, batch_of(granted, [0]))
         runner.post(HigherEpochSeen())
         await until(lambda: len(runner.trace.finished) == 2, DEADLINE_S)
-        assert list(runner.trace.finished[1].marks_ms) == ["A", "B", "C", "D", "E"]
+        assert list(runner.trace.finished[1].phases_ms) == ["acquire", "recover", "load_snapshot", "replay", "open"]
         assert (runner.owner_epoch, runner.core.phase) == (1, Phase.SERVING)
         again = await PublishClient(channel).open(runner, "importer")
         assert again.last_sequence_id == 0

@@ -90,11 +90,13 @@ async def test_a_batch_leaves_a_span_for_each_of_its_marks(tmp_path: Path) -> No
         client = PublishClient(channel)
         granted = await client.open(await world.serve(TOPIC), "importer")
         taken = [span.name for span in world.spans.get_finished_spans()]
-        assert taken == ["A own", "B recover", "C load snapshot", "D replay", "E open"]
+        assert taken == [f"takeover {phase}" for phase in ("acquire", "recover", "load snapshot", "replay", "open")]
         world.spans.clear()
         await client.stored(granted, batch_of(granted, range(3)), batch_of(granted, range(3, 5)))
         spans = world.spans.get_finished_spans()
-        assert [span.name for span in spans] == ["2 receive", "3 judge", "4 append", "5 confirm", "6 persist"]
+        assert [span.name for span in spans] == [
+            f"publish {phase}" for phase in ("receive", "check", "append", "confirm", "answer")
+        ]
         times = [at_ns for span in spans for at_ns in (span.start_time, span.end_time)]
         assert times == sorted(times, key=lambda at_ns: at_ns or 0)
         assert [one.end_time for one in spans[:-1]] == [other.start_time for other in spans[1:]]
@@ -112,14 +114,14 @@ async def test_traces_remember_no_batch_that_has_been_answered(tmp_path: Path) -
         await client.stored(granted, data)
         world.spans.clear()
         await client.stored(granted, data)
-        assert [span.name for span in world.spans.get_finished_spans()] == ["2 receive", "3 judge"]
-        assert world.publish.trace._followed == {}
+        assert [span.name for span in world.spans.get_finished_spans()] == ["publish receive", "publish check"]
+        assert world.publish.trace._traced == {}
         with world.node.hold():
             await client.send(granted.session, batch_of(granted, range(3, 5)))
-            await until(lambda: world.publish.trace._followed, DEADLINE_S)
+            await until(lambda: world.publish.trace._traced, DEADLINE_S)
             client.stream.cancel()
             await until_streams(world, 0)
-            assert world.publish.trace._followed == {}
+            assert world.publish.trace._traced == {}
 
 
 @pytest.mark.asyncio
@@ -139,7 +141,9 @@ async def test_the_statistics_of_a_topic_say_what_it_holds(tmp_path: Path) -> No
         assert stats["messages_by_verdict"] == {"duplicate": 3, "stored": 3}
         assert (stats["message_count"], stats["last_position"]) == (3, str(runner.progress.confirmed))
         assert (stats["producer_count"], stats["connected_producer_count"]) == (1, 1)
-        assert [list(each["marks_ms"]) for each in stats["takeovers"]] == [["A", "B", "C", "D", "E"]]
+        assert [list(each["phases_ms"]) for each in stats["takeovers"]] == [
+            ["acquire", "recover", "load_snapshot", "replay", "open"]
+        ]
         assert internal["owner"] == runner.core.ownership.me
         [producer] = internal["producers"]
         assert (producer["name"], producer["accepted"], producer["persisted"]) == ("importer", 2, 2)

@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 import pytest
 
-from oncelog.runtime.telemetry import Mark, Telemetry
+from oncelog.runtime.telemetry import SpanName, Telemetry
 
 
 @pytest.mark.asyncio
@@ -26,10 +26,12 @@ async def test_spans_reach_the_collector_named_after_their_marks() -> None:
     await server.start()
     try:
         telemetry = Telemetry("topic_owner", "owner-1", otlp_endpoint=f"http://127.0.0.1:{port}")
-        with telemetry.span(Mark.RECOVER, {"topic": "public/default/flights"}):
-            telemetry.record_span(Mark.REPLAY, began_ns=1, ended_ns=2)
+        with telemetry.span(SpanName.RECOVER, {"topic": "public/default/flights"}):
+            telemetry.record_span(SpanName.REPLAY, began_ns=1, ended_ns=2)
         await asyncio.to_thread(telemetry.shut_down)
     finally:
         await server.stop(0)
     sent = b"".join(received)
-    assert all(word in sent for word in (b"B recover", b"D replay", b"public/default/flights", b"owner-1"))
+    assert all(
+        word in sent for word in (b"takeover recover", b"takeover replay", b"public/default/flights", b"owner-1")
+    )

@@ -100,8 +100,8 @@ class FakeWorkload:
     def begin(self) -> None:
         self.say("ready", topics=["t"], clients=sorted(_SEEN), left_out={"HTTP publishers": "there is no route"})
         self.say("route", topic="t", address="owner-1.x:6650", owner_epoch=1)
-        marks = {"A": 0.0, "B": 1.0, "C": 2.0, "D": 3.0, "E": 4.0}
-        self.say("takeover", topic="t", owner_epoch=1, ms=4.0, replayed_entries=7, marks_ms=marks)
+        phases = {"acquire": 0.0, "recover": 1.0, "load_snapshot": 2.0, "replay": 3.0, "open": 4.0}
+        self.say("takeover", topic="t", owner_epoch=1, ms=4.0, replayed_entries=7, phases_ms=phases)
         self._beat()
 
     def _beat(self) -> None:

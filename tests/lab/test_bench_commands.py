@@ -50,12 +50,12 @@ def test_consume_reads_every_message_that_it_published() -> None:
 
 
 def test_takeover_kills_owners_and_storage_nodes_and_times_the_gaps() -> None:
-    """Each death is survived: a gap ends by an acknowledgement, and the new owner tells its marks."""
+    """Each death is survived: a gap ends by an acknowledgement, and the new owner reports its phases."""
     options = {"kills": 1, "storage-kills": 1, "replays": 1, "replay-entries": 50, "restarts": 3, "freezes": 0}
     rows = bench("takeover", *(f"--{name}={value}" for name, value in options.items()))
     replayed = next(row for what, row in rows.items() if what.startswith("serving after ownership"))
     assert replayed["detail"]["replayed_entries"] == [pytest.approx(50, abs=2)]
-    assert set(replayed["detail"]["marks_ms"]) == {"A", "B", "C", "D", "E"}
+    assert set(replayed["detail"]["phases_ms"]) == {"acquire", "recover", "load_snapshot", "replay", "open"}
     assert all(row["figure"] > 0 for row in rows.values())
 
 

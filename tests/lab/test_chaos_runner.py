@@ -44,7 +44,11 @@ async def test_run_does_what_the_plan_says() -> None:
     assert set(cluster.overlapping) <= together
     assert report.perfect
     text = "\n".join(told)
-    for said in ("left out: volume-full: its volumes are too large", "left out: HTTP publishers", "marks B 1 C 2 D 3"):
+    for said in (
+        "left out: volume-full: its volumes are too large",
+        "left out: HTTP publishers",
+        "recover 1 load_snapshot 2 replay 3",
+    ):
         assert said in text
 
 

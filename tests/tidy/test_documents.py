@@ -20,7 +20,7 @@ from oncelog.metadata.coordination.coordination import Coordination
 from oncelog.metadata.rest.app import new_app
 from oncelog.metadata.rest.problems import problem
 from oncelog.runtime import settings
-from oncelog.runtime.telemetry import Mark
+from oncelog.runtime.telemetry import SpanName
 from tests.tidy.source import ROOT, repository
 
 PACKAGE = ROOT / "services/oncelog"
@@ -194,7 +194,7 @@ def test_settings_are_listed_with_their_defaults() -> None:
 
 
 def test_metrics_and_spans_are_listed() -> None:
-    """Every instrument that a process makes, and every mark."""
+    """Every instrument that a process makes, and every span."""
     made = [
         str(node.args[0].value)
         for source in repository()
@@ -206,7 +206,7 @@ def test_metrics_and_spans_are_listed() -> None:
     assert len(made) > 20
     assert [name for name in made if f"`{name}`" not in section("OPERATIONS.md", "Metrics")] == []
     traces = " ".join(section("OPERATIONS.md", "Traces").split())
-    assert [mark.value for mark in Mark if f"`{mark.value}`" not in traces] == []
+    assert [name.value for name in SpanName if f"`{name.value}`" not in traces] == []
 
 
 def test_calls_of_rest_are_listed() -> None:

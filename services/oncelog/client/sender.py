@@ -29,7 +29,7 @@ from oncelog.core.producer.sequence_ids import BatchIds
 
 #: Span of the first phase of a publish: the batch is packed, numbered and handed to its stream. It goes to the
 #: application's own tracer provider; without one it costs next to nothing.
-PACK_SPAN = "1 pack"
+PACK_SPAN = "publish pack"
 _TRACER = get_tracer("oncelog")
 logger = logging.getLogger(__name__)
 

@@ -34,20 +34,20 @@ LATENCY_BUCKETS_S = (
 Attributes = Mapping[str, str | int | float | bool]
 
 
-class Mark(Enum):
-    """The steps of a write and of a takeover; spans and documents call them by these names."""
+class SpanName(Enum):
+    """The phases of a publish and of a takeover, as spans."""
 
-    PACK = "1 pack"
-    RECEIVE = "2 receive"
-    JUDGE = "3 judge"
-    APPEND = "4 append"
-    CONFIRM = "5 confirm"
-    PERSIST = "6 persist"
-    OWN = "A own"
-    RECOVER = "B recover"
-    LOAD = "C load snapshot"
-    REPLAY = "D replay"
-    OPEN = "E open"
+    PACK = "publish pack"
+    RECEIVE = "publish receive"
+    CHECK = "publish check"
+    APPEND = "publish append"
+    CONFIRM = "publish confirm"
+    ANSWER = "publish answer"
+    ACQUIRE = "takeover acquire"
+    RECOVER = "takeover recover"
+    LOAD_SNAPSHOT = "takeover load snapshot"
+    REPLAY = "takeover replay"
+    OPEN = "takeover open"
 
 
 class Reading(NamedTuple):
@@ -100,12 +100,14 @@ class Telemetry:
         )
 
     @contextmanager
-    def span(self, mark: Mark, attributes: Attributes | None = None) -> Iterator[Span]:
+    def span(self, mark: SpanName, attributes: Attributes | None = None) -> Iterator[Span]:
         """A span named after a mark, around what happens inside; an error that passes is recorded on it."""
         with self.tracer.start_as_current_span(mark.value, attributes=attributes) as span:
             yield span
 
-    def record_span(self, mark: Mark, *, began_ns: int, ended_ns: int, attributes: Attributes | None = None) -> None:
+    def record_span(
+        self, mark: SpanName, *, began_ns: int, ended_ns: int, attributes: Attributes | None = None
+    ) -> None:
         """A span of the past, for marks that a core reports when they are over. Times: ns since 1970."""
         self.tracer.start_span(mark.value, start_time=began_ns, attributes=attributes).end(ended_ns)
 

@@ -1,19 +1,24 @@
-"""What an owner counts, in plain integers, and the latencies and spans it records."""
+"""The counters of an owner, in plain integers, and the latencies and spans that it records."""
 
 from dataclasses import dataclass, field
 
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.outcome import Outcome
-from oncelog.runtime.telemetry import Mark, Telemetry
+from oncelog.runtime.telemetry import SpanName, Telemetry
 from oncelog.topic_owner.takeover_trace import TakeoverRecord
 
-_MARKS = {"A": Mark.OWN, "B": Mark.RECOVER, "C": Mark.LOAD, "D": Mark.REPLAY, "E": Mark.OPEN}
+_SPANS = {
+    "acquire": SpanName.ACQUIRE,
+    "recover": SpanName.RECOVER,
+    "load_snapshot": SpanName.LOAD_SNAPSHOT,
+    "replay": SpanName.REPLAY,
+    "open": SpanName.OPEN,
+}
 
 
 @dataclass(slots=True)
 class OwnerCounts:
-    """messages: {verdict: messages answered so}; a duplicate is never counted as stored. events: {what happened: how
-    often}."""
+    """messages: {verdict: number of messages}; a duplicate does not count as stored. events: {event: how often}."""
 
     messages: dict[str, int] = field(default_factory=dict)
     events: dict[str, int] = field(default_factory=dict)
@@ -33,23 +38,25 @@ class OwnerCounts:
 
 
 class OwnerMetrics:
-    """The counts, the latencies, and the spans of takeovers."""
+    """The counters, the latencies, and the spans of takeovers."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         self.counts = OwnerCounts()
         self.telemetry = telemetry
-        self._takeover_seconds = telemetry.latency("takeover", "From hearing of the ownership (A) to serving (E)")
-        #: of one frame at a time of each session: an instrument costs more than what it would measure
-        self.publish_seconds = telemetry.latency("publish", "From a frame's arrival to the answer of its first batch")
+        self._takeover_seconds = telemetry.latency("takeover", "From the assignment of the topic to serving it")
+        #: one measurement at a time for each session: measuring every frame would cost more than the frame
+        self.publish_seconds = telemetry.latency(
+            "publish", "From the arrival of a frame to the answer to its first batch"
+        )
 
     def taken_over(self, record: TakeoverRecord, topic: str) -> None:
-        """One takeover is over: its seconds, and a span for each of its marks."""
+        """Record the duration of a finished takeover, and a span for each phase."""
         self.counts.event("takeover")
         self.counts.event("entry_replayed", record.replayed_entries)
         self._takeover_seconds.record(record.total_ms / 1000)
         before_ns = began_ns = record.began_ms * 1_000_000
-        for name, ms in record.marks_ms.items():
+        for name, ms in record.phases_ms.items():
             at_ns = began_ns + int(ms * 1e6)
             attributes: dict[str, str | int] = {"oncelog.topic": topic, "oncelog.owner_epoch": record.owner_epoch}
-            self.telemetry.record_span(_MARKS[name], began_ns=before_ns, ended_ns=at_ns, attributes=attributes)
+            self.telemetry.record_span(_SPANS[name], began_ns=before_ns, ended_ns=at_ns, attributes=attributes)
             before_ns = at_ns

@@ -1,6 +1,6 @@
-"""What a takeover took, by its marks A to E: for logs, traces and the takeovers shown in statistics.
+"""How long each phase of a takeover took, for logs, traces and the topic's statistics.
 
-A is the moment this process heard of its ownership; each further mark is timed from there.
+Times count from the moment at which this process learned of its ownership (acquire).
 """
 
 import logging
@@ -13,51 +13,54 @@ from oncelog.core.ids import OwnerEpoch, TopicId
 
 logger = logging.getLogger(__name__)
 
-#: Takeovers remembered for the statistics.
+#: Takeovers kept for the statistics.
 KEPT = 20
+#: {letter of a phase in the core: its name}
+_PHASES = {"A": "acquire", "B": "recover", "C": "load_snapshot", "D": "replay", "E": "open"}
 
 
-class TakeoverMark(NamedTuple):
-    """handled: entries of the recovered ledger (B), producers of the snapshot (C), replayed entries (D), 0 else."""
+class PhaseEnd(NamedTuple):
+    """When a phase ended. handled: recovered entries, producers of the snapshot, or replayed entries; else 0."""
 
-    mark: str
+    phase: str
     at_ns: int
     handled: int
 
 
 @dataclass(frozen=True, slots=True)
 class TakeoverRecord:
-    """One finished takeover. marks_ms: {mark: ms since A}."""
+    """One finished takeover. phases_ms: {phase: ms from acquire to its end}."""
 
     owner_epoch: OwnerEpoch
     began_ms: int
     total_ms: float
     replayed_entries: int
-    marks_ms: dict[str, float]
+    phases_ms: dict[str, float]
 
 
 @dataclass(slots=True)
 class TakeoverTrace:
     topic_id: TopicId
     finished: deque[TakeoverRecord] = field(default_factory=lambda: deque(maxlen=KEPT))
-    _marks: list[TakeoverMark] = field(default_factory=list)
+    _ended: list[PhaseEnd] = field(default_factory=list)
 
     def begin(self) -> None:
-        """Mark A, unless a takeover is under way."""
-        if not self._marks:
+        """Start the clock, unless a takeover is running."""
+        if not self._ended:
             self.mark("A", handled=0)
 
     def mark(self, name: str, *, handled: int) -> None:
-        self._marks.append(TakeoverMark(name, time.time_ns(), handled))
+        """The phase with this letter has ended."""
+        self._ended.append(PhaseEnd(_PHASES[name], time.time_ns(), handled))
 
     def finish(self, topic: str, owner_epoch: OwnerEpoch) -> TakeoverRecord:
-        """Mark E was passed: keep the record and say it in one log line."""
-        began = self._marks[0].at_ns
-        marks = {mark.mark: (mark.at_ns - began) / 1e6 for mark in self._marks}
-        replayed = next((mark.handled for mark in reversed(self._marks) if mark.mark == "D"), 0)
-        record = TakeoverRecord(owner_epoch, began // 1_000_000, max(marks.values()), replayed, marks)
+        """The topic is served: keep the record and log it."""
+        began = self._ended[0].at_ns
+        phases_ms = {end.phase: (end.at_ns - began) / 1e6 for end in self._ended}
+        replayed = next((end.handled for end in reversed(self._ended) if end.phase == "replay"), 0)
+        record = TakeoverRecord(owner_epoch, began // 1_000_000, max(phases_ms.values()), replayed, phases_ms)
         self.finished.append(record)
-        self._marks = []
+        self._ended = []
         logger.info(
             "topic %s taken over",
             topic,
@@ -67,7 +70,7 @@ class TakeoverTrace:
                     "owner_epoch": owner_epoch,
                     "ms": round(record.total_ms, 1),
                     "replayed_entries": replayed,
-                    "marks_ms": {name: round(ms, 1) for name, ms in marks.items()},
+                    "phases_ms": {name: round(ms, 1) for name, ms in phases_ms.items()},
                 }
             },
         )

@@ -29,7 +29,7 @@ def stats(runner: TopicRunner) -> Json:
                 "began_ms": record.began_ms,
                 "ms": round(record.total_ms, 2),
                 "replayed_entries": record.replayed_entries,
-                "marks_ms": {mark: round(ms, 2) for mark, ms in record.marks_ms.items()},
+                "phases_ms": {phase: round(ms, 2) for phase, ms in record.phases_ms.items()},
             }
             for record in runner.trace.finished
         ],

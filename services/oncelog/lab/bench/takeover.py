@@ -5,12 +5,12 @@ failover             single messages at a fixed rate; the topic's owner gets kil
 frozen owner         the same, but nothing comes back from the owner, as from a host that has vanished: then silence
                      proves nothing, and its session has to expire
 storage node         the same load; one storage node gets kill -9
-serving              ms from the new owner's start (mark A, ownership) to serving (E), with 1000 entries to replay, and
+serving              ms from the new owner's start (acquire) to serving (open), with 1000 entries to replay, and
 replay               the messages that it replayed by the seconds between the snapshot (C) and the end of the log (D)
 restarted producer   create_producer under a name that the log knows, on a connected client, and its first
                      acknowledgement: both together
 
-Marks, in ms after ownership: A ownership, B last ledger fenced and closed, C snapshot, D replayed, E new ledger open.
+Phases, in ms after the assignment: recover (last ledger fenced and closed), load_snapshot, replay, open (new ledger).
 """
 
 import asyncio
@@ -184,8 +184,8 @@ _IN_FLIGHT_S = 0.05
 
 def _failover_rows(gaps: list[Gap]) -> list[Row]:
     ms = [gap.gap_s * 1000 for gap in gaps]
-    marks = _median_marks([gap.takeover for gap in gaps if gap.takeover])
-    detail: dict[str, object] = {"gaps_ms": rounded(ms, 1), "marks_ms": marks}
+    phases = _median_phases([gap.takeover for gap in gaps if gap.takeover])
+    detail: dict[str, object] = {"gaps_ms": rounded(ms, 1), "phases_ms": phases}
     return [
         Row(
             f"failover, owner killed, median of {len(ms)}",
@@ -193,7 +193,7 @@ def _failover_rows(gaps: list[Gap]) -> list[Row]:
             "ms",
             target=Target(1000, at_most=True),
             detail=detail,
-            note=_shown(marks),
+            note=_shown(phases),
         ),
         Row(f"failover, owner killed, worst of {len(ms)}", max(ms), "ms", target=Target(2000, at_most=True)),
     ]
@@ -215,12 +215,12 @@ def _replay_rows(replays: list[tuple[Takeover, int]], settings: TakeoverSettings
     serving = [takeover["ms"] for takeover, _ in replays]
     rates = []
     for takeover, messages in replays:
-        marks = takeover["marks_ms"]
-        replay_s = max(marks["D"] - marks["C"], 0.001) / 1000
+        phases = takeover["phases_ms"]
+        replay_s = max(phases["replay"] - phases["load_snapshot"], 0.001) / 1000
         rates.append(messages / replay_s)
     entries = [takeover["replayed_entries"] for takeover, _ in replays]
-    marks = _median_marks([takeover for takeover, _ in replays])
-    detail: dict[str, object] = {"replayed_entries": entries, "marks_ms": marks, "serving_ms": rounded(serving, 1)}
+    phases = _median_phases([takeover for takeover, _ in replays])
+    detail: dict[str, object] = {"replayed_entries": entries, "phases_ms": phases, "serving_ms": rounded(serving, 1)}
     note = f"{settings.replay_messages_per_entry} messages of {settings.message_bytes} B an entry"
     return [
         Row("replay on takeover", median(rates), "msg/s", target=Target(200_000), detail=detail, note=note),
@@ -230,7 +230,7 @@ def _replay_rows(replays: list[tuple[Takeover, int]], settings: TakeoverSettings
             "ms",
             target=Target(1000, at_most=True),
             detail=detail,
-            note=_shown(marks),
+            note=_shown(phases),
         ),
     ]
 
@@ -248,13 +248,13 @@ def _restart_row(seconds: list[float]) -> Row:
     )
 
 
-def _median_marks(takeovers: list[Takeover]) -> dict[str, float]:
-    names = sorted({name for takeover in takeovers for name in takeover["marks_ms"]})
+def _median_phases(takeovers: list[Takeover]) -> dict[str, float]:
+    names = dict.fromkeys(name for takeover in takeovers for name in takeover["phases_ms"])
     return {
-        name: round(median([each["marks_ms"][name] for each in takeovers if name in each["marks_ms"]]), 1)
+        name: round(median([each["phases_ms"][name] for each in takeovers if name in each["phases_ms"]]), 1)
         for name in names
     }
 
 
-def _shown(marks: dict[str, float]) -> str:
-    return " ".join(f"{name} {ms:g}" for name, ms in marks.items() if name != "A")
+def _shown(phases: dict[str, float]) -> str:
+    return " ".join(f"{name} {ms:g}" for name, ms in phases.items() if name != "acquire")

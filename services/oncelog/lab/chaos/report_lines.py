@@ -4,7 +4,7 @@
     beat       twice a second                                             acked, steady_gap_ms_p999,
                                                                           clients {name: {gaps_ms, idle_ms}}
     route      a topic has another owner                                  topic, address, owner_epoch
-    takeover   a takeover as its owner tells it                           topic, owner_epoch, ms, marks_ms, …
+    takeover   a takeover as its owner tells it                           topic, owner_epoch, ms, phases_ms, …
     trouble    a client met an error that it does not retry by itself     client, error
     checking   the clients have ended, everything is being read back      acked
     verdict    the last line                                              acked, stored, lost, duplicated, …, stories

@@ -53,9 +53,9 @@ class Timeline:
                 for what, why in said["left_out"].items():
                     self.tell(f"left out: {what}: {why}")
             case "takeover":
-                marks = " ".join(f"{mark} {ms:.0f}" for mark, ms in sorted(said["marks_ms"].items()) if mark != "A")
+                phases = " ".join(f"{phase} {ms:.0f}" for phase, ms in said["phases_ms"].items() if phase != "acquire")
                 self.tell(
-                    f"takeover of {said['topic']} by epoch {said['owner_epoch']}: marks {marks} ms, "
+                    f"takeover of {said['topic']} by epoch {said['owner_epoch']}: {phases} ms, "
                     f"{said['replayed_entries']} entries replayed"
                 )
             case "trouble":

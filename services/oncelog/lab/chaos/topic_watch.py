@@ -1,4 +1,4 @@
-"""What REST tells of a topic while faults happen: who owns it, and how each takeover went by its marks A to E."""
+"""What REST tells of a topic while faults happen: who owns it, and how long the phases of each takeover took."""
 
 import asyncio
 from typing import Any
