@@ -95,6 +95,7 @@ async def test_the_largest_message_passes_and_a_larger_one_does_not(
         {"value": b"x", "key": "\ud800"},
         {"value": b"x", "event_time_ms": "now"},
         {"value": b"x", "properties": {"k": 1}},
+        {"value": b"x", "properties": [("k", "v")]},
     ],
 )
 async def test_a_wrong_argument_fails_its_message_alone(
@@ -118,6 +119,28 @@ async def test_lists_of_unequal_length_are_refused(client: oncelog.AsyncClient) 
         await producer.send_many([b"a"], keys=[b"k", None])
     with pytest.raises(InvalidArgument):
         await producer.send_many([b"a", "b"])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"values": b"abc"},
+        {"values": "abc"},
+        {"values": 3},
+        {"values": [b"a"], "sequence_ids": 1},
+        {"values": [b"a"], "keys": "k"},
+        {"values": [b"a"], "event_times_ms": 5},
+        {"values": [b"a"], "properties": {"k": "v"}},
+    ],
+)
+async def test_a_column_that_is_not_a_list_is_refused(
+    client: oncelog.AsyncClient, arguments: dict[str, object]
+) -> None:
+    """The error's field names the column."""
+    producer = await client.create_producer("flights")
+    with pytest.raises(InvalidArgument) as caught:
+        await producer.send_many(**arguments)  # type: ignore[arg-type]
+    assert caught.value.details["field"] == list(arguments)[-1]
 
 
 async def test_a_closed_client_says_so(cluster: FakeCluster) -> None:
@@ -152,12 +175,69 @@ async def test_a_wrong_name_is_refused_before_anything_is_asked(client: oncelog.
         {"batch_bytes_max": 6 * 1024 * 1024},
         {"pending_bytes_max": 0},
         {"initial_sequence_id": -2},
+        {"initial_sequence_id": "7"},
+        {"sequence_mode": ["monotonic"]},
+        {"sequence_mode": None},
+        {"send_timeout": "1 s"},
+        {"send_timeout": True},
+        {"batch_bytes_max": "1"},
+        {"pending_bytes_max": 1.5},
+        {"on_unverified": 1},
+        {"on_behalf_of": "importer"},
     ],
 )
 async def test_a_wrong_option_is_refused(client: oncelog.AsyncClient, options: dict[str, object]) -> None:
-    """By a named error that says what is legal."""
-    with pytest.raises(InvalidArgument):
+    """The error's field names the option."""
+    with pytest.raises(InvalidArgument) as caught:
         await client.create_producer("flights", **options)  # type: ignore[arg-type]
+    assert caught.value.details["field"] in options
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"start": 5}, {"start": None}, {"start": "earliest"}, {"inclusive": 1}, {"on_corrupt": None}, {"on_corrupt": []}],
+)
+async def test_a_wrong_option_of_a_reader_is_refused(client: oncelog.AsyncClient, options: dict[str, object]) -> None:
+    """Before anything is sent; `start=5` raised AttributeError."""
+    with pytest.raises(InvalidArgument) as caught:
+        await client.create_reader("flights", **options)  # type: ignore[arg-type]
+    assert caught.value.details["field"] in options
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), "1", True])
+async def test_a_wrong_timeout_of_a_read_is_refused(client: oncelog.AsyncClient, timeout: float) -> None:
+    await client.create_producer("flights")
+    reader = await client.create_reader("flights")
+    for read in (reader.read_next, reader.read_batch):
+        with pytest.raises(InvalidArgument) as caught:
+            await read(timeout=timeout)
+        assert caught.value.details["field"] == "timeout"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"url": None},
+        {"url": b"oncelog://127.0.0.1:1"},
+        {"token": 7},
+        {"tls_ca_file": 7},
+        {"allow_plaintext_token": "yes"},
+        {"operation_timeout": 0},
+        {"operation_timeout": "30"},
+    ],
+)
+async def test_a_wrong_option_of_connect_is_refused(options: dict[str, object]) -> None:
+    """The error's field names the option; `connect(None)` raised AttributeError."""
+    with pytest.raises(InvalidArgument) as caught:
+        await oncelog.connect(**{"url": "oncelog://127.0.0.1:1", **options})  # type: ignore[arg-type]
+    assert caught.value.details["field"] in options
+
+
+@pytest.mark.parametrize("topic", [None, 7, b"flights"])
+async def test_a_topic_that_is_not_a_string_is_refused(client: oncelog.AsyncClient, topic: str) -> None:
+    for call in (client.create_producer, client.create_reader, client.last_message_id):
+        with pytest.raises(InvalidName, match="topic"):
+            await call(topic)
 
 
 async def test_an_unknown_topic_is_told_when_it_may_not_be_created(

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from crc32c import crc32c
 
-from oncelog.client.messages import Stored, open_entry
+from oncelog.client.messages import StoredBatch, open_entry
 from oncelog.core.formats.batch import Compression, encode_batch, encode_deltas
 from oncelog.core.formats.columns import (
     compress_payload,
@@ -53,5 +53,5 @@ def stored_entry(
     return encode_header(header, batch, crc32c) + batch
 
 
-def opened(data: bytes) -> Stored:
+def opened(data: bytes) -> StoredBatch:
     return open_entry(data, crc32c)

@@ -1,8 +1,8 @@
-"""`oncelog://host:port[,host:port]`: the metadata services a client begins with, and how it reaches the topic owners.
+"""Service URLs, `oncelog://host:port[,host:port]`: the metadata services, and how a client reaches the topic owners.
 
-oncelog://             plain text, each owner at the address that it advertises
+oncelog://             unencrypted; each owner at the address that it advertises
 oncelog+tls://         the same, with TLS
-oncelog+proxy://       plain text; the metadata services pass everything on to the owners, as gateways
+oncelog+proxy://       unencrypted; the metadata services forward everything to the owners, as gateways
 oncelog+proxy+tls://   the same, with TLS
 """
 
@@ -16,8 +16,11 @@ _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+)(?::([0-9]{1,5}))?", re
 
 
 class Routing(Enum):
-    """How a client reaches topic owners. ADVERTISED: each at the address that it advertises to clients. PROXY: all at
-    the address of a metadata service, which passes everything on. INTERNAL: for services alone, at the owners' own."""
+    """How a client reaches topic owners.
+
+    ADVERTISED: each at the address that it advertises to clients. PROXY: all at the address of a metadata service,
+    which forwards everything. INTERNAL: each at its own address; only for the cluster's services.
+    """
 
     ADVERTISED = "advertised"
     PROXY = "proxy"
@@ -35,29 +38,29 @@ _SCHEMES = {
 
 
 def parse_url(url: str) -> tuple[str, ...]:
-    """Return "host:port" of each address, in order; the port is 6650 where it is left out. Raises InvalidArgument."""
+    """Return "host:port" of each address, in order; the default port is 6650. Raises InvalidArgument."""
     addresses = []
     for part in url.removeprefix(_scheme(url)).rstrip("/").split(","):
         match = _HOST.fullmatch(part.strip())
         port = DEFAULT_PORT if match is None or match[2] is None else int(match[2])
         if match is None or not 0 < port < 65_536:
-            raise InvalidArgument(f"{part[:100]!r} is not host:port", field="url")
+            raise InvalidArgument(f"url: {part[:100]!r} is not host:port", field="url")
         addresses.append(f"{match[1]}:{port}")
     return tuple(addresses)
 
 
 def speaks_tls(url: str) -> bool:
-    """Whether the URL says that the cluster speaks TLS. Raises InvalidArgument."""
+    """Whether the URL is for a cluster with TLS. Raises InvalidArgument."""
     return _SCHEMES[_scheme(url)][0]
 
 
 def routing_of(url: str) -> Routing:
-    """How the URL wants topic owners to be reached. Raises InvalidArgument."""
+    """How topic owners are reached by this URL. Raises InvalidArgument."""
     return _SCHEMES[_scheme(url)][1]
 
 
 def is_proxy_url(url: str) -> bool:
-    """Whether this is a service URL that leads everything through the metadata services."""
+    """Whether this is a service URL by which the metadata services forward everything."""
     return any(url.startswith(scheme) for scheme, (_, routing) in _SCHEMES.items() if routing is Routing.PROXY)
 
 
@@ -65,8 +68,8 @@ def _scheme(url: str) -> str:
     scheme = next((scheme for scheme in _SCHEMES if str(url).startswith(scheme)), None)
     if scheme is None:
         raise InvalidArgument(
-            "a service URL is oncelog://host:port[,host:port], or oncelog+tls://… for a cluster that speaks TLS; from "
-            "outside of its network oncelog+proxy://… or oncelog+proxy+tls://…",
+            "url must be oncelog://host:port[,host:port], or oncelog+tls://… for a cluster with TLS; where only the "
+            "metadata services can be reached, oncelog+proxy://… or oncelog+proxy+tls://…",
             field="url",
         )
     return scheme

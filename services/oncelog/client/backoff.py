@@ -1,4 +1,4 @@
-"""Trying again: at once the first time, then after 20 ms growing by half to 1 s, each pause drawn from its half up."""
+"""Retries: the first at once, then after 20 ms, growing by half to 1 s; jitter shortens each pause by up to a half."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,7 +9,7 @@ from oncelog.core.producer.opening import retry_pause_ms
 from oncelog.runtime.backoff import Backoff
 
 ResultT = TypeVar("ResultT")
-#: Failures further apart than this have nothing to do with each other.
+#: After this long without a failure, the pauses start again from the shortest.
 _QUIET_S = 5.0
 
 
@@ -19,9 +19,9 @@ def session_backoff() -> Backoff:
 
 
 async def persist(ask: Callable[[bool], Awaitable[ResultT]], *, timeout_ms: int | None, what: str) -> ResultT:
-    """What `ask` returns, however often it takes; it is told whether it was asked before.
+    """Call `ask(again)` until it succeeds; again: whether this is a retry. what: the subject, for the error.
 
-    Raises its fatal error, or DeadlineExceeded with the last retriable one.
+    Raises its first fatal error, or DeadlineExceeded with the last retriable one.
     """
     backoff = session_backoff()
     trouble: BaseException | None = None
@@ -36,4 +36,4 @@ async def persist(ask: Callable[[bool], Awaitable[ResultT]], *, timeout_ms: int 
                     trouble = error
                 await backoff.pause()
     except TimeoutError as error:
-        raise DeadlineExceeded(f"{what}: no answer in time: {trouble or error}") from trouble
+        raise DeadlineExceeded(f"{what}: no answer within {timeout_ms} ms: {trouble or error}") from trouble

@@ -1,12 +1,13 @@
-"""The asyncio client: one for a process is enough; it holds the connections that its producers and readers share."""
+"""The asyncio client: `connect`, and the AsyncClient that makes producers and readers."""
 
 import asyncio
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import Literal, Self
 
 from oncelog.client.addresses import Routing, parse_url, routing_of, speaks_tls
+from oncelog.client.arguments import check_seconds, check_token, check_type, choice, integer
 from oncelog.client.corruption import OnCorrupt
 from oncelog.client.network import Network
 from oncelog.client.pending_results import OnUnverified
@@ -14,7 +15,7 @@ from oncelog.client.producer import AsyncProducer
 from oncelog.client.reader import AsyncReader, last_message_id
 from oncelog.client.sender import ProducerOptions
 from oncelog.core.access import Caller
-from oncelog.core.errors import DeadlineExceeded, InvalidArgument
+from oncelog.core.errors import DeadlineExceeded
 from oncelog.core.formats.batch import Compression
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.message_id import EARLIEST, Index, MessageId
@@ -27,23 +28,24 @@ from oncelog.runtime.credentials import Credentials, Token
 BATCH_BYTES_MAX = 262_144
 PENDING_BYTES_MAX = 67_108_864
 OPERATION_TIMEOUT_S = 30.0
-#: Below the bound that the session itself keeps, so that waiting for room is what people meet, and no error.
+#: The session's own limit is higher than pending_bytes_max by this much, so that a send waits for room before the
+#: session refuses a batch.
 _PENDING_SLACK_BYTES = 1024 * 1024
-
-KeyT = TypeVar("KeyT")
-ChoiceT = TypeVar("ChoiceT")
 
 _MODES: dict[str, SequenceMode] = {"monotonic": SequenceMode.MONOTONIC, "contiguous": SequenceMode.CONTIGUOUS}
 _ON_CORRUPT: dict[str, OnCorrupt] = {"raise": OnCorrupt.RAISE, "skip": OnCorrupt.SKIP}
 _CONFLICTS: dict[str, OnConflict] = {"fence": OnConflict.FENCE, "refuse": OnConflict.REFUSE}
-_ON_UNVERIFIED: dict[str, OnUnverified] = {choice.value: choice for choice in OnUnverified}
+_ON_UNVERIFIED: dict[str, OnUnverified] = {each.value: each for each in OnUnverified}
 _COMPRESSIONS: dict[str | None, Compression] = {None: Compression.NONE, "zlib": Compression.ZLIB}
 
 
 class AsyncClient:
-    """Made by `connect`. operation_timeout: seconds that opening a producer or a reader may take; None: for ever.
+    """A client of one cluster; made by `connect`. One client per process is enough.
 
-    internal: for services of the cluster, which reach owners without what is advertised to clients.
+    Its producers and readers share connections: one publish stream for each topic owner.
+
+        async with await oncelog.connect("oncelog://127.0.0.1:6650") as client:
+            producer = await client.create_producer("flights", producer_name="importer")
     """
 
     def __init__(
@@ -56,6 +58,14 @@ class AsyncClient:
         operation_timeout: float | None = OPERATION_TIMEOUT_S,
         internal: bool = False,
     ) -> None:
+        """See `connect`. internal: for the cluster's own services; topic owners are reached at their own addresses
+        instead of those that they advertise to clients."""
+        check_type("url", url, str, "a string")
+        check_token(token)
+        if tls_ca_file is not None:
+            check_type("tls_ca_file", tls_ca_file, (str, Path), "a path")
+        check_type("allow_plaintext_token", allow_plaintext_token, bool, "True or False")
+        check_seconds("operation_timeout", operation_timeout)
         addresses = parse_url(url)
         credentials = Credentials.of(
             tls=speaks_tls(url),
@@ -85,44 +95,68 @@ class AsyncClient:
         on_unverified: Literal["accept", "raise"] = "accept",
         on_behalf_of: Caller | None = None,
     ) -> AsyncProducer:
-        """Open a producer, fencing every older instance of its name; a missing topic is created where that is allowed.
+        """Open a producer. It fences all older instances of the same producer name on this topic.
 
-        topic: `flights` is short for public/default/flights. producer_name None: a unique one is assigned.
-        initial_sequence_id: with automatic ids, the last used: the first sent is one above; -1 gives 0; None goes on
-        where the log ends. sequence_mode: "contiguous" ids leave no holes. on_conflict "refuse": ProducerBusy while
-        another instance is connected; right after a takeover of the topic the answer takes up to 12 s, in which the
-        former instance may come back. send_timeout: seconds, then DeadlineExceeded; None: for ever.
-        batch_bytes_max: values of one batch. pending_bytes_max: what may be given and not answered yet.
-        on_unverified: of a message whose id is older than all that the log remembers of the name, so that it was not
-        stored now and may never have been: "accept" is a success with verified=False, and one warning in the log of
-        `oncelog.client.unverified`; "raise" fails it with UnverifiedSequence.
+        A missing topic is created where the namespace's policy allows it.
 
-        on_behalf_of: superusers only: the caller for whom the producer is opened, and whose role owns its name.
+        Args:
+            topic: `flights` (short for public/default/flights), `tenant/namespace/name`, or a partition,
+                `flights-partition-0`.
+            producer_name: 1 to 255 printable characters. Deduplication works per name: give the same name after a
+                restart. None assigns a unique name.
+            initial_sequence_id: for automatic ids, the last id that was used: the first message gets the next one
+                (-1: the first message gets 0). None continues after the last stored id.
+            sequence_mode: "monotonic" ids may have gaps; with "contiguous" a gap is an error.
+            on_conflict: "fence" ends a connected instance of the same name. "refuse" raises ProducerBusy instead;
+                after the topic has moved to another owner, this takes up to 12 s, in which the older instance may
+                reconnect.
+            send_timeout: seconds until a send fails with DeadlineExceeded. None: no limit.
+            compression: "zlib" or None.
+            batch_bytes_max: bytes of values in one batch, 1 to 5 MiB.
+            pending_bytes_max: bytes that may be given and not answered yet; `send` waits when they are reached.
+            on_unverified: what happens to a message whose sequence id is older than all ids that the log remembers of
+                the producer; it is not stored now and may never have been. "accept": a result with verified=False,
+                and one warning per producer in the log of `oncelog.client.unverified`. "raise": UnverifiedSequence.
+            on_behalf_of: for superusers: the caller for whom the producer is opened, and whose role owns the name.
 
-        Raises InvalidName, InvalidArgument, TopicNotFound, ModeMismatch, ProducerBusy, SequenceGap (contiguous with an
-        initial_sequence_id behind a gap), DeadlineExceeded after operation_timeout, ClientClosed.
+        Raises:
+            InvalidName: the topic or the producer name is not valid.
+            InvalidArgument: another argument has a wrong type or value; `field` names it.
+            TopicNotFound: the topic does not exist and may not be created.
+            ModeMismatch: the producer name is bound to the other sequence mode.
+            ProducerBusy: with on_conflict="refuse", another instance is connected.
+            SequenceGap: contiguous, and initial_sequence_id is beyond the last stored id.
+            PermissionDenied: the caller may not publish to the topic.
+            DeadlineExceeded: no topic owner granted the producer within operation_timeout.
+            ClientClosed: the client is closed.
         """
         self._network.check_open()
         name = parse_topic(topic)
+        if initial_sequence_id is not None:
+            initial_sequence_id = integer("initial_sequence_id", initial_sequence_id)
         check_initial(initial_sequence_id)
-        _check_between("batch_bytes_max", batch_bytes_max, 1, MESSAGE_BYTES_MAX)
-        _check_between("pending_bytes_max", pending_bytes_max, 1, 1 << 40)
-        if send_timeout is not None and not send_timeout > 0:
-            raise InvalidArgument("send_timeout is a number of seconds above 0, or None", field="send_timeout")
+        batch_bytes_max = integer("batch_bytes_max", batch_bytes_max, 1, MESSAGE_BYTES_MAX)
+        pending_bytes_max = integer("pending_bytes_max", pending_bytes_max, 1, 1 << 40)
+        check_seconds("send_timeout", send_timeout)
+        if on_behalf_of is not None:
+            check_type("on_behalf_of", on_behalf_of, Caller, "a Caller")
         settings = ProducerSettings(
             name=None if producer_name is None else check_producer_name(producer_name),
-            mode=_choice("sequence_mode", _MODES, sequence_mode),
-            on_conflict=_choice("on_conflict", _CONFLICTS, on_conflict),
+            mode=choice("sequence_mode", _MODES, sequence_mode),
+            on_conflict=choice("on_conflict", _CONFLICTS, on_conflict),
             initial_sequence_id=initial_sequence_id,
             send_timeout_ms=None if send_timeout is None else max(1, int(send_timeout * 1000)),
             pending_bytes_max=pending_bytes_max + _PENDING_SLACK_BYTES,
             on_behalf_of=on_behalf_of,
         )
-        packing = _choice("compression", _COMPRESSIONS, compression)
-        unverified = _choice("on_unverified", _ON_UNVERIFIED, on_unverified)
-        producer = AsyncProducer(
-            name, ProducerOptions(settings, packing, batch_bytes_max, pending_bytes_max, unverified), self._network
+        options = ProducerOptions(
+            settings,
+            choice("compression", _COMPRESSIONS, compression),
+            batch_bytes_max,
+            pending_bytes_max,
+            choice("on_unverified", _ON_UNVERIFIED, on_unverified),
         )
+        producer = AsyncProducer(name, options, self._network)
         self._producers = [each for each in self._producers if each.failure is None]
         self._producers.append(producer)
         await producer.open(self._timeout_ms)
@@ -136,20 +170,40 @@ class AsyncClient:
         inclusive: bool = False,
         on_corrupt: Literal["raise", "skip"] = "raise",
     ) -> AsyncReader:
-        """Open a reader at EARLIEST, LATEST, a message id (behind it, or with it if `inclusive`), a time or an index.
+        """Open a reader of one topic. Creates no topic.
 
-        LATEST, exclusive: only messages stored from now on. A datetime: the first entry appended at or after it.
-        Index(n): the message of this number in the topic, or the first one behind it that is kept; none before it.
-        on_corrupt: at an entry that cannot be read, "raise" CorruptEntry or UnreadableEntry, each time; or "skip" it:
-        a warning is logged, `reader.skipped` has the place and the reason, and later messages keep their index.
-        Raises InvalidName, InvalidArgument (an id of another topic), TopicNotFound, DeadlineExceeded, ClientClosed.
+        Args:
+            topic: as in `create_producer`.
+            start: where reading begins.
+                EARLIEST: the first message that is kept.
+                LATEST: only messages stored from now on; with inclusive=True also the last stored one.
+                A MessageId: the message after it; with inclusive=True the message itself.
+                A datetime: the first message that was appended at or after that time. Without a time zone it is local
+                time.
+                Index(n): message number n of the topic, or the first one after it that is kept.
+            on_corrupt: what happens at an entry that cannot be read. "raise": CorruptEntry or UnreadableEntry, on each
+                read. "skip": the entry is skipped with a warning in the log, `reader.skipped` has its position and the
+                reason, and later messages keep their index.
+
+        Raises:
+            InvalidName: the topic's name is not valid.
+            InvalidArgument: `start` is a message id of another topic, or an argument has a wrong type.
+            TopicNotFound: the topic does not exist.
+            PermissionDenied: the caller may not read the topic.
+            DeadlineExceeded: no answer within operation_timeout.
+            ClientClosed: the client is closed.
         """
         self._network.check_open()
+        name = parse_topic(topic)
+        check_type(
+            "start", start, (MessageId, datetime, Index), "EARLIEST, LATEST, a MessageId, a datetime or an Index"
+        )
+        check_type("inclusive", inclusive, bool, "True or False")
         reader = AsyncReader(
-            parse_topic(topic),
+            name,
             self._network,
             timeout_ms=self._timeout_ms,
-            on_corrupt=_choice("on_corrupt", _ON_CORRUPT, on_corrupt),
+            on_corrupt=choice("on_corrupt", _ON_CORRUPT, on_corrupt),
         )
         self._readers = [each for each in self._readers if not each.closed]
         self._readers.append(reader)
@@ -157,15 +211,20 @@ class AsyncClient:
         return reader
 
     async def last_message_id(self, topic: str) -> MessageId | None:
-        """The id of the topic's last message, None when it holds none. Raises TopicNotFound: asking creates nothing."""
+        """The id of the topic's last message; None when the topic holds no message.
+
+        Every message that was acknowledged before the call is counted. Creates no topic. Raises InvalidName,
+        TopicNotFound, PermissionDenied, DeadlineExceeded or ClientClosed.
+        """
         return await last_message_id(self._network, parse_topic(topic), timeout_ms=self._timeout_ms)
 
     async def close(self, *, flush: bool = True) -> None:
-        """End all producers, readers and connections.
+        """Close all producers, readers and connections.
 
-        What was given to producers is waited for, at most operation_timeout: then all ends, too, and DeadlineExceeded
-        says how many bytes were left. flush False: end at once; what is not answered fails with
-        ProducerClosed, whose `stored` is None where the message may be in the log. Raises no send's own error.
+        With flush=True this first waits, at most operation_timeout, until all pending messages are answered. If some
+        are not answered by then, the client closes all the same and raises DeadlineExceeded, which states the number of
+        bytes. With flush=False it closes at once: pending messages fail with ProducerClosed, whose `stored` is None for
+        those that may be in the log. Raises no error of a single send.
         """
         late = None
         try:
@@ -181,7 +240,7 @@ class AsyncClient:
             raise late
 
     async def _flush(self) -> DeadlineExceeded | None:
-        """Wait until all producers are answered, but not for ever; the error of those that were not."""
+        """Wait until all producers are answered, at most operation_timeout. Returns the error when some are not."""
         living = [producer for producer in self._producers if producer.failure is None]
         seconds = None if self._timeout_ms is None else self._timeout_ms / 1000
         try:
@@ -190,8 +249,8 @@ class AsyncClient:
         except TimeoutError as error:
             left = {p.producer_name: p.pending_bytes for p in living if p.pending_bytes}
             message = (
-                f"the client was closed with {sum(left.values())} bytes not answered within {seconds:g} s, of "
-                f"producers {', '.join(map(repr, left))}: each send's own error says whether its message may be stored"
+                f"{sum(left.values())} bytes were not answered within {seconds:g} s when the client was closed, of "
+                f"producers {', '.join(map(repr, left))}: the error of each send says whether its message may be stored"
             )
             late = DeadlineExceeded(message)
             late.__cause__ = error
@@ -204,7 +263,7 @@ class AsyncClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Flushes; but not when leaving by an exception, for nobody would wait for the results."""
+        """Close the client; wait for pending messages unless the block was left by an exception."""
         await self.close(flush=kind is None)
 
 
@@ -216,17 +275,20 @@ async def connect(
     allow_plaintext_token: bool = False,
     operation_timeout: float | None = OPERATION_TIMEOUT_S,
 ) -> AsyncClient:
-    """A client of the cluster whose metadata services are at `oncelog://host:port[,host:port]`.
+    """Return a client of a cluster. Nothing is sent yet: an unreachable cluster shows at the first producer or reader.
 
-    url: `oncelog+tls://…` for a cluster that speaks TLS. `oncelog+proxy://…` and `oncelog+proxy+tls://…`: the metadata
-    services pass everything on to the topic owners, for clients that reach them and nobody else.
+    Args:
+        url: the cluster's metadata services, "oncelog://host:port[,host:port]"; the default port is 6650.
+            oncelog+tls:// for a cluster with TLS. oncelog+proxy:// and oncelog+proxy+tls:// for clients that reach only
+            the metadata services, which then forward everything to the topic owners.
+        token: the token as a string; the pathlib.Path of a file that holds it, read again when it changes; or a
+            function that returns it, called for each call and stream.
+        tls_ca_file: PEM file of the cluster's CA. None: the system's CAs.
+        allow_plaintext_token: allow sending the token over an unencrypted connection to a remote host.
+        operation_timeout: seconds for opening a producer or reader, for `last_message_id` and for closing. None: no
+            limit.
 
-    token: who calls: the token, a pathlib.Path of the file that holds it (read again when it changes), or a function
-    that returns it, called for each call and stream. tls_ca_file: PEM of the cluster's own CA; None: the system's CAs.
-    allow_plaintext_token: send the token without TLS to other machines, too.
-
-    Nothing is asked yet: a cluster that is not there shows when a producer or reader is opened.
-    Raises InvalidArgument: a bad URL, a file that cannot be read, a token that would go out in plain text.
+    Raises InvalidArgument for a wrong URL, a file that cannot be read, or a token that would be sent unencrypted.
     """
     return AsyncClient(
         url,
@@ -235,15 +297,3 @@ async def connect(
         allow_plaintext_token=allow_plaintext_token,
         operation_timeout=operation_timeout,
     )
-
-
-def _choice(field: str, choices: dict[KeyT, ChoiceT], given: KeyT) -> ChoiceT:
-    if given not in choices:
-        names = ", ".join(repr(name) for name in choices)
-        raise InvalidArgument(f"{field} is one of {names}, not {given!r}", field=field)
-    return choices[given]
-
-
-def _check_between(field: str, value: int, least: int, most: int) -> None:
-    if isinstance(value, bool) or not least <= value <= most:
-        raise InvalidArgument(f"{field} is {least} to {most}, not {value!r}", field=field, limit=most)

@@ -1,8 +1,8 @@
-"""What one reader does about entries that cannot be read: stop there, or skip them and tell.
+"""How a reader treats entries that cannot be read: it stops with an error, or skips and records them.
 
-An entry cannot be read when its payload contradicts its header (only an older owner stored such entries), or when every
-copy of it is damaged. The numbering of the log counts its messages all the same, so the messages behind a skipped entry
-keep their index.
+An entry cannot be read when its payload contradicts its header (only older versions of the owner stored such entries),
+or when every copy of it is damaged. Its messages still count in the topic's numbering, so the messages after a skipped
+entry keep their index.
 """
 
 import logging
@@ -16,28 +16,31 @@ from oncelog.core.ids import EntryId, LedgerId, Position
 
 logger = logging.getLogger(__name__)
 
-#: Skipped entries that a reader remembers; older ones are only counted.
+#: Skipped entries that a reader keeps; older ones are only counted.
 SKIPPED_MAX = 1000
 
 
 class OnCorrupt(Enum):
-    """RAISE: reading stops at the entry, for good. SKIP: reading goes on behind it."""
+    """RAISE: each read raises the entry's error. SKIP: reading continues with the next entry."""
 
     RAISE = "raise"
     SKIP = "skip"
 
 
 class Skipped(NamedTuple):
-    """One entry that a reader passed over.
+    """One entry that a reader skipped.
 
-    first_index: number in the topic of the first message that was lost to the reader; None where not known.
-    count: how many messages; None where every copy of the entry is damaged, so that nobody knows.
+    Attributes:
+        ledger_id, entry_id: the entry's position.
+        first_index: index in the topic of the first message that the reader lost; None when it is unknown.
+        count: number of lost messages; None when every copy of the entry is damaged, so that it is unknown.
+        reason: why the entry cannot be read.
     """
 
     ledger_id: int
     entry_id: int
     first_index: int | None
-    count: int | None  # type: ignore[assignment]  # hides tuple.count, which nobody counts with
+    count: int | None  # type: ignore[assignment]  # hides tuple.count, which has no use here
     reason: str
 
     def __str__(self) -> str:
@@ -45,7 +48,7 @@ class Skipped(NamedTuple):
 
 
 class SkippedEntries(NamedTuple):
-    """total: how many entries a reader skipped. newest: the last SKIPPED_MAX of them, oldest first."""
+    """total: the number of entries that a reader skipped. newest: the last 1000 of them, oldest first."""
 
     total: int
     newest: tuple[Skipped, ...]
@@ -60,9 +63,9 @@ def _shown(first: int | None, count: int | None) -> str:
 
 
 class Corruption:
-    """Of one reader: its choice, what it skipped, and where it stands.
+    """The skipped entries and the position of one reader.
 
-    advice: what the error says about passing over the entry, in the words of the API that the application uses.
+    advice: the error's hint on how to skip such entries, in the terms of the API that the application uses.
     """
 
     def __init__(
@@ -70,7 +73,7 @@ class Corruption:
         topic: str,
         choice: OnCorrupt,
         *,
-        advice: str = "Create the reader with on_corrupt='skip' to pass over such entries",
+        advice: str = "Create the reader with on_corrupt='skip' to skip such entries",
     ) -> None:
         self._advice = advice
         self.topic = topic
@@ -79,7 +82,7 @@ class Corruption:
         self._total = 0
         #: position of the last entry that was skipped
         self.passed: Position | None = None
-        #: index behind the last entry that arrived
+        #: index after the last message of the newest received entry
         self.next_index: int | None = None
 
     @property
@@ -87,31 +90,31 @@ class Corruption:
         return SkippedEntries(self._total, tuple(self._newest))
 
     def cannot_decode(self, entry: EntryHeader, error: CorruptEntry, *, first_batch_index: int) -> None:
-        """Skip an entry that is here and cannot be decoded, or raise CorruptEntry.
+        """Skip a received entry that cannot be decoded, or raise CorruptEntry.
 
-        first_batch_index: the first message wanted of it.
+        first_batch_index: the first message of the entry that was wanted.
         """
         before = max(0, first_batch_index - entry.skip_first)
         first, count = entry.base_index + before, max(0, entry.count - before)
-        self._met(Skipped(*entry.position, first, count, error.message), CorruptEntry)
+        self._record(Skipped(*entry.position, first, count, error.message), CorruptEntry)
 
     def unreadable(self, error: OncelogError) -> Position | None:
-        """The position of the entry that the owner could not read and that is now skipped; None: the error stands."""
+        """The position of the entry that the owner could not read and that is now skipped; None: not such an error."""
         ledger_id, entry_id = error.details.get("ledger_id"), error.details.get("entry_id")
         if not isinstance(error, UnreadableEntry) or not isinstance(ledger_id, int) or not isinstance(entry_id, int):
             return None
         position = Position(LedgerId(ledger_id), EntryId(entry_id))
         if self.passed is not None and position <= self.passed:
             return None
-        self._met(Skipped(*position, self.next_index, None, error.message), UnreadableEntry)
+        self._record(Skipped(*position, self.next_index, None, error.message), UnreadableEntry)
         return position
 
-    def _met(self, skipped: Skipped, kind: type[CorruptEntry | UnreadableEntry]) -> None:
-        """Raises `kind` unless entries are skipped."""
+    def _record(self, skipped: Skipped, kind: type[CorruptEntry | UnreadableEntry]) -> None:
+        """Record the entry. Raises `kind` unless entries are skipped."""
         position = Position(LedgerId(skipped.ledger_id), EntryId(skipped.entry_id))
         if self.choice is OnCorrupt.RAISE:
             raise kind(
-                f"{self.topic}: cannot read {skipped}. {self._advice}, or start behind this one, at message id "
+                f"{self.topic}: cannot read {skipped}. {self._advice}, or start after this one, at message id "
                 f"{position.ledger_id}:{position.entry_id + 1}:0 with inclusive=True",
                 ledger_id=skipped.ledger_id,
                 entry_id=skipped.entry_id,

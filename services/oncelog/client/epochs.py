@@ -1,4 +1,4 @@
-"""The highest owner_epoch that this client has seen of each topic, by whatever answer told it.
+"""The highest owner_epoch that this client has seen of each topic, in any answer.
 
     epochs = OwnerEpochs()
     epochs.learn(topic_id, owner_epoch)          # from a look-up, a grant, an answer or a frame
@@ -6,10 +6,10 @@
     with epochs.followed(topic_id, moved): ...   # `moved(owner_epoch)` is called at each newer epoch
 
 Rules
-- There is one registry for each client. Producers, readers and look-ups feed it, so that a takeover that one of them
-  has met is known to all of them at once.
-- An answer of an epoch below the highest one seen is from the past: the owner was deposed (hazard 6). It is refused,
-  and the topic is looked up again.
+- There is one registry for each client. Producers, readers and look-ups feed it, so a takeover that one of them notices
+  is known to all of them at once.
+- An answer with an epoch below the highest one seen is outdated, because its owner was deposed (hazard 6). It is
+  refused, and the topic is looked up again.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,23 +18,23 @@ from contextlib import contextmanager
 from oncelog.core.errors import NotOwner
 from oncelog.core.ids import OwnerEpoch, TopicId
 
-#: What follows a topic: it is told the newer epoch.
+#: Called with the newer epoch.
 Moved = Callable[[OwnerEpoch], None]
 
 
 class OwnerEpochs:
-    """{topic id: the highest owner_epoch seen}; a topic created anew has another id, so no number ever goes back."""
+    """{topic id: the highest owner_epoch seen}; a topic created again has another id, so no epoch ever goes back."""
 
     def __init__(self) -> None:
         self._highest: dict[TopicId, OwnerEpoch] = {}
         self._followers: dict[TopicId, list[Moved]] = {}
 
     def highest(self, topic_id: TopicId) -> OwnerEpoch:
-        """0 while nothing was seen of the topic."""
+        """The highest epoch seen; 0 when none was."""
         return self._highest.get(topic_id, OwnerEpoch(0))
 
     def learn(self, topic_id: TopicId, owner_epoch: OwnerEpoch) -> None:
-        """Some answer was of this epoch; an older one changes nothing."""
+        """Note the epoch of an answer; an older one changes nothing."""
         if owner_epoch <= self.highest(topic_id):
             return
         self._highest[topic_id] = owner_epoch
@@ -42,18 +42,18 @@ class OwnerEpochs:
             moved(owner_epoch)
 
     def believe(self, topic_id: TopicId, owner_epoch: OwnerEpoch) -> None:
-        """Learn the epoch of an answer. Raises NotOwner when a higher one was seen: the answer is from the past."""
+        """Note the epoch of an answer. Raises NotOwner when a higher one was seen: the answer is outdated."""
         highest = self.highest(topic_id)
         if owner_epoch < highest:
             raise NotOwner(
-                f"an owner of epoch {owner_epoch} answered, epoch {highest} was seen: look the topic up again",
+                f"a deposed owner of epoch {owner_epoch} answered; epoch {highest} was seen: look the topic up again",
                 owner_epoch=highest,
             )
         self.learn(topic_id, owner_epoch)
 
     @contextmanager
     def followed(self, topic_id: TopicId, moved: Moved) -> Iterator[None]:
-        """While this lasts, `moved` is called at each newer epoch of the topic."""
+        """In this context `moved` is called at each newer epoch of the topic."""
         followers = self._followers.setdefault(topic_id, [])
         followers.append(moved)
         try:

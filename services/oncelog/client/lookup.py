@@ -1,4 +1,4 @@
-"""Who serves a topic: asked of the metadata services, any of which answers."""
+"""The look-up of a topic's owner, answered by any metadata service."""
 
 from typing import NamedTuple, TypeVar
 
@@ -17,15 +17,16 @@ RequestT = TypeVar("RequestT")
 ReceivedRequestT = TypeVar("ReceivedRequestT")
 AnswerT = TypeVar("AnswerT")
 ReceivedAnswerT = TypeVar("ReceivedAnswerT")
-#: How the origin of an owner's own address begins.
+#: The beginning of the origin text of an owner's own address.
 OWNER_ORIGIN = "advertised by topic owner"
 GATEWAY_ORIGIN = "a metadata service, as the gateway"
 
 
 class Route(NamedTuple):
-    """address: host:port to connect to, the owner's or a gateway's. owner_epoch: of the ownership that this answer saw.
+    """Where a topic is served.
 
-    proxied: `address` is a gateway, which passes on what names the owner.
+    address: host:port to connect to, the owner's or a gateway's. owner_epoch: of the ownership in the answer.
+    proxied: `address` is a gateway, which forwards calls that name the owner in their metadata.
     """
 
     topic_id: TopicId
@@ -36,17 +37,17 @@ class Route(NamedTuple):
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What every call there carries."""
+        """Metadata that each call to the address must carry."""
         return ((GATEWAY_OWNER, self.owner),) if self.proxied else ()
 
     @property
     def origin(self) -> str:
-        """Where the address comes from, for errors."""
+        """Where the address comes from, for error messages."""
         return f"{GATEWAY_ORIGIN} to owner {self.owner}" if self.proxied else f"{OWNER_ORIGIN} {self.owner}"
 
 
 class OwnerLookup:
-    """Asks one metadata service after the other, beginning with the one that answered last."""
+    """Asks the metadata services in turn, starting with the one that answered last."""
 
     def __init__(
         self, addresses: tuple[str, ...], credentials: Credentials, routing: Routing = Routing.ADVERTISED
@@ -55,17 +56,18 @@ class OwnerLookup:
         self._credentials = credentials
         self._routing = routing
         self._channels: dict[str, Channel] = {}
-        #: of the first answer; another cluster behind one of the addresses would mix two logs
+        #: cluster id of the first answer; an address of another cluster must not be used
         self._cluster_id: str | None = None
 
     async def find(self, topic: TopicName, *, create: bool = True, owner_epoch: OwnerEpoch = OwnerEpoch(0)) -> Route:
-        """Where `topic` is served, placing and (if `create`) creating it when need be; never older than owner_epoch.
+        """Where `topic` is served, never by an owner older than owner_epoch. The service places the topic if it has no
+        owner, and creates it if it is missing and `create` is True.
 
         Raises InvalidArgument for a partitioned topic, and as `ask`.
         """
         answer, asked = await self._look_up(topic, create=create, owner_epoch=owner_epoch)
         if answer.partitions:
-            message = f"{topic} has {answer.partitions} parts: name one, {topic}-partition-N"
+            message = f"{topic} is partitioned: use one of its {answer.partitions} partitions, {topic}-partition-N"
             raise InvalidArgument(message, field="topic", limit=answer.partitions)
         address = answer.owner_address
         if self._routing is Routing.PROXY:
@@ -81,7 +83,7 @@ class OwnerLookup:
         )
 
     async def partitions(self, topic: TopicName) -> int:
-        """How many partitions the topic has; 0: it is not partitioned. Creates nothing.
+        """The number of the topic's partitions, 0 when it is not partitioned. Creates no topic.
 
         Raises TopicNotFound, and as `ask`.
         """
@@ -95,9 +97,9 @@ class OwnerLookup:
         *,
         timeout_ms: int = LOOK_UP_TIMEOUT_MS,
     ) -> ReceivedAnswerT:
-        """One call to whichever metadata service answers. timeout_ms: for each of them.
+        """Call the first metadata service that answers. timeout_ms: limit of each single call.
 
-        Raises the services' fatal error, or the last retriable one once all were asked.
+        Raises a fatal error at once, and the last retriable error after all services were asked.
         """
         answer, _ = await self._ask(method, request, timeout_ms)
         return answer
@@ -122,7 +124,7 @@ class OwnerLookup:
         request: RequestT,
         timeout_ms: int,
     ) -> tuple[ReceivedAnswerT, str]:
-        failure: OncelogError = ServiceUnavailable("no metadata service is known")
+        failure: OncelogError = ServiceUnavailable("no metadata service is configured")
         for address in list(self._addresses):
             try:
                 return await self._channel(address).call(method, request, timeout_ms=timeout_ms), address

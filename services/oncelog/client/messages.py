@@ -1,7 +1,7 @@
-"""What a reader gives: batches of columns, and single messages as views of them.
+"""What a reader returns: batches of columns, and single messages as views of them.
 
-A batch is one entry of the log, as one producer sent it. Its values are slices of the bytes that came over the network;
-nothing is copied or built before it is asked for.
+A batch is one entry of the log, as one producer sent it. Its values are slices of the received bytes; columns are
+decoded and values copied on access.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,16 +19,16 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_PROPERTIES: Mapping[str, str] = {}
 
 
-class Stored(NamedTuple):
-    """One entry of messages as it was read; the bytes are checked."""
+class StoredBatch(NamedTuple):
+    """One entry of messages as it was read; its bytes are checked."""
 
     entry: EntryHeader
     batch: BatchHeader
     body: memoryview
 
 
-def open_entry(data: Buffer, checksum: Checksum) -> Stored:
-    """Check one entry of messages. Raises CorruptEntry when the bytes are not intact, or no such entry."""
+def open_entry(data: Buffer, checksum: Checksum) -> StoredBatch:
+    """Check one entry of messages. Raises CorruptEntry when the bytes are damaged or hold no messages."""
     peeked = peek_header(data)
     entry = decode_entry(data, ledger_id=peeked.ledger_id, entry_id=peeked.entry_id, checksum=checksum)
     body = body_of(data)
@@ -38,21 +38,28 @@ def open_entry(data: Buffer, checksum: Checksum) -> Stored:
         raise CorruptEntry(f"entry {entry.position} holds no batch: {error}") from error
     if entry.kind != EntryKind.MESSAGES or batch.bytes_total != len(body) or entry.skip_first > batch.count:
         raise CorruptEntry(f"entry {entry.position} contradicts its batch")
-    return Stored(entry, batch, body)
+    return StoredBatch(entry, batch, body)
 
 
 class MessageBatch:
-    """Consecutive messages of one producer, in columns of equal length.
+    """Consecutive messages of one producer, in columns of equal length; a sequence of `Message`.
 
-    values: slices of one buffer. keys, event_times_ms, properties: None where no message of the entry has one.
-    producer_name: None for messages stored without deduplication.
+    Attributes:
+        values: the messages' values, a sequence of slices of one buffer.
+        keys, event_times_ms, properties: one item for each message, or None when no message of the entry has one.
+        sequence_ids: the messages' sequence ids; a range when they are dense.
+        first_index: index in the topic of the first message; the others follow.
+        producer_name: None for messages that were stored without deduplication.
+        producer_id: the number that stands for the producer's name in the topic.
+        publish_time_ms, append_time_ms: the producer's and the topic owner's clock, ms since 1970 UTC.
+        count: number of messages, also `len(batch)`.
     """
 
     def __init__(
-        self, stored: Stored, topic: TopicPartition, producer_name: str | None, *, first_batch_index: int
+        self, stored: StoredBatch, topic: TopicPartition, producer_name: str | None, *, first_batch_index: int
     ) -> None:
         self.producer_name = producer_name
-        #: index in its entry of the batch's first message; what is before it is skipped, or not wanted
+        #: index in the entry of this batch's first message; the messages before it are skipped or not wanted
         self.first_batch_index = max(first_batch_index, stored.entry.skip_first)
         self._stored = stored
         self._topic = topic
@@ -61,11 +68,11 @@ class MessageBatch:
         self.values: Values = self._cut(self._columns.values)
         #: messages of this batch
         self.count = len(self.values)
-        #: the values' bytes and where each begins, once a single one was asked for
+        #: the values' bytes and each value's offset, after a single value was accessed
         self.copied: tuple[bytes, list[int]] | None = None
 
     @staticmethod
-    def _decode(stored: Stored) -> Columns:
+    def _decode(stored: StoredBatch) -> Columns:
         try:
             payload = expand_payload(stored.batch, payload_of(stored.batch, stored.body))
             return decode_columns(payload, stored.batch.count)
@@ -77,7 +84,6 @@ class MessageBatch:
 
     @property
     def sequence_ids(self) -> Sequence[int]:
-        """A range when they are dense."""
         if self._ids is None:
             batch = self._stored.batch
             self._ids = decode_ids(batch, deltas_of(batch, self._stored.body))[self.first_batch_index :]
@@ -85,7 +91,6 @@ class MessageBatch:
 
     @property
     def first_index(self) -> int:
-        """Dense number in the topic of the first message; the others follow."""
         entry = self._stored.entry
         return entry.base_index + self.first_batch_index - entry.skip_first
 
@@ -95,12 +100,10 @@ class MessageBatch:
 
     @property
     def publish_time_ms(self) -> int:
-        """The producer's clock, ms since 1970."""
         return self._stored.batch.publish_time_ms
 
     @property
     def append_time_ms(self) -> int:
-        """The owner's clock, ms since 1970."""
         return self._stored.entry.append_time_ms
 
     @property
@@ -119,18 +122,18 @@ class MessageBatch:
         return None if properties is None else properties[self.first_batch_index :]
 
     def message_id(self, index: int) -> MessageId:
-        """Id of the index-th message of this batch."""
+        """The id of the message at `index`; negative indexes count from the end."""
         entry = self._stored.entry
         batch_index = self.first_batch_index + range(len(self))[index]
         return MessageId(self._topic.topic_id, self._topic.partition, entry.ledger_id, entry.entry_id, batch_index)
 
     def after(self, count: int) -> "MessageBatch":
-        """The batch without its first `count` messages."""
+        """This batch without its first `count` messages."""
         first = self.first_batch_index + count
         return MessageBatch(self._stored, self._topic, self.producer_name, first_batch_index=first)
 
     def copy_values(self) -> tuple[bytes, list[int]]:
-        """Copy all values at once: slices of bytes cost half of what copies of slices do."""
+        """Copy all values at once: slicing bytes costs half of copying slices of a memoryview."""
         self.copied = (bytes(self.values.data), list(self.values.offsets))
         return self.copied
 
@@ -146,7 +149,20 @@ class MessageBatch:
 
 
 class Message:
-    """One message; a view of its batch, which it keeps alive."""
+    """One message: a view of its batch, which it keeps in memory.
+
+    Attributes:
+        value: bytes.
+        message_id: the message's position in the topic, as a MessageId.
+        sequence_id: the producer's id of the message.
+        producer_name: None for a message that was stored without deduplication.
+        index: the message's number in its topic: 0, 1, 2 …, without gaps.
+        key: bytes, or None.
+        properties: text to text; empty when the message has none.
+        publish_time, publish_time_ms: the producer's clock, as an aware datetime in UTC and in ms since 1970.
+        event_time, event_time_ms: the time that the producer gave, or None. `event_time` raises OverflowError for times
+            that datetime cannot express.
+    """
 
     __slots__ = ("_batch", "_index")
 
@@ -174,7 +190,6 @@ class Message:
 
     @property
     def index(self) -> int:
-        """Dense number of the message in its topic: 0, 1, 2 …"""
         return self._batch.first_index + self._index
 
     @property
@@ -193,7 +208,6 @@ class Message:
 
     @property
     def publish_time(self) -> datetime:
-        """In UTC, by the producer's clock."""
         return _EPOCH + timedelta(milliseconds=self.publish_time_ms)
 
     @property
@@ -203,7 +217,6 @@ class Message:
 
     @property
     def event_time(self) -> datetime | None:
-        """In UTC, as the producer gave it. Raises OverflowError beyond the years that datetime knows."""
         time_ms = self.event_time_ms
         return None if time_ms is None else _EPOCH + timedelta(milliseconds=time_ms)
 

@@ -1,4 +1,4 @@
-"""What all producers and readers of one client share: look-ups, and one publish stream for each owner."""
+"""What all producers and readers of one client share: look-ups, and one publish stream to each topic owner."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ from oncelog.runtime.tasks import BackgroundTasks
 
 
 class Network:
-    """Remembers the route of each topic until somebody finds it stale."""
+    """Keeps the route of each topic until a user asks for a fresh one or a newer owner_epoch is seen."""
 
     def __init__(
         self, addresses: tuple[str, ...], credentials: Credentials, routing: Routing = Routing.ADVERTISED
@@ -27,16 +27,17 @@ class Network:
         self._channels = Channels(credentials)
         self._lookup = OwnerLookup(addresses, credentials, routing)
         self._routes: dict[TopicName, Route] = {}
-        #: {owner, or its address where it is connected to directly: the stream to it}
+        #: {owner (when proxied) or its address: the stream to it}
         self._connections: dict[str, OwnerConnection] = {}
 
     async def route(
         self, topic: TopicName, *, fresh: bool, owner_epoch: OwnerEpoch = OwnerEpoch(0), create: bool = True
     ) -> Route:
-        """Where `topic` is served; a remembered answer only when not `fresh`, and not of an epoch below the highest
-        one that this client has seen of the topic, or below owner_epoch.
+        """Where `topic` is served.
 
-        Raises TopicNotFound where it is missing and not to be created, NotOwner for an answer from the past.
+        A kept route is returned only when `fresh` is False and its epoch is not below owner_epoch or the highest epoch
+        that this client has seen of the topic. Raises TopicNotFound when the topic is missing and `create` is False,
+        and NotOwner when the look-up's answer is outdated.
         """
         self.check_open()
         route = self._routes.get(topic)
@@ -55,18 +56,18 @@ class Network:
         return self._lookup
 
     def channel(self, route: Route) -> Channel:
-        """A channel to where the route leads; whoever asked closes it."""
+        """A new channel to the route's address; the caller closes it."""
         return self._channels.channel(route.address, metadata=route.metadata, origin=route.origin)
 
     def connection(self, route: Route) -> OwnerConnection:
-        """The one living publish stream to an owner, opened when there is none."""
+        """The open publish stream to an owner; it is opened when there is none."""
         self.check_open()
-        # Through a gateway every owner has the gateway's address; whichever gateway it is, one stream is enough.
+        # Behind gateways all owners share the gateways' addresses; one stream per owner is enough, by any gateway.
         key = route.owner if route.proxied else route.address
         connection = self._connections.get(key)
         if connection is None or not connection.alive:
             connection = OwnerConnection(self.channel(route), self.background, self.epochs)
-            # The dead go: each owner that was replaced had an address of its own.
+            # Drop closed connections: each restarted owner has a new address.
             alive = {other: known for other, known in self._connections.items() if known.alive}
             self._connections = {**alive, key: connection}
         return connection
@@ -86,5 +87,5 @@ class Network:
         await self.background.close()
         await self._lookup.close()
         await self._channels.close()
-        # One turn of the loop lets gRPC finish what the cancelled calls left behind.
+        # One pass of the loop lets gRPC finish the cancelled calls.
         await asyncio.sleep(0)

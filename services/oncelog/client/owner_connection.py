@@ -1,8 +1,8 @@
 """One publish stream to one topic owner: it carries all producers of this client whose topics that owner serves.
 
-The writer sends whatever waits, up to about 256 KiB a frame; what arrives while a frame is being written goes with the
-next, so batches coalesce by load and no timer holds anything back. A stream that ends does not come back: every
-producer on it is told StreamLost, and looks its owner up again.
+The writer sends all waiting batches, up to about 1 MiB a frame. Batches that arrive while a frame is being written go
+into the next one, so frames grow with the load and no timer delays a batch. A stream that ends is not reopened: every
+producer on it gets StreamLost and looks its owner up again.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ from oncelog.runtime.tasks import BackgroundTasks
 
 
 class SessionUser(Protocol):
-    """A producer as its connection sees it."""
+    """The connection's view of a producer."""
 
     def feed(self, event: ProducerEvent) -> None: ...
 
 
-class _Asked(NamedTuple):
+class _Opening(NamedTuple):
     user: SessionUser
     attempt: int
 
@@ -49,7 +49,7 @@ class _Granted(NamedTuple):
 
 
 class _Outbox:
-    """What waits to be written, in order."""
+    """Everything that waits to be written, in order."""
 
     def __init__(self) -> None:
         self.opens: list[OpenRequest] = []
@@ -93,10 +93,10 @@ class OwnerConnection:
         self._stream: Stream[PublishFrame, ReceivedAnswers] = channel.stream(PUBLISH)
         self._outbox = _Outbox()
         self._wake = asyncio.Event()
-        #: {open id: who asked}
-        self._asked: dict[int, _Asked] = {}
+        #: {open id: the producer that asked}
+        self._openings: dict[int, _Opening] = {}
         self._sessions: dict[SessionNumber, _Granted] = {}
-        #: called once, when the writer has room again
+        #: each is called once, when the writer has room again
         self._room_wanted: list[Callable[[], None]] = []
         self._last_open_id = 0
         background.start(self._run(background), what=f"publish stream to {self.address}")
@@ -107,26 +107,26 @@ class OwnerConnection:
 
     @property
     def failure(self) -> OncelogError | None:
-        """Why the stream is over; None while it is open, and where the owner has ended it in good order."""
+        """Why the stream ended; None while it is open, or when the owner ended it without an error."""
         return self._stream.closed
 
-    # --- what producers ask for ---------------------------------------------------------------------------------------
+    # --- for producers ------------------------------------------------------------------------------------------------
 
     def open(self, request: OpenRequest, user: SessionUser, attempt: int) -> int:
-        """Ask for a session; ProducerGranted, OpenRefused or StreamLost comes back. Returns the request's open id."""
+        """Ask for a session; ProducerGranted, OpenRefused or StreamLost follows. Returns the request's open id."""
         self._last_open_id += 1
         open_id = self._last_open_id
         if not self.alive:
             asyncio.get_running_loop().call_soon(user.feed, StreamLost(attempt))
             return open_id
-        self._asked[open_id] = _Asked(user, attempt)
+        self._openings[open_id] = _Opening(user, attempt)
         self._outbox.opens.append(request._replace(open_id=open_id))
         self._wake.set()
         return open_id
 
     def withdraw(self, open_id: int) -> None:
-        """Nobody waits for the answer any more. A session that was granted meanwhile is ended when it is told of."""
-        if self._asked.pop(open_id, None) is None or not self.alive:
+        """Give up a request. If its session was granted meanwhile, the session is closed when the grant arrives."""
+        if self._openings.pop(open_id, None) is None or not self.alive:
             return
         waiting = len(self._outbox.opens)
         self._outbox.opens = [request for request in self._outbox.opens if request.open_id != open_id]
@@ -149,11 +149,11 @@ class OwnerConnection:
 
     @property
     def has_room(self) -> bool:
-        """Less than one frame waits behind the one that is being written."""
+        """Whether less than one frame waits, besides the frame that is being written."""
         return self._outbox.batches_bytes < FRAME_BYTES_TARGET
 
     def when_room(self, callback: Callable[[], None]) -> None:
-        """Call back once, when less than a frame waits, or the stream is lost."""
+        """Call `callback` once, when less than a frame waits or the stream is lost."""
         self._room_wanted.append(callback)
 
     # --- the stream ---------------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class OwnerConnection:
             async for answers in self._stream:
                 self._dispatch(answers)
         except OncelogError:
-            # Why it ended makes a difference to people alone: every producer looks its owner up and resends.
+            # Whatever the reason, every producer looks its owner up again and resends; `failure` keeps it for errors.
             pass
         finally:
             writing.cancel()
@@ -179,22 +179,22 @@ class OwnerConnection:
                 try:
                     await self._stream.write(frame)
                 except OncelogError:
-                    self._stream.cancel()  # the reading side sees the end and tells everybody
+                    self._stream.cancel()  # the reading side ends, too, and informs the producers
                     return
                 if self._room_wanted and self.has_room:
-                    self._tell_room()
+                    self._call_room_wanted()
 
-    def _tell_room(self) -> None:
+    def _call_room_wanted(self) -> None:
         wanted, self._room_wanted = self._room_wanted, []
         for callback in wanted:
             callback()
 
     def _dispatch(self, frame: ReceivedAnswers) -> None:
-        """Granted, denied, answers, switched, ended: in this order, by the frame's contract."""
+        """In the frame's order: granted, denied, answers, switched, ended."""
         for granted in frame.granted:
             self._granted(granted)
         for denied in frame.denied:
-            asked = self._asked.pop(denied.open_id, None)
+            asked = self._openings.pop(denied.open_id, None)
             if asked is not None:
                 asked.user.feed(OpenRefused(asked.attempt, denied.error, denied.owner_epoch))
         for session, answers in frame.answers.items():
@@ -210,7 +210,7 @@ class OwnerConnection:
 
     def _granted(self, granted: OpenGranted) -> None:
         self._epochs.learn(granted.topic_id, granted.owner_epoch)
-        asked = self._asked.pop(granted.open_id, None)
+        asked = self._openings.pop(granted.open_id, None)
         if asked is None:
             self._outbox.closes.append(granted.session)
             self._wake.set()
@@ -243,11 +243,11 @@ class OwnerConnection:
 
     def _lost(self) -> None:
         self.alive = False
-        self._outbox = _Outbox()  # or batches answered elsewhere would live on here until another owner is connected to
-        holders = [(asked.user, asked.attempt) for asked in self._asked.values()]
+        self._outbox = _Outbox()  # the batches are resent elsewhere; do not keep their bytes
+        holders = [(asked.user, asked.attempt) for asked in self._openings.values()]
         holders += [(granted.user, granted.attempt) for granted in self._sessions.values()]
-        self._asked.clear()
+        self._openings.clear()
         self._sessions.clear()
         for user, attempt in holders:
             user.feed(StreamLost(attempt))
-        self._tell_room()
+        self._call_room_wanted()

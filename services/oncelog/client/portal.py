@@ -1,9 +1,9 @@
-"""An event loop of its own in a thread of its own, for callers that have none.
+"""An event loop in a thread of its own, for callers without an event loop.
 
-A loop is never closed: the next portal runs it. gRPC has one poller for all loops of a process, and may have an event
-of a call that was cancelled when its client was closed; it is handed to that client's loop by whichever loop reads it,
-for which "Event loop is closed" would be an error in the midst of other calls' events. Loops are as many as clients are
-open at once; gRPC itself forgets none that it has seen.
+A loop is never closed: the next portal reuses it. gRPC has one poller for all event loops of a process. It may hold an
+event of a call that was cancelled when its client closed, and any loop that reads the event passes it to that client's
+loop. If that loop were closed, the "Event loop is closed" error would disturb the events of other calls. There are as
+many loops as clients are open at once.
 """
 
 import asyncio
@@ -17,18 +17,18 @@ from oncelog.core.errors import ClientClosed
 
 ResultT = TypeVar("ResultT")
 
-#: For so long what was begun and not waited for may take to hear that it is cancelled.
+#: How long cancelled tasks may take to end.
 SETTLE_TIMEOUT_S = 5.0
-#: {process: loops that nobody runs now}; a forked child shares those of its parent with it, and must touch none.
+#: {process id: idle loops}; a forked child must not touch the loops of its parent.
 _idle: dict[int, list[asyncio.AbstractEventLoop]] = {}
 
 
 class Portal:
-    """Runs coroutines for other threads. uvloop where it is installed: it gains a fifth."""
+    """Runs coroutines for other threads. Uses uvloop when it is installed, which is about a fifth faster."""
 
     def __init__(self) -> None:
         self._loop = _idle_loop()
-        #: between the last submission and the end
+        #: held while work is submitted, and while the portal is stopped
         self._lock = threading.Lock()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="oncelog client", daemon=True)
@@ -43,16 +43,16 @@ class Portal:
             _idle.setdefault(os.getpid(), []).append(self._loop)
 
     def submit(self, work: Coroutine[Any, Any, ResultT]) -> "concurrent.futures.Future[ResultT]":
-        """Begin it there; submissions of one thread begin in their order. Raises ClientClosed, also after a fork."""
+        """Start a coroutine on the loop; those of one thread start in order. Raises ClientClosed, also after a fork."""
         if self.alive:
             with self._lock:
                 if not self._stopped:
                     return asyncio.run_coroutine_threadsafe(work, self._loop)
         work.close()
-        raise ClientClosed("the client was closed, or made before this process was forked: make another one here")
+        raise ClientClosed("the client was closed, or created before this process was forked: create a new one")
 
     def run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """Wait for it here. An interrupt of the waiting thread cancels it."""
+        """Run a coroutine and wait for it. An interrupt of the waiting thread cancels it."""
         future = self.submit(work)
         try:
             return future.result()
@@ -62,11 +62,11 @@ class Portal:
 
     @property
     def alive(self) -> bool:
-        """False in a forked child: threads are not copied, and work for one that is not there would wait for ever."""
+        """False in a forked child: threads are not copied, and submitted work would wait for ever."""
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """End the thread; what was submitted and has not ended is cancelled. Stopping twice is no error."""
+        """End the thread and cancel unfinished work. May be called twice."""
         with self._lock:
             stopped, self._stopped = self._stopped, True
         if not stopped:
@@ -76,7 +76,7 @@ class Portal:
 
 
 async def _settle() -> None:
-    """Nothing of this portal goes on in the next one's time."""
+    """Cancel all tasks, so that none runs on in the next portal."""
     rest = asyncio.all_tasks() - {asyncio.current_task()}
     for task in rest:
         task.cancel()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from oncelog.client.arguments import check_type
 from oncelog.client.network import Network
 from oncelog.client.pending_results import PendingList
 from oncelog.client.results import BatchResult, SendResult
@@ -351,6 +352,7 @@ def _checked_extras(key: Key | None, event_time_ms: int | None, properties: Prop
     if event_time_ms is not None:
         encode_event_times([event_time_ms])
     if properties:
+        check_type("properties", properties, Mapping, "a mapping of text to text")
         encode_properties([properties])
     return Extras(_plain_key(key), event_time_ms, properties)
 

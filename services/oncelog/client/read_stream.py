@@ -1,8 +1,8 @@
-"""A reader's way through the log: one stream at a time, taken up again where the last entry was received.
+"""The network side of a reader: one read stream at a time, resumed after the last received entry.
 
-Entries wait here until the application takes them, at most `window_bytes` of them: that much is permitted to the owner
-in advance, and more as entries are taken. A stream that ends, or an owner below the highest epoch that the client has
-seen anywhere (`epochs`), is left at once, and the topic looked up again; a fatal error is kept for whoever reads.
+Received entries wait here until the application takes them. The owner may send `window_bytes` in advance, and more as
+entries are taken. When a stream ends, or its owner has an owner_epoch below the highest one that the client has seen
+(`epochs`), the topic is looked up again and a new stream is opened. A fatal error is kept and raised to the reader.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from crc32c import crc32c
 from oncelog.client.backoff import session_backoff
 from oncelog.client.corruption import Corruption, SkippedEntries
 from oncelog.client.lookup import Route
-from oncelog.client.messages import MessageBatch, Stored, open_entry
+from oncelog.client.messages import MessageBatch, StoredBatch, open_entry
 from oncelog.client.network import Network
 from oncelog.client.results import TopicPartition
 from oncelog.core.errors import CorruptEntry, OncelogError, TopicNotFound, UnreadableEntry
@@ -40,13 +40,13 @@ WINDOW_BYTES = 4 * 1024 * 1024
 
 
 class _Arrived(NamedTuple):
-    stored: Stored
+    stored: StoredBatch
     size_bytes: int
     first_batch_index: int
 
 
 class ReadStream:
-    """Fetches ahead; `take` gives one entry after the other."""
+    """Fetches entries ahead of the application; `take` returns them one by one."""
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class ReadStream:
         window_bytes: int = WINDOW_BYTES,
         topic_id: TopicId = TopicId(""),
     ) -> None:
-        """topic_id: fail with TopicNotFound where the topic has another id; "": read whichever topic has the name."""
+        """topic_id: raise TopicNotFound when the topic has another id; "": accept any topic of the name."""
         self.topic_partition = TopicPartition(topic_id, NO_PARTITION if topic.partition is None else topic.partition)
-        #: nothing can be read any more, for this reason
+        #: the fatal error that ended the reader
         self.failure: OncelogError | None = None
-        #: everything that was in the log when the owner last spoke has arrived here
+        #: the last frame said that it completes the log as of then
         self.at_end = False
         self._topic = topic
         self._network = network
@@ -76,7 +76,7 @@ class ReadStream:
     # --- the application's side ---------------------------------------------------------------------------------------
 
     def take(self) -> MessageBatch | None:
-        """The next batch, None when none is here. Raises CorruptEntry, again and again, unless entries are skipped."""
+        """The next batch, None when none was received. Raises CorruptEntry at each call, unless entries are skipped."""
         while self._arrived:
             stored, size_bytes, first_batch_index = self._arrived[0]
             try:
@@ -88,31 +88,31 @@ class ReadStream:
             self._arrived.popleft()
             self._state.grant(size_bytes)
             if batch is not None and len(batch):
-                # Where the log was shorter than the index, the owner begins at its end.
+                # When the log was shorter than the wanted index, the owner started at the log's end.
                 below = self._first_index - batch.first_index
                 if below < len(batch):
                     return batch.after(below) if below > 0 else batch
         return None
 
-    def take_entry(self) -> tuple[Stored, str | None] | None:
-        """The next entry as it is stored, and its producer's name; None when none is here. Its payload is not decoded,
-        and messages before the start are not cut off."""
+    def take_entry(self) -> tuple[StoredBatch, str | None] | None:
+        """The next entry as it is stored, with its producer's name; None when none was received. The payload is not
+        decoded, and messages before the start are included."""
         if not self._arrived:
             return None
         stored, size_bytes, _ = self._arrived.popleft()
         self._state.grant(size_bytes)
         return stored, self._name_of(stored)
 
-    def _name_of(self, stored: Stored) -> str | None:
-        """None: stored without deduplication."""
+    def _name_of(self, stored: StoredBatch) -> str | None:
+        """The producer's name; None for a batch stored without deduplication."""
         producer_id = ProducerId(stored.batch.producer_id)
         return None if producer_id == NOT_DEDUPLICATED else self._state.names.get(producer_id)
 
     async def arrival(self) -> None:
-        """Return when an entry is here, or the owner has told something; raises why nothing will come any more."""
+        """Return after an entry or another frame was received. Raises the fatal error that ended the reader."""
         if not self._arrived and self.failure is None:
-            self._state.news.clear()
-            await self._state.news.wait()
+            self._state.received.clear()
+            await self._state.received.wait()
         self._check()
 
     def _check(self) -> None:
@@ -125,7 +125,7 @@ class ReadStream:
 
     @property
     def trouble(self) -> OncelogError | None:
-        """Why the latest stream ended, for whoever gives up waiting."""
+        """Why the latest stream ended, for the error of a read that times out."""
         return self._state.trouble
 
     @property
@@ -155,24 +155,24 @@ class ReadStream:
             await backoff.pause()
 
     def _skips(self, error: OncelogError) -> bool:
-        """Whether reading goes on behind an entry that the owner cannot read. Fails the reader where it may not."""
+        """Whether reading continues after an entry that the owner cannot read. Fails the reader unless it may skip."""
         if not isinstance(self._next_start, StartMessage) and self._next_start is not StartEdge.EARLIEST:
-            return False  # the owner met that entry while it searched for the start, which may be far before it
+            return False  # the owner found that entry while it searched for the start, which may be far before it
         try:
             skipped = self._state.corruption.unreadable(error)
-        except UnreadableEntry as told:
-            self._fail(told)
+        except UnreadableEntry as fatal:
+            self._fail(fatal)
             return False
         if skipped is None:
             return False
         self._next_start = StartMessage(Position(skipped.ledger_id, EntryId(skipped.entry_id + 1)), 0, inclusive=True)
-        self._state.news.set()
+        self._state.received.set()
         return True
 
     async def _read_stream(self) -> None:
-        """One stream from its look-up to its end."""
+        """Look the owner up and read one stream to its end."""
         state = self._state
-        # What is read was there when the reader was opened: a topic deleted since is not made anew for it.
+        # The topic existed when the reader was opened; one that was deleted since must not be created again.
         route = await self._network.route(self._topic, fresh=True, create=False)
         if self.topic_partition.topic_id not in ("", route.topic_id):
             raise TopicNotFound(
@@ -204,13 +204,13 @@ class ReadStream:
     async def _opened(
         self, stream: Stream[ReadControl, ReceivedEntries], route: Route
     ) -> AsyncIterator[Stream[ReadControl, ReceivedEntries]]:
-        """The stream, until the client learns of an owner newer than the one that serves it."""
+        """The stream; it is cancelled when the client learns of an owner newer than the one that serves it."""
         state = self._state
         state.serving_epoch = route.owner_epoch
 
         def moved(owner_epoch: OwnerEpoch) -> None:
             if owner_epoch > state.serving_epoch:
-                stream.cancel()  # the reading side gets ServiceUnavailable, and looks the topic up again
+                stream.cancel()  # the read raises ServiceUnavailable, and the topic is looked up again
 
         with self._network.epochs.followed(route.topic_id, moved):
             yield stream
@@ -227,10 +227,10 @@ class ReadStream:
             first_batch_index = 0
         self.at_end = frame.at_end
         self._state.trouble = None
-        self._state.news.set()
+        self._state.received.set()
 
-    def _open(self, data: memoryview, first_batch_index: int) -> Stored | None:
-        """None: the entry is no batch, and was skipped. Raises CorruptEntry."""
+    def _open(self, data: memoryview, first_batch_index: int) -> StoredBatch | None:
+        """None: the entry holds no batch, and was skipped. Raises CorruptEntry."""
         try:
             return open_entry(data, crc32c)
         except CorruptEntry as error:
@@ -242,18 +242,18 @@ class ReadStream:
 
     def _fail(self, error: OncelogError) -> None:
         self.failure = self.failure or error
-        self._state.news.set()
+        self._state.received.set()
 
 
 class _StreamState:
-    """What outlives a stream: the producers' names, and what was taken but not permitted again."""
+    """State that outlives a stream: the producers' names, and the bytes to permit again."""
 
     def __init__(self, corruption: Corruption) -> None:
         self.corruption = corruption
-        #: of the owner whose stream this is
+        #: owner_epoch of the stream's owner
         self.serving_epoch = OwnerEpoch(0)
         self.names: dict[ProducerId, str] = {}
-        self.news = asyncio.Event()
+        self.received = asyncio.Event()
         self.trouble: OncelogError | None = None
         self.due_bytes = 0
         self._granted = asyncio.Event()
@@ -263,7 +263,7 @@ class _StreamState:
         self._granted.set()
 
     async def grant_permits(self, stream: Stream[ReadControl, ReceivedEntries], at_least_bytes: int) -> None:
-        """Permit what was taken, in portions that are worth a message."""
+        """Permit the owner as many bytes as the application has taken, at least `at_least_bytes` at a time."""
         while True:
             await self._granted.wait()
             self._granted.clear()
@@ -272,4 +272,4 @@ class _StreamState:
                 try:
                     await stream.write(ReadControl(None, due_bytes))
                 except OncelogError:
-                    return  # the reading side sees why
+                    return  # the reading side gets the reason

@@ -1,4 +1,4 @@
-"""The asyncio reader: messages of one topic, in order, from any place, through takeovers."""
+"""The asyncio reader: the messages of one topic in order, from any start; it survives changes of the topic owner."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,6 +6,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self
 
+from oncelog.client.arguments import check_seconds
 from oncelog.client.backoff import persist
 from oncelog.client.corruption import Corruption, OnCorrupt, SkippedEntries
 from oncelog.client.messages import Message, MessageBatch
@@ -20,15 +21,16 @@ from oncelog.rpc.reader_codec import StartAt, StartEdge, StartIndex, StartMessag
 from oncelog.wire.owner_pb2 import LastMessageRequest
 
 _CALL_TIMEOUT_MS = 5_000
-Place = tuple[int, int, int]
+#: ledger id, entry id, batch index
+_Position = tuple[int, int, int]
 
 
 async def last_message_id(network: Network, topic: TopicName, *, timeout_ms: int | None) -> MessageId | None:
-    """The id of the topic's last message, None when it holds none; asked of its owner, through takeovers.
+    """The id of the topic's last message, None when the topic holds none.
 
-    No message that was acknowledged before the call is missing: an owner proves for each answer that no newer one
-    serves the topic, and an answer of an epoch below the highest one seen is refused.
-    Creates nothing. Raises TopicNotFound, DeadlineExceeded with the last retriable reason, or the fatal error.
+    Every message that was acknowledged before the call is counted: for each answer the topic owner proves that no newer
+    owner serves the topic, and an answer with an owner_epoch below the highest one seen is refused. Creates no topic.
+    Raises TopicNotFound, another fatal error, or DeadlineExceeded with the last retriable reason.
     """
 
     async def ask(again: bool) -> MessageId | None:
@@ -48,9 +50,15 @@ async def last_message_id(network: Network, topic: TopicName, *, timeout_ms: int
 
 
 class AsyncReader:
-    """Reads one topic; made by `AsyncClient.create_reader`. Not for use from several threads, nor by two tasks at once.
+    """Reads one topic. Made by `AsyncClient.create_reader`; for one task at a time, not for several threads.
 
-    Nothing is acknowledged: where to go on is the application's to keep, as a message id.
+        async for message in reader: ...
+
+    Readers acknowledge nothing. To continue after a restart, the application stores the id of the last message that it
+    has handled and passes it as `start`.
+
+    Attributes:
+        topic: the full name of the topic, tenant/namespace/name.
     """
 
     def __init__(
@@ -67,14 +75,14 @@ class AsyncReader:
         self._network = network
         self._timeout_ms = timeout_ms
         self._stream: ReadStream | None = None
-        #: what is being handed out message by message, and the first of it not handed out yet
+        #: the batch that read_next returns messages of, and the index of its next message
         self._batch: MessageBatch | None = None
         self._at = 0
-        #: everything up to here is handed out, or was not asked for; None: not known (a start by time or index)
-        self._after: Place | None = None
+        #: everything up to here was returned, or precedes the start; None: unknown (a start by time or index)
+        self._after: _Position | None = None
 
     async def open(self, start: MessageId | datetime | Index, *, inclusive: bool) -> None:
-        """Fix the start: LATEST is the last message that is there now, whatever happens to the connection later."""
+        """Fix the start. LATEST means the last message that is stored now, even if the connection is lost later."""
         at: StartAt
         if isinstance(start, datetime):
             at = StartTime(max(0, int(start.timestamp() * 1000)))
@@ -95,22 +103,28 @@ class AsyncReader:
         return StartMessage(start.position, start.batch_index, inclusive)
 
     async def _check_topic(self, start: MessageId | datetime | Index) -> None:
-        """The topic exists; a place in another one, or in an earlier one of its name, means nothing (hazard 3)."""
+        """Check that the topic exists, and that a message id is of this topic and not of a deleted one (hazard 3)."""
         partition = NO_PARTITION if self._topic.partition is None else self._topic.partition
-        place_given = isinstance(start, MessageId) and bool(start.topic_id)
+        topic_given = isinstance(start, MessageId) and bool(start.topic_id)
         route = await persist(
-            lambda again: self._network.route(self._topic, fresh=again or place_given),
+            lambda again: self._network.route(self._topic, fresh=again or topic_given),
             timeout_ms=self._timeout_ms,
             what=f"the owner of {self._topic}",
         )
-        place = (route.topic_id, partition)
-        if isinstance(start, MessageId) and start.topic_id and (start.topic_id, start.partition) != place:
-            raise InvalidArgument(f"message id {start} is of another topic than {self.topic}", field="start")
+        expected = (route.topic_id, partition)
+        if isinstance(start, MessageId) and start.topic_id and (start.topic_id, start.partition) != expected:
+            raise InvalidArgument(
+                f"start: message id {start} belongs to another topic than {self.topic}", field="start"
+            )
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     async def read_next(self, *, timeout: float | None = None) -> Message:
-        """The next message, waiting for one. timeout: seconds, then DeadlineExceeded; None: for ever."""
+        """Return the next message; wait until there is one.
+
+        timeout: seconds until DeadlineExceeded; None: no limit. Raises CorruptEntry or UnreadableEntry for an entry
+        that cannot be read, unless the reader skips such entries, and ReaderClosed.
+        """
         batch, at = self._batch, self._at
         if batch is None or at >= batch.count:
             batch, at = await self._fetch(timeout), 0
@@ -119,7 +133,10 @@ class AsyncReader:
         return Message(batch, at)
 
     async def read_batch(self, *, timeout: float | None = None) -> MessageBatch:
-        """All messages of the next entry (or what read_next left of one), waiting for it; the fastest way."""
+        """Return all messages of the next entry, or the rest of the entry that read_next has begun. The fastest way.
+
+        Arguments and errors as in `read_next`.
+        """
         batch = self.take_local()
         if batch is None:
             batch = await self._fetch(timeout)
@@ -127,26 +144,26 @@ class AsyncReader:
         return batch
 
     def take_local(self) -> MessageBatch | None:
-        """What read_next left of a batch, or a batch that is here already; None when there is neither. Never waits."""
+        """As `read_batch`, but None when no batch has been received yet. Never waits."""
         batch, at = self._batch, self._at
         if batch is not None and at < len(batch):
             self._at = len(batch)
             return batch.after(at) if at else batch
         batch = self._open_stream.take()
         if batch is not None:
-            self._handed_out()
+            self._returned()
             self._batch, self._at = batch, len(batch)
         return batch
 
     async def has_message_available(self) -> bool:
-        """Whether a message that is stored now was not handed out yet."""
+        """Whether the topic holds a message, stored now, that this reader has not returned yet."""
         stream = self._open_stream
         while True:
             if self._batch is not None and self._at < len(self._batch):
                 return True
             batch = stream.take()
             if batch is not None:
-                self._handed_out()
+                self._returned()
                 self._batch, self._at = batch, 0
             elif self._after is None and self._batch is None and not stream.at_end:
                 await stream.arrival()
@@ -154,24 +171,24 @@ class AsyncReader:
                 break
         if self._after is None and self._batch is None:
             return False
-        self._handed_out()
+        self._returned()
         last = await last_message_id(self._network, self._topic, timeout_ms=self._timeout_ms)
-        if last is None or self._after is None or _place(last) <= self._after:
+        if last is None or self._after is None or _position(last) <= self._after:
             return False
         if self._corruption.choice is OnCorrupt.RAISE:
             return True
-        # The messages up to the last one may all be in entries that are skipped: only reading them tells.
+        # All messages up to the last one may be in entries that are skipped: only reading on shows that.
         batch = await self._next(None, up_to=last)
         if batch is not None:
             self._batch, self._at = batch, 0
         return batch is not None
 
     async def batch_up_to(self, last: MessageId, *, timeout: float | None) -> MessageBatch | None:
-        """As `read_batch`; None once everything up to the stored message `last` was handed out or skipped."""
+        """As `read_batch`; None when everything up to the stored message `last` was returned or skipped."""
         batch = self.take_local()
         if batch is None:
-            self._handed_out()
-            if self._after is not None and _place(last) <= self._after:
+            self._returned()
+            if self._after is not None and _position(last) <= self._after:
                 return None
             batch = await self._next(timeout, up_to=last)
             if batch is not None:
@@ -180,16 +197,17 @@ class AsyncReader:
 
     @property
     def skipped(self) -> SkippedEntries:
-        """How many entries were skipped, and the newest 1000 of them."""
+        """The number of skipped entries, and the newest 1000 of them."""
         return self._corruption.skipped
 
     async def _fetch(self, timeout: float | None) -> MessageBatch:
         batch = await self._next(timeout, up_to=None)
-        assert batch is not None, "without an end, reading goes on"
+        assert batch is not None, "a read without an end returns a batch"
         return batch
 
     async def _next(self, timeout: float | None, *, up_to: MessageId | None) -> MessageBatch | None:
-        """The next batch that comes over the network; None once the entry of `up_to` was skipped."""
+        """The next batch from the network; None when the entry of `up_to` was skipped."""
+        check_seconds("timeout", timeout, zero_allowed=True)
         stream = self._open_stream
         try:
             async with asyncio.timeout(timeout):
@@ -200,18 +218,20 @@ class AsyncReader:
                     await stream.arrival()
         except TimeoutError as error:
             why = "" if stream.trouble is None else f": {stream.trouble}"
-            raise DeadlineExceeded(f"no message on {self.topic} within {timeout} s{why}") from (stream.trouble or error)
-        self._handed_out()
+            raise DeadlineExceeded(f"no message on {self.topic} arrived within {timeout} s{why}") from (
+                stream.trouble or error
+            )
+        self._returned()
         return batch
 
-    def _handed_out(self) -> None:
-        """The current batch is done with: everything up to its end is behind the reader."""
+    def _returned(self) -> None:
+        """The current batch was returned: the reader is behind its last message."""
         if self._batch is not None and len(self._batch):
-            self._after = _place(self._batch.message_id(-1))
+            self._after = _position(self._batch.message_id(-1))
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be read any more."""
+        """Whether the reader was closed or has failed."""
         return self._stream is not None and self._stream.failure is not None
 
     @property
@@ -226,9 +246,9 @@ class AsyncReader:
         return self
 
     async def __anext__(self) -> Message:
-        """Ends when the reader is closed; until then it waits for the next message."""
+        """Waits for the next message; the iteration ends when the reader is closed."""
         batch, at = self._batch, self._at
-        if batch is not None and at < batch.count:  # nearly every message: what is here costs no second call
+        if batch is not None and at < batch.count:  # nearly every message: no second call
             self._at = at + 1
             return Message(batch, at)
         try:
@@ -237,7 +257,7 @@ class AsyncReader:
             raise StopAsyncIteration from None
 
     async def close(self) -> None:
-        """Whoever waits for a message gets ReaderClosed."""
+        """Close the reader. A call that waits for a message raises ReaderClosed."""
         if self._stream is not None:
             self._stream.close(ReaderClosed("the reader was closed"))
 
@@ -250,5 +270,5 @@ class AsyncReader:
         await self.close()
 
 
-def _place(message_id: MessageId) -> Place:
+def _position(message_id: MessageId) -> _Position:
     return (message_id.ledger_id, message_id.entry_id, message_id.batch_index)

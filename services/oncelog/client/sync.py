@@ -1,7 +1,7 @@
-"""The synchronous face: the same client, producer and reader for code without an event loop.
+"""The synchronous API: wrappers of the client, producer and reader for code without an event loop.
 
-There are no twins: a method here is its asyncio original, wrapped by `_waiting` (run it there, wait here). May be used
-from several threads.
+A method here is its asyncio original, wrapped by `_waiting`: it runs on the event loop of a thread of its own, and the
+caller waits for it. The wrappers may be used from several threads.
 """
 
 import concurrent.futures
@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
+from oncelog.client.arguments import check_seconds
 from oncelog.client.client import OPERATION_TIMEOUT_S, AsyncClient, connect
 from oncelog.client.corruption import SkippedEntries
 from oncelog.client.messages import Message, MessageBatch
@@ -25,13 +26,13 @@ from oncelog.runtime.credentials import Token
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
 InnerT = TypeVar("InnerT")
-FaceT = TypeVar("FaceT", bound="_Face[Any]")
+WrapperT = TypeVar("WrapperT", bound="_Wrapper[Any]")
 NewInnerT = TypeVar("NewInnerT")
-NewFaceT = TypeVar("NewFaceT", bound="_Face[Any]")
+NewWrapperT = TypeVar("NewWrapperT", bound="_Wrapper[Any]")
 
 
-class _Face(Generic[InnerT]):
-    """One asyncio object and the loop it lives on."""
+class _Wrapper(Generic[InnerT]):
+    """An asyncio object and the event loop that it belongs to."""
 
     def __init__(self, inner: InnerT, portal: Portal) -> None:
         self._inner = inner
@@ -40,11 +41,11 @@ class _Face(Generic[InnerT]):
 
 def _waiting(
     method: Callable[Concatenate[InnerT, P], Coroutine[Any, Any, ResultT]],
-) -> Callable[Concatenate[_Face[InnerT], P], ResultT]:
-    """The method, waited for."""
+) -> Callable[Concatenate[_Wrapper[InnerT], P], ResultT]:
+    """The method as a blocking call."""
 
     @wraps(method)
-    def wait(self: _Face[InnerT], /, *args: P.args, **kwargs: P.kwargs) -> ResultT:
+    def wait(self: _Wrapper[InnerT], /, *args: P.args, **kwargs: P.kwargs) -> ResultT:
         return self._portal.run(method(self._inner, *args, **kwargs))
 
     return wait
@@ -52,19 +53,22 @@ def _waiting(
 
 def _opening(
     method: Callable[Concatenate[InnerT, P], Coroutine[Any, Any, NewInnerT]],
-    face_of: Callable[[NewInnerT, Portal], NewFaceT],
-) -> Callable[Concatenate[_Face[InnerT], P], NewFaceT]:
-    """The method, waited for, with its result behind a face."""
+    wrapper_of: Callable[[NewInnerT, Portal], NewWrapperT],
+) -> Callable[Concatenate[_Wrapper[InnerT], P], NewWrapperT]:
+    """The method as a blocking call whose result is wrapped."""
 
     @wraps(method)
-    def open_face(self: _Face[InnerT], /, *args: P.args, **kwargs: P.kwargs) -> NewFaceT:
-        return face_of(self._portal.run(method(self._inner, *args, **kwargs)), self._portal)
+    def open_wrapped(self: _Wrapper[InnerT], /, *args: P.args, **kwargs: P.kwargs) -> NewWrapperT:
+        return wrapper_of(self._portal.run(method(self._inner, *args, **kwargs)), self._portal)
 
-    return open_face
+    return open_wrapped
 
 
-class Producer(_Face[AsyncProducer]):
-    """See AsyncProducer."""
+class Producer(_Wrapper[AsyncProducer]):
+    """Publishes messages to one topic. Made by `Client.create_producer`; may be used from several threads.
+
+    Methods and properties are those of AsyncProducer, without `await`.
+    """
 
     send = _waiting(AsyncProducer.send)
     send_many = _waiting(AsyncProducer.send_many)
@@ -72,9 +76,9 @@ class Producer(_Face[AsyncProducer]):
     close = _waiting(AsyncProducer.close)
 
     def send_nowait(self, *args: Any, **kwargs: Any) -> "concurrent.futures.Future[SendResult]":
-        """As `send`, without waiting here; what is given by one thread is stored in its order.
+        """Start a `send` and return a future of its result. Messages of one thread are stored in their order.
 
-        Never raises TooManyRequests: without room the message waits in line, so bound what you leave unanswered.
+        It never raises TooManyRequests: messages without room are queued, so limit the number of unfinished futures.
         """
         return self._portal.submit(self._inner.send(*args, **kwargs))
 
@@ -111,8 +115,12 @@ class Producer(_Face[AsyncProducer]):
         self.close(flush=kind is None)
 
 
-class Reader(_Face[AsyncReader]):
-    """See AsyncReader. Messages cross threads a batch at a time, so reading one by one costs no more than iterating."""
+class Reader(_Wrapper[AsyncReader]):
+    """Reads one topic. Made by `Client.create_reader`; may be used from several threads: each message goes to one.
+
+    Methods and properties are those of AsyncReader, without `await`. Messages are handed over between threads a batch
+    at a time, so reading single messages is as fast as iterating.
+    """
 
     close = _waiting(AsyncReader.close)
 
@@ -120,8 +128,8 @@ class Reader(_Face[AsyncReader]):
         super().__init__(inner, portal)
         self._batch: MessageBatch | None = None
         self._at = 0
-        #: of the threads that read: each message goes to one of them
-        self._turn = threading.Lock()
+        #: held by the thread that reads
+        self._lock = threading.Lock()
 
     @property
     def topic(self) -> str:
@@ -138,15 +146,15 @@ class Reader(_Face[AsyncReader]):
 
     def read_batch(self, *, timeout: float | None = None) -> MessageBatch:
         """See AsyncReader.read_batch."""
-        self._take_turn(timeout)
+        self._acquire(timeout)
         try:
             return self._next_batch(timeout)
         finally:
-            self._turn.release()
+            self._lock.release()
 
     def read_next(self, *, timeout: float | None = None) -> Message:
         """See AsyncReader.read_next."""
-        self._take_turn(timeout)
+        self._acquire(timeout)
         try:
             batch = self._batch
             if batch is None or self._at >= len(batch):
@@ -155,11 +163,11 @@ class Reader(_Face[AsyncReader]):
             self._at += 1
             return Message(batch, self._at - 1)
         finally:
-            self._turn.release()
+            self._lock.release()
 
     def has_message_available(self) -> bool:
         """See AsyncReader.has_message_available."""
-        with self._turn:
+        with self._lock:
             return self._has_rest or self._portal.run(self._inner.has_message_available())
 
     def _next_batch(self, timeout: float | None) -> MessageBatch:
@@ -168,12 +176,13 @@ class Reader(_Face[AsyncReader]):
             return batch.after(at) if at else batch
         return self._portal.run(self._inner.read_batch(timeout=timeout))
 
-    def _take_turn(self, timeout: float | None) -> None:
-        if not self._turn.acquire(timeout=-1 if timeout is None else timeout):
-            raise DeadlineExceeded(f"other threads read {self.topic} for {timeout} s")
+    def _acquire(self, timeout: float | None) -> None:
+        check_seconds("timeout", timeout, zero_allowed=True)
+        if not self._lock.acquire(timeout=-1 if timeout is None else timeout):
+            raise DeadlineExceeded(f"another thread has been reading {self.topic} for {timeout} s")
 
     def __iter__(self) -> Iterator[Message]:
-        """Ends when the reader is closed; until then it waits for the next message."""
+        """Waits for the next message; the iteration ends when the reader is closed."""
         while True:
             try:
                 yield self.read_next()
@@ -189,8 +198,16 @@ class Reader(_Face[AsyncReader]):
         self.close()
 
 
-class Client(_Face[AsyncClient]):
-    """A client of the cluster at a URL; its options are those of `connect`. See AsyncClient."""
+class Client(_Wrapper[AsyncClient]):
+    """A client of one cluster, for code without an event loop. One client per process is enough.
+
+        with oncelog.Client("oncelog://127.0.0.1:6650") as client:
+            producer = client.create_producer("flights", producer_name="importer")
+
+    The arguments are those of `oncelog.connect`; the methods are those of AsyncClient, without `await`. The client runs
+    a thread with an event loop, which `close` ends. It may be used from several threads, but not in a child process
+    that was forked after it was created.
+    """
 
     create_producer = _opening(AsyncClient.create_producer, Producer)
     create_reader = _opening(AsyncClient.create_reader, Reader)
@@ -222,7 +239,7 @@ class Client(_Face[AsyncClient]):
         super().__init__(inner, portal)
 
     def close(self, *, flush: bool = True) -> None:
-        """End everything, the thread too; see AsyncClient.close. Closing twice is no error."""
+        """Close everything, and end the thread; see AsyncClient.close. May be called twice."""
         if self._portal.alive:
             try:
                 self._portal.run(self._inner.close(flush=flush))
@@ -235,5 +252,5 @@ class Client(_Face[AsyncClient]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Flushes; but not when leaving by an exception."""
+        """Close the client; wait for pending messages unless the block was left by an exception."""
         self.close(flush=kind is None)

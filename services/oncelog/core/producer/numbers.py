@@ -15,7 +15,7 @@ from oncelog.core.producer.sequence_ids import BatchIds
 def check_initial(initial: int | None) -> None:
     """Raises InvalidSequenceId unless `initial` can be the last id used."""
     if initial is not None and (isinstance(initial, bool) or not NO_SEQUENCE <= initial < SEQUENCE_ID_MAX):
-        message = f"initial_sequence_id is the last id used, -1 to 2**63 - 2, not {initial!r}"
+        message = f"initial_sequence_id must be the last id used, -1 to 2**63 - 2, not {initial!r}"
         raise InvalidSequenceId(message, field="initial_sequence_id")
 
 

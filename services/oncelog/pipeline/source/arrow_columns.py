@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from oncelog.client.messages import Stored
+from oncelog.client.messages import StoredBatch
 from oncelog.core.errors import CorruptEntry, InvalidBatch
 from oncelog.core.formats.batch import Buffer, decode_ids, deltas_of, payload_of
 from oncelog.core.formats.batch_check import check_columns
@@ -59,7 +59,7 @@ RecordBatch = Any
 class FoundEntry(NamedTuple):
     """An entry of messages as it was read. producer_name None: not deduplicated, or not known any more."""
 
-    stored: Stored
+    stored: StoredBatch
     producer_name: str | None
 
 
@@ -299,7 +299,7 @@ def _ids_array(pieces: Sequence[EntrySlice], ids: np.ndarray[Any, Any], starts: 
     return pa.array(ids)
 
 
-def _ids_with_holes(stored: Stored) -> "np.ndarray[Any, Any] | Sequence[int]":
+def _ids_with_holes(stored: StoredBatch) -> "np.ndarray[Any, Any] | Sequence[int]":
     batch = stored.batch
     deltas = deltas_of(batch, stored.body)
     steps = np.frombuffer(deltas, dtype=np.uint8)

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from crc32c import crc32c
 
 from oncelog.client.backoff import session_backoff
-from oncelog.client.messages import Stored, open_entry
+from oncelog.client.messages import StoredBatch, open_entry
 from oncelog.client.read_stream import ReadStream
 from oncelog.core.errors import (
     DeadlineExceeded,
@@ -126,7 +126,7 @@ class RangeReader:
                 high = middle
         return low
 
-    async def _learn_names(self, stored: list[Stored]) -> None:
+    async def _learn_names(self, stored: list[StoredBatch]) -> None:
         ids = {ProducerId(one.batch.producer_id) for one in stored} - self._names.keys() - {NOT_DEDUPLICATED}
         if not ids:
             return
@@ -143,7 +143,7 @@ class RangeReader:
         )
         self._names |= {ProducerId(one.producer_id): one.name for one in answer.names}
 
-    def _name_of(self, stored: Stored) -> str | None:
+    def _name_of(self, stored: StoredBatch) -> str | None:
         producer_id = ProducerId(stored.batch.producer_id)
         return None if producer_id == NOT_DEDUPLICATED else self._names.get(producer_id)
 
@@ -203,7 +203,7 @@ class RangeReader:
         ledger_id = max((one.ledger_id for one in self._closed if one.first <= self._at), default=None)
         return StartEdge.EARLIEST if ledger_id is None else StartMessage(Position(ledger_id, EntryId(0)), 0, True)
 
-    def _has_skipped(self, stream: ReadStream, stored: Stored | None) -> bool:
+    def _has_skipped(self, stream: ReadStream, stored: StoredBatch | None) -> bool:
         """Whether the stream skipped an entry between the last one that was taken and this one (None: the end)."""
         end = None if stored is None else stored.entry.position
         skipped = (Position(LedgerId(s.ledger_id), EntryId(s.entry_id)) for s in stream.skipped.newest)
@@ -211,7 +211,7 @@ class RangeReader:
 
     # --- both ---------------------------------------------------------------------------------------------------------
 
-    def _take(self, stored: Stored, *, skipped: bool = False) -> bool:
+    def _take(self, stored: StoredBatch, *, skipped: bool = False) -> bool:
         """Whether the entry has messages that are wanted. Raises NotFound when there is a gap before it.
 
         skipped: an entry before it was skipped, whose messages are no gap.

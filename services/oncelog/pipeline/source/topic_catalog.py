@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Iterable
 from itertools import pairwise
 
-from oncelog.client.messages import Stored
+from oncelog.client.messages import StoredBatch
 from oncelog.core.errors import DeadlineExceeded, ReaderClosed, TopicNotFound
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, TopicId
 from oncelog.pipeline.cluster import ClusterConnection
@@ -97,7 +97,7 @@ class TopicCatalog:
         entries = await self._first_entries(state, StartTime(time_ms))
         return entries[0].entry.base_index if entries else state.next
 
-    async def _first_entries(self, state: TopicState, start: StartIndex | StartTime) -> list[Stored]:
+    async def _first_entries(self, state: TopicState, start: StartIndex | StartTime) -> list[StoredBatch]:
         """Those of the first frame of a read stream; none: there are none yet."""
         # A window of one byte lets exactly one frame through.
         stream = self._cluster.read_stream(state.topic, start, topic_id=state.topic_id, window_bytes=1)
