@@ -19,12 +19,6 @@ FILLED = Filled(30, 10)
 AUDITED = Audited("good", 4, 40, 0, 7, 1000)
 
 
-def test_a_seed_gives_one_plan() -> None:
-    """What failed can be run again; another seed strikes elsewhere."""
-    assert plans(3, PARTS) == plans(3, PARTS)
-    assert plans(3, PARTS) != plans(4, PARTS)
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_every_plan_kills_each_job_at_each_of_its_moments_and_an_owner_amid_each(seed: int) -> None:
     """In an order in which each can be: what comes at the end of the work is struck last, and shares ascend."""
@@ -65,13 +59,6 @@ def test_a_moment_is_known_by_what_is_there(moment: Moment, yes: list[Sight], no
     assert not any(amid(strike, sight, TOTAL) for sight in no)
 
 
-def test_a_share_of_little_is_more_than_nothing() -> None:
-    """Where a hundredth of the work is less than one row, one must be there all the same."""
-    strike = Strike(Victim.JOB, Moment.PUBLISHING, 0.01)
-    assert not amid(strike, Sight(rows=0), 10)
-    assert amid(strike, Sight(rows=1), 10)
-
-
 def outcome(job: Job, judged: Judged, missed: str = "") -> Outcome:
     plan: JobPlan = next(each for each in plans(1, PARTS) if each.job is job)
     hits = {strike.fault: 1 for strike in plan.strikes if strike.fault != missed}
@@ -110,18 +97,3 @@ def test_the_verdict_needs_every_kill_every_message_and_a_control_that_fails(
 def test_a_run_of_no_job_proves_nothing() -> None:
     """However good the audit is."""
     assert as_json(1, FILLED, [], AUDITED)["proven"] is False
-
-
-def test_the_matrix_counts_each_kill_by_job() -> None:
-    """What did not strike is no column's number."""
-    faultless = replace(FAULTLESS, control=None)
-    both = [outcome(Job.IMPORT_CSV, faultless), outcome(Job.IMPORT_PARQUET, faultless, "job: all rows there")]
-    told = as_json(1, FILLED, both, AUDITED)
-    assert told["kills"]["job: all rows there"] == {"import csv": 1}
-    assert told["kills"]["topic owner: some rows there"] == {"import csv": 1, "import parquet": 1}
-
-
-def test_an_audit_is_summed_over_its_topics() -> None:
-    """As `oncelog pipeline audit -o json` has them."""
-    topic = {"messages": 5, "violations_count": 1, "takeovers": [{}, {}]}
-    assert Audited.of({"verdict": "violations", "topics": [topic, topic]}, 7) == Audited("violations", 2, 10, 2, 4, 7)

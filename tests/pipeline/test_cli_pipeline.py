@@ -1,8 +1,5 @@
 """The group `oncelog pipeline`: without Spark it explains itself, and what is wrong is said before anything starts."""
 
-import subprocess
-import sys
-
 import pytest
 from py4j.protocol import Py4JError
 from typer.testing import CliRunner
@@ -11,23 +8,6 @@ from oncelog.cli.app import app
 from oncelog.cli.pipeline.options import spark_options
 from oncelog.core.errors import DeadlineExceeded, Fatal, InvalidArgument
 from oncelog.pipeline.session import failure_of, under_spark_submit
-
-
-def test_the_commands_are_known_without_spark() -> None:
-    """Its import takes a second, and most who install Oncelog do not have it."""
-    told = (
-        "import sys; import oncelog.cli.app; print([n for n in ('pyspark', 'pyarrow', 'pandas') if n in sys.modules])"
-    )
-    answer = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, timeout=120, check=True)
-    assert answer.stdout.strip() == "[]"
-
-
-def test_without_the_extra_its_install_command_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And nothing else is tried."""
-    monkeypatch.setitem(sys.modules, "pyspark", None)
-    answer = CliRunner().invoke(app, ["pipeline", "audit", "flights"])
-    assert answer.exit_code == 1
-    assert "pyspark is not installed: pip install 'oncelog[pipeline]'" in answer.stderr
 
 
 @pytest.mark.parametrize("conf", ["spark.x", "memory=4g", "=4g"])

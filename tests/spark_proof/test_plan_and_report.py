@@ -16,12 +16,6 @@ DOUBLED = replace(PERFECT, stored=12, duplicated=2)
 FILLED = Filled(30, 10)
 
 
-def test_a_seed_gives_one_plan() -> None:
-    """What failed can be run again; another seed strikes elsewhere."""
-    assert journeys(3, BATCHES) == journeys(3, BATCHES)
-    assert journeys(3, BATCHES) != journeys(4, BATCHES)
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_every_plan_has_every_fault(seed: int) -> None:
     """Each victim, in both modes where it can be; every strike at a batch of its own, none at the last one."""
@@ -69,15 +63,6 @@ def test_the_verdict_needs_every_strike_every_row_and_a_control_that_fails(
     text = as_table(1, FILLED, [found])
     assert said in text
     assert text.splitlines()[-1] == ("PROVEN" if proven else "NOT PROVEN")
-
-
-def test_the_matrix_counts_each_kill_by_journey() -> None:
-    """What did not strike is no column's number."""
-    copy, shuffle = outcome("copy", PERFECT), outcome("shuffle", PERFECT)
-    kills = as_json(1, FILLED, [copy, shuffle])["kills"]
-    assert kills["driver, between commit and checkpoint"] == {"copy": 1, "shuffle": 1}
-    assert kills["driver, amid the copy"] == {"shuffle": 1}
-    assert kills["driver, mid-batch"] == {"copy": 1}
 
 
 def test_a_batch_is_recut_when_its_commits_had_other_numbers_of_tasks() -> None:
