@@ -38,5 +38,5 @@ def test_a_refusal_names_the_role_the_right_and_the_place() -> None:
     """Whoever is refused asks an administrator for exactly that."""
     with pytest.raises(PermissionDenied, match="role auditor has no right to produce in namespace a/b"):
         require(Caller("auditor"), GRANTS, Right.PRODUCE, what="namespace a/b")
-    with pytest.raises(PermissionDenied, match="role keeper is no superuser"):
+    with pytest.raises(PermissionDenied, match="role keeper is not a superuser"):
         require_superuser(Caller("keeper"))

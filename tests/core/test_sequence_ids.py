@@ -48,7 +48,7 @@ def test_ids_of_one_send_ascend(ids: list[int]) -> None:
     """The first offender is named."""
     with pytest.raises(InvalidSequenceId) as caught:
         check_sequence_ids(ids)
-    assert "predecessor" in caught.value.message
+    assert "previous id" in caught.value.message
 
 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=30), st.integers(0, 2**40))

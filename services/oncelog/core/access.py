@@ -1,9 +1,9 @@
-"""Who may do what: a caller's role, the rights that a namespace grants to roles, and the decision. Pure.
+"""Permissions: a caller's role, the rights that a namespace grants to roles, and the decision. Pure.
 
 Rules
-- What is not granted is refused. A superuser may do everything; nobody else may do anything to the cluster as a whole.
-- A right stands for itself: `admin` neither publishes nor reads, but may grant itself the right to.
-- Where authentication is off there are no roles, and every caller is UNCHECKED.
+- A right that is not granted is refused. A superuser may do everything; only superusers may act on the whole cluster.
+- No right includes another one: `admin` may neither publish nor read, but it may grant itself these rights.
+- Without authentication there are no roles, and every caller is UNCHECKED.
 """
 
 from collections.abc import Mapping
@@ -14,54 +14,56 @@ from oncelog.core.errors import PermissionDenied
 
 
 class Right(StrEnum):
-    """What a namespace can grant: to administer it, to publish to its topics, to read them."""
+    """The rights of a namespace: to administer it, to publish to its topics, to read them."""
 
     ADMIN = "admin"
     PRODUCE = "produce"
     CONSUME = "consume"
 
 
-#: {role: its rights in one namespace}; rights of a later version are kept as they were read, and allow nothing here.
+#: {role: its rights in one namespace}; unknown rights of a later version are kept, and allow nothing.
 Grants = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls, as a token has proved it."""
+    """The caller of a request, as proved by its token."""
 
     role: str
     superuser: bool = False
 
 
-#: Everybody, where authentication is off.
+#: Every caller when authentication is off.
 UNCHECKED = Caller("", superuser=True)
 
 
 def caller_for(caller: Caller, stated: Caller | None) -> Caller:
-    """Whose rights count: those of the caller that a superuser states, else its own. Raises PermissionDenied."""
+    """The caller whose rights apply: the one that a superuser states, else `caller`. Raises PermissionDenied."""
     if stated is None:
         return caller
     if not caller.superuser:
         raise PermissionDenied(
             f"role {caller.role} is not a superuser, and cannot open producers for role {stated.role}"
         )
-    # Without authentication here there are no roles, whatever somebody states.
+    # Without authentication there are no roles, whatever is stated.
     return caller if caller == UNCHECKED else stated
 
 
 def may(caller: Caller, grants: Grants, *rights: Right) -> bool:
-    """Whether the caller has any of `rights` under the grants of the namespace in question; none named: superusers."""
+    """Whether the caller has any of `rights` by a namespace's grants. Without rights: only superusers may."""
     return caller.superuser or any(right in grants.get(caller.role, ()) for right in rights)
 
 
 def require(caller: Caller, grants: Grants, *rights: Right, what: str) -> None:
-    """Raises PermissionDenied unless `may`. what: of which the rights are, for people: "namespace a/b"."""
+    """Raises PermissionDenied unless `may`. what: the object of the rights, for the message: "namespace a/b"."""
     if not may(caller, grants, *rights):
         wanted = " or ".join(rights)
-        raise PermissionDenied(f"role {caller.role} has no right to {wanted} in {what}: have it granted")
+        raise PermissionDenied(
+            f"permission denied: role {caller.role} has no right to {wanted} in {what}: ask an admin to grant it"
+        )
 
 
 def require_superuser(caller: Caller) -> None:
     """Raises PermissionDenied."""
     if not caller.superuser:
-        raise PermissionDenied(f"role {caller.role} is no superuser, and this is for superusers alone")
+        raise PermissionDenied(f"permission denied: role {caller.role} is not a superuser")

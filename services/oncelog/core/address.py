@@ -1,4 +1,4 @@
-"""host:port as one word. The colons of an IPv6 address are kept apart from the port by brackets (RFC 3986, 3.2.2)."""
+"""Addresses as "host:port"; an IPv6 host is written in brackets (RFC 3986, 3.2.2)."""
 
 import re
 
@@ -7,21 +7,23 @@ _IPV6 = re.compile(r"[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9_.-]
 
 
 def join_address(host: str, port: int) -> str:
-    """ "host:port". An IPv6 address may come with its brackets or without."""
+    """ "host:port". An IPv6 host may be given with or without brackets."""
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 
 def host_fault(host: str) -> str | None:
-    """What is wrong with a host that others are told to connect to; None: nothing. The port has a field of its own."""
+    """Why other processes could not connect to this host; None when they could. The host must not include a port."""
     bare = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
     if _IPV6.fullmatch(bare) is None and _NAME.fullmatch(bare) is None:
-        return f"{host[:100]!r} is no host: give a name or an address alone, without a scheme and without a port"
+        return f"{host[:100]!r} is not a host: give a name or an address, without scheme and port"
     if bare.strip("0:.") == "":
-        return f"nobody can connect to {host}, which means every address of a machine: give one of them, or a name"
+        return (
+            f"others cannot connect to {host}, which stands for all addresses of a machine: give an address or a name"
+        )
     return None
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """(host, port) of "host:port", without brackets. Raises ValueError: the port is no number."""
+    """(host, port) of "host:port", without brackets. Raises ValueError when the port is not a number."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)

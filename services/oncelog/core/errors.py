@@ -1,44 +1,44 @@
-"""The one tree of errors, by what the caller does next.
+"""The tree of errors, ordered by what the caller does next.
 
     OncelogError
-    ├── Retriable                 try again: nothing is decided, or nothing was written
-    │   ├── NotOwner              look the topic up again; names the owner where known
+    ├── Retriable                 try again: nothing was decided or nothing was written
+    │   ├── NotOwner              look the topic up again; names the owner if known
     │   ├── SessionEnded          open the producer again and resend everything pending, in order
     │   ├── SequenceGap           an earlier batch is missing: resend from `expected`
     │   ├── UnknownProducer       open by name again, presenting producer id and generation
     │   ├── ProducerBusy          the name is in use and the caller asked not to fence
-    │   ├── TopicLoading          a takeover is running
+    │   ├── TopicLoading          the topic is moving to another owner
     │   ├── NotEnoughStorageNodes fewer live storage nodes than the ack quorum
     │   ├── StoreUnavailable      ZooKeeper (or Redis) does not answer
-    │   ├── ServiceUnavailable    a process is not reached, or is draining
-    │   ├── DeadlineExceeded      no answer in time: the outcome is unknown, not a failure
+    │   ├── ServiceUnavailable    a process cannot be reached, or is draining
+    │   ├── DeadlineExceeded      no answer in time: the outcome is unknown
     │   ├── PublishInProgress     a publish with the same idempotency key is not answered yet
     │   ├── IdempotencyUnavailable  Redis does not answer, or has lost keys: nothing was published
     │   └── TooManyRequests       a bounded queue is full
     ├── Fatal                     the same call fails again
     │   ├── InvalidArgument       a field is malformed or over its limit; names the field
     │   │   ├── InvalidName · InvalidSequenceId · InvalidBatch · MessageTooLarge
-    │   │   ├── SequenceIdRequired  ids were mixed: once explicit, always explicit, and the reverse
+    │   │   ├── SequenceIdRequired  explicit and automatic ids were mixed
     │   │   └── IdempotencyKeyRequired · IdempotencyKeyReused
     │   ├── StaleSequence         an id below the high-water mark that was never stored; final for this batch
-    │   ├── UnverifiedSequence    so old that nobody knows whether it is stored; only with on_unverified="raise"
+    │   ├── UnverifiedSequence    too old to know whether it is stored; only with on_unverified="raise"
     │   ├── ProducerFenced        a newer instance has the name; final for this producer
     │   ├── ProducerExpired       its state is gone; final for this producer
     │   ├── ModeMismatch          the name is bound to the other sequence mode
     │   ├── ProducerClosed · ReaderClosed · ClientClosed
     │   ├── NotFound · TopicNotFound · NamespaceNotFound
     │   ├── Conflict              another write came first; read again and decide
-    │   │   └── PreconditionFailed  what the caller named as its ground has changed: nothing was written
+    │   │   └── PreconditionFailed  the version that the caller named has changed: nothing was written
     │   ├── Unauthenticated · PermissionDenied
     │   ├── WrongCluster          a client or a directory of another cluster
     │   ├── StorageDirectoryRefused · DamagedSegment · JournalFailed
-    │   ├── CorruptEntry          bytes do not carry their checksum, or are not what they claim; never "missing"
-    │   ├── UnreadableEntry       a takeover or a read stops here rather than guess
+    │   ├── CorruptEntry          the checksum or the content is wrong; never treated as "missing"
+    │   ├── UnreadableEntry       no copy can be read; a takeover or a read stops here
     │   ├── LogHole               an entry, ledger or snapshot that must exist does not
     │   ├── IdsExhausted          a counter in ZooKeeper has no id left
     │   ├── LedgerFenced          another owner has fenced this ledger
     │   └── LedgerNotFound
-    └── InvariantViolated         our bug; ends the process
+    └── InvariantViolated         a bug in Oncelog; ends the process
 
 `code` is the stable name on the wire, in REST problems and in metrics. A message says what to do next.
 """
@@ -48,7 +48,10 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 _NOT_STORED = "this send stored nothing and never will"
-_UNKNOWN = "stored or not is unknown: look at last_sequence_id, or send it again under the same name and sequence id"
+_UNKNOWN = (
+    "it is unknown whether the message is stored: compare last_sequence_id, or send it again under the same producer "
+    "name and sequence id"
+)
 
 
 class OncelogError(Exception):
@@ -56,19 +59,19 @@ class OncelogError(Exception):
 
     code: ClassVar[str] = "error"
     retriable: ClassVar[bool] = False
-    #: Of a failed send. False: it is proved that this send stored nothing and never will. None: that is not known; look
-    #: at last_sequence_id, or send again under the same producer name and sequence id.
+    #: For a failed send. False: this send stored nothing and never will. None: unknown; compare last_sequence_id, or
+    #: send again under the same producer name and sequence id.
     stored: bool | None = None
-    #: Of a failed `send_many`: what became of each message, an `oncelog.BatchResult`; None for any other error.
+    #: For a failed `send_many`: an `oncelog.BatchResult` with the result of each message; None for other errors.
     result: Any = None
 
     def __init__(self, message: str = "", **details: int | str | None) -> None:
         super().__init__(message or self.code)
-        #: Further facts by name (expected, current, owner, field, limit …), None where unknown.
+        #: Further facts by name (expected, current, owner, field, limit …); None when unknown.
         self.details: dict[str, int | str | None] = details
 
     def of_send(self, stored: bool | None) -> Self:
-        """A copy of this error as the result of one send, with `stored` in its words, too."""
+        """A copy of this error as the result of one send; its message also states `stored`."""
         copy = type(self)(f"{self.cause}; {_UNKNOWN if stored is None else _NOT_STORED}", **self.details)
         copy.stored, copy.result = stored, self.result
         copy.__cause__ = self.__cause__
@@ -80,7 +83,7 @@ class OncelogError(Exception):
 
     @property
     def cause(self) -> str:
-        """The message without what `of_send` says of one send."""
+        """The message without the sentence that `of_send` adds."""
         return self.message.removesuffix(f"; {_NOT_STORED}").removesuffix(f"; {_UNKNOWN}")
 
     def __init_subclass__(cls, **kwargs: object) -> None:
@@ -90,18 +93,18 @@ class OncelogError(Exception):
         BY_CODE[cls.code] = cls
 
 
-#: {code: class}; the one table that turns a code read from the wire back into an error.
+#: {code: class}, for errors received over the wire.
 BY_CODE: dict[str, type[OncelogError]] = {}
 
 
 class Retriable(OncelogError):
-    """Nothing is decided, or nothing was written: trying again is right."""
+    """Nothing was decided or nothing was written: try again."""
 
     retriable: ClassVar[bool] = True
 
 
 class NotOwner(Retriable):
-    """This process does not own the topic; details: owner (address) and owner_epoch where known."""
+    """This process does not own the topic; details: owner (address) and owner_epoch, if known."""
 
 
 class SessionEnded(Retriable):
@@ -121,7 +124,7 @@ class ProducerBusy(Retriable):
 
 
 class TopicLoading(Retriable):
-    """A takeover of the topic is running."""
+    """The topic is moving to another owner."""
 
 
 class NotEnoughStorageNodes(Retriable):
@@ -133,7 +136,7 @@ class StoreUnavailable(Retriable):
 
 
 class ServiceUnavailable(Retriable):
-    """A process is not reached, is draining, or has no room for this request now."""
+    """A process cannot be reached, is draining, or has no capacity for this request now."""
 
 
 class DeadlineExceeded(Retriable):
@@ -145,9 +148,9 @@ class PublishInProgress(Retriable):
 
 
 class IdempotencyUnavailable(Retriable):
-    """Redis does not answer, is not fit for keys or has lost some; details: retry_after_s.
+    """Redis does not answer, is misconfigured or has lost keys; details: retry_after_s.
 
-    Nothing was published; or, where a claim may have been noted, the log decides when the key comes again.
+    Nothing was published. If the key may have been recorded, the log decides when the key is used again.
     """
 
 
@@ -162,7 +165,7 @@ class Fatal(OncelogError):
 class InvalidArgument(Fatal):
     """A field is malformed or over its limit; details: field, limit."""
 
-    #: raised before anything is sent; when an owner says it of a batch, the producer session decides what is known
+    #: raised before anything is sent; for a batch that an owner refused, the producer session sets it
     stored: bool | None = False
 
 
@@ -179,7 +182,7 @@ class InvalidBatch(InvalidArgument):
 
 
 class MessageTooLarge(InvalidArgument):
-    """A message or batch is over the size limit; final for this message alone."""
+    """A message or batch is over the size limit; final for this message only."""
 
 
 class SequenceIdRequired(InvalidArgument):
@@ -191,7 +194,7 @@ class IdempotencyKeyRequired(InvalidArgument):
 
 
 class IdempotencyKeyReused(InvalidArgument):
-    """The idempotency key stands for other messages."""
+    """The idempotency key belongs to a request with other messages."""
 
 
 class StaleSequence(Fatal):
@@ -199,10 +202,10 @@ class StaleSequence(Fatal):
 
 
 class UnverifiedSequence(Fatal):
-    """An id below everything that the log remembers of its producer: not stored now, and perhaps never.
+    """A sequence id older than all that the log remembers of its producer: not stored now, and perhaps never.
 
-    Raised by a producer with on_unverified="raise" alone; elsewhere it is a success with verified=False. Its `stored`
-    is None, and sending it again tells nothing more.
+    Only a producer with on_unverified="raise" raises it; otherwise the result is a success with verified=False. Its
+    `stored` is None, and sending the message again gives the same answer.
     """
 
 
@@ -211,7 +214,7 @@ class ProducerFenced(Fatal):
 
 
 class ProducerExpired(Fatal):
-    """The producer's state is gone, so what is pending cannot be judged. Final for this producer."""
+    """The producer's state is gone, so pending batches cannot be checked. Final for this producer."""
 
 
 class ModeMismatch(Fatal):
@@ -250,13 +253,13 @@ class Conflict(Fatal):
 
 
 class PreconditionFailed(Conflict):
-    """What is there is not what the caller had read (If-Match); nothing was written."""
+    """The object's version is not the one that the caller had read (If-Match); nothing was written."""
 
 
 class Unauthenticated(Fatal):
     """No valid credentials."""
 
-    #: said before anything is taken; what was sent before is for the producer session to judge
+    #: raised before anything of the call is stored; the producer session decides about earlier sends
     stored: bool | None = False
 
 
@@ -276,7 +279,7 @@ class StorageDirectoryRefused(Fatal):
 
 
 class DamagedSegment(Fatal):
-    """Acknowledged bytes of a segment are damaged; the node does not start with them."""
+    """Acknowledged bytes of a segment are damaged; the storage node does not start with them."""
 
 
 class JournalFailed(Fatal):
@@ -284,13 +287,13 @@ class JournalFailed(Fatal):
 
 
 class CorruptEntry(Fatal):
-    """Bytes do not carry their checksum or are not what they claim to be; never the same as missing."""
+    """An entry's checksum or content is wrong. A corrupt entry is never treated as missing."""
 
 
 class UnreadableEntry(Fatal):
     """No copy of an entry that must exist can be read; details: ledger_id, entry_id.
 
-    members: {storage node: what it answered}, where this process asked them; empty where the error came over the wire.
+    members: {storage node: its answer} when this process asked them; empty when the error came over the wire.
     """
 
     members: Mapping[str, str] = MappingProxyType({})
@@ -313,4 +316,4 @@ class LedgerNotFound(NotFound):
 
 
 class InvariantViolated(OncelogError):
-    """A rule that our own code must keep is broken: our bug. The process ends."""
+    """An internal rule is broken: a bug in Oncelog. The process ends."""

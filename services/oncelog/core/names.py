@@ -1,8 +1,8 @@
-"""Names of tenants, namespaces, topics and producers: what is legal, and the short forms people type.
+"""Names of tenants, namespaces, topics and producers: their rules and short forms.
 
 A topic is `tenant/namespace/name`; `name` alone stands for `public/default/name`, and a leading `persistent://` is
-accepted and dropped. A part of a partitioned topic is `name-partition-N`. Each element of a topic name is 1 to 255
-characters of `A-Z a-z 0-9 _ - = : .` and neither `.` nor `..`: it becomes a path element in ZooKeeper.
+accepted and dropped. A partition of a topic is `name-partition-N`. Each element of a topic name is 1 to 255
+characters of `A-Z a-z 0-9 _ - = : .`, but not `.` or `..`, because it becomes a path element in ZooKeeper.
 A producer name is 1 to 255 printable characters of any script, at most 1000 bytes in UTF-8.
 Source: Pulsar's NamedEntity and topic names.
 """
@@ -17,7 +17,7 @@ DEFAULT_NAMESPACE = "default"
 PART_CHARACTERS_MAX = 255
 PRODUCER_CHARACTERS_MAX = 255
 PRODUCER_BYTES_MAX = 1000
-#: No part number has more digits, so it always fits 31 bits.
+#: At most nine digits, so a partition number always fits 31 bits.
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})", re.ASCII)
 _PART = re.compile(r"[-=:.\w]+", re.ASCII)
 _SCHEME = "persistent://"
@@ -37,7 +37,7 @@ class NamespaceName:
 
 @dataclass(frozen=True, slots=True)
 class TopicName:
-    """A valid topic name. partition: N of `local-partition-N`, None for a topic that is no part of another."""
+    """A valid topic name. partition: N of `local-partition-N`; None for a topic that is not a partition."""
 
     tenant: str
     namespace: str
@@ -49,7 +49,7 @@ class TopicName:
 
     @property
     def local_full(self) -> str:
-        """The last element of the name, with the part's suffix."""
+        """The last element of the name, with the partition's suffix."""
         return self.local if self.partition is None else f"{self.local}-partition-{self.partition}"
 
     @property
@@ -86,7 +86,7 @@ def parse_namespace(text: str) -> NamespaceName:
 def check_part(text: str, *, field: str) -> str:
     """Return one element of a topic name when it is legal. Raises InvalidName naming `field` and the limit."""
     if not text:
-        raise InvalidName(f"{field} is empty; it needs 1 to {PART_CHARACTERS_MAX} characters", field=field, limit=1)
+        raise InvalidName(f"{field} is empty: give 1 to {PART_CHARACTERS_MAX} characters", field=field, limit=1)
     if len(text) > PART_CHARACTERS_MAX:
         raise InvalidName(
             f"{field} has {len(text)} characters, at most {PART_CHARACTERS_MAX} are allowed",
@@ -106,7 +106,11 @@ def check_producer_name(name: str) -> str:
     if not isinstance(name, str):
         raise InvalidName(f"{field} must be a string, not {type(name).__name__}", field=field)
     if not name:
-        raise InvalidName(f"{field} is empty; leave it out to have one assigned", field=field, limit=1)
+        raise InvalidName(
+            f"{field} is empty: give 1 to {PRODUCER_CHARACTERS_MAX} characters, or omit it to have a name assigned",
+            field=field,
+            limit=1,
+        )
     if len(name) > PRODUCER_CHARACTERS_MAX:
         raise InvalidName(
             f"{field} has {len(name)} characters, at most {PRODUCER_CHARACTERS_MAX} are allowed",
@@ -125,10 +129,10 @@ def check_producer_name(name: str) -> str:
 def _split(text: str, *, field: str) -> list[str]:
     if not isinstance(text, str):
         raise InvalidName(f"{field} must be a string, not {type(text).__name__}", field=field)
-    # Four elements are enough to refuse; a hostile name of a million slashes costs nothing.
+    # Splitting stops at four elements, so that a hostile name with a million slashes costs nothing.
     return text.removeprefix(_SCHEME).split("/", 3)
 
 
 def _shown(text: str) -> str:
-    """The name as an error may show it: escaped and cut."""
+    """The name for an error message: escaped and shortened."""
     return ascii(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…")

@@ -1,9 +1,10 @@
-"""How many recent batches the producers of one topic may keep in memory: a budget of bytes.
+"""The memory budget, in bytes, of the recent batches of all producers of one topic.
 
-The batches of the producers that were least recently active go first: then their ids are answered as older than what is
-remembered (duplicate without a position, or not verified). Marks are never forgotten. The order is that of the log, so
-replaying it forgets alike; a snapshot is read in the order of activity in which it was written. What is forgotten is
-outside of the law of the fold, as are the batches above RECENT_BATCHES_MAX: `recent_floor` says how far it reaches.
+When the budget is exceeded, the producers that have been inactive longest lose their batches first. Their ids are then
+answered as older than the recent batches (a duplicate without a position, or not verified). Marks are never forgotten.
+The order of activity is that of the log, so a replay forgets the same batches; a snapshot keeps the order of activity.
+Forgotten batches are exempt from the law of the fold, as are the batches above RECENT_BATCHES_MAX: `recent_floor` marks
+the limit.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,12 +13,12 @@ from typing import Protocol
 from oncelog.core.dedup.recent_batches import RecentBatches
 from oncelog.core.ids import ProducerId
 
-#: Of one topic.
+#: For one topic.
 RECENT_BYTES_MAX = 64 * 1024 * 1024
 
 
-class Remembers(Protocol):
-    """What of a producer the budget needs."""
+class BatchHolder(Protocol):
+    """The part of a producer's state that the budget needs."""
 
     producer_id: ProducerId
     recent_batches: RecentBatches
@@ -33,14 +34,14 @@ class BatchBudget:
         self.bytes_max = bytes_max
         self.bytes = 0
         self.evicted = 0
-        self._told = 0
+        self._evicted_taken = 0
         #: {producer id: producer} of those with recent batches, the least recently active first
-        self._recent: dict[ProducerId, Remembers] = {}
+        self._recent: dict[ProducerId, BatchHolder] = {}
         #: those of them whose recent batches are open, in the same order
-        self._open: dict[ProducerId, Remembers] = {}
+        self._open: dict[ProducerId, BatchHolder] = {}
 
     def __len__(self) -> int:
-        """Producers whose batches are remembered."""
+        """The number of producers with recent batches."""
         return len(self._recent)
 
     def __contains__(self, producer_id: object) -> bool:
@@ -52,11 +53,11 @@ class BatchBudget:
 
     def take_evicted(self) -> int:
         """Batches forgotten since the last call."""
-        taken, self._told = self.evicted - self._told, self.evicted
+        taken, self._evicted_taken = self.evicted - self._evicted_taken, self.evicted
         return taken
 
-    def used(self, producer: Remembers) -> None:
-        """The producer was active, or its recent batches have changed: count it, and keep to the budget."""
+    def used(self, producer: BatchHolder) -> None:
+        """The producer was active or its recent batches changed: count them again, and shrink to the budget."""
         pid, recent_batches = producer.producer_id, producer.recent_batches
         size = recent_batches.bytes
         self.bytes += size - recent_batches.counted
@@ -70,21 +71,21 @@ class BatchBudget:
         if self.bytes > self.bytes_max:
             self._shrink()
 
-    def replaced(self, before: Remembers | None, producer: Remembers) -> None:
-        """A snapshot says something newer of a producer."""
+    def replaced(self, before: BatchHolder | None, producer: BatchHolder) -> None:
+        """A snapshot replaced the state of a producer."""
         if before is not None:
             self.bytes -= before.recent_batches.counted
         self.used(producer)
 
     def pack_idle(self, *, before_ms: int) -> None:
-        """Producers without activity since `before_ms` take the packed form."""
+        """Pack the batches of producers that have been inactive since `before_ms`."""
         for pid, producer in list(self._open.items()):
             if producer.last_activity_ms >= before_ms:
                 return
             self._pack(pid)
 
     def _shrink(self) -> None:
-        """The producer used last is at the end of both orders, and is spared."""
+        """Pack, then forget. The most recently used producer is last in both orders and is never touched."""
         while self.bytes > self.bytes_max and len(self._open) > 1:
             self._pack(next(iter(self._open)))
         while self.bytes > self.bytes_max and len(self._recent) > 1:
@@ -99,11 +100,11 @@ class BatchBudget:
         producer.recent_batches.pack()
         self._count(producer)
 
-    def _count(self, producer: Remembers) -> None:
+    def _count(self, producer: BatchHolder) -> None:
         size = producer.recent_batches.bytes
         self.bytes += size - producer.recent_batches.counted
         producer.recent_batches.counted = size
 
-    def agrees_with(self, producers: Mapping[ProducerId, Remembers]) -> bool:
-        """Whether it has counted what these producers hold; for invariants."""
+    def agrees_with(self, producers: Mapping[ProducerId, BatchHolder]) -> bool:
+        """Whether the counted bytes are those of these producers; for invariants."""
         return self.bytes == sum(producer.recent_batches.bytes for producer in producers.values())

@@ -1,15 +1,14 @@
-"""The dedup cursor: when a snapshot is taken, how it is written, and how far the log may be trimmed.
+"""The dedup cursor: it decides when a snapshot is taken and written, and how far the log may be trimmed.
 
     IDLE --due, changes durable--> OPENING (a cursor ledger, when none is open) -> WRITING (chunks, then the manifest)
          -> IDLE when the manifest is confirmed
 
 Rules
-- A snapshot is the durable fold at exactly its position: it is encoded in one step of the topic's task, never while
-  entries fold.
-- The manifest is appended only when every chunk of its snapshot is confirmed; a snapshot whose ledger fails never
-  happened, and the next one is a base in a new ledger, so nothing need remember what had changed.
-- A new ledger begins with a base. The list keeps the two newest complete bases; older ledgers leave it in the same
-  compare-and-set that links a new one.
+- A snapshot is the durable fold at exactly its position: it is encoded in one step of the topic's task.
+- The manifest is appended only when all chunks of its snapshot are confirmed. When the ledger fails, the snapshot is
+  void, and the next one is a base in a new ledger, so the changes since then need not be remembered.
+- A new ledger begins with a base. The record keeps the two newest complete bases; older ledgers are removed from it by
+  the same compare-and-set that links a new one.
 - The trim bound is the position of the oldest kept base, never of the newest, and None while an older ledger is still
   listed.
 """
@@ -31,8 +30,8 @@ from oncelog.core.ledger.writer import Add
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSettings:
-    """When to write a snapshot: after entries_max entries or interval_ms with a change, never within gap_ms of the
-    last."""
+    """A snapshot is written after entries_max entries, or after interval_ms with a change, but not within gap_ms of the
+    last one."""
 
     entries_max: int = 1000
     interval_ms: int = 120_000
@@ -47,19 +46,19 @@ class SnapshotSettings:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTaken:
-    """News: the snapshot at `position` is durable."""
+    """The snapshot at `position` is durable."""
 
     number: int
     position: Position
     producers: int
     is_base: bool
-    #: batches that were forgotten since the last snapshot, for the memory of all was full
+    #: batches forgotten since the last snapshot because the memory budget was full
     evicted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedSnapshot:
-    """The snapshot a takeover began from: its number, its ledger and the position of the base in that ledger."""
+    """The snapshot from which a takeover started: its number, its ledger, and the position of that ledger's base."""
 
     number: int
     ledger_id: LedgerId
@@ -75,7 +74,7 @@ class CursorState(Enum):
 
 @dataclass(slots=True)
 class Writing:
-    """The snapshot being written. last_entry: the entry whose confirmation completes the present step."""
+    """The snapshot being written. last_entry: the entry whose confirmation completes the current step."""
 
     manifest: SnapshotManifest
     last_entry: EntryId
@@ -100,7 +99,7 @@ class DedupCursor:
         self.state = CursorState.IDLE
         #: number of the newest complete snapshot, of this or an earlier owner
         self.number = loaded.number if loaded else 0
-        #: {ledger: position of its complete base}, oldest first; what the takeover could not read is none
+        #: {ledger: position of its complete base}, oldest first; bases that the takeover could not read are left out
         self.bases: dict[LedgerId, Position] = {}
         if loaded:
             older = (link for link in record.ledgers if link.ledger_id < loaded.ledger_id)
@@ -214,7 +213,7 @@ class DedupCursor:
         ]
 
     def interrupted(self, now_ms: int) -> None:
-        """The cursor ledger failed and was closed: what was being written never happened; try again after the gap."""
+        """The cursor ledger failed and was closed: the snapshot in progress is void; try again after the gap."""
         if self._writing is not None:
             self.number = max(self.number, self._writing.manifest.number)
             self._writing = None
@@ -222,7 +221,7 @@ class DedupCursor:
         self.taken = (self.taken[0], now_ms)
         self.entries_since = self.settings.entries_max
 
-    # --- which ledgers stay -------------------------------------------------------------------------------------------
+    # --- which ledgers are kept --------------------------------------------------------------------------------------
 
     def record_with(self, ledger_id: LedgerId) -> CursorRecord:
         """The record that links a new ledger and keeps the two newest complete bases before it."""
@@ -232,7 +231,7 @@ class DedupCursor:
         return CursorRecord(self.record.owner_epoch, (*kept, CursorLink(ledger_id, None)))
 
     def linked(self, record: CursorRecord) -> list[LedgerId]:
-        """The record was written; returns the ledgers that left the list."""
+        """The record was written; returns the ledgers that it no longer lists."""
         kept = {link.ledger_id: None for link in record.ledgers}
         gone = [link.ledger_id for link in self.record.ledgers if link.ledger_id not in kept]
         self.record = record
@@ -240,8 +239,8 @@ class DedupCursor:
         return gone
 
     def trim_bound(self) -> Position | None:
-        """The position of the oldest kept base: every kept snapshot holds what is at or below it. None: nothing may
-        go."""
+        """The position of the oldest kept base: all kept snapshots cover the log up to it. None: nothing may be
+        trimmed."""
         if len(self.bases) < 2 or not self.record.ledgers:
             return None
         return self.bases.get(self.record.ledgers[0].ledger_id)

@@ -19,9 +19,9 @@ from oncelog.core.errors import CorruptEntry, InvariantViolated
 from oncelog.core.formats.batch import BatchHeader, Buffer, decode_ids
 from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, Generation, LedgerId, Position, SequenceId
 
-#: Id deltas longer than this are not kept in memory once they are durable; the entry is read when they are asked for.
+#: Longer id deltas are not kept in memory once they are durable; the entry is read when they are needed.
 RECENT_DELTAS_BYTES_MAX = 8192
-#: What the objects of one open or packed producer cost beside their bytes, about.
+#: Approximate memory of the objects of one open or packed producer, besides their bytes.
 _OPEN_BYTES = 200
 _PACKED_BYTES = 80
 _DELTAS_BYTES = 130
@@ -32,15 +32,15 @@ _CONTINUED = bytes(range(128, 256))
 
 
 class RecentBatch(NamedTuple):
-    """One stored batch of a producer, without what was skipped of it.
+    """One stored batch of a producer, without its skipped messages.
 
-    deltas: the ids as `encode_deltas` gives them, relative to `first`; b"" when dense, None when only the entry knows
+    deltas: the ids as `encode_deltas` gives them, relative to `first`; b"" when dense, None when only the entry has
     them. offset: batch_index of `first` in its entry.
     """
 
     first: SequenceId
     last: SequenceId
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody counts with
+    count: int  # type: ignore[assignment]  # hides tuple.count, which has no use here
     position: Position
     offset: int
     deltas: bytes | None
@@ -65,14 +65,14 @@ def ids_of_batch(batch: RecentBatch) -> Sequence[int]:
 
 
 class RecentBatches(Sequence[RecentBatch]):
-    """Ascending by id and by position. counted: the bytes that a budget has counted for it."""
+    """The recent batches of one producer, ascending by id and position. counted: bytes counted by the budget."""
 
     __slots__ = ("_data", "_deltas", "counted")
 
     def __init__(self, batches: Iterable[RecentBatch] = ()) -> None:
         #: bytearray: records; bytes: packed
         self._data: bytearray | bytes = b""
-        #: {last id: deltas} of open batches with holes; None: there are none
+        #: {last id: deltas} of open batches with holes, or None
         self._deltas: dict[int, bytes] | None = None
         self.counted = 0
         for batch in batches:
@@ -140,7 +140,7 @@ class RecentBatches(Sequence[RecentBatch]):
 
     @property
     def bytes(self) -> int:
-        """What it costs in memory, about; 0 when there are no recent batches."""
+        """Approximate memory in bytes; 0 when there are no batches."""
         size = len(self._data)
         if not size:
             return 0
@@ -161,7 +161,7 @@ class RecentBatches(Sequence[RecentBatch]):
             self._set_deltas(batch)
 
     def replace(self, index: int, batch: RecentBatch) -> None:
-        """Put `batch` in the place of the one with the same ids."""
+        """Replace the batch at `index`, which has the same ids."""
         place = (
             batch.first,
             batch.last,
@@ -185,7 +185,7 @@ class RecentBatches(Sequence[RecentBatch]):
         del data[: count * _RECORD.size]
 
     def pack(self) -> None:
-        """Take the packed form. Ids of batches with holes are in their entries."""
+        """Change to the packed form. It drops the deltas of batches with holes; their entries have them."""
         if isinstance(self._data, bytearray):
             self._data, self._deltas = _pack(self) if self._data else b"", None
 

@@ -1,8 +1,8 @@
-"""The bytes of a dedup snapshot, and reading the newest complete one back (mark C).
+"""The format of a dedup snapshot, and the reader of the newest complete one (phase "load snapshot").
 
-A cursor ledger begins with a base (every producer) and goes on with deltas (the producers changed since the last
-complete snapshot). Each is a few SNAPSHOT_CHUNK entries and then one SNAPSHOT_MANIFEST, its commit record: a snapshot
-exists once the manifest is durable, and one without it never happened.
+A cursor ledger begins with a base (all producers), followed by deltas (the producers changed since the last complete
+snapshot). Each snapshot is some SNAPSHOT_CHUNK entries and then one SNAPSHOT_MANIFEST, its commit record. A snapshot
+exists when its manifest is durable; chunks without a manifest are ignored.
 
 Chunk body: snapshot number 8, chunk index 4, producers 4, then for each producer
     producer id 8, generation 4, mode 1, zero 1, name bytes 2, persisted 8, recent floor 8, last activity ms 8,
@@ -29,7 +29,7 @@ from oncelog.core.formats.batch import Buffer, Checksum
 from oncelog.core.formats.entry import EntryKind, SequenceMode, instance_from_bytes, instance_to_bytes
 from oncelog.core.ids import EntryId, Position
 
-#: A chunk is cut before it passes this, far below the entry limit, so that no producer count is a size cliff.
+#: A chunk ends before this size, far below the limit of an entry, so snapshots of any number of producers fit.
 CHUNK_BYTES = 256 * 1024
 
 _CHUNK = Struct("<qII")
@@ -123,7 +123,7 @@ def _decode_producer(body: Buffer, at: int) -> tuple[ProducerState, int]:
     at += _PRODUCER.size
     name = bytes(body[at : at + name_bytes]).decode()
     at += name_bytes
-    # Interned, for a few roles stand in the records of all producers.
+    # Interned, because the records of all producers share a few roles.
     role = intern(bytes(body[at : at + role_bytes]).decode())
     at += role_bytes
     recent_batches = RecentBatches.unpack(body[at : at + batches_bytes])
@@ -147,8 +147,7 @@ def _decode_producer(body: Buffer, at: int) -> tuple[ProducerState, int]:
 class SnapshotReader:
     """Reads one cursor ledger's entries in order and keeps the newest complete chain of base and deltas.
 
-    What is incomplete or contradicts itself is passed over; a delta counts only on the very snapshot it was taken
-    after.
+    Incomplete or inconsistent snapshots are ignored; a delta counts only after exactly the snapshot it was taken after.
     """
 
     checksum: Checksum
@@ -157,7 +156,7 @@ class SnapshotReader:
     state: DedupState | None = None
     #: its last manifest
     manifest: SnapshotManifest | None = None
-    #: the base's manifest: the position a trim must not pass
+    #: the base's manifest: a trim must not go beyond its position
     base: SnapshotManifest | None = None
     _chunks: list[tuple[EntryId, Buffer]] = field(default_factory=list)
 

@@ -72,7 +72,7 @@ def highest_unnamed(
 
 
 def assigned_name(producer_id: ProducerId) -> str:
-    """The name of a producer that was opened without one."""
+    """The name assigned to a producer that was opened without one."""
     return f"producer-{producer_id}"
 
 
@@ -105,7 +105,7 @@ class ProducerState:
             self.recent_batches.drop_first(dropped)
 
     def forget_all(self) -> None:
-        """Only the mark is left."""
+        """Forget all recent batches; only the mark remains."""
         self.recent_floor = self.persisted
         self.recent_batches.drop_first(len(self.recent_batches))
 
@@ -118,7 +118,7 @@ class ProducerState:
                 self.recent_batches.drop_first(dropped)
 
     def forget_until(self, position: Position) -> None:
-        """Forget every batch up to the one at `position`: its ids cannot be looked up any more."""
+        """Forget the batches up to the one at `position`, whose ids can no longer be read."""
         kept = sum(recent.position > position for recent in self.recent_batches)
         if kept < len(self.recent_batches):
             dropped = len(self.recent_batches) - kept
@@ -130,13 +130,13 @@ class DedupState:
     """The durable state of one topic, as of exactly `position`."""
 
     def __init__(self, recent_bytes_max: int = RECENT_BYTES_MAX) -> None:
-        #: the batches that all producers together may keep
+        #: memory budget of all producers' recent batches
         self.budget = BatchBudget(recent_bytes_max)
         #: {producer id: state}
         self.producers: dict[ProducerId, ProducerState] = {}
         #: {name: producer id}; one to one with `producers`
         self.names: dict[str, ProducerId] = {}
-        #: {instance id: producer id} of the producers whose names were assigned: only these come without a name
+        #: {instance id: producer id} of the producers with assigned names
         self.unnamed: dict[InstanceId, ProducerId] = {}
         #: the last entry folded in
         self.position: Position = BEFORE_ALL
@@ -146,7 +146,7 @@ class DedupState:
         self.dirty: dict[ProducerId, None] = {}
 
     def fold(self, header: EntryHeader, data: Buffer) -> None:
-        """Fold one entry's bytes, whole or cut behind the id deltas. Raises LogHole or CorruptEntry, never skips."""
+        """Fold one entry, given whole or cut after the id deltas. Raises LogHole or CorruptEntry; never skips one."""
         body = body_of(data)
         if header.kind == EntryKind.MESSAGES:
             batch = peek_batch(body)
@@ -157,7 +157,7 @@ class DedupState:
         elif header.kind == EntryKind.PRODUCER_OPENED:
             self.fold_opened(header, decode_opened(body))
         else:
-            raise CorruptEntry(f"entry {header.position} is of kind {header.kind}, which this version does not know")
+            raise CorruptEntry(f"entry {header.position} is of kind {header.kind}, which this version does not support")
 
     def fold_messages(self, header: EntryHeader, batch: BatchHeader, deltas: Buffer) -> None:
         self._step(header)
@@ -217,7 +217,7 @@ class DedupState:
         self.next_index = header.next_index
 
     def restore(self, producers: Iterable[ProducerState]) -> None:
-        """Put producers of a snapshot in place of what is known of them."""
+        """Replace the states of the producers in a snapshot."""
         for producer in producers:
             before = self.producers.get(producer.producer_id)
             if before is not None:
@@ -228,7 +228,7 @@ class DedupState:
             self.budget.replaced(before, producer)
 
     def in_order_of_activity(self) -> Iterator[ProducerState]:
-        """All producers; those whose batches are remembered come last, the most recently active at the end."""
+        """All producers: first those without recent batches, then the others, the most recently active last."""
         yield from (producer for pid, producer in self.producers.items() if pid not in self.budget)
         yield from (self.producers[pid] for pid in self.budget.in_order())
 
@@ -244,7 +244,7 @@ class DedupState:
         self.budget.used(producer)
 
     def forget_until(self, producer_id: ProducerId, position: Position) -> None:
-        """Forget a producer's batches up to the one at `position`: its ids cannot be looked up any more."""
+        """Forget a producer's batches up to the one at `position`, whose ids can no longer be read."""
         producer = self.producers[producer_id]
         producer.forget_until(position)
         self.budget.used(producer)

@@ -38,7 +38,7 @@ from oncelog.core.ids import BEFORE_ALL, NO_SEQUENCE, NOT_DEDUPLICATED, Generati
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """Append it; the first `skip_first` messages are known already, told by `known`."""
+    """Append the batch. The first `skip_first` messages are not new; `known` has their results."""
 
     skip_first: int = 0
     known: tuple[ResultRange, ...] = ()
@@ -46,7 +46,7 @@ class Accept:
 
 @dataclass(frozen=True, slots=True)
 class NothingNew:
-    """Nothing is new: answer `known` once everything up to `settles_at` is durable."""
+    """No message is new: answer `known` as soon as everything up to `settles_at` is durable."""
 
     known: tuple[ResultRange, ...]
     settles_at: Position
@@ -54,7 +54,7 @@ class NothingNew:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The batch ends its session; nothing of it is stored. suspect: the answer means that this owner may be deposed."""
+    """The batch is refused and ends its session; nothing of it is stored. suspect: this owner may be deposed."""
 
     error: OncelogError
     suspect: bool = False
@@ -69,7 +69,7 @@ class NeedIds:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The verdict rests on a grant that is not durable yet."""
+    """The verdict depends on a grant that is not durable yet: check again when it is."""
 
 
 BatchVerdict = Accept | NothingNew | Refused | NeedIds | Wait
@@ -79,28 +79,28 @@ WAIT = Wait()
 
 @dataclass(slots=True)
 class PendingProducer:
-    """What of one producer is in flight. accepted: highest id handed to the ledger. batches: ascending, above the
+    """The in-flight state of one producer. accepted: highest id handed to the ledger. batches: ascending, above the
     persisted mark."""
 
     accepted: SequenceId
     batches: list[RecentBatch] = field(default_factory=list)
-    #: the newest grant in flight, and where it stands
+    #: the newest in-flight grant
     grant: ProducerOpened | None = None
     position: Position = BEFORE_ALL
-    #: ids at or below it may stand in an in-flight entry that was stored with dedup disabled, and in no batch
+    #: ids at or below it may be in an in-flight entry that was written with dedup disabled, and in no batch
     floor: SequenceId = NO_SEQUENCE
 
 
 class DedupTable:
-    """Checks batches on the owner's one task for a topic."""
+    """Checks the batches of one topic; used by the one task that owns the topic."""
 
     def __init__(self, state: DedupState, *, dedup_enabled: bool = True) -> None:
         self.state = state
         #: False: batches are stored without a check of their sequence ids; grants, fencing and the fold go on
         self.dedup_enabled = dedup_enabled
-        #: {producer id: what is in flight}
+        #: {producer id: its in-flight state}
         self._pending: dict[ProducerId, PendingProducer] = {}
-        #: {name: producer id} of grants in flight for new names
+        #: {name: producer id} of in-flight grants for new names
         self._pending_names: dict[str, ProducerId] = {}
 
     # --- questions ----------------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ class DedupTable:
         return self.state.producers[producer_id].generation, True
 
     def settled(self, producer_id: ProducerId) -> bool:
-        """Nothing of this producer is in flight."""
+        """Whether nothing of this producer is in flight."""
         return producer_id not in self._pending
 
     def mode_of(self, producer_id: ProducerId) -> SequenceMode:
@@ -132,7 +132,7 @@ class DedupTable:
         return grant.mode
 
     def role_of(self, producer_id: ProducerId) -> str:
-        """The role that the producer's name belongs to, empty: none."""
+        """The role that owns the producer's name; empty: none."""
         producer = self.state.producers.get(producer_id)
         if producer is not None and producer.role:
             return producer.role
@@ -146,19 +146,23 @@ class DedupTable:
     # --- checking -----------------------------------------------------------------------------------------------------
 
     def check(self, batch: BatchHeader, deltas: Buffer) -> BatchVerdict:
-        """Decide on one batch; changes nothing. Raises nothing for a producer's fault: that is a verdict."""
+        """Decide on one batch; changes nothing. A producer's error is a verdict, not an exception."""
         pid = batch.producer_id
         if pid == NOT_DEDUPLICATED:
             return ACCEPT
         if not self.knows(pid):
-            return Refused(UnknownProducer(f"producer id {pid} is not known here: open the producer by name again"))
+            return Refused(
+                UnknownProducer(f"producer id {pid} is unknown to this owner: open the producer by name again")
+            )
         generation, durable = self.generation_of(pid)
         if batch.generation != generation or not durable:
             return self._check_generation(batch, generation, durable)
         producer = self.state.producers[pid]
         contiguous = producer.mode is SequenceMode.CONTIGUOUS
         if contiguous and not batch.dense:
-            return Refused(InvalidBatch("a contiguous producer's batch has no holes", field="sequence_ids"))
+            return Refused(
+                InvalidBatch("the ids of a contiguous producer's batch must have no holes", field="sequence_ids")
+            )
         accepted = self.accepted_of(pid)
         if not self.dedup_enabled:
             return ACCEPT
@@ -181,7 +185,7 @@ class DedupTable:
             return Refused(error, suspect=True)
         if not durable:
             return WAIT
-        return Refused(ProducerFenced(f"generation {current} has this producer now", current=current))
+        return Refused(ProducerFenced(f"a newer instance, generation {current}, holds this producer", current=current))
 
     def _check_known(
         self, producer: ProducerState, batch: BatchHeader, deltas: Buffer, accepted: SequenceId
@@ -201,13 +205,13 @@ class DedupTable:
             if nothing_else or producer.mode is SequenceMode.CONTIGUOUS or len(located) > RESULT_RANGES_MAX:
                 return Refused(_stale(batch, accepted, whole=nothing_else))
             if pending is not None:
-                # What is stale because of a write in flight is told when that is durable.
+                # A message that is stale because of an in-flight write is answered when that write is durable.
                 return NothingNew(located, pending.position) if split == batch.count else Accept(split, located)
         if split == batch.count:
             return NothingNew(located, max((p.position for p in located if p.position), default=settles_at))
         return Accept(split, located)
 
-    # --- what happened ------------------------------------------------------------------------------------------------
+    # --- events ----------------------------------------------------------------------------------------------------
 
     def accepted(self, batch: BatchHeader, deltas: Buffer, *, position: Position, skip_first: int) -> None:
         """The batch was handed to the ledger at `position`."""
@@ -268,7 +272,7 @@ class DedupTable:
             del self._pending[pid]
 
     def rollback(self) -> None:
-        """A write failed: everything in flight is gone, the truth is the fold."""
+        """A write failed: drop everything in flight. The durable state remains."""
         self._pending.clear()
         self._pending_names.clear()
 
@@ -291,7 +295,7 @@ def _stale(batch: BatchHeader, accepted: SequenceId, *, whole: bool) -> StaleSeq
 def locate(
     ids: Sequence[int], recent_batches: Sequence[RecentBatch], *, floor: SequenceId, mode: SequenceMode
 ) -> tuple[ResultRange, ...] | NeedIds:
-    """Find each id (ascending) in the recent batches (ascending); those that were never stored are stale.
+    """Find each id (ascending) in the recent batches (ascending). Ids that were never stored are stale.
 
     Ids at or below `floor` are older than the recent batches: exact duplicates for a contiguous producer, not verified
     for a monotonic one.
@@ -321,7 +325,7 @@ def _stale_range(count: int) -> ResultRange:
 
 
 def _merged(ranges: list[ResultRange]) -> tuple[ResultRange, ...]:
-    """Neighbours that are stale become one range."""
+    """Join adjacent stale ranges."""
     merged: list[ResultRange] = []
     for range_ in ranges:
         if merged and merged[-1].kind is range_.kind is ResultKind.STALE_SEQUENCE:
@@ -332,7 +336,7 @@ def _merged(ranges: list[ResultRange]) -> tuple[ResultRange, ...]:
 
 
 def _ranges_in(ids: Sequence[int], recent: RecentBatch) -> list[ResultRange] | NeedIds:
-    """Where in the batch each id (all within its span) stands, in stretches; those in its holes are stale."""
+    """The results of ids within the batch's span; ids in its holes are stale."""
     if recent.dense:
         if isinstance(ids, range):
             return _ranges_of(range(ids[0] - recent.first, ids[-1] - recent.first + 1), recent)
@@ -341,20 +345,20 @@ def _ranges_in(ids: Sequence[int], recent: RecentBatch) -> list[ResultRange] | N
         return NeedIds(recent.position)
     stored = ids_of_batch(recent)
     if len(ids) > recent.count:
-        # Cheap also for a hostile count: only what the batch holds is looked for.
-        found = [(bisect_left(ids, each), index) for index, each in enumerate(stored)]
-        places = [(at, index) for at, index in found if at < len(ids) and ids[at] == stored[index]]
-        return _ranges_between(len(ids), places, recent)
+        # Bounded also for a hostile count: only the ids of the stored batch are looked up.
+        positions = [(bisect_left(ids, each), index) for index, each in enumerate(stored)]
+        found = [(at, index) for at, index in positions if at < len(ids) and ids[at] == stored[index]]
+        return _ranges_between(len(ids), found, recent)
     indexes = [bisect_left(stored, i) for i in ids]
-    places = [(at, index) for at, index in enumerate(indexes) if index < len(stored) and stored[index] == ids[at]]
-    return _ranges_of(indexes, recent) if len(places) == len(ids) else _ranges_between(len(ids), places, recent)
+    found = [(at, index) for at, index in enumerate(indexes) if index < len(stored) and stored[index] == ids[at]]
+    return _ranges_of(indexes, recent) if len(found) == len(ids) else _ranges_between(len(ids), found, recent)
 
 
-def _ranges_between(count: int, places: Sequence[tuple[int, int]], recent: RecentBatch) -> list[ResultRange]:
-    """Results of `count` ids. places: (index among the ids, index in the batch) of those that are in the batch."""
+def _ranges_between(count: int, found: Sequence[tuple[int, int]], recent: RecentBatch) -> list[ResultRange]:
+    """Results of `count` ids. found: (index among the ids, index in the batch) of those that are in the batch."""
     ranges: list[ResultRange] = []
     done = 0
-    for at, index in places:
+    for at, index in found:
         if at > done:
             ranges.append(_stale_range(at - done))
         last = ranges[-1] if ranges else None
@@ -369,7 +373,7 @@ def _ranges_between(count: int, places: Sequence[tuple[int, int]], recent: Recen
 
 
 def _ranges_of(indexes: Sequence[int], recent: RecentBatch) -> list[ResultRange]:
-    """One range for each stretch of consecutive indexes; every id is in the batch."""
+    """One range for each sequence of consecutive indexes; every id is in the batch."""
     if indexes[-1] - indexes[0] == len(indexes) - 1:
         return [ResultRange(ResultKind.DUPLICATE, len(indexes), recent.position, recent.offset + indexes[0])]
     return _ranges_between(len(indexes), list(enumerate(indexes)), recent)

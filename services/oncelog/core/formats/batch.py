@@ -1,4 +1,4 @@
-"""The producer's bytes: one batch, packed once by the producer and stored verbatim.
+"""The format of a batch: packed once by the producer and stored verbatim.
 
 Layout, little-endian, 64 bytes of header (offset, size, field):
 
@@ -32,7 +32,7 @@ FORMAT = 1
 _HEADER = Struct("<BBBBIQIIqqqIIII")
 HEADER_BYTES = _HEADER.size
 assert HEADER_BYTES == 64
-#: Messages of one batch whose ids have holes: its delta column is decoded number by number, here and in every reader.
+#: Largest number of messages in a batch whose ids have holes, because its id deltas are decoded one by one.
 SPARSE_IDS_MAX = 65_536
 #: An id is below 2**63, and a byte of a varint holds seven bits of it.
 _DELTA_BYTES_MAX = 9
@@ -41,7 +41,7 @@ _CRC = Struct("<I")
 
 
 def checksum_of(data: Buffer, checksum: Checksum) -> int:
-    """The checksum of everything but the four bytes at 4..8, where it stands; of a batch as of an entry."""
+    """The checksum of a batch or an entry: of all bytes but 4..8, where the checksum itself is stored."""
     view = memoryview(data)
     return checksum(view[_CRC_START:], checksum(view[:4], 0))
 
@@ -54,19 +54,19 @@ class Compression(IntEnum):
 
 
 class PayloadFormat(IntEnum):
-    """What the payload is; named so that others can be stored later."""
+    """The payload's format; a number, so that others can be added."""
 
     COLUMNS = 1
 
 
 class BatchHeader(NamedTuple):
-    """What the owner reads of a batch. first <= last; count == last - first + 1 iff the ids are dense."""
+    """The header of a batch. first <= last; count == last - first + 1 exactly when the ids are dense."""
 
     producer_id: ProducerId
     generation: Generation
     first: SequenceId
     last: SequenceId
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody counts with
+    count: int  # type: ignore[assignment]  # hides tuple.count, which has no use here
     publish_time_ms: int
     compression: int
     payload_format: int
@@ -84,10 +84,9 @@ class BatchHeader(NamedTuple):
 
 
 def encode_deltas(ids: Sequence[int]) -> bytes:
-    """Return the delta column of ascending ids, b"" when they are dense. Raises InvalidSequenceId where they do not
-    ascend."""
+    """Return the delta column of ascending ids, b"" when they are dense. Raises InvalidSequenceId for others."""
     if isinstance(ids, range) and ids.step == 1:
-        return b""  # not one by one: a header of 64 bytes may claim four billion of them
+        return b""  # not one by one: a header of 64 bytes may claim four billion ids
     if ids[-1] - ids[0] == len(ids) - 1 and all(b - a == 1 for a, b in pairwise(ids)):
         return b""
     out = bytearray()
@@ -106,8 +105,7 @@ def encode_deltas(ids: Sequence[int]) -> bytes:
 
 
 def decode_ids(header: BatchHeader, deltas: Buffer) -> Sequence[int]:
-    """Return the batch's ids in order: a range when dense. Raises InvalidBatch where deltas, count and last
-    disagree."""
+    """Return the batch's ids in order: a range when dense. Raises InvalidBatch when deltas, count and last disagree."""
     if header.dense:
         return range(header.first, header.last + 1)
     if not deltas:
@@ -121,7 +119,7 @@ def decode_ids(header: BatchHeader, deltas: Buffer) -> Sequence[int]:
             value |= (byte & 127) << shift
             if byte & 128:
                 shift += 7
-                if shift > 63:  # no id needs more; without the bound, hostile bytes grow one number for ever
+                if shift > 63:  # no id needs more; without this limit, hostile bytes could grow one number for ever
                     raise InvalidBatch("an id delta is longer than an id", field="sequence_ids")
             else:
                 steps.append(value + 1)
@@ -163,8 +161,7 @@ def encode_batch(
 
 
 def peek_batch(data: Buffer) -> BatchHeader:
-    """Read the header of a batch whose payload may be cut off. Raises InvalidBatch on a header that contradicts
-    itself."""
+    """Read the header of a batch; the payload may be cut off. Raises InvalidBatch when the header is inconsistent."""
     if len(data) < HEADER_BYTES:
         raise InvalidBatch(f"a batch of {len(data)} bytes is shorter than its header of {HEADER_BYTES}", field="batch")
     (
@@ -200,9 +197,9 @@ def peek_batch(data: Buffer) -> BatchHeader:
 
 
 def _check_delta_bytes(count: int, ids_bytes: int) -> None:
-    """What decoding the deltas can cost, bounded before one of them is read."""
+    """Bound the cost of decoding the deltas, before any of them is read."""
     if count > SPARSE_IDS_MAX:
-        message = f"a batch of {count} messages whose ids have holes, at most {SPARSE_IDS_MAX}: send smaller batches"
+        message = f"a batch of {count} messages with holes in their ids exceeds {SPARSE_IDS_MAX}: send smaller batches"
         raise InvalidBatch(message, field="count", limit=SPARSE_IDS_MAX)
     if not count - 1 <= ids_bytes <= (count - 1) * _DELTA_BYTES_MAX:
         raise InvalidBatch(f"{ids_bytes} bytes of id deltas contradict a count of {count}", field="sequence_ids")
@@ -211,7 +208,7 @@ def _check_delta_bytes(count: int, ids_bytes: int) -> None:
 def decode_batch(data: Buffer, checksum: Checksum) -> BatchHeader:
     """Read and check one batch that fills `data` exactly, its id deltas included.
 
-    Raises InvalidBatch on anything that contradicts itself: the bytes came from outside.
+    Raises InvalidBatch for every contradiction, because the bytes are untrusted.
     """
     header = peek_batch(data)
     if header.bytes_total != len(data):

@@ -1,14 +1,14 @@
-"""What an owner checks of a batch before it stores it: that every reader will be able to read it.
+"""The owner's check of a batch before it is stored: that every reader can read it.
 
-An entry that cannot be decoded stops each reader of its topic, and a count that is too high makes the numbering of the
-log jump ahead. So the header, the id deltas and the payload's columns are compared with each other here.
+An entry that cannot be decoded stops every reader of its topic, and a count that is too high makes the topic's message
+numbers jump. Therefore the header, the id deltas and the payload's columns are compared with each other.
 
 Rules
-- The columns are checked without building a value: lengths are summed in C. Only properties are walked one by one,
-  because each of them is a structure of its own.
+- The columns are checked without building values: lengths are summed in C. Only properties are walked one by one,
+  because each of them has its own structure.
 - A compressed payload is decompressed once, at most to the size that its header declares, and that size is at most
-  `raw_bytes_max`. The result is dropped: the bytes are stored as they came.
-- Every contradiction is InvalidBatch or MessageTooLarge, raised before anything is logged.
+  `raw_bytes_max`. The result is discarded: the bytes are stored as received.
+- Every contradiction is InvalidBatch or MessageTooLarge, raised before anything is appended.
 """
 
 from array import array
@@ -44,14 +44,14 @@ class BatchLimits(NamedTuple):
 def check_batch(data: Buffer, checksum: Checksum, limits: BatchLimits) -> BatchHeader:
     """Return the header of a batch that can be stored.
 
-    Raises MessageTooLarge above the limits, InvalidBatch where header, id deltas and payload contradict each other.
+    Raises MessageTooLarge above the limits, InvalidBatch when header, id deltas and payload contradict each other.
     """
     limit = limits.raw_bytes_max
     if len(data) > HEADER_BYTES + limit:
-        raise MessageTooLarge(f"a batch of {len(data)} bytes is over the limit of {limit}", field="batch", limit=limit)
+        raise MessageTooLarge(f"a batch of {len(data)} bytes exceeds the limit of {limit}", field="batch", limit=limit)
     header = decode_batch(data, checksum)
     if header.payload_raw_bytes > limit:
-        message = f"a batch of {header.payload_raw_bytes} bytes before compression is over the limit of {limit}"
+        message = f"a batch of {header.payload_raw_bytes} bytes before compression exceeds the limit of {limit}"
         raise MessageTooLarge(message, field="payload", limit=limit)
     if header.count * LENGTH_BYTES > header.payload_raw_bytes:
         message = f"a payload of {header.payload_raw_bytes} bytes cannot hold {header.count} messages"
@@ -66,7 +66,7 @@ def unpacks(header: BatchHeader) -> bool:
 
 
 def check_payload(header: BatchHeader, payload: Buffer) -> None:
-    """Raises InvalidBatch unless `decode_columns` will read the payload."""
+    """Raises InvalidBatch unless `decode_columns` can read the payload."""
     check_columns(split_columns(expand_payload(header, payload), header.count), header.count)
 
 
@@ -92,7 +92,7 @@ def check_columns(columns: Mapping[int, memoryview], count: int) -> None:
 
 
 def _alike(values: memoryview, count: int, data_bytes: int) -> bool:
-    """Whether all values have one length and fill the column: the common case, found by one comparison of bytes."""
+    """Whether all values have the same length and fill the column: the common case, found by one comparison."""
     width = data_bytes // count
     lengths = bytes(values[: count * LENGTH_BYTES])  # comparing bytes is ten times as fast as comparing a memoryview
     return width * count == data_bytes and lengths == width.to_bytes(LENGTH_BYTES, "little") * count
@@ -104,7 +104,7 @@ def _contradiction(column: str, data: Buffer) -> InvalidBatch:
 
 def _check_properties(lengths: "memoryview | array[int]", data: bytes) -> None:
     """Walk the keys and values of every message; their sections fill `data` exactly."""
-    ascii_only = data.isascii()  # the common case: each piece is UTF-8, whichever way it is cut
+    ascii_only = data.isascii()  # the common case: every slice of ASCII is valid UTF-8
     at = end = 0
     try:
         for length in lengths:

@@ -4,8 +4,8 @@ Little-endian. A payload is a sequence of columns, each
 
     0 1 column id      1 3 zero      4 4 content, bytes (n)      8 n content
 
-VALUES is always there and always first; the others only when at least one message of the batch uses them, in any order
-and at most once each. A reader skips a column id it does not know. `count` comes from the batch's header.
+VALUES is always present and first. The other columns are present when at least one message of the batch uses them, in
+any order, at most once each. A reader skips unknown column ids. `count` comes from the batch's header.
 
     VALUES 1       count x u32 length, then the values' bytes, concatenated
     KEYS 2         count x u32 length, 0xFFFFFFFF for a message without a key, then the keys' bytes
@@ -13,8 +13,8 @@ and at most once each. A reader skips a column id it does not know. `count` come
     PROPERTIES 4   count x u32 length, then for each message, in its length: repeated u16 key length, key in UTF-8,
                    u32 value length, value in UTF-8
 
-A producer packs with one array and one join, a reader slices one buffer. What is read comes from outside: every
-contradiction is an InvalidBatch with its reason, found before anything larger than the bytes themselves is allocated.
+A producer packs a column with one array and one join; a reader slices one buffer. Received bytes are untrusted: every
+contradiction raises InvalidBatch with its reason, before anything larger than the bytes themselves is allocated.
 """
 
 import sys
@@ -36,12 +36,12 @@ _U16 = Struct("<H")
 _U32 = Struct("<I")
 COLUMN_HEADER_BYTES = _HEAD.size
 LENGTH_BYTES = 4
-#: Stands in the KEYS column for a message without a key.
+#: In the KEYS column: a message without a key.
 NONE_LENGTH = 0xFFFFFFFF
 _NONE_TIME = -(2**63)
 _CONTENT_BYTES_MAX = 2**32 - 1
 _LITTLE = sys.byteorder == "little"
-#: What a compressed payload may unfold to; a batch is far below it, so only a forged header asks for more.
+#: Limit of a decompressed payload; honest batches are far below it.
 PAYLOAD_RAW_BYTES_MAX = 64 * 1024 * 1024
 assert array("I").itemsize == LENGTH_BYTES
 
@@ -54,7 +54,7 @@ class Column(IntEnum):
 
 
 class Values(Sequence[memoryview]):
-    """The values of one batch as slices of one buffer, made when asked for.
+    """The values of one batch: slices of one buffer, made on access.
 
     data: the concatenated bytes. offsets: count + 1 ascending numbers; value i is data[offsets[i] : offsets[i + 1]].
     """
@@ -76,7 +76,7 @@ class Values(Sequence[memoryview]):
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
             if step != 1:
-                raise ValueError("values are sliced without a step")
+                raise ValueError("values can only be sliced without a step")
             return Values(self.data, self.offsets[start : max(start, stop) + 1])
         if index < 0:
             index += len(self)
@@ -114,8 +114,8 @@ class Columns(NamedTuple):
 def pack_values(values: Sequence[Buffer], start: int, *, bytes_max: int, count_hint: int) -> tuple[bytes, int]:
     """Pack values[start:start + n] into a VALUES column and return it with n.
 
-    n >= 1 is the most that fits into bytes_max (of value bytes and their lengths), but at most count_hint; a value over
-    bytes_max makes a column of its own. Raises InvalidArgument for what is not bytes.
+    n >= 1 is the largest number that fits into bytes_max (values and their lengths), at most count_hint. A value larger
+    than bytes_max gets a column of its own. Raises InvalidArgument for a value that is not bytes.
     """
     chunk = values[start : start + count_hint]
     try:
@@ -127,13 +127,15 @@ def pack_values(values: Sequence[Buffer], start: int, *, bytes_max: int, count_h
         content_bytes = total + LENGTH_BYTES * len(chunk)
         if content_bytes > _CONTENT_BYTES_MAX:
             raise MessageTooLarge(
-                f"a value of {total} bytes is over every limit", field="value", limit=_CONTENT_BYTES_MAX
+                f"a value of {total} bytes exceeds the limit of a batch", field="value", limit=_CONTENT_BYTES_MAX
             )
         column = b"".join([_HEAD.pack(Column.VALUES, content_bytes), _packed(array("I", lengths)), *chunk])
     except TypeError as error:
         raise InvalidArgument(f"a value must be bytes, bytearray or memoryview: {error}", field="value") from error
     except OverflowError as error:
-        raise MessageTooLarge("a value is over every limit", field="value", limit=_CONTENT_BYTES_MAX) from error
+        raise MessageTooLarge(
+            "a value exceeds the limit of a batch", field="value", limit=_CONTENT_BYTES_MAX
+        ) from error
     if len(column) != COLUMN_HEADER_BYTES + content_bytes:
         raise InvalidArgument("a memoryview value must be of single bytes; cast it to 'B'", field="value")
     return column, len(chunk)
@@ -142,8 +144,8 @@ def pack_values(values: Sequence[Buffer], start: int, *, bytes_max: int, count_h
 def _fitting(lengths: Sequence[int], total: int, bytes_max: int) -> tuple[int, int]:
     """How many of the first values fit with their lengths, at least one, and the bytes of those values.
 
-    A guess by the mean size, corrected both ways: nearly all that is summed is summed in C, and values of about one
-    size are right at once.
+    The number is estimated from the mean size and then corrected in both directions. Nearly all sums are computed in C,
+    and for values of similar size the first estimate is right.
     """
     count = len(lengths)
     while count > 1 and total + LENGTH_BYTES * count > bytes_max:
@@ -157,7 +159,7 @@ def _fitting(lengths: Sequence[int], total: int, bytes_max: int) -> tuple[int, i
 
 
 def encode_values(values: Sequence[Buffer]) -> bytes:
-    """The VALUES column of a whole batch: one array, one join. Raises InvalidArgument for what is not bytes."""
+    """The VALUES column of a whole batch. Raises InvalidArgument for a value that is not bytes."""
     return pack_values(values, 0, bytes_max=_CONTENT_BYTES_MAX, count_hint=len(values))[0]
 
 
@@ -172,7 +174,7 @@ def encode_event_times(times_ms: Sequence[int | None]) -> bytes:
     try:
         times = array("q", (_NONE_TIME if time is None else time for time in times_ms))
     except (TypeError, OverflowError) as error:
-        raise InvalidArgument(f"an event time is milliseconds since 1970: {error}", field="event_time") from error
+        raise InvalidArgument(f"event_time_ms must be milliseconds since 1970: {error}", field="event_time") from error
     return _column(Column.EVENT_TIMES, [_packed(times)])
 
 
@@ -183,7 +185,7 @@ def encode_properties(properties: Sequence[Mapping[str, str] | None]) -> bytes:
 
 
 def split_columns(payload: Buffer, count: int) -> dict[int, memoryview]:
-    """{column id: its content} of an uncompressed payload of `count` messages, unread. VALUES is always there.
+    """{column id: its content} of an uncompressed payload of `count` messages, unread. VALUES is always present.
 
     Raises InvalidBatch with the reason; nothing else.
     """
@@ -198,10 +200,10 @@ def split_columns(payload: Buffer, count: int) -> dict[int, memoryview]:
         if not found and identity != Column.VALUES:
             raise InvalidBatch("the first column is not the values'", field="payload")
         if identity > 255 or identity in found:
-            raise InvalidBatch(f"column {identity & 255} is malformed or there twice", field="payload")
+            raise InvalidBatch(f"column {identity & 255} is malformed or present twice", field="payload")
         if content_bytes > len(data) - at:
             raise InvalidBatch(
-                f"column {identity} claims more bytes than there are", field="payload", limit=len(data) - at
+                f"column {identity} claims more bytes than the payload has", field="payload", limit=len(data) - at
             )
         found[identity] = data[at : at + content_bytes]
         at += content_bytes
@@ -228,22 +230,22 @@ def compress_payload(payload: bytes, compression: Compression) -> bytes:
 
 
 def expand_payload(header: BatchHeader, payload: Buffer) -> Buffer:
-    """Undo the compression of a payload as stored; never unfolds to more than the header and the limit say.
+    """Undo the compression of a payload as stored; never decompresses to more than the header and the limit allow.
 
-    Raises InvalidBatch where the bytes and the header's lengths disagree.
+    Raises InvalidBatch when the bytes contradict the header's lengths.
     """
     if header.compression == Compression.NONE:
         if header.payload_raw_bytes != len(payload):
             raise InvalidBatch("an uncompressed payload contradicts its two lengths", field="payload")
         return payload
     if header.payload_raw_bytes > PAYLOAD_RAW_BYTES_MAX:
-        raise InvalidBatch("the payload would unfold beyond the limit", field="payload", limit=PAYLOAD_RAW_BYTES_MAX)
-    unfolding = zlib.decompressobj()
+        raise InvalidBatch("the payload decompresses beyond the limit", field="payload", limit=PAYLOAD_RAW_BYTES_MAX)
+    decompressor = zlib.decompressobj()
     try:
-        raw = unfolding.decompress(payload, header.payload_raw_bytes + 1)
+        raw = decompressor.decompress(payload, header.payload_raw_bytes + 1)
     except zlib.error as error:
         raise InvalidBatch(f"the compressed payload is damaged: {error}", field="payload") from error
-    if len(raw) != header.payload_raw_bytes or not unfolding.eof or unfolding.unused_data:
+    if len(raw) != header.payload_raw_bytes or not decompressor.eof or decompressor.unused_data:
         raise InvalidBatch("the compressed payload contradicts its raw length", field="payload")
     return raw
 
@@ -266,7 +268,9 @@ def _unpacked(data: memoryview, typecode: str) -> "memoryview | array[int]":
 def _column(column: Column, parts: list[bytes]) -> bytes:
     content_bytes = sum(map(len, parts))
     if content_bytes > _CONTENT_BYTES_MAX:
-        raise MessageTooLarge(f"the {column.name.lower()} of one batch are over every limit", field=column.name.lower())
+        raise MessageTooLarge(
+            f"the {column.name.lower()} of one batch are too large for a batch", field=column.name.lower()
+        )
     return b"".join([_HEAD.pack(column, content_bytes), *parts])
 
 
@@ -293,7 +297,7 @@ def split_lengths(content: memoryview, count: int, name: str) -> tuple["memoryvi
 def _decode_values(content: memoryview, count: int) -> Values:
     lengths, data = split_lengths(content, count, "values")
     width = lengths[0]
-    # Values of one width, a common case: the offsets are a range, found out by one comparison of bytes.
+    # All values have the same length, a common case: the offsets are a range, found by one comparison of bytes.
     if width and width * count == len(data) and content[: count * LENGTH_BYTES] == _packed(array("I", [width])) * count:
         return Values(data, range(0, len(data) + 1, width))
     offsets = list(accumulate(lengths, initial=0))
@@ -348,7 +352,9 @@ def _decode_section(section: bytes) -> dict[str, str]:
             (value_bytes,) = _U32.unpack_from(section, key_end)
             value_end = key_end + _U32.size + value_bytes
             if value_end > len(section):
-                raise InvalidBatch("a property claims more bytes than there are", field="payload", limit=len(section))
+                raise InvalidBatch(
+                    "a property claims more bytes than the payload has", field="payload", limit=len(section)
+                )
             properties[section[at + _U16.size : key_end].decode()] = section[key_end + _U32.size : value_end].decode()
             at = value_end
     except (ValueError, _struct_error) as error:

@@ -9,8 +9,8 @@ Layout of the header, little-endian, 96 bytes (offset, size, field):
      4 4 CRC32C of the rest  40 8 owner_epoch                    76 4 zero
      8 8 ledger id           48 8 append time, ms               80 16 topic id (UUID)
 
-The writer computes the checksum; storage nodes check it on the way in, readers on the way out, and both that ledger and
-entry are the ones asked for. Recovery copies the original bytes, header and checksum included.
+The writer computes the checksum. Storage nodes check it when they store an entry, readers when they read one; both also
+check that ledger and entry are the expected ones. Recovery copies the original bytes, header and checksum included.
 Source: BookKeeper's digest manager; cumulative length and LAC piggybacked in every entry.
 """
 
@@ -44,8 +44,7 @@ _CRC = Struct("<I")
 
 
 class EntryKind(IntEnum):
-    """What the body is. 4 (PRODUCER_EXPIRED) and 7 (ACK_STATE) are kept for later; a reader refuses what it does not
-    know."""
+    """The kind of the body. 4 (PRODUCER_EXPIRED) and 7 (ACK_STATE) are reserved; a reader refuses unknown kinds."""
 
     MESSAGES = 1
     PRODUCER_OPENED = 2
@@ -63,7 +62,7 @@ class EntryHeader(NamedTuple):
     append_time_ms: int
     base_index: int
     skip_first: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody counts with
+    count: int  # type: ignore[assignment]  # hides tuple.count, which has no use here
     body_bytes: int
     topic_id: TopicId
 
@@ -90,7 +89,7 @@ def encode_header(header: EntryHeader, body: Buffer, checksum: Checksum) -> byte
 
 
 def peek_header(data: Buffer) -> EntryHeader:
-    """Read the header without checking the checksum or the body's length (`data` may be cut behind the header).
+    """Read the header without checking the checksum or the body's length (`data` may be cut after the header).
 
     Raises CorruptEntry when the bytes cannot be an entry at all.
     """
@@ -109,16 +108,18 @@ def peek_header(data: Buffer) -> EntryHeader:
 
 
 def decode_entry(data: Buffer, *, ledger_id: LedgerId, entry_id: EntryId, checksum: Checksum) -> EntryHeader:
-    """Read and verify one whole entry. Raises CorruptEntry unless it is intact and the one asked for."""
+    """Read and verify one whole entry. Raises CorruptEntry unless it is intact and the expected one."""
     header = peek_header(data)
     if header.ledger_id != ledger_id or header.entry_id != entry_id:
         raise CorruptEntry(
-            f"asked for entry {ledger_id}:{entry_id}, the bytes say {header.ledger_id}:{header.entry_id}",
+            f"expected entry {ledger_id}:{entry_id}, got the bytes of {header.ledger_id}:{header.entry_id}",
             ledger_id=ledger_id,
             entry_id=entry_id,
         )
     if len(data) != HEADER_BYTES + header.body_bytes:
-        raise CorruptEntry(f"entry {ledger_id}:{entry_id} has {len(data)} bytes, its header says otherwise")
+        raise CorruptEntry(
+            f"entry {ledger_id}:{entry_id} has {len(data)} bytes, its header states {HEADER_BYTES + header.body_bytes}"
+        )
     (crc,) = _CRC.unpack_from(data, 4)
     if checksum_of(data, checksum) != crc:
         raise CorruptEntry(f"entry {ledger_id}:{entry_id}: checksum mismatch", ledger_id=ledger_id, entry_id=entry_id)
@@ -154,7 +155,7 @@ class SequenceMode(IntEnum):
 class ProducerOpened(NamedTuple):
     """The body of a grant. persisted: the producer's mark when the grant was appended.
 
-    instance_id: the instance that the grant was given to. role: who opened it; empty where authentication is off.
+    instance_id: the instance that holds the grant. role: of the opener; empty without authentication.
     """
 
     topic_id: TopicId

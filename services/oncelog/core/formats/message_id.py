@@ -1,8 +1,8 @@
-"""The identity of one message: where it is, in a form that applications can keep.
+"""Message ids: the position of a message in a topic, in a form that applications can store.
 
-A message id names the topic by its topic_id, so an id of a topic that was deleted and created anew is not mistaken for
-one of the new topic (hazard 3). Ids are ordered within one topic and part; comparing ids of two topics is a TypeError,
-for it has no answer. EARLIEST is below and LATEST above every id.
+A message id contains the topic's topic_id, so an id of a deleted topic is not mistaken for one of a new topic with the
+same name (hazard 3). The ids of one topic or partition are ordered; comparing ids of two topics raises TypeError.
+EARLIEST is below and LATEST above every id.
 
 Bytes, little-endian, 48 in all: version 1 (1), zero (3), topic id (16, zeros when not stated), partition (4, -1 none),
 ledger id (8), entry id (8), batch index (4), CRC-32 of the 44 before it (4).
@@ -18,7 +18,7 @@ from oncelog.core.ids import EntryId, LedgerId, Position, TopicId
 
 VERSION = 1
 NO_PARTITION = -1
-#: The topic id of a message id that was typed, not read: it names a place in whatever topic it is used on.
+#: The topic id of a message id that was parsed from text: it applies to any topic.
 ANY_TOPIC = TopicId("")
 _LAYOUT = Struct("<B3x16siqqi")
 _CRC = Struct("<I")
@@ -32,7 +32,7 @@ _TOPIC_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The number of a message in its topic, 0 for the first one that was ever stored: where a reader may begin.
+    """The number of a message in its topic, as the start of a reader. The first message ever stored has number 0.
 
     Raises InvalidArgument unless number is an integer from 0 to 2**63 - 1.
     """
@@ -41,12 +41,19 @@ class Index:
 
     def __post_init__(self) -> None:
         if type(self.number) is not int or not 0 <= self.number <= _PLACE_MAX:
-            raise InvalidArgument(f"an index is an integer from 0 to 2**63 - 1, not {self.number!r}", field="start")
+            raise InvalidArgument(f"Index needs an integer from 0 to 2**63 - 1, not {self.number!r}", field="start")
 
 
 @dataclass(frozen=True, slots=True)
 class MessageId:
-    """ledger_id, entry_id: the entry; batch_index: the message in it, 0-based; partition: -1 if the topic has none."""
+    """The position of one message.
+
+    Attributes:
+        topic_id: UUID hex of the topic; empty for an id parsed from text.
+        partition: the partition's number; -1 for a topic that is not partitioned.
+        ledger_id, entry_id: the log entry that holds the message.
+        batch_index: the message's index in that entry, from 0.
+    """
 
     topic_id: TopicId
     partition: int
@@ -59,14 +66,14 @@ class MessageId:
         return Position(self.ledger_id, self.entry_id)
 
     def to_bytes(self) -> bytes:
-        """48 bytes that `from_bytes` reads back, in this and every later version."""
+        """48 bytes for `from_bytes`, readable by this and all later versions."""
         topic = bytes.fromhex(self.topic_id) if self.topic_id else bytes(16)
         body = _LAYOUT.pack(VERSION, topic, self.partition, self.ledger_id, self.entry_id, self.batch_index)
         return body + _CRC.pack(zlib.crc32(body))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "MessageId":
-        """Raises InvalidArgument unless `data` is what `to_bytes` gave."""
+        """The id that `to_bytes` encoded. Raises InvalidArgument for any other bytes."""
         if not isinstance(data, bytes | bytearray | memoryview):
             raise InvalidArgument(f"a message id is {ID_BYTES} bytes, not a {type(data).__name__}", field="message_id")
         if len(data) != ID_BYTES:
@@ -74,7 +81,7 @@ class MessageId:
         body = bytes(data[: _LAYOUT.size])
         if body[0] != VERSION:
             raise InvalidArgument(
-                f"a message id of version {body[0]}: this library reads version {VERSION}", field="message_id"
+                f"message id of version {body[0]}; this library reads version {VERSION}", field="message_id"
             )
         if _CRC.unpack_from(data, _LAYOUT.size)[0] != zlib.crc32(body):
             raise InvalidArgument("the bytes are not a message id: their checksum differs", field="message_id")
@@ -117,19 +124,19 @@ class MessageId:
         return self._place(other) >= other._place(self)
 
     def _place(self, other: "MessageId") -> tuple[int, int, int]:
-        """What is compared, once both are known to be places of one log."""
+        """The values to compare. Raises TypeError when the ids belong to different logs."""
         if not isinstance(other, MessageId):
             raise TypeError(f"a message id cannot be compared with {type(other).__name__}")
         same_log = self.topic_id == other.topic_id and self.partition == other.partition
         ends = (EARLIEST, LATEST)
         if not same_log and self not in ends and other not in ends:
-            raise TypeError("message ids of different topics or parts have no order")
+            raise TypeError("message ids of different topics or partitions cannot be compared")
         return (self.ledger_id, self.entry_id, self.batch_index)
 
 
 #: Before the first message of any topic.
 EARLIEST = MessageId(ANY_TOPIC, NO_PARTITION, LedgerId(-1), EntryId(-1), -1)
-#: After the last message that is there when it is used.
+#: After the last message stored when it is used.
 LATEST = MessageId(ANY_TOPIC, NO_PARTITION, LedgerId(_PLACE_MAX), EntryId(_PLACE_MAX), _INDEX_MAX)
 
 

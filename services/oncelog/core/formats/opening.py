@@ -1,4 +1,4 @@
-"""What is said when a producer is opened: the request's values and the grant."""
+"""The values of a request to open a producer, and of its grant."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -9,7 +9,7 @@ from oncelog.core.ids import NO_INSTANCE, Generation, InstanceId, OwnerEpoch, Pr
 
 
 class OnConflict(IntEnum):
-    """What an opening does to an instance that holds the name."""
+    """What an opening does when another instance holds the name. FENCE: end it. REFUSE: raise ProducerBusy."""
 
     FENCE = 1
     REFUSE = 2
@@ -24,11 +24,11 @@ class ProducerInstance(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProducerOpening:
-    """A producer asks for a session. `call` names this request towards the shell; name None: one is assigned.
+    """A request of a producer for a session. call: identifies the request for the shell. name None: assign one.
 
-    resume: the same instance goes on after its connection broke. present: it opens by name again, proving itself.
-    role: who asks, empty where authentication is off. takes_any_name: also names that belong to other roles.
-    instance_id: a repeat with the same one joins the former request, and gets the grant that this one led to.
+    resume: the same instance continues after its connection was lost. present: it opens by name again, and presents
+    its id and generation. role: of the caller; empty without authentication. takes_any_name: names that belong to other
+    roles are allowed. instance_id: a repeated request with the same one joins the earlier request and its grant.
     """
 
     call: int
@@ -44,7 +44,7 @@ class ProducerOpening:
 
 
 class Granted(NamedTuple):
-    """An open session. final: last_sequence_id rests on a durable grant and no other session can change it."""
+    """An open session. final: the grant is durable, so no other session can change last_sequence_id."""
 
     session: SessionNumber
     name: str

@@ -1,11 +1,11 @@
-"""Reading the JSON of records that other processes wrote, or somebody by hand: whatever it is, the error is ValueError,
-KeyError or TypeError, which a decoder turns into a CorruptEntry of that record.
+"""Reading the JSON of records that other processes or administrators wrote. Every error is ValueError, KeyError or
+TypeError, which a decoder turns into a CorruptEntry of that record.
 
     fields = parse_json(data)
     host, port = text(fields, "host"), number(fields, "port")
 
-Rules: a value of the wrong type is refused here, where the record is known, and not where the value is used. Nesting
-and numbers are bounded, for what reads them later recurses, prints and calculates.
+Rules: a value of the wrong type is refused here, where the record is known, not where the value is used. Nesting and
+numbers are bounded, because later code recurses, prints and calculates.
 """
 
 import json
@@ -16,14 +16,14 @@ from typing import Any
 #: Deeper than any record of ours.
 DEPTH_MAX = 16
 NUMBER_MAX = 2**63 - 1
-#: Only what has as many digits can be a number above the limit.
+#: Only a number with this many digits can exceed the limit.
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 _SHOWN_CHARACTERS = 60
 
 
 def parse_json(data: bytes, *, number_max: int = NUMBER_MAX) -> Any:
-    """The value that JSON text stands for. Raises ValueError, also for nesting and numbers beyond the limits."""
-    # UTF-8 alone: the counts below are of bytes.
+    """The value of JSON text. Raises ValueError, also for nesting and numbers beyond the limits."""
+    # UTF-8 only, because the counts below are of bytes.
     text_ = data.decode("utf-8")
     if data.count(b"[") + data.count(b"{") > DEPTH_MAX or _LONG_NUMBER.search(data):
         try:
@@ -56,15 +56,15 @@ def text(fields: Mapping[str, Any], name: str) -> str:
     """Raises KeyError, ValueError."""
     value = fields[name]
     if not isinstance(value, str):
-        raise ValueError(f"{name} is no text but {_shown(value)}")
+        raise ValueError(f"{name} must be text, not {_shown(value)}")
     return value
 
 
 def number(fields: Mapping[str, Any], name: str) -> int:
-    """Raises KeyError, ValueError; true and false are no numbers."""
+    """Raises KeyError, ValueError; true and false are not numbers."""
     value = fields[name]
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"{name} is no whole number but {_shown(value)}")
+        raise ValueError(f"{name} must be a whole number, not {_shown(value)}")
     return value
 
 
@@ -72,7 +72,7 @@ def flag(fields: Mapping[str, Any], name: str) -> bool:
     """Raises KeyError, ValueError."""
     value = fields[name]
     if not isinstance(value, bool):
-        raise ValueError(f"{name} is neither true nor false but {_shown(value)}")
+        raise ValueError(f"{name} must be true or false, not {_shown(value)}")
     return value
 
 
@@ -80,7 +80,7 @@ def texts(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
     """Raises KeyError, ValueError."""
     value = fields[name]
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise ValueError(f"{name} is no list of texts but {_shown(value)}")
+        raise ValueError(f"{name} must be a list of texts, not {_shown(value)}")
     return tuple(value)
 
 
@@ -88,7 +88,7 @@ def numbers(fields: Mapping[str, Any], name: str) -> tuple[int, ...]:
     """Raises KeyError, ValueError."""
     value = fields[name]
     if not isinstance(value, list) or not set(map(type, value)) <= {int}:
-        raise ValueError(f"{name} is no list of whole numbers but {_shown(value)}")
+        raise ValueError(f"{name} must be a list of whole numbers, not {_shown(value)}")
     return tuple(value)
 
 
@@ -96,7 +96,7 @@ def pairs(fields: Mapping[str, Any], name: str) -> list[tuple[int, int]]:
     """A list of lists of two whole numbers. Raises KeyError, ValueError, TypeError."""
     found = [(first, second) for first, second in fields[name]]
     if not {kind for pair in found for kind in map(type, pair)} <= {int}:
-        raise ValueError(f"{name} holds what is no pair of whole numbers")
+        raise ValueError(f"{name} must be a list of pairs of whole numbers")
     return found
 
 
@@ -104,7 +104,7 @@ def numbers_by_name(fields: Mapping[str, Any], name: str) -> dict[str, int]:
     """Raises KeyError, ValueError."""
     value = fields[name]
     if not isinstance(value, dict) or not set(map(type, value.values())) <= {int}:
-        raise ValueError(f"{name} is no object of whole numbers but {_shown(value)}")
+        raise ValueError(f"{name} must be an object of whole numbers, not {_shown(value)}")
     return dict(value)
 
 

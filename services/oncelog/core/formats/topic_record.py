@@ -1,9 +1,9 @@
-"""The records a topic turns on in ZooKeeper: /oncelog/topics/<topic_id> and its cursors.
+"""The records of a topic in ZooKeeper: /oncelog/topics/<topic_id> and its cursors.
 
-The topic record is the ownership fence: gaining ownership (A) is a compare-and-set of owner and owner_epoch + 1 by a
-metadata replica; every later write (E, roll, trim) is the owner's own, on the version it read when it found itself
-named or the one its last write returned. A cursor's record names only its ledgers and the owner_epoch that
-may add to them.
+The topic record is the ownership fence. A metadata replica assigns an owner by a compare-and-set of owner and
+owner_epoch + 1 (acquire). All later writes (open, roll, trim) are the owner's, on the version that it read when the
+record named it, or that its last write returned. A cursor's record names its ledgers and the owner_epoch that may add
+to them.
 """
 
 import json
@@ -20,7 +20,7 @@ DEDUP_CURSOR = "oncelog.dedup"
 
 
 class LedgerLink(NamedTuple):
-    """One ledger of a topic's log and the dense number of its first message."""
+    """One ledger of a topic's log, and the index in the topic of its first message."""
 
     ledger_id: LedgerId
     base_index: int
@@ -37,7 +37,7 @@ class TopicRecord:
     ledgers: tuple[LedgerLink, ...] = ()
 
     def placed_on(self, owner: Incarnation) -> "TopicRecord":
-        """Mark A: the same log under a new owner and a higher epoch."""
+        """Acquire: the same log under a new owner and a higher epoch."""
         return replace(self, owner=owner, owner_epoch=OwnerEpoch(self.owner_epoch + 1))
 
     def with_ledger(self, link: LedgerLink) -> "TopicRecord":
@@ -54,8 +54,7 @@ class TopicRecord:
 
 
 class CursorLink(NamedTuple):
-    """One ledger of the dedup cursor. base: position of the complete base snapshot it begins with, None where not
-    known."""
+    """One ledger of the dedup cursor. base: position of its complete base snapshot; None when unknown."""
 
     ledger_id: LedgerId
     base: Position | None

@@ -1,4 +1,4 @@
-"""What a producer session hears and does, beside the events and effects of `session_opening` and `pending_batches`."""
+"""Events and effects of a producer session, besides those of `opening` and `pending_batches`."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ from oncelog.core.producer.sequence_ids import BatchIds
 
 @dataclass(frozen=True, slots=True)
 class OpenWanted:
-    """The application wants the producer; the first event."""
+    """The application opens the producer; the first event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class BatchesAnswered:
 
 @dataclass(frozen=True, slots=True)
 class SessionClosedByOwner:
-    """The owner ended the session: everything unanswered is not decided. owner_epoch 0: not known."""
+    """The owner ended the session; unanswered batches are undecided. owner_epoch 0: unknown."""
 
     session: SessionNumber
     error: OncelogError
@@ -46,7 +46,7 @@ class SessionClosedByOwner:
 
 @dataclass(frozen=True, slots=True)
 class SessionDedupToggled:
-    """The owner judges by sequence ids from now on, or no longer."""
+    """Deduplication was switched on or off for the session's topic."""
 
     session: SessionNumber
     on: bool
@@ -54,7 +54,7 @@ class SessionDedupToggled:
 
 @dataclass(frozen=True, slots=True)
 class CloseWanted:
-    """The application is done; it flushes before, for everything still pending fails now."""
+    """The application closes the producer. Pending batches fail, so it flushes first."""
 
 
 ProducerEvent = (
@@ -68,7 +68,7 @@ ProducerEvent = (
 
 @dataclass(frozen=True, slots=True)
 class ReportOpen:
-    """The first grant: the application has its producer. last_sequence_id: -1 when nothing is stored."""
+    """The first grant: the producer is open. last_sequence_id: -1 when nothing is stored."""
 
     name: str
     last_sequence_id: SequenceId
@@ -77,10 +77,10 @@ class ReportOpen:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The batch was answered: its ids, and the fate of its messages.
+    """The batch was answered: its ids, and the results of its messages.
 
-    own_above: set when it was sent in an earlier session, too, and some message is told as a duplicate: this instance
-    alone may have stored ids above it. high_water: set when a message is stale: the highest id known to be stored.
+    own_above: set when the batch was also sent in an earlier session and some message is a duplicate: only this
+    instance can have stored ids above it. high_water: set when a message is stale: the highest id known to be stored.
     """
 
     request: int
@@ -92,7 +92,7 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The batch's result. stored False: nothing of it is stored by this send, now or later; None: that is not known."""
+    """The batch failed. stored False: this send stored nothing of it and never will; None: unknown."""
 
     request: int
     error: OncelogError
@@ -101,7 +101,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class FailProducer:
-    """The producer is over; a Fail for everything pending stands beside it."""
+    """The producer has failed; each pending batch gets a Fail of its own."""
 
     error: OncelogError
 

@@ -1,8 +1,8 @@
-"""Which sequence ids a producer's next batch gets, or may have.
+"""The sequence ids of a producer's next batch: assigned, or checked.
 
-Ids are all automatic or all explicit. Automatic ones go on after the last id of the log, or after the one the
-application names as its last. A contiguous producer's explicit ids that leave a gap are refused here, before they cost
-the session.
+Ids are all automatic or all explicit. Automatic ids continue after the last id in the log, or after the id that the
+application gives as its last. Explicit ids of a contiguous producer that leave a gap are refused here, before they
+would end the session.
 """
 
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ def check_initial(initial: int | None) -> None:
 
 @dataclass(slots=True)
 class ProducerNumbers:
-    """highest: the highest id granted or handed over. stored: the highest known to be stored.
+    """highest: the highest id assigned or accepted. stored: the highest id known to be stored.
 
-    stored_before: the highest stored before this instance was granted; what is stored above it is this instance's own.
-    known: the first grant has told where the log ends. explicit: None before the first batch.
+    stored_before: the highest id stored before this instance's first grant; ids above it were stored by this instance.
+    known: the first grant has arrived, so the end of the log is known. explicit: None before the first batch.
     """
 
     contiguous: bool
@@ -36,14 +36,14 @@ class ProducerNumbers:
     explicit: bool | None = None
 
     def refuse_grant(self, last: SequenceId) -> OncelogError | None:
-        """Why this producer cannot begin where the log ends, or None."""
+        """The error when this producer cannot continue at the end of the log, or None."""
         if self.known or self.initial is None or not self.contiguous or self.initial <= last:
             return None
-        message = f"a contiguous producer goes on at {last + 1}, initial_sequence_id asks for {self.initial + 1}"
+        message = f"a contiguous producer must continue at {last + 1}, initial_sequence_id asks for {self.initial + 1}"
         return SequenceGap(message, expected=last + 1)
 
     def learn(self, last: SequenceId, *, final: bool) -> bool:
-        """Take over what a grant says; whether it is the first. Never lowers the counter."""
+        """Take over a grant's last sequence id; returns whether it is the first grant. Never lowers the counter."""
         if final:
             self.stored = max(self.stored, last)
         if self.known:
@@ -55,17 +55,19 @@ class ProducerNumbers:
         return True
 
     def refuse(self, ids: BatchIds | None, count: int) -> OncelogError | None:
-        """Why a batch cannot have these ids (None: automatic ones), or None."""
+        """The error when a batch cannot have these ids (None: automatic ids), or None."""
         expected = self.highest + 1
         if self.explicit is not None and self.explicit != (ids is not None):
             given = "explicit" if self.explicit else "automatic"
-            message = f"this producer's sequence ids are {given}: give every message one, or none"
+            message = f"this producer uses {given} sequence ids: give an id with every message or with none"
             return SequenceIdRequired(message, field="sequence_id")
         if ids is None:
             if expected + count - 1 > SEQUENCE_ID_MAX:
-                return InvalidSequenceId("the sequence ids are used up", field="sequence_id", limit=SEQUENCE_ID_MAX)
+                return InvalidSequenceId(
+                    "the sequence ids of this producer are used up", field="sequence_id", limit=SEQUENCE_ID_MAX
+                )
         elif self.contiguous and ids.deltas:
-            return InvalidSequenceId("a contiguous producer's ids have no holes", field="sequence_ids")
+            return InvalidSequenceId("the ids of a contiguous producer must have no holes", field="sequence_ids")
         elif self.contiguous and ids.first > expected:
             return SequenceGap(
                 f"expected sequence id {expected}, got {ids.first}: resend from there", expected=expected
@@ -73,7 +75,7 @@ class ProducerNumbers:
         return None
 
     def assign(self, ids: BatchIds | None, count: int) -> BatchIds:
-        """The ids of a batch that was not refused."""
+        """The ids of a batch that `refuse` accepted."""
         self.explicit = ids is not None
         if ids is None:
             first = self.highest + 1

@@ -1,19 +1,18 @@
-"""How a producer gets its session: find the owner, ask it, try again. The half of `producer_session` that knows owners.
+"""How a producer gets its session: look up the owner, ask it, retry. The part of `session` that deals with owners.
 
     LOOKING_UP -> ASKING -> GRANTED
         ^           |          |
-        +-- WAITING-+----------+      each new try is an attempt with a number of its own
+        +-- WAITING-+----------+      each retry is an attempt with a new number
 
 Rules
 - Completions name their attempt; those of an older one are dropped.
-- The highest owner_epoch ever seen is kept and told to every owner; whatever carries a lower one is not believed
-  (hazard 6).
-- The first opening makes a new instance. A living one resumes with (producer id, generation), or opens by name again
-  and presents both once its id is unknown (hazard 11).
-- All requests of one instance carry its own id, so the owner takes a repeat for what it is. A request that is not
-  answered in time is withdrawn before the next one is sent: it must not be granted later.
-- The first retry after a success is at once, the next ones after 20 ms growing by half up to 1 s; the shell adds the
-  jitter.
+- The highest owner_epoch ever seen is kept and sent to every owner; answers with a lower one are rejected (hazard 6).
+- The first opening makes a new instance. A granted instance resumes with (producer id, generation). When its id is
+  unknown to the owner, it opens by name again and presents both (hazard 11).
+- All requests of one instance carry its instance id, so the owner recognises repeats. A request that is not answered in
+  time is withdrawn before the next one is sent, because it must not be granted later.
+- The first retry after a success is immediate; the next ones follow after 20 ms, growing by half up to 1 s. The shell
+  adds the jitter.
 """
 
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from oncelog.core.ids import Generation, InstanceId, OwnerEpoch, ProducerId, Seq
 from oncelog.core.producer.pending_batches import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_COUNT_MAX, PENDING_BYTES_MAX
 
 RETRY_MS_MIN = 20
-#: Growing by half and not twofold: what ends between two tries is noticed after a third of its length at most.
+#: By half, not twofold: the end of an outage is then noticed after at most a third of its duration.
 RETRY_GROWTH = 1.5
 RETRY_MS_MAX = 1_000
 OPEN_TIMEOUT_MS = 5_000
@@ -39,9 +38,9 @@ BATCH_OVERHEAD_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """name None: the owner assigns one. initial_sequence_id: the last id used; None: go on where the log ends.
+    """name None: the owner assigns one. initial_sequence_id: the last id used; None: continue after the log's last id.
 
-    on_conflict REFUSE: ProducerBusy while another instance is connected. send_timeout_ms None: for ever.
+    on_conflict REFUSE: ProducerBusy while another instance is connected. send_timeout_ms None: no limit.
     """
 
     name: str | None = None
@@ -52,16 +51,16 @@ class ProducerSettings:
     pending_bytes_max: int = PENDING_BYTES_MAX
     in_flight_count_max: int = IN_FLIGHT_COUNT_MAX
     in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX
-    #: an owner that leaves everything unanswered for so long is given up
+    #: after this long without any answer the owner is looked up again
     answer_timeout_ms: int = 30_000
-    #: a request to open, or the look-up before it, that is not answered for so long is made again
+    #: after this long an unanswered look-up or request to open is repeated
     open_timeout_ms: int = OPEN_TIMEOUT_MS
-    #: for whom a superuser opens it
+    #: the caller for whom a superuser opens the producer
     on_behalf_of: Caller | None = None
 
 
 def retry_pause_ms(failures: int) -> int:
-    """The pause before the next try after `failures` in a row, without jitter: none, then growing to a second."""
+    """The pause before the next attempt after `failures` in a row, without jitter: none, then growing to 1 s."""
     if failures <= 1:
         return 0
     return min(RETRY_MS_MAX, int(RETRY_MS_MIN * RETRY_GROWTH ** min(failures - 2, 20)))
@@ -88,7 +87,7 @@ class TimerKey(NamedTuple):
 class OwnerFound:
     """The answer to LookUp: the shell has a stream to the owner.
 
-    another_topic: the name is another topic's than at the attempt before, whose epochs say nothing of this one's.
+    another_topic: the name belongs to another topic than at the previous attempt, so earlier epochs do not apply.
     """
 
     attempt: int
@@ -98,7 +97,7 @@ class OwnerFound:
 
 @dataclass(frozen=True, slots=True)
 class LookUpFailed:
-    """The other answer to LookUp: the owner is not known, or not reached."""
+    """The other answer to LookUp: the owner is unknown or cannot be reached."""
 
     attempt: int
     error: OncelogError
@@ -106,7 +105,7 @@ class LookUpFailed:
 
 @dataclass(frozen=True, slots=True)
 class ProducerGranted:
-    """The answer to OpenProducer. last_sequence_id: the persisted mark, -1 for none; meaningful only when final."""
+    """The answer to OpenProducer. last_sequence_id: the persisted mark, -1 for none; only valid when final."""
 
     attempt: int
     session: SessionNumber
@@ -122,7 +121,7 @@ class ProducerGranted:
 
 @dataclass(frozen=True, slots=True)
 class OpenRefused:
-    """The other answer to OpenProducer. owner_epoch 0: not known."""
+    """The other answer to OpenProducer. owner_epoch 0: unknown."""
 
     attempt: int
     error: OncelogError
@@ -131,14 +130,14 @@ class OpenRefused:
 
 @dataclass(frozen=True, slots=True)
 class StreamLost:
-    """The stream on which this attempt asked, or was granted, is gone."""
+    """The stream of this attempt, or of its session, has ended."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class EpochSeen:
-    """Somebody else of this client, a reader or another producer, was answered by an owner of this epoch."""
+    """Another user of this client, a reader or a producer, got an answer of an owner of this epoch."""
 
     owner_epoch: OwnerEpoch
 
@@ -153,7 +152,7 @@ class SessionTimerFired:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Find the owner and a stream to it: OwnerFound or LookUpFailed. fresh: a remembered route is not good enough."""
+    """Find the owner and a stream to it: OwnerFound or LookUpFailed. fresh: do not use a kept route."""
 
     attempt: int
     fresh: bool
@@ -162,9 +161,9 @@ class LookUp:
 
 @dataclass(frozen=True, slots=True)
 class OpenProducer:
-    """Ask the owner that this attempt found: ProducerGranted or OpenRefused. At most one of resume, present is set.
+    """Ask the owner for a session: ProducerGranted or OpenRefused follows. At most one of resume, present is set.
 
-    on_conflict is the application's wish for a new instance; a living one has nobody to refuse.
+    on_conflict applies to a new instance; one that was granted before always fences.
     """
 
     attempt: int
@@ -180,14 +179,14 @@ class OpenProducer:
 
 @dataclass(frozen=True, slots=True)
 class WithdrawOpening:
-    """Tell the owner, if the attempt's stream still lives, that nobody waits for the answer to its OpenProducer."""
+    """Withdraw the attempt's OpenProducer, if its stream is still open."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class CloseSession:
-    """Tell the owner, if the attempt's stream still lives, that nobody uses this session any more."""
+    """Close this session at the owner, if the attempt's stream is still open."""
 
     attempt: int
     session: SessionNumber
@@ -195,7 +194,7 @@ class CloseSession:
 
 @dataclass(frozen=True, slots=True)
 class StartSessionTimer:
-    """Bring SessionTimerFired(key) after this long; jitter: after a time drawn from half of it to all of it."""
+    """Feed SessionTimerFired(key) after this time; jitter: after a random time between half of it and all of it."""
 
     key: TimerKey
     after_ms: int
@@ -223,7 +222,7 @@ class SessionOpening:
         self.name = settings.name
         self.phase = OpeningPhase.IDLE
         self.attempt = 0
-        #: None until the first grant, and when an expired producer may begin anew
+        #: None until the first grant, and when an expired producer may start again
         self.instance: ProducerInstance | None = None
         #: the owner said UnknownProducer: open by name, presenting the instance
         self.id_unknown = False
@@ -231,19 +230,19 @@ class SessionOpening:
         self._failures = 0
 
     def believes(self, owner_epoch: OwnerEpoch) -> bool:
-        """Whether the sender may speak for the topic; 0 is a sender that does not serve it, and may only refuse."""
+        """Whether an answer of this epoch is valid. 0: the sender does not serve the topic and can only refuse."""
         self.owner_epoch = max(self.owner_epoch, owner_epoch)
         return owner_epoch in (0, self.owner_epoch)
 
     def begin(self, *, fresh: bool) -> list[OpeningEffect]:
-        """Look the owner up now."""
+        """Look the owner up immediately."""
         self.attempt += 1
         self.phase = OpeningPhase.LOOKING_UP
         deadline = StartSessionTimer(TimerKey(TimerKind.OPEN, self.attempt), self._settings.open_timeout_ms)
         return [LookUp(self.attempt, fresh, self.owner_epoch), deadline]
 
     def again(self, *, fresh: bool = True) -> list[OpeningEffect]:
-        """Something failed: look up at once the first time, then after a pause. `fresh` counts when it is at once."""
+        """Retry: immediately after a first failure, then after a pause. `fresh` applies to the immediate retry."""
         self._failures += 1
         pause_ms = retry_pause_ms(self._failures)
         if pause_ms == 0:
@@ -253,14 +252,14 @@ class SessionOpening:
         return [StartSessionTimer(TimerKey(TimerKind.RETRY, self.attempt), pause_ms, jitter=True)]
 
     def succeeded(self) -> None:
-        """A batch was answered well, which a grant alone does not promise: the next failure is a first one."""
+        """A batch was stored, which a grant alone does not guarantee: the next failure counts as the first."""
         self._failures = 0
 
     def owner_found(self, event: OwnerFound) -> list[OpeningEffect]:
         if not self.looks_up(event.attempt):
             return []
         if event.another_topic:
-            assert self.instance is None, "a living instance is of one topic"
+            assert self.instance is None, "a granted instance belongs to one topic"
             self.owner_epoch = OwnerEpoch(0)
         if not self.believes(event.owner_epoch):
             return self.again()
@@ -281,17 +280,17 @@ class SessionOpening:
         ]
 
     def looks_up(self, attempt: int) -> bool:
-        """Whether this attempt's look-up is open."""
+        """Whether this attempt's look-up is unanswered."""
         return attempt == self.attempt and self.phase is OpeningPhase.LOOKING_UP
 
     def asks(self, attempt: int) -> bool:
-        """Whether this attempt's question to the owner is open."""
+        """Whether this attempt's request to the owner is unanswered."""
         return attempt == self.attempt and self.phase is OpeningPhase.ASKING
 
     def granted(self, event: ProducerGranted) -> None:
-        """The grant is taken: from now on this instance resumes."""
+        """The grant is accepted: from now on this instance resumes."""
         if self.instance is not None and self.instance.producer_id != event.producer_id:
-            raise InvariantViolated("a grant of another producer id is never taken by a living instance")
+            raise InvariantViolated("a granted instance must not accept another producer id")
         self.phase = OpeningPhase.GRANTED
         self.name = event.name
         self.instance = ProducerInstance(event.producer_id, event.generation)
@@ -307,5 +306,5 @@ class SessionOpening:
         return []
 
     def withdraw(self) -> list[OpeningEffect]:
-        """Nobody waits for the answer any more, if one is due."""
+        """Withdraw the request to the owner, if it is unanswered."""
         return [WithdrawOpening(self.attempt)] if self.phase is OpeningPhase.ASKING else []

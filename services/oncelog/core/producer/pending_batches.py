@@ -1,9 +1,9 @@
-"""What a producer has not been answered for, in order: the window of the write path's first half.
+"""The batches of a producer that are not answered yet, in order.
 
-Rules: batches keep their boundaries, ids and order for life, and their bytes as long as the producer keeps its
-generation, so a resend is the same bytes. A new session sends everything again from the oldest. At most
-`in_flight_count_max` batches and `in_flight_bytes_max` bytes of a session are unanswered, but always one; the rest
-waits here, bounded by `pending_bytes_max`. Answers come in any order.
+Rules: a batch keeps its boundaries, ids and place in the order, and its bytes as long as the producer keeps its
+generation, so a resend has the same bytes. A new session sends all pending batches again, oldest first. At most
+`in_flight_count_max` batches and `in_flight_bytes_max` bytes of a session are in flight, but always at least one batch;
+the others wait here, bounded by `pending_bytes_max`. Answers arrive in any order.
 """
 
 from collections import deque
@@ -14,7 +14,7 @@ from oncelog.core.formats.batch import HEADER_BYTES, Buffer, Checksum, Compressi
 from oncelog.core.ids import Generation, ProducerId, SessionNumber
 from oncelog.core.producer.sequence_ids import BatchIds
 
-#: The owner remembers the latest 64 batches of a connected producer: what is unanswered must fit in there.
+#: The owner remembers the newest 64 batches of a producer, so at most as many may be in flight.
 IN_FLIGHT_COUNT_MAX = 64
 IN_FLIGHT_BYTES_MAX = 16 * 1024 * 1024
 PENDING_BYTES_MAX = 64 * 1024 * 1024
@@ -22,7 +22,7 @@ PENDING_BYTES_MAX = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class BatchReady:
-    """A batch to send, once the producer was reported open. request: ascending. ids None: the producer numbers it.
+    """A batch to send, after the producer was reported open. request: ascending. ids None: assign them.
 
     payload: in the format COLUMNS, as stored; payload_raw_bytes: its size before compression.
     """
@@ -38,7 +38,7 @@ class BatchReady:
 
 @dataclass(frozen=True, slots=True)
 class SendBatches:
-    """Write these, in this order, behind everything sent for the session before."""
+    """Write these batches in this order, after everything that was sent for the session before."""
 
     attempt: int
     session: SessionNumber
@@ -47,7 +47,7 @@ class SendBatches:
 
 @dataclass(slots=True)
 class PendingBatch:
-    """One batch until it is answered. payload: compressed as `compression` says; after packing a slice of `packed`."""
+    """One unanswered batch. payload: compressed with `compression`; after packing, a slice of `packed`."""
 
     request: int
     ids: BatchIds
@@ -56,17 +56,17 @@ class PendingBatch:
     payload_raw_bytes: int
     compression: Compression
     publish_time_ms: int
-    #: bytes it takes on the wire and in the log
+    #: bytes on the wire and in the log
     size_bytes: int
     packed: bytes = b""
     packed_for: tuple[ProducerId, Generation] | None = None
-    #: it reached the wire once, in this or an earlier session: the owner may have stored it
+    #: it was sent, in this or an earlier session: the owner may have stored it
     sent: bool = False
-    #: it was sent in an earlier session, too: what is said of it now may be due to that
+    #: it was also sent in an earlier session, which may have stored it
     resent: bool = False
     #: unanswered in the current session
     in_flight: bool = False
-    #: its caller was told DeadlineExceeded; it stays here for the order's sake
+    #: its caller got DeadlineExceeded; the batch stays pending to keep the order
     given_up: bool = False
 
     def pack(self, producer_id: ProducerId, generation: Generation, checksum: Checksum) -> bytes:
@@ -86,13 +86,13 @@ class PendingBatch:
                 payload_raw_bytes=self.payload_raw_bytes,
             )
             self.packed_for = (producer_id, generation)
-            # The payload lives once: from now on inside the packed bytes.
+            # Keep one copy of the payload: the one inside the packed bytes.
             self.payload = memoryview(self.packed)[HEADER_BYTES + len(self.ids.deltas) :]
         return self.packed
 
 
 class PendingBatches:
-    """The window; changed only by the producer session that owns it."""
+    """Changed only by the producer session that owns it."""
 
     def __init__(self, checksum: Checksum, *, in_flight_count_max: int, in_flight_bytes_max: int) -> None:
         self._checksum = checksum
@@ -115,12 +115,12 @@ class PendingBatches:
 
     @property
     def any_sent(self) -> bool:
-        """Whether some pending batch ever reached the wire. The oldest is always sent first."""
+        """Whether some pending batch was ever sent."""
         return any(batch.sent for batch in self._batches.values())
 
     @property
     def window_closed(self) -> bool:
-        """Whether one more batch would only wait."""
+        """Whether another batch could not be sent now."""
         full = self.in_flight_count >= self._in_flight_count_max or self.in_flight_bytes >= self._in_flight_bytes_max
         return full or bool(self._unsent)
 
@@ -133,7 +133,7 @@ class PendingBatches:
         self.bytes_total += batch.size_bytes
 
     def answered(self, request: int) -> PendingBatch | None:
-        """Take the batch out. None for a request that is not in flight: a repeated answer, or a peer's fault."""
+        """Remove the batch. None when it is not in flight: the answer is repeated, or the peer's error."""
         batch = self._batches.get(request)
         if batch is None or not batch.in_flight:
             return None
@@ -144,14 +144,14 @@ class PendingBatches:
         return batch
 
     def restart(self) -> None:
-        """The session is over: everything pending is to be sent again, oldest first."""
+        """The session has ended: all pending batches are to be sent again, oldest first."""
         for batch in self._batches.values():
             batch.in_flight = False
         self._unsent = deque(self._batches)
         self.in_flight_count = self.in_flight_bytes = 0
 
     def take(self, producer_id: ProducerId, generation: Generation) -> tuple[tuple[int, bytes], ...]:
-        """(request, bytes) of what may be sent now, in order; they count as in flight from here on."""
+        """(request, bytes) of the batches that may be sent now, in order. They are in flight from then on."""
         taken: list[tuple[int, bytes]] = []
         while self._unsent and self.in_flight_count < self._in_flight_count_max:
             batch = self._batches[self._unsent[0]]
@@ -166,7 +166,7 @@ class PendingBatches:
         return tuple(taken)
 
     def drain(self) -> list[PendingBatch]:
-        """Take everything out: the producer is over."""
+        """Remove all batches: the producer has ended."""
         batches = list(self._batches.values())
         self._batches.clear()
         self.restart()

@@ -1,4 +1,4 @@
-"""Sequence ids as applications give them: checked once, before anything of a send is queued."""
+"""Sequence ids given by applications: they are checked once, before a send is queued."""
 
 from collections.abc import Sequence
 from operator import index, sub
@@ -20,25 +20,25 @@ class BatchIds(NamedTuple):
 
 
 def check_sequence_id(sequence_id: int) -> SequenceId:
-    """Return the id. Raises InvalidSequenceId for what is negative, above 2**63 - 1, a bool or no integer."""
+    """Return the id. Raises InvalidSequenceId when it is negative, above 2**63 - 1, a bool or not an integer."""
     if isinstance(sequence_id, bool):
-        raise InvalidSequenceId("a sequence id is an integer, not a bool", field="sequence_id")
+        raise InvalidSequenceId("sequence_id must be an integer, not a bool", field="sequence_id")
     try:
         plain = index(sequence_id)
     except TypeError:
         kind = type(sequence_id).__name__
-        raise InvalidSequenceId(f"a sequence id is an integer, not {kind}", field="sequence_id") from None
+        raise InvalidSequenceId(f"sequence_id must be an integer, not {kind}", field="sequence_id") from None
     if not 0 <= plain <= SEQUENCE_ID_MAX:
         raise InvalidSequenceId(
-            f"a sequence id is 0 to 2**63 - 1, not {plain}", field="sequence_id", limit=SEQUENCE_ID_MAX
+            f"sequence_id must be 0 to 2**63 - 1, not {plain}", field="sequence_id", limit=SEQUENCE_ID_MAX
         )
     return SequenceId(plain)
 
 
 def check_sequence_ids(ids: Sequence[int]) -> Sequence[int]:
-    """Return ids that are integers in range and ascend, as a range or list of plain integers; at C speed per id.
+    """Return ascending integer ids as a range or a list of plain integers. Runs at C speed per id.
 
-    Raises InvalidSequenceId naming the first offender.
+    Raises InvalidSequenceId, which names the first wrong id.
     """
     if isinstance(ids, range) and ids.step == 1:
         plain: Sequence[int] = ids
@@ -52,14 +52,14 @@ def check_sequence_ids(ids: Sequence[int]) -> Sequence[int]:
     if not isinstance(plain, range) and min(map(sub, plain[1:], plain), default=1) < 1:
         at = next(i for i in range(1, len(plain)) if plain[i] <= plain[i - 1])
         check_sequence_id(plain[at])
-        message = f"sequence_ids[{at}] is {plain[at]}, not above its predecessor {plain[at - 1]}"
+        message = f"sequence_ids[{at}] is {plain[at]}, not above the previous id {plain[at - 1]}"
         raise InvalidSequenceId(message, field=_FIELD)
     check_sequence_id(plain[-1])
     return plain
 
 
 def pack_sequence_ids(ids: Sequence[int]) -> BatchIds:
-    """The ids of one batch, from a non-empty piece of what `check_sequence_ids` returned."""
+    """The ids of one batch, from a non-empty slice of the result of `check_sequence_ids`."""
     first, last = SequenceId(ids[0]), SequenceId(ids[-1])
     if last - first == len(ids) - 1:
         return BatchIds(first, last)
@@ -70,6 +70,6 @@ def pack_sequence_ids(ids: Sequence[int]) -> BatchIds:
 
 
 def ids_of(ids: BatchIds, count: int) -> Sequence[int]:
-    """The ids of a batch of `count` messages, in order: what was packed, unpacked."""
+    """The ids of a batch of `count` messages, in order; the inverse of `pack_sequence_ids`."""
     shape = BatchHeader(NOT_DEDUPLICATED, Generation(0), *ids[:2], count, 0, 0, 1, len(ids.deltas), 0, 0)
     return decode_ids(shape, ids.deltas)

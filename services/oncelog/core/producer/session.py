@@ -1,23 +1,23 @@
-"""The client's half of the write path (marks 1 and 6): one producer on one topic.
+"""The client's half of the write path: one producer on one topic.
 
-    OPENING -> OPEN -> OPENING -> …      OPENING: see `session_opening`
+    OPENING -> OPEN -> OPENING -> …      OPENING: see `opening`
        |         |
-       +---------+--> FAILED | CLOSED    for good
+       +---------+--> FAILED | CLOSED    final
 
 Rules
-- A verdict is retriable (the session is over: open again, resend everything pending, in order), final for its batch
-  (that result fails and is not resent; a monotonic producer goes on, a contiguous one cannot) or final for the producer
-  (hazard 14).
-- Answers of another session number are ignored (hazard 10); those of an owner_epoch below the highest seen, by this
-  producer or by anybody else in its client, are not believed, and the owner is looked up again (hazard 6).
-- ProducerExpired is final as soon as anything pending was ever sent (hazard 11).
-- last_sequence_id counts only when final, and resuming never lowers the counter of automatic ids (hazard 6).
+- An error answer is retriable (the session has ended: open again and resend all pending batches in order), final for
+  its batch (the batch fails and is not resent; a monotonic producer continues, a contiguous one cannot) or final for
+  the producer (hazard 14).
+- Answers of another session number are ignored (hazard 10). Answers with an owner_epoch below the highest one that this
+  client has seen are rejected, and the owner is looked up again (hazard 6).
+- ProducerExpired is final when any pending batch was ever sent (hazard 11).
+- last_sequence_id is used only when final, and resuming never lowers the counter of automatic ids (hazard 6).
 - A send deadline fails the caller's result with DeadlineExceeded: the outcome is unknown. The batch itself stays
-  pending towards the owner, unchanged and in its place, because a later id must not overtake it; it goes on counting
-  towards pending_bytes_max, and what becomes of it is told to nobody.
-- A Fail says `stored=False` only of what is proved: the batch was never sent; or an owner refused it, or one before it
-  in the same session, at its first sending; or its ids were judged to be stale. Whatever may have been stored by an
-  earlier sending, or is unanswered, is `stored=None`.
+  pending, unchanged and in its place, because a later id must not overtake it. It still counts towards
+  pending_bytes_max, and its later answer is dropped.
+- A Fail has `stored=False` only when that is certain: the batch was never sent; or its first and only sending was
+  refused, or followed a refused batch of the same session; or its ids are stale. A batch that an earlier sending may
+  have stored, or that is unanswered, has `stored=None`.
 """
 
 from dataclasses import dataclass
@@ -73,13 +73,13 @@ class ProducerSessionState(Enum):
 
 @dataclass(slots=True)
 class AnswerProgress:
-    """count: answers of this session. before: how many there were when its deadline was set; None: none runs."""
+    """count: answers of this session. before: the count when the answer deadline was set; None: no deadline is set."""
 
     count: int = 0
     before: int | None = None
 
 
-#: Errors that are a batch's own; every other one that is not retriable ends the producer.
+#: Errors that fail only their batch; every other fatal error ends the producer.
 FINAL_FOR_BATCH = (errors.StaleSequence, errors.InvalidArgument)
 
 
@@ -92,10 +92,10 @@ class ProducerSession:
         self.state = ProducerSessionState.OPENING
         #: set while OPEN
         self.session: SessionNumber | None = None
-        #: why the producer is over
+        #: the error that ended the producer
         self.error: OncelogError | None = None
         self.message_bytes_max = MESSAGE_BYTES_MAX
-        #: what the owner last said; off: what is sent again is stored again
+        #: whether deduplication is enabled for the topic, as the owner last reported
         self.deduplication = True
         self.numbers = ProducerNumbers(settings.mode is SequenceMode.CONTIGUOUS, settings.initial_sequence_id)
         self.opening = SessionOpening(settings, instance_id)
@@ -110,7 +110,7 @@ class ProducerSession:
         if isinstance(event, BatchReady):
             return self._batch_ready(event)
         if self.state in (ProducerSessionState.FAILED, ProducerSessionState.CLOSED):
-            # A grant that comes too late would leave a session behind.
+            # A late grant: close its session, so that it does not stay open at the owner.
             return [CloseSession(event.attempt, event.session)] if isinstance(event, ProducerGranted) else []
         match event:
             case BatchesAnswered():
@@ -153,7 +153,7 @@ class ProducerSession:
         if not believed or (instance is None and not event.final):
             return [unwanted, *self.opening.again()]
         if instance is not None and instance.producer_id != event.producer_id:
-            return [unwanted, *self._fail(errors.ProducerExpired("the owner knows this producer under another id"))]
+            return [unwanted, *self._fail(errors.ProducerExpired("the owner has another producer id for this name"))]
         impossible = self.numbers.refuse_grant(event.last_sequence_id)
         if impossible is not None:
             return [unwanted, *self._fail(impossible)]
@@ -173,9 +173,9 @@ class ProducerSession:
         return self._refused(event.error) if self.opening.believes(event.owner_epoch) else [*self.opening.again()]
 
     def _refused(self, error: OncelogError) -> list[ProducerEffect]:
-        """The owner, or the look-up, said no."""
+        """The owner refused the opening, or the look-up failed."""
         if isinstance(error, errors.ProducerExpired) and not self.numbers.contiguous and not self.pending.any_sent:
-            # Nothing pending can be a duplicate: a new instance may send it.
+            # No pending batch can be a duplicate: a new instance may send them.
             self.opening.instance, self.opening.id_unknown = None, False
             return [*self.opening.again()]
         if not error.retriable or (isinstance(error, errors.ProducerBusy) and not self.numbers.known):
@@ -185,7 +185,7 @@ class ProducerSession:
         return [*self.opening.again()]
 
     def _reopen(self, *, fresh: bool = True) -> list[ProducerEffect]:
-        """The session is over; everything pending goes into the next one, oldest first."""
+        """The session has ended; the next one gets all pending batches, oldest first."""
         self.state, self.session = ProducerSessionState.OPENING, None
         self.pending.restart()
         return [*self.opening.again(fresh=fresh)]
@@ -216,17 +216,19 @@ class ProducerSession:
     def _too_much(self, size_bytes: int) -> OncelogError | None:
         limit = self.message_bytes_max + BATCH_OVERHEAD_BYTES
         if size_bytes > limit:
-            message = f"a batch of {size_bytes} bytes is over the limit of {limit}"
+            message = f"a batch of {size_bytes} bytes exceeds the limit of {limit}"
             return errors.MessageTooLarge(message, field="value", limit=limit)
         limit = self.settings.pending_bytes_max
         if len(self.pending) and self.pending.bytes_total + size_bytes > limit:
             return errors.TooManyRequests(
-                "too much is pending: wait for results", field="pending_bytes_max", limit=limit
+                f"pending_bytes_max ({limit}) is reached: wait for results of earlier messages",
+                field="pending_bytes_max",
+                limit=limit,
             )
         return None
 
     def _send(self) -> list[ProducerEffect]:
-        """Send what the window allows, and watch that the owner answers."""
+        """Send the batches that the window allows, and set a deadline for the owner's answers."""
         if self.session is None or self.opening.instance is None:
             return []
         effects: list[ProducerEffect] = []
@@ -251,7 +253,7 @@ class ProducerSession:
         effects: list[ProducerEffect] = []
         over: OncelogError | None = None
         fatal: OncelogError | None = None
-        judged: int | None = None
+        refused: int | None = None
         for request, result in event.answers:
             batch = self.pending.get(request)
             if batch is None or not batch.in_flight:
@@ -260,18 +262,20 @@ class ProducerSession:
                 if batch.count == (result[0].count if len(result) == 1 else sum(part.count for part in result)):
                     effects += self._complete(batch, result)
                 else:
-                    over = over or errors.ServiceUnavailable("the owner answered for another number of messages")
+                    over = over or errors.ServiceUnavailable(
+                        "the owner's answer has another number of messages than the batch"
+                    )
             elif isinstance(result, FINAL_FOR_BATCH):
                 effects += self._fail_batch(batch, result)
                 over = over or errors.SessionEnded("a refused batch ended the session")
-                fatal, judged = fatal or (result if self.numbers.contiguous else None), request
+                fatal, refused = fatal or (result if self.numbers.contiguous else None), request
             elif result.retriable:
                 over = over or result
             else:
-                fatal, judged = fatal or result, request
+                fatal, refused = fatal or result, request
         self._answered.count += len(event.answers)
         if fatal is not None:
-            return effects + self._fail(fatal, judged)
+            return effects + self._fail(fatal, refused)
         return effects + (self._send() if over is None else self._over(over))
 
     def _complete(self, batch: PendingBatch, outcome: Outcome) -> list[ProducerEffect]:
@@ -290,12 +294,12 @@ class ProducerSession:
 
     def _fail_batch(self, batch: PendingBatch, error: OncelogError) -> list[ProducerEffect]:
         self.pending.answered(batch.request)
-        # What an earlier sending stored is never stale; every other refusal says nothing about that one.
+        # A message that an earlier sending stored is never stale; other refusals do not exclude an earlier sending.
         stored = None if batch.resent and not isinstance(error, errors.StaleSequence) else False
         return [] if batch.given_up else [Fail(batch.request, error, stored)]
 
     def _epoch_seen(self, owner_epoch: OwnerEpoch) -> list[ProducerEffect]:
-        """The owner of this session was deposed if a higher epoch is about: what it says is from the past."""
+        """A higher epoch means that this session's owner was deposed: its answers are outdated."""
         newer = owner_epoch > self.opening.owner_epoch
         self.opening.believes(owner_epoch)
         if not newer or self.session is None:
@@ -310,11 +314,11 @@ class ProducerSession:
         return self._over(event.error) if event.error.retriable else self._fail(event.error)
 
     def _over(self, error: OncelogError) -> list[ProducerEffect]:
-        """A retriable verdict ended the session."""
+        """A retriable error ended the session."""
         oldest, expected = self.pending.oldest, error.details.get("expected")
         if isinstance(error, errors.SequenceGap) and oldest is not None and isinstance(expected, int):
             if expected < oldest.ids.first:
-                # Nothing that is pending closes this gap: resend and refuse would go round for ever (hazard 14).
+                # No pending batch closes this gap: resending would be refused for ever (hazard 14).
                 return self._fail(error)
         elif isinstance(error, errors.UnknownProducer):
             self.opening.id_unknown = True
@@ -326,7 +330,7 @@ class ProducerSession:
             if batch is None or batch.given_up:
                 return []
             batch.given_up = True
-            # Also of what was never sent: it stays in its place, and will be.
+            # Also for a batch that was never sent: it stays in its place and will be sent.
             return [Fail(key.number, errors.DeadlineExceeded("no answer within send_timeout"), stored=None)]
         if key.kind is not TimerKind.ANSWER:
             return [*self.opening.timer_fired(key)]
@@ -341,23 +345,25 @@ class ProducerSession:
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    def _fail(self, error: OncelogError, judged: int | None = None) -> list[ProducerEffect]:
-        return [FailProducer(error), *self._end(ProducerSessionState.FAILED, error, judged)]
+    def _fail(self, error: OncelogError, refused: int | None = None) -> list[ProducerEffect]:
+        return [FailProducer(error), *self._end(ProducerSessionState.FAILED, error, refused)]
 
-    def _end(self, state: ProducerSessionState, error: OncelogError, judged: int | None = None) -> list[ProducerEffect]:
-        """judged: the batch that the owner refused, if it did; it dropped what came behind it in the session."""
+    def _end(
+        self, state: ProducerSessionState, error: OncelogError, refused: int | None = None
+    ) -> list[ProducerEffect]:
+        """refused: the batch that the owner refused, if any; the owner dropped all later batches of the session."""
         effects: list[ProducerEffect] = []
         if self.session is not None:
             effects.append(CloseSession(self.opening.attempt, self.session))
         self.state, self.session, self.error = state, None, error
         for batch in self.pending.drain():
-            refused = judged is not None and batch.request >= judged and not batch.resent
+            dropped = refused is not None and batch.request >= refused and not batch.resent
             if not batch.given_up:
-                effects.append(Fail(batch.request, error, stored=None if batch.sent and not refused else False))
+                effects.append(Fail(batch.request, error, stored=None if batch.sent and not dropped else False))
         return effects
 
     def check_invariants(self) -> None:
-        """For every step of the simulation."""
+        """Called after every step of the simulation."""
         self.pending.check_invariants()
         if (self.session is not None) != (self.state is ProducerSessionState.OPEN):
             raise InvariantViolated(f"{self.state.value} with session {self.session}")
