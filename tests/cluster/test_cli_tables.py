@@ -10,15 +10,14 @@ from rich.console import Console
 from oncelog.cli.admin.readable import ago, moment, short_address, size
 from oncelog.cli.admin.tables import lines_of
 from oncelog.cli.pipeline.audit_table import show_report
-from oncelog.lab.bench.figures import Row
+from oncelog.lab.bench.figures import BenchRow
 from oncelog.lab.bench.table import print_table
-from oncelog.lab.chaos.report import KindFigures, Report, show_schedule
-from oncelog.lab.chaos.report import show as show_faults
-from oncelog.lab.chaos.schedule import Kind, Part, make_schedule
-from oncelog.lab.demo.comparison import Verdict
-from oncelog.lab.demo.report import Report as DemoReport
-from oncelog.lab.demo.report import Takeover
-from oncelog.lab.demo.report import show as show_demo
+from oncelog.lab.chaos.report import ChaosReport, KindFigures, show_schedule
+from oncelog.lab.chaos.report import show_report as show_faults
+from oncelog.lab.chaos.schedule import make_schedule
+from oncelog.lab.demo.report import DemoReport, DemoTakeover, show_demo
+from oncelog.lab.faults.kinds import Component, FaultKind
+from oncelog.lab.verdict import LogVerdict
 
 WIDTH = 80
 NOW_MS = 1_772_366_400_000
@@ -203,23 +202,22 @@ def assert_whole(text: str, *words: str) -> None:
 
 def test_faults_fit_80_columns() -> None:
     """Kinds are names that one types: `--kinds storage-node-kill`."""
-    figures = tuple(KindFigures(kind, 12, (1.0, 12_345.6), 11, 23_456.7, 0.123) for kind in Kind)
-    names = ("acked", "stored", "lost", "duplicated", "out_of_order", "ghosts", "holes", "disagreements")
-    verdict: dict[str, Any] = dict.fromkeys(names, 1)
-    report = Report(7, verdict | {"stories": ()}, figures, (), None, 12.3)
-    assert_whole(rendered(show_faults, report).partition("without a fault")[0], *(str(kind) for kind in Kind))
+    figures = tuple(KindFigures(kind, 12, (1.0, 12_345.6), 11, 23_456.7, 0.123) for kind in FaultKind)
+    verdict = LogVerdict(1, 1, 1, 1, 1, 1, 1, 1).to_json()
+    report = ChaosReport(7, verdict, figures, (), None, 12.3)
+    assert_whole(rendered(show_faults, report).partition("without a fault")[0], *(str(kind) for kind in FaultKind))
 
 
 def test_planned_faults_fit_80_columns() -> None:
     """The plan of a long run."""
-    steps = make_schedule(7, seconds=1_200, kinds=list(Kind), counts=dict.fromkeys(Part, 5))
+    steps = make_schedule(7, seconds=1_200, kinds=list(FaultKind), counts=dict.fromkeys(Component, 5))
     kinds = {str(fault.kind) for step in steps for fault in step.faults}
     assert_whole(rendered(show_schedule, steps), *kinds)
 
 
 def test_bench_fits_80_columns() -> None:
     """Figures stay in one line."""
-    row = Row(
+    row = BenchRow(
         "publish 100-byte messages, acknowledged on two of three",
         1_234_567.0,
         "messages/s",
@@ -231,9 +229,9 @@ def test_bench_fits_80_columns() -> None:
 
 def test_demo_fits_80_columns() -> None:
     """Seven kills."""
-    verdict = Verdict(336_777, 336_777, 0, 0, 0, ())
-    takeovers = [Takeover(152.3, 1_000, 1_234.5)] * 7
-    assert_whole(rendered(show_demo, DemoReport(verdict, 1_000, takeovers)), "336,777", "152.3", "1,000")
+    verdict = LogVerdict(336_777, 336_777)
+    takeovers = [DemoTakeover(152.3, 1_000, 1_234.5)] * 7
+    assert_whole(rendered(show_demo, DemoReport(336_777, verdict, 1_000, takeovers)), "336,777", "152.3", "1,000")
 
 
 def test_audit_fits_80_columns() -> None:

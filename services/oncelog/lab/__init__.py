@@ -1,1 +1,5 @@
-"""What tries a cluster: the demonstration, the benchmarks, and faults under load. Part of the extra oncelog[lab]."""
+"""Tools that try a cluster: the demonstration, the benchmarks, and faults under load. Installed by oncelog[lab].
+
+They share one launcher of a standalone cluster (`cluster`), one record of acknowledged messages (`acknowledgements`),
+one interface of fault injectors (`faults`) and one verdict on a log (`verdict`).
+"""

@@ -1,163 +1,139 @@
-"""`oncelog bench …`: what this machine and this cluster do, as ratios to the limits run of the same invocation.
+"""`oncelog bench …`: the throughput and latency of this machine and cluster, as ratios to the limits of the machine.
 
-Each command starts what it needs, the bare path's processes and a standalone cluster in a temporary directory, and ends
-it. The figures belong to the machine as it is meanwhile: run them on a quiet one.
+The limits are measured in the same run, by processes that move the same bytes without any work. Each command starts
+these processes and a standalone cluster in a temporary directory, and ends them. The figures depend on what else the
+machine does: run the benchmarks on an idle machine.
 """
-
-from typing import TYPE_CHECKING
 
 import typer
 
-from oncelog.lab.bench.limits import SMALL_BATCH_BYTES, SMALL_WINDOW
-from oncelog.lab.bench.options import (
-    AdminUrl,
-    BatchKib,
-    Data,
-    Freezes,
-    Kills,
-    LargeMessageBytes,
-    MessageBytes,
-    Messages,
-    Output,
-    Pairs,
-    Producers,
-    Rate,
-    ReplayEntries,
-    Replays,
-    Restarts,
-    Runs,
-    Seconds,
-    SmallBatchKib,
-    SmallWindow,
-    StorageKills,
-    Url,
-    Window,
-)
-from oncelog.lab.bench.running import Stack, run_bench
+from oncelog.cli.options import Output, OutputOption
+from oncelog.lab.bench import options as opt
+from oncelog.lab.bench.running import BenchStack, Tell, run_bench
+from oncelog.lab.bench.settings import LARGE, SMALL, BenchSettings, LoadShape, TakeoverSettings
+from oncelog.lab.running import quiet_grpc
 from oncelog.lab.spark_bench.command import spark
-
-if TYPE_CHECKING:
-    from oncelog.lab.bench.figures import Row
-    from oncelog.lab.bench.publish import Tell
-    from oncelog.lab.bench.settings import BenchSettings, TakeoverSettings
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
 
 @app.command()
 def limits(
-    message_bytes: MessageBytes = 100,
-    batch_kib: BatchKib = 256,
-    window: Window = 32,
-    seconds: Seconds = 2.0,
-    runs: Runs = 3,
-    data: Data = None,
-    output: Output = "table",
+    message_bytes: opt.MessageBytes = 100,
+    batch_kib: opt.BatchKib = LARGE.batch_bytes // 1024,
+    window: opt.Window = LARGE.window,
+    seconds: opt.Seconds = 2.0,
+    runs: opt.Runs = 3,
+    data: opt.Data = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
-    """The bare path: the same processes and streams, and no work."""
-    from oncelog.lab.bench.settings import BenchSettings, Shape
-
-    large = Shape(batch_kib * 1024, window)
+    """Measure the limits: the same processes and streams as the product, without any work."""
+    large = LoadShape(batch_kib * 1024, window)
     settings = BenchSettings(runs=runs, seconds=seconds, message_bytes=message_bytes, large=large)
-    run_bench(lambda stack, _: _limits(stack, settings), data, None, "", output)
+    quiet_grpc()
+    from oncelog.lab.bench.limits import limits_rows
+
+    run_bench(lambda stack, tell: limits_rows(stack, settings, tell), data, output)
 
 
 @app.command()
 def publish(
-    message_bytes: MessageBytes = 100,
-    large_message_bytes: LargeMessageBytes = 1024,
-    batch_kib: BatchKib = 256,
-    window: Window = 32,
-    small_batch_kib: SmallBatchKib = SMALL_BATCH_BYTES // 1024,
-    small_window: SmallWindow = SMALL_WINDOW,
-    producers: Producers = 16,
-    seconds: Seconds = 2.0,
-    runs: Runs = 3,
-    url: Url = None,
-    data: Data = None,
-    output: Output = "table",
+    message_bytes: opt.MessageBytes = 100,
+    large_message_bytes: opt.LargeMessageBytes = 1024,
+    batch_kib: opt.BatchKib = LARGE.batch_bytes // 1024,
+    window: opt.Window = LARGE.window,
+    small_batch_kib: opt.SmallBatchKib = SMALL.batch_bytes // 1024,
+    small_window: opt.SmallWindow = SMALL.window,
+    producers: opt.Producers = 16,
+    seconds: opt.Seconds = 2.0,
+    runs: opt.Runs = 3,
+    url: opt.Url = None,
+    data: opt.Data = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
-    """Acknowledged messages a second: lists, single futures, larger messages, many producers."""
-    from oncelog.lab.bench.settings import BenchSettings, Shape
-
+    """Measure acknowledged messages per second: lists, single futures, larger messages, many producers."""
     settings = BenchSettings(
         runs=runs,
         seconds=seconds,
         message_bytes=message_bytes,
         large_message_bytes=large_message_bytes,
-        large=Shape(batch_kib * 1024, window),
-        small=Shape(small_batch_kib * 1024, small_window),
+        large=LoadShape(batch_kib * 1024, window),
+        small=LoadShape(small_batch_kib * 1024, small_window),
         producers=producers,
     )
-    run_bench(lambda stack, tell: _publish(stack, settings, tell), data, url, "", output)
+    quiet_grpc()
+    from oncelog.lab.bench.publish import publish_rows
+
+    run_bench(lambda stack, tell: publish_rows(stack, settings, tell), data, output, url)
 
 
 @app.command()
 def latency(
-    rate: Rate = 200.0,
-    message_bytes: MessageBytes = 100,
-    seconds: Seconds = 3.0,
-    runs: Runs = 3,
-    url: Url = None,
-    data: Data = None,
-    output: Output = "table",
+    rate: opt.Rate = 200.0,
+    message_bytes: opt.MessageBytes = 100,
+    seconds: opt.Seconds = 3.0,
+    runs: opt.Runs = 3,
+    url: opt.Url = None,
+    data: opt.Data = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
-    """p50 and p99 of single messages at a fixed rate."""
-    from oncelog.lab.bench.settings import BenchSettings
-
+    """Measure p50 and p99 of the latency of single messages at a fixed rate."""
     settings = BenchSettings(runs=runs, message_bytes=message_bytes, latency_rate=rate, latency_seconds=seconds)
-    run_bench(lambda stack, tell: _latency(stack, settings, tell), data, url, "", output)
+    quiet_grpc()
+    from oncelog.lab.bench.latency import latency_rows
+
+    run_bench(lambda stack, tell: latency_rows(stack, settings, tell), data, output, url)
 
 
 @app.command("dedup-overhead")
 def dedup_overhead(
-    pairs: Pairs = 10,
-    message_bytes: MessageBytes = 100,
-    seconds: Seconds = 1.0,
-    url: Url = None,
-    admin_url: AdminUrl = "http://127.0.0.1:8080",
-    data: Data = None,
-    output: Output = "table",
+    pairs: opt.Pairs = 10,
+    message_bytes: opt.MessageBytes = 100,
+    seconds: opt.Seconds = 1.0,
+    url: opt.Url = None,
+    admin_url: opt.AdminUrl = "http://127.0.0.1:8080",
+    data: opt.Data = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
-    """Deduplication on against off, in pairs."""
-    from oncelog.lab.bench.settings import BenchSettings
-
+    """Compare publishing with and without deduplication, in pairs of runs."""
     settings = BenchSettings(pairs=pairs, message_bytes=message_bytes, pair_seconds=seconds)
-    run_bench(lambda stack, tell: _dedup(stack, settings, tell), data, url, admin_url, output)
+    quiet_grpc()
+    from oncelog.lab.bench.dedup_overhead import dedup_rows
+
+    run_bench(lambda stack, tell: dedup_rows(stack, settings, tell), data, output, url, admin_url)
 
 
 @app.command()
 def consume(
-    messages: Messages = 2_000_000,
-    message_bytes: MessageBytes = 100,
-    runs: Runs = 3,
-    url: Url = None,
-    data: Data = None,
-    output: Output = "table",
+    messages: opt.Messages = 2_000_000,
+    message_bytes: opt.MessageBytes = 100,
+    runs: opt.Runs = 3,
+    url: opt.Url = None,
+    data: opt.Data = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
-    """A whole topic read from its start, by batches and by objects, against the rate of publishing it."""
-    from oncelog.lab.bench.settings import BenchSettings
-
+    """Measure reading a whole topic, by batches and by objects, against the rate of publishing it."""
     settings = BenchSettings(runs=runs, message_bytes=message_bytes, consume_messages=messages)
-    run_bench(lambda stack, tell: _consume(stack, settings, tell), data, url, "", output)
+    quiet_grpc()
+    from oncelog.lab.bench.consume import consume_rows
+
+    run_bench(lambda stack, tell: consume_rows(stack, settings, tell), data, output, url)
 
 
 @app.command()
 def takeover(
-    kills: Kills = 20,
-    freezes: Freezes = 1,
-    storage_kills: StorageKills = 3,
-    replays: Replays = 3,
-    replay_entries: ReplayEntries = 1000,
-    restarts: Restarts = 50,
-    rate: Rate = 1000.0,
-    message_bytes: MessageBytes = 100,
-    data: Data = None,
-    output: Output = "table",
+    kills: opt.Kills = 20,
+    freezes: opt.Freezes = 1,
+    storage_kills: opt.StorageKills = 3,
+    replays: opt.Replays = 3,
+    replay_entries: opt.ReplayEntries = 1000,
+    restarts: opt.Restarts = 50,
+    rate: opt.Rate = 1000.0,
+    message_bytes: opt.MessageBytes = 100,
+    data: opt.Data = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
-    """Gaps between acknowledgements when owners and storage nodes die; always on a cluster of its own."""
-    from oncelog.lab.bench.settings import TakeoverSettings
-
+    """Measure the pauses of acknowledgements when owners and storage nodes die, on a standalone cluster."""
     settings = TakeoverSettings(
         kills=kills,
         freezes=freezes,
@@ -168,76 +144,39 @@ def takeover(
         rate=rate,
         message_bytes=message_bytes,
     )
-    run_bench(lambda stack, tell: _takeover(stack, settings, tell), data, None, "", output)
+    quiet_grpc()
+    from oncelog.lab.bench.takeover import takeover_rows
+
+    run_bench(lambda stack, tell: takeover_rows(stack, settings, tell), data, output)
 
 
 @app.command("all")
 def everything(
-    runs: Runs = 3,
-    kills: Kills = 20,
-    data: Data = None,
-    output: Output = "table",
+    runs: opt.Runs = 3,
+    kills: opt.Kills = 20,
+    data: opt.Data = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
-    """Every row, in about six minutes; writes some ten gigabytes, which are gone at the end."""
-    from oncelog.lab.bench.settings import BenchSettings, TakeoverSettings
+    """Measure everything but Spark, in about six minutes. Writes about 10 GB, which are deleted at the end."""
+    quiet_grpc()
+    from oncelog.lab.bench.consume import consume_rows
+    from oncelog.lab.bench.dedup_overhead import dedup_rows
+    from oncelog.lab.bench.figures import BenchRow
+    from oncelog.lab.bench.latency import latency_rows
+    from oncelog.lab.bench.limits import limits_rows
+    from oncelog.lab.bench.publish import publish_rows
+    from oncelog.lab.bench.takeover import takeover_rows
 
     settings = BenchSettings(runs=runs)
 
-    async def rows(stack: Stack, tell: "Tell") -> "list[Row]":
-        found = await _limits(stack, settings)
-        for part in (_publish, _latency, _dedup, _consume):
-            found += await part(stack, settings, tell)
-        return found
+    async def all_rows(stack: BenchStack, tell: Tell) -> list[BenchRow]:
+        found: list[BenchRow] = []
+        for rows in (limits_rows, publish_rows, latency_rows, dedup_rows, consume_rows):
+            found += await rows(stack, settings, tell)
+        await stack.end()  # the takeovers need a cluster with two owners
+        return found + await takeover_rows(stack, TakeoverSettings(kills=kills), tell)
 
-    async def both(stack: Stack, tell: "Tell") -> "list[Row]":
-        found = await rows(stack, tell)
-        await stack.end()
-        return found + await _takeover(stack, TakeoverSettings(kills=kills), tell)
-
-    run_bench(both, data, None, "", output)
+    run_bench(all_rows, data, output)
 
 
 app.command("spark")(spark)
-
-
-async def _limits(stack: Stack, settings: "BenchSettings") -> "list[Row]":
-    from oncelog.lab.bench.limits import measure_limits
-
-    return await measure_limits(
-        await stack.path(),
-        batch_bytes=settings.large.batch_bytes,
-        window=settings.large.window,
-        message_bytes=settings.message_bytes,
-        seconds=settings.seconds,
-        runs=settings.runs,
-    )
-
-
-async def _publish(stack: Stack, settings: "BenchSettings", tell: "Tell") -> "list[Row]":
-    from oncelog.lab.bench.publish import Publish
-
-    return await Publish(await stack.cluster(), await stack.path(), settings, tell).rows()
-
-
-async def _latency(stack: Stack, settings: "BenchSettings", tell: "Tell") -> "list[Row]":
-    from oncelog.lab.bench.latency import latency_rows
-
-    return await latency_rows(await stack.cluster(), await stack.path(), settings, tell)
-
-
-async def _dedup(stack: Stack, settings: "BenchSettings", tell: "Tell") -> "list[Row]":
-    from oncelog.lab.bench.dedup_overhead import dedup_rows
-
-    return await dedup_rows(await stack.cluster(), settings, tell)
-
-
-async def _consume(stack: Stack, settings: "BenchSettings", tell: "Tell") -> "list[Row]":
-    from oncelog.lab.bench.consume import consume_rows
-
-    return await consume_rows(await stack.cluster(), settings, tell)
-
-
-async def _takeover(stack: Stack, settings: "TakeoverSettings", tell: "Tell") -> "list[Row]":
-    from oncelog.lab.bench.takeover import OWNERS, takeover_rows
-
-    return await takeover_rows(await stack.cluster(owners=OWNERS), settings, tell)

@@ -1,10 +1,10 @@
-"""Consume: a topic read from its first message to its last, after it was published by send_many.
+"""Consume: reads a topic from its first message to its last, after send_many has published it.
 
-read_batch           a whole entry at a time; the values are slices of what came over the network, and each is counted
-one object each      `async for message in reader`, and the value of each taken
+read_batch           a whole entry per call; the values are slices of the received bytes, and each one is counted
+one object each      `async for message in reader`, and the value of each message is read
 
-The topic is larger than the owner's cache of recent entries, so that most of it is read from storage nodes. read_batch
-is compared with the publish rate of the same messages in the same run.
+The topic is larger than the owner's cache, so most of it is read from storage nodes. read_batch is compared with the
+rate of publishing the same messages in the same run.
 """
 
 import asyncio
@@ -15,26 +15,27 @@ from oncelog import EARLIEST
 from oncelog.client.client import AsyncClient
 from oncelog.client.producer import AsyncProducer
 from oncelog.client.reader import AsyncReader
-from oncelog.lab.bench.cluster import Cluster
-from oncelog.lab.bench.figures import Row, Target, median, rounded
-from oncelog.lab.bench.limits import DRAIN_S, LARGE_BATCH_BYTES, LARGE_WINDOW
+from oncelog.lab.bench.figures import BenchRow, FigureTarget, median, rounded
+from oncelog.lab.bench.limits import DRAIN_S
 from oncelog.lab.bench.loads import batch_count, make_values
-from oncelog.lab.bench.processes import BenchFailed
-from oncelog.lab.bench.publish import LIST_BATCHES, Tell, new_producers
-from oncelog.lab.bench.settings import BenchSettings
+from oncelog.lab.bench.publish import LIST_BATCHES, new_producers
+from oncelog.lab.bench.running import BenchStack, Tell
+from oncelog.lab.bench.settings import LARGE, BenchSettings
+from oncelog.lab.failures import LabFailed
 
-#: A reader slower than this is not measured but given up.
+#: A reader slower than this runs into the deadline.
 _SLOWEST_MSG_PER_S = 20_000
-_LANES = LARGE_WINDOW // LIST_BATCHES
+_CALLS_AT_ONCE = LARGE.window // LIST_BATCHES
 
 
-async def consume_rows(cluster: Cluster, settings: BenchSettings, tell: Tell) -> list[Row]:
+async def consume_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -> list[BenchRow]:
     """Two rows: batches and objects."""
     total = settings.consume_messages
     tell(f"consume {total:,} messages")
     published, batches, objects = [], [], []
     message_bytes = settings.message_bytes
-    values = make_values(message_bytes, LIST_BATCHES * batch_count(message_bytes, LARGE_BATCH_BYTES))
+    values = make_values(message_bytes, LIST_BATCHES * batch_count(message_bytes, LARGE.batch_bytes))
+    cluster = await stack.cluster()
     async with await cluster.connect() as client:
         for _ in range(settings.runs):
             (producer,) = await new_producers(client, 1)
@@ -43,28 +44,28 @@ async def consume_rows(cluster: Cluster, settings: BenchSettings, tell: Tell) ->
             batches.append(await _read(client, producer.topic, total, _count_batches))
             objects.append(await _read(client, producer.topic, total, _count_objects))
     return [
-        Row(
+        BenchRow(
             "consume, read_batch",
             median(batches),
             "msg/s",
             median(published),
-            Target(2.0, of_ratio=True, of="publish"),
+            FigureTarget(2.0, of_ratio=True, of="publish"),
             {"runs": rounded(batches, 0), "published_runs": rounded(published, 0)},
             f"published at {median(published):,.0f} msg/s",
         ),
-        Row(
+        BenchRow(
             "consume, one object each",
             median(objects),
             "msg/s",
             median(published),
-            Target(500_000),
+            FigureTarget(500_000),
             {"runs": rounded(objects, 0)},
         ),
     ]
 
 
 async def fill(producer: AsyncProducer, values: Sequence[bytes], total: int) -> float:
-    """Publish exactly `total` messages, `values` again and again; returns messages a second."""
+    """Publish exactly `total` messages, repeating `values`. Returns messages per second."""
     left = total
     began = time.perf_counter()
 
@@ -76,7 +77,7 @@ async def fill(producer: AsyncProducer, values: Sequence[bytes], total: int) -> 
             await producer.send_many(values if count == len(values) else values[:count])
 
     async with asyncio.timeout(total / _SLOWEST_MSG_PER_S + DRAIN_S), asyncio.TaskGroup() as tasks:
-        for _ in range(_LANES):
+        for _ in range(_CALLS_AT_ONCE):
             tasks.create_task(send_on())
     return total / (time.perf_counter() - began)
 
@@ -84,16 +85,16 @@ async def fill(producer: AsyncProducer, values: Sequence[bytes], total: int) -> 
 async def _read(
     client: AsyncClient, topic: str, total: int, count: Callable[[AsyncReader, int], Awaitable[int]]
 ) -> float:
-    """Read everything from the start; returns messages a second, from the reader's opening to the last message."""
+    """Read everything from the start. Returns messages per second, from the opening of the reader."""
     began = time.perf_counter()
     try:
         async with asyncio.timeout(total / _SLOWEST_MSG_PER_S + DRAIN_S):
             async with await client.create_reader(topic, start=EARLIEST) as reader:
                 found = await count(reader, total)
     except TimeoutError as late:
-        raise BenchFailed(f"{topic} was not read within {total / _SLOWEST_MSG_PER_S + DRAIN_S:.0f} s") from late
+        raise LabFailed(f"{topic} could not be read within {total / _SLOWEST_MSG_PER_S + DRAIN_S:.0f} s") from late
     if found != total:
-        raise BenchFailed(f"{total} messages were stored in {topic}, {found} were read")
+        raise LabFailed(f"{topic} has {total} messages, but {found} were read")
     return total / (time.perf_counter() - began)
 
 

@@ -1,26 +1,27 @@
-"""How busy each process was while a load ran: cores by role, from the kernel's count of ticks."""
+"""CPU use of each role while a load runs, in cores, from the tick counts of the kernel."""
 
 import os
 import time
 from pathlib import Path
 from types import TracebackType
 
-from oncelog.lab.bench.cluster import Cluster
-from oncelog.lab.bench.processes import BenchFailed
+from oncelog.lab.cluster import LabCluster
+from oncelog.lab.failures import LabFailed
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class CpuMeter:
-    """Adds up over each `with`; knows only this process where the cluster is not the bench's own."""
+    """Adds up the use inside each `with`. Measures only this process if the cluster was not started by the lab."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: LabCluster) -> None:
         self._pids: dict[str, list[int]] = {"client": [os.getpid()]}
         try:
             for process in cluster.processes():
-                self._pids.setdefault(process.role, []).append(process.pid)
-        except BenchFailed:
-            pass  # somebody else's cluster: its processes may be anywhere
+                if process.pid is not None:
+                    self._pids.setdefault(process.role, []).append(process.pid)
+        except LabFailed:
+            pass  # the processes of a running cluster may be on other machines
         self._used_s = dict.fromkeys(self._pids, 0.0)
         self._elapsed_s = 0.0
         self._began: tuple[float, dict[str, float]] = (0.0, {})
@@ -37,7 +38,7 @@ class CpuMeter:
             self._used_s[role] += used_s - before[role]
 
     def cores(self) -> dict[str, float]:
-        """{role: cores in use, of all its processes together}."""
+        """{role: cores used by all its processes}."""
         if not self._elapsed_s:
             return {}
         return {role: round(used_s / self._elapsed_s, 2) for role, used_s in self._used_s.items()}
@@ -47,11 +48,11 @@ class CpuMeter:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """User and system time of a process, all its threads; 0.0 once it is gone."""
+    """User and system time of a process with all its threads. 0.0 after its end."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
         return 0.0
-    # The name, in brackets, may hold anything; the numbers begin behind it.
+    # The name, in brackets, may contain anything. The numbers follow it.
     fields = stat.rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S

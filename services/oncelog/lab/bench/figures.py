@@ -1,7 +1,7 @@
-"""What a bench gives: rows of figures, each with what it is divided by and what it should reach.
+"""The result of a benchmark: rows of figures, each with its limit and its target.
 
-Every figure is the median of its runs; a ratio is the median of ours over the median of the limits run's, taken in
-turns within one invocation, so that a machine that slows down slows both.
+Every figure is the median of its runs. A ratio divides the median of the product by the median of the limits run. Both
+alternate within one invocation, so that a slower machine slows both.
 """
 
 import math
@@ -12,13 +12,13 @@ from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """What a row should reach: at least or at most a bound, of the ratio or of the figure itself."""
+class FigureTarget:
+    """The target of a row: a lower or upper bound of its ratio or of its figure."""
 
     bound: float
     at_most: bool = False
     of_ratio: bool = False
-    #: what the bound is a ratio to, for people
+    #: name of the limit in the ratio, for people
     of: str = ""
 
     def met(self, figure: float, ratio: float | None) -> bool:
@@ -35,15 +35,15 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One row of the table. limit: what the ratio divides by. target None: a figure that stands for itself."""
+class BenchRow:
+    """One row of the table. limit: the divisor of the ratio. target: None for a figure without a target."""
 
     what: str
     figure: float
     unit: str
     limit: float | None = None
-    target: Target | None = None
-    #: runs, parts, whatever explains the figure; goes into the JSON, and `note` into the table
+    target: FigureTarget | None = None
+    #: what explains the figure, for the JSON output; `note` is for the table
     detail: dict[str, object] = field(default_factory=dict)
     note: str = ""
 
@@ -85,7 +85,7 @@ class Latencies:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """The smallest value that `share` of all values do not exceed. ordered: ascending, not empty."""
+    """The smallest value that this share of all values does not exceed. ordered: ascending, not empty."""
     return ordered[max(0, math.ceil(len(ordered) * share) - 1)]
 
 
@@ -99,5 +99,5 @@ def rounded(values: Sequence[float], digits: int = 2) -> list[float]:
 
 
 def _number(value: float) -> float | None:
-    """JSON knows no NaN."""
+    """JSON has no NaN."""
     return None if math.isnan(value) else round(value, 3)

@@ -1,7 +1,7 @@
-"""The limits run: the bare path's processes, and the loads that it is given.
+"""The limits run: the processes of the limits path, and the loads on it.
 
-`bytes_per_s` is what one client gets through, from its first frame to its last answer, with `window` frames in flight;
-the latencies are those of single frames at a fixed rate, from the write to the answer.
+`bytes_per_s` is the throughput of one client from its first frame to its last answer, with `window` frames in flight.
+Latencies are those of single frames at a fixed rate, from the write to the answer.
 """
 
 import asyncio
@@ -16,18 +16,18 @@ from typing import Any
 
 import grpc
 
-from oncelog.lab.bench.figures import Latencies, Row, median, rounded
+from oncelog.lab.bench.figures import BenchRow, Latencies, median, rounded
 from oncelog.lab.bench.limits_path import NUMBER, open_channel, open_stream
-from oncelog.lab.bench.processes import BenchFailed, Child
+from oncelog.lab.bench.running import BenchStack, Tell
+from oncelog.lab.bench.settings import BenchSettings
+from oncelog.lab.child_process import LabChild
+from oncelog.lab.cluster import STORAGE_NODES
+from oncelog.lab.failures import LabFailed
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 
-STORAGE_NODES = 3
 START_DEADLINE_S = 60.0
-#: After the load has ended, its last answers have so long.
+#: Time for the last answers after the end of a load.
 DRAIN_S = 20.0
-#: The shape of a load of many small batches, and of one of large batches.
-LARGE_BATCH_BYTES, LARGE_WINDOW = 256 * 1024, 32
-SMALL_BATCH_BYTES, SMALL_WINDOW = 64 * 1024, 128
 LATENCY_BYTES = 100
 _MODULE = "oncelog.lab.bench.limits_path"
 
@@ -40,8 +40,8 @@ class Throughput:
     seconds: float
 
 
-class PathClient:
-    """One client of the bare path."""
+class LimitsClient:
+    """One client of the limits path."""
 
     def __init__(self, address: str) -> None:
         self._channel = open_channel(address)
@@ -69,11 +69,11 @@ class PathClient:
         while len(self._written) > count:
             self._answered.clear()
             if self._reading.done():
-                raise BenchFailed("the bare path has ended its stream")
+                raise LabFailed("the limits path has ended its stream")
             await self._answered.wait()
 
     async def publish(self, *, frame_bytes: int, window: int, seconds: float) -> Throughput:
-        """Frames of one size, `window` of them in flight, for so long. Raises BenchFailed."""
+        """Send frames of one size for so long, `window` of them in flight. Raises LabFailed."""
         body = os.urandom(frame_bytes)
         count = 0
         try:
@@ -85,12 +85,12 @@ class PathClient:
                     count += 1
                 await self._until_in_flight(0)
         except TimeoutError as error:
-            raise BenchFailed(f"the bare path left frames unanswered for {DRAIN_S:.0f} s") from error
+            raise LabFailed(f"the limits path did not answer all frames within {DRAIN_S:.0f} s") from error
         took = time.perf_counter() - began
         return Throughput(count * frame_bytes / took, took)
 
     async def latencies(self, *, frame_bytes: int, per_second: float, seconds: float) -> Latencies:
-        """Single frames at a fixed rate. Raises BenchFailed."""
+        """Send single frames at a fixed rate. Raises LabFailed."""
         body = os.urandom(frame_bytes)
         self._seconds.clear()
         try:
@@ -99,7 +99,7 @@ class PathClient:
                     await self._write(body)
                 await self._until_in_flight(0)
         except TimeoutError as error:
-            raise BenchFailed(f"the bare path left frames unanswered for {DRAIN_S:.0f} s") from error
+            raise LabFailed(f"the limits path did not answer all frames within {DRAIN_S:.0f} s") from error
         return Latencies.of(self._seconds)
 
     async def close(self) -> None:
@@ -109,7 +109,7 @@ class PathClient:
 
 
 async def ticks(*, per_second: float, seconds: float) -> AsyncIterator[int]:
-    """Yield 0, 1, 2 … at fixed moments; one that comes late comes at once, and moves none of those after it."""
+    """Yield 0, 1, 2 … at fixed times. A tick that is late comes at once and does not delay the next ones."""
     began = time.perf_counter()
     for number in range(round(per_second * seconds)):
         wait = began + number / per_second - time.perf_counter()
@@ -119,12 +119,12 @@ async def ticks(*, per_second: float, seconds: float) -> AsyncIterator[int]:
 
 
 @asynccontextmanager
-async def limits_cluster(directory: Path) -> AsyncIterator[PathClient]:
-    """Start the bare path's processes, give a client of it, end them. Raises BenchFailed."""
+async def limits_cluster(directory: Path) -> AsyncIterator[LimitsClient]:
+    """Start the processes of the limits path, and connect a client. Raises LabFailed."""
     async with AsyncExitStack() as stack:
 
         async def start(name: str, *arguments: str) -> str:
-            child = await Child.start(
+            child = await LabChild.start(
                 f"{name} of the limits run",
                 (sys.executable, "-m", _MODULE, *arguments),
                 log=directory / f"limits-{name}.log",
@@ -138,22 +138,23 @@ async def limits_cluster(directory: Path) -> AsyncIterator[PathClient]:
             await start(f"storage-{number}", "storage", str(directory / f"limits-segment-{number}"))
             for number in range(1, STORAGE_NODES + 1)
         ]
-        client = PathClient(await start("owner", "owner", *nodes))
+        client = LimitsClient(await start("owner", "owner", *nodes))
         stack.push_async_callback(client.close)
         yield client
 
 
-async def measure_limits(
-    client: PathClient, *, batch_bytes: int, window: int, message_bytes: int, seconds: float, runs: int
-) -> list[Row]:
-    """The limits by themselves: throughput of one shape of load, latency of single messages at 200 a second.
+async def limits_rows(stack: BenchStack, settings: BenchSettings, _tell: Tell) -> list[BenchRow]:
+    """The throughput of large batches, and the latency of single messages at 200 per second.
 
-    Beside it what the same bytes in flight reach in frames of the size that the product fills its own up to: what is
-    above the first figure is what coalescing frames can win, and no ratio counts it.
+    A third row has the same bytes in flight in frames of the size that the product fills its frames up to. The
+    difference to the first row is what merging frames can gain; no ratio includes it.
     """
+    client = await stack.path()
+    batch_bytes, window = settings.large.batch_bytes, settings.large.window
+    message_bytes, seconds = settings.message_bytes, settings.seconds
     throughputs, coalesced, latencies = [], [], []
     fewer = max(1, batch_bytes * window // FRAME_BYTES_TARGET)
-    for _ in range(runs):
+    for _ in range(settings.runs):
         throughputs.append(await client.publish(frame_bytes=batch_bytes, window=window, seconds=seconds))
         coalesced.append(await client.publish(frame_bytes=FRAME_BYTES_TARGET, window=fewer, seconds=seconds))
         latencies.append(await client.latencies(frame_bytes=LATENCY_BYTES, per_second=200, seconds=seconds))
@@ -161,13 +162,13 @@ async def measure_limits(
     shape = f"{batch_bytes // 1024} KiB frames, {window} in flight"
     detail: dict[str, object] = {"mb_per_s": rounded([run / 1e6 for run in bytes_per_s])}
     return [
-        Row(f"limits: {shape}", median(bytes_per_s) / 1e6, "MB/s", detail=detail),
-        Row(f"limits: as messages of {message_bytes} B", median(bytes_per_s) / message_bytes, "msg/s"),
-        Row(
+        BenchRow(f"limits: {shape}", median(bytes_per_s) / 1e6, "MB/s", detail=detail),
+        BenchRow(f"limits: as messages of {message_bytes} B", median(bytes_per_s) / message_bytes, "msg/s"),
+        BenchRow(
             f"limits: {FRAME_BYTES_TARGET // 1024} KiB frames, {fewer} in flight",
             median([run.bytes_per_s for run in coalesced]) / 1e6,
             "MB/s",
         ),
-        Row("limits: latency at 200 msg/s, p50", median([run.p50_ms for run in latencies]), "ms"),
-        Row("limits: latency at 200 msg/s, p99", median([run.p99_ms for run in latencies]), "ms"),
+        BenchRow("limits: latency at 200 msg/s, p50", median([run.p50_ms for run in latencies]), "ms"),
+        BenchRow("limits: latency at 200 msg/s, p99", median([run.p99_ms for run in latencies]), "ms"),
     ]

@@ -1,21 +1,21 @@
-"""The bare path: what this machine lets a write do that has no work to do on its way.
+"""The limits path: how fast this machine can carry a write that needs no work.
 
     client --frames--> owner --numbered frames--> 3 storage nodes, one fdatasync a group
            <--answers--      <--numbers of frames--
 
-The processes, streams, copies and syncs are those of the product: bidirectional streams of gRPC, an owner that answers
-when two of three storage nodes have synced, a storage node that writes whatever waits and syncs once. The event loop,
-the allocator's setting and gRPC's options are the product's as well. What is left out is the work: no batch is looked
-into, nothing is judged, checked, indexed, found again or recovered. A figure of the product divided by the same figure
-of this path says how much of the machine the product's work leaves over.
+The processes, streams, copies and syncs are those of the product: bidirectional gRPC streams, an owner that answers
+when two of three storage nodes have synced, a storage node that writes all waiting frames and syncs once. The event
+loop, the allocator's setting and the options of gRPC are those of the product, too. The work is left out: no batch is
+parsed, checked for duplicates, verified, indexed or recovered. A figure of the product divided by the same figure of
+this path is the share of the machine's limit that the product reaches.
 
 Rules
-- A storage node writes into a file whose blocks were written before, round and round, as a log with recycled segments
-  would: the fastest that a disk can sync.
-- An owner numbers the frames, so that answers can come in any order, and writes each of them three times.
-- Frames are never merged or cut: a client that sends small ones gets what small ones cost.
+- A storage node writes again and again into a file whose blocks are allocated, like a log with recycled segments.
+  That is the fastest way to sync a disk.
+- An owner numbers the frames, so that answers can come in any order, and writes each frame three times.
+- Frames are never merged or split: small frames have their own cost.
 
-Run as children of a bench: `storage FILE`, or `owner HOST:PORT…`; each says what it serves as the services do.
+Child processes of a benchmark: `storage FILE`, or `owner HOST:PORT…`. Each prints its address as the services do.
 """
 
 import asyncio
@@ -37,11 +37,11 @@ from oncelog.runtime.process import Shutdown, run
 from oncelog.runtime.tasks import start
 
 HOST = "127.0.0.1"
-METHOD = "/oncelog.lab.bench.Limits/Path"
-#: In front of each frame and in each answer: its number, little endian.
+METHOD = "/oncelog.lab.Limits/Path"
+#: The number of a frame, before each frame and in each answer, little endian.
 NUMBER = struct.Struct("<Q")
 ACK_QUORUM = 2
-#: Size of a storage node's file, that of the product's segments.
+#: Size of a storage node's file, like a segment of the product.
 FILE_BYTES = 256 * 1024 * 1024
 GROUP_FRAMES_MAX = 256
 _ZEROS_BYTES = 1024 * 1024
@@ -53,7 +53,7 @@ Handler = Callable[[object, Context], Awaitable[None]]
 
 
 def open_stream(channel: grpc.aio.Channel) -> Any:
-    """One stream of raw bytes to the next process of the path."""
+    """A stream of raw bytes to the next process of the path."""
     return channel.stream_stream(METHOD)(wait_for_ready=True)
 
 
@@ -62,12 +62,12 @@ def open_channel(address: str) -> grpc.aio.Channel:
 
 
 def join_numbers(numbers: list[int]) -> bytes:
-    """An answer: the numbers of the frames it is for."""
+    """An answer: the numbers of the frames that are stored."""
     return struct.pack(f"<{len(numbers)}Q", *numbers)
 
 
 class Answers:
-    """The answers of one stream: whatever is ready goes out in one message."""
+    """The answers of one stream: all that are ready are sent in one message."""
 
     def __init__(self) -> None:
         self._ready: list[int] = []
@@ -86,9 +86,9 @@ class Answers:
 
 
 async def serve_stream(context: Context, receive: Callable[[bytes, Answers], None]) -> None:
-    """Hand on each frame of one stream, and write its answers beside, until the client is done."""
+    """Pass on each frame of one stream, and write the answers, until the client closes it."""
     answers = Answers()
-    writing = start(answers.write_to(context), what="the bare path")
+    writing = start(answers.write_to(context), what="the limits path")
     try:
         while True:
             frame: Any = await context.read()
@@ -99,8 +99,8 @@ async def serve_stream(context: Context, receive: Callable[[bytes, Answers], Non
         writing.cancel()
 
 
-class StorageNode:
-    """Writes numbered frames into one file; answers a frame's number once it is synced."""
+class LimitsStorageNode:
+    """Writes numbered frames into one file, and answers the number of a frame when it is synced."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT)
@@ -110,7 +110,7 @@ class StorageNode:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="disk")
 
     def write_blocks(self) -> None:
-        """Write the whole file once, so that later syncs change nothing of the file system's own."""
+        """Write the whole file once, so that later syncs change no metadata of the file system."""
         zeros = bytes(_ZEROS_BYTES)
         for offset in range(0, FILE_BYTES, _ZEROS_BYTES):
             os.pwrite(self._fd, zeros, offset)
@@ -124,7 +124,7 @@ class StorageNode:
         self._wake.set()
 
     async def commit_groups(self) -> None:
-        """Whatever waits is one write and one sync, again and again."""
+        """Write all waiting frames with one write and one sync, again and again."""
         loop = asyncio.get_running_loop()
         while True:
             await self._wake.wait()
@@ -145,7 +145,7 @@ class StorageNode:
         self._offset += size
 
 
-class Link:
+class LimitsLink:
     """The owner's stream to one storage node."""
 
     def __init__(self, address: str, answered: Callable[[int], None]) -> None:
@@ -153,7 +153,7 @@ class Link:
         self._stream = open_stream(self._channel)
         self._waiting: deque[bytes] = deque()
         self._wake = asyncio.Event()
-        self._tasks = [start(work, what="the bare path") for work in (self._write(), self._read(answered))]
+        self._tasks = [start(work, what="the limits path") for work in (self._write(), self._read(answered))]
 
     def send(self, frame: bytes) -> None:
         self._waiting.append(frame)
@@ -177,13 +177,13 @@ class Link:
         await self._channel.close()
 
 
-class Owner:
-    """Numbers frames, sends each to all storage nodes, answers at two of three."""
+class LimitsOwner:
+    """Numbers frames, sends each one to all storage nodes, and answers when two of three have stored it."""
 
     def __init__(self, addresses: list[str]) -> None:
-        self._links = [Link(address, self._stored) for address in addresses]
+        self._links = [LimitsLink(address, self._stored) for address in addresses]
         self._last_number = 0
-        #: {number: (answers still wanted, the client's number, whose it is)}
+        #: {number: (missing answers of storage nodes, the client's number, the client's answers)}
         self._unanswered: dict[int, tuple[int, int, Answers]] = {}
 
     async def handle(self, _request: object, context: Context) -> None:
@@ -200,9 +200,9 @@ class Owner:
         found = self._unanswered.get(number)
         if found is None:
             return
-        wanted, clients_number, answers = found
-        if wanted > 1:
-            self._unanswered[number] = (wanted - 1, clients_number, answers)
+        missing, clients_number, answers = found
+        if missing > 1:
+            self._unanswered[number] = (missing - 1, clients_number, answers)
         else:
             del self._unanswered[number]
             answers.add(clients_number)
@@ -225,15 +225,15 @@ async def _serve(handler: Handler, shutdown: Shutdown) -> None:
 
 
 async def run_storage(path: Path, shutdown: Shutdown) -> None:
-    node = StorageNode(path)
+    node = LimitsStorageNode(path)
     node.write_blocks()
-    committing = start(node.commit_groups(), what="the bare path")
+    committing = start(node.commit_groups(), what="the limits path")
     await _serve(node.handle, shutdown)
     committing.cancel()
 
 
 async def run_owner(addresses: list[str], shutdown: Shutdown) -> None:
-    owner = Owner(addresses)
+    owner = LimitsOwner(addresses)
     await _serve(owner.handle, shutdown)
     await owner.close()
 

@@ -1,11 +1,11 @@
-"""The loads that a producer is given. Each is bounded in time, keeps what is in flight bounded, and waits for every
-answer: a figure counts acknowledged messages alone, from the first send to the last answer."""
+"""The loads of the benchmarks. Each bounds its time and what is in flight, and waits for every acknowledgement: a
+figure counts acknowledged messages, from the first send to the last acknowledgement."""
 
 import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -14,14 +14,14 @@ from oncelog.client.results import SendResult
 from oncelog.core.formats.columns import LENGTH_BYTES
 from oncelog.lab.bench.figures import Latencies
 from oncelog.lab.bench.limits import DRAIN_S, Throughput, ticks
-from oncelog.lab.bench.processes import BenchFailed
+from oncelog.lab.failures import LabFailed
 
-#: Different values that a load goes through; each is half noise, so that nothing on the way has it easy.
+#: Number of different values of a load. Half of each is random, so that it does not compress well.
 DISTINCT_VALUES = 1000
-#: Futures made in one turn of the event loop; messages whose futures may be open, and their bytes.
-FUTURES_PER_TURN = 2500
-FUTURES_OPEN_MAX = 15_000
-FUTURES_OPEN_BYTES_MAX = 16 * 1024 * 1024
+#: Futures created in one iteration of the event loop; limits of pending futures and of their bytes.
+FUTURES_AT_ONCE = 2500
+FUTURES_PENDING_MAX = 15_000
+FUTURES_PENDING_BYTES_MAX = 16 * 1024 * 1024
 
 SendFuture = asyncio.Future[SendResult]
 
@@ -58,32 +58,32 @@ async def send_lists(
             result = await producer.send_many(values)
             sent += result.count
 
-    lanes = max(len(producers), window // list_batches)
+    calls = max(len(producers), window // list_batches)
     async with _deadline(seconds), asyncio.TaskGroup() as tasks:
-        for lane in range(lanes):
-            tasks.create_task(send_on(producers[lane % len(producers)]))
+        for number in range(calls):
+            tasks.create_task(send_on(producers[number % len(producers)]))
     took = time.perf_counter() - began
     return Throughput(sent * message_bytes / took, took)
 
 
 async def send_futures(producer: AsyncProducer, *, message_bytes: int, seconds: float) -> Throughput:
     """send_nowait for each message, and each future awaited."""
-    values = make_values(message_bytes, FUTURES_PER_TURN)
-    open_max = min(FUTURES_OPEN_MAX, FUTURES_OPEN_BYTES_MAX // message_bytes)
-    turns_max = max(1, open_max // FUTURES_PER_TURN)
-    turns: deque[list[SendFuture]] = deque()
+    values = make_values(message_bytes, FUTURES_AT_ONCE)
+    pending_max = min(FUTURES_PENDING_MAX, FUTURES_PENDING_BYTES_MAX // message_bytes)
+    lists_max = max(1, pending_max // FUTURES_AT_ONCE)
+    pending: deque[list[SendFuture]] = deque()
     sent = 0
     began = time.perf_counter()
     async with _deadline(seconds):
         while time.perf_counter() - began < seconds:
-            turns.append([producer.send_nowait(value) for value in values])
+            pending.append([producer.send_nowait(value) for value in values])
             sent += len(values)
             await asyncio.sleep(0)
-            while len(turns) >= turns_max:
-                for future in turns.popleft():
+            while len(pending) >= lists_max:
+                for future in pending.popleft():
                     await future
-        while turns:
-            for future in turns.popleft():
+        while pending:
+            for future in pending.popleft():
                 await future
     took = time.perf_counter() - began
     return Throughput(sent * message_bytes / took, took)
@@ -95,18 +95,14 @@ async def send_paced(
     message_bytes: int,
     per_second: float,
     seconds: float,
-    acknowledged: Callable[[float], None] | None = None,
 ) -> Latencies:
-    """Single messages at a fixed rate; from send_nowait to the result. acknowledged: told the moment of each answer."""
+    """Single messages at a fixed rate, from send_nowait to the result."""
     value = make_values(message_bytes, 1)[0]
     latencies: list[float] = []
     futures: list[SendFuture] = []
 
     def answered(_future: SendFuture, *, sent_at: float) -> None:
-        now = time.perf_counter()
-        latencies.append(now - sent_at)
-        if acknowledged is not None:
-            acknowledged(now)
+        latencies.append(time.perf_counter() - sent_at)
 
     async with _deadline(seconds):
         async for _ in ticks(per_second=per_second, seconds=seconds):
@@ -116,16 +112,16 @@ async def send_paced(
             futures.append(future)
         for future in futures:
             await future
-    # The last future's callbacks run after whoever awaited it.
+    # The callback of the last future runs after the code that awaited it.
     await asyncio.sleep(0)
     return Latencies.of(latencies)
 
 
 @asynccontextmanager
 async def _deadline(seconds: float) -> AsyncIterator[None]:
-    """The load's own time, and DRAIN_S for the answers. Raises BenchFailed."""
+    """The time of the load, and DRAIN_S for the last acknowledgements. Raises LabFailed."""
     try:
         async with asyncio.timeout(seconds + DRAIN_S):
             yield
     except TimeoutError as late:
-        raise BenchFailed(f"messages were not acknowledged {DRAIN_S:.0f} s after {seconds:g} s of load") from late
+        raise LabFailed(f"messages were not acknowledged {DRAIN_S:.0f} s after {seconds:g} s of load") from late

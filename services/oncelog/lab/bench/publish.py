@@ -1,13 +1,13 @@
-"""Publish: how many messages one client gets acknowledged, against the bare path's bytes of the same shape.
+"""Publish: acknowledged messages per second of one client, against the bytes of the limits path in the same shape.
 
-send_many            one producer, lists of eight 256 KiB batches, 8 MiB in flight: the way of bulk loads
-one future each      send_nowait for every message and its future awaited: the way of requests that come one by one
-1 KiB messages       the same as the first, where bytes cost more than messages
-many producers       lists of one 64 KiB batch, of 16 producers through one connection; its ratio is to send_many's own
-                     bytes a second, for small batches merged into frames should cost hardly more than large ones
+send_many            one producer, lists of eight 256 KiB batches, 8 MiB in flight: a bulk load
+one future each      send_nowait for every message, and each future awaited: single requests
+1 KiB messages       send_many with larger messages, where the cost of bytes dominates
+many producers       lists of one 64 KiB batch, from 16 producers through one connection. The ratio is to send_many's
+                     bytes per second: small batches are merged into frames and should cost little more
 
-A ratio divides acknowledged bytes of values by the bytes that the bare path moved with the same batches in flight; the
-lengths beside the values, the batch's header and the entry's count against us.
+A ratio divides the acknowledged bytes of values by the bytes that the limits path moved with the same batches in
+flight. The lengths beside the values and the headers of batch and entry are not counted as throughput.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,18 +15,18 @@ from itertools import count
 
 from oncelog.client.client import AsyncClient
 from oncelog.client.producer import AsyncProducer
-from oncelog.lab.bench.cluster import Cluster
 from oncelog.lab.bench.cpu import CpuMeter
-from oncelog.lab.bench.figures import Row, Target, median, rounded
-from oncelog.lab.bench.limits import LARGE_BATCH_BYTES, PathClient, Throughput
+from oncelog.lab.bench.figures import BenchRow, FigureTarget, median, rounded
+from oncelog.lab.bench.limits import LimitsClient, Throughput
 from oncelog.lab.bench.loads import send_futures, send_lists
-from oncelog.lab.bench.settings import BenchSettings, Shape
+from oncelog.lab.bench.running import BenchStack, Tell
+from oncelog.lab.bench.settings import LARGE, BenchSettings, LoadShape
+from oncelog.lab.cluster import LabCluster
 
-Tell = Callable[[str], None]
 Measure = Callable[[], Awaitable[Throughput]]
 
 SEND_MANY = "publish, send_many"
-#: What one call of send_many is given, where one producer has the connection for itself.
+#: Batches of one send_many call of a single producer.
 LIST_BATCHES = 8
 _TOPIC_NUMBERS = count(1)
 
@@ -36,9 +36,9 @@ async def new_producers(
     number: int,
     *,
     namespace: str = "public/default",
-    batch_bytes: int = LARGE_BATCH_BYTES,
+    batch_bytes: int = LARGE.batch_bytes,
 ) -> list[AsyncProducer]:
-    """Producers on a topic of their own: each load begins with an empty one."""
+    """Open producers on a new, empty topic."""
     topic = f"{namespace}/bench-{next(_TOPIC_NUMBERS)}"
     return [
         await client.create_producer(topic, producer_name=f"bench-{each}", batch_bytes_max=batch_bytes)
@@ -46,16 +46,21 @@ async def new_producers(
     ]
 
 
-class Publish:
-    """Runs each load in turns with the bare path."""
+async def publish_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -> list[BenchRow]:
+    """Four rows."""
+    return await PublishBench(await stack.cluster(), await stack.path(), settings, tell).rows()
 
-    def __init__(self, cluster: Cluster, path: PathClient, settings: BenchSettings, tell: Tell) -> None:
+
+class PublishBench:
+    """Runs each load alternating with the limits path."""
+
+    def __init__(self, cluster: LabCluster, path: LimitsClient, settings: BenchSettings, tell: Tell) -> None:
         self._cluster = cluster
         self._path = path
         self._settings = settings
         self._tell = tell
 
-    async def rows(self) -> list[Row]:
+    async def rows(self) -> list[BenchRow]:
         settings = self._settings
         async with await self._cluster.connect() as client:
             many = await self._row(
@@ -63,33 +68,33 @@ class Publish:
                 self._lists(client, settings.message_bytes, settings.large, producers=1),
                 settings.message_bytes,
                 settings.large,
-                Target(0.65, of_ratio=True, of="limits"),
+                FigureTarget(0.65, of_ratio=True, of="limits"),
             )
             futures = await self._row(
                 f"publish, one future each, {settings.message_bytes} B messages",
                 self._futures(client),
                 settings.message_bytes,
                 settings.large,
-                Target(250_000),
+                FigureTarget(250_000),
             )
             large = await self._row(
                 f"{SEND_MANY}, {settings.large_message_bytes} B messages",
                 self._lists(client, settings.large_message_bytes, settings.large, producers=1),
                 settings.large_message_bytes,
                 settings.large,
-                Target(0.7, of_ratio=True, of="limits"),
+                FigureTarget(0.7, of_ratio=True, of="limits"),
             )
             small = await self._row(
                 f"publish, {settings.small.batch_bytes // 1024} KiB batches of {settings.producers} producers",
                 self._lists(client, settings.message_bytes, settings.small, producers=settings.producers),
                 settings.message_bytes,
                 settings.small,
-                Target(0.8, of_ratio=True, of="send_many"),
+                FigureTarget(0.8, of_ratio=True, of="send_many"),
                 against=self._lists(client, settings.message_bytes, settings.large, producers=1),
             )
         return [many, futures, large, small]
 
-    def _lists(self, client: AsyncClient, message_bytes: int, shape: Shape, *, producers: int) -> Measure:
+    def _lists(self, client: AsyncClient, message_bytes: int, shape: LoadShape, *, producers: int) -> Measure:
         async def measure() -> Throughput:
             own = await new_producers(client, producers, batch_bytes=shape.batch_bytes)
             result = await send_lists(
@@ -121,12 +126,12 @@ class Publish:
         what: str,
         measure: Measure,
         message_bytes: int,
-        shape: Shape,
-        target: Target,
+        shape: LoadShape,
+        target: FigureTarget,
         *,
         against: Measure | None = None,
-    ) -> Row:
-        """Runs of ours and of the bare path, in turns. against: a load in the same turns that the ratio divides by."""
+    ) -> BenchRow:
+        """Alternate the load with the limits path. against: another load that the ratio divides by instead."""
         self._tell(what)
         ours, limits, others = [], [], []
         meter = CpuMeter(self._cluster)
@@ -151,4 +156,4 @@ class Publish:
         if others:
             detail["against_runs"] = rounded(others)
             note += f"; {figure / median(limits):.2f} x limits of this shape"
-        return Row(what, figure, "msg/s", median(others or limits), target, detail, note)
+        return BenchRow(what, figure, "msg/s", median(others or limits), target, detail, note)

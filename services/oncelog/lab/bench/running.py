@@ -1,51 +1,59 @@
-"""How a bench command runs: what it needs is started when it is first asked for, and ended; its rows are printed."""
+"""How a benchmark runs: it starts the limits path and a cluster when they are first needed, and prints its rows."""
 
-import asyncio
 import json
-import os
+import shutil
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
 from rich.console import Console
 
-if TYPE_CHECKING:
-    from oncelog.lab.bench.cluster import Cluster
-    from oncelog.lab.bench.figures import Row
-    from oncelog.lab.bench.limits import PathClient
-    from oncelog.lab.bench.publish import Tell
+from oncelog.cli.options import Output
+from oncelog.lab.failures import LabFailed
+from oncelog.lab.running import quiet_grpc, run_lab
 
+if TYPE_CHECKING:
+    from oncelog.lab.bench.figures import BenchRow
+    from oncelog.lab.bench.limits import LimitsClient
+    from oncelog.lab.cluster import LabCluster
+
+Tell = Callable[[str], None]
+#: What a benchmark may write at most.
+DISK_BYTES_NEEDED = 12 * 1024**3
 _TABLE_WIDTH = 150
 
 
-class Stack:
-    """What a command has started: the bare path and a cluster, each when first asked for."""
+class BenchStack:
+    """What a benchmark has started. url: of a running cluster; None: a standalone cluster is started."""
 
     def __init__(self, directory: Path, url: str | None, admin_url: str) -> None:
         self._directory = directory
         self._given = (url, admin_url)
         self._exits = AsyncExitStack()
-        self._path: PathClient | None = None
-        self._cluster: Cluster | None = None
+        self._path: LimitsClient | None = None
+        self._cluster: LabCluster | None = None
 
-    async def path(self) -> "PathClient":
+    async def path(self) -> "LimitsClient":
         from oncelog.lab.bench.limits import limits_cluster
 
         if self._path is None:
             self._path = await self._exits.enter_async_context(limits_cluster(self._directory))
         return self._path
 
-    async def cluster(self, *, owners: int = 1) -> "Cluster":
-        from oncelog.lab.bench.cluster import Cluster, own_cluster
+    async def cluster(self, *, owners: int = 1) -> "LabCluster":
+        from oncelog.lab.access import ClusterAccess
+        from oncelog.lab.cluster import LabCluster, standalone_cluster
 
         url, admin_url = self._given
         if self._cluster is None and url is not None:
-            self._cluster = Cluster(url, admin_url)
+            self._cluster = LabCluster(ClusterAccess(url, admin_url))
         elif self._cluster is None:
-            self._cluster = await self._exits.enter_async_context(own_cluster(self._directory, owners=owners))
+            data = self._directory / "cluster"
+            self._exits.callback(shutil.rmtree, data, ignore_errors=True)
+            self._cluster = await self._exits.enter_async_context(standalone_cluster(data, owners=owners))
         assert self._cluster is not None
         return self._cluster
 
@@ -54,46 +62,51 @@ class Stack:
         await self._exits.aclose()
 
 
-def run_bench(
-    rows: "Callable[[Stack, Tell], Awaitable[list[Row]]]",
-    data: Path | None,
-    url: str | None,
-    admin_url: str,
-    output: str,
-) -> None:
-    """Run one bench, print its rows, exit."""
-    # Before gRPC is loaded: it reports every connection that ends, and every child process that is started beside it.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-    import uvloop
+@contextmanager
+def bench_directory(parent: Path | None) -> Iterator[Path]:
+    """A temporary directory. Raises LabFailed if the disk is too small."""
+    if parent is not None:
+        parent.mkdir(parents=True, exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="oncelog-bench-", dir=parent))
+    try:
+        free = shutil.disk_usage(directory).free
+        if free < DISK_BYTES_NEEDED:
+            raise LabFailed(
+                f"{directory.parent} has {free / 1e9:.1f} GB free and a benchmark needs {DISK_BYTES_NEEDED / 1e9:.0f} "
+                "GB: name another directory with --data"
+            )
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
 
-    from oncelog.core.errors import OncelogError
-    from oncelog.lab.bench.cluster import bench_directory
+
+def run_bench(
+    rows: "Callable[[BenchStack, Tell], Awaitable[list[BenchRow]]]",
+    data: Path | None,
+    output: Output,
+    url: str | None = None,
+    admin_url: str = "",
+) -> None:
+    """Run a benchmark and print its rows."""
+    quiet_grpc()
     from oncelog.lab.bench.table import print_table, to_json
     from oncelog.runtime.memory import tune_memory
 
-    if output not in {"table", "json"}:
-        raise typer.BadParameter("--output is table or json")
     errors = Console(stderr=True, highlight=False)
-    tune_memory()  # as every service does: the client's side of a stream gains as much
+    tune_memory()  # as every service does
 
-    async def main() -> "list[Row]":
+    async def main() -> "list[BenchRow]":
         with bench_directory(data) as directory:
-            stack = Stack(directory, url, admin_url)
+            stack = BenchStack(directory, url, admin_url)
             try:
                 return await rows(stack, lambda sentence: errors.print(f"{sentence} …", markup=False))
             finally:
                 await stack.end()
 
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            found = runner.run(main())
-    except OncelogError as error:
-        errors.print(f"error: {error.message}", markup=False, soft_wrap=True)
-        raise typer.Exit(1) from error
-    if output == "json":
+    found = run_lab(main)
+    if output is Output.JSON:
         print(json.dumps(to_json(found)), file=sys.stdout, flush=True)
     else:
         console = Console(highlight=False)
-        # A file or a pipe has no width, and the table is made for reading.
+        # A file or a pipe has no width.
         print_table(found, console if console.is_terminal else Console(highlight=False, width=_TABLE_WIDTH))

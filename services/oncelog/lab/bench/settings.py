@@ -1,13 +1,11 @@
-"""What a bench was asked for. Every default is the row of the table; every loop is bounded by one of these."""
+"""The settings of a benchmark. Every default is that of the table; every loop is bounded by one of these."""
 
 from dataclasses import dataclass
 
-from oncelog.lab.bench.limits import LARGE_BATCH_BYTES, LARGE_WINDOW, SMALL_BATCH_BYTES, SMALL_WINDOW
-
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """A load: batches of batch_bytes, `window` of them in flight."""
+class LoadShape:
+    """Batches of batch_bytes, `window` of them in flight."""
 
     batch_bytes: int
     window: int
@@ -16,22 +14,26 @@ class Shape:
         return f"{self.batch_bytes / 1024:g} KiB batches, {self.window} in flight"
 
 
+LARGE = LoadShape(256 * 1024, 32)
+SMALL = LoadShape(64 * 1024, 128)
+
+
 @dataclass(frozen=True, slots=True)
 class BenchSettings:
-    """runs: of each figure, in turns with the limits run. seconds: of one run of a load."""
+    """runs: of each figure, alternating with the limits run. seconds: of one run of a load."""
 
     runs: int = 3
     seconds: float = 2.0
     message_bytes: int = 100
     large_message_bytes: int = 1024
-    large: Shape = Shape(LARGE_BATCH_BYTES, LARGE_WINDOW)
-    small: Shape = Shape(SMALL_BATCH_BYTES, SMALL_WINDOW)
-    #: producers that share the small batches
+    large: LoadShape = LARGE
+    small: LoadShape = SMALL
+    #: number of producers that send the small batches
     producers: int = 16
-    #: single messages a second, for latencies
+    #: messages per second, for latencies
     latency_rate: float = 200.0
     latency_seconds: float = 3.0
-    #: pairs of dedup on and off, and the seconds of each half
+    #: pairs of runs with and without deduplication, and the seconds of each half
     pairs: int = 10
     pair_seconds: float = 2.0
     consume_messages: int = 2_000_000
@@ -39,7 +41,7 @@ class BenchSettings:
 
 @dataclass(frozen=True, slots=True)
 class TakeoverSettings:
-    """kills: of the owner. rate: messages a second while processes die."""
+    """kills: of the owner. rate: messages per second while processes die."""
 
     kills: int = 20
     freezes: int = 1

@@ -1,4 +1,4 @@
-"""How rows are shown: a table for people, one JSON object for programs."""
+"""The output of a benchmark: a table for people, one JSON object for programs."""
 
 import os
 import platform
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from oncelog.lab.bench.figures import Row
+from oncelog.lab.bench.figures import BenchRow
 
 
-def print_table(rows: Sequence[Row], console: Console) -> None:
-    """Figure, ratio, what to reach and whether it is reached; then how many are."""
+def print_table(rows: Sequence[BenchRow], console: Console) -> None:
+    """Print the rows, and how many of them reach their target."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("what")
     table.add_column("figure", justify="right", no_wrap=True)
@@ -31,11 +31,11 @@ def print_table(rows: Sequence[Row], console: Console) -> None:
     console.print(table)
     judged = [row.ok for row in rows if row.ok is not None]
     if judged:
-        console.print(f"{sum(judged)} of {len(judged)} rows reach what they should", highlight=False)
+        console.print(f"{sum(judged)} of {len(judged)} rows reach their target", highlight=False)
 
 
-def to_json(rows: Sequence[Row]) -> dict[str, object]:
-    """{"machine": …, "rows": […]}, each row as `Row.to_json`."""
+def to_json(rows: Sequence[BenchRow]) -> dict[str, object]:
+    """{"machine": …, "rows": […]}, each row as `BenchRow.to_json`."""
     machine = {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}
     return {"machine": machine, "rows": [row.to_json() for row in rows]}
 

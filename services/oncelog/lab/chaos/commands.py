@@ -1,59 +1,60 @@
-"""`oncelog chaos …`: strike a cluster that carries a load, on a schedule that a seed repeats, and check everything.
+"""`oncelog chaos …`: inject faults into a cluster under load, by a schedule that a seed repeats, and check the log.
 
-In Kubernetes it works with kubectl on its current context: pods of the release are killed and paused, and the load runs
-in a pod beside them. With --standalone it starts a cluster of processes on this machine instead. It exits with 1 when
-anything was lost, doubled or reordered, or when a planned fault never struck.
+On Kubernetes it works with kubectl and the current context: it kills and pauses pods of the release, and the load runs
+in a pod beside them. With --standalone it starts a cluster of processes on this machine. The exit code is 1 if a
+message was lost, duplicated or reordered, or if a planned fault could not be injected.
 """
 
 import asyncio
 import json
-import os
 import shlex
 import signal
-import sys
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from oncelog.lab.chaos.schedule import BEGIN_QUIET_S, Kind
+from oncelog.cli.options import Output, OutputOption
+from oncelog.lab.chaos.schedule import QUIET_S
+from oncelog.lab.faults.kinds import Component, FaultKind
+from oncelog.lab.running import failed, quiet_grpc, run_lab
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 
-Seed = Annotated[int, typer.Option(help="The same seed and options repeat the schedule.")]
-Seconds = Annotated[float, typer.Option(min=1, max=86_400, help="About how long to strike.")]
+Seed = Annotated[int, typer.Option(help="Seed of the schedule. The same seed and options repeat it.")]
+Seconds = Annotated[float, typer.Option(min=1, max=86_400, help="Approximate duration of the faults, in seconds.")]
 Kinds = Annotated[
     str | None,
-    typer.Option(help=f"Comma list of: {', '.join(Kind)}. By default all that are possible, without the last."),
+    typer.Option(
+        help=f"Comma-separated list of: {', '.join(FaultKind)}. By default all kinds that the cluster survives, "
+        "without control-pod-kill."
+    ),
 ]
-Output = Annotated[str, typer.Option("-o", "--output", help="table or json.")]
-Namespace = Annotated[str, typer.Option(help="The release's namespace in Kubernetes.")]
-Release = Annotated[str, typer.Option(help="The release's name.")]
-Standalone = Annotated[bool, typer.Option("--standalone", help="Start a cluster of processes here, and strike that.")]
 
 
 def _command_line(text: str | None) -> str | None:
-    """Refuse at the edge what could not be run when its turn comes, in the middle of a run."""
+    """Refuse a malformed command line before the run, and not when its fault is due."""
     try:
         if text is not None and not shlex.split(text):
-            raise typer.BadParameter("it is empty: give a command line")
+            raise typer.BadParameter("the command line is empty")
     except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is no command line: {error}") from error
+        raise typer.BadParameter(f"invalid command line {text!r}: {error}") from error
     return text
 
 
-_NODE_HELP = "Command that {} a node; {{node}} is its name."
-NodeCut = Annotated[str | None, typer.Option(help=_NODE_HELP.format("cuts off the network of"), callback=_command_line)]
-NodeMend = Annotated[
-    str | None, typer.Option(help=_NODE_HELP.format("puts back on the network"), callback=_command_line)
-]
-NodeKill = Annotated[str | None, typer.Option(help=_NODE_HELP.format("cuts the power of"), callback=_command_line)]
-NodeStart = Annotated[str | None, typer.Option(help=_NODE_HELP.format("starts again"), callback=_command_line)]
+def _node_option(what: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(
+        help=f"Command that {what} a node; {{node}} is replaced by its name.", callback=_command_line
+    )
+    return option
 
-T = TypeVar("T")
+
+NodeCut = Annotated[str | None, _node_option("disconnects the network of")]
+NodeRecover = Annotated[str | None, _node_option("reconnects the network of")]
+NodeKill = Annotated[str | None, _node_option("cuts the power of")]
+NodeStart = Annotated[str | None, _node_option("starts")]
 
 
 @app.command()
@@ -61,28 +62,26 @@ def plan(
     seed: Seed = 1,
     seconds: Seconds = 1200.0,
     kinds: Kinds = None,
-    owners: Annotated[int, typer.Option(min=0, help="Topic owners of the cluster.")] = 3,
-    storage_nodes: Annotated[int, typer.Option(min=0, help="Storage nodes.")] = 3,
-    metadata: Annotated[int, typer.Option(min=0, help="Metadata services.")] = 2,
-    zookeeper: Annotated[int, typer.Option(min=0, help="ZooKeeper members of the release.")] = 3,
-    redis: Annotated[int, typer.Option(min=0, max=1, help="Whether the release has a Redis.")] = 1,
-    output: Output = "table",
+    owners: Annotated[int, typer.Option(min=0, help="Number of topic owners.")] = 3,
+    storage_nodes: Annotated[int, typer.Option(min=0, help="Number of storage nodes.")] = 3,
+    metadata: Annotated[int, typer.Option(min=0, help="Number of metadata services.")] = 2,
+    zookeeper: Annotated[int, typer.Option(min=0, help="Number of ZooKeeper servers in the release.")] = 3,
+    redis: Annotated[int, typer.Option(min=0, max=1, help="1 if the release has a Redis, else 0.")] = 1,
+    output: OutputOption = Output.TABLE,
 ) -> None:
-    """Print the schedule of a seed for a cluster of this size; strikes nothing."""
+    """Print the schedule of a seed for a cluster of this size. Injects no faults."""
     from oncelog.core.errors import OncelogError
     from oncelog.lab.chaos.report import schedule_json, show_schedule
-    from oncelog.lab.chaos.schedule import Part
-    from oncelog.lab.chaos.session import RunSettings, steps_of
+    from oncelog.lab.chaos.session import ChaosSettings, steps_of
 
-    _check_output(output)
     sizes = (owners, storage_nodes, metadata, zookeeper, redis)
-    parts = (Part.OWNER, Part.STORAGE, Part.METADATA, Part.ZOOKEEPER, Part.REDIS)
-    settings = RunSettings(seed, seconds, _parse_kinds(kinds))
+    components = (Component.OWNER, Component.STORAGE, Component.METADATA, Component.ZOOKEEPER, Component.REDIS)
+    settings = ChaosSettings(seed, seconds, _parse_kinds(kinds))
     try:
-        steps = steps_of(settings, dict(zip(parts, sizes, strict=True)), {})
+        steps = steps_of(settings, dict(zip(components, sizes, strict=True)), {}, lambda _: None)
     except OncelogError as error:
-        raise _failed(error) from error
-    if output == "json":
+        raise failed(error) from error
+    if output is Output.JSON:
         print(json.dumps(schedule_json(seed, steps)))
     else:
         show_schedule(steps, Console(highlight=False))
@@ -93,83 +92,85 @@ def run(
     seed: Seed = 1,
     seconds: Seconds = 1200.0,
     kinds: Kinds = None,
-    namespace: Namespace = "default",
-    release: Release = "oncelog",
+    namespace: Annotated[str, typer.Option(help="Kubernetes namespace of the release.")] = "default",
+    release: Annotated[str, typer.Option(help="Name of the release.")] = "oncelog",
     node_cut_command: NodeCut = None,
-    node_mend_command: NodeMend = None,
+    node_recover_command: NodeRecover = None,
     node_kill_command: NodeKill = None,
     node_start_command: NodeStart = None,
     rollout_command: Annotated[
         str | None,
         typer.Option(
-            help="Rolls the whole release, such as a helm upgrade; by default a part at a time is restarted.",
+            help="Command that rolls the whole release, such as helm upgrade. By default one component is restarted.",
             callback=_command_line,
         ),
     ] = None,
-    standalone: Standalone = False,
+    standalone: Annotated[
+        bool, typer.Option("--standalone", help="Start a cluster of processes on this machine and use that.")
+    ] = False,
     data: Annotated[
-        Path | None, typer.Option("--data", help="Directory for the standalone cluster; a temporary one by default.")
+        Path | None, typer.Option("--data", help="Directory of the standalone cluster. Default: a temporary one.")
     ] = None,
-    pace: Annotated[float, typer.Option(min=0, max=10, help="Multiplies the pauses and what is held.")] = 1.0,
+    pace: Annotated[
+        float, typer.Option(min=0, max=10, help="Factor for the pauses and for the time that faults last.")
+    ] = 1.0,
     quiet: Annotated[
-        float, typer.Option(min=1, max=3600, help="Seconds of load before the first fault; p99.9 wants a minute of it.")
-    ] = BEGIN_QUIET_S,
-    output: Output = "table",
+        float, typer.Option(min=1, max=3600, help="Seconds of load before the first fault; 60 or more for p99.9.")
+    ] = QUIET_S,
+    output: OutputOption = Output.TABLE,
 ) -> None:
-    """Strike the cluster of the current kube context, or a standalone one, and give the verdict."""
-    _check_output(output)
-    _quiet_grpc()
-    from oncelog.lab.chaos.kubernetes_target import Commands
-    from oncelog.lab.chaos.report import Report, show
-    from oncelog.lab.chaos.session import RunSettings, Timeline, run_chaos
-    from oncelog.lab.chaos.settings import KubernetesSettings, kubernetes_run, standalone_run
+    """Inject faults into the release of the current kube context, or into a standalone cluster, and check the log.
 
-    settings = RunSettings(seed, seconds, _parse_kinds(kinds), pace, quiet)
-    errors = Console(stderr=True, highlight=False)
-    told = errors if output == "json" else Console(highlight=False)
-    timeline = Timeline(lambda line: told.print(line, markup=False, highlight=False, soft_wrap=True))
-    commands = (node_cut_command, node_mend_command, node_kill_command, node_start_command, rollout_command)
+    Do not run this against a production cluster.
+    """
+    quiet_grpc()
+    from oncelog.lab.chaos.report import ChaosReport, show_report
+    from oncelog.lab.chaos.session import ChaosSettings, Timeline, kubernetes_run, run_chaos, standalone_run
+    from oncelog.lab.faults.kubernetes_injector import NodeCommands
 
-    async def main() -> Report:
-        setting = (
-            standalone_run(data, seed)
-            if standalone
-            else kubernetes_run(KubernetesSettings(namespace, release, seed, Commands(*commands)))
-        )
-        async with setting as (target, start):
-            return await run_chaos(settings, target, start, timeline)
+    settings = ChaosSettings(seed, seconds, _parse_kinds(kinds), pace, quiet)
+    console = Console(stderr=output is Output.JSON, highlight=False)
+    timeline = Timeline(lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
+    commands = NodeCommands(
+        node_cut_command, node_recover_command, node_kill_command, node_start_command, rollout_command
+    )
 
-    report = _finish(main)
-    if output == "json":
+    async def main() -> ChaosReport:
+        place = standalone_run(data, seed) if standalone else kubernetes_run(namespace, release, seed, commands)
+        async with place as (injector, start):
+            return await run_chaos(settings, injector, start, timeline)
+
+    report = run_lab(main)
+    if output is Output.JSON:
         print(json.dumps(report.to_json()), flush=True)
     else:
-        show(report, Console(highlight=False))
+        show_report(report, Console(highlight=False))
     raise typer.Exit(0 if report.perfect else 1)
 
 
 @app.command()
 def workload(
-    url: Annotated[str, typer.Option("--url", envvar="ONCELOG_URL", help="Metadata services.")],
-    admin_url: Annotated[str, typer.Option("--admin-url", envvar="ONCELOG_ADMIN_URL", help="REST.")],
+    url: Annotated[str, typer.Option("--url", envvar="ONCELOG_URL", help="URL of the metadata services.")],
+    admin_url: Annotated[str, typer.Option("--admin-url", envvar="ONCELOG_ADMIN_URL", help="URL of REST.")],
     token_file: Annotated[
-        Path | None, typer.Option(envvar="ONCELOG_TOKEN_FILE", exists=True, help="File with the token to show.")
+        Path | None, typer.Option(envvar="ONCELOG_TOKEN_FILE", exists=True, help="File with the bearer token.")
     ] = None,
     tls_ca_file: Annotated[
-        Path | None, typer.Option(envvar="ONCELOG_TLS_CA_FILE", exists=True, help="The cluster's own CA, PEM.")
+        Path | None, typer.Option(envvar="ONCELOG_TLS_CA_FILE", exists=True, help="CA certificate of the cluster, PEM.")
     ] = None,
     seed: Seed = 1,
-    run_name: Annotated[str | None, typer.Option("--run", help="Begins the names of its topics.")] = None,
-    topics: Annotated[int, typer.Option(min=1, max=100, help="How many topics.")] = 2,
-    topic_namespace: Annotated[str, typer.Option(help="Where its topics are.")] = "public/chaos",
-    history: Annotated[Path | None, typer.Option(help="Write every invocation and answer here, as JSON lines.")] = None,
+    run_name: Annotated[str | None, typer.Option("--run", help="Prefix for the names of its topics.")] = None,
+    topics: Annotated[int, typer.Option(min=1, max=100, help="Number of topics.")] = 2,
+    topic_namespace: Annotated[str, typer.Option(help="Namespace of its topics.")] = "public/chaos",
+    history: Annotated[Path | None, typer.Option(help="Write every send and answer here, as JSON lines.")] = None,
 ) -> None:
-    """The load alone, until SIGTERM; then everything is read back and judged. JSON lines; the last is the verdict."""
-    _quiet_grpc()
-    from oncelog.lab.chaos.access import Access
-    from oncelog.lab.chaos.workload import Workload, WorkloadSettings
+    """Run only the load until SIGTERM, then read the log back and check it. Prints JSON lines, the verdict last."""
+    quiet_grpc()
+    from oncelog.lab.access import ClusterAccess
+    from oncelog.lab.workload.workload import Workload, WorkloadSettings
 
     name = run_name or f"chaos-{int(time.time()):x}"
-    access = Access(url, admin_url, token_file, tls_ca_file)
+    access = ClusterAccess(url, admin_url, token_file, tls_ca_file)
     settings = WorkloadSettings(access, name, seed, topic_namespace, topics, history)
 
     async def main() -> bool:
@@ -178,64 +179,30 @@ def workload(
             asyncio.get_running_loop().add_signal_handler(number, load.end.set)
         return (await load.run()).perfect
 
-    raise typer.Exit(0 if _finish(main) else 1)
+    raise typer.Exit(0 if run_lab(main) else 1)
 
 
 @app.command("stop-container", hidden=True)
 def stop_container(
     container: Annotated[str, typer.Option(help="Id of the container.")],
-    seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="For how long.")],
+    seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="Duration in seconds.")],
 ) -> None:
-    """SIGSTOP every process of a container, and SIGCONT after a while; for a pod that sees the node's processes."""
+    """Send SIGSTOP to every process of a container, and SIGCONT at the end. Needs the process namespace of the node."""
     from oncelog.core.errors import OncelogError
-    from oncelog.lab.chaos.container_pause import stop_for
+    from oncelog.lab.faults.container_pause import stop_for
 
     try:
         stop_for(container, seconds)
     except OncelogError as error:
-        raise _failed(error) from error
+        raise failed(error) from error
 
 
-def _finish(main: Callable[[], Awaitable[T]]) -> T:
-    """Run it on an event loop of its own; an error is said, and exits."""
-    import uvloop
-
-    from oncelog.core.errors import OncelogError
-
-    async def whole() -> T:
-        return await main()
-
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(whole())
-    except OncelogError as error:
-        raise _failed(error) from error
-    except KeyboardInterrupt as error:
-        raise typer.Exit(130) from error
-
-
-def _failed(error: BaseException) -> typer.Exit:
-    print(f"error: {error}", file=sys.stderr, flush=True)
-    return typer.Exit(1)
-
-
-def _parse_kinds(text: str | None) -> tuple[Kind, ...] | None:
+def _parse_kinds(text: str | None) -> tuple[FaultKind, ...] | None:
     if text is None:
         return None
-    known = {str(kind): kind for kind in Kind}
+    known = {str(kind): kind for kind in FaultKind}
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise typer.BadParameter(f"--kinds: {', '.join(unknown)}: there is only {', '.join(known)}")
+        raise typer.BadParameter(f"--kinds: unknown kind {', '.join(unknown)}; the kinds are {', '.join(known)}")
     return tuple(known[name] for name in names)
-
-
-def _check_output(output: str) -> None:
-    if output not in {"table", "json"}:
-        raise typer.BadParameter("--output is table or json")
-
-
-def _quiet_grpc() -> None:
-    """Before gRPC is loaded: it reports every connection that ends, and here they are meant to."""
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")

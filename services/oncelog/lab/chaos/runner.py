@@ -1,7 +1,7 @@
-"""The runner: carries a schedule out on a target, step by step, and goes on only when everything is healed.
+"""The runner: injects the faults of a schedule step by step, and continues only when the cluster is healthy again.
 
-Healed means: every member serves again, and every client of the workload has had an acknowledgement since the last
-fault was mended. What does not heal ends the striking, never the run: the verdict is about what was acknowledged.
+Healthy: every member serves, and every client of the workload had an acknowledgement since the recovery of the last
+fault. A cluster that does not become healthy ends the faults, but not the run: the verdict is still needed.
 """
 
 import asyncio
@@ -9,29 +9,31 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from oncelog.lab.chaos.schedule import Fault, Step
-from oncelog.lab.chaos.target import ChaosFailed, FaultMissed, Struck, Target
-from oncelog.lab.chaos.workload_link import WorkloadLink
+from oncelog.lab.chaos.schedule import FaultStep
+from oncelog.lab.failures import FaultMissed, LabFailed
+from oncelog.lab.faults.injector import FaultInjector, InjectedFault
+from oncelog.lab.faults.kinds import Fault
+from oncelog.lab.workload.link import WorkloadLink
 
-HEAL_DEADLINE_S = 240.0
-#: Rarely: on a small cluster the looking itself would be felt.
-_LOOK_EVERY_S = 1.0
+HEALTHY_DEADLINE_S = 240.0
+#: More frequent checks would slow down a small cluster.
+_CHECK_EVERY_S = 1.0
 
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
-    """A fault that struck, and when all was well again. healed_at_s None: it never was."""
+class FaultHit:
+    """An injected fault. healthy_at_s: when the cluster was healthy again; None: it never was."""
 
     step: int
-    struck: Struck
-    healed_at_s: float | None
+    injected: InjectedFault
+    healthy_at_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class Miss:
-    """A planned fault that did not strike."""
+class FaultMiss:
+    """A planned fault that was not injected."""
 
     step: int
     fault: Fault
@@ -39,85 +41,92 @@ class Miss:
 
 
 @dataclass(slots=True)
-class Faults:
-    """What became of the schedule. unhealed: why the run stopped striking, if it did."""
+class FaultResults:
+    """The results of a schedule. unhealthy: why the faults ended early, if they did."""
 
-    hits: list[Hit] = field(default_factory=list)
-    misses: list[Miss] = field(default_factory=list)
-    unhealed: str | None = None
+    hits: list[FaultHit] = field(default_factory=list)
+    misses: list[FaultMiss] = field(default_factory=list)
+    unhealthy: str | None = None
 
 
-class Runner:
-    """heal_deadline_s: after the last fault of a step was mended."""
+class FaultRunner:
+    """healthy_deadline_s: after the recovery of the last fault of a step."""
 
     def __init__(
-        self, target: Target, link: WorkloadLink, tell: Tell, *, heal_deadline_s: float = HEAL_DEADLINE_S
+        self,
+        injector: FaultInjector,
+        link: WorkloadLink,
+        tell: Tell,
+        *,
+        healthy_deadline_s: float = HEALTHY_DEADLINE_S,
     ) -> None:
-        self._target = target
+        self._injector = injector
         self._link = link
         self._tell = tell
-        self._heal_deadline_s = heal_deadline_s
+        self._healthy_deadline_s = healthy_deadline_s
 
-    async def run(self, steps: Sequence[Step], *, pace: float = 1.0) -> Faults:
-        """All steps. pace: multiplies the pauses and what is held, for tests of the runner."""
-        faults = Faults()
+    async def run(self, steps: Sequence[FaultStep], *, pace: float = 1.0) -> FaultResults:
+        """Carry out all steps. pace: multiplies the pauses and the time that faults last."""
+        results = FaultResults()
         for step in steps:
-            if faults.unhealed is not None:
-                faults.misses += [Miss(step.number, fault, "an earlier fault never healed") for fault in step.faults]
+            if results.unhealthy is not None:
+                reason = "the cluster is not healthy after an earlier fault"
+                results.misses += [FaultMiss(step.number, fault, reason) for fault in step.faults]
                 continue
             await asyncio.sleep(step.pause_s * pace)
-            await self._step(step, faults, pace)
-        return faults
+            await self._step(step, results, pace)
+        return results
 
-    async def _step(self, step: Step, faults: Faults, pace: float) -> None:
-        async with asyncio.TaskGroup() as tasks:  # at once: to find a victim takes a while
-            striking = [tasks.create_task(self._strike(step, fault, faults)) for fault in step.faults]
-        struck = [one for task in striking if (one := task.result()) is not None]
-        if not struck:
+    async def _step(self, step: FaultStep, results: FaultResults, pace: float) -> None:
+        async with asyncio.TaskGroup() as tasks:  # at the same time: to choose a victim takes a while
+            injecting = [tasks.create_task(self._inject(step, fault, results)) for fault in step.faults]
+        injected = [one for task in injecting if (one := task.result()) is not None]
+        if not injected:
             return
         async with asyncio.TaskGroup() as tasks:
-            holding = [tasks.create_task(self._hold(one, pace)) for one in struck]
-        mended_at_s = time.time()
-        unmended = [trouble for task in holding if (trouble := task.result()) is not None]
-        unhealed = "; ".join(unmended) or await self._heal(mended_at_s, pace)
-        healed_at_s = None if unhealed else time.time()
-        faults.hits += [Hit(step.number, one, healed_at_s) for one in struck]
-        if unhealed:
-            within = "was not mended" if unmended else f"did not heal within {self._heal_deadline_s:.0f} s"
-            faults.unhealed = f"step {step.number} {within}: {unhealed}"
-            self._tell(faults.unhealed)
+            holding = [tasks.create_task(self._hold(one, pace)) for one in injected]
+        recovered_at_s = time.time()
+        failures = [failure for task in holding if (failure := task.result()) is not None]
+        unhealthy = "; ".join(failures) or await self._until_healthy(recovered_at_s, pace)
+        healthy_at_s = None if unhealthy else time.time()
+        results.hits += [FaultHit(step.number, one, healthy_at_s) for one in injected]
+        if unhealthy:
+            what = "could not recover" if failures else f"not healthy within {self._healthy_deadline_s:.0f} s"
+            results.unhealthy = f"step {step.number}: {what}: {unhealthy}"
+            self._tell(results.unhealthy)
         else:
-            self._tell(f"healed {time.time() - min(one.at_s for one in struck):.1f} s after step {step.number} struck")
+            took_s = time.time() - min(one.at_s for one in injected)
+            self._tell(f"healthy again {took_s:.1f} s after step {step.number}")
 
-    async def _strike(self, step: Step, fault: Fault, faults: Faults) -> Struck | None:
+    async def _inject(self, step: FaultStep, fault: Fault, results: FaultResults) -> InjectedFault | None:
         try:
-            struck = await self._target.strike(fault, self._link.scene)
+            injected = await self._injector.inject(fault, self._link.owner_addresses)
         except FaultMissed as miss:
-            faults.misses.append(Miss(step.number, fault, str(miss)))
+            results.misses.append(FaultMiss(step.number, fault, str(miss)))
             self._tell(f"{fault.kind} missed: {miss}")
             return None
-        self._tell(f"{fault.kind}: {struck.victim}" + (f", for {fault.hold_s:g} s" if fault.hold_s else ""))
-        return struck
+        self._tell(f"{fault.kind}: {injected.victim}" + (f", for {fault.hold_s:g} s" if fault.hold_s else ""))
+        return injected
 
-    async def _hold(self, struck: Struck, pace: float) -> str | None:
-        """Let it last, then mend it, also when the run is interrupted. Returns why it could not be mended."""
-        trouble = None
+    async def _hold(self, injected: InjectedFault, pace: float) -> str | None:
+        """Wait, then recover, also when the run is interrupted. Returns why the recovery failed, if it did."""
+        failure = None
         try:
-            await asyncio.sleep(struck.fault.hold_s * pace)
+            await asyncio.sleep(injected.fault.hold_s * pace)
         finally:
             try:
-                await asyncio.shield(self._target.mend(struck))
-            except ChaosFailed as error:
-                trouble = f"{struck.fault.kind} of {struck.victim}: {error}"
-            if struck.fault.hold_s and trouble is None:
-                self._tell(f"{struck.fault.kind}: {struck.victim} mended")
-        return trouble
+                await asyncio.shield(self._injector.recover(injected))
+            except LabFailed as error:
+                failure = f"{injected.fault.kind} of {injected.victim}: {error}"
+            if injected.fault.hold_s and failure is None:
+                self._tell(f"{injected.fault.kind}: {injected.victim} recovered")
+        return failure
 
-    async def _heal(self, since_s: float, pace: float) -> str | None:
-        """Return None when all is well, else what is not at the deadline."""
-        ends_at = time.monotonic() + self._heal_deadline_s
+    async def _until_healthy(self, since_s: float, pace: float) -> str | None:
+        """Return None when the cluster is healthy, or what is not at the deadline."""
+        ends_at = time.monotonic() + self._healthy_deadline_s
         while True:
-            trouble = self._link.silent(since_s) or await self._target.ailing()
-            if trouble is None or time.monotonic() > ends_at:
-                return trouble
-            await asyncio.sleep(max(_LOOK_EVERY_S * pace, 0.05))
+            unhealthy = self._link.silent(since_s) or await self._injector.unhealthy()
+            if unhealthy is None or time.monotonic() > ends_at:
+                return unhealthy
+            await asyncio.sleep(max(_CHECK_EVERY_S * pace, 0.05))

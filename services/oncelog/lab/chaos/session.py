@@ -1,41 +1,55 @@
-"""One chaos run from its beginning to its verdict: the workload begins, the schedule strikes, the workload judges."""
+"""One chaos run: the workload starts, the faults of the schedule are injected, and the workload gives the verdict."""
 
+import logging
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from oncelog.lab.chaos.local_workload import RunningWorkload
-from oncelog.lab.chaos.report import Report, make_report, told_pauses
-from oncelog.lab.chaos.runner import HEAL_DEADLINE_S, Faults, Runner, Tell
-from oncelog.lab.chaos.schedule import BEGIN_QUIET_S, DEFAULT_KINDS, Kind, Part, Step, make_schedule, why_not
-from oncelog.lab.chaos.target import ChaosFailed, Target
-from oncelog.lab.chaos.workload_link import WorkloadLink
+from oncelog.lab.chaos.report import ChaosReport, make_report, pauses_text
+from oncelog.lab.chaos.runner import HEALTHY_DEADLINE_S, FaultRunner, Tell
+from oncelog.lab.chaos.schedule import QUIET_S, FaultStep, make_schedule
+from oncelog.lab.cluster import standalone_cluster
+from oncelog.lab.failures import LabFailed
+from oncelog.lab.faults.injector import FaultInjector
+from oncelog.lab.faults.kinds import DEFAULT_KINDS, Component, FaultKind, why_not
+from oncelog.lab.faults.kubernetes_injector import KubernetesFaultInjector, NodeCommands
+from oncelog.lab.faults.process_injector import ProcessFaultInjector
+from oncelog.lab.kubernetes.api_server import ApiServer
+from oncelog.lab.kubernetes.kubectl import Kubectl
+from oncelog.lab.waiting import until
+from oncelog.lab.workload.link import RunningWorkload, WorkloadLink
+from oncelog.lab.workload.pod import PodWorkload
+from oncelog.lab.workload.process import ProcessWorkload
 
-_BEGIN_DEADLINE_S = 180.0
+logger = logging.getLogger(__name__)
+
+_START_DEADLINE_S = 180.0
 _VERDICT_DEADLINE_S = 600.0
 
 StartWorkload = Callable[[WorkloadLink], AbstractAsyncContextManager[RunningWorkload]]
 
 
 @dataclass(frozen=True, slots=True)
-class RunSettings:
-    """kinds: None: all that the cluster can stand and the target has means for. pace: see `Runner.run`.
-    quiet_s: how long the clients run in peace before the schedule begins: what they see then is what the rest is
-    measured against.
+class ChaosSettings:
+    """kinds: None: all that the cluster survives and that can be injected. pace: see `FaultRunner.run`.
+
+    quiet_s: how long the clients run before the first fault, as a baseline for their pauses.
     """
 
     seed: int
     seconds: float
-    kinds: tuple[Kind, ...] | None = None
+    kinds: tuple[FaultKind, ...] | None = None
     pace: float = 1.0
-    quiet_s: float = BEGIN_QUIET_S
-    heal_deadline_s: float = HEAL_DEADLINE_S
+    quiet_s: float = QUIET_S
+    healthy_deadline_s: float = HEALTHY_DEADLINE_S
 
 
 class Timeline:
-    """What happens, with its time since the beginning."""
+    """Prints what happens, with the seconds since the start."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
@@ -45,78 +59,104 @@ class Timeline:
         elapsed_s = (time.time() if at_s is None else at_s) - self._began_s
         self._tell(f"{elapsed_s:7.1f} s  {sentence}")
 
-    def heard(self, said: dict[str, Any]) -> None:
+    def on_event(self, event: dict[str, Any]) -> None:
         """An event of the workload."""
-        match said["event"]:
+        match event["event"]:
             case "ready":
-                self.tell(f"workload: {', '.join(said['clients'])} on {', '.join(said['topics'])}")
-                for what, why in said["left_out"].items():
+                self.tell(f"workload: {', '.join(event['clients'])} on {', '.join(event['topics'])}")
+                for what, why in event["left_out"].items():
                     self.tell(f"left out: {what}: {why}")
             case "takeover":
-                phases = " ".join(f"{phase} {ms:.0f}" for phase, ms in said["phases_ms"].items() if phase != "acquire")
+                phases = " ".join(f"{phase} {ms:.0f}" for phase, ms in event["phases_ms"].items() if phase != "acquire")
                 self.tell(
-                    f"takeover of {said['topic']} by epoch {said['owner_epoch']}: {phases} ms, "
-                    f"{said['replayed_entries']} entries replayed"
+                    f"takeover of {event['topic']} by epoch {event['owner_epoch']}: {phases} ms, "
+                    f"{event['replayed_entries']} entries replayed"
                 )
             case "trouble":
-                self.tell(f"{said['client']}: {said['error']}")
+                self.tell(f"{event['client']}: {event['error']}")
             case "checking":
-                self.tell(f"reading everything back: {said['acked']:,} messages acknowledged")
-            case "said":
-                self.tell(f"workload said: {said['text']}")
+                self.tell(f"reading everything back: {event['acked']:,} messages acknowledged")
+            case "output":
+                self.tell(f"workload: {event['text']}")
 
 
 def choose_kinds(
-    wanted: Sequence[Kind] | None, counts: Mapping[Part, int], no_means: Mapping[Kind, str], tell: Tell
-) -> tuple[Kind, ...]:
-    """What is asked for and possible. What is not possible is said, and is an error where it was asked for by name.
-
-    Raises ChaosFailed.
-    """
+    wanted: Sequence[FaultKind] | None, counts: Mapping[Component, int], left_out: Mapping[FaultKind, str], tell: Tell
+) -> tuple[FaultKind, ...]:
+    """The kinds that are possible. Raises LabFailed for an impossible kind that the user named."""
     chosen = []
     for kind in DEFAULT_KINDS if wanted is None else wanted:
-        reason = why_not(kind, counts) or no_means.get(kind)
+        reason = why_not(kind, counts) or left_out.get(kind)
         if reason is None:
             chosen.append(kind)
         elif wanted is None:
             tell(f"left out: {kind}: {reason}")
         else:
-            raise ChaosFailed(f"{kind} is not possible here: {reason}")
+            raise LabFailed(f"{kind} is not possible here: {reason}")
     return tuple(chosen)
 
 
-async def run_chaos(settings: RunSettings, target: Target, start: StartWorkload, timeline: Timeline) -> Report:
-    """The whole run. Raises ChaosFailed: it could not begin, or there is no verdict."""
-    counts = await target.counts()
-    timeline.tell("cluster: " + ", ".join(f"{count} {part}" for part, count in counts.items()))
-    kinds = choose_kinds(settings.kinds, counts, target.left_out(), timeline.tell)
-    steps = make_schedule(settings.seed, seconds=settings.seconds, kinds=kinds, counts=counts)
-    link = WorkloadLink(timeline.heard)
-    async with start(link) as workload:
-        await link.until(lambda: bool(link.ready) or workload.ended(), _BEGIN_DEADLINE_S, "the workload begins")
-        from_s = time.time() + settings.quiet_s * settings.pace
-        quiet = "every client has an acknowledgement"
-        await link.until(lambda: workload.ended() or not link.silent(from_s), _BEGIN_DEADLINE_S, quiet)
-        if workload.ended():
-            raise ChaosFailed("the workload has ended before it began; what it said is above")
-        quiet_gap_ms_p999 = link.beat.steady_gap_ms_p999
-        runner = Runner(target, link, timeline.tell, heal_deadline_s=settings.heal_deadline_s)
-        faults = await runner.run(steps, pace=settings.pace)
-        await workload.end()
-        await link.until(lambda: bool(link.verdict) or workload.ended(), _VERDICT_DEADLINE_S, "the verdict")
-    if link.verdict is None:
-        raise ChaosFailed("the workload has ended without a verdict; what it said is above")
-    _tell_pauses(faults, link, timeline)
-    return make_report(settings.seed, steps, faults, link.pauses, link.verdict, quiet_gap_ms_p999)
-
-
-def _tell_pauses(faults: Faults, link: WorkloadLink, timeline: Timeline) -> None:
-    for hit in faults.hits:
-        struck = hit.struck
-        timeline.tell(f"{struck.fault.kind} of {struck.victim}: pauses {told_pauses(hit, link.pauses)}", struck.at_s)
-
-
-def steps_of(settings: RunSettings, counts: Mapping[Part, int], no_means: Mapping[Kind, str]) -> tuple[Step, ...]:
-    """What a run with these settings would do to such a cluster. Raises ChaosFailed, InvalidArgument."""
-    kinds = choose_kinds(settings.kinds, counts, no_means, lambda _: None)
+def steps_of(
+    settings: ChaosSettings, counts: Mapping[Component, int], left_out: Mapping[FaultKind, str], tell: Tell
+) -> tuple[FaultStep, ...]:
+    """The schedule for a cluster of this size. Raises LabFailed, InvalidArgument."""
+    kinds = choose_kinds(settings.kinds, counts, left_out, tell)
     return make_schedule(settings.seed, seconds=settings.seconds, kinds=kinds, counts=counts)
+
+
+async def run_chaos(
+    settings: ChaosSettings, injector: FaultInjector, start: StartWorkload, timeline: Timeline
+) -> ChaosReport:
+    """The whole run. Raises LabFailed if it cannot start, or has no verdict."""
+    counts = await injector.counts()
+    timeline.tell("cluster: " + ", ".join(f"{count} {component}" for component, count in counts.items()))
+    steps = steps_of(settings, counts, injector.left_out(), timeline.tell)
+    link = WorkloadLink(timeline.on_event)
+    async with start(link) as workload:
+        await until(lambda: bool(link.ready) or workload.ended(), _START_DEADLINE_S, "the start of the workload")
+        from_s = time.time() + settings.quiet_s * settings.pace
+        what = "an acknowledgement for every client"
+        await until(lambda: workload.ended() or not link.silent(from_s), _START_DEADLINE_S, what)
+        if workload.ended():
+            raise LabFailed("the workload ended before the first fault; see its output above")
+        quiet_gap_ms_p999 = link.beat.steady_gap_ms_p999
+        runner = FaultRunner(injector, link, timeline.tell, healthy_deadline_s=settings.healthy_deadline_s)
+        results = await runner.run(steps, pace=settings.pace)
+        await workload.end()
+        await until(lambda: bool(link.verdict) or workload.ended(), _VERDICT_DEADLINE_S, "the verdict")
+    if link.verdict is None:
+        raise LabFailed("the workload ended without a verdict; see its output above")
+    for hit in results.hits:
+        sentence = f"{hit.injected.fault.kind} of {hit.injected.victim}: pauses {pauses_text(hit, link.pauses)}"
+        timeline.tell(sentence, hit.injected.at_s)
+    return make_report(settings.seed, steps, results, link.pauses, link.verdict, quiet_gap_ms_p999)
+
+
+@asynccontextmanager
+async def standalone_run(data: Path | None, seed: int) -> AsyncIterator[tuple[FaultInjector, StartWorkload]]:
+    """A standalone cluster, ended with the run. data: its directory; None: a temporary one."""
+    with tempfile.TemporaryDirectory(prefix="oncelog-chaos-") as folder:
+        directory = (data or Path(folder)) / "cluster"
+        directory.mkdir(parents=True, exist_ok=True)
+        async with standalone_cluster(directory, metadata=2) as cluster:
+            arguments = ("--url", cluster.url, "--admin-url", cluster.admin_url, "--seed", str(seed))
+            yield ProcessFaultInjector(cluster), lambda link: ProcessWorkload.running(arguments, link)
+
+
+@asynccontextmanager
+async def kubernetes_run(
+    namespace: str, release: str, seed: int, commands: NodeCommands
+) -> AsyncIterator[tuple[FaultInjector, StartWorkload]]:
+    """A release of the current kube context."""
+    async with ApiServer.connected() as api:
+        kubectl = Kubectl(namespace, api)
+        nodes: list[str] = []
+        injector = KubernetesFaultInjector(kubectl, release, commands, lambda: nodes[-1] if nodes else "")
+        arguments = ("--seed", str(seed))
+        try:
+            yield injector, lambda link: PodWorkload.running(kubectl, release, arguments, link, nodes)
+        finally:
+            try:
+                await injector.close()
+            except LabFailed as error:  # the verdict is more important than what is left over
+                logger.warning("could not delete the pods and Services of this run, delete them by hand: %s", error)

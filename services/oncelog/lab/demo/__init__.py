@@ -1,1 +1,1 @@
-"""`oncelog demo`: a file published effectively once while processes are killed, and the proof, line by line."""
+"""`oncelog demo`: publishes a file while processes are killed, and compares the topic with it line by line."""

@@ -1,5 +1,6 @@
-"""`oncelog demo`: its options, the data, the run, the verdict."""
+"""`oncelog demo`: its options, the file, the run and the verdict."""
 
+import asyncio
 import json
 import tempfile
 from pathlib import Path
@@ -10,27 +11,29 @@ from rich.console import Console
 
 from oncelog.cli.failures import EXIT_CODES, Exit
 from oncelog.cli.running import run_command
+from oncelog.lab.running import quiet_grpc
 
-_HELP = f"""Publish a file effectively once while processes are killed with -9, and prove it line by line.
+_HELP = f"""Publish a file while processes are killed with kill -9, and compare the topic with the file line by line.
 
-Starts a cluster of 3 storage nodes and 2 topic owners on free ports and a temporary directory, turns deduplication on,
-and publishes 336,777 lines (the flights from New York in 2013, downloaded once) with `oncelog produce --from-file` over
-about a minute. Meanwhile it kills the producer three times and runs it again, twice as one that forgot its last lines
-and sends them again; the topic's owner three times; and a storage node. Then everything is read back and compared with
-the file.
+The demo starts a cluster of 3 storage nodes and 2 topic owners on free ports in a temporary directory, and enables
+deduplication. `oncelog produce --from-file` publishes 336,777 lines in about a minute: the flights from New York in
+2013, downloaded once. Meanwhile the demo kills the producer three times and starts it again, twice as a producer that
+lost its position and sends its last lines again. It kills the topic's owner three times, and a storage node once. Then
+it reads everything back and compares it with the file.
 
-The last line is one JSON object: lines, stored, lost, duplicated, out_of_order, duplicates_refused, takeovers (ms,
-replayed_entries, client_gap_ms of each). The exit code is 1 if anything was lost, duplicated or out of order.
+The last line is one JSON object: lines, stored, lost, duplicated, out_of_order, duplicates_refused, takeovers (each
+with ms, replayed_entries, client_gap_ms). The exit code is 1 if a line was lost, duplicated or out of order.
 
 {EXIT_CODES}"""
 
 
 def demo(
-    seconds: Annotated[float, typer.Option(min=1, help="How long to publish.")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=1, help="Duration of the publishing, in seconds.")] = 60.0,
     file: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="Publish this file instead of the flights.")
     ] = None,
 ) -> None:
+    quiet_grpc()
     console = Console(highlight=False)
     raise typer.Exit(run_command(lambda _interrupt: _demo(seconds, file, console), Console(stderr=True)))
 
@@ -38,40 +41,33 @@ def demo(
 demo.__doc__ = _HELP
 
 
-async def _demo(seconds: float, file: Path | None, console: Console) -> Exit:
-    import asyncio
-
+async def _demo(seconds: float, path: Path | None, console: Console) -> Exit:
     from oncelog.cli.produce.line_file import LineFile
-    from oncelog.lab.demo.cluster import DemoCluster
-    from oncelog.lab.demo.comparison import whole_file
+    from oncelog.lab.cluster import standalone_cluster
     from oncelog.lab.demo.flights import FLIGHTS, cache_directory, fetch
-    from oncelog.lab.demo.kills import KILLS
-    from oncelog.lab.demo.publisher import Publisher
-    from oncelog.lab.demo.report import show
-    from oncelog.lab.demo.scenario import PRODUCER, TOPIC, Scenario, Story
-    from oncelog.lab.demo.view import View
+    from oncelog.lab.demo.producer_process import ProducerProcess
+    from oncelog.lab.demo.report import show_demo
+    from oncelog.lab.demo.scenario import PRODUCER, TOPIC, DemoFile, DemoScenario
+    from oncelog.lab.demo.view import DemoView
 
-    if file is None:
-        console.print(f"the data: {FLIGHTS.member} of {FLIGHTS.requirement}, {FLIGHTS.line_count:,} lines")
+    if path is None:
+        console.print(f"the file: {FLIGHTS.member} of {FLIGHTS.requirement}, {FLIGHTS.line_count:,} lines")
         path = await asyncio.to_thread(fetch, FLIGHTS, cache_directory())
-    else:
-        path = file
     with LineFile(path, final=True) as opened:
-        lines, offsets = whole_file(opened)
-    story = Story(path, lines, offsets, seconds, KILLS)
-    with tempfile.TemporaryDirectory(prefix="oncelog-demo-") as folder, View(len(lines), console) as view:
+        blocks = list(opened.blocks(0))
+    lines = [line for block in blocks for line in block.values]
+    file = DemoFile(path, lines, [offset for block in blocks for offset in block.offsets or ()])
+    with tempfile.TemporaryDirectory(prefix="oncelog-demo-") as folder, DemoView(len(lines), console) as view:
+        view.tell("starting 3 storage nodes and 2 topic owners")
         data = Path(folder)
-        view.tell(f"starting {story.storage_node_count} storage nodes and {story.owner_count} topic owners")
-        async with DemoCluster.running(
-            data, storage_node_count=story.storage_node_count, owner_count=story.owner_count, tell=view.tell
-        ) as cluster:
+        async with standalone_cluster(data, on_line=lambda line: view.tell(line.decode().rstrip())) as cluster:
             rate = f"{len(lines) / seconds:.3f}"
-            arguments = [TOPIC, "--from-file", str(path), "--final", "--producer-name", PRODUCER, "--rate", rate]
-            publisher = Publisher([*arguments, "--url", cluster.url], data / "producer.log")
+            arguments = (TOPIC, "--from-file", str(path), "--final", "--producer-name", PRODUCER, "--rate", rate)
+            producer = ProducerProcess((*arguments, "--url", cluster.url), data / "producer.log")
             try:
-                report = await Scenario(story, cluster, publisher, view).run()
+                report = await DemoScenario(file, seconds, cluster, producer, view).run()
             finally:
-                await publisher.stop()
-    show(report, console)
+                await producer.kill()
+    show_demo(report, console)
     print(json.dumps(report.to_json()), flush=True)
     return Exit.OK if report.verdict.perfect else Exit.FAILED

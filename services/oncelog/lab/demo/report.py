@@ -1,4 +1,4 @@
-"""The outcome of the demo: a table for people, one JSON object for programs."""
+"""The report of the demo: a table for people, one JSON object for programs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from oncelog.lab.demo.comparison import Verdict
+from oncelog.lab.verdict import LogVerdict
 
 
 @dataclass(frozen=True, slots=True)
-class Takeover:
-    """ms: from the ownership gained to serving, by the owner's own account.
+class DemoTakeover:
+    """ms: from the acquisition of the topic until the new owner served, as that owner reports it.
 
-    client_gap_ms: the longest time that the producer was without an acknowledgement around it.
+    client_gap_ms: the longest time meanwhile without an acknowledgement for the producer.
     """
 
     ms: float
@@ -22,46 +22,46 @@ class Takeover:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    verdict: Verdict
-    duplicates_refused: int
-    takeovers: Sequence[Takeover]
+class DemoReport:
+    """lines: of the file. Always stored == lines - lost + duplicated: a message that is no line of the file counts as
+    a duplicate, and the line in whose place it stands as lost."""
 
-    def to_json(self) -> dict[str, object]:
+    lines: int
+    verdict: LogVerdict
+    duplicates_refused: int
+    takeovers: Sequence[DemoTakeover]
+
+    @property
+    def counts(self) -> dict[str, int]:
         verdict = self.verdict
         return {
-            "lines": verdict.lines,
+            "lines": self.lines,
             "stored": verdict.stored,
             "lost": verdict.lost,
-            "duplicated": verdict.duplicated,
+            "duplicated": verdict.duplicated + verdict.unexpected,
             "out_of_order": verdict.out_of_order,
             "duplicates_refused": self.duplicates_refused,
-            "takeovers": [
-                {
-                    "ms": round(takeover.ms, 1),
-                    "replayed_entries": takeover.replayed_entries,
-                    "client_gap_ms": round(takeover.client_gap_ms, 1),
-                }
-                for takeover in self.takeovers
-            ],
         }
 
+    def to_json(self) -> dict[str, object]:
+        takeovers = [
+            {
+                "ms": round(takeover.ms, 1),
+                "replayed_entries": takeover.replayed_entries,
+                "client_gap_ms": round(takeover.client_gap_ms, 1),
+            }
+            for takeover in self.takeovers
+        ]
+        return {**self.counts, "takeovers": takeovers}
 
-def show(report: Report, console: Console) -> None:
+
+def show_demo(report: DemoReport, console: Console) -> None:
     """Print the table."""
-    verdict = report.verdict
     counts = Table(title="File against topic", title_justify="left", show_header=False)
     counts.add_column()
     counts.add_column(justify="right")
-    for name, count in (
-        ("lines", verdict.lines),
-        ("stored", verdict.stored),
-        ("lost", verdict.lost),
-        ("duplicated", verdict.duplicated),
-        ("out of order", verdict.out_of_order),
-        ("duplicates refused", report.duplicates_refused),
-    ):
-        counts.add_row(name, f"{count:,}")
+    for name, count in report.counts.items():
+        counts.add_row(name.replace("_", " "), f"{count:,}")
     takeovers = Table(title="Takeovers", title_justify="left")
     for column in ("", "ms", "entries replayed", "client without acks, ms"):
         takeovers.add_column(column, justify="right")
@@ -71,5 +71,5 @@ def show(report: Report, console: Console) -> None:
         )
     console.print(counts)
     console.print(takeovers)
-    for story in verdict.stories:
-        console.print(f"  {story}", markup=False, soft_wrap=True)
+    for violation in report.verdict.violations:
+        console.print(f"  {violation}", markup=False, soft_wrap=True)

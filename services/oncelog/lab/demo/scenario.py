@@ -1,7 +1,8 @@
-"""The demo's story: a cluster, a deduplicated topic, a producer, kills at fixed fractions, and the comparison.
+"""The scenario of the demo: a cluster, a topic with deduplication, a producer, kills, and the verdict.
 
-The producer and the owner are killed apart: each is back at work before the next dies. Nothing here helps the cluster
-along: the supervisor starts its processes again, the producer finds its place by itself, or forgets and is refused.
+The producer and the owner are killed at different times: each has recovered before the next kill. The demo does not
+help the cluster: its supervisor restarts its processes, and the producer finds its position by itself. Two of the
+producers are started as if they had lost their position, and the cluster refuses what they send again.
 """
 
 import asyncio
@@ -11,97 +12,97 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from oncelog.cli.admin.places import namespace_path, topic_path
-from oncelog.cli.admin.rest import AdminApi, Answer
-from oncelog.cli.read.whole import batches_up_to_now
-from oncelog.client.client import connect
-from oncelog.lab.demo.cluster import DemoCluster, kill_9
-from oncelog.lab.demo.comparison import Comparison, Verdict
-from oncelog.lab.demo.kills import FORGOTTEN, Kill, Victim
-from oncelog.lab.demo.publisher import DemoFailed, Publisher
-from oncelog.lab.demo.report import Report, Takeover
-from oncelog.lab.demo.view import View
+from oncelog.lab.acknowledgements import AckRecord, MessageFate, longest_pause_ms
+from oncelog.lab.cluster import LabCluster
+from oncelog.lab.demo.producer_process import ProducerProcess
+from oncelog.lab.demo.report import DemoReport, DemoTakeover
+from oncelog.lab.demo.view import DemoView
+from oncelog.lab.faults.kinds import Fault, FaultKind
+from oncelog.lab.faults.process_injector import ProcessFaultInjector
+from oncelog.lab.verdict import LogChecker, LogVerdict
+from oncelog.lab.waiting import until
+from oncelog.lab.workload.readers import read_back
+from oncelog.verify.violation import Violation
 
 NAMESPACE = "public/demo"
 TOPIC = f"{NAMESPACE}/flights"
 PRODUCER = "importer"
-#: Far above what any step takes; a demo that hangs says where.
 STEP_DEADLINE_S = 90.0
 RESTART_DEADLINE_S = 30.0
-READ_TIMEOUT_S = 30.0
-_LOOK_EVERY_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
-    """What to publish and how: the file as lines, the time it should take, and what is killed."""
+class DemoKill:
+    """at: share of all lines that are acknowledged before the kill. fault: None: the producer is killed.
+
+    repeats: the share of all lines that the next producer sends again.
+    """
+
+    at: float
+    fault: FaultKind | None = None
+    repeats: float = 0.0
+
+
+KILLS = (
+    DemoKill(0.10),
+    DemoKill(0.22, FaultKind.OWNER_KILL),
+    DemoKill(0.34, repeats=0.03),
+    DemoKill(0.46, FaultKind.OWNER_KILL),
+    DemoKill(0.58, FaultKind.STORAGE_KILL),
+    DemoKill(0.70, repeats=0.03),
+    DemoKill(0.82, FaultKind.OWNER_KILL),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DemoFile:
+    """The file as lines. offsets: of the first byte of each line, which is its sequence id."""
 
     path: Path
     lines: Sequence[bytes]
     offsets: Sequence[int]
-    seconds: float
-    kills: Sequence[Kill]
-    storage_node_count: int = 3
-    owner_count: int = 2
 
 
-@dataclass(frozen=True, slots=True)
-class _SeenTakeover:
-    killed_at_s: float
-    served_at_s: float
-    ms: float
-    replayed_entries: int
+class DemoScenario:
+    """Runs on one cluster. seconds: how long the producer should take."""
 
-
-class Scenario:
-    """Carries the story out on one cluster."""
-
-    def __init__(self, story: Story, cluster: DemoCluster, publisher: Publisher, view: View) -> None:
-        self._story = story
+    def __init__(
+        self, file: DemoFile, seconds: float, cluster: LabCluster, producer: ProducerProcess, view: DemoView
+    ) -> None:
+        self._file = file
+        self._seconds = seconds
         self._cluster = cluster
-        self._publisher = publisher
+        self._injector = ProcessFaultInjector(cluster)
+        self._producer = producer
         self._view = view
-        self._takeovers: list[_SeenTakeover] = []
+        self._takeovers: list[DemoTakeover] = []
 
-    async def run(self) -> Report:
-        """Raises DemoFailed when a step cannot be carried out, OncelogError."""
-        await self._prepare()
+    async def run(self) -> DemoReport:
+        """Raises LabFailed if a step cannot be carried out, OncelogError."""
+        async with self._cluster.rest() as rest:
+            await rest.put_in_place("PUT", f"/admin/v2/namespaces/{NAMESPACE}")
+            await rest.put_in_place("POST", f"/admin/v2/namespaces/{NAMESPACE}/deduplication", True)
+        self._view.tell(f"deduplication is enabled in namespace {NAMESPACE}")
         await self._publish()
+        self._view.tell("reading everything back and comparing it with the file, line by line")
         verdict = await self._compare()
-        acks = self._publisher.acks
-        takeovers = [
-            Takeover(seen.ms, seen.replayed_entries, acks.gap_ms(seen.killed_at_s, seen.served_at_s))
-            for seen in self._takeovers
-        ]
-        return Report(verdict, acks.duplicates, takeovers)
-
-    async def _prepare(self) -> None:
-        def enable(api: AdminApi) -> Answer:
-            api.put(namespace_path(NAMESPACE))
-            api.post(f"{namespace_path(NAMESPACE)}/deduplication", True)
-            return None
-
-        await self._cluster.call(enable)
-        self._view.tell(f"deduplication is on in namespace {NAMESPACE}")
+        return DemoReport(len(self._file.lines), verdict, self._producer.duplicates, self._takeovers)
 
     async def _publish(self) -> None:
-        story, publisher, view = self._story, self._publisher, self._view
-        view.tell(f"publishing {len(story.lines):,} lines of {story.path.name} in about {story.seconds:.0f} s")
-        await publisher.start()
-        watching = asyncio.create_task(self._watch())
+        file, producer, view = self._file, self._producer, self._view
+        view.tell(f"publishing {len(file.lines):,} lines of {file.path.name} in about {self._seconds:.0f} s")
+        await producer.start()
+        watching = asyncio.create_task(self._show_progress())
         try:
-            for kill in story.kills:
-                number = max(1, int(kill.at * len(story.lines)))
-                await publisher.until(story.offsets[number], STEP_DEADLINE_S + story.seconds)
-                match kill.victim:
-                    case Victim.PRODUCER:
-                        await self._kill_producer(kill)
-                    case Victim.OWNER:
-                        await self._kill_owner()
-                    case Victim.STORAGE:
-                        await self._kill_storage_node()
-                await self._going_on()
-            await publisher.finish(STEP_DEADLINE_S + story.seconds)
+            for kill in KILLS:
+                number = max(1, int(kill.at * len(file.lines)))
+                await producer.until(file.offsets[number], STEP_DEADLINE_S + self._seconds)
+                if kill.fault is None:
+                    await self._kill_producer(kill)
+                else:
+                    await self._kill_process(kill.fault)
+                await self._until_progress()
+            await producer.finish(STEP_DEADLINE_S + self._seconds)
         finally:
             watching.cancel()
         view.acknowledged(self._acknowledged)
@@ -109,66 +110,72 @@ class Scenario:
 
     @property
     def _acknowledged(self) -> int:
-        """Lines before the first byte that is not acknowledged."""
-        return bisect_left(self._story.offsets, self._publisher.acks.offset)
+        """Number of lines before the first byte that is not acknowledged."""
+        return bisect_left(self._file.offsets, self._producer.offset)
 
-    async def _watch(self) -> None:
+    async def _show_progress(self) -> None:
         while True:
             self._view.acknowledged(self._acknowledged)
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(0.05)
 
-    async def _going_on(self) -> None:
-        """Return when lines are acknowledged that were not before: what was killed last is overcome."""
-        if self._acknowledged < len(self._story.lines):
-            await self._publisher.until(self._publisher.acks.offset + 1, STEP_DEADLINE_S)
+    async def _until_progress(self) -> None:
+        """Return when another line is acknowledged, so the last kill is survived."""
+        if self._acknowledged < len(self._file.lines):
+            await self._producer.until(self._producer.offset + 1, STEP_DEADLINE_S)
 
-    async def _kill_producer(self, kill: Kill) -> None:
-        publisher = self._publisher
-        await publisher.kill()
-        forgotten = int(FORGOTTEN * len(self._story.lines)) if kill.forgets else 0
-        memory = f"forgets its last {forgotten:,} lines and sends them again" if forgotten else "goes on by itself"
-        self._view.tell(f"kill -9 the producer at {self._acknowledged:,} lines; run again, it {memory}")
-        await publisher.start(replay_lines=forgotten)
+    async def _kill_producer(self, kill: DemoKill) -> None:
+        await self._producer.kill()
+        repeated = int(kill.repeats * len(self._file.lines))
+        how = f"sends its last {repeated:,} lines again" if repeated else "continues by itself"
+        self._view.tell(f"kill -9 the producer at {self._acknowledged:,} lines; started again, it {how}")
+        await self._producer.start(replay_lines=repeated)
 
-    async def _kill_owner(self) -> None:
-        before = await self._cluster.get(f"{topic_path(TOPIC)}/stats")
-        owner = self._cluster.serving_as(str(before["owner"]))
+    async def _kill_process(self, kind: FaultKind) -> None:
+        before = await self._cluster.stats(TOPIC)
         killed_at_s = time.monotonic()
-        pid = kill_9(owner)
-        self._view.tell(f"kill -9 the topic's owner, {owner['name']}, at {self._acknowledged:,} lines")
-        epoch = before["owner_epoch"]
-        assert isinstance(epoch, int), "as the REST interface describes it"
-        self._takeovers.append(await self._takeover(epoch, killed_at_s))
-        await self._cluster.restarted(str(owner["name"]), pid, RESTART_DEADLINE_S)
+        injected = await self._injector.inject(Fault(kind, pick=0), [before["owner_address"]])
+        what = f"the topic's owner, {injected.victim}," if kind is FaultKind.OWNER_KILL else injected.victim
+        self._view.tell(f"kill -9 {what} at {self._acknowledged:,} lines")
+        if kind is FaultKind.OWNER_KILL:
+            self._takeovers.append(await self._takeover(before["owner_epoch"], killed_at_s))
 
-    async def _takeover(self, epoch_before: int, killed_at_s: float) -> _SeenTakeover:
-        """Wait until a new owner serves, and take its own account of how it got there."""
-        while time.monotonic() < killed_at_s + STEP_DEADLINE_S:
-            stats = await self._cluster.get(f"{topic_path(TOPIC)}/stats")
-            epoch, takeovers = stats["owner_epoch"], stats.get("takeovers")
-            assert isinstance(epoch, int), "as the REST interface describes it"
-            if stats["phase"] == "serving" and epoch > epoch_before and isinstance(takeovers, list) and takeovers:
-                last = takeovers[-1]
-                self._view.tell(
-                    f"another owner serves: {last['replayed_entries']:,} entries replayed, "
-                    f"took over in {last['ms']:.0f} ms"
-                )
-                await self._going_on()
-                return _SeenTakeover(killed_at_s, time.monotonic(), float(last["ms"]), int(last["replayed_entries"]))
-            await asyncio.sleep(_LOOK_EVERY_S)
-        raise DemoFailed(f"no owner serves {TOPIC} again after {STEP_DEADLINE_S:.0f} s")
+        async def healthy() -> bool:
+            return await self._injector.unhealthy() is None
 
-    async def _kill_storage_node(self) -> None:
-        node = next(process for process in self._cluster.processes() if process["role"] == "storage")
-        pid = kill_9(node)
-        self._view.tell(f"kill -9 {node['name']} at {self._acknowledged:,} lines")
-        await self._cluster.restarted(str(node["name"]), pid, RESTART_DEADLINE_S)
+        await until(healthy, RESTART_DEADLINE_S, f"{injected.victim} to serve again")
 
-    async def _compare(self) -> Verdict:
-        self._view.tell("reading everything back and comparing it with the file, line by line")
-        comparison = Comparison(self._story.lines, self._story.offsets)
-        async with await connect(self._cluster.url) as client:
-            reader = await client.create_reader(TOPIC)
-            async for batch in batches_up_to_now(client, reader, timeout_s=READ_TIMEOUT_S):
-                comparison.add(batch.values, batch.sequence_ids)
-        return comparison.verdict()
+    async def _takeover(self, epoch_before: int, killed_at_s: float) -> DemoTakeover:
+        """Wait until a new owner serves. Returns the takeover as the new owner reports it."""
+
+        async def by_new_owner() -> dict[str, float] | None:
+            stats = await self._cluster.stats(TOPIC)
+            return stats["takeovers"][-1] if stats["owner_epoch"] > epoch_before and stats["takeovers"] else None
+
+        takeover = await until(by_new_owner, STEP_DEADLINE_S, f"a new owner of {TOPIC}")
+        entries, ms = int(takeover["replayed_entries"]), takeover["ms"]
+        self._view.tell(f"another owner serves: {entries:,} entries replayed, took over in {ms:.0f} ms")
+        await self._until_progress()
+        gap_ms = longest_pause_ms(self._producer.pauses.pauses, killed_at_s, time.monotonic())
+        return DemoTakeover(ms, entries, gap_ms or 0.0)
+
+    async def _compare(self) -> LogVerdict:
+        checker = file_checker(self._file)
+        async with await self._cluster.connect() as client:
+            async for entry in read_back(client, TOPIC):
+                checker.add([entry])
+        return checker.verdict()
+
+
+def file_checker(file: DemoFile) -> LogChecker:
+    """A checker that expects each line once, in the order of the file. Lines count from 1 in its messages."""
+    record = AckRecord()
+    record.note("line", 1, len(file.lines), MessageFate.ACKNOWLEDGED)
+    numbers = {offset: number for number, offset in enumerate(file.offsets)}
+
+    def identify(value: bytes, sequence_id: int) -> tuple[str, int]:
+        number = numbers.get(sequence_id)
+        if number is None or file.lines[number] != value:
+            raise Violation("unexpected", f"not a line of the file: offset {sequence_id}, {value[:60]!r}")
+        return "line", number + 1
+
+    return LogChecker(record, identify)

@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: events with their time, and on a terminal a bar of acknowledged lines."""
+"""The output of the demo while it runs: events with their time, and a progress bar on a terminal."""
 
 import time
 from types import TracebackType
@@ -7,12 +7,12 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-#: Without a terminal: a line each time that so much more is acknowledged.
+#: Without a terminal: the share of lines between two progress lines.
 _STEP = 0.1
 
 
-class View:
-    """Told of the lines that are acknowledged and of what happens."""
+class DemoView:
+    """Prints events, and the progress of acknowledged lines."""
 
     def __init__(self, line_count: int, console: Console) -> None:
         self._console = console

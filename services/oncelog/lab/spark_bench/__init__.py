@@ -1,1 +1,1 @@
-"""`oncelog bench spark`: source and sink against Spark's own formats, in the same sessions of the same run."""
+"""`oncelog bench spark`: the source and sink for Spark against Spark's own formats, in the same sessions."""

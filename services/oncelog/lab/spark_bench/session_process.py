@@ -1,8 +1,8 @@
-"""A process with one Spark session, which does what a bench asks of it over a socket: a JSON object a line.
+"""A process with one Spark session. It serves requests of a benchmark over a socket: one JSON object per line.
 
     python -m oncelog.lab.spark_bench.session_process MASTER SOCKET DIRECTORY
 
-It announces itself on stdout, serves one connection, and ends with it.
+It prints its address, serves one connection, and ends with it.
 """
 
 import json
@@ -21,7 +21,7 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
-    # Starting a worker takes seconds where other work keeps the machine busy.
+    # On a busy machine a worker takes seconds to start.
     "spark.python.authenticate.socketTimeout": "120s",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",

@@ -1,4 +1,4 @@
-"""The bench's side of its Spark sessions, each in a process and a JVM of its own, so that they can take turns."""
+"""The Spark sessions of a benchmark, each in a process and a JVM of its own."""
 
 import asyncio
 import importlib.util
@@ -9,50 +9,53 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from oncelog.lab.bench.processes import BenchFailed, Child
-from oncelog.lab.spark_bench.turns import Sample
+from oncelog.lab.child_process import LabChild
+from oncelog.lab.failures import LabFailed
+from oncelog.lab.spark_bench.alternation import SparkSample
 
 _MODULE = "oncelog.lab.spark_bench.session_process"
-#: For a machine that has other work, too: a bench that waits for ever shows nothing.
+#: Long enough for a busy machine.
 _START_DEADLINE_S = 300.0
 _ASK_DEADLINE_S = 600.0
 
 
-class Session:
+class BenchSession:
     """One Spark session."""
 
-    def __init__(self, master: str, child: Child, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, master: str, child: LabChild, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         self.master = master
         self._child = child
         self._reader = reader
         self._writer = writer
 
-    async def ask(self, request: str, **arguments: Any) -> dict[str, Any]:
-        """See SparkWork. Raises BenchFailed."""
-        self._writer.write(json.dumps([request, arguments]).encode() + b"\n")
+    async def request(self, name: str, **arguments: Any) -> dict[str, Any]:
+        """Send a request of `SparkWork`. Raises LabFailed."""
+        self._writer.write(json.dumps([name, arguments]).encode() + b"\n")
         try:
             async with asyncio.timeout(_ASK_DEADLINE_S):
                 line = await self._reader.readline()
         except TimeoutError as error:
-            raise BenchFailed(f"{self._child.name} was not done after {_ASK_DEADLINE_S:.0f} s: {request}") from error
+            raise LabFailed(f"{self._child.name} did not finish {name} within {_ASK_DEADLINE_S:.0f} s") from error
         if not line:
-            self._child.check_alive()
-            raise BenchFailed(f"{self._child.name} has closed its connection")
-        told: dict[str, Any] = json.loads(line)
-        if "error" in told:
-            raise BenchFailed(f"{self._child.name}: {request}: {told['error']}")
-        answer: dict[str, Any] = told["answer"]
+            self._child.check_running()
+            raise LabFailed(f"{self._child.name} has closed its connection")
+        response: dict[str, Any] = json.loads(line)
+        if "error" in response:
+            raise LabFailed(f"{self._child.name}: {name}: {response['error']}")
+        answer: dict[str, Any] = response["answer"]
         return answer
 
-    async def rate(self, rows: int, request: str, **arguments: Any) -> Sample:
-        """Rows a second of one request that takes so many rows. Raises BenchFailed."""
-        told = await self.ask(request, **arguments)
-        return Sample(rows / told["seconds"], told["busy_cores"])
+    async def rate(self, rows: int, name: str, **arguments: Any) -> SparkSample:
+        """Rows per second of a request that processes so many rows. Raises LabFailed."""
+        answer = await self.request(name, **arguments)
+        return SparkSample(rows / answer["seconds"], answer["busy_cores"])
 
 
 @asynccontextmanager
-async def open_sessions(masters: Sequence[str], directory: Path) -> AsyncIterator[list[Session]]:
-    """Start them side by side, give them, end them. Raises BenchFailed."""
+async def open_sessions(masters: Sequence[str], directory: Path) -> AsyncIterator[list[BenchSession]]:
+    """Start the sessions at the same time. Raises LabFailed."""
     async with AsyncExitStack() as opened:
         try:
             async with asyncio.TaskGroup() as starting:
@@ -60,19 +63,19 @@ async def open_sessions(masters: Sequence[str], directory: Path) -> AsyncIterato
                     starting.create_task(opened.enter_async_context(_open_session(master, directory)))
                     for master in masters
                 ]
-        except* BenchFailed as failures:
+        except* LabFailed as failures:
             raise failures.exceptions[0] from failures
         yield [task.result() for task in tasks]
 
 
 @asynccontextmanager
-async def _open_session(master: str, directory: Path) -> AsyncIterator[Session]:
-    """Start it, give it, end it. Raises BenchFailed."""
+async def _open_session(master: str, directory: Path) -> AsyncIterator[BenchSession]:
+    """Raises LabFailed."""
     if importlib.util.find_spec("pyspark") is None:
-        raise BenchFailed("Spark is not installed here: pip install 'oncelog[pipeline]'")
+        raise LabFailed("this benchmark needs Spark: run pip install 'oncelog[pipeline]'")
     own = directory / master.replace("[", "-").rstrip("]")
     own.mkdir()
-    child = await Child.start(
+    child = await LabChild.start(
         f"Spark {master}",
         (sys.executable, "-m", _MODULE, master, str(own / "socket"), str(own)),
         log=own / "log",
@@ -82,7 +85,7 @@ async def _open_session(master: str, directory: Path) -> AsyncIterator[Session]:
     try:
         reader, writer = await asyncio.open_unix_connection(child.announced["session"])
         try:
-            yield Session(master, child, reader, writer)
+            yield BenchSession(master, child, reader, writer)
         finally:
             writer.close()
     finally:

@@ -1,12 +1,10 @@
-"""What `oncelog bench spark` was asked for. Every loop is bounded by one of these."""
+"""The settings of `oncelog bench spark`. Every loop is bounded by one of these."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Part(StrEnum):
-    """What is measured."""
-
+class SparkLoad(StrEnum):
     SOURCE = "source"
     SINK = "sink"
     STREAM = "stream"
@@ -14,12 +12,12 @@ class Part(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """rows: of one read; half as many are written, for mode batch has a longer way. runs: turns that count."""
+    """rows: of one read. Half as many are written, because mode batch is slower. runs: without the warm-up run."""
 
     rows: int = 1_000_000
     message_bytes: int = 100
     runs: int = 3
-    parts: tuple[Part, ...] = tuple(Part)
+    loads: tuple[SparkLoad, ...] = tuple(SparkLoad)
 
     @property
     def rows_written(self) -> int:

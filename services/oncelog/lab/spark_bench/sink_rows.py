@@ -1,7 +1,7 @@
-"""The sink: rows that Spark holds in memory, written in two tasks, against its own Parquet writer and the plain client.
+"""The sink: rows in Spark's memory are written in two tasks, against its own Parquet writer and the SDK alone.
 
-The client publishes as many messages of the same size from one process, without Spark, in the same turns. In mode batch
-a row is stored on the staging topic, read back by the driver, and stored again.
+The SDK publishes as many messages of the same size from one process without Spark, in the same rounds. In mode batch a
+row is stored in the staging topic, read back by the driver, and stored again.
 """
 
 import time
@@ -11,14 +11,15 @@ from functools import partial
 from pathlib import Path
 
 from oncelog.client.client import AsyncClient
-from oncelog.lab.bench.cluster import Cluster
 from oncelog.lab.bench.consume import fill
-from oncelog.lab.bench.figures import Row
+from oncelog.lab.bench.figures import BenchRow
+from oncelog.lab.bench.running import Tell
+from oncelog.lab.cluster import LabCluster
+from oncelog.lab.spark_bench.alternation import SparkSample, alternate, busy_s, rate_row
 from oncelog.lab.spark_bench.corpus import new_topic, printable_values
-from oncelog.lab.spark_bench.formats import NOOP, Place, file_sink, topic_sink
-from oncelog.lab.spark_bench.sessions import Session
+from oncelog.lab.spark_bench.formats import NOOP, Dataset, file_sink, topic_sink
+from oncelog.lab.spark_bench.sessions import BenchSession
 from oncelog.lab.spark_bench.settings import SparkSettings
-from oncelog.lab.spark_bench.turns import Sample, Tell, busy_s, in_turns, rate_row
 
 _TASKS = 2
 _LIST_ROWS = 10_000
@@ -27,33 +28,33 @@ MODES = ("position", "batch")
 
 
 async def sink_rows(
-    cluster: Cluster,
+    cluster: LabCluster,
     client: AsyncClient,
-    sessions: tuple[Session, Session],
+    sessions: tuple[BenchSession, BenchSession],
     settings: SparkSettings,
     directory: Path,
     tell: Tell,
-) -> list[Row]:
-    """Rows a second of each mode, by one core and by two. Raises BenchFailed."""
+) -> list[BenchRow]:
+    """Rows per second of each mode, with one core and with two. Raises LabFailed."""
     rows = settings.rows_written
     for session in sessions:
-        await session.ask("make", rows=rows, parts=_TASKS, message_bytes=settings.message_bytes)
-    contestants: dict[str, Callable[[], Awaitable[Sample]]] = {
+        await session.request("make", rows=rows, tasks=_TASKS, message_bytes=settings.message_bytes)
+    loads: dict[str, Callable[[], Awaitable[SparkSample]]] = {
         CLIENT: partial(_publish, client, rows, settings.message_bytes)
     }
-    contestants |= {
+    loads |= {
         _name(what, session): partial(_write, session, rows, place)
         for what, place in _places(cluster, directory).items()
         for session in sessions
     }
-    samples = await in_turns(contestants, runs=settings.runs, tell=tell, what="sink")
+    samples = await alternate(loads, runs=settings.runs, tell=tell, what="sink")
     return _shown(samples, sessions, settings.message_bytes)
 
 
-def _places(cluster: Cluster, directory: Path) -> dict[str, Callable[[], Place]]:
-    """Each write has a topic of its own."""
+def _places(cluster: LabCluster, directory: Path) -> dict[str, Callable[[], Dataset]]:
+    """Each write uses a new topic."""
 
-    def topic(mode: str) -> Place:
+    def topic(mode: str) -> Dataset:
         return topic_sink(cluster.url, new_topic(), mode, "bench", jobId=uuid.uuid4().hex, adminUrl=cluster.admin_url)
 
     return {
@@ -64,20 +65,22 @@ def _places(cluster: Cluster, directory: Path) -> dict[str, Callable[[], Place]]
     }
 
 
-async def _write(session: Session, rows: int, place: Callable[[], Place]) -> Sample:
+async def _write(session: BenchSession, rows: int, place: Callable[[], Dataset]) -> SparkSample:
     return await session.rate(rows, "write", sink=place())
 
 
-async def _publish(client: AsyncClient, rows: int, message_bytes: int) -> Sample:
+async def _publish(client: AsyncClient, rows: int, message_bytes: int) -> SparkSample:
     values = printable_values(message_bytes)
     listed = [values[index % len(values)] for index in range(_LIST_ROWS)]
     busy, began = busy_s(), time.perf_counter()
     async with await client.create_producer(new_topic(), producer_name="plain") as producer:
         rate = await fill(producer, listed, rows)
-    return Sample(rate, (busy_s() - busy) / (time.perf_counter() - began))
+    return SparkSample(rate, (busy_s() - busy) / (time.perf_counter() - began))
 
 
-def _shown(samples: dict[str, list[Sample]], sessions: tuple[Session, Session], size: int) -> list[Row]:
+def _shown(
+    samples: dict[str, list[SparkSample]], sessions: tuple[BenchSession, BenchSession], size: int
+) -> list[BenchRow]:
     one, two = sessions
     found = [rate_row(CLIENT, samples[CLIENT], row_bytes=size)]
     for session in sessions:
@@ -99,5 +102,5 @@ def _shown(samples: dict[str, list[Sample]], sessions: tuple[Session, Session], 
     return found
 
 
-def _name(what: str, session: Session) -> str:
+def _name(what: str, session: BenchSession) -> str:
     return f"{what}, {session.master}"

@@ -1,75 +1,76 @@
-"""The source: whole topics read in batches, by one and by two cores, against files of the same rows.
+"""The source: whole topics are read in batches, with one core and with two, against files of the same rows.
 
-Closed ledgers are read from storage nodes, but for the rows that say so. "Parquet" and "text" are Spark's own sources
-of the same rows, text of their values alone; each ratio is to Parquet read with as many cores. What stands for scaling
-is the ratio of two cores to one: the cluster has the same cores, so where reading keeps both busy it cannot be 2.
+Closed ledgers are read from storage nodes, except in the row "through owners". "Parquet" and "text" are Spark's own
+sources of the same rows, text with the values only. Each ratio is to Parquet with the same number of cores. The ratio
+of two cores to one shows the scaling; the cluster uses the same cores, so it cannot be 2 if reading keeps both busy.
 """
 
 from functools import partial
 
 from oncelog.client.client import AsyncClient
-from oncelog.lab.bench.cluster import Cluster
-from oncelog.lab.bench.figures import Row
-from oncelog.lab.bench.processes import BenchFailed
-from oncelog.lab.spark_bench.corpus import Files, filled_topic, printable_values
-from oncelog.lab.spark_bench.formats import Place, file_source, topic_source
-from oncelog.lab.spark_bench.sessions import Session
+from oncelog.lab.bench.figures import BenchRow
+from oncelog.lab.bench.running import Tell
+from oncelog.lab.cluster import LabCluster
+from oncelog.lab.failures import LabFailed
+from oncelog.lab.spark_bench.alternation import SparkSample, alternate, rate_row
+from oncelog.lab.spark_bench.corpus import RowFiles, filled_topic, printable_values
+from oncelog.lab.spark_bench.formats import Dataset, file_source, topic_source
+from oncelog.lab.spark_bench.sessions import BenchSession
 from oncelog.lab.spark_bench.settings import SparkSettings
-from oncelog.lab.spark_bench.turns import Sample, Tell, in_turns, rate_row
 
-PARTS = (1, 2, 4)
+PARTITIONS = (1, 2, 4)
 PARQUET, TEXT = "Parquet", "text"
-#: Messages of an entry where producers send few at a time.
+#: Messages per entry of a producer that sends few at a time.
 SMALL_ENTRY_ROWS = 20
 _SMALL_SHARE = 5
 
 
 async def source_rows(
-    cluster: Cluster,
+    cluster: LabCluster,
     client: AsyncClient,
-    sessions: tuple[Session, Session],
+    sessions: tuple[BenchSession, BenchSession],
     settings: SparkSettings,
     topics: dict[int, str],
-    files: Files,
+    files: RowFiles,
     tell: Tell,
-) -> list[Row]:
-    """topics: {number of parts: the topic with settings.rows messages}. Raises BenchFailed."""
+) -> list[BenchRow]:
+    """topics: {number of partitions: the topic with settings.rows messages}. Raises LabFailed."""
     few = settings.rows // _SMALL_SHARE
     small = await filled_topic(
         cluster,
         client,
         rows=few,
-        parts=2,
+        partitions=2,
         values=printable_values(settings.message_bytes),
         entry_bytes=SMALL_ENTRY_ROWS * settings.message_bytes,
     )
-    places: dict[str, tuple[Place, int]] = {
-        f"source, {parts} part{'s' * (parts > 1)}": (topic_source(cluster.url, topic), settings.rows)
-        for parts, topic in topics.items()
+    places: dict[str, tuple[Dataset, int]] = {
+        f"source, {partitions} partition{'s' * (partitions > 1)}": (topic_source(cluster.url, topic), settings.rows)
+        for partitions, topic in topics.items()
     }
     through_owners = topic_source(cluster.url, topics[2], closedLedgers="owner")
     places |= {
-        "source, 2 parts, through owners": (through_owners, settings.rows),
-        f"source, 2 parts, entries of {SMALL_ENTRY_ROWS}": (topic_source(cluster.url, small), few),
+        "source, 2 partitions, through owners": (through_owners, settings.rows),
+        f"source, 2 partitions, entries of {SMALL_ENTRY_ROWS}": (topic_source(cluster.url, small), few),
         PARQUET: (file_source("parquet", files.parquet), settings.rows),
         TEXT: (file_source("text", files.text), settings.rows),
     }
     for what, (place, count) in places.items():
-        told = await sessions[1].ask("count", source=place)
-        if told["rows"] != count:
-            raise BenchFailed(f"{what}: {told['rows']} rows are there, and not {count}")
-    contestants = {
+        answer = await sessions[1].request("count", source=place)
+        if answer["rows"] != count:
+            raise LabFailed(f"{what}: found {answer['rows']} rows instead of {count}")
+    loads = {
         _name(what, session): partial(session.rate, count, "read", source=place)
         for what, (place, count) in places.items()
         for session in sessions
     }
-    samples = await in_turns(contestants, runs=settings.runs, tell=tell, what="source")
+    samples = await alternate(loads, runs=settings.runs, tell=tell, what="source")
     return _shown(list(places), samples, sessions, settings.message_bytes)
 
 
 def _shown(
-    whats: list[str], samples: dict[str, list[Sample]], sessions: tuple[Session, Session], size: int
-) -> list[Row]:
+    whats: list[str], samples: dict[str, list[SparkSample]], sessions: tuple[BenchSession, BenchSession], size: int
+) -> list[BenchRow]:
     one, two = sessions
     found = []
     for what in whats:
@@ -84,5 +85,5 @@ def _shown(
     return found
 
 
-def _name(what: str, session: Session) -> str:
+def _name(what: str, session: BenchSession) -> str:
     return f"{what}, {session.master}"

@@ -1,7 +1,7 @@
-"""Streams on two cores: batches of a size in steady state, and what a micro-batch costs that has hardly a row.
+"""Streams on two cores: large batches in steady state, and the fixed cost of a micro-batch with very few rows.
 
-Against Spark's own file source: Parquet files of as many rows, and files of one line, so many a batch. The first batch
-of a query, which starts everything, does not count; so no turn is for warming up.
+They are compared with Spark's own file source: Parquet files with the same rows per batch, and files of one line. The
+first batch of a query includes its start and does not count, so there is no warm-up round.
 """
 
 import uuid
@@ -11,21 +11,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 from oncelog.client.client import AsyncClient
-from oncelog.lab.bench.cluster import Cluster
-from oncelog.lab.bench.figures import Row, median
-from oncelog.lab.bench.processes import BenchFailed
+from oncelog.lab.bench.figures import BenchRow, median
+from oncelog.lab.bench.running import Tell
+from oncelog.lab.cluster import LabCluster
+from oncelog.lab.failures import LabFailed
+from oncelog.lab.spark_bench.alternation import SparkSample, alternate, rate_row, seconds_row
 from oncelog.lab.spark_bench.corpus import filled_topic, new_topic, printable_values
-from oncelog.lab.spark_bench.formats import NOOP, Place, file_source, topic_sink, topic_source
-from oncelog.lab.spark_bench.sessions import Session
+from oncelog.lab.spark_bench.formats import NOOP, Dataset, file_source, topic_sink, topic_source
+from oncelog.lab.spark_bench.sessions import BenchSession
 from oncelog.lab.spark_bench.settings import SparkSettings
-from oncelog.lab.spark_bench.turns import Sample, Tell, in_turns, rate_row, seconds_row
 
 BATCHES = 5
-PARTS = 2
-#: Rows of a batch that is all overhead: one of each part.
+PARTITIONS = 2
+#: Rows of a batch that is mostly overhead: one per partition.
 FEW = 2
 
-SOURCE, PARQUET = "stream, source, 2 parts", "stream, Parquet"
+SOURCE, PARQUET = "stream, source, 2 partitions", "stream, Parquet"
 OVERHEADS = {
     "text": "micro-batch, text",
     "source": "micro-batch, source",
@@ -34,24 +35,24 @@ OVERHEADS = {
 }
 
 
-class _Query(NamedTuple):
-    source: Place
-    sink: Place
+class _StreamQuery(NamedTuple):
+    source: Dataset
+    sink: Dataset
 
 
 async def stream_rows(
-    cluster: Cluster,
+    cluster: LabCluster,
     client: AsyncClient,
-    session: Session,
+    session: BenchSession,
     settings: SparkSettings,
     topic: str,
     directory: Path,
     tell: Tell,
-) -> list[Row]:
-    """topic: of PARTS parts, with settings.rows messages. Raises BenchFailed."""
-    each = settings.rows // BATCHES // PARTS
+) -> list[BenchRow]:
+    """topic: with PARTITIONS partitions and settings.rows messages. Raises LabFailed."""
+    each = settings.rows // BATCHES // PARTITIONS
     parquet = str(directory / "stream.parquet")
-    await session.ask(
+    await session.request(
         "copy",
         source=topic_source(cluster.url, topic, rowsPerPartition=str(each)),
         sink_format="parquet",
@@ -59,39 +60,44 @@ async def stream_rows(
         columns=[],
     )
     few = await filled_topic(
-        cluster, client, rows=FEW * BATCHES, parts=PARTS, values=printable_values(settings.message_bytes), entry_bytes=1
+        cluster,
+        client,
+        rows=FEW * BATCHES,
+        partitions=PARTITIONS,
+        values=printable_values(settings.message_bytes),
+        entry_bytes=1,
     )
 
-    def from_few() -> Place:
+    def from_few() -> Dataset:
         return topic_source(cluster.url, few, maxRowsPerBatch=str(FEW))
 
-    def to_topic(mode: str) -> Place:
+    def to_topic(mode: str) -> Dataset:
         return topic_sink(cluster.url, new_topic(), mode, "bench")
 
     queries = {
-        SOURCE: lambda: _Query(topic_source(cluster.url, topic, maxRowsPerBatch=str(each * PARTS)), NOOP),
-        PARQUET: lambda: _Query(file_source("parquet", parquet, maxFilesPerTrigger=str(PARTS)), NOOP),
-        OVERHEADS["text"]: lambda: _Query(
+        SOURCE: lambda: _StreamQuery(topic_source(cluster.url, topic, maxRowsPerBatch=str(each * PARTITIONS)), NOOP),
+        PARQUET: lambda: _StreamQuery(file_source("parquet", parquet, maxFilesPerTrigger=str(PARTITIONS)), NOOP),
+        OVERHEADS["text"]: lambda: _StreamQuery(
             file_source("text", few_files(directory / "few"), maxFilesPerTrigger=str(FEW)), NOOP
         ),
-        OVERHEADS["source"]: lambda: _Query(from_few(), NOOP),
-        OVERHEADS["position"]: lambda: _Query(from_few(), to_topic("position")),
-        OVERHEADS["batch"]: lambda: _Query(from_few(), to_topic("batch")),
+        OVERHEADS["source"]: lambda: _StreamQuery(from_few(), NOOP),
+        OVERHEADS["position"]: lambda: _StreamQuery(from_few(), to_topic("position")),
+        OVERHEADS["batch"]: lambda: _StreamQuery(from_few(), to_topic("batch")),
     }
 
-    async def run(what: str) -> Sample:
+    async def run(what: str) -> SparkSample:
         query = queries[what]()
         rows = settings.rows // BATCHES * BATCHES if what in {SOURCE, PARQUET} else FEW * BATCHES
-        told = await session.ask(
+        answer = await session.request(
             "stream", source=query.source, sink=query.sink, checkpoint=str(directory / uuid.uuid4().hex)
         )
-        steady = steady_batches(told["batches"], rows)
+        steady = steady_batches(answer["batches"], rows)
         if what in {SOURCE, PARQUET}:
-            return Sample(median([count / seconds for count, seconds in steady]), told["busy_cores"])
-        return Sample(median([seconds for _, seconds in steady]), told["busy_cores"])
+            return SparkSample(median([count / seconds for count, seconds in steady]), answer["busy_cores"])
+        return SparkSample(median([seconds for _, seconds in steady]), answer["busy_cores"])
 
-    contestants = {what: partial(run, what) for what in queries}
-    found = await in_turns(contestants, runs=settings.runs, tell=tell, what="stream", warm_up=False)
+    loads = {what: partial(run, what) for what in queries}
+    found = await alternate(loads, runs=settings.runs, tell=tell, what="stream", warm_up=False)
     return [
         rate_row(PARQUET, found[PARQUET], row_bytes=settings.message_bytes),
         rate_row(SOURCE, found[SOURCE], found[PARQUET], of="Parquet", row_bytes=settings.message_bytes),
@@ -104,17 +110,15 @@ async def stream_rows(
 
 
 def steady_batches(batches: Sequence[tuple[int, float]], rows: int) -> Sequence[tuple[int, float]]:
-    """All but the first. batches: (rows, seconds) of each. Raises BenchFailed where they lack rows, or are too few."""
+    """All batches but the first. batches: (rows, seconds) of each. Raises LabFailed if rows or batches are missing."""
     total = sum(count for count, _ in batches)
     if total != rows or len(batches) < 2:
-        raise BenchFailed(
-            f"a stream took {total} rows in {len(batches)} batches: {rows} in more than one were expected"
-        )
+        raise LabFailed(f"a stream processed {total} rows in {len(batches)} batches, expected {rows} in at least 2")
     return batches[1:]
 
 
 def few_files(directory: Path) -> str:
-    """Files of one line, as many as there are rows in the topic of few."""
+    """RowFiles of one line, as many as there are rows in the topic of few."""
     directory.mkdir(exist_ok=True)
     for number in range(FEW * BATCHES):
         (directory / f"{number}.txt").write_text(f"{number}\n")

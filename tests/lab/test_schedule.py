@@ -1,0 +1,127 @@
+"""The chaos schedule: repeated by its seed, complete, and never beyond what the quorums survive."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncelog.core.errors import InvalidArgument
+from oncelog.lab.chaos.schedule import make_schedule
+from oncelog.lab.faults.kinds import (
+    DEFAULT_KINDS,
+    NODE_KINDS,
+    VICTIM_COMPONENT,
+    WHOLE_CLUSTER,
+    Component,
+    Fault,
+    FaultKind,
+    fits,
+    spare_members,
+    why_not,
+)
+
+WHOLE = {Component.OWNER: 3, Component.STORAGE: 3, Component.METADATA: 2, Component.ZOOKEEPER: 3, Component.REDIS: 1}
+seeds = st.integers(min_value=-(2**63), max_value=2**63)
+clusters = st.fixed_dictionaries({part: st.integers(min_value=0, max_value=7) for part in Component})
+
+
+def possible(counts: dict[Component, int]) -> list[FaultKind]:
+    return [kind for kind in DEFAULT_KINDS if why_not(kind, counts) is None]
+
+
+@given(seeds, st.floats(min_value=1, max_value=3000))
+def test_seed_repeats_its_schedule(seed: int, seconds: float) -> None:
+    """Exactly, whatever the order in which the kinds were named."""
+    first = make_schedule(seed, seconds=seconds, kinds=list(FaultKind), counts=WHOLE)
+    assert first == make_schedule(seed, seconds=seconds, kinds=list(FaultKind)[::-1], counts=WHOLE)
+
+
+def test_schedule_is_the_same_in_every_version() -> None:
+    """A seed in a report means these faults, tomorrow too; and another seed means others."""
+    steps = make_schedule(7, seconds=200, kinds=DEFAULT_KINDS, counts=WHOLE)
+    assert [[str(fault.kind) for fault in step.faults] for step in steps[:4]] == [
+        ["node-drain"],
+        ["rollout"],
+        ["volume-full", "zookeeper-leader-kill"],
+        ["storage-kill", "owner-pause"],
+    ]
+    assert steps != make_schedule(8, seconds=200, kinds=DEFAULT_KINDS, counts=WHOLE)
+
+
+@given(seeds, clusters, st.data())
+def test_no_step_takes_more_than_is_spare(seed: int, counts: dict[Component, int], data: st.DataObject) -> None:
+    """One of three copies, a minority of ZooKeeper, never the last owner; what takes a node or a part whole, alone."""
+    kinds = data.draw(st.lists(st.sampled_from(possible(counts)), unique=True)) if possible(counts) else []
+    if not kinds:
+        with pytest.raises(InvalidArgument, match="no fault to plan"):
+            make_schedule(seed, seconds=600, kinds=kinds, counts=counts)
+        return
+    for step in make_schedule(seed, seconds=600, kinds=kinds, counts=counts):
+        injected = [fault.kind for fault in step.faults]
+        assert set(injected) <= set(kinds)
+        assert 1 <= len(injected) <= 2
+        assert len(injected) == 1 or not set(injected) & set(WHOLE_CLUSTER)
+        taken = Counter(VICTIM_COMPONENT[kind] for kind in injected if kind in VICTIM_COMPONENT)
+        assert taken <= Counter(spare_members(counts))
+
+
+@given(seeds)
+def test_every_kind_comes_before_any_comes_again(seed: int) -> None:
+    """So a long run has met everything, and a short one is no repetition of one fault."""
+    steps = make_schedule(seed, seconds=2000, kinds=list(FaultKind), counts=WHOLE)
+    kinds = [fault.kind for step in steps for fault in step.faults]
+    assert set(kinds[: len(FaultKind)]) == set(FaultKind)
+
+
+@given(seeds, st.floats(min_value=1, max_value=5000))
+def test_schedule_fills_its_time_and_no_more(seed: int, seconds: float) -> None:
+    """By the plan's own reckoning; one step there always is."""
+    steps = make_schedule(seed, seconds=seconds, kinds=list(FaultKind), counts=WHOLE)
+    assert [step.number for step in steps] == list(range(1, len(steps) + 1))
+    assert sum(step.nominal_s for step in steps[:-1]) <= seconds
+
+
+def test_two_at_once_do_happen() -> None:
+    """The control of the budget: pairs are planned, and only such as fit."""
+    steps = [s for n in range(20) for s in make_schedule(n, seconds=900, kinds=list(FaultKind), counts=WHOLE)]
+    pairs = [tuple(fault.kind for fault in step.faults) for step in steps if len(step.faults) == 2]
+    assert len(pairs) > 10
+    assert all(fits(pair, WHOLE) for pair in pairs)
+
+
+def test_budget_of_small_clusters() -> None:
+    """Two storage nodes need each other; one owner is nobody's to kill; two ZooKeepers have none to spare."""
+    small = {Component.OWNER: 1, Component.STORAGE: 2, Component.METADATA: 1, Component.ZOOKEEPER: 1}
+    assert possible(small) == []
+    assert not fits([FaultKind.OWNER_KILL, FaultKind.OWNER_PAUSE], {Component.OWNER: 2})
+    assert fits([FaultKind.OWNER_KILL, FaultKind.OWNER_PAUSE], {Component.OWNER: 3})
+    assert not fits([FaultKind.STORAGE_KILL, FaultKind.VOLUME_FULL], {Component.STORAGE: 9})
+    assert fits([FaultKind.OWNER_KILL, FaultKind.STORAGE_PAUSE], WHOLE)
+    assert not fits([FaultKind.NODE_CUT, FaultKind.REDIS_KILL], WHOLE)
+    assert why_not(FaultKind.ZOOKEEPER_KILL, {Component.ZOOKEEPER: 2}) is not None
+    external = WHOLE | {Component.ZOOKEEPER: 0, Component.REDIS: 0}
+    assert [kind for kind in FaultKind if why_not(kind, external)] == [FaultKind.ZOOKEEPER_KILL, FaultKind.REDIS_KILL]
+    assert all(why_not(kind, WHOLE | {Component.METADATA: 1}) for kind in NODE_KINDS)
+
+
+def test_bystander_dies_alone_anywhere_and_only_by_name() -> None:
+    """It measures what a kill costs by itself: no member is taken, so no cluster is too small, and nothing else may
+    happen beside it."""
+    assert FaultKind.CONTROL_POD_KILL not in DEFAULT_KINDS
+    assert len(DEFAULT_KINDS) == len(FaultKind) - 1
+    assert why_not(FaultKind.CONTROL_POD_KILL, {}) is None
+    assert not fits([FaultKind.CONTROL_POD_KILL, FaultKind.METADATA_KILL], WHOLE)
+    assert fits([FaultKind.CONTROL_POD_KILL], WHOLE)
+
+
+def test_kind_beyond_the_budget_is_refused_by_name() -> None:
+    """A plan that would stop the cluster for good is no plan."""
+    with pytest.raises(InvalidArgument, match="this cluster does not survive storage-kill"):
+        make_schedule(1, seconds=60, kinds=[FaultKind.STORAGE_KILL], counts={Component.STORAGE: 2})
+
+
+def test_pick_chooses_in_one_order() -> None:
+    """The order in which a cluster lists its members must not change who is injected."""
+    fault = Fault(FaultKind.OWNER_KILL, pick=5)
+    assert fault.choose(["c", "a", "b"]) == fault.choose(["b", "c", "a"]) == "c"
