@@ -1,4 +1,4 @@
-"""The chaos schedule: repeated by its seed, complete, and never beyond what the quorums survive."""
+"""The schedule: a seed repeats it, every kind comes, and every quorum survives each step."""
 
 from collections import Counter
 
@@ -32,13 +32,13 @@ def possible(counts: dict[Component, int]) -> list[FaultKind]:
 
 @given(seeds, st.floats(min_value=1, max_value=3000))
 def test_seed_repeats_its_schedule(seed: int, seconds: float) -> None:
-    """Exactly, whatever the order in which the kinds were named."""
+    """Exactly, in whatever order the kinds were named."""
     first = make_schedule(seed, seconds=seconds, kinds=list(FaultKind), counts=WHOLE)
     assert first == make_schedule(seed, seconds=seconds, kinds=list(FaultKind)[::-1], counts=WHOLE)
 
 
 def test_schedule_is_the_same_in_every_version() -> None:
-    """A seed in a report means these faults, tomorrow too; and another seed means others."""
+    """A seed in a report always means these faults. Another seed means others."""
     steps = make_schedule(7, seconds=200, kinds=DEFAULT_KINDS, counts=WHOLE)
     assert [[str(fault.kind) for fault in step.faults] for step in steps[:4]] == [
         ["node-drain"],
@@ -50,8 +50,8 @@ def test_schedule_is_the_same_in_every_version() -> None:
 
 
 @given(seeds, clusters, st.data())
-def test_no_step_takes_more_than_is_spare(seed: int, counts: dict[Component, int], data: st.DataObject) -> None:
-    """One of three copies, a minority of ZooKeeper, never the last owner; what takes a node or a part whole, alone."""
+def test_every_quorum_survives_each_step(seed: int, counts: dict[Component, int], data: st.DataObject) -> None:
+    """One of three copies, a minority of ZooKeeper, never the last owner. Faults of a whole node come alone."""
     kinds = data.draw(st.lists(st.sampled_from(possible(counts)), unique=True)) if possible(counts) else []
     if not kinds:
         with pytest.raises(InvalidArgument, match="no fault to plan"):
@@ -68,30 +68,30 @@ def test_no_step_takes_more_than_is_spare(seed: int, counts: dict[Component, int
 
 @given(seeds)
 def test_every_kind_comes_before_any_comes_again(seed: int) -> None:
-    """So a long run has met everything, and a short one is no repetition of one fault."""
+    """So a long run includes every kind, and a short one does not repeat one kind."""
     steps = make_schedule(seed, seconds=2000, kinds=list(FaultKind), counts=WHOLE)
     kinds = [fault.kind for step in steps for fault in step.faults]
     assert set(kinds[: len(FaultKind)]) == set(FaultKind)
 
 
 @given(seeds, st.floats(min_value=1, max_value=5000))
-def test_schedule_fills_its_time_and_no_more(seed: int, seconds: float) -> None:
-    """By the plan's own reckoning; one step there always is."""
+def test_schedule_takes_about_the_requested_time(seed: int, seconds: float) -> None:
+    """By its expected durations. It has at least one step."""
     steps = make_schedule(seed, seconds=seconds, kinds=list(FaultKind), counts=WHOLE)
     assert [step.number for step in steps] == list(range(1, len(steps) + 1))
     assert sum(step.nominal_s for step in steps[:-1]) <= seconds
 
 
-def test_two_at_once_do_happen() -> None:
-    """The control of the budget: pairs are planned, and only such as fit."""
+def test_some_steps_have_two_faults() -> None:
+    """The control for the test of the quorums."""
     steps = [s for n in range(20) for s in make_schedule(n, seconds=900, kinds=list(FaultKind), counts=WHOLE)]
     pairs = [tuple(fault.kind for fault in step.faults) for step in steps if len(step.faults) == 2]
     assert len(pairs) > 10
     assert all(fits(pair, WHOLE) for pair in pairs)
 
 
-def test_budget_of_small_clusters() -> None:
-    """Two storage nodes need each other; one owner is nobody's to kill; two ZooKeepers have none to spare."""
+def test_faults_that_small_clusters_survive() -> None:
+    """Two storage nodes, a single owner and two ZooKeeper servers have none to spare."""
     small = {Component.OWNER: 1, Component.STORAGE: 2, Component.METADATA: 1, Component.ZOOKEEPER: 1}
     assert possible(small) == []
     assert not fits([FaultKind.OWNER_KILL, FaultKind.OWNER_PAUSE], {Component.OWNER: 2})
@@ -105,9 +105,8 @@ def test_budget_of_small_clusters() -> None:
     assert all(why_not(kind, WHOLE | {Component.METADATA: 1}) for kind in NODE_KINDS)
 
 
-def test_bystander_dies_alone_anywhere_and_only_by_name() -> None:
-    """It measures what a kill costs by itself: no member is taken, so no cluster is too small, and nothing else may
-    happen beside it."""
+def test_control_pod_is_killed_alone_and_only_if_named() -> None:
+    """It measures the cost of a kill itself, so nothing else happens at the same time. No cluster is too small."""
     assert FaultKind.CONTROL_POD_KILL not in DEFAULT_KINDS
     assert len(DEFAULT_KINDS) == len(FaultKind) - 1
     assert why_not(FaultKind.CONTROL_POD_KILL, {}) is None
@@ -115,13 +114,13 @@ def test_bystander_dies_alone_anywhere_and_only_by_name() -> None:
     assert fits([FaultKind.CONTROL_POD_KILL], WHOLE)
 
 
-def test_kind_beyond_the_budget_is_refused_by_name() -> None:
-    """A plan that would stop the cluster for good is no plan."""
+def test_kind_that_the_cluster_does_not_survive_is_refused() -> None:
+    """Such a fault would stop the cluster."""
     with pytest.raises(InvalidArgument, match="this cluster does not survive storage-kill"):
         make_schedule(1, seconds=60, kinds=[FaultKind.STORAGE_KILL], counts={Component.STORAGE: 2})
 
 
-def test_pick_chooses_in_one_order() -> None:
-    """The order in which a cluster lists its members must not change who is injected."""
+def test_pick_does_not_depend_on_the_order_of_candidates() -> None:
+    """The order in which a cluster lists its members must not change the victim."""
     fault = Fault(FaultKind.OWNER_KILL, pick=5)
     assert fault.choose(["c", "a", "b"]) == fault.choose(["b", "c", "a"]) == "c"

@@ -46,18 +46,18 @@ COMMANDS = {
         _of("oncelog.cli.check.command", "check"),
     ),
     "demo": LazyCommand(
-        "Publish a file through kill -9, and prove it line by line.",
+        "Publish a file while processes are killed, and compare line by line.",
         _of("oncelog.lab.demo.command", "demo"),
         extras=("lab",),
     ),
     "admin": LazyCommand("Administer topics, namespaces, rights and processes.", _of("oncelog.cli.admin.app", "admin")),
     "bench": LazyCommand(
-        "Measure this machine and cluster, as ratios to limits.",
+        "Measure this machine and cluster, as ratios to their limits.",
         _of("oncelog.lab.bench.commands", "app"),
         extras=("lab",),
     ),
     "chaos": LazyCommand(
-        "Strike a cluster under load, and check everything.",
+        "Inject faults into a cluster under load, and check the log.",
         _of("oncelog.lab.chaos.commands", "app"),
         extras=("lab",),
     ),

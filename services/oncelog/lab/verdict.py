@@ -27,7 +27,7 @@ _VIOLATIONS_MAX = 8
 #: The counts of a verdict that must be 0.
 FAULTS = ("lost", "duplicated", "out_of_order", "unexpected", "index_gaps", "reader_mismatches")
 
-#: (client, number) of a message, by its value and its sequence id. Raises Violation for a message that nobody sent.
+#: (client, number) of a message, by its value and its sequence id. Raises Violation for a message that no client sent.
 Identify = Callable[[bytes, int], tuple[str, int]]
 
 
