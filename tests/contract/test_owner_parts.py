@@ -174,9 +174,9 @@ async def test_a_storage_node_that_cannot_be_reached_is_absent() -> None:
 @pytest.mark.parametrize(
     ("nodes", "cookies", "words"),
     [
-        ([node_of(A)], [], "1 storage nodes are known, and each entry gets 3 copies"),
+        ([node_of(A)], [], "1 storage nodes are known, but each entry needs 3 copies"),
         ([node_of(A), node_of(B)], [], "lower ONCELOG_WRITE_QUORUM"),
-        ([node_of(A), node_of(B, read_only=True), node_of(C, read_only=True)], [], "clear their read-only mark"),
+        ([node_of(A), node_of(B, read_only=True), node_of(C, read_only=True)], [], "make them writable"),
         ([node_of(A), node_of(B)], [StorageCookie(C, "127.0.0.1", 3)], None),
         ([node_of(A), node_of(B), node_of(C, read_only=True)], [], None),
     ],

@@ -22,21 +22,21 @@ def log_of_two() -> ShownLog:
 
 
 async def walk(log: ShownLog, start: StartAt) -> list[tuple[int, int, int]]:
-    """(ledger, first, last) of each stretch that a reader would be given."""
+    """(ledger, first, last) of each range that a reader would get."""
     view = log.view
     following, _ = await view.start_of(start)
-    stretches: list[tuple[int, int, int]] = []
+    ranges: list[tuple[int, int, int]] = []
     while True:
-        following, stretch = await view.next_stretch(following)
-        if stretch is None:
-            return stretches
-        stretches.append((stretch.metadata.ledger_id, stretch.first, stretch.last))
-        following = at(stretch.metadata.ledger_id, stretch.last + 1)
+        following, entries = await view.next_range(following)
+        if entries is None:
+            return ranges
+        ranges.append((entries.metadata.ledger_id, entries.first, entries.last))
+        following = at(entries.metadata.ledger_id, entries.last + 1)
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
-    ("start", "stretches"),
+    ("start", "ranges"),
     [
         (StartEdge.EARLIEST, [(1, 0, 2), (4, 0, 1)]),
         (StartEdge.LATEST, []),
@@ -57,11 +57,9 @@ async def walk(log: ShownLog, start: StartAt) -> list[tuple[int, int, int]]:
         (StartIndex(2**64 - 1), []),
     ],
 )
-async def test_a_reader_begins_where_it_says_and_walks_on(
-    start: StartAt, stretches: list[tuple[int, int, int]]
-) -> None:
+async def test_a_reader_begins_where_it_says_and_walks_on(start: StartAt, ranges: list[tuple[int, int, int]]) -> None:
     """Through the ends of ledgers, up to what is confirmed."""
-    assert await walk(log_of_two(), start) == stretches
+    assert await walk(log_of_two(), start) == ranges
 
 
 @pytest.mark.asyncio
@@ -102,9 +100,9 @@ async def test_what_comes_after_a_start_at_the_end_is_read(start: StartAt) -> No
     following, _ = await log.view.start_of(start)
     log.open_ledger(5)
     log.add(1, time_ms=10_000)
-    _, stretch = await log.view.next_stretch(following)
-    assert stretch is not None
-    assert (stretch.metadata.ledger_id, stretch.first) == (5, 0)
+    _, entries = await log.view.next_range(following)
+    assert entries is not None
+    assert (entries.metadata.ledger_id, entries.first) == (5, 0)
 
 
 @pytest.mark.asyncio
@@ -145,8 +143,8 @@ async def test_a_ledger_that_is_trimmed_while_its_record_is_read_is_passed_over(
     """It is gone from the list before its record is removed, so whoever sees it missing looks at the list again."""
     log = log_of_two()
     log.trimmed_on_read = 1
-    following, stretch = await log.view.next_stretch(at(1, 0))
-    assert stretch is not None
+    following, entries = await log.view.next_range(at(1, 0))
+    assert entries is not None
     assert following == at(4, 0)
 
 
@@ -190,15 +188,15 @@ async def test_the_record_of_a_closed_ledger_is_read_once_and_that_of_the_open_o
     """CLOSED is final; a reader at the tail must notice when the open one is closed."""
     log = log_of_two()
     view = log.view
-    assert (await view.next_stretch(at(4, 2)))[1] is None
+    assert (await view.next_range(at(4, 2)))[1] is None
     log.open_ledger(5)
     end: Position = log.add(1)
-    following, stretch = await view.next_stretch(at(4, 2))
-    assert (following, stretch is not None) == (end, True)
+    following, entries = await view.next_range(at(4, 2))
+    assert (following, entries is not None) == (end, True)
     log.records.clear()
-    _, stretch = await view.next_stretch(at(4, 0))
-    assert stretch is not None
-    assert stretch.metadata.members == (NODE,)
+    _, entries = await view.next_range(at(4, 0))
+    assert entries is not None
+    assert entries.metadata.members == (NODE,)
 
 
 @pytest.mark.asyncio

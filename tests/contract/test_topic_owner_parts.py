@@ -138,7 +138,7 @@ def cached(cache: EntryCache, ledger_id: int, *entry_ids: int, size: int = 100) 
 
 
 def run_of(cache: EntryCache, ledger_id: int, first: int, last: int, *, bytes_max: int = 10_000) -> list[int]:
-    found = cache.run(LedgerId(ledger_id), EntryId(first), EntryId(last), bytes_max=bytes_max)
+    found = cache.consecutive(LedgerId(ledger_id), EntryId(first), EntryId(last), bytes_max=bytes_max)
     return [int.from_bytes(body, "big") for _, body in found]
 
 

@@ -129,7 +129,7 @@ async def test_topic_whose_copies_are_lost_says_why_where_and_what_helps(tmp_pat
             "ledger_id": LOST,
             "entry_id": 0,
             "members": {world.node.incarnation: "does not hold it"},
-            "help": "bring the storage nodes of this ledger back with their directories, or restore one of them",
+            "help": "start the storage nodes of this ledger with their directories, or restore one directory",
         }
         failures = world.metrics.counts.events["takeover_failed"]
         await until(
@@ -163,7 +163,7 @@ async def test_served_topic_waits_for_nothing(tmp_path: Path) -> None:
         assert await waiting(channel, runner.topic_id) is None
 
 
-async def test_topic_without_storage_nodes_names_those_that_are_not_there(tmp_path: Path) -> None:
+async def test_topic_without_storage_nodes_names_the_absent_ones(tmp_path: Path) -> None:
     async with owner_world(tmp_path) as (world, channel):
         world.topics.update_nodes(StorageNodesUpdated((), absent=(world.node.incarnation,)))
         topic_id = await world.new_topic(TOPIC)
@@ -174,7 +174,7 @@ async def test_topic_without_storage_nodes_names_those_that_are_not_there(tmp_pa
         shown = await waiting(channel, topic_id)
         assert shown is not None
         assert shown["code"] == "not_enough_storage_nodes"
-        assert shown["members"] == {world.node.incarnation: "is not there"}
+        assert shown["members"] == {world.node.incarnation: "is absent"}
         error = await opening(PublishClient(channel), runner, "importer")
         assert isinstance(error, BY_CODE["not_enough_storage_nodes"])
 

@@ -1,4 +1,4 @@
-"""Unary calls: the last message and producers' names, for readers; states, assignments and unloading, for metadata."""
+"""Unary calls: last message and producer names for readers; topic states, assign and unload for metadata services."""
 
 import json
 import re
@@ -14,14 +14,14 @@ from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
 from oncelog.wire import owner_pb2 as pb
 
-#: It becomes a path in ZooKeeper: any other text would name another record, or none that ZooKeeper can read.
+#: A topic id becomes a path in ZooKeeper. Any other text could name another record.
 _TOPIC_ID = re.compile(r"[0-9a-f]{32}")
-#: Above the entries of one ledger, so above the producers that a reader of it meets.
+#: More than the entries of one ledger, so more than the producers that a reader of it meets.
 PRODUCER_IDS_MAX = 65_536
 
 
 class AdminService:
-    """The handlers; each names the incarnation it is meant for where the answer depends on it."""
+    """The handlers. A request whose answer depends on the process names the incarnation that it is meant for."""
 
     def __init__(self, topics: TopicRegistry, incarnation: Incarnation) -> None:
         self._topics = topics
@@ -73,7 +73,7 @@ class AdminService:
     async def assign(self, request: pb.AssignRequest) -> pb.AssignAnswer:
         self._require(request.target)
         if _TOPIC_ID.fullmatch(request.topic_id) is None:
-            raise InvalidArgument("a topic id has 32 hexadecimal digits", field="topic_id")
+            raise InvalidArgument("topic_id must have 32 hexadecimal digits", field="topic_id")
         self._topics.assign(TopicId(request.topic_id))
         return pb.AssignAnswer()
 
@@ -84,7 +84,7 @@ class AdminService:
 
     def _require(self, target: str) -> None:
         if target != self._incarnation:
-            raise NotOwner(f"this is owner {self._incarnation}, the call was meant for {target}")
+            raise NotOwner(f"this is owner {self._incarnation}, not {target}: look the owner up again")
 
 
 def _state(runner: TopicRunner, request: pb.TopicStatesRequest) -> pb.TopicState:

@@ -1,8 +1,8 @@
 """Whether a caller may use a topic, by the grants of its namespace.
 
-The owner follows those grants with the topic's other policies, so that a caller who may is let in without asking
-anybody; a refusal rests on a record read now, for a right may have been granted a moment ago. Asked when a producer or
-a reader opens: a right that is taken away ends nothing that is open, and the next opening is refused.
+The owner watches those grants with the topic's other policies, so a caller with the right is admitted without a read.
+Before it refuses, it reads the record, because the right may have been granted a moment ago. Rights are checked when a
+producer or a reader opens. A revoked right ends nothing that is open; the next opening is refused.
 """
 
 import asyncio
@@ -13,30 +13,30 @@ from oncelog.core.errors import TopicLoading
 from oncelog.core.names import parse_topic
 from oncelog.topic_owner.topic_runner import TopicRunner
 
-#: How long a caller whose rights are not known yet waits for the takeover to finish.
+#: How long a caller waits for the takeover to finish, if its rights are not known yet.
 LOADING_DEADLINE_MS = 10_000
 
 
 def is_known_to_have(runner: TopicRunner, caller: Caller, right: Right) -> bool:
-    """Whether the caller has the right by what is known here; False: `authorize` finds out."""
+    """Whether the watched grants contain the right. False: `authorize` must read the record."""
     return caller.superuser or (runner.grants is not None and may(caller, runner.grants, right))
 
 
 async def authorize(runner: TopicRunner, caller: Caller, right: Right) -> None:
-    """Raises PermissionDenied; TopicLoading, NotOwner, StoreUnavailable while it cannot be told."""
+    """Raises PermissionDenied; TopicLoading, NotOwner, StoreUnavailable while the rights cannot be read."""
     if is_known_to_have(runner, caller, right):
         return
     try:
         async with asyncio.timeout(LOADING_DEADLINE_MS / 1000):
-            # Before its record is read the topic has no name here, and the name that a caller gives proves nothing.
+            # The topic has no name here until its record is read, and the name in the request proves nothing.
             await runner.progress.until_serving()
     except TimeoutError as error:
-        raise TopicLoading("the topic is still being taken over: try again") from error
+        raise TopicLoading("the topic is still moving to this owner: try again") from error
     await runner.parts.policies.require(caller, parse_topic(runner.name).namespace_name, right)
 
 
 class Checks:
-    """Authorizations under way of one stream; they end with it."""
+    """The running authorizations of one stream; they end with it."""
 
     def __init__(self, tasks: asyncio.TaskGroup) -> None:
         self._tasks = tasks

@@ -1,4 +1,4 @@
-"""Checks the batches of a received frame, and lets other work run where that takes long."""
+"""Validates the batches of a received frame, and yields to other tasks when that takes long."""
 
 import asyncio
 from collections.abc import Container
@@ -10,25 +10,24 @@ from oncelog.core.formats.batch_check import BatchLimits, check_batch, unpacks
 from oncelog.core.ids import SessionNumber
 from oncelog.rpc.owner_codec import ReceivedPublish
 
-#: A frame of a few KiB may decompress to gigabytes. After so many bytes other clients of this process get their turn.
+#: A frame of a few KiB may decompress to gigabytes. After this many bytes other tasks get a turn.
 UNPACKED_BYTES_PER_TURN = 1024 * 1024
-#: Id deltas are decoded byte by byte, which takes so many times as long as decompressing a byte.
+#: Id deltas are decoded byte by byte. One byte takes this many times as long as decompressing one.
 ID_BYTE_COST = 16
 
-#: The header of a batch that can be stored, why it cannot be, or None: it is of no session, so nobody looked.
+#: The header of a valid batch; why it is invalid; or None: it belongs to no open session and was not validated.
 Checked: TypeAlias = BatchHeader | OncelogError | None
 
 
 class BatchChecks:
-    """Of all publish streams of one process."""
+    """Validates for all publish streams of one process."""
 
     def __init__(self, checksum: Checksum, limits: BatchLimits) -> None:
         self._checksum = checksum
         self._limits = limits
 
     async def check(self, frame: ReceivedPublish, sessions: Container[SessionNumber]) -> list[Checked]:
-        """One result for each batch of the frame, in order. sessions: the open ones; batches of others are passed
-        over."""
+        """One result for each batch of the frame, in order. sessions: the open ones; other batches are skipped."""
         checked: list[Checked] = []
         unpacked_bytes = 0
         for number, data in zip(frame.sessions, frame.batches, strict=True):
@@ -39,7 +38,7 @@ class BatchChecks:
                 header = check_batch(data, self._checksum, self._limits)
             except (InvalidBatch, MessageTooLarge) as error:
                 checked.append(error)
-                unpacked_bytes += self._limits.raw_bytes_max  # how much was decompressed before the error is not known
+                unpacked_bytes += self._limits.raw_bytes_max  # unknown how much was decompressed before the error
             else:
                 checked.append(header)
                 unpacked_bytes += header.payload_raw_bytes if unpacks(header) else 0

@@ -1,16 +1,16 @@
-"""Answers that are never from the past: an owner proves that it is the current one before it speaks of a log's end.
+"""An owner proves that it is the current owner before it answers a question about the end of the log.
 
     await until_current(runner, owner_epoch_seen)     # before a question is answered, or a read stream begins
-    CurrencyWatch(...).run()                          # for readers that wait at the end and ask nothing
+    CurrencyWatch(...).run()                          # for readers that wait at the end of the log
 
 Rules
-- A question that shows a higher epoch has the topic record read; the owner refuses it with NotOwner.
-- Every other question is answered after a proof that began after the question: an ack quorum of members holds the open
-  ledger unfenced (`core.currency`), or else the topic record, read after a sync, shows this owner at this epoch.
-  Neither needs a clock, and the first one needs no ZooKeeper. Questions that come while a proof is under way share the
+- A question that carries a higher epoch makes the owner read the topic record and refuse with NotOwner.
+- Every other question is answered after a proof that began after the question. Either an ack quorum of members holds
+  the open ledger unfenced (`core.ledger.currency`), or the topic record, read after a sync, names this owner and epoch.
+  No proof needs a clock, and the first kind works without ZooKeeper. Questions that arrive during a proof share the
   next one.
-- Readers that wait are checked together, one call for each storage node. They are sent away when a member is fenced,
-  and when no quorum of members has answered for longer than ZooKeeper lets a session last, by this process's own clock.
+- Waiting readers are checked together, with one call for each storage node. Their streams end when a member is fenced,
+  or when no quorum of members has responded for longer than a ZooKeeper session lasts, by this process's clock.
 """
 
 import asyncio
@@ -37,23 +37,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Members that are there answer within milliseconds; after this the topic record is asked.
+#: A live member responds within milliseconds. After this time the topic record is read.
 FENCES_TIMEOUT_MS = 1_000
-#: Of a whole proof. A client asks again, so that it learns of a newer owner meanwhile.
+#: For a whole proof. The client asks again, and may find a newer owner meanwhile.
 PROOF_TIMEOUT_MS = 3_000
 #: How long a question waits for a takeover to finish.
 SERVING_TIMEOUT_MS = 10_000
-#: Between two checks for readers that wait.
+#: Between two checks for waiting readers.
 CHECK_INTERVAL_MS = 1_000
 
 
 async def until_current(runner: "TopicRunner", owner_epoch_seen: OwnerEpoch) -> None:
-    """Return when the topic is served here, and by nobody newer, at some moment after this call began.
+    """Return once this owner was the current one at some moment after this call began.
 
-    Raises NotOwner, TopicNotFound for a deleted topic, TopicLoading while the takeover takes its time.
+    Raises NotOwner; TopicNotFound for a deleted topic; TopicLoading if a takeover takes too long.
     """
     if owner_epoch_seen > runner.owner_epoch and await runner.record_shows_higher_epoch():
-        # Only the record makes it a suspicion: anybody can claim to have seen an epoch.
+        # Only the record counts: a client can claim any epoch.
         runner.post(HigherEpochSeen())
     try:
         async with asyncio.timeout(SERVING_TIMEOUT_MS / 1000):
@@ -61,17 +61,17 @@ async def until_current(runner: "TopicRunner", owner_epoch_seen: OwnerEpoch) -> 
     except TimeoutError as error:
         raise runner.progress.troubles.error() from error
     if owner_epoch_seen > runner.owner_epoch:
-        raise NotOwner("a newer owner was seen: look the topic up again", owner_epoch=runner.owner_epoch)
+        raise NotOwner("a newer owner exists: look the topic up again", owner_epoch=runner.owner_epoch)
     await runner.currency.prove()
 
 
 class Proofs:
-    """The proofs of one topic, one at a time."""
+    """Runs the proofs of one topic, one at a time."""
 
     def __init__(self, runner: "TopicRunner") -> None:
         self._runner = runner
         self._one_at_a_time = asyncio.Lock()
-        #: proofs begun, and the newest one that has ended, with why it failed
+        #: proofs begun; the number of the last finished one, with its error
         self._begun = 0
         self._ended: tuple[int, OncelogError | None] = (0, None)
 
@@ -89,7 +89,9 @@ class Proofs:
                 except InvariantViolated:
                     raise
                 except TimeoutError:
-                    failure = NotOwner("neither storage nodes nor ZooKeeper show that this owner is the current one")
+                    failure = NotOwner(
+                        "neither storage nodes nor ZooKeeper confirm this owner: look the topic up again"
+                    )
                 except OncelogError as error:
                     failure = error if isinstance(error, TopicNotFound) else NotOwner(error.message)
                 self._ended = (number, failure)
@@ -117,7 +119,7 @@ class Proofs:
             raise NotOwner(f"owner_epoch {record.owner_epoch} belongs to {record.owner}: look the topic up again")
 
     async def _ask_members(self, ledger: LedgerMetadata) -> currency.Currency:
-        """Until the answers suffice, or all members have answered, or had their time."""
+        """Ask all members until the responses suffice, or all have responded or timed out."""
         links, states = self._runner.parts.links, list[FenceState]()
         asks = [_states_of(links, member, [ledger.ledger_id]) for member in ledger.members]
         verdict = currency.judge((), ack_quorum=ledger.ack_quorum)
@@ -131,7 +133,7 @@ class Proofs:
 
 
 async def _states_of(links: StorageLinks, member: Incarnation, ledger_ids: Sequence[LedgerId]) -> Sequence[FenceState]:
-    """Nothing where the member does not answer."""
+    """The fence states; empty if the member does not respond."""
     try:
         return await links.fence_states(member, ledger_ids, timeout_ms=FENCES_TIMEOUT_MS)
     except InvariantViolated:
@@ -143,7 +145,7 @@ async def _states_of(links: StorageLinks, member: Incarnation, ledger_ids: Seque
 async def _as_they_come(
     asks: Sequence[Coroutine[Any, Any, Sequence[FenceState]]],
 ) -> AsyncGenerator[Sequence[FenceState], None]:
-    """The answers in the order of their coming; what is not waited for any more is cancelled."""
+    """Yield the results in the order of completion; cancel the rest when closed."""
     waiting = {asyncio.ensure_future(ask) for ask in asks}
     try:
         while waiting:
@@ -157,7 +159,7 @@ async def _as_they_come(
 
 @dataclass(slots=True)
 class _Waiting:
-    """A topic whose readers wait: its open ledger, and what members say of it."""
+    """A topic with waiting readers: its open ledger, and the fence states of its members."""
 
     runner: "TopicRunner"
     ledger: LedgerMetadata
@@ -165,23 +167,23 @@ class _Waiting:
 
 
 class CurrencyWatch:
-    """Checks the topics of one owner whose readers wait at the end of the log."""
+    """Checks the topics of one owner that have readers waiting at the end of the log."""
 
     def __init__(self, topics: "TopicRegistry", links: StorageLinks, *, doubt_after_ms: int) -> None:
         self._topics = topics
         self._links = links
         self._doubt_after_ms = doubt_after_ms
-        #: {topic: since when no quorum has answered, on the clock that only goes forward}
+        #: {topic: since when no quorum has responded, on the monotonic clock}
         self._unanswered_since: dict[TopicRunner, float] = {}
 
     async def run(self) -> None:
-        """Never returns."""
+        """Check at intervals, forever."""
         while True:
             await asyncio.sleep(CHECK_INTERVAL_MS / 1000)
             await self.check()
 
     async def check(self) -> None:
-        """Ask once about every topic whose readers wait."""
+        """Check every topic with waiting readers once."""
         runners = [runner for runner in self._topics if runner.progress.waiting_count]
         self._unanswered_since = {r: since for r, since in self._unanswered_since.items() if r in runners}
         waiting: dict[LedgerId, _Waiting] = {}
@@ -221,4 +223,6 @@ class CurrencyWatch:
         now = time.monotonic()
         since = self._unanswered_since.setdefault(runner, now)
         if now - since > self._doubt_after_ms / 1000:
-            runner.progress.doubt(NotOwner("no quorum of storage nodes answers this owner: look the topic up again"))
+            runner.progress.doubt(
+                NotOwner("no quorum of storage nodes responds to this owner: look the topic up again")
+            )

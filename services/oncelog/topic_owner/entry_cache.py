@@ -1,12 +1,11 @@
-"""The newest entries of the topics' logs in memory, so that readers at the tail ask no storage node.
+"""The newest entries of the topics' logs in memory, so that readers at the end of a log ask no storage node.
 
     budget = CacheBudget(64 << 20)          # one for the process
     cache = EntryCache(budget)              # one for each topic
 
-Entries come in log order and leave from the front. The budget is of all topics: the entry that has been kept longest
-leaves first, whichever topic it is of, so memory does not grow with the number of topics. An entry is kept as the parts
-it was sent in: nothing is copied to cache it. The cache knows nothing of what is confirmed; its readers go no further
-than they may.
+Entries are added in log order and evicted oldest first. All topics share the budget, so memory does not grow with the
+number of topics. An entry is kept in the pieces in which it was sent: nothing is copied to cache it. The cache also
+holds entries that are not confirmed; read streams stop at last_add_confirmed.
 """
 
 from collections import deque
@@ -25,7 +24,7 @@ class _Kept(NamedTuple):
 
 
 class CacheBudget:
-    """bytes_max: of headers and bodies of all caches together; the newest entry is always kept."""
+    """bytes_max: headers and bodies of all caches together. The newest entry is always kept."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
@@ -35,7 +34,7 @@ class CacheBudget:
         self._stale = 0
 
     def take(self, cache: "EntryCache", key: _Key, size: int) -> None:
-        """An entry of `size` bytes came; the oldest ones leave as far as need be."""
+        """Account for a new entry of `size` bytes, and evict the oldest entries that exceed the budget."""
         self._order.append(_Kept(cache, key))
         self.bytes += size
         while self.bytes > self.bytes_max and len(self._order) > 1:
@@ -45,8 +44,7 @@ class CacheBudget:
             self._stale -= not size
 
     def give_back(self, size: int, entries: int) -> None:
-        """A cache was cleared. Its entries leave the order later, so that clearing many caches costs no more than
-        filling them."""
+        """A cache was cleared. Its entries leave `_order` later, so that clearing costs no more than filling."""
         self.bytes -= size
         self._stale += entries
         if self._stale * 2 > len(self._order):
@@ -55,7 +53,7 @@ class CacheBudget:
 
 
 class EntryCache:
-    """The entries of one topic. bytes: what they take of the budget."""
+    """The entries of one topic. bytes: their share of the budget."""
 
     def __init__(self, budget: CacheBudget) -> None:
         self.bytes = 0
@@ -72,7 +70,7 @@ class EntryCache:
         self._budget.take(self, key, size)
 
     def drop(self, key: _Key) -> int:
-        """Forget an entry; its bytes, 0 when it is gone already."""
+        """Remove an entry and return its size; 0 if it is not cached."""
         gone = self._entries.pop(key, None)
         if gone is None:
             return 0
@@ -86,9 +84,8 @@ class EntryCache:
     def get(self, ledger_id: LedgerId, entry_id: EntryId) -> Parts | None:
         return self._entries.get((ledger_id, entry_id))
 
-    def run(self, ledger_id: LedgerId, first: EntryId, last: EntryId, *, bytes_max: int) -> list[Parts]:
-        """Consecutive entries from `first`, at most up to `last` and about `bytes_max`; empty when the first is not
-        here."""
+    def consecutive(self, ledger_id: LedgerId, first: EntryId, last: EntryId, *, bytes_max: int) -> list[Parts]:
+        """Consecutive entries from `first` to at most `last`, about `bytes_max`; empty if `first` is not cached."""
         found: list[Parts] = []
         size = 0
         entries = self._entries

@@ -1,4 +1,4 @@
-"""Which topic the answers of storage nodes belong to: {ledger: where its events go}."""
+"""Routes responses of storage nodes to the topic that writes the ledger."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ Post = Callable[[EntriesAnswered | MemberLost], None]
 
 
 class LedgerRoutes:
-    """A ledger has one writer, so its events have one place to go; those of a ledger without one are late."""
+    """{ledger: the topic's `post`}. A ledger has one writer. Responses for other ledgers are late, and dropped."""
 
     def __init__(self) -> None:
         self._posts: dict[LedgerId, Post] = {}
@@ -22,24 +22,24 @@ class LedgerRoutes:
         return len(self._posts)
 
     def forget(self, ledger_id: LedgerId) -> None:
-        """A ledger that is CLOSED has no writer any more."""
+        """The ledger is CLOSED and has no writer any more."""
         self._posts.pop(ledger_id, None)
 
     def remove(self, post: Post) -> None:
-        """Forget every ledger of one writer."""
+        """Remove every ledger of one topic."""
         for ledger_id in [known for known, writer in self._posts.items() if writer == post]:
             del self._posts[ledger_id]
 
     def answered(
         self, member: Incarnation, ledger_id: LedgerId, entry_ids: list[EntryId], status: AppendStatus
     ) -> None:
-        """A storage node answered for entries of one ledger."""
+        """A storage node responded for entries of one ledger."""
         post = self._posts.get(ledger_id)
         if post is not None:
             post(EntriesAnswered(ledger_id, member, entry_ids, status))
 
     def lost(self, member: Incarnation, ledger_ids: list[LedgerId]) -> None:
-        """A storage node takes nothing more for these ledgers."""
+        """A storage node accepts no more entries of these ledgers."""
         for ledger_id in ledger_ids:
             post = self._posts.get(ledger_id)
             if post is not None:

@@ -1,7 +1,7 @@
-"""A topic's log as its readers walk it: which ledger comes next, how far each may be read, where a start lies.
+"""A topic's log as readers see it: the next ledger, how far each ledger may be read, and start positions.
 
-CLOSED ledgers end where their record says; the open one at last_add_confirmed. A ledger that a trim has taken away is
-passed over: what is kept begins behind it.
+A CLOSED ledger ends where its record says, the open one at last_add_confirmed. A trimmed ledger is skipped: the log
+begins behind it.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from oncelog.topic_owner.topic_runner import TopicRunner
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class EntryRange:
     """Entries first..last of one ledger, all confirmed."""
 
     metadata: LedgerMetadata
@@ -26,7 +26,7 @@ class Stretch:
 
 
 class LogView:
-    """One reader's view; remembers the records of CLOSED ledgers, which never change."""
+    """The view of one reader. It caches the records of CLOSED ledgers, which never change."""
 
     def __init__(self, runner: TopicRunner) -> None:
         self._runner = runner
@@ -39,7 +39,7 @@ class LogView:
         serving = self._runner.core.serving
         writer = serving.log.ledgers.writer if serving is not None else None
         if writer is not None and writer.ledger_id == ledger_id:
-            # At the tail each reader would ask ZooKeeper for every entry, and stand still while that is away.
+            # Otherwise each reader at the end would ask ZooKeeper for every entry, and stop while ZooKeeper is away.
             return writer.metadata
         known = self._closed.get(ledger_id)
         if known is None:
@@ -49,15 +49,15 @@ class LogView:
         return known
 
     async def _last(self, ledger_id: LedgerId) -> tuple[LedgerMetadata, EntryId]:
-        """The last entry of a ledger that may be read now, -1 when there is none."""
+        """The last entry of a ledger that may be read now; -1: none."""
         confirmed = self._runner.progress.confirmed
         metadata = await self._metadata(ledger_id)
         if metadata.state is LedgerState.CLOSED:
             return metadata, metadata.end
         return metadata, confirmed.entry_id if confirmed.ledger_id == ledger_id else EntryId(-1)
 
-    async def next_stretch(self, at: Position) -> tuple[Position, Stretch | None]:
-        """Where reading goes on from `at` (the next entry wanted), and what is there; None: nothing more now."""
+    async def next_range(self, at: Position) -> tuple[Position, EntryRange | None]:
+        """Return (the next entry to read at or behind `at`, the entries there); None: there are no more now."""
         for ledger_id in self._ids():
             if ledger_id < at.ledger_id:
                 continue
@@ -69,14 +69,14 @@ class LogView:
             except LogHole:
                 if ledger_id in self._ids():
                     raise
-                continue  # trimmed meanwhile: it left the list before its record was removed
+                continue  # trimmed meanwhile: a ledger leaves the list before its record is deleted
             if first <= last:
-                return Position(ledger_id, first), Stretch(metadata, first, last)
+                return Position(ledger_id, first), EntryRange(metadata, first, last)
             at = Position(ledger_id, first)
         return at, None
 
     async def start_of(self, start: StartAt) -> tuple[Position, int]:
-        """Return (the next entry wanted, batch index of the first message wanted in it)."""
+        """Return (the first entry to read, batch index of the first message to deliver from it)."""
         match start:
             case StartEdge.EARLIEST:
                 return Position(LedgerId(-1), EntryId(0)), 0
@@ -88,20 +88,20 @@ class LogView:
             case StartTime(time_ms):
                 return await self._first_at(time_ms), 0
             case StartIndex(number):
-                return await self._holding(number)
+                return await self._entry_of_index(number)
 
     async def _first_at(self, time_ms: int) -> Position:
-        """The first entry appended at or after a time: append times of one log hardly ever go back."""
+        """The first entry appended at or after a time. Append times of a log almost always ascend."""
         at = Position(LedgerId(-1), EntryId(0))
-        found: Stretch | None = None
+        found: EntryRange | None = None
         while True:
-            at, stretch = await self.next_stretch(at)
-            if stretch is None:
+            at, entries = await self.next_range(at)
+            if entries is None:
                 break
-            if (await self._header(stretch.metadata, stretch.last)).append_time_ms >= time_ms:
-                found = stretch
+            if (await self._header(entries.metadata, entries.last)).append_time_ms >= time_ms:
+                found = entries
                 break
-            at = Position(stretch.metadata.ledger_id, EntryId(stretch.last + 1))
+            at = Position(entries.metadata.ledger_id, EntryId(entries.last + 1))
         if found is None:
             return at
         low, high = found.first, found.last
@@ -113,8 +113,8 @@ class LogView:
                 high = middle
         return Position(found.metadata.ledger_id, low)
 
-    async def _holding(self, number: int) -> tuple[Position, int]:
-        """The entry of the message with this number, and its place there; the end where the log is not so long."""
+    async def _entry_of_index(self, number: int) -> tuple[Position, int]:
+        """The entry that holds the message with this index, and the batch index; the end if the log is shorter."""
         while True:
             links = [link for link in self._runner.core.ownership.record.ledgers if link.base_index <= number]
             if not links:
@@ -125,7 +125,7 @@ class LogView:
             except LogHole:
                 if ledger_id in self._ids():
                     raise
-                continue  # trimmed meanwhile: it left the list before its record was removed
+                continue  # trimmed meanwhile: a ledger leaves the list before its record is deleted
             low, high = EntryId(0), EntryId(last + 1)
             while low < high:
                 middle = EntryId((low + high) // 2)
@@ -150,7 +150,7 @@ class LogView:
         return await read_entry(self._runner.parts.links, metadata, entry_id, headers_only=headers_only)
 
     async def last_message(self) -> tuple[Position, EntryHeader] | None:
-        """The last entry that holds a message, None in an empty log."""
+        """The last entry that holds a message; None: the log is empty."""
         for ledger_id in reversed(self._ids()):
             if ledger_id > self._runner.progress.confirmed.ledger_id:
                 continue

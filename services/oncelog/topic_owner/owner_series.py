@@ -1,7 +1,7 @@
-"""The series of an owner at /metrics.
+"""The metrics of an owner at /metrics.
 
-They are of the process: a topic's own figures are in its statistics, for a label of topics or producers grows with
-them.
+They describe the process. A topic's own counters are in its statistics, because labels for topics or producers would
+grow without bound.
 """
 
 from oncelog.core.topic.serving import Serving
@@ -12,24 +12,28 @@ from oncelog.topic_owner.topic_registry import TopicRegistry
 
 
 def observe(metrics: OwnerMetrics, topics: TopicRegistry) -> None:
-    """Show what `metrics` counts and how the topics stand."""
+    """Register the instruments for `metrics` and for the state of the topics."""
     counts, telemetry = metrics.counts, metrics.telemetry
     observe_damaged(telemetry)
     telemetry.observe_count("messages", "Messages answered, by verdict", lambda: _by(counts.messages, "verdict"))
-    telemetry.observe_count("owner_events", "What happened to topics and batches", lambda: _by(counts.events, "event"))
+    telemetry.observe_count("owner_events", "Events of topics and batches", lambda: _by(counts.events, "event"))
     telemetry.observe_count("received_bytes", "Bytes of batches received", lambda: [Reading(counts.bytes_received)])
     telemetry.observe_count("received_frames", "Frames of batches received", lambda: [Reading(counts.frames_received)])
-    telemetry.observe_level("topics", "Topics here, by phase", lambda: _phases(topics))
+    telemetry.observe_level("topics", "Topics of this owner, by phase", lambda: _phases(topics))
     telemetry.observe_level(
-        "topics_waiting", "Topics here that are not served, by reason", lambda: waiting_topics(topics)
+        "topics_waiting", "Topics of this owner that are not served, by reason", lambda: waiting_topics(topics)
     )
-    telemetry.observe_level("producers", "Producers that served topics know", lambda: [Reading(_producers(topics))])
+    telemetry.observe_level("producers", "Producers known to the served topics", lambda: [Reading(_producers(topics))])
     telemetry.observe_level(
-        "recent_batches_bytes", "Memory of recent batches, of all topics", lambda: [Reading(_remembered(topics))]
+        "recent_batches_bytes", "Memory for recent batches, all topics", lambda: [Reading(_remembered(topics))]
     )
     telemetry.observe_level("sessions", "Open producer sessions", lambda: [Reading(_sessions(topics))])
-    telemetry.observe_level("entries_in_flight", "Entries not confirmed yet", lambda: [Reading(_in_flight(topics))])
-    telemetry.observe_level("entry_cache_bytes", "Entries kept for readers", lambda: [Reading(_cached(topics))])
+    telemetry.observe_level(
+        "entries_in_flight", "Entries that are not confirmed yet", lambda: [Reading(_in_flight(topics))]
+    )
+    telemetry.observe_level(
+        "entry_cache_bytes", "Bytes of entries cached for readers", lambda: [Reading(_cached(topics))]
+    )
 
 
 def _by(counts: dict[str, int], label: str) -> list[Reading]:
@@ -44,7 +48,7 @@ def _phases(topics: TopicRegistry) -> list[Reading]:
 
 
 def waiting_topics(topics: TopicRegistry) -> list[Reading]:
-    """By the code of the error that a topic waits for; topic_loading: a takeover that goes on by itself."""
+    """By the error code behind the wait; topic_loading: a takeover is running and needs no help."""
     reasons: dict[str, int] = {}
     for runner in topics:
         waiting = runner.progress.troubles.why(runner.parts.links.reachability.unreachable)

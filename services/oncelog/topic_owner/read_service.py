@@ -1,7 +1,8 @@
-"""The read stream of one reader: entries in the order of the log, up to last_add_confirmed and never beyond.
+"""The read stream of one reader: entries in log order, never beyond last_add_confirmed.
 
-Tail reads come from the cache, older ones from the storage nodes. A reader grants permits in bytes; an entry is sent
-while any permit is left, so that the largest entry fits through the smallest permit. Control entries are not sent.
+Entries at the end of the log come from the cache, older ones from the storage nodes. A reader grants permits in bytes.
+An entry is sent while any permit is left, so the smallest permit is enough for the largest entry. Control entries are
+not sent.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from oncelog.rpc.reader_codec import ReadControl, ReaderFrame, ReaderStart
 from oncelog.rpc.server import ServerStream
 from oncelog.topic_owner.authorization import authorize
 from oncelog.topic_owner.currency import until_current
-from oncelog.topic_owner.log_view import LogView, Stretch
+from oncelog.topic_owner.log_view import EntryRange, LogView
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
 
@@ -30,12 +31,12 @@ class ReadService:
         self.topics = topics
 
     async def read(self, stream: ServerStream[ReadControl, ReaderFrame]) -> None:
-        """The handler of one stream. Errors end it as its last frame, with the epoch beside them."""
+        """The handler of one stream. An error is its last frame, with the owner epoch."""
         control = await anext(aiter(stream), None)
         if control is None:
             return
         if control.start is None:
-            raise InvalidArgument("the first message of a read stream says where to start", field="start")
+            raise InvalidArgument("the first message of a read stream must contain the start", field="start")
         runner = self.topics.runner(control.start.topic_id, control.start.topic)
         await authorize(runner, stream.caller, Right.CONSUME)
         reading = _Reading(runner, stream, control.permit_bytes)
@@ -51,7 +52,7 @@ class ReadService:
 
 
 class _Reading:
-    """One reader's walk through the log."""
+    """The progress of one reader through the log."""
 
     def __init__(self, runner: TopicRunner, stream: ServerStream[ReadControl, ReaderFrame], permit_bytes: int) -> None:
         self._runner = runner
@@ -62,11 +63,11 @@ class _Reading:
         self._names: set[ProducerId] = set()
         self._first_index = 0
         self._gone = asyncio.Event()
-        #: the confirmed position at which the reader was last told that it is at the end
+        #: the confirmed position at which the reader last got `at_end`
         self._told_end: Position | None = None
 
     async def take_permits(self) -> None:
-        """Add up what the reader grants, until it is gone."""
+        """Add the permits that the reader grants, until it disconnects."""
         try:
             async for control in self._stream:
                 self._permit_bytes += control.permit_bytes
@@ -79,21 +80,21 @@ class _Reading:
         runner = self._runner
         await until_current(runner, start.owner_epoch_seen)
         wanted, self._first_index = await self._view.start_of(start.at)
-        at, _ = await self._view.next_stretch(wanted)
+        at, _ = await self._view.next_range(wanted)
         if at != wanted:
-            self._first_index = 0  # that entry was trimmed away: what is kept begins behind it
+            self._first_index = 0  # that entry was trimmed: the log begins behind it
         while not self._gone.is_set():
-            at, stretch = await self._view.next_stretch(at)
-            if stretch is None:
+            at, available = await self._view.next_range(at)
+            if available is None:
                 if self._told_end != runner.progress.confirmed:
                     self._told_end = runner.progress.confirmed
                     await self._stream.write(ReaderFrame(runner.owner_epoch, self._told_end, at_end=True))
                 await self._until_more(at)
             else:
-                at = await self._send_stretch(stretch)
+                at = await self._send_range(available)
 
     async def _until_more(self, at: Position) -> None:
-        """Wait for an entry at or behind `at`, or for the reader to go."""
+        """Wait for an entry at or behind `at`, or for the reader to disconnect."""
         more = asyncio.ensure_future(
             self._runner.progress.until_after(Position(at.ledger_id, EntryId(at.entry_id - 1)))
         )
@@ -106,27 +107,27 @@ class _Reading:
             more.cancel()
             gone.cancel()
 
-    async def _send_stretch(self, stretch: Stretch) -> Position:
-        ledger_id = stretch.metadata.ledger_id
-        following = stretch.first
-        while following <= stretch.last and not self._gone.is_set():
-            cached = self._runner.cache.run(ledger_id, following, stretch.last, bytes_max=FRAME_BYTES_TARGET)
+    async def _send_range(self, entries: EntryRange) -> Position:
+        ledger_id = entries.metadata.ledger_id
+        following = entries.first
+        while following <= entries.last and not self._gone.is_set():
+            cached = self._runner.cache.consecutive(ledger_id, following, entries.last, bytes_max=FRAME_BYTES_TARGET)
             if cached:
                 await self._send([b"".join(parts) for parts in cached])
                 following = EntryId(following + len(cached))
                 continue
-            async for entries in self._pages(stretch, following):
-                await self._send([data for _, data in entries])
-                following = EntryId(entries[-1][0] + 1)
+            async for page in self._pages(entries, following):
+                await self._send([data for _, data in page])
+                following = EntryId(page[-1][0] + 1)
                 if self._gone.is_set() or self._runner.cache.get(ledger_id, following) is not None:
                     break
         return Position(ledger_id, following)
 
-    def _pages(self, stretch: Stretch, first: EntryId) -> AsyncIterator[list[tuple[EntryId, Buffer]]]:
-        return read_entries(self._runner.parts.links, stretch.metadata, first, stretch.last, headers_only=False)
+    def _pages(self, entries: EntryRange, first: EntryId) -> AsyncIterator[list[tuple[EntryId, Buffer]]]:
+        return read_entries(self._runner.parts.links, entries.metadata, first, entries.last, headers_only=False)
 
     async def _send(self, entries: list[Buffer]) -> None:
-        """Send entries of messages in frames, as far as permits go."""
+        """Send the entries that hold messages, in frames, while permits last."""
         frame: list[Buffer] = []
         names: dict[ProducerId, str] = {}
         size = 0
@@ -134,7 +135,7 @@ class _Reading:
             header = peek_header(data)
             if header.kind != EntryKind.MESSAGES or not header.count:
                 if not frame:
-                    self._first_index = 0  # it was meant for this entry, not for the one behind it
+                    self._first_index = 0  # it applied to this entry only
                 continue
             self._name(data, names)
             frame.append(data)
@@ -151,8 +152,10 @@ class _Reading:
             return
         serving = self._runner.core.serving
         if serving is None:
-            # Without a name the message would pass for one that was stored without deduplication.
-            raise TopicLoading("the topic is being taken over, and who published is not known now: try again")
+            # Without a name the message would look as if it had been stored without deduplication.
+            raise TopicLoading(
+                "the topic is moving to another owner and its producer names are not known yet: try again"
+            )
         known = serving.log.table.state.producers.get(producer_id)
         if known is not None:
             names[producer_id] = known.name

@@ -1,4 +1,4 @@
-"""What this owner knows of the storage nodes: who is live and where, who is known and absent, who is gone for good."""
+"""This owner's view of the storage nodes: live ones with addresses, absent ones, and superseded ones."""
 
 import logging
 from dataclasses import replace
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class StorageView:
-    """Passes each newer view on to the links (addresses) and to all topics."""
+    """Passes each new view on to the connections (addresses) and to all topics."""
 
     def __init__(
         self,
@@ -32,36 +32,36 @@ class StorageView:
     ) -> None:
         """quorums: (write quorum, ack quorum) of every new ledger."""
         self._quorums = quorums
-        #: what keeps a ledger from being opened, since the start; None once one could be. Later only the log tells.
-        self.shortage: str | None = "the storage nodes were not looked at yet"
+        #: why no ledger could be opened since the start; None once one could be. Later shortages are only logged.
+        self.shortage: str | None = "the storage nodes were not read from ZooKeeper yet"
         self._short = False
         self._session = session
         self._registry = registry
-        #: what ZooKeeper says of them; None before it was asked
+        #: the nodes as registered in ZooKeeper; None before the first read
         self._registered: StorageNodesUpdated | None = None
         self._links = links
         self._topics = topics
         self.stability = ClusterStability()
-        session.add_listener(lambda _state: self._tell())
-        links.reachability.add_listener(self._tell)
+        session.add_listener(lambda _state: self._publish())
+        links.reachability.add_listener(self._publish)
 
     async def first(self) -> None:
-        """Have one view before any topic is taken over."""
+        """Read the nodes once, before any takeover."""
         await self._take(await self._registry.storage_nodes.live())
 
     async def follow(self) -> None:
-        """Take every newer one, until cancelled."""
+        """Follow changes until cancelled."""
         async for live in self._registry.storage_nodes.watch():
             backoff = Backoff()
             while not await self._taken(live):
                 await backoff.pause()
 
     async def _taken(self, live: dict[str, LiveStorageNode]) -> bool:
-        """An outage that begins between two reads is no reason to end with all topics: the older view holds on."""
+        """False: ZooKeeper became unavailable between two reads. The older view stays in use."""
         try:
             await self._take(live)
         except StoreUnavailable as error:
-            logger.warning("the storage nodes cannot be seen yet: %s", error.message)
+            logger.warning("could not read the storage nodes from ZooKeeper; will retry: %s", error.message)
             return False
         return True
 
@@ -77,12 +77,12 @@ class StorageView:
             {Incarnation(name): join_address(node.host, node.port) for name, node in live.items()}, ahead=True
         )
         self._registered = StorageNodesUpdated(writable, absent, superseded, read_only=read_only)
-        self._tell()
+        self._publish()
 
-    def _tell(self) -> None:
-        """Pass on what is known now. A registered node that cannot be reached is absent: its session may end later.
+    def _publish(self) -> None:
+        """Pass the current view on. A registered node that cannot be reached counts as absent.
 
-        While ZooKeeper is away no topic begins a roll or a snapshot that it could not finish.
+        `store_reachable` keeps topics from beginning a roll or a snapshot that they could not finish.
         """
         registered, gone = self._registered, self._links.reachability.unreachable
         if registered is None:
@@ -93,34 +93,34 @@ class StorageView:
             absent=tuple(sorted({*registered.absent, *gone.intersection(registered.live)})),
             store_reachable=self._session.state is SessionState.CONNECTED,
         )
-        self._tell_shortage(_shortage(nodes, *self._quorums))
+        self._log_shortage(_shortage(nodes, *self._quorums))
         self.stability.update(nodes, gone)
         self._topics.update_nodes(nodes)
 
-    def _tell_shortage(self, shortage: str | None) -> None:
-        """Say when no ledger can be opened, and when one can again."""
+    def _log_shortage(self, shortage: str | None) -> None:
+        """Log when no ledger can be opened, and when one can be opened again."""
         self.shortage = self.shortage and shortage
         if shortage is not None and not self._short:
-            # Services start in any order: until there were nodes enough once, the wait is no error.
+            # Services start in any order: until there were enough nodes once, a shortage is not an error.
             level = logging.ERROR if self.shortage is None else logging.WARNING
             logger.log(level, "no ledger can be opened: %s", shortage)
         elif shortage is None and self._short:
-            logger.info("there are storage nodes enough again")
+            logger.info("there are enough storage nodes again")
         self._short = shortage is not None
 
 
 def _shortage(nodes: StorageNodesUpdated, write_quorum: int, ack_quorum: int) -> str | None:
-    """Why no ledger can be opened, and what to do; None: one can be."""
+    """Why no ledger can be opened, and what to do; None: a ledger can be opened."""
     live = sum(1 for node in nodes.live if node not in nodes.superseded)
     known = live + len(nodes.absent) + len(nodes.read_only)
     if known < write_quorum:
         return (
-            f"{known} storage nodes are known, and each entry gets {write_quorum} copies: start more storage nodes, or "
-            f"lower {variable('write_quorum')}"
+            f"{known} storage nodes are known, but each entry needs {write_quorum} copies: start more storage nodes "
+            f"or lower {variable('write_quorum')}"
         )
     if live < ack_quorum:
         return (
-            f"{live} of {known} storage nodes are live and writable, and {ack_quorum} copies are needed: start the "
-            "others, clear their read-only mark, or give them room"
+            f"{live} of {known} storage nodes are live and writable, but {ack_quorum} copies are needed: start the "
+            "others, make them writable, or free disk space"
         )
     return None

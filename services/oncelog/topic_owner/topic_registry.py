@@ -1,4 +1,4 @@
-"""The topics of this owner: who runs which, what the storage nodes look like to all of them, and draining."""
+"""The topics of this owner: their runners, the view of the storage nodes that they share, and draining."""
 
 import asyncio
 import logging
@@ -15,15 +15,14 @@ from oncelog.topic_owner.topic_runner import TopicRunner
 
 logger = logging.getLogger(__name__)
 
-#: Session numbers of one stretch of ownership: its slot in the upper bits, so that no two topics of a process share
-#: one.
+#: Each ownership of a topic has a slot in the upper bits of its session numbers, so topics never share a number.
 SESSIONS_PER_SLOT_BITS = 40
 SLOTS_MAX = 1 << 23
-#: A drain waits no longer for metadata services that do not ask for the next topic.
+#: A drain waits this long for metadata services to unload the next topic.
 HAND_OVER_IDLE_MS = 2_000
 
-#: A topic that was closed here is not taken again at the same epoch for so long: whoever had it closed places it anew.
-#: If that one died in between, the topic is served here again after this.
+#: A topic that was closed here is not taken again at the same epoch for this time, because the process that unloaded it
+#: places it anew. If that process died, this owner serves the topic again afterwards.
 RETAKE_AFTER_MS = 2_000
 
 Finished = Callable[[TopicRunner], None]
@@ -31,7 +30,7 @@ NewRunner = Callable[[TopicId, StorageNodesUpdated, SessionNumber, Finished], To
 
 
 class TopicRegistry:
-    """{topic id: runner}; a topic that is lost or closed leaves at once, and a new assignment begins anew."""
+    """{topic id: runner}. A lost or closed topic leaves at once; a new assignment creates a new runner."""
 
     def __init__(self, new_runner: NewRunner, *, topics_max: int = 10_000) -> None:
         self._new_runner = new_runner
@@ -40,7 +39,7 @@ class TopicRegistry:
         self._nodes = StorageNodesUpdated(())
         self._slots = count(1)
         self._one_left = asyncio.Event()
-        #: {topic closed here: (its epoch then, until when it is not taken at that epoch, in ms)}
+        #: {closed topic: (its epoch, until when it is not taken again at that epoch, in ms)}
         self._given_up: dict[TopicId, tuple[OwnerEpoch, int]] = {}
         self.draining = False
 
@@ -54,8 +53,7 @@ class TopicRegistry:
         return self._runners.get(topic_id)
 
     def runner(self, topic_id: TopicId, topic: str) -> TopicRunner:
-        """The runner of a topic that somebody calls for. Raises NotOwner, TopicNotFound for another topic of that
-        name."""
+        """The runner for a request. Raises NotOwner; TopicNotFound if the id belongs to another name."""
         runner = self._runners.get(topic_id)
         if runner is None:
             raise NotOwner(f"this process does not serve {topic}: look it up again")
@@ -64,13 +62,15 @@ class TopicRegistry:
         return runner
 
     def assign(self, topic_id: TopicId) -> None:
-        """Somebody says that the record names this owner; the runner reads it. Raises TooManyRequests."""
+        """Start a runner, which reads the topic record to confirm the assignment. Raises TooManyRequests."""
         if self.draining:
             return
         runner = self._runners.get(topic_id)
         if runner is None:
             if len(self._runners) >= self._topics_max:
-                raise TooManyRequests(f"this owner holds {self._topics_max} topics already", limit=self._topics_max)
+                raise TooManyRequests(
+                    f"this owner already has {self._topics_max} topics, its limit", limit=self._topics_max
+                )
             first = SessionNumber(next(self._slots) % SLOTS_MAX << SESSIONS_PER_SLOT_BITS)
             runner = self._new_runner(topic_id, self._nodes, first, self._left)
             self._runners[topic_id] = runner
@@ -86,18 +86,18 @@ class TopicRegistry:
                 self._given_up[runner.topic_id] = (runner.owner_epoch, _now_ms() + RETAKE_AFTER_MS)
 
     def update_nodes(self, nodes: StorageNodesUpdated) -> None:
-        """A newer view of the storage nodes."""
+        """Pass a new view of the storage nodes to every topic."""
         self._nodes = nodes
         for runner in self:
             runner.post(nodes)
 
     def look_again(self) -> None:
-        """Have every topic read its record: it may name another owner by now."""
+        """Make every topic read its record again: it may name another owner by now."""
         for runner in self:
             runner.post(TopicAssigned())
 
     async def unload(self, topic_id: TopicId) -> None:
-        """Close one topic cleanly. Raises NotOwner when it is not here."""
+        """Close one topic cleanly. Raises NotOwner if this process does not serve it."""
         runner = self._runners.get(topic_id)
         if runner is None:
             raise NotOwner(f"this process does not serve topic {topic_id}")
@@ -105,9 +105,9 @@ class TopicRegistry:
         await runner.progress.until_ended()
 
     async def hand_over(self, *, patience_ms: int) -> int:
-        """Wait while the metadata services, which were told, unload one topic after the other, so that each pauses for
-        its own hand-over alone; returns how many they took. It ends when no topic is left, when none has left for a
-        while, or when patience does.
+        """Wait while the metadata services unload the topics one by one, so that each topic pauses only for its own
+        hand-over; return how many they unloaded. Ends when no topic is left, when none was unloaded for
+        HAND_OVER_IDLE_MS, or after `patience_ms`.
         """
         self.draining = True
         before = len(self)
@@ -118,12 +118,11 @@ class TopicRegistry:
                     async with asyncio.timeout(HAND_OVER_IDLE_MS / 1000):
                         await self._one_left.wait()
         except TimeoutError:
-            logger.info("%d topics are closed without being asked for", len(self))
+            logger.info("no metadata service unloads further topics; closing the remaining %d", len(self))
         return before - len(self)
 
     async def drain(self, *, deadline_ms: int) -> int:
-        """Close every topic cleanly; returns how many were not closed by the deadline: their next owner recovers
-        them."""
+        """Close every topic cleanly; return how many were not closed in time. Their next owner recovers those."""
         self.draining = True
         runners = list(self._runners.values())
         for runner in runners:

@@ -1,5 +1,4 @@
-"""What the owner tells of its topics to operators: statistics, and the internal state of dedup, ledgers and
-snapshot."""
+"""Statistics and internal state of topics as JSON, for operators."""
 
 from collections.abc import Mapping
 
@@ -9,12 +8,12 @@ from oncelog.core.topic.serving import Serving
 from oncelog.topic_owner.topic_runner import TopicRunner
 
 Json = Mapping[str, object]
-#: Producers listed in full, unless more are asked for; the rest are counted.
+#: Producers listed, unless a request asks for more; `producer_count` counts all.
 PRODUCERS_SHOWN_MAX = 1000
 
 
 def stats(runner: TopicRunner) -> Json:
-    """The statistics of one topic; counters since this process took it over."""
+    """The statistics of one topic. Counters start at the takeover by this process."""
     serving = runner.core.serving
     waiting = runner.progress.troubles.why(runner.parts.links.reachability.unreachable)
     shown: dict[str, object] = {
@@ -55,7 +54,7 @@ def stats(runner: TopicRunner) -> Json:
 
 
 def internal_stats(runner: TopicRunner, producers_max: int = PRODUCERS_SHOWN_MAX) -> Json:
-    """Marks, generations, ledgers and the snapshot of one topic."""
+    """Producers, ledgers and the snapshot of one topic."""
     serving = runner.core.serving
     record = runner.core.ownership.record
     shown: dict[str, object] = {
@@ -76,7 +75,7 @@ def internal_stats(runner: TopicRunner, producers_max: int = PRODUCERS_SHOWN_MAX
 def _open_ledger(serving: Serving) -> Json:
     ledgers = serving.log.ledgers
     writer = ledgers.writer
-    # While it opens the next one, what that waits for says more.
+    # While the next ledger is being opened, its state is more precise.
     state = ledgers.next.state.value if ledgers.state is ManagedLedgerState.OPENING else ledgers.state.value
     if writer is None:
         return {"state": state}

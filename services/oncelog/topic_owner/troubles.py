@@ -1,8 +1,8 @@
-"""Why a topic is not served: what it waits for, where, since when, and what helps.
+"""Why a topic is not served: what it waits for, since when, and what helps.
 
-The core knows how far a takeover is and why one failed; the shell knows which records and ids it asks for in vain, and
-which storage nodes are not reached. Both are put together here, for the topic's statistics, for metrics, and for
-clients that wait: the retriable error that they get names the cause.
+The core provides the state of the takeover and why the last one failed. The shell provides failed requests for records
+and ids, and the unreachable storage nodes. This module combines both for the topic's statistics, for metrics, and for
+the retriable error that waiting clients get.
 """
 
 import time
@@ -26,25 +26,25 @@ from oncelog.core.ledger.next_ledger import NextState
 from oncelog.core.topic.takeover_events import TakeoverFailed
 from oncelog.core.topic.topic import Phase, Topic
 
-#: A takeover takes well under this; clients hear of a longer one.
-TOLD_AFTER_MS = 3_000
-_SERVED = "the topic is being taken over"
+#: Longer than a takeover usually takes. After this time clients get an error that names the cause.
+REPORT_AFTER_MS = 3_000
+_MOVING = "the topic is moving to another owner"
 #: {error code: what helps}
 _HELP: dict[str, str] = {
-    UnreadableEntry.code: "bring the storage nodes of this ledger back with their directories, or restore one of them",
-    LogHole.code: "find the lost ledger, or restore ZooKeeper and the storage nodes from one backup",
+    UnreadableEntry.code: "start the storage nodes of this ledger with their directories, or restore one directory",
+    LogHole.code: "find the lost ledger, or restore ZooKeeper and the storage nodes from the same backup",
     CorruptEntry.code: "restore the damaged record or entry from a backup",
-    StoreUnavailable.code: "look at the ZooKeeper servers and at the network to them",
-    NotEnoughStorageNodes.code: "start the storage nodes that are named, or more of them",
+    StoreUnavailable.code: "check the ZooKeeper servers and the network to them",
+    NotEnoughStorageNodes.code: "start the listed storage nodes, or more storage nodes",
     IdsExhausted.code: "compare the counters below /ids in ZooKeeper with a backup",
-    TopicLoading.code: "wait: the takeover goes on by itself",
+    TopicLoading.code: "wait: the takeover is running",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """code: of the error behind it. ledger_id, entry_id: where, as far as known. members: {storage node: what it was
-    asked or what it answered}. since_ms: since 1970."""
+class WaitReason:
+    """Why a topic waits. code: of the error behind it. ledger_id, entry_id: None where unknown. members: {storage node:
+    the request to it, or its response}. since_ms: since 1970."""
 
     code: str
     message: str
@@ -55,7 +55,7 @@ class Waiting:
 
     @property
     def help(self) -> str:
-        return _HELP.get(self.code, "look at the owner's log")
+        return _HELP.get(self.code, "check the log of the topic owner")
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -69,80 +69,80 @@ class Waiting:
         }
 
     def error(self) -> Retriable:
-        """What clients that wait for the topic are told."""
+        """The error for clients that wait for the topic."""
         cls = BY_CODE.get(self.code, TopicLoading)
-        message = f"{_SERVED} and waits ({self.code}): {self.message}; {self.help}"
+        message = f"{_MOVING} and waits ({self.code}): {self.message}; {self.help}"
         return cls(message) if issubclass(cls, Retriable) else TopicLoading(message, reason=self.code)
 
 
 class Troubles:
-    """Of one topic at its owner."""
+    """The wait reasons of one topic."""
 
     def __init__(self, core: Topic) -> None:
         self._core = core
-        #: {what is asked for: why it is not had}
+        #: {what is requested: why the request failed}
         self._asked: dict[str, OncelogError] = {}
-        #: why the last takeover failed, until one succeeds
+        #: why the last takeover failed; None once a takeover succeeded
         self.failure: TakeoverFailed | None = None
-        #: what was found last, so that it keeps its time
-        self._last: Waiting | None = None
+        #: the last reason, which keeps its time
+        self._last: WaitReason | None = None
 
     def met(self, what: str, error: OncelogError) -> None:
-        """`what` was asked for in vain, and will be again."""
+        """A request for `what` failed and will be repeated."""
         self._asked[what] = error
 
     def over(self, what: str) -> None:
-        """`what` was answered."""
+        """A request for `what` was answered."""
         self._asked.pop(what, None)
 
-    def why(self, unreachable: Container[Incarnation] = ()) -> Waiting | None:
-        """What the topic waits for now; None: it is served. unreachable: storage nodes that are not reached."""
+    def why(self, unreachable: Container[Incarnation] = ()) -> WaitReason | None:
+        """What the topic waits for now; None: it is served. unreachable: storage nodes that refuse connections."""
         found = self._found(unreachable)
         before = self._last
         if found is not None:
             same = before is not None and (before.code, before.ledger_id) == (found.code, found.ledger_id)
             since_ms = before.since_ms if before is not None and same else time.time_ns() // 1_000_000
-            found = Waiting(found.code, found.message, since_ms, found.ledger_id, found.entry_id, found.members)
+            found = WaitReason(found.code, found.message, since_ms, found.ledger_id, found.entry_id, found.members)
         self._last = found
         return found
 
     def to_tell(self, unreachable: Container[Incarnation] = ()) -> Retriable | None:
-        """The error for clients that wait, once the topic has not been served for a while."""
+        """The error for waiting clients, once the topic has not been served for REPORT_AFTER_MS."""
         waiting = self.why(unreachable)
-        if waiting is None or time.time_ns() // 1_000_000 - waiting.since_ms < TOLD_AFTER_MS:
+        if waiting is None or time.time_ns() // 1_000_000 - waiting.since_ms < REPORT_AFTER_MS:
             return None
         return waiting.error()
 
     def error(self) -> Retriable:
-        """For a request that cannot be answered because the topic is not served."""
+        """The error for a request that cannot be answered because the topic is not served."""
         waiting = self.why()
-        return TopicLoading(f"{_SERVED}: try again") if waiting is None else waiting.error()
+        return TopicLoading(f"{_MOVING}: try again") if waiting is None else waiting.error()
 
-    def _found(self, unreachable: Container[Incarnation]) -> Waiting | None:
+    def _found(self, unreachable: Container[Incarnation]) -> WaitReason | None:
         core = self._core
         serving = core.serving
         if core.phase in (Phase.CLOSED, Phase.DEPOSED) or (serving is not None and serving.log.open):
             return None
         for what, error in self._asked.items():
-            return Waiting(error.code, f"{what}: {error.message}")
+            return WaitReason(error.code, f"{what}: {error.message}")
         if self.failure is not None:
             f = self.failure
-            return Waiting(f.code, f.reason, 0, f.ledger_id, f.entry_id, dict(f.members))
+            return WaitReason(f.code, f.reason, 0, f.ledger_id, f.entry_id, dict(f.members))
         return self._recovering(unreachable) or self._opening()
 
-    def _recovering(self, unreachable: Container[Incarnation]) -> Waiting | None:
+    def _recovering(self, unreachable: Container[Incarnation]) -> WaitReason | None:
         takeover = self._core.attempt.takeover if self._core.attempt is not None else None
         waits = takeover.waits_for() if takeover is not None else None
         if takeover is None or waits is None:
             return None
         ledger_id, entry_id, asked = waits
         away = [member for member, _ in asked if member in unreachable]
-        members = {member: f"{what}; it is not reached" if member in away else what for member, what in asked}
+        members = {member: f"{what}; it cannot be reached" if member in away else what for member, what in asked}
         code = NotEnoughStorageNodes.code if away else TopicLoading.code
-        message = f"step {takeover.state.value} of the takeover waits for {len(members)} members of ledger {ledger_id}"
-        return Waiting(code, message, 0, ledger_id, entry_id, members)
+        message = f"the takeover ({takeover.state.value}) waits for {len(members)} members of ledger {ledger_id}"
+        return WaitReason(code, message, 0, ledger_id, entry_id, members)
 
-    def _opening(self) -> Waiting:
+    def _opening(self) -> WaitReason:
         core = self._core
         serving = core.serving
         if serving is not None:
@@ -150,9 +150,9 @@ class Troubles:
         elif core.attempt is not None:
             following = core.attempt.next_ledger
         else:
-            return Waiting(TopicLoading.code, f"the topic is {core.phase.value}")
+            return WaitReason(TopicLoading.code, f"the topic is {core.phase.value}")
         if following.state is not NextState.WAITING:
-            return Waiting(TopicLoading.code, f"the topic is {core.phase.value}")
+            return WaitReason(TopicLoading.code, f"the topic is {core.phase.value}")
         nodes, s = following.nodes, following.settings
         message = f"{len(nodes.live)} storage nodes are live and writable, and each entry needs {s.ack_quorum} copies"
-        return Waiting(NotEnoughStorageNodes.code, message, 0, None, None, dict.fromkeys(nodes.absent, "is not there"))
+        return WaitReason(NotEnoughStorageNodes.code, message, 0, None, None, dict.fromkeys(nodes.absent, "is absent"))
