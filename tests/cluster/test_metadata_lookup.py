@@ -162,7 +162,7 @@ async def test_partitioned_topic_is_told_by_its_parts() -> None:
         await world.topics.create(parse_topic("split"), partitions=3)
         answer = await replica.look_up("split")
         assert (answer.partitions, answer.owner_address) == (3, "")
-        with pytest.raises(TopicNotFound, match="part 7"):
+        with pytest.raises(TopicNotFound, match="partition 7"):
             await replica.look_up("split-partition-7")
         assert (await replica.look_up("split-partition-2")).owner_incarnation == owner.incarnation
 

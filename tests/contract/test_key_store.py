@@ -212,7 +212,7 @@ async def test_redis_that_is_gone_is_said_to_be(redis: RedisProcess, tmp_path: P
         store = keys.open()
         await store.check()
         own.kill()
-        assert "does not serve keys" in (await refused(store)).message
+        assert "Redis is unavailable for keys" in (await refused(store)).message
         assert (await store.write("key", RECORD, replaces=None))[0] is WriteStatus.UNKNOWN
         own.start()
 

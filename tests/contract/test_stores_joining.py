@@ -133,7 +133,7 @@ async def test_deadline_without_zookeeper_names_the_address_and_its_setting() ->
 async def test_deadline_without_a_cluster_says_who_makes_it() -> None:
     """The wrong ZooKeeper, or no metadata service; the session does not stay behind."""
     store = Store()
-    with pytest.raises(NotFound, match="start a metadata service, which makes it, or correct ONCELOG_ZOOKEEPER_HOSTS"):
+    with pytest.raises(NotFound, match="start a metadata service, which creates it, or correct ONCELOG_ZOOKEEPER_HOSTS"):
         await join_cluster(HASTY, Shutdown(), connect=store.connect)
     assert store.sessions[0].closed
 

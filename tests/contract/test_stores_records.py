@@ -192,13 +192,13 @@ async def test_topic_record_of_a_paused_owner_cannot_be_written(backend: Backend
 async def test_partitioned_topic_is_a_name_and_its_parts_are_topics(backend: Backend) -> None:
     """The parts have owners and logs, the whole has none; a part that it does not have is not made."""
     topics = TopicStore(await new_cluster(backend))
-    with pytest.raises(TopicNotFound, match="no part 1"):
+    with pytest.raises(TopicNotFound, match="no partition 1"):
         await topics.create(replace(TOPIC, partition=1))
     whole = await topics.create(TOPIC, partitions=2)
     assert whole.name.value.partitions == 2
     part = await topics.create(replace(TOPIC, partition=1))
     assert await topics.read(part.name.value.topic_id) is not None
-    with pytest.raises(TopicNotFound, match="no part 2"):
+    with pytest.raises(TopicNotFound, match="no partition 2"):
         await topics.create(replace(TOPIC, partition=2))
     assert list((await topics.topics(DEFAULT)).values()) == [NameRecord(whole.name.value.topic_id, 2), part.name.value]
 

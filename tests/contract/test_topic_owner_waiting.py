@@ -124,8 +124,8 @@ async def test_topic_whose_copies_are_lost_says_why_where_and_what_helps(tmp_pat
         since_ms = shown.pop("since_ms")
         assert shown == {
             "code": "unreadable_entry",
-            "message": f"entry {LOST}:0 cannot be read: entry {LOST}:0 ({world.node.incarnation}: does not hold it); "
-            "every storage node of its ledger has answered",
+            "message": f"entry {LOST}:0 cannot be read: entry {LOST}:0 ({world.node.incarnation}: does not hold it): "
+            "every storage node of its ledger has refused it",
             "ledger_id": LOST,
             "entry_id": 0,
             "members": {world.node.incarnation: "does not hold it"},

@@ -216,7 +216,7 @@ async def test_the_acl_is_that_of_the_first_user() -> None:
         (b"", "0 lines"),
         (b"oncelog", "not user:password"),
         (b":a password that is long enough", "not user:password"),
-        (b"oncelog:short", "16 characters or more"),
+        (b"oncelog:short", "at least 16 characters"),
         (b"oncelog:" + bytes([0xC3, 0xA9]) * 20, "ASCII"),
         (b"a:0123456789abcdef\n" * 5, "5 lines"),
     ],
@@ -228,7 +228,7 @@ async def test_a_file_of_users_is_checked_at_the_start(tmp_path: Path, content: 
     with pytest.raises(InvalidArgument, match=complaint) as caught:
         read_users(path, "ONCELOG_ZOOKEEPER_AUTH_FILE")
     assert "0123456789abcdef" not in caught.value.message
-    with pytest.raises(InvalidArgument, match="cannot be read"):
+    with pytest.raises(InvalidArgument, match="cannot read"):
         read_users(tmp_path / "missing", "ONCELOG_ZOOKEEPER_AUTH_FILE")
 
 

@@ -1,1 +1,1 @@
-"""The ledger client: writes, reads and recovers ledgers on storage nodes. Addresses are given to it."""
+"""The ledger client: writes, reads and recovers ledgers on storage nodes, whose addresses its users supply."""

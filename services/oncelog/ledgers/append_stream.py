@@ -1,13 +1,13 @@
 """One stream of adds to one storage node, for every ledger of this process.
 
-    put --> queue --writer: whatever waits, in frames of about 256 KiB--> node --reader--> on_answer
-    broken, refused, or too much unanswered --> over: on_over names the ledgers with something unanswered
+    put --> queue --writer: queued adds, in frames of about 256 KiB--> node --reader--> on_answer
+    broken, refused, or too many unanswered bytes --> over: on_over names the ledgers with unanswered adds
 
 Rules
-- Adds are sent once. What is unanswered when the stream ends is never sent again: the writer of the ledger goes on
-  without this member (`core.ledger.managed_ledger`).
-- Nobody waits for a stalled peer: `put` never blocks, and what may wait is bounded by `unanswered_bytes_max`.
-- A stream that is over stays over; the next one is another object.
+- Adds are sent once. Adds that are unanswered when the stream ends are never sent again: the writer of the ledger
+  continues without this member (`core.ledger.managed_ledger`).
+- A stalled peer delays no caller: `put` never blocks, and `unanswered_bytes_max` limits the queue.
+- A stream that is over cannot be reopened; the next one is another object.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ from oncelog.runtime.tasks import start
 
 logger = logging.getLogger(__name__)
 
-#: (member, ledger, entries, what became of them)
+#: (member, ledger, entries, their status)
 OnAnswer = Callable[[Incarnation, LedgerId, list[EntryId], AppendStatus], None]
 OnOver = Callable[["AppendStream", list[LedgerId]], None]
 
 
 class AppendStream:
-    """Made open; `on_over` is called once, on the loop, and nothing is called after it."""
+    """Open from its creation. `on_over` is called once, on the event loop, and nothing is called after it."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class AppendStream:
         self._unanswered_bytes_max = unanswered_bytes_max
         self._queue: deque[tuple[Buffer, Buffer]] = deque()
         self._queued = asyncio.Event()
-        #: {ledger: {entry: its bytes}}, queued or sent, no answer yet; no empty inner dicts
+        #: {ledger: {entry: its bytes}} of queued and sent adds without an answer; no empty inner dicts
         self._unanswered: dict[LedgerId, dict[EntryId, int]] = {}
         self._unanswered_bytes = 0
         self._tasks = {
@@ -64,7 +64,7 @@ class AppendStream:
         return self._unanswered_bytes
 
     def put(self, ledger_id: LedgerId, adds: Sequence[Add]) -> None:
-        """Queue the entries; ends the stream instead when too much waits already."""
+        """Queue the entries. If too many bytes are unanswered, end the stream instead."""
         assert not self.over
         unanswered = self._unanswered.setdefault(ledger_id, {})
         for add in adds:
@@ -73,12 +73,13 @@ class AppendStream:
             self._unanswered_bytes += size
             self._queue.append(add.parts)
         if self._unanswered_bytes > self._unanswered_bytes_max:
-            self.end(ServiceUnavailable(f"{self._unanswered_bytes} bytes wait for an answer: the storage node stalls"))
+            error = f"storage node stalled: {self._unanswered_bytes} bytes are unanswered"
+            self.end(ServiceUnavailable(error))
         else:
             self._queued.set()
 
     def end(self, error: OncelogError) -> None:
-        """Give the stream up. May be called again."""
+        """End the stream. May be called again."""
         if self.over:
             return
         self.over = True
@@ -88,11 +89,11 @@ class AppendStream:
         lost = list(self._unanswered)
         self._unanswered.clear()
         if lost:
-            logger.warning("adds to storage node %s are lost for ledgers %s: %s", self.member, lost, error.message)
+            logger.warning("adds to storage node %s failed for ledgers %s: %s", self.member, lost, error.message)
         self._calls[1](self, lost)
 
     async def join(self) -> None:
-        """After `end`: return when nothing of it runs any more."""
+        """After `end`: return when its tasks have ended."""
         await asyncio.wait(self._tasks)
 
     async def _write(self) -> None:
@@ -126,7 +127,7 @@ class AppendStream:
                 for ledger_id, entry_ids, status in answers:
                     self._settle(ledger_id, entry_ids)
                     self._calls[0](self.member, ledger_id, list(entry_ids), status)
-            self.end(ServiceUnavailable("the storage node has ended the stream"))
+            self.end(ServiceUnavailable("the storage node ended the stream"))
         except OncelogError as error:
             self.end(error)
 

@@ -1,12 +1,12 @@
 """Which live storage nodes this process cannot reach.
 
     reachability = NodeReachability(Channels(credentials))
-    reachability.add_listener(tell)         # whenever reach.unreachable changes
-    reachability.lost(member, address)      # its stream broke: unreachable until a connection stands again
-    reachability.update_addresses(addresses)             # who is not registered there any more is another question
+    reachability.add_listener(notify)              # called after each change of reachability.unreachable
+    reachability.lost(member, address)             # its stream broke: unreachable until a connection succeeds
+    reachability.update_addresses(addresses)       # the registered nodes; others are not reconnected to
 
-That a node is registered proves little: its record outlives the process by a session. A connection that broke and
-cannot be had again says it at once.
+A registration proves little, because the record outlives its process by the session timeout. A connection that broke
+and cannot be opened again shows a failure at once.
 """
 
 import asyncio
@@ -21,57 +21,57 @@ logger = logging.getLogger(__name__)
 
 
 class NodeReachability:
-    """Made and used inside one event loop."""
+    """Created and used inside one event loop."""
 
     def __init__(self, channels: Channels) -> None:
-        """channels: a connection that was found is left there, for whoever sends next."""
+        """channels: an opened connection stays there, for the next request."""
         self._channels = channels
-        #: {unreachable member: (where it is registered, who tries to connect there)}
-        self._sought: dict[Incarnation, tuple[str, asyncio.Task[None]]] = {}
+        #: {unreachable member: (its registered address, the task that reconnects)}
+        self._reconnecting: dict[Incarnation, tuple[str, asyncio.Task[None]]] = {}
         self._listeners: list[Callable[[], None]] = []
         self._closing: set[asyncio.Task[None]] = set()
 
     @property
     def unreachable(self) -> frozenset[Incarnation]:
-        return frozenset(self._sought)
+        return frozenset(self._reconnecting)
 
     def add_listener(self, listener: Callable[[], None]) -> None:
-        """Have `listener` called on the loop after each change of `unreachable`."""
+        """Call `listener` on the event loop after each change of `unreachable`."""
         self._listeners.append(listener)
 
     def lost(self, member: Incarnation, address: str) -> None:
-        """The stream to a live member broke. address: "host:port", where it is registered."""
-        if member not in self._sought:
-            logger.warning("storage node %s at %s cannot be reached", member, address)
-            seeking = start(self._seek(member, address), what="the search for a storage node")
-            self._sought[member] = (address, seeking)
-            self._tell()
+        """The stream to a live member broke. address: its registered "host:port"."""
+        if member not in self._reconnecting:
+            logger.warning("storage node %s at %s is unreachable", member, address)
+            task = start(self._reconnect(member, address), what="reconnecting to a storage node")
+            self._reconnecting[member] = (address, task)
+            self._notify()
 
     def update_addresses(self, addresses: Mapping[Incarnation, str]) -> None:
-        """Who is live, and where: nobody is sought anywhere else."""
-        for member, (address, seeking) in list(self._sought.items()):
+        """Take the addresses of the live members. Stop reconnecting to any other address."""
+        for member, (address, task) in list(self._reconnecting.items()):
             if addresses.get(member) != address:
-                seeking.cancel()
-                self._closing.add(seeking)
-                seeking.add_done_callback(self._closing.discard)
-                self._found(member)
+                task.cancel()
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+                self._reached(member)
 
     async def close(self) -> None:
-        """Seek nobody any more."""
+        """Stop reconnecting."""
         self.update_addresses({})
         if self._closing:
             await asyncio.wait(self._closing)
 
-    async def _seek(self, member: Incarnation, address: str) -> None:
+    async def _reconnect(self, member: Incarnation, address: str) -> None:
         async with self._channels.channel(address) as channel:
             await channel.connected()
-        logger.info("storage node %s at %s is reached again", member, address)
-        self._found(member)
+        logger.info("storage node %s at %s is reachable again", member, address)
+        self._reached(member)
 
-    def _found(self, member: Incarnation) -> None:
-        del self._sought[member]
-        self._tell()
+    def _reached(self, member: Incarnation) -> None:
+        del self._reconnecting[member]
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in self._listeners:
             listener()

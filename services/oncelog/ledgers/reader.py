@@ -1,17 +1,17 @@
-"""Reads entries of one ledger from whichever of its members can give them.
+"""Reads entries of one ledger from any of its members that has them.
 
     async for page in read_entries(links, metadata, first, last, headers_only=False):   # [(entry id, bytes)], ascending
     data = await read_entry(links, metadata, entry_id, headers_only=False)
 
 Rules
-- One member streams for as long as it gives what is asked; pages come as the node's frames do, no call an entry.
-- A member that lacks an entry, cannot read it or gives other bytes has answered definitely for that entry, and another
-  one is asked. Only when every member has done so the entry is unreadable (UnreadableEntry, loudly).
-- A member that is away, silent, or replaced by another incarnation has not answered: it is asked again.
-- Whole entries are verified here, whatever the node said. Of heads the node has verified the stored record, and here
-  the ids are compared.
+- One member streams for as long as it has the entries. A page is one frame of the node; there is no call per entry.
+- A member that lacks an entry, cannot read it or sends wrong bytes has refused that entry, and another member is asked.
+  Only when every member has refused it, the entry is unreadable (UnreadableEntry).
+- A member that is away, silent, or replaced by another incarnation has not refused: it is asked again.
+- Whole entries are verified here, whatever the node verified. With headers_only the node verifies the stored record,
+  and the ids are compared here.
 - The caller knows that the entries were acknowledged (up to the end of a CLOSED ledger, or its writer's
-  last_add_confirmed): this module proves nothing by what it does not find.
+  last_add_confirmed). An entry that is not found here proves nothing.
 """
 
 import asyncio
@@ -32,15 +32,15 @@ from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.rpc.storage_codec import ReadRequest, ReceivedRead
 from oncelog.runtime.backoff import Backoff
 
-#: One call reads so much at most; a caller that takes its time then costs a node a stream for a bounded time.
+#: Limits of one call, so that a slow caller occupies a node's stream for a limited time.
 READ_ENTRIES_MAX = 4096
 READ_BYTES_MAX = 64 * 1024 * 1024
 READ_TIMEOUT_MS = 60_000
-#: A member silent for so long is passed over; the bound doubles while all are silent, for they may just be slow.
+#: A member that is silent for this long is passed over. The time doubles while all are silent: they may just be slow.
 SILENCE_MS_MIN = 1_000
 SILENCE_MS_MAX = 8_000
-#: Rounds in vain are told in the log this often, not each.
-_TOLD_EVERY = 16
+#: A failed round is logged once in this many, not each time.
+_LOGGED_EVERY = 16
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ Page = list[tuple[EntryId, Buffer]]
 
 
 class ReadsMembers(Protocol):
-    """What of StorageLinks a reader needs."""
+    """The part of StorageLinks that a reader needs."""
 
     def read(
         self, member: Incarnation, request: ReadRequest, *, timeout_ms: int
@@ -64,10 +64,10 @@ async def read_entries(
     headers_only: bool = False,
     timeout_ms: int | None = None,
 ) -> AsyncIterator[Page]:
-    """Entries first..last, both inclusive, in order, page by page; the bytes are slices of received frames.
+    """Entries first..last, both inclusive, in order, page by page. The bytes are slices of received frames.
 
-    headers_only: entries of messages are cut behind their id deltas. timeout_ms: how long to wait for members that do
-    not answer, counted from the last progress; None: for ever.
+    headers_only: entries of messages are cut after their id deltas. timeout_ms: how long to wait for members that do
+    not answer, counted from the last progress; None: no limit.
     Raises UnreadableEntry (details: ledger_id, entry_id), DeadlineExceeded.
     """
     reading = _EntryReading(links, metadata, first, last, headers_only)
@@ -84,12 +84,12 @@ async def read_entries(
         if reading.following > before:
             backoff.reset()
         if reading.round_is_over():
-            story = reading.story()
+            description = reading.description()
             reading.begin_round()
             if timeout_ms is not None and loop.time() - since > timeout_ms / 1000:
-                raise DeadlineExceeded(f"no storage node answered in time: {story}")
-            if rounds % _TOLD_EVERY == 0:
-                logger.warning("an entry cannot be read yet, asking again: %s", story)
+                raise DeadlineExceeded(f"no storage node answered in time: {description}")
+            if rounds % _LOGGED_EVERY == 0:
+                logger.warning("cannot read an entry yet; will retry: %s", description)
             rounds += 1
             await backoff.pause()
 
@@ -102,7 +102,7 @@ async def read_entry(
     headers_only: bool = False,
     timeout_ms: int | None = None,
 ) -> Buffer:
-    """One entry. Raises as `read_entries` does."""
+    """One entry. Raises the errors of `read_entries`."""
     found: Page = []
     async for page in read_entries(
         links, metadata, entry_id, entry_id, headers_only=headers_only, timeout_ms=timeout_ms
@@ -113,7 +113,7 @@ async def read_entry(
 
 @dataclass(slots=True)
 class _EntryReading:
-    """Where one read stands, and what each member said about the entry that it stands at."""
+    """The position of one read, and what each member answered about the entry at that position."""
 
     links: ReadsMembers
     metadata: LedgerMetadata
@@ -121,56 +121,56 @@ class _EntryReading:
     last: EntryId
     headers_only: bool
     silence_ms: int = SILENCE_MS_MIN
-    #: {member: why it can never give the entry `following`}
+    #: {member: why it has refused the entry `following`}
     refusals: dict[Incarnation, str] = field(default_factory=dict)
-    #: {member: why it gave no answer}, of this round
+    #: {member: why it gave no answer}, in this round
     silent: dict[Incarnation, str] = field(default_factory=dict)
-    #: whom to ask first: the one that gave the last entries
-    favourite: int = 0
+    #: index of the member to ask first: the one that sent the last entries
+    preferred: int = 0
 
     def __post_init__(self) -> None:
-        self.favourite = self.metadata.ledger_id % len(self.metadata.members)
+        self.preferred = self.metadata.ledger_id % len(self.metadata.members)
 
     @property
     def ledger_id(self) -> LedgerId:
         return self.metadata.ledger_id
 
     def pick(self) -> Incarnation:
-        """The next member to ask. Raises UnreadableEntry when each has refused."""
+        """The next member to ask. Raises UnreadableEntry if each has refused."""
         members = self.metadata.members
         if len(self.refusals) == len(members):
             error = UnreadableEntry(
-                f"entry {self.story()}; every storage node of its ledger has answered",
+                f"entry {self.description()}: every storage node of its ledger has refused it",
                 ledger_id=self.ledger_id,
                 entry_id=self.following,
             )
-            error.members = {str(member): said for member, said in self.refusals.items()}
+            error.members = {str(member): answers for member, answers in self.refusals.items()}
             raise error
         for offset in range(len(members)):
-            self.favourite = (self.favourite + bool(offset)) % len(members)
-            member = members[self.favourite]
+            self.preferred = (self.preferred + bool(offset)) % len(members)
+            member = members[self.preferred]
             if member not in self.refusals and member not in self.silent:
                 return member
-        raise InvariantViolated("a round of members was not ended")
+        raise InvariantViolated("every member was asked, but the round was not ended")
 
     def round_is_over(self) -> bool:
-        """Whether every member that has not refused was asked in vain."""
+        """Whether every member that has not refused was asked without an answer."""
         return bool(self.silent) and len(self.silent | self.refusals) == len(self.metadata.members)
 
     def begin_round(self) -> None:
-        """Ask those again that gave no answer, with more patience."""
+        """Ask the silent members again, and wait longer for them."""
         self.silent.clear()
         self.silence_ms = min(self.silence_ms * 2, SILENCE_MS_MAX)
 
-    def story(self) -> str:
-        said = [
+    def description(self) -> str:
+        answers = [
             f"{member}: {self.refusals.get(member) or self.silent.get(member) or 'not asked'}"
             for member in self.metadata.members
         ]
-        return f"{self.ledger_id}:{self.following} ({'; '.join(said)})"
+        return f"{self.ledger_id}:{self.following} ({'; '.join(answers)})"
 
     async def pages(self, member: Incarnation) -> AsyncGenerator[Page, None]:
-        """What one member gives from `following` on, until it ends or has something to refuse."""
+        """The pages of one member from `following` on, until it ends or refuses an entry."""
         count = min(self.last - self.following + 1, READ_ENTRIES_MAX)
         request = ReadRequest(
             member, self.ledger_id, self.following, count, READ_BYTES_MAX, headers_only=self.headers_only
@@ -196,11 +196,11 @@ class _EntryReading:
             self.silent[member] = error.message
         else:
             if self.following == before:
-                # Perhaps another incarnation at its address, perhaps too busy: nothing about the entry.
-                self.silent[member] = "gave no answer" if frame is None else frame.status.name
+                # Perhaps another incarnation at its address, perhaps too busy: this says nothing about the entry.
+                self.silent[member] = "no answer" if frame is None else frame.status.name
 
     def _take(self, member: Incarnation, frame: ReceivedRead) -> Page:
-        """The entries of a frame from `following` on, up to the first that this member cannot give."""
+        """The entries of a frame from `following` on, up to the first that this member refuses."""
         held = dict(zip(frame.entry_ids, frame.entries, strict=True))
         lacking = {*frame.missing_ids, *frame.unreadable_ids}
         page: Page = []

@@ -1,9 +1,9 @@
-"""What a recovery asks of one member, again and again until it is answered or cancelled.
+"""The requests of a recovery to one member, repeated until they are answered or cancelled.
 
 Rules
-- Each attempt has a deadline, and attempts have jittered pauses between them. Everything asked here may be repeated: a
-  fence is for ever, and a storage node that holds an entry takes the same bytes again.
-- Another incarnation at the member's address is no answer: the member's own may come back, and only its own counts.
+- Each attempt has a timeout, and attempts are separated by jittered pauses. Every request here may be repeated: a fence
+  is permanent, and a storage node that holds an entry accepts the same bytes again.
+- An answer of another incarnation at the member's address does not count: the member itself may come back.
 """
 
 import asyncio
@@ -22,19 +22,19 @@ from oncelog.runtime.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 
-#: Of one attempt. A busy node answers a fence within its next sync; a range is read or written within a few.
+#: Timeouts of one attempt. A busy node answers a fence within its next sync, and a range within a few syncs.
 FENCE_TIMEOUT_MS = 2_000
 RANGE_TIMEOUT_MS = 10_000
-#: A recovery read is cut here, and the rest asked for again: what one attempt can lose is bounded.
+#: A recovery read is cut here, and the rest requested again. That limits what one attempt can lose.
 RANGE_BYTES_MAX = 8 * 1024 * 1024
-#: Attempts that fail for the same member are told in the log this often, not each.
-_TOLD_EVERY = 16
+#: Failed attempts for the same member are logged once in this many, not each time.
+_LOGGED_EVERY = 16
 
-#: The channel to the member as it is known now. Raises ServiceUnavailable when nobody says where it is.
+#: The channel to the member's current address. Raises ServiceUnavailable if the address is unknown.
 ChannelOf = Callable[[], Channel]
 T = TypeVar("T")
 
-#: A member that answers so may answer otherwise later.
+#: A member that answers one of these may answer otherwise later.
 _TRANSIENT = frozenset({AppendStatus.WRONG_INCARNATION, AppendStatus.TOO_MANY_REQUESTS, AppendStatus.READ_ONLY})
 
 
@@ -89,7 +89,7 @@ async def add(
 async def _add_once(
     channel: Channel, member: Incarnation, entries: Sequence[tuple[EntryId, bytes]]
 ) -> dict[EntryId, AppendStatus]:
-    """What became of each entry, of one ledger, as far as the node answered before it ended the stream."""
+    """The status of each entry, as far as the node answered before it ended the stream."""
     stream = channel.stream(APPEND)
     statuses: dict[EntryId, AppendStatus] = {}
     try:
@@ -113,11 +113,11 @@ async def _add_once(
 
 
 async def _until_answered(what: str, member: Incarnation, attempt: Callable[[], Awaitable[T | None]]) -> T:
-    """Repeat an attempt until it gives an answer; None: the member refused for now."""
+    """Repeat an attempt until it returns an answer. None: the member refused temporarily."""
     backoff = Backoff()
     failures = 0
     while True:
-        reason = "refused for now, or another incarnation is there"
+        reason = "refused temporarily, or another incarnation is there"
         try:
             answer = await attempt()
             if answer is not None:
@@ -128,7 +128,7 @@ async def _until_answered(what: str, member: Incarnation, attempt: Callable[[], 
             reason = error.message
         except TimeoutError:
             reason = "no answer in time"
-        if failures % _TOLD_EVERY == 0:
-            logger.warning("%s: storage node %s has not answered, asking again: %s", what, member, reason)
+        if failures % _LOGGED_EVERY == 0:
+            logger.warning("%s: no answer from storage node %s; will retry: %s", what, member, reason)
         failures += 1
         await backoff.pause()

@@ -1,18 +1,18 @@
-"""The links of this process to storage nodes: one stream of adds a node, calls and reads beside it.
+"""The connections of this process to storage nodes: one stream of adds per node, and calls and reads beside it.
 
     links = StorageLinks(on_answer, on_lost)
-    links.update_addresses({incarnation: "host:port"})       # whenever the view of the live nodes changes
-    links.reachability.unreachable                      # live nodes whose stream broke
-    links.send(send_adds)                        # never blocks; answers come by on_answer, losses by on_lost
+    links.update_addresses({incarnation: "host:port"})   # after each change of the live nodes
+    links.reachability.unreachable                       # live nodes whose stream broke
+    links.send(send_adds)                                # never blocks; on_answer gets answers, on_lost failures
     fenced = await links.fence(member, ledger_id)
 
 Rules
-- An address is a hint: every call names the incarnation that it is for, and another one refuses it.
-- Adds are sent once. When a member's stream is over, every ledger with something unanswered on it is lost for that
-  member, for good: later adds of such a ledger are not sent there, `on_lost` is told again.
-- A stream is opened by the first add that needs it, so a node that came back is used by the next ledgers.
-- Fences, recovery reads and recovery adds are asked again until they are answered or cancelled, for a node that is
-  away may come back; the one who asks decides how long that matters.
+- An address is a hint: every call names the incarnation that it is for, and any other incarnation refuses it.
+- Adds are sent once. When a member's stream is over, every ledger with unanswered adds on it is lost for that member
+  for ever: later adds of such a ledger are not sent there, and `on_lost` is called again.
+- A stream is opened by the first add that needs it, so a node that comes back is used by the next ledgers.
+- Fences, recovery reads and recovery adds are repeated until they are answered or cancelled, because a node that is
+  away may come back. The caller decides how long to wait.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ from oncelog.rpc.storage_codec import FENCE_STATES, READ, FenceStatesRequest, Re
 from oncelog.runtime.credentials import PLAIN, Credentials
 
 UNANSWERED_BYTES_MAX = 64 * 1024 * 1024
-#: Lost ledgers remembered for each member. A writer that was told sends no more, so this is a margin, not a need.
+#: Lost ledgers remembered per member. A writer that was notified sends no more, so this is only a margin.
 LOST_LEDGERS_MAX = 4096
 
 OnLost = Callable[[Incarnation, list[LedgerId]], None]
 
 
 class StorageLinks:
-    """All links of one process. Made and used inside one event loop."""
+    """All connections of one process. Created and used inside one event loop."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class StorageLinks:
         unanswered_bytes_max: int = UNANSWERED_BYTES_MAX,
         credentials: Credentials = PLAIN,
     ) -> None:
-        """on_answer(member, ledger_id, entry_ids, status), on_lost(member, ledger_ids): called on the loop, and
+        """on_answer(member, ledger_id, entry_ids, status) and on_lost(member, ledger_ids) are called on the event loop;
         on_lost possibly inside `send`."""
         self._on_lost = on_lost
         self._open = partial(
@@ -59,18 +59,18 @@ class StorageLinks:
         self._new_channels = Channels(credentials)
         self.reachability = NodeReachability(self._new_channels)
         self._live: dict[Incarnation, str] = {}
-        #: the last address of every member ever seen
+        #: the last address of every member ever listed
         self._addresses: dict[Incarnation, str] = {}
         self._streams: dict[Incarnation, tuple[Channel, AppendStream]] = {}
-        #: {address: the channel of calls and reads there}; streams of adds have connections of their own
+        #: {address: the channel of calls and reads}; streams of adds have connections of their own
         self._channels: dict[str, Channel] = {}
         self._lost: dict[Incarnation, dict[LedgerId, None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     def update_addresses(self, addresses: Mapping[Incarnation, str], *, ahead: bool = False) -> None:
-        """Who is live, and where ("host:port"). A member that is not named any more keeps the stream that it has.
+        """Take the addresses ("host:port") of the live members. A member that is no longer listed keeps its stream.
 
-        ahead: connect to them now and not when they are needed: a takeover has no time for it.
+        ahead: connect to them now, not when they are needed: a takeover has no time for it.
         """
         self._live = dict(addresses)
         self.reachability.update_addresses(addresses)
@@ -88,7 +88,7 @@ class StorageLinks:
     # --- adds --------------------------------------------------------------------------------------------------------
 
     def send(self, send_adds: SendAdds) -> None:
-        """Put the entries on the way to each of the members. Never blocks."""
+        """Send the entries to each of the members. Never blocks."""
         ledger_id = send_adds.ledger_id
         for member in send_adds.members:
             stream = None if ledger_id in self._lost.get(member, ()) else self._stream(member)
@@ -98,12 +98,12 @@ class StorageLinks:
                 stream.put(ledger_id, send_adds.adds)
 
     def unanswered_bytes(self, member: Incarnation) -> int:
-        """Bytes of adds to this member that wait for an answer."""
+        """Bytes of adds to this member without an answer."""
         found = self._streams.get(member)
         return 0 if found is None else found[1].unanswered_bytes
 
     def _stream(self, member: Incarnation) -> AppendStream | None:
-        """The open stream to a member, or a new one; None: nobody says where it is."""
+        """The open stream to a member, or a new one. None: its address is unknown."""
         found = self._streams.get(member)
         if found is not None:
             return found[1]
@@ -133,43 +133,43 @@ class StorageLinks:
     # --- calls -------------------------------------------------------------------------------------------------------
 
     async def fence(self, member: Incarnation, ledger_id: LedgerId) -> MemberFenced:
-        """Fence one member; returns once its fence is durable, however long that takes."""
+        """Fence one member. Returns once its fence is durable, however long that takes."""
         return await recovery_requests.fence(lambda: self._channel(member), member, ledger_id)
 
     async def recovery_read(
         self, member: Incarnation, ledger_id: LedgerId, first: EntryId, count: int
     ) -> RecoveryReadAnswered:
-        """A fencing read of ids first .. first + count - 1; the answer may cover only the first of them."""
+        """A fencing read of ids first .. first + count - 1. The answer may cover only the first of them."""
         return await recovery_requests.read(lambda: self._channel(member), member, ledger_id, first, count)
 
     async def recovery_add(
         self, member: Incarnation, ledger_id: LedgerId, entries: tuple[tuple[EntryId, bytes], ...]
     ) -> RecoveryAdded:
-        """Add original bytes past the fence. One entry refused for good makes it not ok for all of them."""
+        """Add original bytes despite the fence. If one entry is refused permanently, the result is not ok."""
         return await recovery_requests.add(lambda: self._channel(member), member, ledger_id, entries)
 
     async def fence_states(
         self, member: Incarnation, ledger_ids: Sequence[LedgerId], *, timeout_ms: int
     ) -> Sequence[FenceState]:
-        """Of each ledger, one attempt; at most FENCE_STATES_MAX ledgers.
+        """The fence state of each ledger. One attempt; at most FENCE_STATES_MAX ledgers.
 
-        Raises ServiceUnavailable when another incarnation answers, and what `Channel.call` raises.
+        Raises ServiceUnavailable if another incarnation answers, and the errors of `Channel.call`.
         """
         request = FenceStatesRequest(member, ledger_ids)
         answer = await self._channel(member).call(FENCE_STATES, request, timeout_ms=timeout_ms)
         if answer.status is not ReadStatus.OK or len(answer.states) != len(ledger_ids):
-            raise ServiceUnavailable(f"storage node {member} does not answer for fences: {answer.status.name}")
+            raise ServiceUnavailable(f"storage node {member} returned {answer.status.name} for a fence state")
         return answer.states
 
     def read(self, member: Incarnation, request: ReadRequest, *, timeout_ms: int) -> AsyncGenerator[ReceivedRead, None]:
-        """One attempt. Raises ServiceUnavailable and what `Channel.read` raises."""
+        """One attempt. Raises ServiceUnavailable and the errors of `Channel.read`."""
         return self._channel(member).read(READ, request, timeout_ms=timeout_ms)
 
     def _channel(self, member: Incarnation) -> Channel:
-        """For calls and reads, also to a member that was live once. Raises ServiceUnavailable."""
+        """For calls and reads, also to a member that is no longer live. Raises ServiceUnavailable."""
         address = self._addresses.get(member)
         if address is None:
-            raise ServiceUnavailable(f"nobody says where storage node {member} is")
+            raise ServiceUnavailable(f"the address of storage node {member} is unknown")
         channel = self._channels.get(address)
         if channel is None:
             channel = self._channels[address] = self._new_channels.channel(address)
@@ -178,7 +178,7 @@ class StorageLinks:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """End all streams and calls; on_lost is told of what was unanswered."""
+        """End all streams and calls. on_lost is called for unanswered adds."""
         self._live = {}
         await self.reachability.close()
         for _, stream in list(self._streams.values()):

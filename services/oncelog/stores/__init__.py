@@ -1,1 +1,1 @@
-"""How metadata lasts: the only importer of kazoo, and of redis but for client.effects."""
+"""Typed stores over ZooKeeper and Redis. No other package imports kazoo or redis."""

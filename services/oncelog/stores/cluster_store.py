@@ -1,7 +1,8 @@
-"""The record of the cluster itself, and the making of one: its folders and the namespace public/default.
+"""The record of the cluster, and the creation of a cluster: its folders and the namespace public/default.
 
-Rules: everything of a new cluster comes to be in one transaction with its record, so there is no half-made cluster; a
-directory or a client of another cluster, and a cluster of another format, are refused.
+Rules
+- A cluster is created in one transaction together with its record, so there is no half-created cluster.
+- A directory or a client of another cluster, and a cluster of another format, are refused.
 """
 
 import json
@@ -16,13 +17,13 @@ from oncelog.stores.namespace_store import namespace_steps, tenant_steps
 from oncelog.stores.policy_store import Policies
 from oncelog.stores.store_session import CreateStep, Step, StoreSession
 
-#: Of the whole tree below the root; each record in it has a format of its own.
+#: Format of the whole tree below the root. Each record in it has a format of its own.
 LAYOUT_FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterRecord:
-    """cluster_id: made up once, with the cluster; whatever belongs to it carries it."""
+    """cluster_id: chosen at random when the cluster is created; everything of the cluster carries it."""
 
     cluster_id: str
     format: int = LAYOUT_FORMAT
@@ -33,9 +34,9 @@ class ClusterStore:
         self._session = session
 
     async def establish(self, cluster_id: str | None = None) -> ClusterRecord:
-        """Make the cluster unless there is one, and return its record; tried until that is known.
+        """Create the cluster unless it exists, and return its record. Retries until the outcome is known.
 
-        cluster_id: which it must be, and which a new one gets; None: any, and a random one.
+        cluster_id: the required id, which a new cluster gets, too. None: any id; a new cluster gets a random one.
         Raises WrongCluster, StoreUnavailable.
         """
         await self._session.ensure_path("")
@@ -43,29 +44,29 @@ class ClusterStore:
             record = await self.read()
             if record is not None:
                 _checked(record, cluster_id)
-                # An older cluster lacks the folders that came later.
+                # A cluster of an older version lacks these folders.
                 await self._session.ensure_path(paths.DELETIONS)
                 await self._session.ensure_path(paths.TOMBSTONES)
                 return record
             await self._session.transact(_creation(ClusterRecord(cluster_id or uuid4().hex)))
 
     async def read(self) -> ClusterRecord | None:
-        """None: there is no cluster at this root. Raises WrongCluster for one of another format."""
+        """None if there is no cluster at this root. Raises WrongCluster for one of another format."""
         node = await self._session.read(paths.CLUSTER)
         return None if node is None else _decode(node.data)
 
     async def require(self, cluster_id: str | None = None) -> ClusterRecord:
-        """The record of the cluster that must exist, and be this one unless None. Raises NotFound, WrongCluster."""
+        """The record of a cluster that must exist, with this id unless None. Raises NotFound, WrongCluster."""
         record = await self.read()
         if record is None:
-            raise NotFound("there is no cluster at this root of ZooKeeper yet: start a metadata service first")
+            raise NotFound("no cluster exists at this root of ZooKeeper: start a metadata service first")
         return _checked(record, cluster_id)
 
 
 def _checked(record: ClusterRecord, cluster_id: str | None) -> ClusterRecord:
     if cluster_id is not None and record.cluster_id != cluster_id:
         raise WrongCluster(
-            f"this ZooKeeper root is of cluster {record.cluster_id}, not of {cluster_id}: correct address or root",
+            f"this ZooKeeper root holds cluster {record.cluster_id}, not {cluster_id}: correct the address or the root",
             found=record.cluster_id,
             expected=cluster_id,
         )
@@ -85,7 +86,7 @@ def _decode(data: bytes) -> ClusterRecord:
         fields = parse_json(data)
         record = ClusterRecord(text(fields, "cluster_id"), number(fields, "format"))
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptEntry(f"the record of the cluster cannot be read: {error!r}") from error
+        raise CorruptEntry(f"cannot read the cluster record: {error!r}") from error
     if record.format != LAYOUT_FORMAT:
-        raise WrongCluster(f"the cluster is of format {record.format}: this version serves format {LAYOUT_FORMAT}")
+        raise WrongCluster(f"the cluster has format {record.format}; this version reads format {LAYOUT_FORMAT}")
     return record

@@ -1,4 +1,4 @@
-"""The two counters that ids are claimed from (hazard 4): ledger ids one by one, producer ids in blocks."""
+"""The two counters for claiming ids (hazard 4): ledger ids one by one, producer ids in blocks."""
 
 from enum import Enum
 
@@ -20,10 +20,10 @@ class CounterStore:
         self._path = f"{paths.IDS}/{counter.value}"
 
     async def read(self) -> Versioned[CounterRecord] | None:
-        """The record after a sync; None: nothing was ever claimed. Raises StoreUnavailable, CorruptEntry."""
+        """The record after a sync; None if nothing was ever claimed. Raises StoreUnavailable, CorruptEntry."""
         node = await self._session.read(self._path)
         return None if node is None else Versioned(noted("a counter record", node.data, decode_counter), node.version)
 
     async def write(self, record: CounterRecord, *, version: int) -> WriteResult:
-        """One compare-and-set from `version`; ABSENT_VERSION creates. Raises NotFound in a root without a cluster."""
+        """One compare-and-set from `version`; ABSENT_VERSION creates. Raises NotFound if there is no cluster."""
         return await create_or_write(self._session, self._path, encode_counter(record), version=version)

@@ -1,19 +1,19 @@
-"""Deletions of topics: the name goes first, in one transaction; what is left to do is in a record until it is done.
+"""Deletions of topics. One transaction removes the name; a record then holds the remaining work until it is done.
 
-    name -> topic record, cursors, policies      begin: one transaction, or nothing
-    /deletions/<topic_id>: owner, ledgers        the owner lets go, the ledgers' records are removed, the parts deleted
-    /tombstones/<topic_id>                       end: this alone is left
+    name -> topic record, cursors, policies      begin: removed in one transaction
+    /deletions/<topic_id>: owner, ledgers        the owner closes the topic, ledger records and partitions are deleted
+    /tombstones/<topic_id>                       end: only this remains
 
 Rules
-- `begin` takes the name, the topic record, its cursors and its policies away, and writes the deletion's record, all in
-  one transaction on the versions that it has read. So from then on no compare-and-set of an owner can hit, whatever it
-  believes, no replica can place the topic, and a crash at any moment leaves a topic, or a record of what is left to do.
-- Each transaction names a node of that topic id (its record, or the record of its deletion). An id never comes back, so
-  a request that arrives late does nothing to a topic created anew under the name (hazard 3).
-- The topic's tombstone is made in the same transaction and stays for good. It is the proof by which storage nodes erase
-  the topic's ledgers; a missing record is none (`core.storage.ledger`).
-- The name of a partitioned topic becomes a tombstone, so that none of its parts is made again; `end` removes it. Until
-  then nothing can be created under that name: a new topic's parts would be the old ones.
+- `begin` removes the name, the topic record, its cursors and its policies, and writes the deletion's record, all in one
+  transaction on the versions that it has read. From then on every compare-and-set of an owner fails, and no replica can
+  place the topic. A crash at any moment leaves either the topic, or a record of the remaining work.
+- Each transaction names a node of that topic id: its record, or the record of its deletion. An id is never reused, so a
+  request that arrives late does not affect a new topic of the same name (hazard 3).
+- The topic's tombstone is created in the same transaction and stays for ever. It is the proof by which storage nodes
+  delete the topic's ledgers; a missing record is no proof (`core.storage.ledger`).
+- The name of a partitioned topic becomes a tombstone, so that none of its partitions is created again; `end` removes
+  it. Until then the name is taken: the partitions of a new topic would be the old ones.
 """
 
 from dataclasses import dataclass, replace
@@ -33,10 +33,10 @@ from oncelog.stores.topic_store import NameRecord, TopicStore, encode_name
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What is left to do. owner: who may still serve it, None: nobody ever did. ledgers: of its log and its cursors.
+    """The remaining work. owner: the process that may still serve the topic; None: there never was one.
 
-    last: the last ledger of its log, the only one that may be open; None: it has none.
-    partitions: above 0: its parts, to be deleted too; there is then neither an owner nor a ledger.
+    ledgers: of its log and its cursors. last: the last ledger of its log, the only one that may be open; None: no
+    ledger. partitions: if above 0, its partitions must be deleted, too; there is then neither an owner nor a ledger.
     """
 
     topic_id: TopicId
@@ -53,10 +53,10 @@ class DeletionStore:
         self._topics = TopicStore(session)
 
     async def begin(self, name: TopicName) -> Deletion:
-        """From now on the name points to nothing; tried until that is known, whoever did it in the end.
+        """Make the name point to nothing. Retries until that is known, whichever process did it.
 
-        Raises TopicNotFound when there is none, CorruptEntry for a record that cannot be read, StoreUnavailable: it
-        may then be done or not.
+        Raises TopicNotFound if there is no topic, CorruptEntry for a record that cannot be read, StoreUnavailable: the
+        outcome is then unknown.
         """
         begun: Deletion | None = None
         while True:
@@ -69,22 +69,22 @@ class DeletionStore:
             if planned is None:
                 if begun is None and await self._topics.find(name) == found:
                     raise CorruptEntry(f"the name {name} points to {found.value.topic_id}, which has no record")
-                continue  # another deletion came in between
+                continue  # another deletion was faster
             begun, steps = planned
             if await self._session.transact(steps) is WriteStatus.OK:
                 return begun
 
     async def pending(self) -> list[TopicId]:
-        """Topics whose deletion is not at its end. Raises StoreUnavailable."""
+        """Topics whose deletion has not ended. Raises StoreUnavailable."""
         return [TopicId(name) for name in await self._session.children(paths.DELETIONS)]
 
     async def read(self, topic_id: TopicId) -> Deletion | None:
-        """None: it is at its end. Raises StoreUnavailable, CorruptEntry."""
+        """None if the deletion has ended. Raises StoreUnavailable, CorruptEntry."""
         node = await self._session.read(paths.deletion(topic_id))
         return None if node is None else _decode(topic_id, node.data)
 
     async def end(self, deletion: Deletion, name: TopicName) -> None:
-        """Everything is done; tried until the record is gone. Raises StoreUnavailable."""
+        """Remove the deletion's record. Retries until it is gone. Raises StoreUnavailable."""
         path = paths.deletion(deletion.topic_id)
         while (node := await self._session.read(path)) is not None:
             steps: list[Step] = [DeleteStep(path, node.version)]
@@ -94,7 +94,7 @@ class DeletionStore:
             await self._session.transact(steps)
 
     async def _plan(self, name: TopicName, found: Versioned[NameRecord]) -> tuple[Deletion, list[Step]] | None:
-        """What is left to do afterwards, and the transaction; None: there is no topic record any more."""
+        """The remaining work, and the transaction; None if there is no topic record any more."""
         topic_id, partitions = found.value.topic_id, found.value.partitions
         node = await self._session.read(paths.topic(topic_id))
         folder = await self._session.read(paths.cursors(topic_id))
@@ -119,7 +119,7 @@ class DeletionStore:
         return deletion, steps
 
     async def _cursors(self, topic_id: TopicId) -> dict[str, Znode]:
-        """{path: cursor's node}; one that comes or goes meanwhile makes the transaction fail."""
+        """{path: node} of the cursors. If one is created or deleted meanwhile, the transaction fails."""
         try:
             names = await self._session.children(paths.cursors(topic_id))
         except NotFound:

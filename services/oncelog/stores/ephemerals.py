@@ -1,11 +1,11 @@
-"""Ephemeral records of live processes: made, kept through new sessions, listed and watched.
+"""Ephemeral records of live processes: created, kept through new sessions, listed and watched.
 
 Rules
-- They only say whom to ask. That one is missing proves nothing, and that one is there proves little more.
-- A record belongs to the session that made it. When the session is lost the record is made anew in the next one, by
-  `Registration.keep`.
-- A process that comes back before its former session has ended finds its own old record: it is replaced, so that it
-  cannot vanish later with the session that it came from. The path names an incarnation, so nobody else's is touched.
+- A record is only a hint where to connect. That it is missing proves nothing, and that it exists proves little more.
+- A record belongs to the session that created it. After a lost session `Registration.keep` creates it again in the
+  next.
+- A process that reconnects before its former session has ended finds its own old record and replaces it, so that the
+  record cannot disappear later with that session. The path names an incarnation, so it is nobody else's record.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class EphemeralFolder(Generic[T]):
         self._decode = decode
 
     def registration(self, name: str, record: T) -> "Registration[T]":
-        """A record under a name of its own; nothing is written before `establish` or `keep`."""
+        """A record under its own name. Nothing is written before `establish` or `keep`."""
         return Registration(self._session, f"{self._folder}/{name}", record, self._encode, sequential=False)
 
     def sequential_registration(self, record: T) -> "Registration[T]":
@@ -51,21 +51,21 @@ class EphemeralFolder(Generic[T]):
         return self._decoded({name: node for name, node in zip(names, nodes, strict=True) if node is not None})
 
     async def watch(self) -> AsyncGenerator[dict[str, T], None]:
-        """All records now, and again whenever one comes, goes or changes, or that could have been missed."""
+        """All records now, and again whenever one is created, deleted or changed, or a change may have been missed."""
         async for nodes in NodesWatch(self._session, self._folder):
             yield self._decoded(nodes)
 
     def _decoded(self, nodes: dict[str, Znode]) -> dict[str, T]:
-        """Without those that cannot be read: they say nothing, as if their processes were not there."""
+        """Without the records that cannot be read, as if their processes were not registered."""
         found: dict[str, T] = {}
         for name, node in nodes.items():
-            with contextlib.suppress(CorruptEntry):  # counted and told by its decoder
+            with contextlib.suppress(CorruptEntry):  # counted and logged by its decoder
                 found[name] = self._decode(name, node.data)
         return found
 
 
 class Registration(Generic[T]):
-    """One ephemeral record of this process. `establish` once at the start, then run `keep` as a task."""
+    """One ephemeral record of this process. Call `establish` once at the start, then run `keep` as a task."""
 
     def __init__(
         self, session: StoreSession, path: str, record: T, encode: Callable[[T], bytes], *, sequential: bool
@@ -76,25 +76,25 @@ class Registration(Generic[T]):
         self._encode = encode
         self._sequential = sequential
         self._established_in: int | None = None
-        #: Two at a time could make two numbered nodes.
+        #: Two attempts at the same time could create two numbered nodes.
         self._one_at_a_time = asyncio.Lock()
 
     @property
     def name(self) -> str | None:
-        """The node's name; None for a numbered one that is not established."""
+        """The node's name; None for a numbered node that is not established."""
         return self._path.rpartition("/")[2] or None
 
     async def establish(self) -> None:
-        """Return once the record is there, of this session and as it should be. Raises StoreUnavailable."""
+        """Return once the record exists in this session with the right content. Raises StoreUnavailable."""
         try:
             async with asyncio.timeout(REGISTER_TIMEOUT_S), self._one_at_a_time:
                 while not await self._established():
-                    pass  # each turn asks the store at least once, and waits for it
+                    pass  # each attempt waits for the store
         except TimeoutError as error:
             raise StoreUnavailable(f"{self._path} could not be registered in {REGISTER_TIMEOUT_S:g} s") from error
 
     async def update(self, record: T) -> None:
-        """Replace what the record says. Raises StoreUnavailable; `keep` then goes on trying."""
+        """Replace the record's content. Raises StoreUnavailable; `keep` then retries."""
         self._record = record
         self._established_in = None
         await self.establish()
@@ -102,7 +102,7 @@ class Registration(Generic[T]):
     async def keep(self) -> None:
         """Never return: establish the record in every new session, however long ZooKeeper was away.
 
-        Raises StoreUnavailable when the session was closed.
+        Raises StoreUnavailable when the session is closed.
         """
         changed = asyncio.Event()
 
@@ -127,25 +127,25 @@ class Registration(Generic[T]):
             self._session.remove_listener(note_change)
 
     async def withdraw(self) -> None:
-        """Take the record away; stop `keep` first. Raises StoreUnavailable: it then goes with the session."""
+        """Delete the record; stop `keep` first. Raises StoreUnavailable: the record then ends with the session."""
         async with self._one_at_a_time:
             if self.name is None:
                 return
             while (node := await self._session.read(self._path)) is not None:
                 if node.holder != self._session.session_id:
-                    return  # of another process, or of a session that has ended
+                    return  # it belongs to another process, or to a session that has ended
                 await self._session.delete(self._path, version=node.version)
 
     async def leave(self) -> None:
-        """Take the record away if ZooKeeper answers soon; else it goes with the session. For the end of a process."""
+        """Delete the record if ZooKeeper answers soon; otherwise it ends with the session. For the end of a process."""
         try:
             async with asyncio.timeout(LEAVE_TIMEOUT_S):
                 await self.withdraw()
         except (StoreUnavailable, TimeoutError):
-            logger.warning("%s is left to the end of the session", self._path)
+            logger.warning("could not delete %s; it ends with the ZooKeeper session", self._path)
 
     async def _established(self) -> bool:
-        """One turn towards it; the reading at its end decides, whatever the writing was answered."""
+        """One attempt. The read at its end decides, whatever the write returned."""
         session_id = self._session.session_id
         data = self._encode(self._record)
         node = await self._own()
@@ -161,7 +161,7 @@ class Registration(Generic[T]):
         return True
 
     async def _own(self) -> Znode | None:
-        """The record if it is of the present session; one of a former session of ours is taken away."""
+        """The record if it belongs to the present session. A record of an earlier session of ours is deleted."""
         if self._sequential:
             return await self._own_numbered()
         node = await self._session.read(self._path)

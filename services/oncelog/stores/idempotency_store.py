@@ -1,16 +1,16 @@
-"""Keys in Redis, by scripts that look at the server and its data before they read or write.
+"""Idempotency keys in Redis, through scripts that check the server and its data before they read or write.
 
-Below `oncelog:{<cluster id>}:`, one hash slot: `marker` and `writes` (`core.http_publish.key_dataset`),
+Below `oncelog:{<cluster id>}:`, in one hash slot: `marker` and `writes` (`core.http_publish.key_dataset`),
 `key:<topic id>:<digest>` for each key, `lease:<producer name>` for each keyed producer with claims in progress.
 
 Rules
-- Each script is given the guard that its caller believes in: marker, run of the server, writes seen, whether replicas
-  are known of. When one of them does not hold it does nothing and says so; the caller looks again.
-- A write is sent once. When its reply is lost it is UNKNOWN: applied, not applied, or applied later. What the server
-  refuses before it runs (no memory left, read only, loading, its append-only file fails, not this password) was not
-  written, and is said to be IdempotencyUnavailable.
-- Redis must evict nothing and sync each write: an answered claim that is gone is a message doubled. Leases alone may
-  be lost, for they decide nothing.
+- Each script gets the guard that its caller expects: marker, run of the server, writes seen, whether there are
+  replicas. If one of them differs, the script does nothing and reports that; the caller then reads all of them again.
+- A write is sent once. If its reply is lost it is UNKNOWN: applied, not applied, or applied later. If the server
+  refuses it before it runs (no memory left, read only, loading, its append-only file fails, wrong password), it was not
+  written, and IdempotencyUnavailable is raised.
+- Redis must evict nothing and sync each write: a lost claim would duplicate a message. Only leases may be lost, because
+  no decision depends on them.
 """
 
 from collections.abc import Awaitable, Callable
@@ -30,9 +30,9 @@ from oncelog.stores.redis_address import RedisAddress
 
 TIMEOUT_S = 2.0
 CONNECTIONS_MAX = 32
-#: What Redis must be set to, and what each of them is for.
+#: The settings that Redis must have.
 _REQUIRED = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
-#: Refused before anything is run.
+#: Errors of requests that were refused before they ran.
 _REFUSALS = ("OOM", "READONLY", "LOADING", "MISCONF", "NOREPLICAS", "NOPERM", "NOAUTH", "BUSY", "MASTERDOWN")
 
 _GUARD = """
@@ -44,11 +44,12 @@ if string.match(server, 'run_id:(%x+)') ~= ARGV[2] or redis.call('GET', KEYS[1])
     return {0}
 end
 """
-# KEYS: marker, writes, key. ARGV: the guard's four.
+# KEYS: marker, writes, key. ARGV: the four values of the guard.
 _READ = f"""{_GUARD}
 return {{1, redis.call('GET', KEYS[3])}}
 """
-# KEYS: marker, writes, key, lease. ARGV: the guard's four, value, 1 to replace, what, window ms, lease ms.
+# KEYS: marker, writes, key, lease. ARGV: the guard's four, value, 1 to replace, the value to replace, window ms, lease
+# ms.
 _WRITE = f"""{_GUARD}
 local found = redis.call('GET', KEYS[3])
 if (ARGV[6] == '0' and found) or (ARGV[6] == '1' and found ~= ARGV[7]) then
@@ -66,7 +67,7 @@ local server = redis.call('INFO', 'server')
 local replicas = string.match(redis.call('INFO', 'replication'), 'connected_slaves:(%d+)')
 return {redis.call('GET', KEYS[1]), string.match(server, 'run_id:(%x+)'), redis.call('GET', KEYS[2]), replicas}
 """
-# KEYS: marker. ARGV: the new one, 1 to replace, what.
+# KEYS: marker. ARGV: the new one, 1 to replace, the marker to replace.
 _INSTALL = """
 local found = redis.call('GET', KEYS[1])
 if (ARGV[2] == '0' and not found) or (ARGV[2] == '1' and found == ARGV[3]) then
@@ -77,10 +78,10 @@ return 1
 
 
 class RedisKeyServer:
-    """One Redis. check_config False: it is managed and forbids CONFIG; whoever says so answers for its settings."""
+    """One Redis server. check_config False: it is managed and forbids CONFIG; the operator must check its settings."""
 
     def __init__(self, address: RedisAddress, cluster_id: str, *, check_config: bool = True) -> None:
-        """Connects when first asked."""
+        """Connects with the first request."""
         options = {
             "max_connections": CONNECTIONS_MAX,
             "timeout": TIMEOUT_S,
@@ -106,7 +107,7 @@ class RedisKeyServer:
             raise _unavailable(error) from error
         except ResponseError as error:
             message = (
-                f"Redis does not let its settings be read ({error}): if it is managed, see that it has "
+                f"cannot read the settings of Redis ({error}): if it is managed, check that it has "
                 f"{_shown(_REQUIRED)}, and set ONCELOG_REDIS_CONFIG_CHECK=false"
             )
             raise IdempotencyUnavailable(message) from error
@@ -115,7 +116,7 @@ class RedisKeyServer:
         settings = {_text(name): _text(value) for name, value in found.items()}
         wrong = {name: value for name, value in _REQUIRED.items() if settings.get(name) != value}
         if wrong:
-            message = f"Redis would lose or evict keys: it has {_shown({n: settings.get(n, '') for n in wrong})}"
+            message = f"Redis could lose or evict keys: it has {_shown({n: settings.get(n, '') for n in wrong})}"
             raise IdempotencyUnavailable(f"{message}; set {_shown(wrong)}")
 
     async def look(self) -> FoundDataset:
@@ -166,7 +167,7 @@ class RedisKeyServer:
         return await self._repeated(lambda: script(keys=keys, args=arguments))
 
     async def _repeated(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        """For what may be done twice: a connection that a restart has broken shows itself at its next use."""
+        """For calls that may be repeated. A connection that a restart broke fails at its next use."""
         try:
             try:
                 return await call()
@@ -194,4 +195,4 @@ def _shown(settings: dict[str, str]) -> str:
 
 def _unavailable(error: Exception) -> IdempotencyUnavailable:
     reason = str(error) or type(error).__name__
-    return IdempotencyUnavailable(f"Redis does not serve keys ({reason[:200]}): repeat with the same key")
+    return IdempotencyUnavailable(f"Redis is unavailable for keys ({reason[:200]}): retry with the same key")

@@ -1,8 +1,7 @@
-"""The start of a process in a cluster that comes up in any order: ZooKeeper or the cluster's record may come later.
+"""The start of a process in a cluster whose parts start in any order: ZooKeeper or the cluster's record may come later.
 
-Rules: it waits, says in the log for what and for how much longer, and gives up at a deadline with what to do about it.
-What waiting cannot mend (wrong credentials, another format) ends the start at once. A wish that the process end is
-heard meanwhile.
+The process waits, logs what it waits for and for how much longer, and fails at a deadline with advice. Errors that
+waiting cannot solve (wrong credentials, another format) end the start at once. A shutdown request ends it, too.
 """
 
 import asyncio
@@ -22,9 +21,9 @@ from oncelog.stores.zookeeper_users import read_users
 
 logger = logging.getLogger(__name__)
 
-#: One attempt to reach ZooKeeper; also the pace of the log while it is away.
+#: Timeout of one attempt to reach ZooKeeper; also the interval of log lines while it is away.
 ATTEMPT_TIMEOUT_MS = 5_000
-#: Between two looks for the cluster's record, and between two lines of the log about it.
+#: Pause between two reads of the cluster's record, and between two log lines about it.
 LOOK_PAUSE_MS = 250
 TELL_PAUSE_MS = 10_000
 
@@ -32,7 +31,7 @@ Connect = Callable[[int], Awaitable[StoreSession]]
 
 
 class JoinedCluster(NamedTuple):
-    """Whoever joined closes the session."""
+    """The caller closes the session."""
 
     session: StoreSession
     cluster: ClusterRecord
@@ -41,9 +40,9 @@ class JoinedCluster(NamedTuple):
 async def join_cluster(
     settings: ProcessSettings, shutdown: Shutdown, *, establish: bool = False, connect: Connect | None = None
 ) -> JoinedCluster | None:
-    """Connect to ZooKeeper and read the cluster's record, waiting for both; None: the process is to end.
+    """Connect to ZooKeeper and read the cluster's record, waiting for both. None: the process must end.
 
-    establish: make the cluster if there is none. connect(timeout_ms): opens a session, ZooKeeper's unless given.
+    establish: create the cluster if there is none. connect(timeout_ms): opens a session; the default opens ZooKeeper's.
     Raises StoreUnavailable or NotFound at the deadline, and at once Unauthenticated, PermissionDenied, WrongCluster.
     """
     joining = asyncio.ensure_future(_Start(settings, connect).join(establish=establish))
@@ -52,7 +51,7 @@ async def join_cluster(
         await asyncio.wait((joining, stopping), return_when=asyncio.FIRST_COMPLETED)
         if joining.done():
             return joining.result()
-        logger.info("the start is given up", extra={"fields": {"reason": shutdown.reason}})
+        logger.info("start cancelled", extra={"fields": {"reason": shutdown.reason}})
         return None
     finally:
         joining.cancel()
@@ -129,12 +128,12 @@ class _Start:
 def _too_late(error: OncelogError, hosts: str, timeout_ms: int) -> OncelogError:
     if isinstance(error, NotFound):
         return NotFound(
-            f"there was no cluster in the ZooKeeper at {hosts} within {timeout_ms / 1000:g} s: start a metadata "
-            f"service, which makes it, or correct {variable('zookeeper_hosts')}",
+            f"no cluster exists in the ZooKeeper at {hosts} after {timeout_ms / 1000:g} s: start a metadata "
+            f"service, which creates it, or correct {variable('zookeeper_hosts')}",
             hosts=hosts,
         )
     return StoreUnavailable(
-        f"the cluster's record could not be read at {hosts} within {timeout_ms / 1000:g} s: look at ZooKeeper",
+        f"could not read the cluster's record at {hosts} within {timeout_ms / 1000:g} s: check ZooKeeper",
         hosts=hosts,
     )
 

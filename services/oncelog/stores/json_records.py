@@ -18,20 +18,20 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 FORMAT = 1
-#: Records told apart; more of them are counted, and told again.
+#: Unreadable records remembered, so that each is logged once. Beyond this number they are logged again.
 TOLD_MAX = 10_000
 
 
 class DamagedRecords:
-    """Of one process."""
+    """The unreadable records of one process."""
 
     def __init__(self) -> None:
-        #: {what kind of record: how often one could not be read}
+        #: {kind of record: number of failed reads}
         self.counts: Counter[str] = Counter()
         self._told: set[tuple[str, int]] = set()
 
     def note(self, what: str, data: bytes, why: str) -> None:
-        """what: the kind, such as "a policies record"."""
+        """what: the kind, for example "a policies record"."""
         self.counts[what.removeprefix("a ").removeprefix("an ").removeprefix("the ")] += 1
         key = (what, crc32(data))
         if key in self._told:
@@ -40,17 +40,17 @@ class DamagedRecords:
             self._told.clear()
         self._told.add(key)
         fields = {"record": what, "bytes": len(data), "reason": why}
-        logger.error("a record in ZooKeeper cannot be read, and is passed over", extra={"fields": fields})
+        logger.error("cannot read a record in ZooKeeper; ignoring it", extra={"fields": fields})
 
 
 DAMAGED = DamagedRecords()
 
 
 def observe_damaged(telemetry: Telemetry) -> None:
-    """The counts as a metric of this process."""
+    """Register the counts as a metric."""
     telemetry.observe_count(
         "damaged_records",
-        "Reads of records in ZooKeeper that could not be read, by kind",
+        "Failed reads of damaged records in ZooKeeper, by kind of record",
         lambda: [Reading(count, {"record": what}) for what, count in DAMAGED.counts.items()],
     )
 
@@ -60,14 +60,14 @@ def encode_record(fields: Mapping[str, object]) -> bytes:
 
 
 def decode_record(data: bytes, what: str, build: Callable[[dict[str, Any]], T]) -> T:
-    """Return build(fields). Raises CorruptEntry naming `what` when the bytes are no such record of this format.
+    """Return build(fields). Raises CorruptEntry naming `what` unless the bytes are a record of this format; counted.
 
-    Whatever goes wrong is the record's fault, for nothing but its bytes is looked at; it is counted.
+    Every exception means a damaged record, because `build` uses nothing but the record.
     """
     try:
         fields = parse_json(data)
         if fields["format"] != FORMAT:
-            raise CorruptEntry(f"{what} of format {fields['format']!r}: this version reads format {FORMAT}")
+            raise CorruptEntry(f"{what} has format {fields['format']!r}; this version reads format {FORMAT}")
         return build(fields)
     except Exception as error:
         DAMAGED.note(what, data, str(error))
@@ -77,7 +77,7 @@ def decode_record(data: bytes, what: str, build: Callable[[dict[str, Any]], T]) 
 
 
 def noted(what: str, data: bytes, decode: Callable[[bytes], T]) -> T:
-    """decode(data), of a record whose layout is the core's. Raises CorruptEntry, counted."""
+    """decode(data), for a record whose layout is defined in the core. Raises CorruptEntry; counted."""
     try:
         return decode(data)
     except CorruptEntry as error:

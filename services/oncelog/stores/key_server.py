@@ -1,6 +1,6 @@
-"""What a server of idempotency keys does, and what it is told: the face of Redis (`idempotency_store`).
+"""The interface of a server of idempotency keys; Redis implements it (`idempotency_store`).
 
-Rule: nothing here needs Redis, so that a process which has none does not load its client.
+This module does not import the Redis client, so that a process without Redis does not load it.
 """
 
 from typing import NamedTuple, Protocol
@@ -10,7 +10,7 @@ from oncelog.core.store_status import WriteStatus
 
 
 class Guard(NamedTuple):
-    """What must hold for a script to do anything. writes: the most that this process has seen."""
+    """The conditions under which a script does anything. writes: the highest count that this process has seen."""
 
     marker: str
     run: str
@@ -19,7 +19,10 @@ class Guard(NamedTuple):
 
 
 class KeyReply(NamedTuple):
-    """holds: False: nothing was done. value: read, or in the way of a write. writes: after a write that is OK."""
+    """holds False: the guard did not hold, and nothing was done. value: read, or the one that prevented a write.
+
+    writes: the count after a write that is OK.
+    """
 
     holds: bool
     status: WriteStatus = WriteStatus.OK
@@ -28,29 +31,29 @@ class KeyReply(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """That a live process works on the claims of a producer; gone by itself after `lease_ms`."""
+    """Shows that a live process works on the claims of a producer. Expires after `lease_ms`."""
 
     name: str
     lease_ms: int
 
 
 class KeyServer(Protocol):
-    """Redis, or what stands for it in tests. All but `write` raise IdempotencyUnavailable when it does not answer."""
+    """Redis, or a fake. All calls but `write` raise IdempotencyUnavailable if the server does not answer."""
 
     async def check_settings(self) -> None:
-        """Raises IdempotencyUnavailable, naming what to set, unless the server keeps what it acknowledged."""
+        """Raises IdempotencyUnavailable, with the settings to change, unless the server keeps what it acknowledged."""
 
     async def look(self) -> FoundDataset: ...
 
     async def install(self, marker: str, *, replaces: str | None) -> None:
-        """Make `marker` the marker where there is none, or in place of `replaces`; else nothing."""
+        """Set the marker if there is none, or if the present one is `replaces`. Otherwise do nothing."""
 
     async def read(self, guard: Guard, key: str) -> KeyReply: ...
 
     async def write(
         self, guard: Guard, key: str, value: bytes, *, replaces: bytes | None, window_ms: int, lease: Lease | None
     ) -> KeyReply:
-        """Write where there is no value, or in place of `replaces`. Raises IdempotencyUnavailable: not written."""
+        """Write if there is no value, or replace `replaces`. Raises IdempotencyUnavailable: not written."""
 
     async def renew(self, lease: Lease) -> None: ...
 

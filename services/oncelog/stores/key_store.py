@@ -1,7 +1,7 @@
-"""Idempotency keys as their users see them: read, written by compare-and-set, and refused while Redis is in doubt.
+"""Idempotency keys: read, written by compare-and-set, and refused while Redis may have lost keys.
 
-Every call is guarded by what was found when Redis and the cluster's record were last looked at together; when a script
-says that the guard does not hold, both are looked at again, and the call is made anew, for nothing was done.
+Every call is guarded by the state that was found when Redis and the cluster's record were last read together. When a
+script reports that the guard does not hold, both are read again and the call is repeated, because it did nothing.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from oncelog.stores.store_session import StoreSession, Versioned, WriteResult, c
 
 logger = logging.getLogger(__name__)
 
-#: Looks in a row before a call gives up: each settles one thing, and other processes may settle it first.
+#: Attempts before a call gives up: each settles one difference, and other processes may settle it first.
 _LOOKS_MAX = 10
-#: For so long the last refusal is repeated without another look.
+#: For this long the last refusal is repeated without reading again.
 _REFUSAL_S = 1.0
 
 
@@ -35,7 +35,7 @@ class DatasetStore:
         self._session = session
 
     async def read(self) -> Versioned[DatasetRecord] | None:
-        """The record after a sync; None: no key was ever kept. Raises StoreUnavailable, CorruptEntry."""
+        """The record after a sync; None if no key was ever stored. Raises StoreUnavailable, CorruptEntry."""
         node = await self._session.read(paths.KEY_DATASET)
         return None if node is None else Versioned(_decode_dataset(node.data), node.version)
 
@@ -58,7 +58,7 @@ def _decode_dataset(data: bytes) -> DatasetRecord:
 
 
 class KeyStore:
-    """window_ms: how long a key is kept after each write. now_ms: the wall clock, as all processes have it."""
+    """window_ms: how long a key is kept after each write. now_ms: the wall clock, which all processes share."""
 
     def __init__(self, server: KeyServer, datasets: DatasetStore, *, window_ms: int, now_ms: Callable[[], int]) -> None:
         self._server = server
@@ -67,22 +67,22 @@ class KeyStore:
         self._now_ms = now_ms
         self._guard: Guard | None = None
         self._looking = asyncio.Lock()
-        #: (loop time up to which it is repeated, the refusal)
+        #: (time on the loop until which it is repeated, the refusal)
         self._refusal: tuple[float, IdempotencyUnavailable] | None = None
 
     async def check(self) -> None:
-        """Look at Redis now. Raises IdempotencyUnavailable, StoreUnavailable: why keys are refused."""
+        """Check Redis now. Raises IdempotencyUnavailable, StoreUnavailable: the reason why keys are refused."""
         await self._believed()
 
     async def read(self, key: str) -> FoundKey | None:
-        """None: the key was not used within its window. Raises IdempotencyUnavailable, StoreUnavailable."""
+        """None if the key was not used within its window. Raises IdempotencyUnavailable, StoreUnavailable."""
         reply = await self._guarded(lambda guard: self._server.read(guard, key))
         return _found(reply.value)
 
     async def write(
         self, key: str, record: KeyRecord, *, replaces: bytes | None, lease: Lease | None = None
     ) -> tuple[WriteStatus, FoundKey | None]:
-        """Write where there is no record, or in place of those bytes; with CONFLICT comes what is there.
+        """Write if there is no record, or replace the record with those bytes. CONFLICT comes with the present record.
 
         lease: taken with the write. Raises IdempotencyUnavailable, StoreUnavailable: nothing was written.
         """
@@ -115,11 +115,11 @@ class KeyStore:
                     self._guard = self._guard._replace(writes=max(self._guard.writes, reply.writes))
                 return reply
             if self._guard is not None and self._guard[:2] == guard[:2]:
-                self._guard = self._guard._replace(run="")  # looked at again, knowing what was seen
-        raise IdempotencyUnavailable("Redis changes faster than it can be looked at: repeat with the same key")
+                self._guard = self._guard._replace(run="")  # read again, but remember what was seen
+        raise IdempotencyUnavailable("the state of Redis keeps changing: retry with the same key")
 
     async def _believed(self) -> Guard:
-        """What the next call is guarded by."""
+        """The guard of the next call."""
         async with self._looking:
             if self._guard is not None and self._guard.run:
                 return self._guard
@@ -155,14 +155,14 @@ class KeyStore:
                 case RefuseKeys(for_ms):
                     left_s = math.ceil(for_ms / 1000)
                     message = (
-                        f"Redis has lost idempotency keys; publishing with keys is refused for {left_s} s more, until "
-                        "none of them is promised any longer: name a producer with sequence ids, or wait"
+                        f"Redis has lost idempotency keys; publishing with keys is refused for another {left_s} s, "
+                        "until the window of every lost key has passed: use a producer name with sequence ids, or wait"
                     )
                     raise IdempotencyUnavailable(message, retry_after_s=left_s)
                 case _:
-                    assert record is not None, "served only with a record"
+                    assert record is not None, "keys are served only with a record"
                     return Guard(record.marker, found.run, max(seen, found.writes), record.replicated)
-        raise IdempotencyUnavailable("Redis changes faster than it can be looked at: repeat with the same key")
+        raise IdempotencyUnavailable("the state of Redis keeps changing: retry with the same key")
 
 
 def _found(value: bytes | None) -> FoundKey | None:

@@ -1,4 +1,4 @@
-"""Ledger metadata in ZooKeeper: one node a ledger, changed by versioned compare-and-set alone."""
+"""Ledger metadata in ZooKeeper: one node per ledger, changed only by versioned compare-and-set."""
 
 from oncelog.core.formats.topic_record import DEDUP_CURSOR
 from oncelog.core.ids import LedgerId
@@ -18,15 +18,15 @@ class LedgerStore:
         self._session = session
 
     async def create(self, metadata: LedgerMetadata) -> WriteStatus:
-        """CONFLICT: the ledger exists; a read tells by its topic and members whether it is one's own."""
+        """CONFLICT: the ledger exists. Its topic and members tell the caller whether it is its own."""
         return await self._session.create(paths.ledger(metadata.ledger_id), encode_ledger(metadata))
 
     async def read(self, ledger_id: LedgerId, *, timeout_ms: int | None = None) -> Versioned[LedgerMetadata] | None:
-        """The record after a sync; None: it does not exist. Raises StoreUnavailable, CorruptEntry."""
+        """The record after a sync; None if it does not exist. Raises StoreUnavailable, CorruptEntry."""
         return _stored(await self._session.read(paths.ledger(ledger_id), timeout_ms=timeout_ms))
 
     async def read_unsynced(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata] | None:
-        """Perhaps an old record: for listings, and for readers, to whom CLOSED is final and OPEN only "not yet"."""
+        """Possibly an old record: for listings, and for readers, for whom CLOSED is final and OPEN means "not yet"."""
         return _stored(await self._session.read_unsynced(paths.ledger(ledger_id)))
 
     async def write(self, metadata: LedgerMetadata, *, version: int) -> WriteResult:
@@ -37,7 +37,7 @@ class LedgerStore:
         return [LedgerId(int(name)) for name in await self._session.children(paths.LEDGERS)]
 
     async def remove(self, ledger_id: LedgerId) -> None:
-        """Delete the record whatever it says; tried until it is gone. Raises StoreUnavailable."""
+        """Delete the record in any state. Retries until it is gone. Raises StoreUnavailable."""
         while (node := await self._session.read(paths.ledger(ledger_id))) is not None:
             await self._session.delete(paths.ledger(ledger_id), version=node.version)
 
@@ -59,12 +59,12 @@ class LedgerLookup:
         self._cursors = CursorStore(session)
 
     async def read(self, ledger_id: LedgerId) -> LedgerMetadata | None:
-        """The ledger's record; None: it does not exist. Raises StoreUnavailable, CorruptEntry."""
+        """The ledger's record; None if it does not exist. Raises StoreUnavailable, CorruptEntry."""
         stored = await self._ledgers.read(ledger_id)
         return None if stored is None else stored.value
 
     async def was_deleted(self, ledger_id: LedgerId, origin: LedgerOrigin) -> bool:
-        """Whether a ledger whose record is missing was deleted; False also when nothing tells.
+        """Whether a ledger whose record is missing was deleted. False also if nothing proves it.
 
         Raises StoreUnavailable, CorruptEntry.
         """
@@ -74,7 +74,7 @@ class LedgerLookup:
         return was_deleted(ledger_id, listed=await self._listed(origin), topic_deleted=False)
 
     async def _listed(self, origin: LedgerOrigin) -> list[LedgerId]:
-        """The ids in the record of this managed ledger, ascending; none where there is no such record."""
+        """The ids in the record of this managed ledger, ascending; none if there is no such record."""
         if origin.purpose is LedgerPurpose.LOG:
             topic = await self._topics.read(origin.topic_id)
             return [] if topic is None else [link.ledger_id for link in topic.value.ledgers]

@@ -1,7 +1,7 @@
-"""Tenants and namespaces: made on purpose, never by being used.
+"""Tenants and namespaces: created explicitly, never by use.
 
-The node of a namespace's policies is its existence; the folder of its topic names is made with it in one transaction,
-so that a topic can be created exactly where the namespace exists.
+A namespace exists if the node of its policies exists. The folder of its topic names is created with it in one
+transaction, so that topics can be created exactly in existing namespaces.
 """
 
 from oncelog.core.errors import Conflict, NamespaceNotFound, NotFound
@@ -17,22 +17,21 @@ class NamespaceStore:
         self._session = session
 
     async def create_tenant(self, tenant: str) -> bool:
-        """True: created. False: it was there (or the reply to our own creation was lost)."""
+        """True: created. False: it existed, or the reply to our own creation was lost."""
         return await self._create(paths.tenant_policies(tenant), tenant_steps(tenant))
 
     async def delete_tenant(self, tenant: str) -> None:
-        """Delete a tenant without namespaces, whoever does it in the end.
+        """Delete a tenant without namespaces, whichever process does it.
 
-        Raises NotFound when there was none at first, Conflict while it has namespaces, and for the one that is always
-        there.
+        Raises NotFound if there was none at first, and Conflict while it has namespaces, and for the default tenant.
         """
         if tenant == DEFAULT_TENANT:
-            raise Conflict(f"tenant {tenant} is always there: short names of topics stand for it", field="tenant")
+            raise Conflict(f"tenant {tenant} cannot be deleted: short topic names belong to it", field="tenant")
         await self.namespaces(tenant)
         while (node := await self._session.read(paths.tenant_policies(tenant))) is not None:
             folder = await self._session.read(paths.tenant_names(tenant))
             if folder is None:
-                continue  # another deletion came in between
+                continue  # another deletion was faster
             steps: list[Step] = [
                 DeleteStep(paths.tenant_names(tenant), folder.version),
                 DeleteStep(paths.tenant_policies(tenant), node.version),
@@ -47,7 +46,7 @@ class NamespaceStore:
             return False
 
     async def create_namespace(self, name: NamespaceName, policies: Policies | None = None) -> bool:
-        """True: created. False: it was there, with policies of its own. Raises NotFound when the tenant is missing."""
+        """True: created. False: it existed, with its own policies. Raises NotFound if the tenant is missing."""
         try:
             return await self._create(paths.namespace_policies(name), namespace_steps(name, policies or Policies()))
         except NotFound as error:
@@ -57,16 +56,16 @@ class NamespaceStore:
         return await self._session.read(paths.namespace_policies(name)) is not None
 
     async def delete_namespace(self, name: NamespaceName) -> None:
-        """Delete an empty namespace, whoever does it in the end.
+        """Delete an empty namespace, whichever process does it.
 
-        Raises NamespaceNotFound when there was none at first, Conflict while it holds topics or parts that are being
-        deleted.
+        Raises NamespaceNotFound if there was none at first, Conflict while it holds topics, or partitions that are
+        being deleted.
         """
         await self.require(name)
         while (node := await self._session.read(paths.namespace_policies(name))) is not None:
             folder = await self._session.read(paths.namespace_names(name))
             if folder is None:
-                continue  # another deletion came in between
+                continue  # another deletion was faster
             steps: list[Step] = [
                 DeleteStep(paths.namespace_names(name), folder.version),
                 DeleteStep(paths.namespace_policies(name), node.version),
@@ -97,7 +96,7 @@ class NamespaceStore:
             raise NamespaceNotFound(f"there is no namespace {name}: create it", namespace=str(name))
 
     async def _create(self, path: str, steps: list[Step]) -> bool:
-        """Try until it is there, whoever made it."""
+        """Retry until it exists, whichever process created it."""
         while True:
             status = await self._session.transact(steps)
             if status is WriteStatus.OK:

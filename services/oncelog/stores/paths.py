@@ -1,25 +1,25 @@
-"""Where each record lies in ZooKeeper, below the root (`/oncelog`): the one place that spells a path.
+"""The paths of all records in ZooKeeper, below the root (`/oncelog`). No other module spells a path.
 
     /cluster                                 {cluster_id, format}
     /ids/ledger  /ids/producer               the two counters
     /owners/<incarnation>                    ephemeral
     /storage/<incarnation>                   ephemeral
-    /storage_cookies/<incarnation>           stays: every directory that ever joined
+    /storage_cookies/<incarnation>           lasting: every directory that ever joined
     /metadata/<n>                            ephemeral, sequential
     /policies/cluster                        policies of the cluster, once any is set
-    /policies/namespaces/<tenant>            a tenant (its node is its existence)
-    /policies/namespaces/<tenant>/<ns>       a namespace: its node is its existence and holds its policies
-    /policies/topics/<topic_id>              policies of a topic; by id, so that a topic created anew starts without
+    /policies/namespaces/<tenant>            a tenant; it exists if this node exists
+    /policies/namespaces/<tenant>/<ns>       a namespace; it exists if this node exists, which holds its policies
+    /policies/topics/<topic_id>              policies of a topic; by id, so that a new topic of the same name has none
     /names/<tenant>/<ns>/<topic>             a name points to a topic id, or is a tombstone
     /topics/<topic_id>                       the topic record
-    /topics/<topic_id>/cursors/<name>        cursor records; the folder is made with the record and goes with it
+    /topics/<topic_id>/cursors/<name>        cursor records; the folder is created and deleted with the topic record
     /ledgers/<id>                            ledger metadata
-    /idempotency                             which data in Redis counts, once a key was used
-    /deletions/<topic_id>                    what is left to do for a deleted topic
-    /tombstones/<topic_id>                   stays: the topic was deleted, and its ledgers may be erased
+    /idempotency                             the valid data set in Redis, once a key was used
+    /deletions/<topic_id>                    the remaining work of a topic's deletion
+    /tombstones/<topic_id>                   lasting: the topic was deleted, and its ledgers may be deleted
 
-Tenants, namespaces and topics are valid path elements by their own rules (core.names); names that are not (of cursors:
-subscriptions are named freely) are percent-quoted.
+Names of tenants, namespaces and topics are valid path elements by their own rules (core.names). Other names, those of
+cursors, are percent-encoded.
 """
 
 from urllib.parse import quote, unquote
@@ -111,7 +111,7 @@ def tombstone(topic_id: TopicId) -> str:
 
 
 def quoted(name: str) -> str:
-    """One path element for any text; `.` and `..`, which ZooKeeper forbids, become %2E and %2E%2E."""
+    """One path element for any text. `.` and `..`, which ZooKeeper forbids, become %2E and %2E%2E."""
     element = quote(name, safe="")
     return element.replace(".", "%2E") if element in {".", ".."} else element
 

@@ -1,16 +1,16 @@
-"""Policies of the cluster, of namespaces and of topics: the nearest that says something wins.
+"""Policies of the cluster, of namespaces and of topics. The nearest level that sets a policy decides.
 
 Rules
-- The levels of a topic are its own, then its namespace's, then the cluster's. A part of a partitioned topic has one
-  more: after its own policies come those of the partitioned topic, so that what is set there holds for all its parts,
-  also for parts that are made later.
-- A policy that is not set (None) says nothing; it is not "false".
-- The effective value is always told with its source, so that nobody has to guess why a topic behaves as it does.
-- Fields that this version does not know are kept as they are when it writes the record.
-- What a namespace grants to roles is among its policies. Only a right that is there now is a right (`require`).
-- A mark tells one state of a level's policies from another, so that a change can rest on what its caller has read.
-- A topic's policies lie under its id: a topic deleted and created anew starts without. A namespace's node is its
-  existence; it is made by NamespaceStore, never here.
+- The levels of a topic are its own, then its namespace's, then the cluster's. A partition of a partitioned topic has
+  one more: after its own policies come those of the partitioned topic, so that these hold for all of its partitions,
+  also for later ones.
+- A policy that is not set (None) decides nothing; it is not "false".
+- The effective value comes with its source, so that operators see why a topic behaves as it does.
+- Fields that this version does not know are preserved when it writes the record.
+- The grants of a namespace to roles are among its policies. Rights are checked against the current grants (`require`).
+- A tag identifies one state of a level's policies, so that a change can be conditional on what its caller has read.
+- A topic's policies are stored under its id, so a new topic of the same name has none. A namespace exists if its node
+  exists; NamespaceStore creates it, this module never does.
 """
 
 import asyncio
@@ -36,10 +36,10 @@ T = TypeVar("T")
 
 
 class PolicySource(Enum):
-    """Whose policy is in effect."""
+    """The level that set an effective policy."""
 
     TOPIC = "topic"
-    #: of the partitioned topic of which this topic is a part
+    #: the partitioned topic that this topic is a partition of
     PARTITIONED_TOPIC = "partitioned_topic"
     NAMESPACE = "namespace"
     CLUSTER = "cluster"
@@ -51,23 +51,23 @@ class ClusterScope(Enum):
 
 
 CLUSTER = ClusterScope.CLUSTER
-#: Whose policies: the cluster's, a namespace's or a topic's.
+#: The level of policies: the cluster, a namespace or a topic.
 Scope = ClusterScope | NamespaceName | TopicId
 
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """deduplication: judge batches by sequence id. auto_create_topics: a topic is made when first used."""
+    """deduplication: check batches by sequence id. auto_create_topics: the first use creates a topic."""
 
     deduplication: bool | None = None
     auto_create_topics: bool | None = None
-    #: who may do what in a namespace; there alone
+    #: the rights of each role in a namespace; only there
     permissions: Grants = field(default_factory=dict)
-    #: Fields of a later version, kept as read.
+    #: Fields of a later version, as read.
     further: Mapping[str, object] = field(default_factory=dict)
 
 
-#: What holds where no policy says anything.
+#: The policies where no level sets one.
 DEFAULTS = Policies(deduplication=True, auto_create_topics=True)
 _NAMES = ("deduplication", "auto_create_topics")
 
@@ -91,7 +91,7 @@ class PolicyStore:
         self._session = session
 
     async def read(self, scope: Scope) -> Versioned[Policies]:
-        """The policies after a sync; none, at ABSENT_VERSION, where nothing was ever set.
+        """The policies after a sync. Where none was ever set: empty ones, at ABSENT_VERSION.
 
         Raises NamespaceNotFound, StoreUnavailable, CorruptEntry.
         """
@@ -112,20 +112,20 @@ class PolicyStore:
     async def change(
         self, scope: Scope, change: Callable[[Policies], Policies], *, marks: Collection[str] | None = None
     ) -> Versioned[Policies]:
-        """Apply `change` to what is there, again when another write comes first; return what is stored then.
+        """Apply `change` to the present policies, again if another write is faster. Returns the stored policies.
 
-        `change` must give the same when applied to its own result: after a lost reply it is.
-        marks: what is there must have one of them; None: it may be anything.
+        `change` must be idempotent: after a lost reply it may be applied to its own result.
+        marks: the present policies must have one of these tags; None: any.
         Raises NamespaceNotFound, PreconditionFailed, StoreUnavailable.
         """
-        #: what may have been written already: a reply was lost
+        #: what may be written already, because a reply was lost
         in_doubt: Policies | None = None
         while True:
             stored = await self.read(scope)
             if stored.value == in_doubt:
                 return stored
             if marks is not None and mark_of(stored) not in marks:
-                message = f"these policies were changed by another: they are at {mark_of(stored)}; read them again"
+                message = f"these policies have changed: their tag is now {mark_of(stored)}; read them again"
                 raise PreconditionFailed(message)
             changed = change(stored.value)
             if changed == stored.value:
@@ -137,9 +137,9 @@ class PolicyStore:
                 in_doubt = changed
 
     async def require(self, caller: Caller, namespace: NamespaceName, *rights: Right) -> None:
-        """Raises PermissionDenied unless the caller has any of the rights as they are now, after a sync.
+        """Raises PermissionDenied unless the caller has any of the rights now, after a sync.
 
-        Also where there is no such namespace: who may not see it learns nothing of it.
+        Also for a namespace that does not exist, so that a caller without rights cannot find out whether it exists.
         """
         if caller.superuser:
             return
@@ -150,15 +150,15 @@ class PolicyStore:
         require(caller, grants, *rights, what=f"namespace {namespace}")
 
     async def effective(self, namespace: NamespaceName) -> EffectivePolicies:
-        """What holds for a namespace, and why. Raises NamespaceNotFound."""
+        """The effective policies of a namespace, with their sources. Raises NamespaceNotFound."""
         return await self._nearest([(namespace, PolicySource.NAMESPACE), (CLUSTER, PolicySource.CLUSTER)])
 
     async def effective_of(self, name: TopicName, topic_id: TopicId) -> EffectivePolicies:
-        """What holds for the topic of that name and id, and why. Raises NamespaceNotFound."""
+        """The effective policies of the topic with that name and id, with their sources. Raises NamespaceNotFound."""
         return await self._nearest(await self._levels(name, topic_id))
 
     async def watch(self, name: TopicName, topic_id: TopicId) -> AsyncGenerator[EffectivePolicies, None]:
-        """What holds for a topic now, and again whenever one of its levels changes or a change could be missed.
+        """The effective policies of a topic now, and again whenever one of its levels may have changed.
 
         An item may equal the one before. Raises StoreUnavailable once the session is closed, CorruptEntry.
         """
@@ -168,10 +168,10 @@ class PolicyStore:
             yield nearest([(decode_policies(nodes[path].data), source) for path, source in found])
 
     async def _levels(self, name: TopicName, topic_id: TopicId) -> list[tuple[Scope, PolicySource]]:
-        """Whose policies hold for a topic, nearest first.
+        """The levels of a topic, nearest first.
 
-        They stay the same as long as the topic is there: a part is made only under a partitioned topic, and that name
-        points to nothing else before the last part is gone.
+        They do not change while the topic exists: a partition is created only under a partitioned topic, and that name
+        points to nothing else until the last partition is deleted.
         """
         levels: list[tuple[Scope, PolicySource]] = [(topic_id, PolicySource.TOPIC)]
         if name.partition is not None:
@@ -185,7 +185,7 @@ class PolicyStore:
             try:
                 return await self._levels(name, topic_id)
             except StoreUnavailable:
-                # Its own deadline paced it: go on asking, as a watch does.
+                # The failed call took its whole timeout, so retry without a pause.
                 if self._session.closed:
                     raise
 
@@ -195,9 +195,9 @@ class PolicyStore:
 
 
 def mark_of(stored: Versioned[Policies]) -> str:
-    """Of the policies as they were read: letters, digits and `-`. Another after each change.
+    """The tag of these policies: letters, digits and `-`. It is another one after each change.
 
-    The version alone would not do: a namespace that is deleted and made anew counts from 0 again (hazard 3).
+    The version alone is not enough: a namespace that is deleted and created again counts from 0 (hazard 3).
     """
     if stored.version == ABSENT_VERSION:
         return "none"
@@ -205,7 +205,7 @@ def mark_of(stored: Versioned[Policies]) -> str:
 
 
 def nearest(layers: list[tuple[Policies, PolicySource]]) -> EffectivePolicies:
-    """layers: nearest first; the defaults come after the last."""
+    """layers: nearest first. The defaults come after the last."""
 
     def effective(name: str) -> Effective[bool]:
         for policies, source in (*layers, (DEFAULTS, PolicySource.DEFAULT)):
@@ -230,19 +230,19 @@ def decode_policies(data: bytes) -> Policies:
 
 def _build(fields: dict[str, Any]) -> Policies:
     values = {name: fields.pop(name, None) for name in _NAMES}
-    del fields["format"]  # the one that is read
+    del fields["format"]  # `further` must not keep it
     if any(value is not None and not isinstance(value, bool) for value in values.values()):
-        raise ValueError(f"a switch that is neither true nor false: {values}")
+        raise ValueError(f"a policy must be true or false: {values}")
     return Policies(**values, permissions=_grants(fields.pop("permissions", {})), further=fields)
 
 
 def _grants(told: object) -> Grants:
-    """What cannot be understood must not pass for "nothing is granted": it would be written back so."""
+    """An invalid value must not pass for "no grants": that would be written back."""
     if not isinstance(told, dict):
-        raise ValueError(f"permissions are no object: {told!r}")
+        raise ValueError(f"permissions must be an object: {told!r}")
     for role, rights in told.items():
         if not isinstance(rights, list) or not all(isinstance(right, str) for right in rights):
-            raise ValueError(f"the rights of role {role!r} are no list of names")
+            raise ValueError(f"the rights of role {role!r} must be a list of names")
     return {role: tuple(rights) for role, rights in told.items()}
 
 

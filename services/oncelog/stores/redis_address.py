@@ -1,7 +1,7 @@
-"""Where Redis is and who calls: user and password are looked up at each connection, so that new ones need no restart.
+"""The address of Redis and its credentials. User and password are read at each connection, so that they can change.
 
-A file that changes is used from the next connection on; what is connected stays so, for Redis asks nobody twice. Host,
-port and database are read once.
+A changed file takes effect with the next connection. Present connections stay, because Redis checks credentials only
+once per connection. Host, port and database are read only at the start.
 """
 
 from pathlib import Path
@@ -16,10 +16,10 @@ from oncelog.runtime.watched_file import WatchedFile
 
 
 class RedisAddress(CredentialProvider):
-    """The address, as given or from a file, and the password, of the address or from a file, which goes first."""
+    """The address, given directly or in a file. A password file takes precedence over a password in the address."""
 
     def __init__(self, url: str = "", *, url_file: str = "", password_file: str = "") -> None:
-        """One of url and url_file. Raises InvalidArgument: a malformed address, a file that is missing or empty."""
+        """One of url and url_file. Raises InvalidArgument for a malformed address, or a missing or empty file."""
         self._file = WatchedFile(Path(url_file), variable("redis_url_file"), _url) if url_file else None
         name = variable("redis_password_file")
         self._password = WatchedFile(Path(password_file), name, _text) if password_file else None
@@ -27,11 +27,11 @@ class RedisAddress(CredentialProvider):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What a pool of connections is made with."""
+        """The options of a connection pool."""
         return {name: value for name, value in self._parsed.items() if name not in ("username", "password")}
 
     def get_credentials(self) -> tuple[str] | tuple[str, str]:
-        """As redis-py asks for them: the password, after the user where there is one; nothing where Redis asks none."""
+        """As redis-py expects: the password, after the user if there is one; nothing if Redis needs none."""
         found = self._parsed
         password = found.get("password", "") if self._password is None else self._password.get()
         user = found.get("username", "")
@@ -56,11 +56,11 @@ def _parsed(url: str, field: str) -> dict[str, Any]:
 
 
 def _text(data: bytes) -> str:
-    """A line, without its end."""
+    """The text without whitespace at its ends."""
     try:
         text = data.decode().strip()
     except UnicodeDecodeError as error:
-        raise InvalidArgument("this is no text in UTF-8") from error
+        raise InvalidArgument("the file is not UTF-8 text") from error
     if not text:
         raise InvalidArgument("the file is empty")
     return text

@@ -1,7 +1,8 @@
-"""Who lives: topic owners, storage nodes and metadata services; and which storage directories ever joined.
+"""The live topic owners, storage nodes and metadata services, and every storage directory that ever joined.
 
-A live record is a hint whom to ask (`ephemerals` has the rules). A storage cookie stays: it marks a directory that must
-never come back as another, and one that is superseded or removed is never chosen for a new ledger (hazard 8).
+A live record is a hint where to connect (`ephemerals` has the rules). A storage cookie is lasting: its directory must
+never come back under another incarnation, and one that is superseded or removed is never chosen for a new ledger
+(hazard 8).
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -20,9 +21,9 @@ from oncelog.stores.watch import PathsWatch
 
 @dataclass(frozen=True, slots=True)
 class LiveOwner:
-    """host, ports: where the other services reach it; ports: {what is spoken there: port}, e.g. {"grpc": 6651}.
+    """host, ports: where other services connect to it. ports: {protocol: port}, for example {"grpc": 6651}.
 
-    since_ms: wall clock at its start, to be shown. ack_quorum: storage nodes that it needs to serve a topic.
+    since_ms: wall clock at its start, for display. ack_quorum: storage nodes that it needs to serve a topic.
     advertised: "host:port" of its gRPC for clients; empty: the same as for services.
     """
 
@@ -45,7 +46,7 @@ class LiveStorageNode:
 
 @dataclass(frozen=True, slots=True)
 class LiveMetadata:
-    """A replica of the metadata service; the one with the lowest number balances and repairs."""
+    """A replica of the metadata service. The one with the lowest number rebalances and repairs."""
 
     host: str
     ports: Mapping[str, int]
@@ -53,9 +54,9 @@ class LiveMetadata:
 
 @dataclass(frozen=True, slots=True)
 class StorageCookie:
-    """host, port: where the directory was served first. retired: superseded or removed, for ever.
+    """host, port: the address of the directory. retired: superseded or removed, for ever.
 
-    read_only: an operator wants no new ledger there; it stays so, whoever starts anew, until it is cleared.
+    read_only: an operator wants no new ledger there. It stays set through restarts until an operator clears it.
     """
 
     incarnation: Incarnation
@@ -66,13 +67,13 @@ class StorageCookie:
 
 
 class Registry:
-    """One a process. Records are listed and watched by `owners`, `storage_nodes` and `metadata`."""
+    """One per process. Records are listed and watched by `owners`, `storage_nodes` and `metadata`."""
 
     def __init__(self, session: StoreSession) -> None:
         self._session = session
         self.owners = EphemeralFolder(session, paths.OWNERS, encode=_encode_owner, decode=_decode_owner)
         self.storage_nodes = EphemeralFolder(session, paths.STORAGE, encode=_encode_node, decode=_decode_node)
-        #: The names are numbers of ten digits that ascend.
+        #: The names are ascending numbers of ten digits.
         self.metadata = EphemeralFolder(session, paths.METADATA, encode=_encode_metadata, decode=_decode_metadata)
 
     def register_owner(self, owner: LiveOwner) -> Registration[LiveOwner]:
@@ -89,7 +90,7 @@ class Registry:
         return None if node is None else Versioned(_decode_cookie(node.data), node.version)
 
     async def write_cookie(self, cookie: StorageCookie, *, version: int) -> WriteResult:
-        """One compare-and-set; ABSENT_VERSION creates, CONFLICT then means that the directory has joined before."""
+        """One compare-and-set; ABSENT_VERSION creates. CONFLICT then means that the directory has joined before."""
         fields = {
             "incarnation": cookie.incarnation,
             "host": cookie.host,
@@ -101,20 +102,20 @@ class Registry:
         return await create_or_write(self._session, path, encode_record(fields), version=version)
 
     async def watch_cookie(self, incarnation: Incarnation) -> AsyncGenerator[StorageCookie, None]:
-        """The cookie now, and again whenever it may have changed; never without one."""
+        """The cookie now, and again whenever it may have changed. No item while there is no cookie."""
         path = f"{paths.STORAGE_COOKIES}/{incarnation}"
         async for nodes in PathsWatch(self._session, (path,)):
             try:
                 if path in nodes:
                     yield _decode_cookie(nodes[path].data)
             except CorruptEntry:
-                continue  # counted and told; what it said before goes on
+                continue  # counted and logged; the cookie before it stays valid
 
     async def remove_cookie(self, incarnation: Incarnation, *, version: int) -> WriteStatus:
         return await self._session.delete(f"{paths.STORAGE_COOKIES}/{incarnation}", version=version)
 
     async def cookies(self) -> dict[Incarnation, StorageCookie]:
-        """All cookies after a sync. One that cannot be read counts as retired: nothing new is to go there."""
+        """All cookies after a sync. One that cannot be read counts as retired, so that it gets no new ledger."""
         found: dict[Incarnation, StorageCookie] = {}
         for name in map(Incarnation, await self._session.children(paths.STORAGE_COOKIES)):
             try:

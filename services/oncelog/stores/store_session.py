@@ -1,15 +1,16 @@
-"""The low-level face of the metadata store: what the typed stores stand on, ZooKeeper or a fake in memory alike.
+"""The interface of the metadata store, which the typed stores use. ZooKeeper and a fake in memory implement it.
 
 Rules
-- A read follows a sync, so that it shows every write answered before it, by whomever; `read_unsynced` alone does not,
-  and proves nothing by what it fails to show (hazard 2). Reads are repeated until a deadline, then StoreUnavailable.
-- A write is sent at most once and names the version it replaces; there is no write to "any version". A lost reply is
-  UNKNOWN: it may have been applied, or even be applied later, so the caller reads again and decides (hazards 1, 4).
-- Every call has a deadline: `timeout_ms`, or the session's own when None.
-- A session that ends (LOST) takes its ephemeral nodes with it; the connection then goes on under a new session id.
-- SUSPENDED means only that no server is reached now. No state proves anything safe: the version of a write decides.
-- `fired` of a read is a one-shot watch: called once, on the event loop, when what was read may have changed, or the
-  connection broke so that a change could be missed. `stores.watch` makes lasting watches of it.
+- A read follows a sync, so it shows every write that was answered before, to any process. Only `read_unsynced` does
+  not, and what it does not show proves nothing (hazard 2). Reads are retried until a deadline, then StoreUnavailable.
+- A write is sent at most once and names the version that it replaces; there is no write to "any version". After a lost
+  reply it is UNKNOWN: applied, not applied, or even applied later. So the caller reads again and decides (hazards 1,
+  4).
+- Every call has a timeout: `timeout_ms`, or the session's own if None.
+- A session that ends (LOST) removes its ephemeral nodes; the connection then continues under a new session id.
+- SUSPENDED means only that no server is reached now. No state makes anything safe: only the version of a write does.
+- `fired` of a read is a one-shot watch: called once, on the event loop, when the result may have changed, or when the
+  connection broke so that a change could be missed. `stores.watch` builds lasting watches on it.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +31,7 @@ class SessionState(Enum):
 
 
 class Znode(NamedTuple):
-    """holder: the session id an ephemeral node lives with; None: it stays."""
+    """holder: the session id that an ephemeral node belongs to; None for a lasting node."""
 
     data: bytes
     version: int
@@ -38,14 +39,14 @@ class Znode(NamedTuple):
 
 
 class WriteResult(NamedTuple):
-    """version: the node's new one, meaningful when OK."""
+    """version: the node's new version, valid when OK."""
 
     status: WriteStatus
     version: int = ABSENT_VERSION
 
 
 class Versioned(NamedTuple, Generic[T]):
-    """A record as read, and the version that its next write names."""
+    """A record as read, with the version that its next write must name."""
 
     value: T
     version: int
@@ -72,7 +73,7 @@ class DeleteStep:
 
 @dataclass(frozen=True, slots=True)
 class CheckStep:
-    """Changes nothing: the node is there in this version, or nothing of the transaction is done."""
+    """Changes nothing. The transaction fails unless the node exists in this version."""
 
     path: str
     version: int
@@ -84,7 +85,7 @@ StateListener = Callable[[SessionState], None]
 
 
 class StoreSession(Protocol):
-    """Paths are below the session's root and begin with `/`. Any call: PermissionDenied, Unauthenticated, and
+    """Paths are below the session's root and begin with `/`. Any call may raise PermissionDenied, Unauthenticated, and
     StoreUnavailable once closed."""
 
     @property
@@ -92,7 +93,7 @@ class StoreSession(Protocol):
 
     @property
     def session_id(self) -> int | None:
-        """Of the session in which ephemeral nodes are made now; None while not connected."""
+        """The session in which ephemeral nodes are created now; None while not connected."""
 
     @property
     def closed(self) -> bool: ...
@@ -103,23 +104,23 @@ class StoreSession(Protocol):
     def remove_listener(self, listener: StateListener) -> None: ...
 
     async def read(self, path: str, *, fired: Fired | None = None, timeout_ms: int | None = None) -> Znode | None:
-        """The node after a sync, None when there is none. Raises StoreUnavailable at the deadline."""
+        """The node after a sync, None if there is none. Raises StoreUnavailable at the deadline."""
 
     async def read_unsynced(self, path: str, *, timeout_ms: int | None = None) -> Znode | None:
-        """The node as the nearest server has it, perhaps an old one; for hints and listings alone."""
+        """The node as the connected server has it, possibly an old one; only for hints and listings."""
 
     async def children(self, path: str, *, fired: Fired | None = None, timeout_ms: int | None = None) -> list[str]:
-        """Names of the children after a sync, sorted. Raises NotFound when there is no such node."""
+        """Names of the children after a sync, sorted. Raises NotFound if there is no such node."""
 
     async def create(
         self, path: str, data: bytes, *, ephemeral: bool = False, timeout_ms: int | None = None
     ) -> WriteStatus:
-        """CONFLICT: it exists. Raises NotFound when the parent does not."""
+        """CONFLICT: it exists. Raises NotFound if the parent does not."""
 
     async def create_sequential(
         self, path: str, data: bytes, *, timeout_ms: int | None = None
     ) -> tuple[WriteStatus, str | None]:
-        """An ephemeral node of this session at `path` + ten digits that ascend; its path when OK."""
+        """An ephemeral node of this session at `path` + ten ascending digits. Returns its path when OK."""
 
     async def write(self, path: str, data: bytes, *, version: int, timeout_ms: int | None = None) -> WriteResult:
         """CONFLICT: another version, or no node; a read tells which."""
@@ -128,17 +129,17 @@ class StoreSession(Protocol):
         """CONFLICT: another version, no node, or it has children."""
 
     async def transact(self, steps: Sequence[Step], *, timeout_ms: int | None = None) -> WriteStatus:
-        """All steps or none. Raises NotFound when the parent of a created node does not exist."""
+        """All steps or none. Raises NotFound if the parent of a created node does not exist."""
 
     async def ensure_path(self, path: str, *, timeout_ms: int | None = None) -> None:
-        """Create the node and its parents, each only if absent, empty and lasting."""
+        """Create the lasting, empty node and its parents, each only if absent."""
 
     async def close(self) -> None:
-        """End the session, and with it its ephemeral nodes. May be called again."""
+        """End the session, which removes its ephemeral nodes. May be called again."""
 
 
 async def create_or_write(session: StoreSession, path: str, data: bytes, *, version: int) -> WriteResult:
-    """One compare-and-set; ABSENT_VERSION creates. Raises NotFound when the parent to create it below is missing."""
+    """One compare-and-set; ABSENT_VERSION creates. Raises NotFound if the parent of a created node is missing."""
     if version != ABSENT_VERSION:
         return await session.write(path, data, version=version)
     status = await session.create(path, data)
@@ -153,16 +154,16 @@ class SessionAbsence:
     """
 
     def __init__(self, session: StoreSession, *, allowed_ms: int, now_ms: Callable[[], int]) -> None:
-        """allowed_ms: an absence is no reason before it is longer. now_ms: a clock that only goes forward."""
+        """allowed_ms: a shorter absence is no reason. now_ms: a monotonic clock."""
         self._allowed_ms = allowed_ms
         self._now_ms = now_ms
-        #: when the session was last seen to leave its server; None while it has one
+        #: when the session lost its server; None while it has one
         self._since_ms: int | None = None
         self._heard(session.state)
         session.add_listener(self._heard)
 
     def reason(self) -> str | None:
-        """For `Health.ready_when`: None, or for how long there has been no session."""
+        """For `Health.ready_when`: None, or how long there has been no session."""
         if self._since_ms is None:
             return None
         absent_ms = self._now_ms() - self._since_ms

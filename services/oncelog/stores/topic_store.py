@@ -1,15 +1,16 @@
-"""Topics: names that point to topic ids, and the record that each topic turns on (hazards 1 and 3).
+"""Topics: names that point to topic ids, and the topic record, which decides everything about a topic (hazards 1 and
+3).
 
 Rules
-- A name and the record it points to are created in one transaction: a name never points to nothing, and a creation
-  that lost the race leaves nothing behind.
-- Each attempt to create has a topic id of its own. After a lost reply the name itself tells who won, and an attempt
-  that is applied late can never bring back an id that was removed meanwhile.
-- A deletion (`deletion_store`) takes the name and the record it points to away in one transaction. The id never comes
-  back, so a request of that transaction that arrives late finds no record and does nothing to a topic created anew.
-- A partitioned topic is a name with its number of parts, and a record that nobody owns; each of its parts
-  (`TopicName.partition`) is a topic of its own, made when it is first used. While they are being deleted its name is
-  a tombstone, under which no part and no topic is made.
+- A name and its record are created in one transaction: a name never points to nothing, and a creation that lost the
+  race leaves nothing behind.
+- Each attempt to create a topic uses a new topic id. After a lost reply the name shows which attempt won, and an
+  attempt that is applied late cannot bring back an id that was deleted meanwhile.
+- A deletion (`deletion_store`) removes the name and its record in one transaction. The id is never reused, so a late
+  request of that transaction finds no record and does not affect a new topic of the same name.
+- A partitioned topic is a name with its number of partitions, and a record without an owner. Each of its partitions
+  (`TopicName.partition`) is a topic of its own, created at its first use. While the partitions are being deleted, the
+  name is a tombstone, under which neither a partition nor a topic can be created.
 """
 
 import asyncio
@@ -26,13 +27,13 @@ from oncelog.stores import paths
 from oncelog.stores.json_records import decode_record, encode_record, noted
 from oncelog.stores.store_session import CheckStep, CreateStep, Step, StoreSession, Versioned, WriteResult
 
-#: Names read at a time when a namespace is listed.
+#: Names read at a time by a listing of a namespace.
 LISTING_READS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
 class NameRecord:
-    """partitions: 0 for a topic, else the number of its parts. deleted: a tombstone, until the last part is gone."""
+    """partitions: 0 for a topic, else the number of partitions. deleted: a tombstone, until the last one is deleted."""
 
     topic_id: TopicId
     partitions: int = 0
@@ -41,7 +42,7 @@ class NameRecord:
 
 @dataclass(frozen=True, slots=True)
 class TopicCreation:
-    """name: what the name points to now, whoever made it. created: it was made by this call."""
+    """name: what the name points to now, whichever process created it. created: by this call."""
 
     name: Versioned[NameRecord]
     created: bool
@@ -57,22 +58,22 @@ class TopicStore:
         self._new_topic_id = new_topic_id
 
     async def find(self, name: TopicName) -> Versioned[NameRecord] | None:
-        """What the name points to, after a sync: a topic, a tombstone, or None if it never did."""
+        """What the name points to, after a sync: a topic or a tombstone; None for nothing."""
         node = await self._session.read(paths.topic_name(name))
         return None if node is None else Versioned(_decode_name(node.data), node.version)
 
     async def create(self, name: TopicName, *, partitions: int = 0) -> TopicCreation:
-        """Create the topic unless it exists, and return what the name points to then; tried until that is known.
+        """Create the topic unless it exists, and return what the name points to. Retries until that is known.
 
-        Raises NamespaceNotFound; TopicNotFound for a part that its topic does not have; ServiceUnavailable while the
-        parts of a deleted topic of that name are going; and StoreUnavailable when ZooKeeper does not answer: it may
-        then exist or not.
+        Raises NamespaceNotFound; TopicNotFound for a partition that its topic does not have; ServiceUnavailable while
+        the partitions of a deleted topic of that name are being deleted; and StoreUnavailable if ZooKeeper does not
+        answer: the topic may then exist or not.
         """
         ours: set[TopicId] = set()
         while True:
             found = await self.find(name)
             if found is not None and found.value.deleted:
-                raise ServiceUnavailable(f"{name} is being deleted: try again in a moment", topic=str(name))
+                raise ServiceUnavailable(f"{name} is being deleted: retry in a moment", topic=str(name))
             if found is not None:
                 return TopicCreation(found, created=found.value.topic_id in ours)
             steps = await self._require_part(name)
@@ -86,26 +87,26 @@ class TopicStore:
                 raise NamespaceNotFound(f"there is no namespace {namespace}: create it", namespace=namespace) from error
 
     async def _require_part(self, name: TopicName) -> list[Step]:
-        """What must still hold when a part is made: its topic is as it is, and has so many. Raises TopicNotFound."""
+        """The conditions for creating a partition: its topic is unchanged, and has that many. Raises TopicNotFound."""
         if name.partition is None:
             return []
         whole = replace(name, partition=None)
         found = await self.find(whole)
         if found is None or found.value.deleted or name.partition >= found.value.partitions:
-            raise TopicNotFound(f"there is no part {name.partition} of {name.local}", topic=str(name))
+            raise TopicNotFound(f"{name.local} has no partition {name.partition}", topic=str(name))
         return [CheckStep(paths.topic_name(whole), found.version)]
 
     async def read(self, topic_id: TopicId, *, timeout_ms: int | None = None) -> Versioned[TopicRecord] | None:
-        """The topic record after a sync; None: removed, or never made. Raises StoreUnavailable, CorruptEntry."""
+        """The topic record after a sync; None: deleted, or never created. Raises StoreUnavailable, CorruptEntry."""
         node = await self._session.read(paths.topic(topic_id), timeout_ms=timeout_ms)
         return None if node is None else Versioned(noted("a topic record", node.data, decode_topic), node.version)
 
     async def write(self, record: TopicRecord, *, version: int) -> WriteResult:
-        """One compare-and-set. CONFLICT also when the topic was removed."""
+        """One compare-and-set. CONFLICT also if the topic was deleted."""
         return await self._session.write(paths.topic(record.topic_id), encode_topic(record), version=version)
 
     async def each(self) -> AsyncGenerator[TopicRecord | CorruptEntry, None]:
-        """The record of every topic, none older than this call, or why it cannot be read. Raises StoreUnavailable."""
+        """The record of every topic, none older than this call, or the error of reading it. Raises StoreUnavailable."""
         topic_ids = await self._session.children(paths.TOPICS)
         for start in range(0, len(topic_ids), LISTING_READS_MAX):
             some = topic_ids[start : start + LISTING_READS_MAX]
@@ -118,7 +119,7 @@ class TopicStore:
                     yield error
 
     async def topics(self, namespace: NamespaceName, *, deleted: bool = False) -> dict[str, NameRecord]:
-        """{last element of the name: record} of the namespace, by name; with `deleted` the tombstones too.
+        """{last element of the name: record} of the namespace, by name. deleted: include tombstones.
 
         Raises NamespaceNotFound.
         """
@@ -130,7 +131,7 @@ class TopicStore:
         listed: dict[str, NameRecord] = {}
         for start in range(0, len(names), LISTING_READS_MAX):
             some = names[start : start + LISTING_READS_MAX]
-            # The children were synced, on this same connection: nothing is gained by doing so for each.
+            # The children were synced on this same connection, so these reads need no sync of their own.
             nodes = await asyncio.gather(*(self._session.read_unsynced(f"{folder}/{name}") for name in some))
             records = {name: _decode_name(node.data) for name, node in zip(some, nodes, strict=True) if node}
             listed |= {name: record for name, record in records.items() if deleted or not record.deleted}

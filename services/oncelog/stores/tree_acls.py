@@ -1,13 +1,14 @@
-"""The ACLs of the tree: every node belongs to the cluster's user alone, and a tree that was open is closed.
+"""The ACLs of the tree: every node belongs only to the cluster's user. A tree that was open is closed while in use.
 
 How a tree is closed while the cluster runs
-- The ACL of the root tells what holds. Where it is the user's alone, the tree is closed. Where it is another one (open
-  to the world, or of a former user), processes give new nodes both ACLs: processes that have not been restarted yet
-  with the credentials must be able to read them.
-- Each process registers itself by an ephemeral node, so its ACL tells whether that process has the credentials. Once
-  all of them have had them for READY_LOOKS, which a process that drains unregistered needs, a metadata service closes
-  the root and then node by node. Processes see the root and make closed nodes; later passes find what they made before.
-- Each step may be repeated, by any number of services at once, and after an interruption: it sets what is to be.
+- The ACL of the root decides. If it names only the cluster's user, the tree is closed. If it is another one (open to
+  the world, or of a former user), processes give new nodes both ACLs, because processes that have not been restarted
+  with the credentials yet must be able to read them.
+- Each process registers with an ephemeral node, so the node's ACL shows whether that process has the credentials. Once
+  all of them have had the credentials for READY_LOOKS, which covers a process that is draining and no longer
+  registered, a metadata service closes the root and then node by node. Other processes notice the closed root and
+  create closed nodes from then on. Later passes find the nodes that they created before.
+- Each step may be repeated, by any number of services at once, and after an interruption: it sets the final state.
 """
 
 import asyncio
@@ -25,21 +26,21 @@ from oncelog.stores.zookeeper_connection import RequestInterrupted, ZooKeeperCon
 
 logger = logging.getLogger(__name__)
 
-#: How often a process looks whether the tree has been closed, and a metadata service whether it can be.
+#: Interval at which processes check whether the tree is closed, and metadata services whether it can be closed.
 FOLLOW_S = 2.0
-#: Looks in a row at which all processes have the credentials, before the tree is closed: a minute.
+#: Checks in a row at which all processes must have the credentials before the tree is closed: a minute.
 READY_LOOKS = 30
-#: Passes after the first one, in looks: most processes have seen the closed root after three. One that was stopped for
-#: longer may still make an open node.
+#: Later passes, in checks after the first pass: most processes notice the closed root within three. A process that was
+#: paused for longer may still create an open node.
 LATER_PASSES_LOOKS = (3, 30, 300)
-#: Requests under way of one pass.
+#: Concurrent requests of one pass.
 AT_ONCE = 64
-#: Nodes that ZooKeeper makes itself, and leaves open. `/zookeeper/config` can be changed by nobody.
+#: Nodes that ZooKeeper creates itself and leaves open. Nobody can change `/zookeeper/config`.
 SYSTEM_NODES = ("/", "/zookeeper", "/zookeeper/quota")
 
 
 class TreeAcls:
-    """Of one session. own: the ACL of the cluster's user. root: the full path of the tree."""
+    """The ACLs of one session. own: the ACL of the cluster's user. root: the full path of the tree."""
 
     def __init__(self, connection: ZooKeeperConnection, root: str, own: ACL, *, look_s: float = FOLLOW_S) -> None:
         self._connection = connection
@@ -52,7 +53,7 @@ class TreeAcls:
     # --- every process
 
     async def settle(self) -> None:
-        """Decide with which ACL nodes are made. Raises PermissionDenied where the tree is another user's."""
+        """Decide the ACL of new nodes. Raises PermissionDenied if the tree belongs to another user."""
         found = await self._acl(self._root)
         self.closed = found is None or found == self._own
         self._client.default_acl = (
@@ -60,18 +61,18 @@ class TreeAcls:
         )
 
     async def follow(self) -> None:
-        """Return once the tree is closed; until then, look again and again."""
+        """Check periodically; return once the tree is closed."""
         while not self.closed:
             await asyncio.sleep(self._look_s)
             try:
                 await self.settle()
             except (OncelogError, RequestInterrupted) as error:
-                logger.debug("the ACL of %s cannot be read now: %r", self._root, error)
+                logger.debug("cannot read the ACL of %s now: %r", self._root, error)
 
     # --- metadata services
 
     async def guard(self, *, whole_ensemble: bool) -> None:
-        """Close the tree as soon as all processes have the credentials, then look for open nodes a few times more.
+        """Close the tree as soon as all processes have the credentials, then look for open nodes several times.
 
         whole_ensemble: no other program uses this ensemble, so the nodes above the tree are closed, too.
         """
@@ -82,20 +83,22 @@ class TreeAcls:
             await self._pass(whole_ensemble=whole_ensemble)
 
     async def _until_ready(self) -> None:
-        """Return once the tree is closed already, or all processes have the credentials."""
+        """Return once the tree is already closed, or all processes have the credentials."""
         told: list[str] = []
         ready = 0
         while not self.closed and ready < READY_LOOKS:
             try:
                 waiting = await self.without_credentials()
             except (OncelogError, RequestInterrupted) as error:
-                logger.warning("the ACLs in ZooKeeper cannot be looked at now: %s", error)
+                logger.warning("cannot read the ACLs in ZooKeeper now; will retry: %s", error)
                 waiting = told
             ready = 0 if waiting else ready + 1
             if waiting and waiting != told:
                 told = waiting
                 fields = {"without_credentials": waiting[:10], "count": len(waiting)}
-                logger.warning("the tree in ZooKeeper stays open until all have credentials", extra={"fields": fields})
+                logger.warning(
+                    "the tree in ZooKeeper stays open until all processes have credentials", extra={"fields": fields}
+                )
             await asyncio.sleep(self._look_s)
 
     async def _pass(self, *, whole_ensemble: bool) -> None:
@@ -103,16 +106,16 @@ class TreeAcls:
             try:
                 changed = await self.close_tree(whole_ensemble=whole_ensemble)
             except (OncelogError, RequestInterrupted) as error:
-                logger.warning("closing the tree in ZooKeeper was interrupted, trying again: %s", error)
+                logger.warning("closing the tree in ZooKeeper was interrupted; will retry: %s", error)
                 await asyncio.sleep(self._look_s)
                 continue
             if changed:
                 fields = {"nodes": changed, "root": self._root}
-                logger.info("nodes in ZooKeeper were closed to everybody else", extra={"fields": fields})
+                logger.info("closed nodes in ZooKeeper to all other users", extra={"fields": fields})
             return
 
     async def without_credentials(self) -> list[str]:
-        """The registrations of processes that do not have the credentials of the cluster's user."""
+        """The registrations of processes without the credentials of the cluster's user."""
         found: list[str] = []
         for folder in (paths.OWNERS, paths.STORAGE, paths.METADATA):
             for name in await self._children(self._root + folder):
@@ -122,7 +125,7 @@ class TreeAcls:
         return found
 
     async def close_tree(self, *, whole_ensemble: bool) -> int:
-        """Give every node of the tree, the root first, to the cluster's user alone. Returns how many were not."""
+        """Give every node of the tree, the root first, only to the cluster's user. Returns how many were changed."""
         changed = await self._close(self._root)
         slots = asyncio.Semaphore(AT_ONCE)
 
@@ -140,7 +143,7 @@ class TreeAcls:
         return changed
 
     async def _levels(self) -> AsyncIterator[list[str]]:
-        """The nodes below the root, the parents before their children, some at a time."""
+        """The nodes below the root, parents before their children, in batches."""
         waiting = [self._root]
         while waiting:
             parents, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]

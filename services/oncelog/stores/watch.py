@@ -1,11 +1,11 @@
-"""Lasting watches: asynchronous iterators over the children of a node, made of the session's one-shot watches.
+"""Lasting watches: asynchronous iterators over nodes, built on the session's one-shot watches.
 
 Rules
-- The first item is the present, at once; then one follows whatever may have changed it. Changes while the consumer
-  works are folded into one item, and what an item shows was read after a sync: the last one is the truth of its time.
-- A broken connection, or a new session, gives another item: what happened meanwhile is never missed.
-- A watch outlives any outage; it ends with its session (StoreUnavailable) or with its consumer.
-- An item may equal the one before: a node deleted and made anew leaves the same names.
+- The first item is the present state, at once; another item follows each possible change. Changes during the consumer's
+  work are combined into one item. Each item was read after a sync, so the last item is current.
+- A broken connection or a new session causes another item, so that no change is missed.
+- A watch survives any outage; it ends with its session (StoreUnavailable) or with its consumer.
+- An item may equal the one before: a node that is deleted and created again leaves the same names.
 """
 
 import asyncio
@@ -32,19 +32,19 @@ class ChildrenWatch:
         return self
 
     async def __anext__(self) -> list[str]:
-        """Raises NotFound when the node itself does not exist."""
+        """Raises NotFound if the node itself does not exist."""
         while True:
             await _wait(self._stale, self._session)
             self._stale.clear()
             try:
                 return await self._session.children(self._path, fired=self._stale.set)
             except StoreUnavailable:
-                # Its own deadline paced it: go on asking, unless there is nobody left to ask.
+                # The failed call took its whole timeout, so retry without a pause, unless the session is closed.
                 self._stale.set()
                 if self._session.closed:
                     raise
             except BaseException:
-                self._stale.set()  # cancelled half-way: the next call reads again
+                self._stale.set()  # cancelled: the next call reads again
                 raise
 
 
@@ -63,7 +63,7 @@ class NodesWatch:
         return self
 
     async def __anext__(self) -> dict[str, Znode]:
-        """Raises NotFound when the node itself does not exist."""
+        """Raises NotFound if the node itself does not exist."""
         while True:
             await _wait(self._stale, self._session)
             self._stale.clear()
@@ -78,7 +78,7 @@ class NodesWatch:
                 raise
 
     async def _refresh(self) -> dict[str, Znode]:
-        """Read what has changed only; a thousand quiet nodes cost nothing."""
+        """Read only what has changed, so that a thousand unchanged nodes cost nothing."""
         if self._names is None or self._names.fired:
             self._names = await self._keep(self._session.children, self._path)
         names = self._names.value
@@ -86,7 +86,7 @@ class NodesWatch:
             if name not in self._nodes or self._nodes[name].fired:
                 self._nodes[name] = await self._keep(self._session.read, f"{self._path}/{name}")
         self._nodes = {name: self._nodes[name] for name in names}
-        # A node that is None went meanwhile; the watch of the names tells it next.
+        # A node that is None was deleted meanwhile; the watch of the names reports that.
         return {name: kept.value for name, kept in self._nodes.items() if kept.value is not None}
 
     async def _keep(self, read: "_WatchedRead[T]", path: str) -> "_WatchedValue[T]":
@@ -95,7 +95,7 @@ class NodesWatch:
 
 
 class PathsWatch(NodesWatch):
-    """The same for nodes anywhere, of which some may not exist: {path: node} of those that do."""
+    """The same for nodes at any paths, of which some may not exist: {path: node} of those that do."""
 
     def __init__(self, session: StoreSession, paths: tuple[str, ...]) -> None:
         super().__init__(session, "")
@@ -109,9 +109,9 @@ class PathsWatch(NodesWatch):
 
 
 async def _wait(stale: asyncio.Event, session: StoreSession) -> None:
-    """Until what was read is stale. A change of the session counts: with its end no watch fires any more.
+    """Wait until the last result is stale. A change of the session's state counts, because its watches end with it.
 
-    Raises StoreUnavailable once the session is closed: what was read would else be told again and again.
+    Raises StoreUnavailable once the session is closed: otherwise the same result would be returned for ever.
     """
 
     def note_change(_state: SessionState) -> None:
@@ -122,13 +122,13 @@ async def _wait(stale: asyncio.Event, session: StoreSession) -> None:
         if not session.closed:
             await stale.wait()
         if session.closed:
-            raise StoreUnavailable("the session was closed, and its watches with it")
+            raise StoreUnavailable("the session and its watches were closed")
     finally:
         session.remove_listener(note_change)
 
 
 class _OneShot:
-    """Remembers that a watch fired, even before the read that armed it has returned to its caller."""
+    """Remembers that a watch fired, even before the read that set it has returned to its caller."""
 
     def __init__(self, stale: asyncio.Event) -> None:
         self._stale = stale
@@ -140,7 +140,7 @@ class _OneShot:
 
 
 class _WatchedValue(Generic[T]):
-    """A value that is the present one until its watch fires."""
+    """A value that is current until its watch fires."""
 
     def __init__(self, value: T, watch: _OneShot) -> None:
         self.value = value

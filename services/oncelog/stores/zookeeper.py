@@ -1,11 +1,11 @@
-"""A StoreSession over a real ZooKeeper: what each answer means to the one who asked.
+"""A StoreSession over a real ZooKeeper: the meaning of its answers.
 
 Rules
-- A synced read is a sync and a get on one connection, sent together: ZooKeeper answers one client in order.
-  A sync asks the leader, without a quorum, and a leader cut off from its ensemble can answer it until it notices. Only
-  a write settles more than that, which is why every decision made here ends in a versioned write.
-- A write waits until there is a connection, within its deadline, and is then sent once. Whatever is not a clear answer
-  of the server is UNKNOWN.
+- A synced read is a sync and a get, sent together on one connection: ZooKeeper answers the requests of a client in
+  order. A sync asks the leader, without a quorum, and a leader that is cut off from its ensemble can answer it until it
+  notices. Only a write is certain, so every decision made here ends in a versioned write.
+- A write waits for a connection, within its timeout, and is then sent once. Without a clear answer of the server it is
+  UNKNOWN.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ from oncelog.stores.zookeeper_connection import (
 
 T = TypeVar("T")
 
-SESSION_TIMEOUT_MS = 6_000  # a vanished owner costs this much
+SESSION_TIMEOUT_MS = 6_000  # the pause that a vanished owner causes
 CONNECT_TIMEOUT_MS = 15_000
 OPERATION_TIMEOUT_MS = 10_000
 RETRY_PAUSE_S = 0.02
@@ -56,14 +56,14 @@ DATA_BYTES_MAX = 1_000_000  # the server's jute.maxbuffer, 1 MiB, holds the whol
 
 
 class ZooKeeperSession:
-    """A StoreSession over a real ZooKeeper; made by `connect`, inside the event loop it then belongs to."""
+    """A StoreSession over a real ZooKeeper. Created by `connect`, inside the event loop that it then belongs to."""
 
     def __init__(self, connection: ZooKeeperConnection, *, root: str, operation_timeout_ms: int) -> None:
         self._connection = connection
         self._client = connection.client
         self._root = root
         self._operation_timeout_ms = operation_timeout_ms
-        #: None: this process has no credentials, and what it makes is open to everybody
+        #: None: this process has no credentials, and its nodes are open to everybody
         self.tree_acls: TreeAcls | None = None
         self._following: asyncio.Task[None] | None = None
 
@@ -78,13 +78,13 @@ class ZooKeeperSession:
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
         operation_timeout_ms: int = OPERATION_TIMEOUT_MS,
     ) -> Self:
-        """Open a session with one of `hosts` ("host:port,host:port", and a path behind the last one if wanted).
+        """Open a session with one of `hosts` ("host:port,host:port", with an optional path after the last one).
 
-        root: below that path; both are made level by level where they are missing.
-        Raises StoreUnavailable when none answers in time, Unauthenticated when none lets us in, PermissionDenied when
-        the nodes below the root belong to another user.
+        root: below that path; both are created level by level if they are missing.
+        Raises StoreUnavailable if no host answers in time, Unauthenticated if none accepts the credentials,
+        PermissionDenied if the nodes below the root belong to another user.
         """
-        # Not kazoo's chroot: of that it makes the last level alone.
+        # Not kazoo's chroot: kazoo creates only its last level.
         servers, slash, path = hosts.partition("/")
         connection = await ZooKeeperConnection.open(
             servers,
@@ -142,7 +142,7 @@ class ZooKeeperSession:
                 except NoNodeError:
                     if watch is None:
                         return None
-                # A get leaves no watch on an absent node, an exists does; it may have come in between.
+                # A get leaves no watch on an absent node, an exists does; the node may be created in between.
                 if await self._synced(full, lambda: self._client.exists_async(full, watch=watch)) is None:
                     return None
 
@@ -170,7 +170,7 @@ class ZooKeeperSession:
 
     async def ensure_path(self, path: str, *, timeout_ms: int | None = None) -> None:
         full = (self._root + path).rstrip("/") or "/"
-        # Repeating is harmless, unlike with any other write: whoever made it, it is there.
+        # Repeating is harmless, unlike with any other write: the node exists, whichever process created it.
         await self._repeat(
             path, lambda: self._connection.issue(lambda: self._client.ensure_path_async(full)), timeout_ms
         )
@@ -237,7 +237,7 @@ class ZooKeeperSession:
     # -- how a request crosses to kazoo's threads and back
 
     async def _repeat(self, path: str, attempt: Callable[[], Awaitable[T]], timeout_ms: int | None) -> T:
-        """Ask until there is an answer. Raises StoreUnavailable at the deadline."""
+        """Retry until there is an answer. Raises StoreUnavailable at the deadline."""
         timeout_s = (self._operation_timeout_ms if timeout_ms is None else timeout_ms) / 1000
         try:
             async with asyncio.timeout(timeout_s):
@@ -254,14 +254,14 @@ class ZooKeeperSession:
             ) from error
 
     async def _once(self, request: Callable[[], Any], timeout_ms: int | None) -> Any:
-        """Send one request, when connected. Raises RequestInterrupted when no answer came, sent or not."""
+        """Send one request, when connected. Raises RequestInterrupted if no answer came, whether sent or not."""
         timeout_s = (self._operation_timeout_ms if timeout_ms is None else timeout_ms) / 1000
         try:
             async with asyncio.timeout(timeout_s):
                 await self._connection.until_connected()
                 return await self._connection.issue(request)
         except TimeoutError as error:
-            raise RequestInterrupted("no answer in time") from error
+            raise RequestInterrupted("timeout") from error
 
     async def _synced(self, full_path: str, request: Callable[[], Any]) -> Any:
         session_id = self.session_id
@@ -270,7 +270,7 @@ class ZooKeeperSession:
         sync_answer, answer = await both
         if isinstance(sync_answer, BaseException):
             raise sync_answer
-        # A new session may begin on a server that lags behind what the old one synced.
+        # A new session may begin on a server that is behind what the old session synced.
         if self.session_id != session_id or session_id is None:
             raise RequestInterrupted("the session ended between the sync and the read")
         if isinstance(answer, BaseException):
@@ -297,8 +297,8 @@ def _transaction(client: KazooClient, root: str, steps: Sequence[Step]) -> Any:
 
 
 def _judge_transaction(steps: Sequence[Step], results: list[Any]) -> WriteStatus:
-    """Raises NotFound when a node was to be created below a parent that does not exist."""
-    # The steps beside the failed one report only that they were taken back.
+    """Raises NotFound if a node was to be created below a parent that does not exist."""
+    # The other steps only report that they were rolled back.
     failed = [
         (step, result)
         for step, result in zip(steps, results, strict=True)
@@ -318,9 +318,9 @@ def _znode(answer: tuple[bytes, Any]) -> Znode:
 
 
 def _fitting(data: bytes) -> bytes:
-    """Raises InvalidArgument when the server would break the connection rather than answer."""
+    """Raises InvalidArgument where the server would break the connection instead of answering."""
     if len(data) > DATA_BYTES_MAX:
         raise InvalidArgument(
-            f"a record of {len(data)} bytes is over ZooKeeper's limit of {DATA_BYTES_MAX}", limit=DATA_BYTES_MAX
+            f"a record of {len(data)} bytes exceeds ZooKeeper's limit of {DATA_BYTES_MAX} bytes", limit=DATA_BYTES_MAX
         )
     return data

@@ -1,14 +1,16 @@
-"""The connection under a ZooKeeper session: kazoo's threads behind an asyncio face; alone in touching kazoo's insides.
+"""The connection under a ZooKeeper session: an asyncio interface to kazoo's threads. It alone uses kazoo's internals.
 
 How it works
-- kazoo has one thread for the connection and two for callbacks. Requests go to its queue from the event loop, answers
-  come back by `call_soon_threadsafe`; nothing here waits in a kazoo thread, and nothing of kazoo waits in the loop.
-- A request is handed over only while connected (`until_connected`): kazoo keeps what it is given while SUSPENDED and
-  would send it at the next connection, long after its caller was told that the outcome is unknown.
-- kazoo gives up for good when its connection thread fails (an error code it does not know is enough). A watchdog starts
-  it again; the session is then LOST and goes on under a new id.
-- It also cuts a connection on which no session comes to be. ZooKeeper 3.9 fails to close those that reach it while it
-  loads (a null pointer in its log), answers nothing on them, and kazoo would wait there as long as a session lasts.
+- kazoo has one thread for the connection and two for callbacks. Requests go to its queue from the event loop, and
+  answers come back by `call_soon_threadsafe`. Nothing here blocks in a kazoo thread, and nothing of kazoo blocks the
+  event loop.
+- A request is handed over only while connected (`until_connected`): kazoo queues requests while SUSPENDED and would
+  send them with the next connection, long after the caller was told that the outcome is unknown.
+- kazoo stops for ever when its connection thread fails; an unknown error code is enough. A watchdog starts it again.
+  The session is then LOST and continues under a new id.
+- The watchdog also closes a connection that gets no session. ZooKeeper 3.9 does not close connections that reach it
+  while it loads (a null pointer in its log) and answers nothing on them; kazoo would wait there for a whole session
+  timeout.
 """
 
 import asyncio
@@ -43,13 +45,13 @@ from oncelog.stores.zookeeper_users import ZooKeeperUser
 
 CLOSE_TIMEOUT_S = 3.0
 WATCHDOG_PERIOD_S = 1.0
-#: How long a server that took a connection may take to answer for the session, and half a session at most.
+#: How long a server may take to answer for the session after it accepted the connection; at most half a session.
 HANDSHAKE_TIMEOUT_S = 2.0
-#: Pauses between attempts to connect, seconds: a client must be back well within its session timeout.
+#: Pauses between attempts to connect, seconds: a client must reconnect well within its session timeout.
 RECONNECT_DELAY_S = 0.05
 RECONNECT_DELAY_MAX_S = 0.5
 
-#: Of a session: the rest is for finding another server.
+#: Fraction of a session; the rest is for finding another server.
 SILENCE_RATIO = 2 / 3
 
 _STATES = {
@@ -63,15 +65,15 @@ _OUR_MISTAKES = (BadArgumentsError, MarshallingError, NoChildrenForEphemeralsErr
 
 
 class RequestInterrupted(Exception):
-    """No answer: the connection broke, the session ended, or time was up. A write may have been applied."""
+    """No answer: the connection broke, the session ended, or a timeout. A write may have been applied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperAccess:
-    """How to be let in. users: of digest authentication; every node is then the first one's alone (`tree_acls`).
+    """Credentials and TLS. users: for digest authentication; every node then belongs only to the first (`tree_acls`).
 
-    tls: speak TLS, and verify the server by `ca_path` (None: the system's) and its host name; `certificate_path` and
-    `key_path` are shown to servers that ask. A digest crosses the wire readable: give it only together with tls.
+    tls: use TLS, and verify the server by `ca_path` (None: the system's) and its host name. `certificate_path` and
+    `key_path` are presented to servers that request them. A digest is readable on the wire: use it only with tls.
     """
 
     users: tuple[ZooKeeperUser, ...] = ()
@@ -83,7 +85,7 @@ class ZooKeeperAccess:
 
 
 class ZooKeeperConnection:
-    """One kazoo client, belonging to the event loop in which it was opened."""
+    """One kazoo client. It belongs to the event loop in which it was opened."""
 
     def __init__(self, client: KazooClient, session_timeout_s: float) -> None:
         self.client = client
@@ -93,18 +95,18 @@ class ZooKeeperConnection:
         self.listeners: list[StateListener] = []
         self._loop = asyncio.get_running_loop()
         self._state_changed = asyncio.Event()
-        #: What every further call raises; None while the session can still serve.
+        #: The error of every further call; None while the session can still serve.
         self._ended: OncelogError | None = None
         self._closing = False
         self._watchdog: asyncio.TimerHandle | None = None
-        #: (the socket on which no session is yet, when it was first seen)
+        #: (the socket that has no session yet, when it was first seen)
         self._handshake: tuple[socket.socket, float] | None = None
 
     @classmethod
     async def open(
         cls, hosts: str, *, session_timeout_ms: int, connect_timeout_ms: int, access: ZooKeeperAccess
     ) -> Self:
-        """Raises StoreUnavailable when no host answers in time, Unauthenticated when none lets us in."""
+        """Raises StoreUnavailable if no host answers in time, Unauthenticated if none accepts the credentials."""
         timeout_s = session_timeout_ms / 1000
         connection = cls(_new_client(hosts, timeout_s, access), timeout_s)
         connection.client.add_listener(connection._heard)
@@ -126,7 +128,7 @@ class ZooKeeperConnection:
         return connection
 
     async def close(self) -> None:
-        """End the session; within a few seconds also when no server answers. May be called again."""
+        """End the session, within a few seconds even if no server answers. May be called again."""
         if self._closing:
             return
         self._closing = True
@@ -134,7 +136,7 @@ class ZooKeeperConnection:
         if self._watchdog is not None:
             self._watchdog.cancel()
         ended = asyncio.Event()
-        # Not the loop's executor: a server that does not answer would hold up the end of the process.
+        # Not the loop's executor: a server that does not answer would delay the end of the process.
         threading.Thread(target=self._stop_client, args=(ended,), name="zookeeper-close", daemon=True).start()
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
@@ -153,52 +155,52 @@ class ZooKeeperConnection:
         return self._ended is not None
 
     async def until_connected(self) -> None:
-        """Raises what ended the session for good, if anything did."""
+        """Raises the error that ended the session, if it has ended."""
         while True:
             if self._ended is not None:
                 raise self._ended
-            # kazoo's own flag, not ours: ours follows by a turn of the loop.
+            # kazoo's own flag, because ours follows one iteration of the loop later.
             if self.client.connected:
                 return
             self._state_changed.clear()
             await self._state_changed.wait()
 
     def issue(self, request: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Hand a request to kazoo; the future's error is one of ANSWERS, one of ours, or RequestInterrupted."""
+        """Hand a request to kazoo. The future's error is one of ANSWERS, an OncelogError, or RequestInterrupted."""
         answer: asyncio.Future[Any] = self._loop.create_future()
         request().rawlink(lambda result: self._post(_settle, answer, result))
         return answer
 
     def watcher(self, fired: Fired | None) -> Callable[[object], None] | None:
-        """What kazoo calls in a thread of its own, calling `fired` on the event loop."""
+        """The callback for kazoo, which calls it in its own thread; it calls `fired` on the event loop."""
         return None if fired is None else lambda _event: self._post(fired)
 
     def _post(self, callback: Callable[..., object], *arguments: object) -> None:
-        """From any thread: call back on the event loop."""
+        """From any thread: call `callback` on the event loop."""
         try:
             self._loop.call_soon_threadsafe(callback, *arguments)
         except RuntimeError:
-            # The loop was closed first: then nobody waits for this any more.
+            # The loop was closed first, so nothing waits for this any more.
             if not self._loop.is_closed():
                 raise
 
     def _heard(self, state: str) -> None:
-        """In kazoo's connection thread."""
+        """Runs in kazoo's connection thread."""
         refused = self.client.client_state == KeeperState.AUTH_FAILED
         self._post(self._enter, _STATES[state], refused)
 
     def _enter(self, state: SessionState, refused: bool) -> None:
         if refused:
-            self._end(Unauthenticated("ZooKeeper refuses these credentials: correct the user name and password"))
+            self._end(Unauthenticated("ZooKeeper rejected the credentials: correct the user name and password"))
         self._state_changed.set()
-        # Once ended it stays LOST, whatever kazoo's thread had still to say.
+        # Once ended the state stays LOST, whatever kazoo's thread still reports.
         if state is self.state or self.closed:
             return
         self.state = state
         self._tell_listeners()
 
     def _end(self, error: OncelogError) -> None:
-        """Told as LOST even if it was so before: who waits for a change learns that there will be none."""
+        """Report LOST even if the state was LOST before, so that waiting tasks learn that no change will come."""
         if self._ended is not None:
             return
         self._ended = error
@@ -208,7 +210,7 @@ class ZooKeeperConnection:
 
     def _tell_listeners(self) -> None:
         for listener in tuple(self.listeners):
-            # Each in a call of its own, so that one that fails keeps no other from hearing it.
+            # Each in a call of its own, so that a failing listener does not affect the others.
             self._loop.call_soon(listener, self.state)
 
     def _watch_over(self) -> None:
@@ -234,7 +236,7 @@ class ZooKeeperConnection:
         try:
             self.client.start_async()
             if self._closing:
-                self.client.stop()  # `close` came in between and found nothing to stop
+                self.client.stop()  # `close` ran in between and found nothing to stop
         finally:
             self._post(self._watch_over)
 
@@ -268,17 +270,17 @@ class ImpatientHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kaz
         self._silence_max_s = session_timeout_s * SILENCE_RATIO
         self._clock = clock
         self._connection: object = None
-        #: Since when a request may wait for an answer; None: all that was sent was followed by some answer.
+        #: Since when a request may wait for an answer; None if every request was followed by some answer.
         self._asked_at_s: float | None = None
 
     def create_connection(self, *arguments: Any, timeout: float, **options: Any) -> Any:
-        # kazoo would wait for one silent host as long as the session lasts, and so lose it with the others healthy.
+        # kazoo would wait for one silent host for a whole session timeout, and lose the session although others are up.
         return super().create_connection(*arguments, timeout=min(timeout, self._one_host_timeout_s), **options)
 
     def select(self, readers: Sequence[Any], writers: Sequence[Any], errors: Sequence[Any], timeout: float) -> Any:
-        """kazoo's connection thread waits here for answers and requests, and nowhere else for both.
+        """kazoo's connection thread waits here, and only here, for both answers and requests.
 
-        Raises OSError, which kazoo takes for a broken connection, when the server is silent for too long.
+        Raises OSError if the server is silent for too long; kazoo treats that as a broken connection.
         """
         if len(readers) < 2:
             return super().select(readers, writers, errors, timeout)
@@ -289,7 +291,7 @@ class ImpatientHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kaz
         if connection in ready[0]:
             self._asked_at_s = None
         elif self._patience_s() == 0:
-            raise OSError(errno.ETIMEDOUT, f"the server answered nothing for {self._silence_max_s:g} s")
+            raise OSError(errno.ETIMEDOUT, f"no data from the server for {self._silence_max_s:g} s")
         if requests in ready[0] and self._asked_at_s is None:
             self._asked_at_s = self._clock()
         return ready
@@ -317,7 +319,7 @@ def _new_client(hosts: str, session_timeout_s: float, access: ZooKeeperAccess) -
 
 
 def _settle(answer: asyncio.Future[Any], result: Any) -> None:
-    # Done already: its caller's time was up, or kazoo reports one failure twice.
+    # Already done: its caller timed out, or kazoo reports one failure twice.
     if answer.done():
         return
     if result.exception is None:
@@ -327,19 +329,19 @@ def _settle(answer: asyncio.Future[Any], result: Any) -> None:
 
 
 def translated(error: BaseException) -> Exception:
-    """What is not certain counts as no answer, whatever its cause."""
+    """Everything that is not a certain answer becomes RequestInterrupted."""
     if isinstance(error, ANSWERS):
         answer: Exception = error
         return answer
     if isinstance(error, NoAuthError):
         return PermissionDenied(
-            "ZooKeeper does not let this process do that: the nodes belong to another user. Give this process the "
-            "credentials of the cluster (ONCELOG_ZOOKEEPER_AUTH_FILE)"
+            "ZooKeeper denied access: the nodes belong to another user. Give this process the credentials of the "
+            "cluster (ONCELOG_ZOOKEEPER_AUTH_FILE)"
         )
     if isinstance(error, AuthFailedError):
-        return Unauthenticated("ZooKeeper refuses these credentials: correct the user name and password")
+        return Unauthenticated("ZooKeeper rejected the credentials: correct the user name and password")
     if isinstance(error, _OUR_MISTAKES):
-        return InvariantViolated(f"a request that ZooKeeper can never grant: {error!r}")
+        return InvariantViolated(f"invalid request to ZooKeeper: {error!r}")
     interrupted = RequestInterrupted(repr(error))
     interrupted.__cause__ = error
     return interrupted
@@ -349,5 +351,5 @@ def _shut_down(connection: socket.socket) -> None:
     try:
         connection.shutdown(socket.SHUT_RDWR)
     except OSError:
-        # Broken or closed already: what was wanted.
+        # Already broken or closed, as intended.
         return

@@ -1,7 +1,7 @@
-"""Who this cluster is to ZooKeeper: the user and password of digest authentication, and the ACLs that follow.
+"""The ZooKeeper users of this cluster: names and passwords for digest authentication, and their ACLs.
 
-A file holds one `user:password` a line. The first line is the cluster's user: new nodes belong to it. Further lines are
-former ones, shown as well: with them a password is changed while the cluster runs. Blank lines do not count.
+A file holds one `user:password` per line. The first line is the cluster's user, to whom new nodes belong. Further lines
+are former users, which are sent as well: so a password can be changed while the cluster runs. Blank lines are ignored.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ from oncelog.core.errors import InvalidArgument
 
 FILE_BYTES_MAX = 4_096
 PASSWORD_CHARACTERS_MIN = 16
-#: The cluster's user and former ones.
+#: The cluster's user, and former users.
 USERS_MAX = 4
 
 
@@ -36,28 +36,28 @@ WORLD: ACL = OPEN_ACL_UNSAFE[0]
 
 
 def read_users(path: Path, name: str) -> tuple[ZooKeeperUser, ...]:
-    """The users of a file, the cluster's own first. name: the setting that gave the path, for errors.
+    """The users in a file, the cluster's own first. name: the setting with the path, for errors.
 
-    Raises InvalidArgument; the error never holds the content.
+    Raises InvalidArgument; the error never contains the file's content.
     """
     try:
         with path.open("rb") as file:
             data = file.read(FILE_BYTES_MAX)
         lines = [line.strip() for line in data.decode("ascii").splitlines() if line.strip()]
     except OSError as error:
-        message = f"{name}: {path} cannot be read ({error.strerror}): correct the path or its rights"
+        message = f"{name}: cannot read {path} ({error.strerror}): correct the path or its permissions"
         raise InvalidArgument(message, field=name) from error
     except UnicodeDecodeError as error:
         raise InvalidArgument(f"{name}: {path} must hold ASCII text: user:password", field=name) from error
     if not 1 <= len(lines) <= USERS_MAX:
-        message = f"{name}: {path} has {len(lines)} lines; it needs 1 to {USERS_MAX} of user:password"
+        message = f"{name}: {path} has {len(lines)} lines; it must have 1 to {USERS_MAX} lines of user:password"
         raise InvalidArgument(message, field=name, limit=USERS_MAX)
     users = [ZooKeeperUser(*line.partition(":")[::2]) for line in lines]
     for number, user in enumerate(users, start=1):
         if not user.name or len(user.password) < PASSWORD_CHARACTERS_MIN or not user.credentials.isprintable():
             message = (
-                f"{name}: line {number} of {path} is not user:password, with a password of "
-                f"{PASSWORD_CHARACTERS_MIN} characters or more"
+                f"{name}: line {number} of {path} is not user:password, with a password of at least "
+                f"{PASSWORD_CHARACTERS_MIN} characters"
             )
             raise InvalidArgument(message, field=name, limit=PASSWORD_CHARACTERS_MIN)
     return tuple(users)
