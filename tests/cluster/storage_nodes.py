@@ -38,7 +38,7 @@ SEGMENT_BYTES = 8 << 20
 
 
 class StorageNodeProcess:
-    """One process and what it said; may be started again on the same directory."""
+    """One process and its output. It may be started again on the same directory."""
 
     def __init__(self, data: Path, zookeeper: str, *, port: int = 0) -> None:
         self.data = data
@@ -65,7 +65,7 @@ class StorageNodeProcess:
             self.process = subprocess.Popen(self._command, stdout=output, stderr=log, env=environment)
 
     async def start(self) -> None:
-        """Return once it says that it serves."""
+        """Return once it reports that it serves."""
         self.launch()
         await until(self._said, START_S, waiting_for=f"{self.data.name} to serve")
         self.serving = json.loads(self._output.read_bytes())["serving"]
@@ -80,7 +80,7 @@ class StorageNodeProcess:
         return lines[-1] if lines else ""
 
     async def ended(self) -> int:
-        """Wait for its end by itself; returns the exit code."""
+        """Wait until it ends by itself; returns the exit code."""
         process = self.process
         assert process is not None
         await until(lambda: process.poll() is not None, DEADLINE_S, waiting_for=f"the end of {self.data.name}")
@@ -91,18 +91,18 @@ class StorageNodeProcess:
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """End it as a crash does."""
+        """Kill it, as in a crash."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
 
     def limit_file_bytes(self, size: int) -> None:
-        """From now on no file of it grows or is written beyond `size`: a disk that fails in the middle of a write."""
+        """From now on no file can grow or be written beyond `size`: a disk that fails during a write."""
         assert self.process is not None
         resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (size, size))
 
     def wipe(self) -> None:
-        """A new disk."""
+        """Delete the directory, as with a new disk."""
         shutil.rmtree(self.data)
 
     def get(self, path: str) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""Storage nodes as processes: killed, stopped, wiped, damaged, and what they keep through it."""
+"""Storage nodes as processes: killed, stopped, wiped and damaged, and the promises that they keep."""
 
 import asyncio
 import json
@@ -55,12 +55,12 @@ async def fence(node: StorageNodeProcess, ledger_id: LedgerId) -> ReadStatus:
 
 
 def parts_of(adds: Sequence[Add], fates: dict[EntryId, AppendStatus]) -> dict[EntryId, bytes]:
-    """What was acknowledged."""
+    """The acknowledged entries."""
     return {entry_id: data for entry_id, data in whole(adds).items() if fates.get(entry_id) is OK}
 
 
 async def test_killed_node_keeps_what_it_acknowledged_and_its_fences(one: StorageCluster) -> None:
-    """kill -9 in the middle of writing: every answer stands, also the fence, which needs no later sync."""
+    """kill -9 during writes: every answer stands, also the fence, which needs no later sync."""
     (node,) = one.nodes
     metadata = await one.create_ledger(1, [node])
     adds = adds_of(writer_of(metadata), 400, size=60_000)
@@ -88,8 +88,8 @@ async def test_killed_node_keeps_what_it_acknowledged_and_its_fences(one: Storag
     assert await append_until_lost(node, node.incarnation, unknown) == {EntryId(0): AppendStatus.FENCED}
 
 
-async def test_terminated_node_ends_well_and_starts_again(one: StorageCluster) -> None:
-    """SIGTERM: it leaves ZooKeeper, syncs, and says by its exit code that all is well; the same again after it."""
+async def test_terminated_node_exits_cleanly_and_starts_again(one: StorageCluster) -> None:
+    """SIGTERM: it deregisters, syncs, and exits with code 0. It can be started and stopped again."""
     (node,) = one.nodes
     metadata = await one.create_ledger(1, [node])
     adds = adds_of(writer_of(metadata), 20)
@@ -111,7 +111,7 @@ async def test_terminated_node_ends_well_and_starts_again(one: StorageCluster) -
 
 @pytest.mark.hazard(2)
 async def test_wiped_directory_is_another_node(one: StorageCluster) -> None:
-    """At the same address, and yet nothing that was meant for the old one is taken or answered (hazard 2)."""
+    """At the same address, but requests for the old node are neither accepted nor answered (hazard 2)."""
     (node,) = one.nodes
     before, port = node.incarnation, node.address.rpartition(":")[2]
     metadata = await one.create_ledger(1, [node])
@@ -132,8 +132,8 @@ async def test_wiped_directory_is_another_node(one: StorageCluster) -> None:
 
 
 @pytest.mark.hazard(2)
-async def test_first_add_waits_for_a_look_into_zookeeper(one: StorageCluster) -> None:
-    """Absent or CLOSED: a writer that was gone for long writes nothing here."""
+async def test_first_add_waits_for_a_read_of_zookeeper(one: StorageCluster) -> None:
+    """Absent or CLOSED: a writer that was paused for long writes nothing here."""
     (node,) = one.nodes
     metadata = await one.create_ledger(1, [node])
     missing = adds_of(writer_of(metadata), 1)
@@ -147,8 +147,9 @@ async def test_first_add_waits_for_a_look_into_zookeeper(one: StorageCluster) ->
     assert await append_until_lost(node, node.incarnation, other) == {EntryId(1): OK}
 
 
-async def test_damaged_directory_does_not_start_and_says_so(one: StorageCluster) -> None:
-    """Acknowledged bytes are gone: the node would answer "missing" for them. Its last words say what to do."""
+async def test_node_with_a_damaged_directory_refuses_to_start(one: StorageCluster) -> None:
+    """Acknowledged bytes are gone, and the node would report their entries as missing. Its last line says what to
+    do."""
     (node,) = one.nodes
     metadata = await one.create_ledger(1, [node])
     adds = adds_of(writer_of(metadata), 50, size=5000)
@@ -168,7 +169,7 @@ async def test_damaged_directory_does_not_start_and_says_so(one: StorageCluster)
 
 
 async def test_failed_write_ends_the_process_at_once_and_loses_nothing(one: StorageCluster) -> None:
-    """It never answers after that: what is acknowledged is on the disk, and its last words name file and cause."""
+    """It answers nothing after that: acknowledged entries are on the disk, and its last line names file and cause."""
     (node,) = one.nodes
     metadata = await one.create_ledger(1, [node])
     adds = adds_of(writer_of(metadata), 400, size=60_000)
@@ -188,7 +189,7 @@ async def test_failed_write_ends_the_process_at_once_and_loses_nothing(one: Stor
 
 
 async def test_second_process_on_a_directory_is_refused(one: StorageCluster) -> None:
-    """Two would write over each other; the first goes on."""
+    """Two processes would overwrite each other's data. The first one continues."""
     (node,) = one.nodes
     second = StorageNodeProcess(node.data, one.zookeeper)
     second.log = node.data.with_suffix(".second.log")
@@ -217,8 +218,8 @@ async def test_directory_of_another_cluster_is_refused(
         assert json.loads(stray.last_line())["error"] == "storage_directory_refused"
 
 
-async def test_stopped_node_delays_no_other_and_writing_goes_on(three: StorageCluster) -> None:
-    """SIGSTOP keeps its connections open: the other two acknowledge everything, the third is given up at its bound."""
+async def test_stopped_node_delays_no_other_and_writing_continues(three: StorageCluster) -> None:
+    """SIGSTOP keeps its connections open: the other two acknowledge everything, and the third is lost at its limit."""
     metadata = await three.create_ledger(1, three.nodes)
     stopped, *brisk = three.nodes
     async with linked(three.addresses, unanswered_bytes_max=4 << 20) as (links, heard):
@@ -242,7 +243,7 @@ async def test_stopped_node_delays_no_other_and_writing_goes_on(three: StorageCl
 
 
 async def test_ledger_is_recovered_with_one_member_dead(three: StorageCluster) -> None:
-    """Fence, read, write back, close: over processes and ZooKeeper, after a writer that is gone."""
+    """Fence, read, write back, close: over processes and ZooKeeper, for a ledger whose writer is gone."""
     metadata = await three.create_ledger(1, three.nodes)
     dead = three.nodes[0]
     async with linked(three.addresses) as (links, heard):

@@ -31,7 +31,7 @@ SEGMENT_BYTES = 8 << 20
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Ledgers roll often, so that every fault meets some at each step of their life."""
+    """Ledgers roll often, so that every fault meets some ledgers at each step of their life."""
     settings = {"session_timeout_ms": 2_000, "add_timeout_ms": 1_500, "ledger_entries_max": 200}
     with Cluster.running(tmp_path_factory.mktemp("storage"), **settings) as own:
         yield own
@@ -54,13 +54,13 @@ async def loaded(client: oncelog.AsyncClient, topic: str) -> AsyncIterator[Loads
 
 
 def last_words(cluster: Cluster, name: str) -> dict[str, str]:
-    """The last line of its log."""
+    """The last line of the node's log."""
     words: dict[str, str] = json.loads((cluster.data / "logs" / f"{name}.log").read_text().splitlines()[-1])
     return words
 
 
 async def refused(cluster: Cluster, name: str, error: str) -> dict[str, str]:
-    """Its last words, once it has tried to start and refused with this error."""
+    """The last line of the node's log, once it has tried to start and refused with this error."""
 
     def words() -> dict[str, str]:
         said = last_words(cluster, name)
@@ -69,8 +69,8 @@ async def refused(cluster: Cluster, name: str, error: str) -> dict[str, str]:
     return await until(words, START_S, waiting_for=f"{name} to refuse with {error}")
 
 
-async def test_killed_node_costs_nothing(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """Each of the three, one after the other, under load; then read back with each of them away."""
+async def test_killed_node_loses_no_message(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """Each of the three, one after the other, under load. Then everything is read with each of them away."""
     topic = "killed-node"
     async with loaded(client, topic) as loads:
         for name in NODES:
@@ -83,8 +83,8 @@ async def test_killed_node_costs_nothing(cluster: Cluster, client: oncelog.Async
             loads.check(await read_all(client, topic))
 
 
-async def test_silent_node_costs_nothing(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """SIGSTOP keeps its connections and, for a while, its session; when it wakes, it takes part again."""
+async def test_stopped_node_loses_no_message(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """SIGSTOP keeps its connections and, for a while, its session. When it resumes, it is used again."""
     topic = "silent-node"
     async with loaded(client, topic) as loads:
         with cluster.stopped("storage-2"):
@@ -96,7 +96,7 @@ async def test_silent_node_costs_nothing(cluster: Cluster, client: oncelog.Async
 
 @pytest.mark.hazard(8)
 async def test_wiped_node_is_a_new_one(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """It has forgotten what it acknowledged and fenced, so nothing asks it for that (hazards 2, 8)."""
+    """It has lost what it acknowledged and fenced, so it is not asked for that (hazards 2, 8)."""
     topic = "wiped-node"
     before = cluster.serving("storage-1", "incarnation")
     async with loaded(client, topic) as loads:
@@ -112,8 +112,10 @@ async def test_wiped_node_is_a_new_one(cluster: Cluster, client: oncelog.AsyncCl
         loads.check(await read_all(client, topic))
 
 
-async def test_two_dead_nodes_stop_acks_and_lose_nothing(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """One copy is no ack; when one of the two is back, everything pending is stored once, in order."""
+async def test_two_dead_nodes_stop_acknowledgements_but_lose_nothing(
+    cluster: Cluster, client: oncelog.AsyncClient
+) -> None:
+    """One copy is no ack quorum. When one of the two is back, everything pending is stored once, in order."""
     topic = "two-dead"
     async with loaded(client, topic) as loads:
         with cluster.held():
@@ -135,15 +137,15 @@ async def test_two_dead_nodes_stop_acks_and_lose_nothing(cluster: Cluster, clien
 
 
 async def open_ledger_state(cluster: Cluster, topic: str, state: str, *, negate: bool = False) -> bool:
-    """Whether the topic's chain of ledgers is, or with `negate` is not, in this state."""
+    """Whether the topic's managed ledger is in this state, or with `negate` is not."""
     internal = await cluster.stats(topic, "internalStats")
     return bool(internal.get("open_ledger")) and (internal["open_ledger"]["state"] == state) is not negate
 
 
 @pytest.mark.hazard(10)
 async def test_failed_write_rolls_every_session_back(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """Id 6 is in flight on one session, joined on the next, 7 behind it: all three fail alike, and both are stored
-    once when they are sent again; a duplicate is told only then (hazard 10)."""
+    """Id 6 is in flight on one session, joined on the next, with 7 after it: all three fail alike, and both are stored
+    once when they are sent again. Only then a duplicate is reported (hazard 10)."""
     topic = "failed-write"
     producer = await client.create_producer(topic, producer_name="importer")
     await producer.send(b"5", sequence_id=5)
@@ -172,7 +174,7 @@ async def test_failed_write_rolls_every_session_back(cluster: Cluster, client: o
 
 
 async def test_directory_of_another_cluster_is_refused(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """The node says whose it is and does not start; the cluster goes on with two, and with three when it is back."""
+    """The error names its cluster, and the node does not start. The cluster continues with two nodes, later three."""
     topic = "foreign-directory"
     own, away = cluster.data / "storage-3", cluster.data / "away"
     async with loaded(client, topic) as loads:
@@ -191,7 +193,8 @@ async def test_directory_of_another_cluster_is_refused(cluster: Cluster, client:
 
 
 async def test_damaged_segment_is_refused(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """Bytes that were acknowledged are flipped: the node names the place and does not start; wiped, it is a new one."""
+    """Acknowledged bytes are flipped: the error names the offset, and the node does not start. Wiped, it is a new
+    node."""
     topic = "damaged-segment"
     own = cluster.data / "storage-2"
     async with loaded(client, topic) as loads:
@@ -220,8 +223,8 @@ def flip_in(segments: Path, content: bytes) -> Path:
     raise AssertionError(f"no segment holds {content!r}")
 
 
-async def test_everything_killed_at_once_comes_back(cluster: Cluster) -> None:
-    """A power failure under load: what was acknowledged is there, and every producer goes on where it was."""
+async def test_cluster_recovers_after_everything_is_killed_at_once(cluster: Cluster) -> None:
+    """A power failure under load: acknowledged messages are there, and every producer continues where it was."""
     topic = "power-failure"
     former = await oncelog.connect(cluster.url, operation_timeout=DEADLINE_S)
     producer = await former.create_producer(topic, producer_name="importer")

@@ -1,4 +1,4 @@
-"""Who was given up and comes back: owners and producers that were paused do no harm, and learn that they are over."""
+"""Owners and producers that were paused and replaced: when they resume, they do no harm and learn of it."""
 
 import asyncio
 import os
@@ -55,8 +55,8 @@ def full(topic: str) -> str:
 
 
 @pytest.mark.hazard(1)
-async def test_paused_owner_acknowledges_nothing_when_it_wakes(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """What lay in its socket is not stored, its clients learn NotOwner, and what the next owner took stands."""
+async def test_paused_owner_acknowledges_nothing_when_it_resumes(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """Frames in its socket are not stored, its clients get NotOwner, and the messages of the next owner stand."""
     topic = "paused-owner"
     loads = Loads(
         Load("futures", by_future(await client.create_producer(topic, producer_name="futures"))),
@@ -91,10 +91,10 @@ async def test_paused_owner_acknowledges_nothing_when_it_wakes(cluster: Cluster,
 
 
 @pytest.mark.hazard(6)
-async def test_deposed_owner_that_never_writes_learns_it_from_its_clients(
+async def test_deposed_owner_that_never_writes_is_notified_by_its_clients(
     cluster: Cluster, client: oncelog.AsyncClient
 ) -> None:
-    """A stale route leads back to it: an epoch above its own makes it look, and step down (hazard 6)."""
+    """A stale route leads back to it: a request with an epoch above its own makes it check and step down (hazard 6)."""
     topic = "stale-route"
     producer = await client.create_producer(topic, producer_name="importer")
     await producer.send(b"first", sequence_id=0)
@@ -115,8 +115,8 @@ async def test_deposed_owner_that_never_writes_learns_it_from_its_clients(
     await cluster.healed()
 
 
-async def test_reader_at_a_deposed_owner_reads_on(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """Its stream is intact and nobody writes there: the owner itself finds out that it lost its session."""
+async def test_reader_at_a_deposed_owner_continues(cluster: Cluster, client: oncelog.AsyncClient) -> None:
+    """Its stream is intact and nothing is written there: the owner itself finds that it lost its session."""
     topic = "left-reader"
     producer = await client.create_producer(topic, producer_name="importer")
     await producer.send(b"first", sequence_id=0)
@@ -134,10 +134,10 @@ async def test_reader_at_a_deposed_owner_reads_on(cluster: Cluster, client: once
 
 
 @pytest.mark.hazard(6)
-async def test_question_to_a_deposed_owner_gets_no_answer_from_the_past(
+async def test_request_to_a_deposed_owner_gets_no_outdated_answer(
     cluster: Cluster, client: oncelog.AsyncClient
 ) -> None:
-    """It lies in the socket of a paused owner, which answers when it wakes, before it knows anything (hazard 6)."""
+    """The request waits in the socket of a paused owner, which answers when it resumes (hazard 6)."""
     topic = "asked-late"
     producer = await client.create_producer(topic, producer_name="importer")
     await producer.send(b"first", sequence_id=0)
@@ -156,8 +156,10 @@ async def test_question_to_a_deposed_owner_gets_no_answer_from_the_past(
     await cluster.healed()
 
 
-async def test_deposed_owner_refuses_nobody(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """What it would say of gaps, generations and ids may be long untrue: it reads its record before it says no."""
+async def test_deposed_owner_refuses_no_request_from_outdated_state(
+    cluster: Cluster, client: oncelog.AsyncClient
+) -> None:
+    """Its view of gaps, generations and ids may be outdated: it reads its record before it refuses a request."""
     topic = "untrue"
     producer = await client.create_producer(topic, producer_name="importer")
     await producer.send(b"first", sequence_id=10)
@@ -174,7 +176,7 @@ async def test_deposed_owner_refuses_nobody(cluster: Cluster, client: oncelog.As
 
 @contextmanager
 def publishing_process(cluster: Cluster, topic: str) -> Iterator["subprocess.Popen[str]"]:
-    """A producer `importer` in a process of its own: says each id that was stored, and at the end why it ended."""
+    """A producer `importer` in a process of its own. It prints each stored id, and at the end the reason."""
     program = (
         "import itertools, sys, oncelog\n"
         "with oncelog.Client(sys.argv[1]) as client:\n"
@@ -200,14 +202,14 @@ def publishing_process(cluster: Cluster, topic: str) -> Iterator["subprocess.Pop
 
 
 async def lines_of(process: "subprocess.Popen[str]", count: int) -> list[str]:
-    """The next lines it says."""
+    """The next lines that it prints."""
     assert process.stdout is not None
     async with asyncio.timeout(DEADLINE_S):
         return [(await asyncio.to_thread(process.stdout.readline)).strip() for _ in range(count)]
 
 
 def rest_of(process: "subprocess.Popen[str]") -> list[str]:
-    """What it says until its end; a line that the end cut short is left out."""
+    """All lines until its end; a line that the end cut short is left out."""
     assert process.stdout is not None
     return process.stdout.read().split("\n")[:-1]
 
@@ -215,7 +217,7 @@ def rest_of(process: "subprocess.Popen[str]") -> list[str]:
 async def test_paused_producer_process_is_fenced_by_its_successor(
     cluster: Cluster, client: oncelog.AsyncClient
 ) -> None:
-    """It wakes with a message in its hands: ProducerFenced, and nothing of it is stored after the fence."""
+    """It resumes with a message to send: ProducerFenced, and nothing of it is stored after the fence."""
     topic = "paused-producer"
     with publishing_process(cluster, topic) as process:
         await lines_of(process, 50)
@@ -234,7 +236,7 @@ async def test_paused_producer_process_is_fenced_by_its_successor(
 
 
 async def test_killed_producer_process_resumes_by_its_name(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """kill -9, again and again: it goes on at its last id; what it sends again is told with the original place."""
+    """kill -9, repeatedly: it continues at its last id. Messages that it sends again return their original position."""
     topic = "killed-producer"
     said: list[str] = []
     for _ in range(2):
@@ -260,7 +262,7 @@ async def test_killed_producer_process_resumes_by_its_name(cluster: Cluster, cli
 
 
 async def test_fenced_instance_stores_nothing_more(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """In the SDK and on the wire, also after the next owner: only the latest generation writes."""
+    """In the SDK and on the wire, also after the next takeover: only the latest generation writes."""
     topic = "fenced"
     old = await client.create_producer(topic, producer_name="importer")
     await old.send(b"old", sequence_id=0)
@@ -292,7 +294,7 @@ async def test_fenced_instance_stores_nothing_more(cluster: Cluster, client: onc
 
 @pytest.mark.hazard(11)
 async def test_unknown_producer_ids_are_never_accepted(cluster: Cluster, client: oncelog.AsyncClient) -> None:
-    """Not known: open by name; another id than the name's: expired; a generation never granted: wrong (hazard 11)."""
+    """Unknown: open by name. Another id than the name's: expired. A generation never granted: wrong (hazard 11)."""
     topic = "unknown"
     producer = await client.create_producer(topic, producer_name="importer")
     await producer.send(b"one", sequence_id=0)

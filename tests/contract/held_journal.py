@@ -1,4 +1,4 @@
-"""A journal on a real disk whose syncs can be held, counted and made to fail, and what it reported."""
+"""A journal on a real disk whose syncs a test can hold, count and fail, with its reports."""
 
 import asyncio
 import contextlib
@@ -62,7 +62,7 @@ class Disk:
 
 
 class Node:
-    """A journal with what it reported."""
+    """A journal and its reports."""
 
     def __init__(self, directory: StorageDirectory, disk: Disk, idle_ms: int) -> None:
         self.directory = directory

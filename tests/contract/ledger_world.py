@@ -1,4 +1,5 @@
-"""Ledgers for tests of their client: entries with real checksums, storage nodes in this process, scripted ones."""
+"""Ledgers for tests of the ledger client: entries with real checksums, storage nodes in this process, scripted
+nodes."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -32,7 +33,7 @@ A, B, C = Incarnation("a" * 32), Incarnation("b" * 32), Incarnation("c" * 32)
 
 
 def ledger(ledger_id: int, members: Sequence[Incarnation]) -> LedgerMetadata:
-    """An OPEN ledger; of three members two acknowledge."""
+    """An OPEN ledger with an ack quorum of two of its three members."""
     return LedgerMetadata(LedgerId(ledger_id), TOPIC, tuple(members), len(members) // 2 + 1)
 
 
@@ -75,7 +76,7 @@ def whole(adds: Iterable[Add]) -> dict[EntryId, bytes]:
 
 @dataclass
 class Heard:
-    """What links reported."""
+    """The reports of the links."""
 
     #: [(member, ledger, entry, status)]
     answers: list[tuple[Incarnation, LedgerId, EntryId, AppendStatus]] = field(default_factory=list)
@@ -90,7 +91,7 @@ class Heard:
         self.lost += [(member, ledger_id) for ledger_id in ledger_ids]
 
     def of(self, member: Incarnation) -> list[EntryId]:
-        """Entries that the member answered as durable."""
+        """Entries that the member reported as durable."""
         return [entry_id for who, _, entry_id, status in self.answers if who == member and status is AppendStatus.OK]
 
 
@@ -109,7 +110,7 @@ async def linked(
 
 @asynccontextmanager
 async def scripted(*setups: Callable[[Server], None], port: int = 0) -> AsyncIterator[str]:
-    """A server that answers as the test says; gives its address."""
+    """A server with scripted answers. Returns its address."""
     server = Server()
     for setup in setups:
         setup(server)
@@ -121,7 +122,7 @@ async def scripted(*setups: Callable[[Server], None], port: int = 0) -> AsyncIte
 
 
 class Node:
-    """A storage node in this process, without ZooKeeper: `records` is what a synced read shows."""
+    """A storage node in this process, without ZooKeeper. records: the result of a synced read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

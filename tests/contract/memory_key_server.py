@@ -1,4 +1,4 @@
-"""Redis in memory, as far as keys need it: the same face, with what goes wrong asked for by name."""
+"""Redis in memory, as far as keys need it: the same interface, with faults by name."""
 
 from uuid import uuid4
 
@@ -9,7 +9,7 @@ from oncelog.stores.key_server import Guard, KeyReply, Lease
 
 
 class MemoryKeyServer:
-    """down: nothing answers. lose_replies: so many writes are applied and not answered."""
+    """down: no call is answered. lose_replies: this many writes are applied but not answered."""
 
     def __init__(self) -> None:
         self.down = False

@@ -31,7 +31,7 @@ OPERATION_TIMEOUT_MS = 10_000
 
 @dataclass(slots=True)
 class MemoryTree:
-    """What the servers hold: {path: node}, and the one-shot watches on it."""
+    """The state of the servers: {path: node}, and the one-shot watches."""
 
     nodes: dict[str, Znode] = field(default_factory=lambda: {"": Znode(b"", 0)})
     #: {path: watches of its data, its creation or its end} and {path: watches of the names below it}.
@@ -115,7 +115,7 @@ class MemorySession:
 
     @property
     def faults(self) -> "_MemoryConnection":
-        """What a test lets go wrong."""
+        """The faults that a test can inject."""
         return self._connection
 
     def add_listener(self, listener: StateListener) -> None:
@@ -213,7 +213,7 @@ class MemorySession:
 
 
 class _MemoryConnection:
-    """The state of one session, and the faults a test asks for."""
+    """The state of one session, and its injected faults."""
 
     def __init__(self, tree: MemoryTree) -> None:
         self._tree = tree
@@ -237,7 +237,7 @@ class _MemoryConnection:
         self._lost_reply = True
 
     def fall_behind(self) -> None:
-        """Reads without a sync show the present for ever, until one with a sync."""
+        """Reads without a sync show the present state until the next read with a sync."""
         self._behind = dict(self._tree.nodes)
 
     def suspend(self) -> None:
@@ -256,7 +256,7 @@ class _MemoryConnection:
         self._enter(SessionState.CONNECTED)
 
     def expire(self) -> None:
-        """The server ends the session, and the client hears it."""
+        """The server ends the session, and the client is notified."""
         if self.state is SessionState.CONNECTED:
             self.suspend()
         self._tree.end_session(self.session_id)

@@ -1,4 +1,5 @@
-"""A real redis-server for tests: synced writes, nothing evicted; killed, restarted, emptied and replicated by them."""
+"""A real redis-server for tests, with synced writes and without eviction. Tests kill, restart, empty and replicate
+it."""
 
 import shutil
 import signal
@@ -15,7 +16,7 @@ START_S = 60.0
 
 
 class RedisProcess:
-    """Keeps its port over restarts."""
+    """Keeps its port when it restarts."""
 
     def __init__(self, directory: Path, *options: str) -> None:
         program = shutil.which("redis-server")
@@ -55,11 +56,11 @@ class RedisProcess:
             self._process = None
 
     def lose_everything(self) -> None:
-        """Only of one that was killed: its files are gone, as with another disk."""
+        """Delete the files of a killed server, as with a new disk."""
         shutil.rmtree(self.directory / "appendonlydir")
 
     def set_password(self, former: str, password: str) -> None:
-        """From now on it asks for this one; whoever is let in already stays so."""
+        """From now on require this password. Present connections stay."""
         self._say(former, f"CONFIG SET requirepass {password}")
 
     def cut_clients(self, password: str) -> None:

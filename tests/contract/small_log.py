@@ -1,4 +1,4 @@
-"""A small log on disk, written group by group, and what a start finds in it."""
+"""A small log on disk, written group by group, and the records that a start finds in it."""
 
 import shutil
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ Found = tuple[int, int, int, bytes]
 
 
 def add(ledger_id: int, entry_id: int, size: int = 40) -> SegmentRecord:
-    """An entry whose body tells which one it is."""
+    """An entry whose body is unique."""
     word = f"<{ledger_id}:{entry_id}>".encode()
     return SegmentRecord(RecordKind.ADD, ledger_id, entry_id, (word * (size // len(word) + 1))[:size])
 
@@ -46,7 +46,7 @@ def write_groups(
 
 
 def replay(path: Path, *, segment_bytes: int = 8192) -> list[Found]:
-    """Open, scan, read every body back. Changes nothing on disk. Raises what the start raises."""
+    """Open, scan, and read every body. Changes nothing on disk. Raises the errors of the start."""
     directory = StorageDirectory.open(path, CLUSTER, segment_bytes=segment_bytes)
     try:
         reader = SegmentReader(directory)
@@ -66,7 +66,7 @@ def replay(path: Path, *, segment_bytes: int = 8192) -> list[Found]:
 
 
 def restart(path: Path) -> list[Found]:
-    """What a start finds, after it settled the end of the log and went down again."""
+    """The records that a start finds, after it settled the end of the log and stopped."""
     write_groups(path, [], marker=False)
     return replay(path)
 
@@ -76,5 +76,5 @@ def segment_files(path: Path) -> list[Path]:
 
 
 def crash_image(path: Path, to: Path) -> Path:
-    """A copy of the directory as it is now, as if the process had ended here."""
+    """A copy of the directory as if the process had ended now."""
     return Path(shutil.copytree(path, to))

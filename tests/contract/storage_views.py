@@ -1,4 +1,4 @@
-"""A view of the storage nodes over a registry in memory, and links that the test decides about."""
+"""A view of the storage nodes over a registry in memory, with links that the test controls."""
 
 from collections.abc import Callable, Mapping
 from typing import cast
@@ -20,7 +20,7 @@ async def session_with_a_cluster() -> MemorySession:
 
 
 class SeenLinks:
-    """Links to nodes that nobody connects to: who cannot be reached is said by the test."""
+    """Links that never connect: the test decides which nodes are unreachable."""
 
     def __init__(self) -> None:
         self.reachability = self
@@ -40,7 +40,7 @@ class SeenLinks:
 
 
 class SeeingTopics:
-    """Records the views of the storage nodes that its topics would get."""
+    """Records the lists of storage nodes that its topics would get."""
 
     def __init__(self, seen: list[StorageNodesUpdated]) -> None:
         self.update_nodes = seen.append
@@ -53,7 +53,7 @@ async def storage_view(
     *cookies: StorageCookie,
     links: SeenLinks | None = None,
 ) -> StorageView:
-    """An owner of three copies, two of them durable, that has looked once."""
+    """An owner with three copies, two of them durable, after its first look at the nodes."""
     registry = Registry(session)
     for node in nodes:
         await registry.register_storage_node(node).establish()

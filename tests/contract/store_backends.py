@@ -1,4 +1,4 @@
-"""What the tests of the stores run against: the tree in memory and a real ZooKeeper, with the same faults on demand."""
+"""The backends for tests of the stores: the fake in memory and a real ZooKeeper, with the same faults on request."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,21 +19,21 @@ DEADLINE_S = 15.0
 
 
 class Backend(Protocol):
-    """Opens sessions with one store and lets them meet faults."""
+    """Opens sessions with one store and injects faults."""
 
     async def open(self) -> StoreSession: ...
 
     def lose_next_request(self, session: StoreSession) -> None:
-        """The next write does not reach the server, and its caller hears nothing."""
+        """The next write does not reach the server, and its caller gets no answer."""
 
     def lose_next_reply(self, session: StoreSession) -> None:
-        """The next write is applied, and its caller hears nothing."""
+        """The next write is applied, but its caller gets no answer."""
 
     async def break_connection(self, session: StoreSession) -> None:
-        """The session goes on, over another connection."""
+        """The session continues on another connection."""
 
     async def expire(self, session: StoreSession) -> None:
-        """The server ends the session; the client goes on in a new one."""
+        """The server ends the session; the client continues in a new one."""
 
 
 class MemoryBackend:
@@ -65,7 +65,7 @@ class MemoryBackend:
 
 
 class ZooKeeperBackend:
-    """Each session has a relay of its own before the server, and each backend a root of its own."""
+    """Each session has its own relay in front of the server, and each backend its own root."""
 
     def __init__(self, server: ZooKeeperServer, stack: AsyncExitStack) -> None:
         self._server = server

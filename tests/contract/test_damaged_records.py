@@ -1,4 +1,4 @@
-"""A record that cannot be read is an error of that record, told and counted; nothing else fails of it."""
+"""A record that cannot be read is an error of that record, logged and counted; nothing else fails."""
 
 import json
 import logging
@@ -58,7 +58,7 @@ def nested(depth: int) -> str:
 
 
 def with_all(value: str) -> bytes:
-    """A record of which every field is this JSON."""
+    """A record with this JSON in every field."""
     return ('{"format":1,' + ",".join(f'"{name}":{value}' for name in FIELDS) + "}").encode()
 
 
@@ -86,8 +86,8 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("decode", DECODERS)
-async def test_hostile_records_are_corrupt_and_nothing_worse(decode: Callable[[bytes], object]) -> None:
-    """Deeply nested JSON in one record ended every owner. What is read at all has bounded values of the right types."""
+async def test_hostile_records_are_only_corrupt(decode: Callable[[bytes], object]) -> None:
+    """Deeply nested JSON in one record ended every owner. Accepted records have values of the right types and sizes."""
     for data in HOSTILE:
         try:
             read = decode(data)
@@ -97,15 +97,15 @@ async def test_hostile_records_are_corrupt_and_nothing_worse(decode: Callable[[b
         json.dumps(getattr(read, "further", None))
 
 
-async def test_policies_keep_further_fields_within_bounds() -> None:
-    """They are written back, and what was read in one stack is written in a deeper one."""
+async def test_policies_keep_unknown_fields_within_limits() -> None:
+    """They are written back, and the stack may be deeper at the write than at the read."""
     with pytest.raises(CorruptEntry):
         decode_policies(b'{"format":1,"later":' + nested(400).encode() + b"}")
     assert decode_policies(b'{"format":1,"later":[[1]]}').further == {"later": [[1]]}
 
 
-async def test_a_damaged_cluster_policy_ends_no_owner(tmp_path: Path) -> None:
-    """What held before it goes on: topics are served, and a topic that is taken over meanwhile is, too."""
+async def test_damaged_cluster_policy_ends_no_owner(tmp_path: Path) -> None:
+    """The previous policies stay in force: topics are served, and takeovers succeed."""
     async with owner_world(tmp_path) as (world, channel):
         client = PublishClient(channel)
         granted = await client.open(await world.serve("flights"), "importer")
@@ -118,8 +118,8 @@ async def test_a_damaged_cluster_policy_ends_no_owner(tmp_path: Path) -> None:
         assert DAMAGED.counts["policies record"] > before
 
 
-async def test_a_damaged_registration_hides_no_other() -> None:
-    """It counts as not there; a cookie that cannot be read counts as retired, so that nothing new goes there."""
+async def test_damaged_registration_hides_no_other() -> None:
+    """It counts as absent. A cookie that cannot be read counts as retired, so that it gets no new ledgers."""
     session = MemorySession(MemoryTree(), root="/oncelog")
     await ClusterStore(session).establish()
     live = Registry(session)
@@ -135,8 +135,8 @@ async def test_a_damaged_registration_hides_no_other() -> None:
     assert [cookie.retired for cookie in (await live.cookies()).values()] == [True]
 
 
-async def test_a_damaged_topic_is_an_error_of_that_topic() -> None:
-    """Its neighbours are listed and read."""
+async def test_damaged_topic_record_affects_only_that_topic() -> None:
+    """Other topics are listed and read."""
     session = MemorySession(MemoryTree(), root="/oncelog")
     await ClusterStore(session).establish()
     topics = topic_store.TopicStore(session)
@@ -151,8 +151,8 @@ async def test_a_damaged_topic_is_an_error_of_that_topic() -> None:
     assert sorted(found) == ["CorruptEntry", "TopicRecord"]
 
 
-async def test_a_damaged_record_is_told_once_and_counted_each_time(caplog: pytest.LogCaptureFixture) -> None:
-    """It is read again and again."""
+async def test_damaged_record_is_logged_once_and_counted_each_time(caplog: pytest.LogCaptureFixture) -> None:
+    """The record is read repeatedly."""
     damaged = DamagedRecords()
     with caplog.at_level(logging.ERROR):
         for data in (b"one", b"one", b"two"):

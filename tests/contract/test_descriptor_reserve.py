@@ -1,4 +1,4 @@
-"""The journal rolls to its next segment though connections have taken every descriptor."""
+"""The journal can roll to its next segment even if connections use every file descriptor."""
 
 import os
 import resource
@@ -27,7 +27,7 @@ def limit_of_files(soft: int) -> Iterator[None]:
 
 @contextmanager
 def no_descriptors_left() -> Iterator[list[int]]:
-    """Every descriptor that this process may have is open, as by idle connections."""
+    """Open every descriptor that this process may have, as idle connections would."""
     taken: list[int] = []
     with limit_of_files(max(int(each.name) for each in Path("/proc/self/fd").iterdir()) + 50):
         try:
@@ -42,8 +42,8 @@ def no_descriptors_left() -> Iterator[list[int]]:
                 os.close(fd)
 
 
-def test_a_segment_rolls_though_no_descriptor_is_left(tmp_path: Path) -> None:
-    """EMFILE was taken for a failed disk, and the storage node ended."""
+def test_segment_rolls_without_a_free_descriptor(tmp_path: Path) -> None:
+    """Without the reserve EMFILE looked like a failed disk, and the storage node ended."""
     path = tmp_path / "node"
     directory = StorageDirectory.open(path, CLUSTER, segment_bytes=8192)
     list(directory.scan())
@@ -61,8 +61,8 @@ def test_a_segment_rolls_though_no_descriptor_is_left(tmp_path: Path) -> None:
     assert replay(path) == as_found(records)
 
 
-def test_the_reserve_is_taken_back_when_there_are_descriptors_again(tmp_path: Path) -> None:
-    """So the next roll finds it again."""
+def test_reserve_is_refilled_when_descriptors_are_free_again(tmp_path: Path) -> None:
+    """So that the next roll can use it again."""
     reserve = DescriptorReserve()
     for _ in range(2):
         with no_descriptors_left() as taken:
@@ -76,8 +76,8 @@ def test_the_reserve_is_taken_back_when_there_are_descriptors_again(tmp_path: Pa
     reserve.close()
 
 
-def test_an_error_that_is_not_for_want_of_descriptors_is_raised(tmp_path: Path) -> None:
-    """What is wrong with the disk or the path is for the journal to judge."""
+def test_other_errors_than_missing_descriptors_are_raised(tmp_path: Path) -> None:
+    """The journal must see errors of the disk or the path."""
     reserve = DescriptorReserve()
     with pytest.raises(FileNotFoundError):
         reserve.open(tmp_path / "missing" / "file", os.O_RDONLY)
@@ -85,7 +85,7 @@ def test_an_error_that_is_not_for_want_of_descriptors_is_raised(tmp_path: Path) 
 
 
 def test_connections_get_at_most_half_of_the_descriptors() -> None:
-    """The rest is for files, and the process takes all that the system allows it."""
+    """The rest is for files, and the process raises its limit to the system's maximum."""
     with limit_of_files(256):
         assert (connections_within(10_000), connections_within(5)) == (128, 5)
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -1,4 +1,4 @@
-"""Whose directory it is: a node formats only what is empty, and refuses what is foreign, in use or incomplete."""
+"""The directory of a storage node: only an empty one is formatted; a foreign, used or incomplete one is refused."""
 
 import json
 import subprocess
@@ -26,14 +26,14 @@ def open_directory(path: Path, cluster_id: str = CLUSTER) -> StorageDirectory:
 
 
 def refusal(path: Path, cluster_id: str = CLUSTER) -> str:
-    """The message of the refusal; fails when the directory is taken."""
+    """The message of the refusal. Fails if the directory is accepted."""
     with pytest.raises(StorageDirectoryRefused) as caught:
         open_directory(path, cluster_id)
     return caught.value.message
 
 
-def test_an_absent_directory_is_formatted_once(path: Path) -> None:
-    """The identity is made with the directory, and every later start finds the same one."""
+def test_absent_directory_is_formatted_once(path: Path) -> None:
+    """The identity is created with the directory, and every later start finds the same one."""
     directory = open_directory(path / "deeper")
     assert directory.identity.cluster_id == CLUSTER
     assert directory.segment_ids == [1]
@@ -43,14 +43,14 @@ def test_an_absent_directory_is_formatted_once(path: Path) -> None:
     again.close()
 
 
-def test_the_root_of_a_fresh_volume_is_formatted(path: Path) -> None:
-    """ext4 puts lost+found into a volume's root; that is not somebody's data."""
+def test_root_of_a_new_volume_is_formatted(path: Path) -> None:
+    """ext4 puts lost+found into a volume's root; that is not user data."""
     (path / "lost+found").mkdir(parents=True)
     open_directory(path).close()
 
 
-def test_a_wiped_directory_is_a_new_node(tmp_path: Path) -> None:
-    """At the same address and path: what its old self promised, this one does not know."""
+def test_wiped_directory_is_a_new_node(tmp_path: Path) -> None:
+    """Even at the same address and path: the new node has no promises of the old one to keep."""
     incarnations = set()
     for name in ("first", "second"):
         directory = open_directory(tmp_path / name)
@@ -59,13 +59,13 @@ def test_a_wiped_directory_is_a_new_node(tmp_path: Path) -> None:
     assert len(incarnations) == 2
 
 
-def test_a_cluster_id_may_be_written_with_or_without_dashes(path: Path) -> None:
+def test_cluster_id_may_have_dashes(path: Path) -> None:
     """Both are the same UUID."""
     open_directory(path, "11111111-2222-3333-4444-555555555555").close()
     open_directory(path, CLUSTER).close()
 
 
-def test_somebody_elses_directory_is_refused_and_left_alone(path: Path) -> None:
+def test_directory_with_other_files_is_refused_and_unchanged(path: Path) -> None:
     """A wrong path in the settings must not turn a home directory into a storage node."""
     path.mkdir()
     (path / "thesis.txt").write_text("years of work")
@@ -82,23 +82,23 @@ def test_segments_without_an_identity_are_refused(path: Path) -> None:
     assert segment_files(path)
 
 
-def test_another_clusters_directory_is_refused(path: Path) -> None:
-    """The message names the path, both clusters and what to do."""
+def test_directory_of_another_cluster_is_refused(path: Path) -> None:
+    """The message names the path, both clusters, and what to do."""
     open_directory(path).close()
     message = refusal(path, OTHER_CLUSTER)
     assert all(part in message for part in (str(path), CLUSTER, OTHER_CLUSTER, "wipe"))
 
 
-def test_a_format_of_the_future_is_refused(path: Path) -> None:
-    """Without guessing what its fields mean."""
+def test_newer_format_is_refused(path: Path) -> None:
+    """The meaning of its fields is not guessed."""
     open_directory(path).close()
     identity = json.loads((path / "identity.json").read_text())
     (path / "identity.json").write_text(json.dumps(identity | {"format": 2}))
     assert "format 2" in refusal(path)
 
 
-def test_every_damaged_byte_of_the_identity_is_refused(path: Path) -> None:
-    """A flipped digit would be another node, or another first segment; only blanks between the fields mean nothing."""
+def test_damage_in_any_byte_of_the_identity_is_refused(path: Path) -> None:
+    """A changed digit would be another node, or another first segment. Only spaces between fields have no meaning."""
     open_directory(path).close()
     file = path / "identity.json"
     whole = file.read_bytes()
@@ -117,8 +117,8 @@ def test_every_damaged_byte_of_the_identity_is_refused(path: Path) -> None:
     directory.close()
 
 
-def test_formatting_cut_short_goes_on_at_the_next_start(path: Path) -> None:
-    """Before the identity names the first segment nothing was stored, so whatever a killed start left is made anew."""
+def test_interrupted_formatting_continues_at_the_next_start(path: Path) -> None:
+    """Nothing is stored until the identity names the first segment, so the leftovers of a killed start are replaced."""
     open_directory(path).close()
     formatted = Identity.decode((path / "identity.json").read_bytes(), path)
     begun = Identity(CLUSTER, formatted.incarnation, formatted.created_ms, NOT_FORMATTED)
@@ -136,8 +136,8 @@ def test_formatting_cut_short_goes_on_at_the_next_start(path: Path) -> None:
     open_directory(path).close()
 
 
-def test_a_second_process_is_refused(path: Path) -> None:
-    """Two writers of one journal would destroy it; the message names the one that is there."""
+def test_second_process_is_refused(path: Path) -> None:
+    """Two writers of one journal would destroy it. The message names the process that uses it."""
     directory = open_directory(path)
     program = (
         "import sys; from pathlib import Path; from oncelog.log_storage.directory import StorageDirectory\n"
@@ -159,16 +159,16 @@ def test_a_second_process_is_refused(path: Path) -> None:
     assert third.returncode == 0, third.stderr
 
 
-def test_a_failed_start_lets_the_lock_go(path: Path) -> None:
-    """Within one process too: the next attempt must see the real reason, not its own lock."""
+def test_failed_start_releases_the_lock(path: Path) -> None:
+    """In one process, too: the next attempt must fail with the real reason, not because of its own lock."""
     open_directory(path).close()
     for _ in range(2):
         assert OTHER_CLUSTER in refusal(path, OTHER_CLUSTER)
     open_directory(path).close()
 
 
-def test_a_missing_segment_is_named(path: Path) -> None:
-    """A node without it would say "never stored" of entries that it acknowledged."""
+def test_missing_segment_is_named(path: Path) -> None:
+    """Without it the node would report entries as missing that it acknowledged."""
     write_groups(path, [[add(1, entry, size=1500)] for entry in range(7)], segment_bytes=SEGMENT_BYTES)
     files = segment_files(path)
     files[1].unlink()
@@ -184,8 +184,8 @@ def test_all_segments_missing_is_refused(path: Path) -> None:
     assert "segment 0000000000000001 is missing" in refusal(path)
 
 
-def test_leftovers_below_the_first_live_segment_are_removed(path: Path) -> None:
-    """Reclaiming moves the mark first and removes files then; a kill in between leaves files that nobody counts."""
+def test_files_below_the_first_segment_are_removed(path: Path) -> None:
+    """Reclaiming first raises first_segment_id and then removes files; a kill in between leaves files."""
     write_groups(path, [[add(1, entry, size=1500)] for entry in range(7)], segment_bytes=SEGMENT_BYTES)
     identity = Identity.decode((path / "identity.json").read_bytes(), path)
     moved = Identity(identity.cluster_id, identity.incarnation, identity.created_ms, first_segment_id=3)
@@ -198,8 +198,8 @@ def test_leftovers_below_the_first_live_segment_are_removed(path: Path) -> None:
     assert [file.name for file in (path / "segments").iterdir() if "tmp" in file.name] == []
 
 
-def test_a_damaged_header_is_damage_and_not_a_torn_start(path: Path) -> None:
-    """A segment has its name only when its header is durable."""
+def test_damaged_header_is_not_a_torn_start(path: Path) -> None:
+    """A segment gets its name only when its header is durable."""
     open_directory(path).close()
     file = segment_files(path)[0]
     file.write_bytes(bytes(SEGMENT_BYTES))
@@ -207,8 +207,9 @@ def test_a_damaged_header_is_damage_and_not_a_torn_start(path: Path) -> None:
         open_directory(path)
 
 
-def test_a_copied_directory_has_the_same_identity(path: Path, tmp_path: Path) -> None:
-    """Moving a node to another disk keeps what it promised. Running both is refused by the cluster, not by the disk."""
+def test_copied_directory_has_the_same_identity(path: Path, tmp_path: Path) -> None:
+    """A node that is moved to another disk keeps its promises. ZooKeeper, not the disk, prevents running both
+    copies."""
     write_groups(path, [[add(1, 0)]])
     image = crash_image(path, tmp_path / "moved")
     assert replay(image) == as_found([add(1, 0)])
@@ -216,7 +217,7 @@ def test_a_copied_directory_has_the_same_identity(path: Path, tmp_path: Path) ->
 
 
 def test_directory_that_cannot_be_opened_leaves_no_descriptor_open(path: Path) -> None:
-    """A supervisor that tries again for hours in one process must not run out of them."""
+    """A supervisor that retries for hours in one process must not run out of descriptors."""
     write_groups(path, [[add(7, 0, size=100)]], segment_bytes=SEGMENT_BYTES)
     (file,) = segment_files(path)
     file.write_bytes(file.read_bytes()[:100])

@@ -1,4 +1,4 @@
-"""The index against a plain dict, whatever the order of arrival."""
+"""The index, compared with a plain dict, for any order of arrival."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,8 +10,8 @@ ENTRIES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40)), max_size=12
 
 
 @given(ENTRIES)
-def test_any_order_of_arrival_gives_the_same_answers(arrivals: list[tuple[int, int]]) -> None:
-    """Runs open, grow and join: no order, gap or repetition may lose or invent an entry."""
+def test_order_of_arrival_does_not_matter(arrivals: list[tuple[int, int]]) -> None:
+    """Ranges open, grow and join: no order, gap or repetition may lose or invent an entry."""
     index = LedgerIndex()
     expected: dict[tuple[int, int], RecordLocation] = {}
     for number, (ledger_id, entry_id) in enumerate(arrivals):
@@ -28,8 +28,8 @@ def test_any_order_of_arrival_gives_the_same_answers(arrivals: list[tuple[int, i
     assert list(index.ledgers()) == sorted({ledger_id for ledger_id, _ in expected})
 
 
-def test_an_entry_on_its_way_counts_once() -> None:
-    """Staged, staged again, settled late: it is one entry all the time."""
+def test_unsynced_entry_counts_once() -> None:
+    """Staged, staged again, settled late: it counts as one entry all the time."""
     index = LedgerIndex()
     index.stage(1, 5, Unsynced(1, b"x"))
     index.stage(1, 5, Unsynced(2, b"x"))

@@ -1,4 +1,4 @@
-"""The journal: nothing is durable before its sync, nothing after a failed one, and a group is whatever waited."""
+"""The journal: nothing is durable before its sync or after a failed sync, and waiting records form a group."""
 
 import asyncio
 import errno
@@ -25,8 +25,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "node"
 
 
-async def test_what_was_appended_is_there_after_a_restart(path: Path) -> None:
-    """All kinds, small and large bodies, bytes and views, one by one and many at once."""
+async def test_appended_records_are_there_after_a_restart(path: Path) -> None:
+    """All kinds of records, small and large bodies, bytes and views, one by one and many at once."""
     large = SegmentRecord(RecordKind.ADD, 1, 1, memoryview(os.urandom(300_000)))
     records = [
         add(1, 0),
@@ -51,7 +51,7 @@ async def test_what_was_appended_is_there_after_a_restart(path: Path) -> None:
 
 
 async def test_nothing_is_reported_before_its_sync(path: Path) -> None:
-    """While the sync runs its records are readable and pending, and no lsn is named."""
+    """During the sync the records are readable and pending, and no lsn is reported."""
     disk = Disk()
     async with started(path, disk=disk) as node:
         disk.gate.clear()
@@ -70,7 +70,7 @@ async def test_nothing_is_reported_before_its_sync(path: Path) -> None:
         assert node.index.location(1, 0) is not None
 
 
-async def test_the_running_sync_is_the_batching_window(path: Path) -> None:
+async def test_records_appended_during_a_sync_form_one_group(path: Path) -> None:
     """Fifty appends during one sync make one group: one more sync, one report."""
     disk = Disk()
     async with started(path, disk=disk) as node:
@@ -86,8 +86,8 @@ async def test_the_running_sync_is_the_batching_window(path: Path) -> None:
         assert disk.sync_count == 2
 
 
-async def test_a_group_is_bounded(path: Path) -> None:
-    """What waited is split, or one slow disk would make ever larger groups and longer waits."""
+async def test_group_size_is_bounded(path: Path) -> None:
+    """Waiting records are split into groups; otherwise a slow disk would cause ever larger groups and longer waits."""
     disk = Disk()
     async with started(path, disk=disk, segment_bytes=64 << 20) as node:
         disk.gate.clear()
@@ -100,8 +100,8 @@ async def test_a_group_is_bounded(path: Path) -> None:
         assert node.synced == [1, 3, 5, 6]
 
 
-async def test_a_failed_sync_stops_acknowledgements_for_good(path: Path) -> None:
-    """One error, and neither that group nor anything after it is ever reported, though the disk works again."""
+async def test_failed_sync_ends_all_acknowledgements(path: Path) -> None:
+    """There is one error, and neither that group nor a later one is reported, even if the disk works again."""
     disk = Disk()
     async with started(path, disk=disk) as node:
         node.journal.append_many([add(1, 0)])
@@ -124,8 +124,8 @@ async def test_a_failed_sync_stops_acknowledgements_for_good(path: Path) -> None
 
 
 @pytest.mark.hazard(19)
-async def test_after_a_failed_sync_the_next_start_writes_the_tail_again(path: Path) -> None:
-    """The kernel may hold the pages as clean: reading them proves nothing, so their bytes are written once more."""
+async def test_start_after_a_failed_sync_writes_the_tail_again(path: Path) -> None:
+    """The kernel may hold the pages as clean, so reading them proves nothing: their bytes are written again."""
     disk = Disk()
     async with started(path, disk=disk) as node:
         disk.sync_error = OSError(errno.EIO, "Input/output error")
@@ -145,8 +145,8 @@ async def test_after_a_failed_sync_the_next_start_writes_the_tail_again(path: Pa
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
-async def test_a_failed_write_stops_the_journal(path: Path, code: int) -> None:
-    """Also when it fails before anything was synced; a full disk is named as one."""
+async def test_failed_write_ends_the_journal(path: Path, code: int) -> None:
+    """Also if it fails before anything was synced. The error names a full disk."""
     disk = Disk()
     async with started(path, disk=disk) as node:
         disk.write_error = OSError(code, os.strerror(code))
@@ -157,8 +157,8 @@ async def test_a_failed_write_stops_the_journal(path: Path, code: int) -> None:
         assert node.failed[0].details["errno"] == code
 
 
-async def test_a_write_that_falls_short_is_continued(path: Path) -> None:
-    """The system may write less than asked; the rest follows at the right place."""
+async def test_short_write_is_continued(path: Path) -> None:
+    """The system may write less than requested; the rest follows at the right offset."""
     disk = Disk()
     records = [add(1, entry, size=9_000) for entry in range(4)]
     async with started(path, disk=disk) as node:
@@ -168,8 +168,8 @@ async def test_a_write_that_falls_short_is_continued(path: Path) -> None:
     assert replay(path) == as_found(records)
 
 
-async def test_more_parts_than_one_call_takes(path: Path) -> None:
-    """Large bodies are written from where they are: a group of many exceeds the system's vector."""
+async def test_group_with_more_parts_than_one_call_takes_is_written(path: Path) -> None:
+    """Large bodies are written without a copy, so a group of many exceeds the system's vector."""
     records = [add(1, entry, size=5_000) for entry in range(700)]
     async with started(path, segment_bytes=16 << 20) as node:
         node.journal.append_many(records)
@@ -180,7 +180,7 @@ async def test_more_parts_than_one_call_takes(path: Path) -> None:
 
 @pytest.mark.hazard(18)
 async def test_idle_journal_writes_a_durability_marker(path: Path, tmp_path: Path) -> None:
-    """Hazard of the last acknowledged batch: damage in it must not pass for a torn write once the node was idle."""
+    """After an idle period, damage in the last acknowledged batch must not look like a torn write."""
     disk = Disk()
     async with started(path, disk=disk, idle_ms=1) as node:
         node.journal.append_many([add(1, 0), add(1, 1)])
@@ -206,7 +206,7 @@ async def test_without_the_marker_the_same_damage_is_cut(path: Path, tmp_path: P
 
 @pytest.mark.hazard(18)
 async def test_stopped_journal_has_written_its_durability_marker(path: Path) -> None:
-    """Also for what was appended in the very moment of the stop."""
+    """Also for records that were appended at the moment of the stop."""
     async with started(path) as node:
         node.journal.append_many([add(1, 0)])
     flip_body(path)
@@ -215,7 +215,7 @@ async def test_stopped_journal_has_written_its_durability_marker(path: Path) -> 
 
 
 async def test_close_syncs_what_was_appended_and_refuses_more(path: Path) -> None:
-    """A stop loses nothing, and is a stop."""
+    """A stop loses nothing and accepts nothing more."""
     disk = Disk()
     async with started(path, disk=disk) as node:
         disk.gate.clear()
@@ -232,8 +232,8 @@ async def test_close_syncs_what_was_appended_and_refuses_more(path: Path) -> Non
     assert len(replay(path)) == 20
 
 
-async def test_rolling_goes_on_without_a_gap(path: Path) -> None:
-    """Groups of many sizes over many small segments; all of it there, before and after a restart."""
+async def test_rolling_leaves_no_gap(path: Path) -> None:
+    """Groups of many sizes over many small segments: all records are there, before and after a restart."""
     records = [add(entry % 3, entry // 3, size=(entry * 611) % 3_000) for entry in range(120)]
     async with started(path, segment_bytes=8_192, idle_ms=0) as node:
         for record in records:
@@ -243,8 +243,8 @@ async def test_rolling_goes_on_without_a_gap(path: Path) -> None:
     assert replay(path) == as_found(records)
 
 
-async def test_a_failed_roll_stops_the_journal(path: Path) -> None:
-    """No room for the next segment: reported as what it is, and what was acknowledged is there at the next start."""
+async def test_failed_roll_ends_the_journal(path: Path) -> None:
+    """No space for the next segment: the error says so, and acknowledged records are there at the next start."""
     disk = Disk()
     async with started(path, disk=disk, segment_bytes=4_096) as node:
         await node.until_synced(node.journal.append_many([add(1, 0, size=2_000)]))
@@ -255,8 +255,8 @@ async def test_a_failed_roll_stops_the_journal(path: Path) -> None:
     assert replay(path) == as_found([add(1, 0, size=2_000)])
 
 
-async def test_a_deleted_ledger_is_gone_from_the_index_also_after_a_restart(path: Path) -> None:
-    """The tombstone counts once it is durable; it comes back with the scan for whoever answers zombies."""
+async def test_deleted_ledger_is_gone_from_the_index_after_a_restart_too(path: Path) -> None:
+    """The tombstone counts once it is durable. The scan returns it, so that adds of zombie writers are refused."""
     async with started(path) as node:
         await node.until_synced(node.journal.append_many([add(1, 0), add(2, 0)]))
         lsn = node.journal.append(RecordKind.LEDGER_DELETED, ledger_id=1)
@@ -267,8 +267,8 @@ async def test_a_deleted_ledger_is_gone_from_the_index_also_after_a_restart(path
         assert (RecordKind.LEDGER_DELETED, 1) in [(record.kind, record.ledger_id) for record in node.scanned]
 
 
-async def test_an_entry_appended_twice_is_one_entry(path: Path) -> None:
-    """A re-add before the first copy's sync: the index keeps the later number until that one is synced."""
+async def test_entry_appended_twice_is_one_entry(path: Path) -> None:
+    """The entry is added again before the first copy is synced: the index keeps the later lsn until that is synced."""
     disk = Disk()
     async with started(path, disk=disk) as node:
         disk.gate.clear()
@@ -284,8 +284,8 @@ async def test_an_entry_appended_twice_is_one_entry(path: Path) -> None:
         assert node.index.unsynced(1, 0) is None
 
 
-async def test_an_oversized_record_is_refused_whole(path: Path) -> None:
-    """Nothing of the list is appended, and the journal goes on."""
+async def test_list_with_an_oversized_record_is_refused(path: Path) -> None:
+    """No record of the list is appended, and the journal continues."""
     async with started(path) as node:
         oversized = SegmentRecord(RecordKind.ADD, 1, 1, bytes(RECORD_BYTES_MAX + 1))
         with pytest.raises(InvalidArgument):

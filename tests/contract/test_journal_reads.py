@@ -1,4 +1,4 @@
-"""Reading back through the journal: in order, bounded, verified, from the moment of the append."""
+"""Reads through the journal: in order, bounded, verified, as soon as the records are appended."""
 
 import asyncio
 from pathlib import Path
@@ -17,8 +17,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "node"
 
 
-async def test_a_range_is_read_in_order_and_ends_before_a_gap(path: Path) -> None:
-    """Stored and unsynced entries alike; at least one, whatever the byte limit says."""
+async def test_range_is_read_in_order_and_ends_before_a_gap(path: Path) -> None:
+    """Stored and unsynced entries alike; at least one, whatever the byte limit."""
     disk = Disk()
     async with started(path, disk=disk) as node:
         stored = [add(ledger_id, entry) for entry in range(10) for ledger_id in (1, 2)]
@@ -41,8 +41,8 @@ async def test_a_range_is_read_in_order_and_ends_before_a_gap(path: Path) -> Non
         assert await asyncio.to_thread(node.journal.reader.fetch, plan) == read(0)
 
 
-async def test_a_corrupt_entry_in_a_range_is_loud(path: Path) -> None:
-    """It is neither skipped nor an end of the range."""
+async def test_corrupt_entry_in_a_range_is_an_error(path: Path) -> None:
+    """It is neither skipped nor treated as the end of the range."""
     async with started(path) as node:
         await node.until_synced(node.journal.append_many([add(1, entry) for entry in range(5)]))
         location = node.index.location(1, 3)

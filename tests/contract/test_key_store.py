@@ -1,4 +1,4 @@
-"""Idempotency keys over a fake and over a real Redis, and what both say when data was lost."""
+"""Idempotency keys over a fake and over a real Redis, and how both report lost data."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -50,7 +50,7 @@ class Memory:
 
 
 class Real:
-    """Each test is a cluster of its own on one server."""
+    """Each test has its own cluster id on one server."""
 
     def __init__(self, process: RedisProcess) -> None:
         self.process = process
@@ -70,7 +70,7 @@ class Real:
 
 
 class Keys:
-    """Processes of one cluster: each `open` is another, all with one clock."""
+    """Processes of one cluster: each `open` is another process; all share one clock."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -107,8 +107,8 @@ async def refused(store: KeyStore) -> IdempotencyUnavailable:
     return caught.value
 
 
-async def test_record_is_written_where_there_is_none_and_replaced_by_its_bytes_alone(keys: Keys) -> None:
-    """Two processes write at once: the second is shown what the first wrote."""
+async def test_record_is_created_if_absent_and_replaced_only_by_its_bytes(keys: Keys) -> None:
+    """Two processes write at once: the second gets the record of the first."""
     one, other = keys.open(), keys.open()
     assert await one.read("key") is None
     assert await one.write("key", RECORD, replaces=None) == (WriteStatus.OK, None)
@@ -121,8 +121,8 @@ async def test_record_is_written_where_there_is_none_and_replaced_by_its_bytes_a
     assert await one.write("absent", RECORD, replaces=b"something") == (WriteStatus.CONFLICT, None)
 
 
-async def test_lease_is_taken_with_the_claim_and_given_up(keys: Keys) -> None:
-    """Whoever finds the claim sees that somebody works on it."""
+async def test_lease_is_taken_with_the_claim_and_released(keys: Keys) -> None:
+    """A process that finds the claim sees that another one works on it."""
     one, other = keys.open(), keys.open()
     assert not await other.holds("http-1")
     await one.write("key", RECORD, replaces=None, lease=Lease("http-1", 60_000))
@@ -133,8 +133,8 @@ async def test_lease_is_taken_with_the_claim_and_given_up(keys: Keys) -> None:
     assert await other.holds("http-1")
 
 
-async def test_restart_loses_nothing_and_refuses_nobody(keys: Keys) -> None:
-    """What was answered was synced; the next call looks again and goes on."""
+async def test_restart_loses_nothing_and_refuses_no_key(keys: Keys) -> None:
+    """Answered writes were synced. The next call reads the state again and continues."""
     store, other = keys.open(), keys.open()
     await other.check()
     await store.write("key", RECORD, replaces=None)
@@ -147,7 +147,8 @@ async def test_restart_loses_nothing_and_refuses_nobody(keys: Keys) -> None:
 
 @pytest.mark.hazard(22)
 async def test_lost_data_is_noticed_and_keys_are_refused_for_one_window(keys: Keys) -> None:
-    """By every process, those started later included; then everything goes on, without the lost keys."""
+    """In every process, including those started later. After the window keys are served again, without the lost
+    ones."""
     store = keys.open()
     await store.write("key", RECORD, replaces=None)
     keys.server.lose_everything()
@@ -160,7 +161,7 @@ async def test_lost_data_is_noticed_and_keys_are_refused_for_one_window(keys: Ke
 
 
 async def test_processes_that_start_at_once_agree_and_lose_nothing() -> None:
-    """None of them takes the others' marker for a loss."""
+    """None of them treats another's marker as a loss."""
     keys = Keys(Memory())
     await keys.session.ensure_path("")
     for store in [keys.open() for _ in range(5)]:
@@ -168,8 +169,8 @@ async def test_processes_that_start_at_once_agree_and_lose_nothing() -> None:
     assert await keys.open().read("key") is None
 
 
-async def test_promoted_replica_is_a_loss_whatever_it_shows() -> None:
-    """It may lack the last writes; so once a replica was seen, another run of the server is not trusted."""
+async def test_promoted_replica_counts_as_a_loss() -> None:
+    """It may lack the last writes. So once a replica was seen, another run of the server is not trusted."""
     memory = Memory()
     keys = Keys(memory)
     await keys.session.ensure_path("")
@@ -181,8 +182,8 @@ async def test_promoted_replica_is_a_loss_whatever_it_shows() -> None:
     await refused(store)
 
 
-async def test_older_copy_of_the_data_is_a_loss() -> None:
-    """Fewer writes than this process was told of."""
+async def test_older_copy_of_the_data_counts_as_a_loss() -> None:
+    """It holds fewer writes than this process has seen."""
     memory = Memory()
     keys = Keys(memory)
     await keys.session.ensure_path("")
@@ -194,7 +195,7 @@ async def test_older_copy_of_the_data_is_a_loss() -> None:
 
 
 async def test_lost_reply_of_a_write_is_unknown() -> None:
-    """Applied, as it happens; its caller must not conclude either way."""
+    """It was applied here; the caller must not conclude either way."""
     memory = Memory()
     keys = Keys(memory)
     await keys.session.ensure_path("")
@@ -204,8 +205,8 @@ async def test_lost_reply_of_a_write_is_unknown() -> None:
     assert (await store.write("key", RECORD, replaces=None))[0] is WriteStatus.UNKNOWN
 
 
-async def test_redis_that_is_gone_is_said_to_be(redis: RedisProcess, tmp_path: Path) -> None:
-    """A read is refused, a write in doubt; and it serves again when it is back."""
+async def test_redis_that_is_down_is_reported(redis: RedisProcess, tmp_path: Path) -> None:
+    """A read fails, a write is in doubt, and the keys are served again when Redis is back."""
     with RedisProcess.running(tmp_path / "redis") as own:
         keys = Keys(Real(own))
         await keys.session.ensure_path("")
@@ -227,7 +228,7 @@ async def test_redis_that_is_gone_is_said_to_be(redis: RedisProcess, tmp_path: P
 
 
 async def test_redis_with_a_replica_is_noted(redis: RedisProcess, tmp_path: Path) -> None:
-    """Before anything more is written: it could be promoted from now on."""
+    """Before anything more is written: from now on the replica could be promoted."""
     with RedisProcess.running(tmp_path / "first") as first:
         real = Real(first)
         keys = Keys(real)
@@ -254,8 +255,8 @@ async def test_redis_with_a_replica_is_noted(redis: RedisProcess, tmp_path: Path
         (("--rename-command", "CONFIG", ""), "ONCELOG_REDIS_CONFIG_CHECK=false"),
     ],
 )
-async def test_redis_that_may_forget_is_refused(tmp_path: Path, options: tuple[str, ...], told: str) -> None:
-    """With what to set; a managed one that forbids CONFIG can be vouched for."""
+async def test_redis_that_could_lose_keys_is_refused(tmp_path: Path, options: tuple[str, ...], told: str) -> None:
+    """The error says what to set. For a managed Redis that forbids CONFIG, the operator can disable the check."""
     with RedisProcess.running(tmp_path / "redis", *options) as own:
         server = RedisKeyServer(RedisAddress(own.url), "cluster")
         with pytest.raises(IdempotencyUnavailable) as caught:

@@ -1,4 +1,4 @@
-"""The links to storage nodes: adds are sent once, in frames; a member that fails is lost, and nobody waits for it."""
+"""Connections to storage nodes: adds are sent once, in frames. A failing member is lost and delays no other."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ AppendStream = ServerStream[ReceivedAppend, Sequence[AppendAnswer]]
 
 
 class Taken:
-    """A member that takes frames when the gate is open and answers OK unless it is told to be silent."""
+    """A member that accepts frames while its gate is open, and answers OK unless it must be silent."""
 
     def __init__(self, *, silent: bool = False) -> None:
         self.gate = asyncio.Event()
@@ -67,7 +67,7 @@ class Taken:
 
 
 async def test_every_member_answers_every_add(tmp_path: Path) -> None:
-    """The plain case over real nodes: three copies of each entry, each durable before it is answered."""
+    """The normal case with real nodes: three copies of each entry, each durable before it is answered."""
     async with nodes(tmp_path, 3) as members, linked(addresses_of(members)) as (links, heard):
         metadata = ledger(1, [node.incarnation for node in members])
         for node in members:
@@ -82,8 +82,8 @@ async def test_every_member_answers_every_add(tmp_path: Path) -> None:
         assert not heard.lost
 
 
-async def test_waiting_adds_share_frames() -> None:
-    """A message of gRPC costs the same whatever its size, so what waits goes out together, up to a bound."""
+async def test_queued_adds_share_frames() -> None:
+    """A gRPC message costs the same at any size, so waiting adds are sent together, up to a limit."""
     taken = Taken()
     async with scripted(taken.add_to) as address, linked({A: address}) as (links, heard):
         writer = writer_of(ledger(1, [A]))
@@ -97,8 +97,8 @@ async def test_waiting_adds_share_frames() -> None:
         assert taken.streams == 1
 
 
-async def test_broken_stream_loses_its_ledgers_and_sends_nothing_again() -> None:
-    """The writer of a ledger goes on without the member; the next ledger finds it on a new stream."""
+async def test_broken_stream_loses_its_ledgers_and_sends_nothing_twice() -> None:
+    """The writer of a ledger continues without the member; the next ledger reaches it on a new stream."""
     taken = Taken(silent=True)
     taken.gate.set()
     async with scripted(taken.add_to) as address, linked({A: address}) as (links, heard):
@@ -121,7 +121,7 @@ async def test_broken_stream_loses_its_ledgers_and_sends_nothing_again() -> None
 
 
 async def test_ledger_with_nothing_unanswered_survives_a_break() -> None:
-    """Everything that it sent is durable there: the member is as good as before."""
+    """All its entries are durable there, so the member is as good as before."""
     taken = Taken()
     taken.gate.set()
     async with scripted(taken.add_to) as address, linked({A: address}) as (links, heard):
@@ -138,8 +138,8 @@ async def test_ledger_with_nothing_unanswered_survives_a_break() -> None:
 
 
 @pytest.mark.parametrize("nowhere", ["refused", "unknown"])
-async def test_member_that_is_not_there_is_lost(nowhere: str) -> None:
-    """Refused at its address, or without one: the writer hears of it and does not wait."""
+async def test_member_without_a_server_is_lost(nowhere: str) -> None:
+    """Refused at its address, or without an address: the writer is notified and does not wait."""
     async with scripted() as address:
         pass
     async with linked({A: address} if nowhere == "refused" else {}) as (links, heard):
@@ -148,8 +148,8 @@ async def test_member_that_is_not_there_is_lost(nowhere: str) -> None:
         await until(lambda: heard.lost == [(A, 1)], DEADLINE_S)
 
 
-async def test_stalled_member_is_given_up_at_its_bound_and_delays_no_other() -> None:
-    """What waits for one member is bounded, and the loop never waits for it."""
+async def test_stalled_member_is_lost_at_its_limit_and_delays_no_other() -> None:
+    """The bytes that wait for one member are limited, and the event loop never waits for it."""
     stalled, brisk = Taken(), Taken()
     brisk.gate.set()
     async with (
@@ -174,7 +174,7 @@ def _reached(of: Callable[..., list[EntryId]], count: int) -> Callable[[], bool]
 
 
 async def test_moved_member_is_found_at_its_new_address() -> None:
-    """The same incarnation elsewhere: what was unanswered is lost, new ledgers go to the new place."""
+    """The same incarnation at another address: unanswered adds are lost, new ledgers use the new address."""
     before, after = Taken(silent=True), Taken()
     before.gate.set()
     after.gate.set()
@@ -189,8 +189,9 @@ async def test_moved_member_is_found_at_its_new_address() -> None:
         assert after.count == 1
 
 
-async def test_live_member_is_unreachable_from_the_break_of_its_stream_until_a_connection_stands() -> None:
-    """Whoever opens a ledger meanwhile takes others. It is told before its ledgers are lost, so that they see it."""
+async def test_member_is_unreachable_from_a_broken_stream_to_the_next_connection() -> None:
+    """A new ledger uses other nodes meanwhile. The change is reported before the ledgers are lost, so that they see
+    it."""
     taken, told = Taken(silent=True), list[tuple[int, frozenset[Incarnation]]]()
     taken.gate.set()
     async with linked({}) as (links, heard):
@@ -209,8 +210,8 @@ async def test_live_member_is_unreachable_from_the_break_of_its_stream_until_a_c
 
 
 @pytest.mark.parametrize("seen", ["gone", "elsewhere"])
-async def test_unreachable_member_is_looked_for_where_it_is_said_to_be_live_and_nowhere_else(seen: str) -> None:
-    """When its session ends, or it is registered at another address, who cannot be reached is another question."""
+async def test_unreachable_member_is_reconnected_only_at_its_registered_address(seen: str) -> None:
+    """If its session ends, or it is registered at another address, the old address no longer matters."""
     async with scripted() as address:
         pass
     async with linked({A: address}) as (links, heard):

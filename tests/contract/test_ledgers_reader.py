@@ -1,4 +1,4 @@
-"""Reading from any member: what one cannot give another is asked for, silence is no answer, and failure is loud."""
+"""Reads from any member: another member is asked for an entry that one refuses; silence is no refusal."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -41,7 +41,7 @@ ENTRIES = whole(adds_of(writer_of(METADATA), 20))
 
 
 class Member:
-    """Holds entries, lacks some, spoils some, or says nothing at all."""
+    """A member that holds entries, lacks some, damages some, or does not answer."""
 
     def __init__(self, entries: dict[EntryId, bytes] | None = None) -> None:
         self.entries: dict[EntryId, bytes] = dict(ENTRIES if entries is None else entries)
@@ -54,7 +54,7 @@ class Member:
         server.read(READ, self._read)
 
     async def _read(self, request: ReadRequest) -> AsyncGenerator[ReadFrame, None]:
-        """Three ids a frame."""
+        """Three ids per frame."""
         self.requests.append(request)
         if self.silent:
             await asyncio.Event().wait()
@@ -100,7 +100,7 @@ async def read_into(
     last: int = 19,
     timeout_ms: int | None = None,
 ) -> None:
-    """Also what came before an error."""
+    """All pages, including those before an error."""
     async with asyncio.timeout(DEADLINE_S):
         async for page in read_entries(links, metadata, EntryId(0), EntryId(last), timeout_ms=timeout_ms):
             assert [entry_id for entry_id, _ in page] == list(range(len(found), len(found) + len(page)))
@@ -108,15 +108,15 @@ async def read_into(
 
 
 async def test_one_member_streams_the_whole_range() -> None:
-    """No call an entry: one member is asked once for as long as it gives what is asked."""
+    """There is no call per entry: one member is asked once, as long as it has the entries."""
     members = Member(), Member(), Member()
     async with three(*members) as links:
         assert await read_all(links) == ENTRIES
     assert sum(len(member.requests) for member in members) == 1
 
 
-async def test_entry_that_a_member_lacks_comes_from_another() -> None:
-    """A member that was lost while the ledger was open lacks the rest, and that is no hole."""
+async def test_entry_that_one_member_lacks_is_read_from_another() -> None:
+    """A member that was lost while the ledger was open lacks the rest; that is no hole in the log."""
     short = {entry_id: data for entry_id, data in ENTRIES.items() if entry_id < 7}
     b = Member()
     b.unreadable = {2, 3}
@@ -124,8 +124,8 @@ async def test_entry_that_a_member_lacks_comes_from_another() -> None:
         assert await read_all(links) == ENTRIES
 
 
-async def test_spoilt_bytes_are_found_out_whatever_the_member_says() -> None:
-    """The checksum of the entry is the reader's own proof: a flipped bit on the way is not passed on."""
+async def test_damaged_bytes_are_detected_by_the_reader() -> None:
+    """The entry's checksum is the reader's own proof: a bit flipped on the way is detected."""
     spoilt = Member()
     spoilt.entries = {entry_id: data[:-1] + bytes([data[-1] ^ 1]) for entry_id, data in ENTRIES.items()}
     swapped = Member()
@@ -134,8 +134,8 @@ async def test_spoilt_bytes_are_found_out_whatever_the_member_says() -> None:
         assert await read_all(links) == ENTRIES
 
 
-async def test_unreadable_entry_is_named_with_what_each_member_said() -> None:
-    """Whoever must repair it needs to know what is left; and nothing behind it is given."""
+async def test_unreadable_entry_is_reported_with_the_answer_of_each_member() -> None:
+    """An operator needs to know which copies are left. No entry after it is returned."""
     a, b, c = Member(), Member(), Member()
     del a.entries[EntryId(5)]
     b.unreadable = {5}
@@ -150,8 +150,8 @@ async def test_unreadable_entry_is_named_with_what_each_member_said() -> None:
         assert said in raised.value.message
 
 
-async def test_member_that_is_down_is_no_refusal() -> None:
-    """Two members lack it and the third is away: only its answer can make the entry unreadable."""
+async def test_member_that_is_down_has_not_refused() -> None:
+    """Two members lack the entry and the third is away: only its answer can make the entry unreadable."""
     nothing: dict[EntryId, bytes] = {}
     async with scripted() as gone:
         pass
@@ -165,8 +165,8 @@ async def test_member_that_is_down_is_no_refusal() -> None:
             assert await reading == ENTRIES
 
 
-async def test_another_incarnation_is_no_refusal() -> None:
-    """A wiped node never answers for its former self; another member does."""
+async def test_another_incarnation_has_not_refused() -> None:
+    """A wiped node never answers for its former incarnation; another member answers."""
     other = Member()
     other.status = ReadStatus.WRONG_INCARNATION
     async with three(other, other, Member()) as links:
@@ -174,7 +174,7 @@ async def test_another_incarnation_is_no_refusal() -> None:
 
 
 async def test_silent_member_is_passed_over() -> None:
-    """A stopped process keeps its connections: who waits for one of three waits for a bounded time."""
+    """A stopped process keeps its connections; a reader waits for one of three members for a limited time."""
     a, b, c = Member(), Member(), Member()
     a.silent = b.silent = True
     async with three(a, b, c) as links:
@@ -183,7 +183,7 @@ async def test_silent_member_is_passed_over() -> None:
 
 
 async def test_heads_are_the_beginnings_of_entries(tmp_path: Path) -> None:
-    """Replay needs headers and ids, and no payload: over real nodes, whole and cut, many frames."""
+    """Replay needs headers and ids but no payload. With real nodes: whole and cut entries, many frames."""
     async with nodes(tmp_path, 1) as (node,), linked(addresses_of([node])) as (links, heard):
         metadata = ledger(1, [node.incarnation])
         node.records[metadata.ledger_id] = metadata

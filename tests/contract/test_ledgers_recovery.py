@@ -1,4 +1,4 @@
-"""Asks that are repeated until they are answered, and a whole recovery over real nodes and a metadata store."""
+"""Requests that are repeated until they are answered, and a whole recovery with real nodes and a metadata store."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -50,7 +50,7 @@ ONE = ledger(1, [A])
 
 
 class Reluctant:
-    """Answers the first asks of each kind with what is no answer."""
+    """Answers the first requests of each kind with something that is no answer."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -101,16 +101,16 @@ class Reluctant:
                 await stream.write([AppendAnswer(LedgerId(1), ids[1:], self.refusal)])
 
 
-async def test_fence_is_asked_until_the_right_incarnation_answers() -> None:
-    """Another directory at the address knows nothing of what the member promised."""
+async def test_fence_is_repeated_until_the_right_incarnation_answers() -> None:
+    """Another directory at the address knows nothing of the member's promises."""
     member = Reluctant()
     async with scripted(member.add_to) as address, linked({A: address}) as (links, _):
         assert await links.fence(A, LedgerId(1)) == MemberFenced(LedgerId(1), A, EntryId(4), EntryId(3))
     assert member.asked == ["fence"] * 3
 
 
-async def test_recovery_read_is_whole_or_asked_again() -> None:
-    """Of an attempt that broke off nothing counts; unreadable is told apart from missing."""
+async def test_recovery_read_is_complete_or_repeated() -> None:
+    """Nothing of an interrupted attempt counts. Unreadable is distinguished from missing."""
     member = Reluctant()
     async with scripted(member.add_to) as address, linked({A: address}) as (links, _):
         answer = await links.recovery_read(A, LedgerId(1), EntryId(2), 3)
@@ -122,7 +122,7 @@ async def test_recovery_read_is_whole_or_asked_again() -> None:
 
 @pytest.mark.parametrize("refusal", [AppendStatus.OK, AppendStatus.CONFLICTING])
 async def test_recovery_add_counts_when_every_entry_is_durable(refusal: AppendStatus) -> None:
-    """An attempt that broke off is repeated whole; one refusal for good makes the member no holder of the range."""
+    """An interrupted attempt is repeated completely. After one permanent refusal the member does not count."""
     member = Reluctant()
     member.refusal = refusal
     entries = ((EntryId(0), b"zero"), (EntryId(1), b"one"))
@@ -132,8 +132,8 @@ async def test_recovery_add_counts_when_every_entry_is_durable(refusal: AppendSt
     assert member.asked == ["append"] * 3
 
 
-async def test_ask_waits_for_a_member_that_nobody_knows_yet() -> None:
-    """A node that restarts is away for a moment: the ask outlives it, and ends when it is cancelled."""
+async def test_request_waits_for_a_member_without_an_address() -> None:
+    """A node that restarts is away for a moment. The request waits for it, and ends when it is cancelled."""
     member = Reluctant()
     async with scripted(member.add_to) as address, linked({}) as (links, _):
         fence = asyncio.create_task(links.fence(A, LedgerId(1)))
@@ -158,8 +158,8 @@ async def _written(members: list[Node], ledgers: LedgerStore) -> tuple[LedgerMet
     return metadata, whole(adds)
 
 
-async def test_recovered_ledger_holds_everything_acknowledged_and_takes_no_more(tmp_path: Path) -> None:
-    """With one member down; what the third lacked is written back before the end is decided."""
+async def test_recovered_ledger_holds_everything_acknowledged_and_accepts_no_more(tmp_path: Path) -> None:
+    """With one member down. Entries that the third member lacked are written back before the end is decided."""
     ledgers = LedgerStore(await new_cluster(MemoryBackend()))
     async with nodes(tmp_path, 3) as members:
         metadata, entries = await _written(members, ledgers)
@@ -179,8 +179,8 @@ async def test_recovered_ledger_holds_everything_acknowledged_and_takes_no_more(
             assert again == closed
 
 
-async def test_recovery_without_a_record_fails_loudly() -> None:
-    """Nothing is concluded from a record that is not there."""
+async def test_recovery_without_a_record_fails() -> None:
+    """Nothing is concluded from a missing record."""
     ledgers = LedgerStore(await new_cluster(MemoryBackend()))
     async with linked({}) as (links, _):
         with pytest.raises(UnreadableEntry, match="no record"):

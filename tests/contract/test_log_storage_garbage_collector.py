@@ -1,4 +1,4 @@
-"""A storage node erases the ledgers that were deleted, and keeps those whose records are merely missing."""
+"""A storage node deletes the ledgers that were deleted, and keeps those whose records are only missing."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -34,8 +34,8 @@ def collector(world: OwnerWorld, cluster_id: str = "test-cluster") -> GarbageCol
     return GarbageCollector(world.node.runner, list_ledgers, interval_ms=60_000)
 
 
-async def test_entries_of_a_deleted_topic_are_dropped_at_the_second_look(tmp_path: Path) -> None:
-    """What is still used is not touched; and what was dropped is not there after a start either."""
+async def test_entries_of_a_deleted_topic_are_deleted_after_the_second_listing(tmp_path: Path) -> None:
+    """Ledgers in use are not touched, and deleted ones are not there after a restart either."""
     async with owner_world(tmp_path) as (world, channel):
         kept: set[int] = set()
         for name in ("kept", "gone"):
@@ -65,7 +65,7 @@ async def test_entries_of_a_deleted_topic_are_dropped_at_the_second_look(tmp_pat
 
 
 @pytest.mark.hazard(67)
-async def test_ledger_whose_record_was_removed_by_mistake_is_kept_and_reported(tmp_path: Path) -> None:
+async def test_ledger_whose_record_was_deleted_by_mistake_is_kept_and_reported(tmp_path: Path) -> None:
     """A missing record proves nothing while the topic lists the ledger (hazard 67)."""
     async with owner_world(tmp_path) as (world, channel):
         runner = await world.serve("kept")
@@ -89,8 +89,8 @@ async def test_ledger_whose_record_was_removed_by_mistake_is_kept_and_reported(t
         assert not counts.orphaned
 
 
-async def test_trimmed_ledger_is_erased(tmp_path: Path) -> None:
-    """The topic's list, which names higher ids alone, proves that the ledger was trimmed."""
+async def test_trimmed_ledger_is_deleted(tmp_path: Path) -> None:
+    """The topic's list, which names only higher ids, proves that the ledger was trimmed."""
     async with owner_world(tmp_path) as (world, channel):
         runner = await world.serve("kept")
         client = PublishClient(channel)
@@ -108,8 +108,8 @@ async def test_trimmed_ledger_is_erased(tmp_path: Path) -> None:
         await until(lambda: not held(world), DEADLINE_S, waiting_for="the entries to be erased")
 
 
-async def test_store_that_is_not_the_clusters_proves_nothing(tmp_path: Path) -> None:
-    """An empty ZooKeeper, or another cluster's, must not empty the node; neither look counts then."""
+async def test_store_of_another_cluster_proves_nothing(tmp_path: Path) -> None:
+    """An empty ZooKeeper, or another cluster's, must not empty the node. Neither listing counts."""
     async with owner_world(tmp_path) as (world, channel):
         runner = await world.serve("kept")
         client = PublishClient(channel)
@@ -126,8 +126,8 @@ async def test_store_that_is_not_the_clusters_proves_nothing(tmp_path: Path) -> 
         assert held(world) == before
 
 
-async def test_ledger_missed_once_is_kept_when_it_is_seen_again(tmp_path: Path) -> None:
-    """A server that lags, or a leader that was cut off, has not seen the newest yet."""
+async def test_ledger_missing_in_one_listing_only_is_kept(tmp_path: Path) -> None:
+    """A server that lags, or a leader that was cut off, does not have the newest records yet."""
     async with owner_world(tmp_path) as (world, channel):
         runner = await world.serve("kept")
         client = PublishClient(channel)

@@ -1,4 +1,4 @@
-"""A storage node's records: kept through sessions, and a wiped directory retires the one that it replaces."""
+"""The registration of a storage node: kept through sessions; a wiped directory retires the one that it replaces."""
 
 import asyncio
 from dataclasses import replace
@@ -26,8 +26,8 @@ async def retired(registry: Registry) -> list[Incarnation]:
 
 
 @pytest.mark.hazard(8)
-async def test_wiped_directory_retires_the_one_before_it(backend: Backend) -> None:
-    """No new ledger waits for a directory that is gone (hazard 8); one that merely moved is not gone."""
+async def test_wiped_directory_retires_its_predecessor(backend: Backend) -> None:
+    """No new ledger waits for a directory that is gone (hazard 8). A directory that only moved is not gone."""
     registry = Registry(await new_cluster(backend))
     await NodeRegistration(registry, live(A), address_is_chosen=True).join()
     await NodeRegistration(registry, live(A), address_is_chosen=True).join()
@@ -37,7 +37,7 @@ async def test_wiped_directory_retires_the_one_before_it(backend: Backend) -> No
     assert (await registry.cookies())[B].port == 7000
 
 
-async def test_address_by_chance_retires_nobody(backend: Backend) -> None:
+async def test_random_address_retires_no_directory(backend: Backend) -> None:
     """A free port of today may have been another node's yesterday."""
     registry = Registry(await new_cluster(backend))
     await NodeRegistration(registry, live(A), address_is_chosen=False).join()
@@ -45,8 +45,8 @@ async def test_address_by_chance_retires_nobody(backend: Backend) -> None:
     assert not await retired(registry)
 
 
-async def test_moved_directory_leaves_its_old_address(backend: Backend) -> None:
-    """Whoever takes the old address has replaced nobody."""
+async def test_moved_directory_gives_up_its_old_address(backend: Backend) -> None:
+    """A node that gets the old address has replaced no other node."""
     registry = Registry(await new_cluster(backend))
     await NodeRegistration(registry, live(A), address_is_chosen=True).join()
     await NodeRegistration(registry, live(A, 7001), address_is_chosen=True).join()
@@ -54,8 +54,8 @@ async def test_moved_directory_leaves_its_old_address(backend: Backend) -> None:
     assert not await retired(registry)
 
 
-async def test_live_record_comes_back_in_a_new_session(backend: Backend) -> None:
-    """A node whose session ended serves all the same, and must be found again."""
+async def test_live_record_is_created_again_in_a_new_session(backend: Backend) -> None:
+    """A node whose session ended still serves, and must be found again."""
     session = await new_cluster(backend)
     registry = Registry(session)
     membership = NodeRegistration(registry, live(A), address_is_chosen=True)
@@ -74,8 +74,8 @@ async def test_live_record_comes_back_in_a_new_session(backend: Backend) -> None
     assert not await registry.storage_nodes.live()
 
 
-async def test_free_space_is_told_when_it_has_changed_much(backend: Backend) -> None:
-    """Each change wakes every owner; that adds are refused is told at once."""
+async def test_free_space_is_registered_after_a_large_change(backend: Backend) -> None:
+    """Each change wakes every owner. That adds are refused is registered at once."""
     registry = Registry(await new_cluster(backend))
     membership = NodeRegistration(registry, live(A), address_is_chosen=True)
     await membership.join()
@@ -97,8 +97,8 @@ async def order(registry: Registry, incarnation: Incarnation, *, read_only: bool
     await registry.write_cookie(replace(stored.value, read_only=read_only), version=stored.version)
 
 
-async def test_order_to_be_read_only_is_passed_on_and_outlives_the_node(backend: Backend) -> None:
-    """By its cookie: the next life of the node tells it from its first word on, and so does the life after a move."""
+async def test_read_only_request_is_registered_and_outlives_the_node(backend: Backend) -> None:
+    """The cookie keeps the request: the next run of the node registers it at once, and so does a run after a move."""
     registry = Registry(await new_cluster(backend))
     membership = NodeRegistration(registry, live(A), address_is_chosen=True)
     await membership.join()

@@ -1,4 +1,4 @@
-"""A storage node over a real socket and a real disk, in this process: what it takes, what it answers and when."""
+"""A storage node over a real socket and a real disk, in this process: which requests it accepts, and its answers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -53,14 +53,14 @@ async def serving(tmp_path: Path) -> AsyncIterator[tuple[Node, Channel]]:
 
 
 def opened(node: Node) -> LedgerMetadata:
-    """A ledger that may be written on the node."""
+    """A ledger that is writable on the node."""
     metadata = ledger(LEDGER, [node.incarnation])
     node.records[LEDGER] = metadata
     return metadata
 
 
 async def append(channel: Channel, target: Incarnation, adds: Sequence[Add], *, recovery: bool = False) -> Fates:
-    """One frame on a stream of its own; what became of each entry."""
+    """Send one frame on a stream of its own. Returns the status of each entry."""
     stream = channel.stream(APPEND)
     await stream.write(AppendFrame(target, recovery, [add.parts for add in adds]))
     await stream.finish()
@@ -83,7 +83,7 @@ def found_in(frames: Sequence[ReceivedRead]) -> dict[EntryId, bytes]:
 
 
 async def test_first_add_needs_the_record_to_name_this_node(tmp_path: Path) -> None:
-    """A writer that was gone for long re-creates nothing here: absent, closed, or of other members (hazard 2)."""
+    """A writer that was paused for long creates no ledger here: absent, closed, or of other members (hazard 2)."""
     async with serving(tmp_path) as (node, channel):
         metadata = ledger(LEDGER, [node.incarnation])
         adds = adds_of(writer_of(metadata), 1)
@@ -102,7 +102,7 @@ async def test_first_add_needs_the_record_to_name_this_node(tmp_path: Path) -> N
 
 
 async def test_adds_wait_while_the_record_cannot_be_read(tmp_path: Path) -> None:
-    """No answer of ZooKeeper is no "no": the adds are kept, in order, and stored when it is back."""
+    """Without an answer of ZooKeeper the adds are kept in order, and stored when it is back."""
     async with serving(tmp_path) as (node, channel):
         metadata = ledger(LEDGER, [node.incarnation])
         node.records[LEDGER] = StoreUnavailable("no server")
@@ -113,8 +113,8 @@ async def test_adds_wait_while_the_record_cannot_be_read(tmp_path: Path) -> None
         assert await adding == dict.fromkeys(map(EntryId, range(5)), AppendStatus.OK)
 
 
-async def test_fence_stops_ordinary_adds_for_ever_and_lets_recovery_pass(tmp_path: Path) -> None:
-    """Also after a restart, and also of a ledger that the node never heard of."""
+async def test_fence_stops_ordinary_adds_for_ever_but_not_recovery_adds(tmp_path: Path) -> None:
+    """Also after a restart, and also for a ledger that the node does not know."""
     async with serving(tmp_path) as (node, channel):
         metadata = opened(node)
         adds = adds_of(writer_of(metadata), 4)
@@ -139,8 +139,8 @@ async def test_fence_stops_ordinary_adds_for_ever_and_lets_recovery_pass(tmp_pat
             assert fates == {EntryId(0): AppendStatus.FENCED}
 
 
-async def test_stream_that_is_finished_gets_all_its_answers(tmp_path: Path) -> None:
-    """A recovery writes, says that it is done, and waits for what became of it."""
+async def test_finished_stream_gets_all_its_answers(tmp_path: Path) -> None:
+    """A recovery writes, finishes the stream, and waits for the answers."""
     async with serving(tmp_path) as (node, channel):
         adds = adds_of(writer_of(opened(node)), 300, size=5000)
         fates = await append(channel, node.incarnation, adds)
@@ -150,8 +150,8 @@ async def test_stream_that_is_finished_gets_all_its_answers(tmp_path: Path) -> N
         )
 
 
-async def test_frame_with_bytes_that_are_no_entry_ends_its_stream(tmp_path: Path) -> None:
-    """Nothing of it can be answered by name, so nothing of it is kept."""
+async def test_frame_with_invalid_bytes_ends_its_stream(tmp_path: Path) -> None:
+    """No entry in it has an id to answer with, so nothing of it is stored."""
     async with serving(tmp_path) as (node, channel):
         add = adds_of(writer_of(opened(node)), 1)[0]
         stream = channel.stream(APPEND)
@@ -163,7 +163,7 @@ async def test_frame_with_bytes_that_are_no_entry_ends_its_stream(tmp_path: Path
 
 
 async def test_read_names_every_id_as_present_missing_or_unreadable(tmp_path: Path) -> None:
-    """Damage is never told as absence: a recovery would end the ledger before an acknowledged entry."""
+    """Damage is never reported as missing: a recovery would end the ledger before an acknowledged entry."""
     async with serving(tmp_path) as (node, channel):
         adds = adds_of(writer_of(opened(node)), 40, size=3000)
         present = [*adds[:10], *adds[15:]]
@@ -191,8 +191,8 @@ def spoil(path: Path, data: bytes) -> None:
     raise AssertionError("the entry is in no segment")
 
 
-async def test_long_read_is_answered_part_by_part(tmp_path: Path) -> None:
-    """More ids than one look-up takes; and a bound of bytes ends it early, after one entry at least."""
+async def test_long_read_is_answered_in_parts(tmp_path: Path) -> None:
+    """More ids than one look-up takes. A byte limit ends the read early, but after at least one entry."""
     async with serving(tmp_path) as (node, channel):
         adds = adds_of(writer_of(opened(node)), 2500, size=400)
         await append(channel, node.incarnation, adds)
@@ -204,8 +204,8 @@ async def test_long_read_is_answered_part_by_part(tmp_path: Path) -> None:
         assert [len(frame.missing_ids) for frame in nothing] == [1024, 476]
 
 
-async def test_entry_that_recovery_brings_replaces_a_damaged_one(tmp_path: Path) -> None:
-    """Good bytes replace bad ones, and other bytes under the same id are refused."""
+async def test_recovery_add_replaces_a_damaged_entry(tmp_path: Path) -> None:
+    """Good bytes replace damaged ones; different bytes under the same id are refused."""
     async with serving(tmp_path) as (node, channel):
         adds = adds_of(writer_of(opened(node)), 3, size=1000)
         await append(channel, node.incarnation, adds)
@@ -218,7 +218,7 @@ async def test_entry_that_recovery_brings_replaces_a_damaged_one(tmp_path: Path)
 
 
 async def test_stream_is_not_read_while_too_much_waits_for_the_disk(tmp_path: Path) -> None:
-    """A slow disk slows its writers down and fills no memory."""
+    """A slow disk slows its writers down and does not exhaust the memory."""
     disk = Disk()
     node = Node(tmp_path / "node")
     node.disk = disk.calls()
@@ -249,7 +249,7 @@ async def test_stream_is_not_read_while_too_much_waits_for_the_disk(tmp_path: Pa
 
 
 async def test_nothing_is_answered_after_a_failed_sync(tmp_path: Path) -> None:
-    """The kernel may have dropped the pages and says so once: the process is told to end, and promises nothing more."""
+    """The kernel may have dropped the pages and reports that once: the process must end, and answers nothing more."""
     disk = Disk()
     node = Node(tmp_path / "node")
     node.disk = disk.calls()
@@ -268,8 +268,8 @@ async def test_nothing_is_answered_after_a_failed_sync(tmp_path: Path) -> None:
     await node.stop()
 
 
-async def test_full_disk_refuses_ordinary_adds_alone(tmp_path: Path) -> None:
-    """Recoveries still find room; and the node is writable again only when clearly more is free."""
+async def test_full_disk_refuses_only_ordinary_adds(tmp_path: Path) -> None:
+    """Recoveries still find space. The node is writable again only when clearly more space is free."""
     async with serving(tmp_path) as (node, channel):
         adds = adds_of(writer_of(opened(node)), 2)
         free = [999]

@@ -1,4 +1,4 @@
-"""The page cache behind the write position: what was synced a while ago leaves it, and nothing else does."""
+"""The page cache: bytes that were synced a while ago are dropped from it, and no others."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ FILE_BYTES = CACHED_BYTES + 8 * CACHE_STEP_BYTES
 
 
 class Disk:
-    """Takes everything and stores nothing; keeps what was said of pages, and up to where all was synced then."""
+    """Accepts every write and stores nothing. Records the advice about pages, and the synced offset at that time."""
 
     def __init__(self) -> None:
         self.written_until = 0
@@ -44,7 +44,7 @@ def disk() -> Disk:
 
 @pytest.fixture
 def writer(tmp_path: Path) -> Iterator[SegmentWriter]:
-    """At the beginning of a segment that has room for what is cached, and some steps more."""
+    """At the beginning of a segment that has room for the cached bytes, and for some steps more."""
     path = tmp_path / "segment"
     header = SegmentHeader(bytes(16), bytes(16), 1, previous_end=0, file_bytes=FILE_BYTES)
     writer = SegmentWriter(os.open(path, os.O_RDWR | os.O_CREAT), header, path, offset=FIRST_GROUP)
@@ -53,20 +53,20 @@ def writer(tmp_path: Path) -> Iterator[SegmentWriter]:
 
 
 def write(writer: SegmentWriter, until: int, disk: Disk) -> None:
-    """Groups of a megabyte, each synced, up to there."""
+    """Write groups of a megabyte, each synced, up to that offset."""
     while writer.offset < until:
         writer.write_group([add(1, 0, size=MIB)], disk.calls)
         writer.sync(disk.calls)
 
 
-def test_nothing_leaves_while_the_log_fits_into_what_is_kept(writer: SegmentWriter, disk: Disk) -> None:
-    """Recoveries and readers close to the end read it from memory."""
+def test_recent_bytes_stay_in_the_page_cache(writer: SegmentWriter, disk: Disk) -> None:
+    """Recoveries and readers near the end read it from memory."""
     write(writer, CACHED_BYTES + CACHE_STEP_BYTES - 2 * MIB, disk)
     assert disk.advised == []
 
 
-def test_what_is_far_behind_leaves_in_steps_and_once(writer: SegmentWriter, disk: Disk) -> None:
-    """From the beginning without a hole, never what is to be kept, and not page by page, which would cost a call."""
+def test_old_bytes_are_dropped_once_and_in_steps(writer: SegmentWriter, disk: Disk) -> None:
+    """From the beginning without a gap, never the bytes to keep, and not page by page, which would cost many calls."""
     write(writer, FILE_BYTES - 4 * MIB, disk)
     assert len(disk.advised) >= 6
     behind = 0
@@ -78,8 +78,8 @@ def test_what_is_far_behind_leaves_in_steps_and_once(writer: SegmentWriter, disk
     assert writer.offset - behind < CACHED_BYTES + CACHE_STEP_BYTES + 2 * MIB, "the rest follows in time"
 
 
-def test_a_segment_that_is_full_leaves_whole(tmp_path: Path, disk: Disk) -> None:
-    """Nobody writes to it any more: what is read of it is read from the disk."""
+def test_full_segment_is_dropped_completely(tmp_path: Path, disk: Disk) -> None:
+    """Nothing more is written to it, so later reads use the disk."""
     path = tmp_path / "segment"
     header = SegmentHeader(bytes(16), bytes(16), 1, previous_end=0, file_bytes=FILE_BYTES)
     writer = SegmentWriter(os.open(path, os.O_RDWR | os.O_CREAT), header, path, offset=FIRST_GROUP)
@@ -88,8 +88,8 @@ def test_a_segment_that_is_full_leaves_whole(tmp_path: Path, disk: Disk) -> None
     assert [(begins, ends) for begins, ends, _, _ in disk.advised] == [(0, writer.offset)]
 
 
-def test_a_roll_lets_go_of_the_full_segment(tmp_path: Path) -> None:
-    """With real files: else each of them would stay until others push it out."""
+def test_roll_drops_the_full_segment_from_the_page_cache(tmp_path: Path) -> None:
+    """With real files: otherwise each would stay until other pages push it out."""
     disk = Disk()
     calls = DiskCalls(advise=disk.calls.advise)
     directory = StorageDirectory.open(tmp_path / "node", CLUSTER, segment_bytes=8 * MIB)

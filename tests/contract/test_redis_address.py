@@ -1,4 +1,4 @@
-"""Where Redis is and who calls: from settings and from files, which may change under a running process."""
+"""The address and credentials of Redis, from settings and from files that may change at run time."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ async def looks(server: KeyServer) -> bool:
 
 @pytest.mark.asyncio
 async def test_password_comes_from_its_file(tmp_path: Path) -> None:
-    """Without it, and with a wrong one, Redis refuses, and so do we; one in the address does as well."""
+    """Without it, and with a wrong one, Redis refuses. A password in the address works, too."""
     (tmp_path / "password").write_text("secret\n")
     (tmp_path / "wrong").write_text("wrong\n")
     with RedisProcess.running(tmp_path / "redis", "--requirepass", "secret") as own:
@@ -49,8 +49,8 @@ async def test_password_comes_from_its_file(tmp_path: Path) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("of", ["password", "url"])
 async def test_changed_password_is_used_without_a_restart(tmp_path: Path, of: str) -> None:
-    """Redis and the file change at different times: who is connected stays so, what is refused meanwhile is told as
-    not written, and the next connection brings the new one."""
+    """Redis and the file change at different times. Present connections stay; a write that is refused meanwhile is
+    reported as not written; the next connection uses the new password."""
     file = tmp_path / "file"
     with RedisProcess.running(tmp_path / "redis", "--requirepass", "first") as own:
         line = "{}" if of == "password" else own.url.replace("//", "//:{}@")
@@ -84,14 +84,14 @@ async def test_changed_password_is_used_without_a_restart(tmp_path: Path, of: st
     ],
 )
 def test_user_and_password_of_an_address(url: str, expected: tuple[str, ...]) -> None:
-    """As Redis is asked; they are in no option of the connections, which would go before what a file says later."""
+    """As Redis expects them. No option of the connections contains them: options would override a changed file."""
     address = RedisAddress(url)
     assert address.get_credentials() == expected
     assert not {"username", "password"} & set(address.options)
 
 
-def test_file_that_says_nothing_changes_nothing(tmp_path: Path) -> None:
-    """One that is emptied or spoiled by mistake leaves in force what it said before."""
+def test_empty_or_damaged_file_changes_nothing(tmp_path: Path) -> None:
+    """A file that is emptied or damaged by mistake leaves the previous content in force."""
     file = tmp_path / "url"
     file.write_text("redis://:secret@host:1/0")
     address = RedisAddress(url_file=str(file))
@@ -102,7 +102,7 @@ def test_file_that_says_nothing_changes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1", "redis://host:port/0"])
 def test_malformed_address_is_refused(address: str, tmp_path: Path) -> None:
-    """At the start, where it is read, by the name of its setting."""
+    """At the start, with the name of its setting."""
     (tmp_path / "url").write_text(address)
     with pytest.raises(InvalidArgument, match="ONCELOG_REDIS_URL must be redis://host:port/number"):
         RedisAddress(address)
@@ -112,7 +112,7 @@ def test_malformed_address_is_refused(address: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [None, b"", b"\n", b"\xff"])
 def test_file_that_cannot_be_used_is_refused(content: bytes | None, tmp_path: Path) -> None:
-    """Missing, empty or no text; a start must not go on without the password that it was told of."""
+    """Missing, empty or not text: a start must not continue without the configured password."""
     path = tmp_path / "file"
     if content is not None:
         path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""Every byte of a segment is damaged in turn: an acknowledged record is there, or the start fails; never just gone."""
+"""Every byte of a segment is damaged in turn. An acknowledged record is there, or the start fails; none disappears."""
 
 import shutil
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def damaged_copies(file: Path, start: int, end: int) -> Iterator[int]:
-    """Each byte of [start, end) with one bit flipped, another one each time; the file is whole again afterwards."""
+    """Flip one bit in each byte of [start, end), one byte at a time. The file is intact again afterwards."""
     whole = file.read_bytes()
     with file.open("r+b", buffering=0) as handle:
         for offset in range(start, end):
@@ -62,15 +62,16 @@ def damaged_copies(file: Path, start: int, end: int) -> Iterator[int]:
 
 
 def outcome(path: Path) -> str | list[object]:
-    """The records of a start, or the code of the error that it fails with."""
+    """The records that a start finds, or the code of its error."""
     try:
         return list(replay(path, segment_bytes=SEGMENT_BYTES))
     except (DamagedSegment, StorageDirectoryRefused) as error:
         return error.code
 
 
-def test_records_of_every_kind_come_back_in_order(path: Path) -> None:
-    """The scan is the only index at start: fences and tombstones come with the entries, in the order of writing."""
+def test_scan_returns_records_of_every_kind_in_order(path: Path) -> None:
+    """The scan is the only source of the index: fences and tombstones come with the entries, in the order of
+    writing."""
     write_groups(path, [FIRST, SECOND, THIRD])
     assert replay(path) == ALL
 
@@ -90,7 +91,7 @@ def test_damage_in_any_byte_of_a_confirmed_log_is_an_error(path: Path) -> None:
 
 
 def test_damage_in_any_byte_of_an_unconfirmed_group_is_cut(path: Path) -> None:
-    """Nothing was written behind the third group: damage in it can only pass for a torn write, and all of it goes."""
+    """Nothing was written after the third group: damage in it looks like a torn write, and all of it is cut."""
     write_groups(path, [FIRST, SECOND, THIRD], marker=False, segment_bytes=SEGMENT_BYTES)
     file = segment_files(path)[0]
     cut = as_found(FIRST + SECOND)
@@ -103,8 +104,8 @@ def test_damage_in_any_byte_of_an_unconfirmed_group_is_cut(path: Path) -> None:
 
 
 @pytest.mark.parametrize("behind", [b"\x00", b"\xff", b"OLGR"], ids=["zeros", "ones", "magic"])
-def test_a_torn_tail_is_cut_at_every_byte(path: Path, behind: bytes) -> None:
-    """A power loss leaves any prefix of the last write; none of it was acknowledged, all before it was."""
+def test_torn_tail_is_cut_at_every_byte(path: Path, behind: bytes) -> None:
+    """A power loss leaves any prefix of the last write. None of it was acknowledged; all before it was."""
     write_groups(path, [FIRST, SECOND, THIRD], marker=False, segment_bytes=SEGMENT_BYTES)
     file = segment_files(path)[0]
     whole = file.read_bytes()
@@ -116,7 +117,7 @@ def test_a_torn_tail_is_cut_at_every_byte(path: Path, behind: bytes) -> None:
 
 
 def test_sectors_of_the_last_write_may_arrive_in_any_order(path: Path) -> None:
-    """A disk may write the second sector of the torn group and lose its first: no group begins, yet bytes follow."""
+    """A disk may write the second sector of a torn group and lose the first: no group begins, yet bytes follow."""
     write_groups(path, [FIRST, SECOND, THIRD], marker=False, segment_bytes=SEGMENT_BYTES)
     file = segment_files(path)[0]
     whole = file.read_bytes()
@@ -124,8 +125,8 @@ def test_sectors_of_the_last_write_may_arrive_in_any_order(path: Path) -> None:
     assert outcome(path) == as_found(FIRST + SECOND)
 
 
-def test_what_was_cut_does_not_come_back(path: Path) -> None:
-    """After the cut the log goes on at its place; bytes of the torn group behind a shorter one must stay dead."""
+def test_cut_bytes_do_not_come_back(path: Path) -> None:
+    """After the cut the log continues there. Bytes of the torn group after a shorter new one must stay invalid."""
     write_groups(path, [FIRST, [add(7, 2, size=1_600_000)]], marker=False, segment_bytes=4 << 20)
     file = segment_files(path)[0]
     torn = bytearray(file.read_bytes())
@@ -139,7 +140,7 @@ def test_what_was_cut_does_not_come_back(path: Path) -> None:
 
 @pytest.mark.hazard(18)
 def test_start_confirms_what_it_replayed(path: Path) -> None:
-    """Without that, damage after the start would cut a group whose entries the start has already served."""
+    """Otherwise damage after the start would cut a group whose entries the start has already served."""
     write_groups(path, [FIRST, THIRD], marker=False)
     assert restart(path) == as_found(FIRST + THIRD)
     file = segment_files(path)[0]
@@ -154,8 +155,8 @@ def test_start_confirms_what_it_replayed(path: Path) -> None:
     assert "wipe" in caught.value.message
 
 
-def test_a_file_cut_short_anywhere_is_loud(path: Path) -> None:
-    """The file has its full size from the start, so a lost end is not taken for a log that ends there."""
+def test_truncated_file_is_an_error(path: Path) -> None:
+    """The file has its full size from the start, so a lost end does not look like the end of the log."""
     write_groups(path, [FIRST, SECOND, THIRD], segment_bytes=SEGMENT_BYTES)
     file = segment_files(path)[0]
     whole = file.read_bytes()
@@ -176,8 +177,8 @@ def test_loss_of_any_sector_of_a_confirmed_log_is_an_error(path: Path) -> None:
         assert outcome(path) == "damaged_segment", start
 
 
-def test_every_damaged_byte_of_a_sealed_segment_is_loud(path: Path) -> None:
-    """A sealed segment has no torn tail: all of it was synced before the next one took anything."""
+def test_damage_in_any_byte_of_a_sealed_segment_is_an_error(path: Path) -> None:
+    """A sealed segment has no torn tail: all of it was synced before the next one accepted anything."""
     groups = [[add(7, entry, size=500)] for entry in range(5)]
     write_groups(path, groups, segment_bytes=SEGMENT_BYTES, marker=True)
     files = segment_files(path)
@@ -191,8 +192,8 @@ def test_every_damaged_byte_of_a_sealed_segment_is_loud(path: Path) -> None:
     assert loud == 64 + 3 * (24 + 28 + 500) + 24 + 28
 
 
-def test_a_lost_segment_is_loud_whichever_it_is(path: Path) -> None:
-    """Ids are dense and a seal has a successor: the first, a middle and even the last file are missed."""
+def test_loss_of_any_segment_is_an_error(path: Path) -> None:
+    """Ids are consecutive and a seal has a successor, so the first, a middle and even the last file are missed."""
     write_groups(path, [[add(7, entry, size=1500)] for entry in range(9)], segment_bytes=SEGMENT_BYTES)
     files = segment_files(path)
     assert len(files) >= 4
@@ -204,8 +205,8 @@ def test_a_lost_segment_is_loud_whichever_it_is(path: Path) -> None:
 
 
 @pytest.mark.hazard(20)
-def test_groups_of_an_older_life_of_the_file_are_not_taken_for_its_own(path: Path) -> None:
-    """A reused file holds sound records of another segment at the very same offsets: the seed tells them apart."""
+def test_groups_of_the_former_segment_in_a_reused_file_are_ignored(path: Path) -> None:
+    """A reused file holds intact records of another segment at the same offsets: the seed distinguishes them."""
     write_groups(path, [[add(7, entry, size=1500)] for entry in range(4)], segment_bytes=SEGMENT_BYTES)
     first, second = segment_files(path)[:2]
     old, new = first.read_bytes(), second.read_bytes()
@@ -220,7 +221,7 @@ def test_groups_of_an_older_life_of_the_file_are_not_taken_for_its_own(path: Pat
 
 @pytest.mark.hazard(20)
 def test_equal_bytes_under_two_seeds_never_have_equal_checksums() -> None:
-    """That is a property of CRCs, not luck; so segment ids, of which seeds are made, need only differ."""
+    """That is a property of CRCs, not luck; so the segment ids, which the seeds contain, need only differ."""
     cluster, node = bytes(16), bytes(range(16))
     seeds = {segment_seed(cluster, node, segment_id) for segment_id in range(2000)}
     assert len(seeds) == 2000
@@ -228,8 +229,8 @@ def test_equal_bytes_under_two_seeds_never_have_equal_checksums() -> None:
     assert len(groups) == 2000
 
 
-def test_a_copied_group_within_a_body_is_not_found_as_a_group(path: Path) -> None:
-    """Someone may publish the bytes of a segment; a group header counts only at the offset that it names."""
+def test_group_copied_into_a_body_is_not_found_as_a_group(path: Path) -> None:
+    """A user may publish the bytes of a segment. A group header is valid only at the offset that it names."""
     write_groups(path, [FIRST, SECOND], marker=False)
     stolen = segment_files(path)[0].read_bytes()[FIRST_GROUP : FIRST_GROUP + 1024]
     pad = bytes(512 - 24 - 28)
@@ -243,7 +244,7 @@ def test_a_copied_group_within_a_body_is_not_found_as_a_group(path: Path) -> Non
     assert replay(path) == as_found(FIRST + SECOND)
 
 
-def test_a_roll_cut_short_is_finished_at_the_next_start(path: Path) -> None:
+def test_interrupted_roll_is_completed_at_the_next_start(path: Path) -> None:
     """The successor exists, the seal does not: nothing is lost, and the second start finds the seal."""
     write_groups(path, [FIRST], marker=False)
     directory = StorageDirectory.open(path, CLUSTER, segment_bytes=8192)
@@ -269,8 +270,8 @@ def test_a_roll_cut_short_is_finished_at_the_next_start(path: Path) -> None:
     assert second.exists()
 
 
-def test_a_group_larger_than_a_segment_gets_a_segment_of_its_own(path: Path) -> None:
-    """A group is never split, so the file is made to fit."""
+def test_group_larger_than_a_segment_gets_its_own_segment(path: Path) -> None:
+    """A group is never split, so the file is created large enough."""
     large = add(7, 0, size=20_000)
     write_groups(path, [FIRST, [large], SECOND])
     assert replay(path) == as_found([*FIRST, large, *SECOND])
@@ -278,8 +279,8 @@ def test_a_group_larger_than_a_segment_gets_a_segment_of_its_own(path: Path) -> 
     assert sizes == [8192, 512 + aligned(24 + 28 + 20_000) + 512, 8192]
 
 
-def test_a_damaged_body_read_later_is_corrupt_and_never_missing(path: Path) -> None:
-    """Rot after the start: the caller must ask another node, and must not conclude that the entry was never stored."""
+def test_body_damaged_later_is_corrupt_and_never_missing(path: Path) -> None:
+    """Damage after the start: the caller must ask another node, and must not conclude that the entry is missing."""
     write_groups(path, [FIRST])
     directory = StorageDirectory.open(path, CLUSTER)
     places = {(record.ledger_id, record.entry_id): record.location for record in directory.scan()}
@@ -298,7 +299,7 @@ def test_a_damaged_body_read_later_is_corrupt_and_never_missing(path: Path) -> N
     directory.close()
 
 
-def test_the_header_round_trips_in_64_bytes(tmp_path: Path) -> None:
+def test_header_round_trips_in_64_bytes(tmp_path: Path) -> None:
     """The documented layout, byte for byte."""
     header = SegmentHeader(bytes(range(16)), bytes(range(16, 32)), 0x0102, 0x2000, 0x1000_0000)
     data = header.encode()
@@ -309,8 +310,8 @@ def test_the_header_round_trips_in_64_bytes(tmp_path: Path) -> None:
     assert SegmentHeader.decode(data, tmp_path) == header
 
 
-def test_a_segment_of_another_directory_is_refused(path: Path, tmp_path: Path) -> None:
-    """A file put back from the wrong backup is sound in itself; its header names another incarnation."""
+def test_segment_of_another_directory_is_refused(path: Path, tmp_path: Path) -> None:
+    """A file restored from the wrong backup is intact; its header names another incarnation."""
     write_groups(path, [FIRST])
     write_groups(tmp_path / "other", [SECOND])
     shutil.copy(segment_files(tmp_path / "other")[0], segment_files(path)[0])

@@ -1,4 +1,4 @@
-"""How a process without a session with ZooKeeper comes to be not ready: late, and only for as long as it lasts."""
+"""How a process without a ZooKeeper session becomes unready: late, and only while that lasts."""
 
 import pytest
 
@@ -11,7 +11,7 @@ ALLOWED_MS = 12_000
 
 
 class Story:
-    """A session, a clock that the test moves, and what a probe hears."""
+    """A session, a clock that the test moves, and the result of a probe."""
 
     def __init__(self) -> None:
         self.session = MemorySession(MemoryTree(), root="/oncelog")
@@ -23,8 +23,8 @@ class Story:
         return self.absence.reason()
 
 
-async def test_absence_within_what_is_allowed_is_no_reason() -> None:
-    """An election of ZooKeeper's meets every process at once: none may become unready by it."""
+async def test_short_absence_is_no_reason() -> None:
+    """An election of ZooKeeper affects every process at once, and must make none unready."""
     story = Story()
     story.session.faults.suspend()
     assert story.after(ALLOWED_MS) is None
@@ -32,8 +32,8 @@ async def test_absence_within_what_is_allowed_is_no_reason() -> None:
     assert story.after(10 * ALLOWED_MS) is None
 
 
-async def test_longer_absence_is_a_reason_until_there_is_a_session_again() -> None:
-    """A process that has lost ZooKeeper must not pass for a good one, and a rollout must not go on by it."""
+async def test_long_absence_is_a_reason_until_the_next_session() -> None:
+    """A process without ZooKeeper must not look healthy, and a rollout must not continue after it."""
     story = Story()
     story.session.faults.suspend()
     assert story.after(ALLOWED_MS + 1) == "no session for 12 s"
@@ -44,7 +44,7 @@ async def test_longer_absence_is_a_reason_until_there_is_a_session_again() -> No
 
 
 async def test_each_absence_is_counted_by_itself() -> None:
-    """Two short ones with a session between them are two elections, not one long absence."""
+    """Two short absences with a session between them are two elections, not one long absence."""
     story = Story()
     for _ in range(3):
         story.session.faults.suspend()

@@ -1,4 +1,4 @@
-"""The face of the metadata store: one set of tests for the tree in memory and for a real ZooKeeper."""
+"""The interface of the metadata store: one set of tests for the fake in memory and for a real ZooKeeper."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,8 +19,8 @@ OK, CONFLICT, UNKNOWN = WriteStatus.OK, WriteStatus.CONFLICT, WriteStatus.UNKNOW
 pytestmark = pytest.mark.asyncio
 
 
-async def test_what_was_written_is_read_with_its_version(backend: Backend) -> None:
-    """A created node has version 0, and each write makes it one more."""
+async def test_written_data_is_read_with_its_version(backend: Backend) -> None:
+    """A created node has version 0, and each write adds one."""
     session = await backend.open()
     assert await session.read("/a") is None
     assert await session.create("/a", b"first") is OK
@@ -31,7 +31,7 @@ async def test_what_was_written_is_read_with_its_version(backend: Backend) -> No
 
 
 async def test_only_the_named_version_is_replaced(backend: Backend) -> None:
-    """Of two writers that read the same version one wins; the other changes nothing."""
+    """Of two writers that read the same version one succeeds; the other changes nothing."""
     one, other = await backend.open(), await backend.open()
     await one.create("/a", b"start")
     assert (await one.write("/a", b"one", version=0)).status is OK
@@ -43,14 +43,14 @@ async def test_only_the_named_version_is_replaced(backend: Backend) -> None:
 
 
 async def test_absent_node_is_a_conflict_for_write_and_delete(backend: Backend) -> None:
-    """Both name a version, and nothing has it."""
+    """Both name a version, and no node has it."""
     session = await backend.open()
     assert (await session.write("/a", b"", version=0)).status is CONFLICT
     assert await session.delete("/a", version=0) is CONFLICT
 
 
-async def test_create_of_what_exists_is_a_conflict_and_below_nothing_not_found(backend: Backend) -> None:
-    """The two are told apart: the one has a winner to be read, the other can never succeed by trying again."""
+async def test_create_of_an_existing_node_conflicts_and_without_a_parent_fails(backend: Backend) -> None:
+    """The results differ: a conflict can be read, but a missing parent makes every retry fail."""
     session = await backend.open()
     assert await session.create("/a", b"mine") is OK
     assert await session.create("/a", b"theirs") is CONFLICT
@@ -61,15 +61,15 @@ async def test_create_of_what_exists_is_a_conflict_and_below_nothing_not_found(b
 
 
 async def test_node_with_children_is_not_deleted(backend: Backend) -> None:
-    """A folder goes last."""
+    """A folder is deleted last."""
     session = await backend.open()
     await session.ensure_path("/a/b")
     assert await session.delete("/a", version=0) is CONFLICT
     assert await session.children("/a") == ["b"]
 
 
-async def test_ensured_path_may_exist_in_part(backend: Backend) -> None:
-    """Whoever made it, it is there afterwards."""
+async def test_ensured_path_may_partly_exist(backend: Backend) -> None:
+    """The path exists afterwards, whichever process created it."""
     session = await backend.open()
     await session.create("/a", b"kept")
     await session.ensure_path("/a/b/c")
@@ -78,8 +78,8 @@ async def test_ensured_path_may_exist_in_part(backend: Backend) -> None:
     assert await session.children("/a/b") == ["c"]
 
 
-async def test_lost_reply_is_unknown_and_the_write_is_there(backend: Backend) -> None:
-    """The server did it; the caller cannot know, and learns it by reading."""
+async def test_lost_reply_is_unknown_and_the_write_is_applied(backend: Backend) -> None:
+    """The server applied it. The caller cannot know that without a read."""
     session = await backend.open()
     await session.create("/a", b"start")
     backend.lose_next_reply(session)
@@ -97,7 +97,7 @@ async def test_lost_reply_is_unknown_and_the_write_is_there(backend: Backend) ->
 
 
 async def test_lost_request_is_unknown_and_never_sent_again(backend: Backend) -> None:
-    """A write is attempted once: repeating it is the caller's decision, after reading."""
+    """A write is attempted once. The caller decides about a repetition, after a read."""
     session = await backend.open()
     await session.create("/a", b"start")
     backend.lose_next_request(session)
@@ -106,8 +106,8 @@ async def test_lost_request_is_unknown_and_never_sent_again(backend: Backend) ->
     assert (await session.write("/a", b"done", version=0)).status is OK
 
 
-async def test_read_outlives_a_broken_connection(backend: Backend) -> None:
-    """Reads are repeated until they are answered."""
+async def test_read_survives_a_broken_connection(backend: Backend) -> None:
+    """Reads are retried until they are answered."""
     session = await backend.open()
     await session.create("/a", b"kept")
     for _ in range(3):
@@ -117,7 +117,7 @@ async def test_read_outlives_a_broken_connection(backend: Backend) -> None:
 
 
 async def test_transaction_is_all_or_nothing(backend: Backend) -> None:
-    """One step that fails takes back the others, wherever it stands."""
+    """One step that fails rolls the others back, at any position."""
     session = await backend.open()
     await session.create("/a", b"start")
     steps: list[Step] = [CreateStep("/b", b"new"), WriteStep("/a", b"next", 0), CreateStep("/b/c")]
@@ -136,7 +136,7 @@ async def test_transaction_is_all_or_nothing(backend: Backend) -> None:
 
 
 async def test_sequential_nodes_ascend_and_are_ephemeral(backend: Backend) -> None:
-    """Numbers are never used twice, so the lowest is the oldest."""
+    """Numbers are never reused, so the lowest is the oldest."""
     one, other = await backend.open(), await backend.open()
     await one.ensure_path("/n")
     statuses, names = zip(*[await one.create_sequential("/n/", b"") for _ in range(3)], strict=True)
@@ -148,7 +148,7 @@ async def test_sequential_nodes_ascend_and_are_ephemeral(backend: Backend) -> No
 
 
 async def test_ephemeral_node_ends_with_its_session(backend: Backend) -> None:
-    """At once when the session is closed, and the node says whose it is."""
+    """At once when the session is closed. The node names its session."""
     one, other = await backend.open(), await backend.open()
     assert await one.create("/a", b"", ephemeral=True) is OK
     seen = await other.read("/a")
@@ -158,8 +158,8 @@ async def test_ephemeral_node_ends_with_its_session(backend: Backend) -> None:
     assert await other.read("/a") is None
 
 
-async def test_ephemeral_node_outlives_a_broken_connection_but_not_its_session(backend: Backend) -> None:
-    """A connection is not a session: only the end of the latter is told as LOST."""
+async def test_ephemeral_node_survives_a_broken_connection_but_not_its_session(backend: Backend) -> None:
+    """A connection is not a session: only the end of the session is reported as LOST."""
     session, other = await backend.open(), await backend.open()
     states: list[SessionState] = []
     session.add_listener(states.append)
@@ -176,8 +176,8 @@ async def test_ephemeral_node_outlives_a_broken_connection_but_not_its_session(b
     assert await session.create("/a", b"", ephemeral=True) is OK
 
 
-async def test_session_state_is_told_until_the_listener_is_removed(backend: Backend) -> None:
-    """`state` is the last one told."""
+async def test_session_state_is_reported_until_the_listener_is_removed(backend: Backend) -> None:
+    """`state` is the last reported state."""
     session = await backend.open()
     states: list[SessionState] = []
     assert session.state is SessionState.CONNECTED
@@ -190,7 +190,7 @@ async def test_session_state_is_told_until_the_listener_is_removed(backend: Back
 
 
 async def test_closed_session_answers_nothing(backend: Backend) -> None:
-    """Whoever still asks is told so, instead of waiting for a deadline."""
+    """Calls fail at once instead of waiting for a timeout."""
     session = await backend.open()
     await session.close()
     await session.close()
@@ -201,8 +201,8 @@ async def test_closed_session_answers_nothing(backend: Backend) -> None:
         await session.create("/a", b"")
 
 
-async def test_fired_is_called_once_for_a_change_of_what_was_read(backend: Backend) -> None:
-    """A one-shot watch: on data, on coming to be, and on an end."""
+async def test_fired_is_called_once_after_a_change(backend: Backend) -> None:
+    """A one-shot watch: for data, for creation, and for deletion."""
     session, other = await backend.open(), await backend.open()
     fired: list[str] = []
     assert await session.read("/a", fired=lambda: fired.append("came")) is None
@@ -217,8 +217,8 @@ async def test_fired_is_called_once_for_a_change_of_what_was_read(backend: Backe
     await until(lambda: fired == ["came", "changed", "went"], DEADLINE_S)
 
 
-async def test_children_watch_shows_the_present_and_then_each_change(backend: Backend) -> None:
-    """Nothing is missed between two items, for the watch is set by the read itself."""
+async def test_children_watch_shows_the_current_names_and_then_each_change(backend: Backend) -> None:
+    """Nothing is missed between two items, because the read itself sets the watch."""
     session, other = await backend.open(), await backend.open()
     await session.ensure_path("/n")
     watch = ChildrenWatch(session, "/n")
@@ -232,8 +232,8 @@ async def test_children_watch_shows_the_present_and_then_each_change(backend: Ba
     assert await settled(watch, ["a", "c"]) == ["a", "c"]
 
 
-async def test_children_watch_outlives_connection_and_session(backend: Backend) -> None:
-    """What changed while nobody could be told is shown afterwards."""
+async def test_children_watch_survives_connection_and_session(backend: Backend) -> None:
+    """Changes during an outage are shown afterwards."""
     session, other = await backend.open(), await backend.open()
     await session.ensure_path("/n")
     watch = ChildrenWatch(session, "/n")
@@ -247,7 +247,7 @@ async def test_children_watch_outlives_connection_and_session(backend: Backend) 
 
 
 async def test_nodes_watch_shows_data_and_replaced_nodes(backend: Backend) -> None:
-    """A node that went and came again between two looks has the same name, but other data."""
+    """A node that was deleted and created again has the same name, but other data."""
     session, other = await backend.open(), await backend.open()
     await session.ensure_path("/n")
     watch = NodesWatch(session, "/n")
@@ -266,7 +266,7 @@ async def test_nodes_watch_shows_data_and_replaced_nodes(backend: Backend) -> No
 
 
 async def test_watch_ends_with_its_session(backend: Backend) -> None:
-    """Who waits for a change hears that there will be none."""
+    """A task that waits for a change learns that none will come."""
     session = await backend.open()
     await session.ensure_path("/n")
     watch = ChildrenWatch(session, "/n")
@@ -283,7 +283,7 @@ async def next_of(watch: AsyncIterator[T]) -> T:
 
 
 async def settled(watch: AsyncIterator[T], expected: object) -> T:
-    """The item that shows `expected`; a watch may show steps on the way to it."""
+    """The item that equals `expected`; a watch may show earlier states first."""
     async with asyncio.timeout(DEADLINE_S):
         async for item in watch:
             if item == expected:
@@ -291,8 +291,8 @@ async def settled(watch: AsyncIterator[T], expected: object) -> T:
     raise AssertionError("a watch has no end")
 
 
-async def test_lagging_server_of_the_fake_shows_the_past_until_a_sync() -> None:
-    """What a real follower may do at any time, the fake does when asked."""
+async def test_lagging_server_of_the_fake_shows_old_data_until_a_sync() -> None:
+    """A real follower may lag at any time; the fake does on request."""
     backend = MemoryBackend()
     session, other = await backend.open(), await backend.open()
     session.faults.fall_behind()

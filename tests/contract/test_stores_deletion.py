@@ -1,4 +1,4 @@
-"""Deleting a topic in the store: the same for the tree in memory and a real ZooKeeper."""
+"""Deletions of topics in the store: the same tests for the fake in memory and for a real ZooKeeper."""
 
 from dataclasses import replace
 
@@ -42,8 +42,9 @@ async def used_topic(session: StoreSession) -> TopicId:
     return topic_id
 
 
-async def test_deletion_takes_everything_of_a_topic_at_once(backend: Backend) -> None:
-    """What is left to do is in one record: nothing of the topic can be read, written or placed any more."""
+async def test_deletion_removes_everything_of_a_topic_at_once(backend: Backend) -> None:
+    """One record holds the remaining work. No record of the topic can be read or written, and no replica can place
+    it."""
     session = await new_cluster(backend)
     topics, deletions = TopicStore(session), DeletionStore(session)
     topic_id = await used_topic(session)
@@ -64,8 +65,8 @@ async def test_deletion_takes_everything_of_a_topic_at_once(backend: Backend) ->
 
 
 @pytest.mark.hazard(3)
-async def test_paused_owner_writes_nothing_into_a_topic_created_anew(backend: Backend) -> None:
-    """Versions begin at 0 again, and the id does not come back (hazard 3)."""
+async def test_paused_owner_writes_nothing_to_a_new_topic_of_the_name(backend: Backend) -> None:
+    """Versions begin at 0 again, but the id is never reused (hazard 3)."""
     session = await new_cluster(backend)
     topics = TopicStore(session)
     old_id = (await topics.create(TOPIC)).name.value.topic_id
@@ -83,8 +84,8 @@ async def test_paused_owner_writes_nothing_into_a_topic_created_anew(backend: Ba
     assert (await PolicyStore(session).read(new_id)).version == ABSENT_VERSION
 
 
-async def test_deletion_that_lost_its_reply_or_its_race_is_made_once(backend: Backend) -> None:
-    """Applied or not, raced by a roll of the owner or not: the caller ends with a topic that is gone."""
+async def test_deletion_with_a_lost_reply_or_a_race_happens_once(backend: Backend) -> None:
+    """Applied or not, with or without a concurrent roll of the owner: the topic is deleted in the end."""
     session = await new_cluster(backend)
     topics, deletions = TopicStore(session), DeletionStore(session)
     for lose in (backend.lose_next_reply, backend.lose_next_request):
@@ -97,8 +98,8 @@ async def test_deletion_that_lost_its_reply_or_its_race_is_made_once(backend: Ba
 
 
 @pytest.mark.hazard(3)
-async def test_deletion_that_arrives_late_spares_the_topic_created_anew(backend: Backend) -> None:
-    """It names the record of the old id, which is gone for ever."""
+async def test_late_deletion_does_not_affect_a_new_topic_of_the_name(backend: Backend) -> None:
+    """The late request names the record of the old id, which does not exist any more."""
     session = await new_cluster(backend)
     deletions = DeletionStore(session)
     await used_topic(session)
@@ -112,8 +113,8 @@ async def test_deletion_that_arrives_late_spares_the_topic_created_anew(backend:
     assert await TopicStore(session).find(TOPIC) == new.name
 
 
-async def test_name_of_a_partitioned_topic_is_held_until_its_parts_are_gone(backend: Backend) -> None:
-    """Neither a part nor a topic is made under it meanwhile; then it is free, without a trace."""
+async def test_name_of_a_partitioned_topic_is_taken_until_its_partitions_are_deleted(backend: Backend) -> None:
+    """Neither a partition nor a topic can be created under it meanwhile. Then the name is free, without leftovers."""
     session = await new_cluster(backend)
     topics, deletions = TopicStore(session), DeletionStore(session)
     whole = await topics.create(TOPIC, partitions=2)
@@ -135,8 +136,8 @@ async def test_name_of_a_partitioned_topic_is_held_until_its_parts_are_gone(back
     assert (await topics.create(TOPIC)).name.value.partitions == 0
 
 
-async def test_part_is_not_made_when_its_topic_goes_meanwhile(backend: Backend) -> None:
-    """Made after the look at the parts, it would outlive them: the transaction checks the name as it was read."""
+async def test_partition_is_not_created_when_its_topic_is_deleted_meanwhile(backend: Backend) -> None:
+    """It would outlive its topic. The transaction therefore checks that the name is unchanged."""
     session = await new_cluster(backend)
     name = paths.topic_name(TOPIC)
     await TopicStore(session).create(TOPIC, partitions=2)
@@ -149,7 +150,7 @@ async def test_part_is_not_made_when_its_topic_goes_meanwhile(backend: Backend) 
 
 
 async def test_name_without_a_record_is_damage(backend: Backend) -> None:
-    """It is not taken for a topic that somebody else has deleted."""
+    """It is not mistaken for a topic that another process has deleted."""
     session = await new_cluster(backend)
     topic_id = (await TopicStore(session).create(TOPIC)).name.value.topic_id
     await session.delete(paths.cursors(topic_id), version=0)
@@ -159,7 +160,7 @@ async def test_name_without_a_record_is_damage(backend: Backend) -> None:
 
 
 async def test_cluster_of_an_earlier_version_gets_the_folder(backend: Backend) -> None:
-    """Made by whichever metadata service starts."""
+    """The first metadata service that starts creates it."""
     session = await new_cluster(backend)
     assert await session.delete(paths.DELETIONS, version=0) is WriteStatus.OK
     await ClusterStore(session).establish()

@@ -1,4 +1,4 @@
-"""A process starts before the rest of its cluster: it waits and says for what, and ends with what to do about it."""
+"""A process that starts before the rest of its cluster: it waits, logs what it waits for, and fails with advice."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ HASTY = ProcessSettings(zookeeper_hosts="zookeeper:2181", start_timeout_ms=1)
 
 
 class Session(MemorySession):
-    """Counts what is read, and refuses the first reads."""
+    """Counts the reads, and fails the first ones."""
 
     def __init__(self, tree: MemoryTree, refusals: list[OncelogError]) -> None:
         super().__init__(tree, root="/oncelog")
@@ -39,7 +39,7 @@ class Session(MemorySession):
 
 
 class Store:
-    """Refuses so many connections and so many reads, and keeps every session that it gave."""
+    """Refuses a number of connections and reads, and keeps every session that it opened."""
 
     def __init__(self, *refusals: OncelogError, reads: list[OncelogError] | None = None) -> None:
         self.tree = MemoryTree()
@@ -72,7 +72,7 @@ async def waiting(join: "asyncio.Task[JoinedCluster | None]", said: Callable[[],
 
 
 async def test_start_waits_for_zookeeper_and_then_for_the_record(caplog: pytest.LogCaptureFixture) -> None:
-    """In any order: each wait has a line of the log, and the end of both is the start."""
+    """In any order: each wait is logged, and after both the process starts."""
     caplog.set_level(logging.INFO)
     store = Store(*away(2))
     join = asyncio.create_task(join_cluster(PATIENT, Shutdown(), connect=store.connect))
@@ -87,8 +87,8 @@ async def test_start_waits_for_zookeeper_and_then_for_the_record(caplog: pytest.
     await joined.session.close()
 
 
-async def test_wait_for_the_record_is_told_rarely(caplog: pytest.LogCaptureFixture) -> None:
-    """It looks often, for a start should not be slow, and a cluster that comes up late must not fill the log."""
+async def test_wait_for_the_record_is_logged_rarely(caplog: pytest.LogCaptureFixture) -> None:
+    """It reads often, so that a start is fast, but a cluster that comes up late must not flood the log."""
     store = Store()
     join = asyncio.create_task(join_cluster(PATIENT, Shutdown(), connect=store.connect))
     await waiting(join, lambda: bool(store.sessions) and store.sessions[0].reads >= 3)
@@ -98,8 +98,8 @@ async def test_wait_for_the_record_is_told_rarely(caplog: pytest.LogCaptureFixtu
 
 
 @pytest.mark.parametrize("establish", [False, True])
-async def test_zookeeper_that_goes_away_again_is_waited_for(*, establish: bool) -> None:
-    """It was reached, and lost before the record could be read: all of a cluster that comes up does so at once."""
+async def test_start_waits_for_zookeeper_that_goes_away_again(*, establish: bool) -> None:
+    """It was reached and lost again before the record was read, as happens when a whole cluster starts at once."""
     store = Store(reads=away(2))
     await store.make_cluster()
     joined = await join_cluster(PATIENT, Shutdown(), establish=establish, connect=store.connect)
@@ -108,8 +108,8 @@ async def test_zookeeper_that_goes_away_again_is_waited_for(*, establish: bool) 
     await joined.session.close()
 
 
-async def test_who_may_make_the_cluster_waits_for_zookeeper_alone() -> None:
-    """The first metadata service."""
+async def test_process_that_may_create_the_cluster_waits_only_for_zookeeper() -> None:
+    """The first metadata service creates the record."""
     store = Store(*away(1))
     joined = await join_cluster(PATIENT, Shutdown(), establish=True, connect=store.connect)
     assert joined is not None
@@ -118,7 +118,7 @@ async def test_who_may_make_the_cluster_waits_for_zookeeper_alone() -> None:
 
 
 async def test_deadline_without_zookeeper_names_the_address_and_its_setting() -> None:
-    """What to do stands in the last line of the log."""
+    """The last log line says what to do."""
     store = Store(*away(100))
     with pytest.raises(StoreUnavailable, match=r"zookeeper:2181 .*start it, or correct ONCELOG_ZOOKEEPER_HOSTS"):
         await join_cluster(HASTY, Shutdown(), connect=store.connect)
@@ -130,15 +130,17 @@ async def test_deadline_without_zookeeper_names_the_address_and_its_setting() ->
     await joined.session.close()
 
 
-async def test_deadline_without_a_cluster_says_who_makes_it() -> None:
-    """The wrong ZooKeeper, or no metadata service; the session does not stay behind."""
+async def test_deadline_without_a_cluster_names_the_service_that_creates_it() -> None:
+    """The wrong ZooKeeper, or no metadata service. The session is closed."""
     store = Store()
-    with pytest.raises(NotFound, match="start a metadata service, which creates it, or correct ONCELOG_ZOOKEEPER_HOSTS"):
+    with pytest.raises(
+        NotFound, match="start a metadata service, which creates it, or correct ONCELOG_ZOOKEEPER_HOSTS"
+    ):
         await join_cluster(HASTY, Shutdown(), connect=store.connect)
     assert store.sessions[0].closed
 
 
-async def test_what_waiting_cannot_mend_ends_the_start_at_once() -> None:
+async def test_error_that_waiting_cannot_solve_ends_the_start_at_once() -> None:
     """Wrong credentials, and a cluster of another format."""
     with pytest.raises(Unauthenticated):
         await join_cluster(PATIENT, Shutdown(), connect=Store(Unauthenticated("correct them")).connect)
@@ -151,8 +153,8 @@ async def test_what_waiting_cannot_mend_ends_the_start_at_once() -> None:
     assert store.sessions[0].closed
 
 
-async def test_wish_to_end_is_heard_while_a_start_waits() -> None:
-    """A rollout that is given up must not wait for the deadline of a pod that cannot start."""
+async def test_shutdown_request_ends_a_waiting_start() -> None:
+    """A rollout that is cancelled must not wait for the deadline of a pod that cannot start."""
     store, shutdown = Store(), Shutdown()
     join = asyncio.create_task(join_cluster(PATIENT, shutdown, connect=store.connect))
     await waiting(join, lambda: bool(store.sessions))

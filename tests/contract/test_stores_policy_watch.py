@@ -1,4 +1,4 @@
-"""Watching what holds for a topic, deleting namespaces, listing all topics: in memory and in a real ZooKeeper."""
+"""Watches of effective policies, deletions of namespaces, lists of all topics: in memory and in a real ZooKeeper."""
 
 import asyncio
 from collections.abc import Callable
@@ -26,8 +26,8 @@ def switch(value: bool | None) -> Callable[[Policies], Policies]:
     return lambda policies: replace(policies, deduplication=value)
 
 
-async def test_watch_tells_the_present_and_each_change_at_every_level(backend: Backend) -> None:
-    """A switch is thrown by somebody else, and the one who serves the topic must hear it."""
+async def test_watch_shows_the_current_policies_and_each_change_at_every_level(backend: Backend) -> None:
+    """Another process changes a policy, and the topic's owner must notice."""
     session, other = await new_cluster(backend), await backend.open()
     topic_id = (await TopicStore(session).create(TOPIC)).name.value.topic_id
     watch = PolicyStore(session).watch(TOPIC, topic_id)
@@ -47,8 +47,8 @@ async def test_watch_tells_the_present_and_each_change_at_every_level(backend: B
     await watch.aclose()
 
 
-async def test_watch_of_a_part_follows_its_partitioned_topic(backend: Backend) -> None:
-    """The switch of the partitioned topic was set, read back, and heeded by nobody."""
+async def test_watch_of_a_partition_follows_its_partitioned_topic(backend: Backend) -> None:
+    """A policy of the partitioned topic could be set and read, but its partitions ignored it."""
     session, other = await new_cluster(backend), await backend.open()
     part = replace(TOPIC, partition=1)
     whole = (await TopicStore(session).create(TOPIC, partitions=2)).name.value.topic_id
@@ -68,8 +68,8 @@ async def test_watch_of_a_part_follows_its_partitioned_topic(backend: Backend) -
     await watch.aclose()
 
 
-async def test_watch_misses_nothing_while_the_connection_is_away(backend: Backend) -> None:
-    """What was changed meanwhile is told after it, by a new session if need be."""
+async def test_watch_misses_nothing_during_an_outage(backend: Backend) -> None:
+    """Changes during an outage are reported after it, in a new session if necessary."""
     session, other = await new_cluster(backend), await backend.open()
     topic_id = (await TopicStore(session).create(TOPIC)).name.value.topic_id
     watch = PolicyStore(session).watch(TOPIC, topic_id)
@@ -87,7 +87,7 @@ async def test_watch_misses_nothing_while_the_connection_is_away(backend: Backen
 
 
 async def test_watch_ends_with_its_session(backend: Backend) -> None:
-    """Once it was told without end, in a loop that let nothing else of its process run, signals included."""
+    """An endless loop of items would keep all other tasks of the process from running, including signal handlers."""
     session = await new_cluster(backend)
     topic_id = (await TopicStore(session).create(TOPIC)).name.value.topic_id
     watch = PolicyStore(session).watch(TOPIC, topic_id)
@@ -100,7 +100,7 @@ async def test_watch_ends_with_its_session(backend: Backend) -> None:
 
 
 async def test_only_an_empty_namespace_is_deleted(backend: Backend) -> None:
-    """A topic in it would be out of reach, its name and its policies gone."""
+    """A topic in it would be unreachable, because its name and policies would be gone."""
     session = await new_cluster(backend)
     namespaces, orders = NamespaceStore(session), NamespaceName("public", "orders")
     with pytest.raises(NamespaceNotFound):
@@ -121,7 +121,7 @@ async def test_only_an_empty_namespace_is_deleted(backend: Backend) -> None:
 
 
 async def test_each_topic_of_all_namespaces_is_listed(backend: Backend) -> None:
-    """Whoever looks for the topics of a lost owner must not overlook one; a damaged record hides none but itself."""
+    """A search for the topics of a lost owner must not miss one. A damaged record hides only itself."""
     session = await new_cluster(backend)
     topics = TopicStore(session)
     await NamespaceStore(session).create_namespace(NamespaceName("public", "orders"))

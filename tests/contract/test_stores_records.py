@@ -1,4 +1,4 @@
-"""The typed stores: the same for the tree in memory and a real ZooKeeper."""
+"""The typed stores: the same tests for the fake in memory and for a real ZooKeeper."""
 
 import asyncio
 from dataclasses import replace
@@ -37,8 +37,8 @@ OTHER_OWNER = Incarnation("b" * 32)
 pytestmark = pytest.mark.asyncio
 
 
-async def test_cluster_is_made_once_and_another_is_refused(backend: Backend) -> None:
-    """Of several processes that start at once one makes it; a directory of another cluster must not join."""
+async def test_cluster_is_created_once_and_another_is_refused(backend: Backend) -> None:
+    """Of several processes that start at once, one creates it. A directory of another cluster must not join."""
     sessions = [await backend.open() for _ in range(3)]
     with pytest.raises(NotFound, match="no cluster"):
         await ClusterStore(sessions[0]).require("one")
@@ -53,15 +53,15 @@ async def test_cluster_is_made_once_and_another_is_refused(backend: Backend) -> 
 
 
 async def test_cluster_of_another_format_is_refused(backend: Backend) -> None:
-    """A version that does not know the layout must not write into it."""
+    """A version that does not know the layout must not write to it."""
     session = await backend.open()
     await session.create(paths.CLUSTER, b'{"cluster_id":"one","format":99}')
     with pytest.raises(WrongCluster, match="format 99"):
         await ClusterStore(session).establish("one")
 
 
-async def test_making_a_cluster_survives_a_lost_reply(backend: Backend) -> None:
-    """It is found to be there, whole, with the namespace that short topic names stand for."""
+async def test_creation_of_a_cluster_survives_a_lost_reply(backend: Backend) -> None:
+    """The cluster exists completely, with the default namespace of short topic names."""
     session = await backend.open()
     backend.lose_next_reply(session)
     await ClusterStore(session).establish("one")
@@ -71,7 +71,7 @@ async def test_making_a_cluster_survives_a_lost_reply(backend: Backend) -> None:
 
 
 async def test_ledger_is_created_once_and_changed_by_version(backend: Backend) -> None:
-    """Closing is a compare-and-set: the second of two closers changes nothing."""
+    """A close is a compare-and-set: the second of two closes changes nothing."""
     session = await new_cluster(backend)
     ledgers = LedgerStore(session)
     ledger = LedgerMetadata(LedgerId(7), TopicId("t"), (OWNER, OTHER_OWNER), 1)
@@ -88,8 +88,8 @@ async def test_ledger_is_created_once_and_changed_by_version(backend: Backend) -
     assert await ledgers.read(LedgerId(7)) is None
 
 
-async def test_damaged_record_is_not_taken_for_none(backend: Backend) -> None:
-    """What cannot be read is an error; taken for absent, it would be written over."""
+async def test_damaged_record_is_not_treated_as_absent(backend: Backend) -> None:
+    """An unreadable record is an error; if it were treated as absent, it would be overwritten."""
     session = await new_cluster(backend)
     await session.create(paths.ledger(LedgerId(1)), b"{}")
     await session.create(paths.topic_name(TOPIC), b'{"format":2}')
@@ -99,8 +99,8 @@ async def test_damaged_record_is_not_taken_for_none(backend: Backend) -> None:
         await TopicStore(session).find(TOPIC)
 
 
-async def test_counters_are_two_and_begin_absent(backend: Backend) -> None:
-    """Claims of ledger ids and of producer ids do not meet."""
+async def test_two_counters_are_independent_and_begin_absent(backend: Backend) -> None:
+    """Claims of ledger ids and of producer ids do not affect each other."""
     session = await new_cluster(backend)
     ledger, producer = (CounterStore(session, counter) for counter in (Counter.LEDGER, Counter.PRODUCER))
     assert await ledger.read() is None
@@ -115,7 +115,7 @@ async def test_counters_are_two_and_begin_absent(backend: Backend) -> None:
 
 
 async def test_created_topic_has_a_name_and_an_empty_record(backend: Backend) -> None:
-    """The name never points to nothing."""
+    """The name never points to a missing record."""
     topics = TopicStore(await new_cluster(backend))
     assert await topics.find(TOPIC) is None
     creation = await topics.create(TOPIC)
@@ -129,7 +129,7 @@ async def test_created_topic_has_a_name_and_an_empty_record(backend: Backend) ->
 
 
 async def test_creators_of_one_name_get_one_topic(backend: Backend) -> None:
-    """All who race for a name end with the winner's topic, and the losers leave no record behind."""
+    """All that race for a name get the winner's topic, and the losers leave no record behind."""
     session = await new_cluster(backend)
     sessions = [session, await backend.open(), await backend.open()]
     creations = await asyncio.gather(*(TopicStore(one).create(TOPIC) for one in sessions for _ in range(2)))
@@ -138,8 +138,8 @@ async def test_creators_of_one_name_get_one_topic(backend: Backend) -> None:
     assert await session.children(paths.TOPICS) == [creations[0].name.value.topic_id]
 
 
-async def test_lost_reply_to_a_creation_makes_one_topic(backend: Backend) -> None:
-    """Applied or not, the caller ends with a topic that it knows to be its own."""
+async def test_lost_reply_to_a_creation_creates_one_topic(backend: Backend) -> None:
+    """Applied or not, the caller gets a topic that it knows to be its own."""
     session = await new_cluster(backend)
     topics = TopicStore(session)
     backend.lose_next_reply(session)
@@ -154,8 +154,8 @@ async def create_with_found_name(topics: TopicStore, name: TopicName) -> bool:
     return (await topics.create(name)).created
 
 
-async def test_topic_in_no_namespace_is_refused(backend: Backend) -> None:
-    """Namespaces are made on purpose."""
+async def test_topic_without_a_namespace_is_refused(backend: Backend) -> None:
+    """Namespaces are created explicitly."""
     session = await new_cluster(backend)
     topics, namespaces = TopicStore(session), NamespaceStore(session)
     elsewhere = parse_topic("acme/orders/new")
@@ -176,7 +176,7 @@ async def test_topic_in_no_namespace_is_refused(backend: Backend) -> None:
 
 @pytest.mark.hazard(1)
 async def test_topic_record_of_a_paused_owner_cannot_be_written(backend: Backend) -> None:
-    """Gaining ownership is a compare-and-set, and so is every write of the owner after it (hazard 1)."""
+    """Gaining ownership is a compare-and-set, and so is every later write of the owner (hazard 1)."""
     topics = TopicStore(await new_cluster(backend))
     topic_id = (await topics.create(TOPIC)).name.value.topic_id
     stored = await topics.read(topic_id)
@@ -189,8 +189,8 @@ async def test_topic_record_of_a_paused_owner_cannot_be_written(backend: Backend
     assert await topics.read(topic_id) == (theirs, 2)
 
 
-async def test_partitioned_topic_is_a_name_and_its_parts_are_topics(backend: Backend) -> None:
-    """The parts have owners and logs, the whole has none; a part that it does not have is not made."""
+async def test_partitioned_topic_is_a_name_and_its_partitions_are_topics(backend: Backend) -> None:
+    """The partitions have owners and logs, the whole has none. A partition outside the range is not created."""
     topics = TopicStore(await new_cluster(backend))
     with pytest.raises(TopicNotFound, match="no partition 1"):
         await topics.create(replace(TOPIC, partition=1))
@@ -203,8 +203,8 @@ async def test_partitioned_topic_is_a_name_and_its_parts_are_topics(backend: Bac
     assert list((await topics.topics(DEFAULT)).values()) == [NameRecord(whole.name.value.topic_id, 2), part.name.value]
 
 
-async def test_cursor_is_made_changed_and_listed_by_any_name(backend: Backend) -> None:
-    """Subscriptions are named freely; a path is not."""
+async def test_cursor_is_created_changed_and_listed_by_any_name(backend: Backend) -> None:
+    """Subscription names are free text; a path element is not."""
     session = await new_cluster(backend)
     cursors = CursorStore(session)
     topic_id = (await TopicStore(session).create(TOPIC)).name.value.topic_id
@@ -224,8 +224,8 @@ async def test_cursor_is_made_changed_and_listed_by_any_name(backend: Backend) -
         await cursors.names(TopicId("none"))
 
 
-async def test_nearest_policy_wins_and_is_told_with_its_source(backend: Backend) -> None:
-    """Absent says nothing: it is not false."""
+async def test_nearest_policy_is_effective_and_comes_with_its_source(backend: Backend) -> None:
+    """A policy that is not set does not count as false."""
     session = await new_cluster(backend)
     policies = PolicyStore(session)
     topic_id = (await TopicStore(session).create(TOPIC)).name.value.topic_id
@@ -247,8 +247,8 @@ async def test_nearest_policy_wins_and_is_told_with_its_source(backend: Backend)
         await policies.effective(NamespaceName("public", "none"))
 
 
-async def test_policy_of_a_partitioned_topic_holds_for_its_parts(backend: Backend) -> None:
-    """Also for a part that is made later; a part's own policy is nearer, and other topics heed neither."""
+async def test_policy_of_a_partitioned_topic_holds_for_its_partitions(backend: Backend) -> None:
+    """Also for a partition that is created later. A partition's own policy is nearer; other topics are not affected."""
     session = await new_cluster(backend)
     policies, topics = PolicyStore(session), TopicStore(session)
     whole = (await topics.create(TOPIC, partitions=2)).name.value.topic_id
@@ -271,8 +271,8 @@ async def test_policy_of_a_partitioned_topic_holds_for_its_parts(backend: Backen
     assert await deduplication(parse_topic("another")) == Effective(True, PolicySource.NAMESPACE)
 
 
-async def test_change_of_policies_is_made_once_and_keeps_what_it_does_not_know(backend: Backend) -> None:
-    """Two changes at once are both made; a lost reply and a field of a later version do no harm."""
+async def test_change_of_policies_is_applied_once_and_keeps_unknown_fields(backend: Backend) -> None:
+    """Two concurrent changes are both applied; a lost reply and a field of a later version do no harm."""
     session, other = await new_cluster(backend), await backend.open()
     await session.create(paths.CLUSTER_POLICIES, b'{"format":1,"retention_ms":5}')
     await asyncio.gather(

@@ -1,4 +1,4 @@
-"""Who lives, as the registry tells it: the same for the tree in memory and a real ZooKeeper."""
+"""The registry of live processes: the same tests for the fake in memory and for a real ZooKeeper."""
 
 import asyncio
 from dataclasses import replace
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio
 
 
 async def test_registered_owner_is_listed_until_its_session_ends(backend: Backend) -> None:
-    """What is listed is whom to ask."""
+    """The list says where to connect."""
     session, other = await new_cluster(backend), await backend.open()
     owner = LiveOwner(OWNER, "10.0.0.1", {"grpc": 6651}, 1_000)
     registration = Registry(session).register_owner(owner)
@@ -36,8 +36,8 @@ async def test_registered_owner_is_listed_until_its_session_ends(backend: Backen
     assert await Registry(other).owners.live() == {}
 
 
-async def test_withdrawn_record_is_gone_while_the_session_goes_on(backend: Backend) -> None:
-    """An owner that drains is asked no more, and still writes its records."""
+async def test_withdrawn_record_is_gone_while_the_session_continues(backend: Backend) -> None:
+    """An owner that drains gets no new topics, but still writes its records."""
     session = await new_cluster(backend)
     registration = Registry(session).register_owner(LiveOwner(OWNER, "10.0.0.1", {}, 0))
     await registration.establish()
@@ -46,8 +46,8 @@ async def test_withdrawn_record_is_gone_while_the_session_goes_on(backend: Backe
     assert await Registry(session).owners.live() == {}
 
 
-async def test_kept_record_comes_back_in_the_next_session(backend: Backend) -> None:
-    """The server takes it away with the lost session; nobody else would make it anew."""
+async def test_kept_record_is_created_again_in_the_next_session(backend: Backend) -> None:
+    """The server deletes it with the lost session, and only its process creates it again."""
     session, other = await new_cluster(backend), await backend.open()
     node = LiveStorageNode(OWNER, "10.0.0.1", 6660, 10**12)
     registration = Registry(session).register_storage_node(node)
@@ -68,7 +68,7 @@ async def test_kept_record_comes_back_in_the_next_session(backend: Backend) -> N
 
 
 async def test_restarted_process_replaces_the_record_of_its_former_session(backend: Backend) -> None:
-    """Else it would vanish with that session, seconds after the restart, from under a living process."""
+    """Otherwise it would disappear with that session, seconds after the restart of a living process."""
     former, present = await new_cluster(backend), await backend.open()
     node = LiveStorageNode(OWNER, "10.0.0.1", 6660, 10**12)
     former_registration = Registry(former).register_storage_node(node)
@@ -81,7 +81,7 @@ async def test_restarted_process_replaces_the_record_of_its_former_session(backe
 
 
 async def test_registering_survives_lost_replies(backend: Backend) -> None:
-    """The record is found to be there and one's own."""
+    """The process finds its own record."""
     session = await new_cluster(backend)
     registry = Registry(session)
     owner = LiveOwner(OWNER, "10.0.0.1", {}, 0)
@@ -94,7 +94,7 @@ async def test_registering_survives_lost_replies(backend: Backend) -> None:
 
 
 async def test_metadata_replica_with_the_lowest_number_is_the_oldest(backend: Backend) -> None:
-    """It balances and repairs; when it goes the next oldest does, and a new one comes last."""
+    """It rebalances and repairs. When it leaves, the next oldest does; a new replica comes last."""
     first, second = await new_cluster(backend), await backend.open()
     one, two = LiveMetadata("10.0.0.1", {"rest": 8080}), LiveMetadata("10.0.0.2", {"rest": 8080})
     registration = Registry(first).register_metadata(one)
@@ -109,8 +109,8 @@ async def test_metadata_replica_with_the_lowest_number_is_the_oldest(backend: Ba
     assert list((await Registry(second).metadata.live()).values()) == [two, one]
 
 
-async def test_watch_of_live_records_shows_who_comes_changes_and_goes(backend: Backend) -> None:
-    """The watch carries the data: whoever follows it needs no further reads."""
+async def test_watch_of_live_records_shows_creations_changes_and_deletions(backend: Backend) -> None:
+    """The items contain the data, so no further reads are needed."""
     session, other = await new_cluster(backend), await backend.open()
     watch = Registry(other).storage_nodes.watch()
     node = LiveStorageNode(OWNER, "10.0.0.1", 6660, 10**12)
@@ -127,8 +127,8 @@ async def test_watch_of_live_records_shows_who_comes_changes_and_goes(backend: B
     await watch.aclose()
 
 
-async def test_cookie_stays_when_its_node_goes(backend: Backend) -> None:
-    """A directory that joined once is known for ever, and can be retired for ever."""
+async def test_cookie_stays_when_its_node_leaves(backend: Backend) -> None:
+    """A directory that joined once stays known, and can be retired for ever."""
     session, other = await new_cluster(backend), await backend.open()
     cookie = StorageCookie(OWNER, "10.0.0.1", 6660)
     assert await Registry(session).write_cookie(cookie, version=ABSENT_VERSION) == (OK, 0)
@@ -143,7 +143,7 @@ async def test_cookie_stays_when_its_node_goes(backend: Backend) -> None:
 
 
 async def test_cookie_of_an_older_version_is_not_read_only(backend: Backend) -> None:
-    """It says nothing about it: the node joined before that could be ordered."""
+    """It has no such field: the node joined before read-only requests existed."""
     session = await new_cluster(backend)
     node = Incarnation("b" * 32)
     fields = {"incarnation": node, "host": "127.0.0.1", "port": 1, "retired": False}

@@ -1,4 +1,4 @@
-"""What only a real server, and a real network before it, can show of a ZooKeeper session."""
+"""Properties of a ZooKeeper session that only a real server and a real network can show."""
 
 import asyncio
 import socket
@@ -30,8 +30,8 @@ pytestmark = pytest.mark.asyncio
 
 
 @pytest.mark.hazard(2)
-async def test_sync_goes_before_each_read_but_the_unsynced(zookeeper: ZooKeeperBackend) -> None:
-    """A follower may lag: only what follows a sync shows every write answered before (hazard 2)."""
+async def test_every_read_but_the_unsynced_follows_a_sync(zookeeper: ZooKeeperBackend) -> None:
+    """A follower may lag: only a read after a sync shows every earlier answered write (hazard 2)."""
     session = await zookeeper.open()
     await session.create("/a", b"")
     sent = zookeeper.proxy(session).sent
@@ -46,8 +46,8 @@ async def test_sync_goes_before_each_read_but_the_unsynced(zookeeper: ZooKeeperB
     assert await requests_of(session.read_unsynced("/a")) == [GET]
 
 
-async def test_absent_server_is_told_within_the_deadline_and_leaves_no_thread() -> None:
-    """The first start of a service: the message says which address, and what to do."""
+async def test_absent_server_is_reported_within_the_deadline_and_leaves_no_thread() -> None:
+    """The first start of a service: the message names the address, and what to do."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # not listening: connections are refused
         port = taken.getsockname()[1]
@@ -57,8 +57,8 @@ async def test_absent_server_is_told_within_the_deadline_and_leaves_no_thread() 
     await until(lambda: threading.active_count() <= threads, DEADLINE_S)
 
 
-async def test_server_that_takes_a_connection_and_says_nothing_is_left(zookeeper_server: ZooKeeperServer) -> None:
-    """As one does that is just starting; to wait there as long as a session lasts would lose the session."""
+async def test_client_leaves_a_server_that_accepts_and_does_not_answer(zookeeper_server: ZooKeeperServer) -> None:
+    """As a server that is just starting may do. Waiting there for a whole session timeout would lose the session."""
     silent: list[asyncio.StreamWriter] = []
 
     async def take(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -82,8 +82,8 @@ async def test_server_that_takes_a_connection_and_says_nothing_is_left(zookeeper
                 writer.close()
 
 
-async def test_silent_server_costs_a_call_its_deadline_and_no_more(zookeeper: ZooKeeperBackend) -> None:
-    """A network that swallows gives no error; the caller has other things to do than to wait for one."""
+async def test_call_to_a_silent_server_ends_at_its_deadline(zookeeper: ZooKeeperBackend) -> None:
+    """A network that drops everything returns no error; the caller must not wait for one."""
     session = await zookeeper.open()
     await session.create("/a", b"start")
     zookeeper.proxy(session).hold()
@@ -94,8 +94,8 @@ async def test_silent_server_costs_a_call_its_deadline_and_no_more(zookeeper: Zo
     assert await session.read("/a") == (b"late", 1, None)
 
 
-async def test_server_fallen_silent_is_left_by_a_client_that_goes_on_asking(zookeeper_server: ZooKeeperServer) -> None:
-    """Whoever asks without pause sends no pings; a cut network went unnoticed until it was mended."""
+async def test_busy_client_leaves_a_server_that_falls_silent(zookeeper_server: ZooKeeperServer) -> None:
+    """A client that sends requests all the time sends no pings, so it did not notice a cut network until it healed."""
     async with CutProxy.running(zookeeper_server.port) as proxy:
         # Long enough that the pauses of a busy machine are no pauses to a client that pings after a third of a session.
         session = await ZooKeeperSession.connect(proxy.address, session_timeout_ms=6_000)
@@ -111,8 +111,8 @@ async def test_server_fallen_silent_is_left_by_a_client_that_goes_on_asking(zook
             await session.close()
 
 
-async def test_write_that_found_no_connection_is_never_sent_later(zookeeper: ZooKeeperBackend) -> None:
-    """Its caller was told UNKNOWN and has decided since."""
+async def test_write_without_a_connection_is_never_sent_later(zookeeper: ZooKeeperBackend) -> None:
+    """Its caller got UNKNOWN and has decided since."""
     session = await zookeeper.open()
     await session.create("/a", b"start")
     await zookeeper.proxy(session).refuse()
@@ -126,7 +126,7 @@ async def test_write_that_found_no_connection_is_never_sent_later(zookeeper: Zoo
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 async def test_failed_connection_thread_is_started_again(zookeeper: ZooKeeperBackend) -> None:
-    """kazoo ends its thread for good on an error that it does not expect: an unknown error code is enough."""
+    """kazoo ends its thread for ever on an unexpected error; an unknown error code is enough."""
     session = await zookeeper.open()
     former = session.session_id
 
@@ -143,7 +143,7 @@ async def test_failed_connection_thread_is_started_again(zookeeper: ZooKeeperBac
 
 
 async def test_nodes_of_a_user_are_closed_to_others(zookeeper_server: ZooKeeperServer) -> None:
-    """With a password given, whoever does not have it can neither read nor write."""
+    """Without the password a client can neither read nor write."""
     owner = await ZooKeeperSession.connect(
         zookeeper_server.address,
         root="/closed",
@@ -167,7 +167,7 @@ async def test_nodes_of_a_user_are_closed_to_others(zookeeper_server: ZooKeeperS
 
 
 async def test_clusters_share_an_ensemble_below_paths_of_any_depth(zookeeper_server: ZooKeeperServer) -> None:
-    """The first start makes every level of its path; neither cluster sees the other, nor leaves its own path."""
+    """The first start creates every level of its path. The clusters do not see each other's nodes."""
     hosts = [f"{zookeeper_server.address}/shared/{path}" for path in ("teams/orders", "teams/invoices/")]
     sessions = [await ZooKeeperSession.connect(each) for each in hosts]
     above = await ZooKeeperSession.connect(zookeeper_server.address, root="")
@@ -184,14 +184,14 @@ async def test_clusters_share_an_ensemble_below_paths_of_any_depth(zookeeper_ser
 
 
 async def test_record_too_large_for_the_server_is_refused_before_it_is_sent(zookeeper: ZooKeeperBackend) -> None:
-    """The server answers it by breaking the connection, which looks like a lost reply, again and again."""
+    """The server would answer by breaking the connection, which looks like a lost reply, again and again."""
     session = await zookeeper.open()
     assert await session.create("/a", bytes(DATA_BYTES_MAX)) is OK
     with pytest.raises(InvalidArgument, match="over ZooKeeper's limit"):
         await session.write("/a", bytes(DATA_BYTES_MAX + 1), version=0)
 
 
-async def test_session_with_a_silent_server_is_closed_all_the_same(zookeeper: ZooKeeperBackend) -> None:
+async def test_session_with_a_silent_server_can_be_closed(zookeeper: ZooKeeperBackend) -> None:
     """A process that stops does not wait for a server that is gone."""
     session = await zookeeper.open()
     reading = asyncio.ensure_future(session.read("/a"))
@@ -203,8 +203,8 @@ async def test_session_with_a_silent_server_is_closed_all_the_same(zookeeper: Zo
     assert session.state is SessionState.LOST
 
 
-async def test_server_killed_and_started_again_is_found_again(tmp_path: Path) -> None:
-    """Records are read, and registrations made, as before, whether the session was kept or not."""
+async def test_client_reconnects_to_a_server_that_restarts(tmp_path: Path) -> None:
+    """Records are read and registrations made as before, whether the session was kept or not."""
     owner = LiveOwner(Incarnation("a" * 32), "127.0.0.1", {"grpc": 1}, 0)
     server = await ZooKeeperServer.start(tmp_path)
     session = await ZooKeeperSession.connect(server.address, session_timeout_ms=SESSION_TIMEOUT_MS)

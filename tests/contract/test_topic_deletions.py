@@ -1,4 +1,4 @@
-"""Deletions of topics by metadata replicas: finished whoever began them, however often they are interrupted."""
+"""Deletions of topics by metadata replicas: completed by any replica, however often they are interrupted."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.asyncio
 
 
 class DyingSession(MemorySession):
-    """The process dies when it has changed the store so often: from then on no call returns an answer."""
+    """The process dies after this many changes of the store: from then on no call returns."""
 
     changes_left = 0
 
@@ -58,7 +58,7 @@ class DyingSession(MemorySession):
 async def used(
     session: MemorySession, name: TopicName, first_ledger: int, *, owner: FakeOwner | None = None
 ) -> TopicId:
-    """A topic with two ledgers in its log and one in its cursor; `owner` holds it."""
+    """A topic with two ledgers in its log and one in its cursor, owned by `owner`."""
     topics, ledgers = TopicStore(session), LedgerStore(session)
     topic_id = (await topics.create(name)).name.value.topic_id
     stored = await topics.read(topic_id)
@@ -87,7 +87,7 @@ async def nothing_is_left(session: MemorySession) -> bool:
 
 
 async def test_deleted_topic_leaves_nothing() -> None:
-    """Its owner has let go when the call returns, and not before the records of its ledgers are gone, a hole to it."""
+    """The owner has closed the topic when the call returns, and ledger records are deleted only after that."""
     async with World.running() as world:
         replica = await world.replica()
         owner = await world.owner(replica)
@@ -105,8 +105,8 @@ async def test_deleted_topic_leaves_nothing() -> None:
 
 @pytest.mark.hazard(3)
 @pytest.mark.parametrize("name", [FLIGHTS, SPLIT])
-async def test_deletion_interrupted_after_any_step_is_finished_by_another_replica(name: TopicName) -> None:
-    """Whatever the dead one had done, in the end there is nothing, and the name is free."""
+async def test_deletion_interrupted_after_any_step_is_completed_by_another_replica(name: TopicName) -> None:
+    """Whatever the dead replica had done, in the end nothing is left and the name is free."""
     interrupted = 0
     for changes in range(30):
         async with World.running() as world:
@@ -139,7 +139,7 @@ async def test_deletion_interrupted_after_any_step_is_finished_by_another_replic
 
 
 async def delete_by(session: MemorySession, name: TopicName, tasks: list["asyncio.Task[None]"]) -> None:
-    """By a replica without a process around it; `tasks` gets what it goes on with."""
+    """By a replica without a process. `tasks` gets its background tasks."""
 
     def start(work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
         tasks.append(asyncio.ensure_future(work))
@@ -158,8 +158,9 @@ async def delete_by_another(world: World, name: TopicName) -> None:
     await (deletions.delete_partitioned if name == SPLIT else deletions.delete)(name)
 
 
-async def test_ledgers_stay_while_the_owner_holds_the_topic() -> None:
-    """It would find a hole, and say so loudly. The name is free meanwhile; the end of the session lets the rest go."""
+async def test_ledgers_stay_while_the_owner_serves_the_topic() -> None:
+    """The owner would find a hole. The name is free meanwhile, and the end of the session lets the deletion
+    continue."""
     async with World.running() as world:
         replica = await world.replica()
         owner = await world.owner(replica)
@@ -181,7 +182,7 @@ async def test_ledgers_stay_while_the_owner_holds_the_topic() -> None:
 
 @pytest.mark.parametrize("name", [FLIGHTS, SPLIT])
 async def test_deletion_is_answered_when_the_owner_has_confirmed_it(name: TopicName) -> None:
-    """A call that the owner does not answer in time is no end. Asking again joins the deletion, and waits for it."""
+    """A call that the owner does not answer in time fails. A retry joins the deletion and waits for it."""
     async with World.running() as world:
         replica = await world.replica()
         owner = await world.owner(replica)
@@ -207,7 +208,7 @@ async def test_deletion_is_answered_when_the_owner_has_confirmed_it(name: TopicN
 
 
 async def test_topic_of_an_owner_without_a_session_is_deleted_at_once() -> None:
-    """It looks at its records before it goes on under another session."""
+    """The owner reads its records before it continues under another session."""
     async with World.running() as world:
         replica = await world.replica()
         owner = await world.owner()
@@ -220,7 +221,7 @@ async def test_topic_of_an_owner_without_a_session_is_deleted_at_once() -> None:
 
 
 async def test_last_ledger_is_fenced_before_a_deletion_is_answered(tmp_path: Path) -> None:
-    """An owner without a session, or a deposed one, may still write to it: nothing of that is acknowledged."""
+    """An owner without a session, or a deposed one, may still write to it: none of that is acknowledged."""
     async with World.running() as world, storage_nodes(tmp_path, 3) as nodes:
         replica = await world.replica()
         registry = Registry(replica.session)
@@ -254,7 +255,7 @@ async def test_last_ledger_is_fenced_before_a_deletion_is_answered(tmp_path: Pat
 
 
 async def test_two_deletions_at_once_are_one() -> None:
-    """Of one name by two replicas, and what both find left over."""
+    """Of one name by two replicas, and of a deletion that both find unfinished."""
     async with World.running() as world:
         replicas = [await world.replica(), await world.replica()]
         await used(replicas[0].session, FLIGHTS, 1)
@@ -266,8 +267,8 @@ async def test_two_deletions_at_once_are_one() -> None:
         assert await nothing_is_left(replicas[0].session)
 
 
-async def test_damaged_record_of_a_deletion_holds_up_no_other() -> None:
-    """It is said loudly, and left as it is."""
+async def test_damaged_record_of_a_deletion_delays_no_other() -> None:
+    """It is logged as an error and not changed."""
     async with World.running() as world:
         replica = await world.replica()
         await replica.session.create(f"{paths.DELETIONS}/{'0' * 32}", b"{")

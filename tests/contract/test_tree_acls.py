@@ -1,4 +1,4 @@
-"""The tree in a real ZooKeeper belongs to the cluster's user alone; one that was open is closed while it is used."""
+"""The tree in a real ZooKeeper belongs only to the cluster's user. A tree that was open is closed while in use."""
 
 import asyncio
 import base64
@@ -38,7 +38,7 @@ LOOK_S = 0.02
 
 
 class Ensemble:
-    """One server of its own, and sessions with it; `anonymous` is anybody who reaches its port."""
+    """A server, and sessions with it. `anonymous` is any client that reaches its port."""
 
     def __init__(self, server: ZooKeeperServer, stack: AsyncExitStack) -> None:
         self.server = server
@@ -52,7 +52,7 @@ class Ensemble:
         return session
 
     async def acls(self, *users: ZooKeeperUser) -> dict[str, list[ACL]]:
-        """{path: its ACL} of every node there is, read as these users."""
+        """{path: its ACL} of every node, read as these users."""
         return await asyncio.to_thread(self._acls, users)
 
     def _acls(self, users: tuple[ZooKeeperUser, ...]) -> dict[str, list[ACL]]:
@@ -82,7 +82,7 @@ async def ensemble(tmp_path: Path) -> AsyncIterator[Ensemble]:
 
 
 async def use(session: ZooKeeperSession, number: int) -> None:
-    """Make nodes of every kind: folders, records, ephemerals, those of transactions."""
+    """Create nodes of every kind: folders, records, ephemerals, nodes of transactions."""
     await ClusterStore(session).establish()
     registry, topics = Registry(session), TopicStore(session)
     incarnation = Incarnation(f"{number:032x}")
@@ -96,7 +96,7 @@ async def use(session: ZooKeeperSession, number: int) -> None:
 
 
 def refused_everywhere(client: KazooClient, paths: list[str]) -> None:
-    """Each way of reading or changing a node."""
+    """Every way to read or change a node."""
     for path in paths:
         attempts: list[Any] = [
             client.get,
@@ -117,7 +117,7 @@ def refused_everywhere(client: KazooClient, paths: list[str]) -> None:
 
 
 async def closed(ensemble: Ensemble, *users: ZooKeeperUser, whole: bool = False) -> list[str]:
-    """The paths of the tree, all of them closed to everybody else."""
+    """The paths of the tree, all closed to other users."""
     acls = await ensemble.acls(*users)
     tree = [path for path in acls if path.startswith("/oncelog") or (whole and path != "/zookeeper/config")]
     assert len(tree) > 20
@@ -125,8 +125,8 @@ async def closed(ensemble: Ensemble, *users: ZooKeeperUser, whole: bool = False)
     return tree
 
 
-async def test_every_node_of_a_used_tree_is_the_users_alone(tmp_path: Path) -> None:
-    """The root, folders, records, ephemerals: without credentials, or with wrong ones, all of it is refused."""
+async def test_every_node_of_a_used_tree_belongs_only_to_the_user(tmp_path: Path) -> None:
+    """Root, folders, records, ephemerals: every access without credentials, or with wrong ones, is refused."""
     async with ensemble(tmp_path) as zookeeper:
         session = await zookeeper.open(USER)
         await use(session, 1)
@@ -141,7 +141,7 @@ async def test_every_node_of_a_used_tree_is_the_users_alone(tmp_path: Path) -> N
 
 
 async def test_wrong_credentials_are_refused_at_the_start(tmp_path: Path) -> None:
-    """The error names the setting; waiting would not help."""
+    """The error names the setting. Waiting would not help."""
     async with ensemble(tmp_path) as zookeeper:
         await ClusterStore(await zookeeper.open(USER)).establish()
         with pytest.raises(PermissionDenied, match="ONCELOG_ZOOKEEPER_AUTH_FILE"):
@@ -151,9 +151,9 @@ async def test_wrong_credentials_are_refused_at_the_start(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("before", [(), (FORMER,)], ids=["open", "another password"])
-async def test_a_tree_changes_hands_while_the_cluster_runs(tmp_path: Path, before: tuple[ZooKeeperUser, ...]) -> None:
-    """Processes are restarted one by one: those with the new credentials and those without serve side by side, and the
-    tree is closed when the last one has them."""
+async def test_tree_changes_its_user_while_the_cluster_runs(tmp_path: Path, before: tuple[ZooKeeperUser, ...]) -> None:
+    """Processes are restarted one by one. Those with the new credentials and those without serve side by side, and the
+    tree is closed when the last process has them."""
     async with ensemble(tmp_path) as zookeeper:
         old = await zookeeper.open(*before)
         await use(old, 1)
@@ -181,8 +181,8 @@ async def test_a_tree_changes_hands_while_the_cluster_runs(tmp_path: Path, befor
             await PolicyStore(await zookeeper.open()).read(CLUSTER)
 
 
-async def test_an_interrupted_closing_is_finished_by_another_process(tmp_path: Path) -> None:
-    """After the root, each node is a step of its own; which were done does not matter."""
+async def test_interrupted_closing_is_completed_by_another_process(tmp_path: Path) -> None:
+    """After the root, each node is a step of its own; which nodes were done does not matter."""
     async with ensemble(tmp_path) as zookeeper:
         await use(await zookeeper.open(), 1)
         first = await zookeeper.open(USER)
@@ -198,13 +198,13 @@ async def test_an_interrupted_closing_is_finished_by_another_process(tmp_path: P
 
 
 async def test_paths_above_a_root_are_named_from_the_top() -> None:
-    """They are closed where the ensemble is the cluster's alone."""
+    """They are closed if no other program uses the ensemble."""
     assert above("/teams/orders/oncelog") == ("/teams", "/teams/orders")
     assert above("/oncelog") == ()
 
 
-async def test_the_acl_is_that_of_the_first_user() -> None:
-    """By digest, not by what a session happens to have shown: a former password opens nothing new."""
+async def test_acl_names_the_first_user() -> None:
+    """By digest, and not by all users of the session: a former password must not open new nodes."""
     assert USER.acl != FORMER.acl
     assert isinstance(TreeAcls, type)
     assert len(base64.b64decode(USER.acl.id.id.partition(":")[2])) == 20
@@ -221,8 +221,8 @@ async def test_the_acl_is_that_of_the_first_user() -> None:
         (b"a:0123456789abcdef\n" * 5, "5 lines"),
     ],
 )
-async def test_a_file_of_users_is_checked_at_the_start(tmp_path: Path, content: bytes, complaint: str) -> None:
-    """And its content is not repeated."""
+async def test_users_file_is_checked_at_the_start(tmp_path: Path, content: bytes, complaint: str) -> None:
+    """The error does not contain the file's content."""
     path = tmp_path / "auth"
     path.write_bytes(content)
     with pytest.raises(InvalidArgument, match=complaint) as caught:
@@ -232,7 +232,7 @@ async def test_a_file_of_users_is_checked_at_the_start(tmp_path: Path, content: 
         read_users(tmp_path / "missing", "ONCELOG_ZOOKEEPER_AUTH_FILE")
 
 
-async def test_a_file_of_users_names_the_present_one_first(tmp_path: Path) -> None:
+async def test_users_file_names_the_present_user_first(tmp_path: Path) -> None:
     """Passwords may hold colons; blank lines do not count."""
     path = tmp_path / "auth"
     path.write_text("\noncelog:a:password:with colons\nformer:0123456789abcdef\n\n")

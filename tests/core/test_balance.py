@@ -1,4 +1,4 @@
-"""Balancing: topics go to owners that have fewer, to where they belong, a few at a time, and never back."""
+"""Rebalancing: a few topics at a time move to the owner that hashing assigns, if that has fewer, and never back."""
 
 import random
 
@@ -44,7 +44,7 @@ class World:
         return {one: sum(1 for owner in self.topics.values() if owner == one) for one in self.owners}
 
     def round(self, after_ms: int = SETTLE_MS // 2) -> list[MoveTopic]:
-        """Moves are done at once, as the record's writer would do them."""
+        """Apply the moves at once, as the writer of the records would."""
         self.now_ms += after_ms
         effects = self.core.handle(OwnersCounted(self.counts(), self.now_ms))
         if effects != [ReadTopics()]:
@@ -69,7 +69,7 @@ class World:
 
 
 def test_topics_follow_a_new_owner() -> None:
-    """Its share comes to it, nothing else moves, and then there is rest."""
+    """The new owner gets its share, nothing else moves, and then rebalancing ends."""
     world = World(300, A, B)
     world.owners.append(C)
     before = dict(world.topics)
@@ -81,7 +81,7 @@ def test_topics_follow_a_new_owner() -> None:
 
 
 def test_nothing_moves_before_the_owners_have_settled() -> None:
-    """An owner that restarts, again and again, gets its topics back once it stays."""
+    """An owner that restarts repeatedly gets its topics back only when it stays."""
     world = World(40, A, B)
     for _ in range(20):
         world.owners = [A, B, C] if C not in world.owners else [A, B]
@@ -91,16 +91,16 @@ def test_nothing_moves_before_the_owners_have_settled() -> None:
     assert world.round(SETTLE_MS)
 
 
-def test_a_few_at_a_time() -> None:
-    """Each move is a pause for its producers: not all at once."""
+def test_few_topics_move_at_a_time() -> None:
+    """Each move pauses the topic's producers, so not all move at once."""
     world = World(40, A)
     world.owners.append(B)
     world.round()
     assert [len(world.round(SETTLE_MS)), len(world.round(1))] == [MOVES_MIN, MOVES_MIN]
 
 
-def test_of_very_many_topics_a_part_moves_at_a_time() -> None:
-    """Two of ten thousand at each look would take hours."""
+def test_fraction_of_very_many_topics_moves_at_a_time() -> None:
+    """Two of ten thousand topics at a time would take hours."""
     world = World(10 * MOVES_OF_ALL, A)
     world.owners.append(B)
     world.round()
@@ -108,20 +108,20 @@ def test_of_very_many_topics_a_part_moves_at_a_time() -> None:
 
 
 def belonging_to(home: Incarnation, count: int, *owners: Incarnation, first: int = 0) -> list[TopicId]:
-    """Topics that hashing puts there, in their order."""
+    """Topics that hashing assigns to that owner, in their order."""
     numbered = (TopicId(f"{number:032x}") for number in range(first, first + 1_000))
     return [topic_id for topic_id in numbered if pick_owner(topic_id, owners) == home][:count]
 
 
 def settled(*owners: Incarnation) -> Balance:
-    """One that has seen the owners for long."""
+    """A rebalancer whose owners have not changed for a long time."""
     core = Balance(settle_ms=SETTLE_MS, rest_ms=REST_MS)
     core.handle(OwnersCounted(dict.fromkeys(owners, 0), 0))
     return core
 
 
-def test_the_fullest_owner_gives_first() -> None:
-    """Few move at a time: they should be those whose move helps most, not those whose ids come first."""
+def test_topics_leave_the_fullest_owner_first() -> None:
+    """Few topics move at a time, so the most useful moves come first, not those with the lowest ids."""
     first, last = belonging_to(C, 4, A, B, C), belonging_to(C, 8, A, B, C, first=1_000)
     topics = dict.fromkeys(first, (A, OwnerEpoch(1))) | dict.fromkeys(last, (B, OwnerEpoch(1)))
     assert settled(A, B, C).handle(TopicsRead(topics, SETTLE_MS)) == [
@@ -129,8 +129,8 @@ def test_the_fullest_owner_gives_first() -> None:
     ]
 
 
-def test_two_topics_on_one_of_two_owners_are_one_each() -> None:
-    """If one of them belongs there; a single one stays where it is."""
+def test_two_topics_on_one_of_two_owners_become_one_each() -> None:
+    """If hashing assigns one of them to the other owner; a single topic stays."""
     world = World(2, A)
     world.owners.append(B)
     belongs = [t for t in world.topics if pick_owner(t, [A, B]) == B]
@@ -138,8 +138,8 @@ def test_two_topics_on_one_of_two_owners_are_one_each() -> None:
     assert World(1, A).until_quiet() == []
 
 
-def test_a_topic_that_was_moved_by_somebody_is_left_in_peace() -> None:
-    """An operator's unload is not undone at once; later, if it is still uneven, it is."""
+def test_topic_that_was_moved_recently_stays() -> None:
+    """An operator's unload is not undone at once. It is undone later, if the counts are still unbalanced."""
     world = World(40, A, B)
     world.until_quiet()
     world.owners.append(C)
@@ -154,8 +154,8 @@ def test_a_topic_that_was_moved_by_somebody_is_left_in_peace() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_topic_goes_back_and_forth(seed: int) -> None:
-    """From any placement, with any owners: moves come to an end, each made the counts more even."""
+def test_no_topic_moves_back_and_forth(seed: int) -> None:
+    """From any placement, with any owners: moves end, and each made the counts more even."""
     own = random.Random(seed)
     owners = [Incarnation(f"{own.getrandbits(128):032x}") for _ in range(own.randint(1, 6))]
     world = World(own.randint(0, 60), *owners)
@@ -167,8 +167,8 @@ def test_no_topic_goes_back_and_forth(seed: int) -> None:
     assert sum(count * count for count in world.counts().values()) <= spread - 2 * len(moves)
 
 
-def test_counts_without_a_move_are_not_read_again_and_again() -> None:
-    """Hashing is never quite even: all records would be read at every look, for nothing."""
+def test_counts_without_a_move_are_not_examined_repeatedly() -> None:
+    """Hashing never balances exactly: otherwise all records would be read periodically, in vain."""
     world = World(0, A, B)
     world.topics = {TopicId(f"{n:032x}"): A for n in range(40) if pick_owner(TopicId(f"{n:032x}"), [A, B]) == A}
     world.epochs = dict.fromkeys(world.topics, 1)
@@ -182,8 +182,8 @@ def test_counts_without_a_move_are_not_read_again_and_again() -> None:
     assert world.core.handle(OwnersCounted(fewer, counted.now_ms + SETTLE_MS)) == [ReadTopics()]
 
 
-def test_counts_without_a_move_are_read_again_after_a_long_while() -> None:
-    """What an owner says is not all: records may have changed without changing how many topics each has."""
+def test_counts_without_a_move_are_examined_again_later() -> None:
+    """The counts are not everything: records may have changed without a change of the counts."""
     core, uneven = settled(A, B), {A: 9, B: 0}
     assert core.handle(OwnersCounted(uneven, SETTLE_MS)) == [ReadTopics()]
     assert core.handle(TopicsRead({}, SETTLE_MS)) == []
@@ -192,8 +192,8 @@ def test_counts_without_a_move_are_read_again_after_a_long_while() -> None:
     assert core.handle(OwnersCounted(uneven, again_ms)) == [ReadTopics()]
 
 
-def test_topics_that_rest_are_looked_at_again_at_the_next_look() -> None:
-    """They are to move as soon as their time is over, not when the counts change."""
+def test_resting_topics_are_examined_each_time() -> None:
+    """They move as soon as their resting time is over, without a change of the counts."""
     core, uneven = settled(A, B), {A: 4, B: 0}
     topics = belonging_to(B, 4, A, B)
     for epoch in (1, 2):
@@ -204,8 +204,8 @@ def test_topics_that_rest_are_looked_at_again_at_the_next_look() -> None:
     assert core.handle(OwnersCounted(uneven, SETTLE_MS + 3)) == [ReadTopics()]
 
 
-def test_topics_of_owners_that_take_none_are_not_moved() -> None:
-    """One that drains or is lost has its own way out."""
+def test_topics_of_owners_that_accept_none_are_not_moved() -> None:
+    """An owner that drains or is lost gives up its topics by other means."""
     world = World(40, A, B)
     world.owners.remove(A)
     assert world.until_quiet() == []

@@ -1,4 +1,5 @@
-"""What members say of fences decides whether an owner may answer; and an owner does not take again what it gave up."""
+"""The fences of members decide whether an owner may answer, and an owner does not take back an epoch that it gave
+up."""
 
 from itertools import product
 
@@ -30,22 +31,22 @@ ME, TOPIC = Incarnation("d" * 32), TopicId("a" * 32)
     ],
 )
 def test_ack_quorum_of_unfenced_members_proves_the_owner(states: tuple[FenceState, ...], verdict: Currency) -> None:
-    """Of three members, two of which acknowledge."""
+    """Three members, ack quorum 2."""
     assert judge(states, ack_quorum=2) is verdict
 
 
 @pytest.mark.hazard(6)
 @pytest.mark.parametrize(("write_quorum", "ack_quorum"), [(1, 1), (3, 1), (3, 2), (3, 3), (5, 3)])
-def test_no_proof_once_a_newer_owner_has_fenced_its_cover(write_quorum: int, ack_quorum: int) -> None:
-    """The fences of a finished recovery leave fewer members than a proof needs, whoever has answered."""
+def test_no_proof_after_a_newer_owner_has_fenced_enough_members(write_quorum: int, ack_quorum: int) -> None:
+    """The fences of a finished recovery leave fewer members than a proof needs, whichever members answer."""
     for states in product((HELD, FENCED, UNKNOWN), repeat=write_quorum):
         not_held = write_quorum - states.count(HELD)
         if fence_suffices(not_held, write_quorum=write_quorum, ack_quorum=ack_quorum):
             assert judge(states, ack_quorum=ack_quorum) is not Currency.PROVED
 
 
-def test_readers_wait_at_an_unwritten_ledger_until_somebody_fences_it() -> None:
-    """No member holds a ledger without entries; a quorum must answer all the same."""
+def test_readers_wait_at_an_empty_ledger_until_it_is_fenced() -> None:
+    """No member holds a ledger without entries, but an ack quorum must answer."""
     assert may_wait((UNKNOWN, UNKNOWN), ack_quorum=2)
     assert may_wait((HELD, UNKNOWN, HELD), ack_quorum=2)
     assert not may_wait((UNKNOWN,), ack_quorum=2)
@@ -57,8 +58,8 @@ def _record(epoch: int) -> TopicRecordRead:
 
 
 @pytest.mark.hazard(6)
-def test_epoch_that_was_given_up_is_not_taken_again() -> None:
-    """An assignment that was late, or of somebody who saw the old record: the topic is about to be placed anew."""
+def test_owner_does_not_take_back_an_epoch_it_gave_up() -> None:
+    """A late assignment, or one by a process that saw the old record: the topic is about to be placed again."""
     ownership = Ownership(TOPIC, ME)
     ownership.gave_up(OwnerEpoch(4))
     ownership.read()
@@ -67,8 +68,8 @@ def test_epoch_that_was_given_up_is_not_taken_again() -> None:
     assert isinstance(ownership.lost(""), NotOwner)
 
 
-def test_higher_epoch_is_taken_after_another_was_given_up() -> None:
-    """With one owner alone the topic comes back to it."""
+def test_owner_takes_a_higher_epoch_after_it_gave_one_up() -> None:
+    """If it is the only owner, it gets the topic back."""
     ownership = Ownership(TOPIC, ME)
     ownership.gave_up(OwnerEpoch(4))
     ownership.read()

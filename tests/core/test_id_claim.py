@@ -1,4 +1,4 @@
-"""Ids are never given twice, whatever the store does with a claim."""
+"""No id is granted twice, whatever the store does with a claim."""
 
 import random
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ def record(following: int, claimer: Incarnation = S1, tries: int = 1) -> Counter
 
 
 def claiming(block: int = 100, following: int = 101) -> IdClaim:
-    """A claim of S1 whose first write, to `following` + block, is on its way."""
+    """A claim of S1 whose first write, to `following` + block, is in flight."""
     claim = IdClaim(S1, block=block)
     assert claim.handle(IdRequested(1)) == [ReadCounter()]
     wanted = [WriteCounter(record(following + block), 5)]
@@ -45,7 +45,7 @@ def claiming(block: int = 100, following: int = 101) -> IdClaim:
 
 
 def test_first_claim_creates_the_counter_and_ids_start_at_one() -> None:
-    """0 means "not deduplicated", so it is never issued."""
+    """0 means "not deduplicated", so it is never granted."""
     claim = IdClaim(S1, block=100)
     assert claim.handle(IdRequested(7)) == [ReadCounter()]
     assert claim.handle(CounterRead(None, ABSENT_VERSION)) == [WriteCounter(record(101), ABSENT_VERSION)]
@@ -55,7 +55,7 @@ def test_first_claim_creates_the_counter_and_ids_start_at_one() -> None:
 
 
 def test_requests_are_served_in_order_by_one_claim() -> None:
-    """Many producers open at once; one block serves them."""
+    """Many producers open at once; one block is enough for them."""
     claim = claiming()
     assert claim.handle(IdRequested(2)) == []
     assert claim.handle(IdRequested(0)) == []
@@ -64,7 +64,7 @@ def test_requests_are_served_in_order_by_one_claim() -> None:
 
 
 def test_next_block_is_claimed_before_the_last_one_ends() -> None:
-    """Opening a producer must not wait for ZooKeeper each hundredth time."""
+    """Opening a producer must not wait for ZooKeeper every hundredth time."""
     claim = IdClaim(S1, block=3, prefetch_below=2)
     claim.handle(IdRequested(1))
     claim.handle(CounterRead(None, ABSENT_VERSION))
@@ -76,8 +76,8 @@ def test_next_block_is_claimed_before_the_last_one_ends() -> None:
     assert claim.handle(IdRequested(4)) == [IdGranted(4, 9)]
 
 
-def test_single_ids_are_claimed_only_when_wanted() -> None:
-    """A ledger id must be newer than the wish for it, or a topic's ledgers would not ascend."""
+def test_single_ids_are_claimed_only_on_request() -> None:
+    """A ledger id must be newer than its request, so that a topic's ledgers ascend."""
     claim = IdClaim(S1, block=1)
     assert claim.handle(IdRequested(1)) == [ReadCounter()]
     claim.handle(CounterRead(None, ABSENT_VERSION))
@@ -90,7 +90,7 @@ def test_single_ids_are_claimed_only_when_wanted() -> None:
 
 @pytest.mark.parametrize("status", FAILURES)
 def test_claim_counts_when_the_record_shows_its_nonce(status: WriteStatus) -> None:
-    """The write was applied and its reply lost, or a repeated one met its own first."""
+    """The write was applied and its reply lost, or a retransmission met the first transmission."""
     claim = claiming()
     assert claim.handle(CounterWritten(status, -1)) == [ReadCounter()]
     assert claim.handle(CounterRead(record(201), 6)) == [IdGranted(1, 101)]
@@ -98,16 +98,16 @@ def test_claim_counts_when_the_record_shows_its_nonce(status: WriteStatus) -> No
 
 @pytest.mark.hazard(4)
 @pytest.mark.parametrize("status", FAILURES)
-def test_same_number_by_another_claimer_is_not_mine(status: WriteStatus) -> None:
-    """S1's claim 101 -> 201 was not applied, S2's identical one was: one id for two names otherwise."""
+def test_same_number_by_another_claimer_proves_no_claim(status: WriteStatus) -> None:
+    """S1's claim 101 -> 201 was not applied, but S2's identical one was: otherwise one id would name two producers."""
     claim = claiming()
     assert claim.handle(CounterWritten(status, -1)) == [ReadCounter()]
     assert claim.handle(CounterRead(record(201, S2), 6)) == [WriteCounter(record(301, S1, 2), 6)]
     assert claim.handle(CounterWritten(WriteStatus.OK, 7)) == [IdGranted(1, 201)]
 
 
-def test_claim_that_was_given_up_stays_wasted() -> None:
-    """The first write arrives after the re-read: its block was given up, and its nonce counts no more."""
+def test_discarded_claim_is_never_used() -> None:
+    """The first write arrives after the second read: its block was discarded, and its nonce no longer counts."""
     claim = claiming()
     claim.handle(CounterWritten(WriteStatus.UNKNOWN, -1))
     assert claim.handle(CounterRead(record(101, S2), 5)) == [WriteCounter(record(201, S1, 2), 5)]
@@ -117,7 +117,7 @@ def test_claim_that_was_given_up_stays_wasted() -> None:
 
 
 def test_late_answers_are_ignored() -> None:
-    """Nothing is asked, so no answer is news."""
+    """Nothing is in flight, so no answer is expected."""
     claim = claiming()
     assert claim.handle(CounterRead(record(900, S2), 9)) == []
     claim.handle(CounterWritten(WriteStatus.OK, 6))
@@ -126,7 +126,7 @@ def test_late_answers_are_ignored() -> None:
 
 
 def test_last_id_is_granted_and_none_after_it() -> None:
-    """2**63 - 1 is legal; one more would be negative in other languages."""
+    """2**63 - 1 is valid; one more would be negative in other languages."""
     claim = IdClaim(S1, block=1)
     claim.handle(IdRequested(1))
     assert claim.handle(CounterRead(record(ID_MAX), 3)) == [WriteCounter(record(ID_MAX + 1), 3)]
@@ -142,28 +142,28 @@ def test_last_id_is_granted_and_none_after_it() -> None:
 
 
 def test_block_that_does_not_fit_is_not_claimed() -> None:
-    """A block is whole or nothing."""
+    """A block is claimed completely or not at all."""
     claim = IdClaim(S1, block=100)
     claim.handle(IdRequested(1))
     assert claim.handle(CounterRead(record(ID_MAX - 98), 3)) == [IdRefused(1)]
 
 
 def test_record_round_trips() -> None:
-    """What is written is what is read."""
+    """A written record reads back the same."""
     assert decode_counter(encode_counter(record(4711))) == record(4711)
 
 
 @pytest.mark.parametrize(
     "data", [b"", b"{}", b"[]", b'{"format":2,"next":1,"claimer":"a","nonce":"b"}', encode_counter(record(0))]
 )
-def test_bytes_that_are_no_record_are_refused(data: bytes) -> None:
-    """Guessing a counter would repeat ids."""
+def test_invalid_record_is_refused(data: bytes) -> None:
+    """Guessing a counter would grant ids twice."""
     with pytest.raises(CorruptEntry):
         decode_counter(data)
 
 
 def test_empty_blocks_are_refused() -> None:
-    """A claim of nothing would go round for ever."""
+    """A claim of no id would repeat for ever."""
     with pytest.raises(InvalidArgument):
         IdClaim(S1, block=0)
 
@@ -203,8 +203,8 @@ class Counter:
 
 @pytest.mark.hazard(4)
 @pytest.mark.parametrize("seed", range(100))
-def test_no_id_is_given_twice_over_races_lost_replies_and_crashes(seed: int) -> None:
-    """Three claimers, one counter; a claimer may crash after any step and starts again as a new incarnation."""
+def test_no_id_is_granted_twice_despite_races_lost_replies_and_crashes(seed: int) -> None:
+    """Three claimers, one counter. A claimer may crash after any step and restart as a new incarnation."""
     rng = random.Random(seed)
     store = Counter(rng)
     block = rng.choice([1, 3, 100])

@@ -1,4 +1,4 @@
-"""A ledger without a record counts as deleted only where ZooKeeper proves it (hazard 67)."""
+"""A ledger without a record counts as deleted only if ZooKeeper proves it (hazard 67)."""
 
 import pytest
 
@@ -12,19 +12,19 @@ LISTED = (LedgerId(5), LedgerId(7))
 
 
 def test_ledger_below_the_list_was_trimmed() -> None:
-    """Ids ascend in a list, and a ledger leaves it at the front alone."""
+    """Ids ascend in a list, and ledgers leave it only at the front."""
     assert was_deleted(LedgerId(4), listed=LISTED, topic_deleted=False)
 
 
 def test_ledger_in_or_above_the_list_was_not_deleted() -> None:
-    """Id 6 was never linked or is another managed ledger's; 8 may be newer than a restored backup."""
+    """Id 6 was never linked, or is in another list; 8 may be newer than a restored backup."""
     for ledger_id in (5, 6, 7, 8):
         assert not was_deleted(LedgerId(ledger_id), listed=LISTED, topic_deleted=False)
 
 
 @pytest.mark.hazard(67)
 def test_missing_or_empty_list_proves_nothing() -> None:
-    """A lost topic record must not erase the topic."""
+    """A lost topic record must not delete the topic."""
     assert not was_deleted(LedgerId(4), listed=(), topic_deleted=False)
 
 
@@ -32,8 +32,8 @@ def test_tombstone_of_the_topic_proves_the_deletion_of_all_its_ledgers() -> None
     assert was_deleted(LedgerId(9), listed=(), topic_deleted=True)
 
 
-def test_origin_tells_snapshots_from_the_log() -> None:
-    """The lists of the two managed ledgers are compared apart: the floor of one says nothing of the other."""
+def test_origin_distinguishes_snapshots_from_the_log() -> None:
+    """Each ledger is compared only with its own list: the lowest id of one list proves nothing about the other."""
     header = peek_header(entry(0))
     assert LedgerOrigin.of(header) == LedgerOrigin(TOPIC, LedgerPurpose.LOG)
     for kind in (EntryKind.SNAPSHOT_CHUNK, EntryKind.SNAPSHOT_MANIFEST):

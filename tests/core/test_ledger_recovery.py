@@ -1,4 +1,4 @@
-"""Recovery ends a ledger once, loses nothing acknowledged, and waits for nobody that it does not need."""
+"""Recovery closes a ledger once, loses nothing acknowledged, and waits for no more members than it needs."""
 
 from dataclasses import replace
 
@@ -47,7 +47,7 @@ def failure(world: World) -> str:
 
 
 def test_recovery_step_by_step() -> None:
-    """The whole protocol once, each list of effects whole."""
+    """The whole protocol once, with every effect."""
     core = LedgerRecovery(LEDGER, checksum, range_entries=2)
     assert core.start() == [ReadLedger(LEDGER)]
     assert core.handle(LedgerRead(LEDGER, OPEN, 0)) == [WriteLedger(LEDGER, IN_RECOVERY, 0)]
@@ -68,7 +68,7 @@ def test_recovery_step_by_step() -> None:
 
 
 def test_empty_ledger_is_closed_empty() -> None:
-    """Members that never heard of the ledger are fenced all the same, and hold nothing."""
+    """Members that do not know the ledger are fenced, too, and hold nothing."""
     world = World({})
     Run(world).finish()
     assert recovered(world) == OPEN.closed(end=EntryId(-1), length=0)
@@ -85,22 +85,22 @@ def test_closed_ledger_is_left_alone() -> None:
 
 
 def test_ledger_in_recovery_is_fenced_without_a_write() -> None:
-    """A former recoverer died: this one goes on with its mark."""
+    """An earlier recovery died: this one continues from its mark in the record."""
     world = World({A: {0: E0}, B: {0: E0}}, IN_RECOVERY)
     Run(world).finish()
     assert recovered(world).end == 0
     assert world.version == 1
 
 
-def test_missing_record_fails_loudly() -> None:
-    """A ledger that a list names and nobody knows is a hole, not an empty ledger."""
+def test_missing_record_fails_the_recovery() -> None:
+    """A ledger that a list names but that has no record is a hole, not an empty ledger."""
     world = World({}, None)
     Run(world).finish()
     assert "no record" in failure(world)
 
 
 def test_entries_before_lac_are_not_read_again() -> None:
-    """They have their ack quorum; the one at LAC is read for its length alone."""
+    """They have their ack quorum. The entry at LAC is read only for its length."""
     entries = {i: entry(i, last_add_confirmed=i - 1) for i in range(100)}
     world = World({A: entries, B: entries, C: {}})
     run = Run(world)
@@ -114,7 +114,7 @@ def test_entries_before_lac_are_not_read_again() -> None:
 
 
 def test_end_at_lac_takes_its_length_from_the_entry_there() -> None:
-    """LAC may be learned from an entry that was never acknowledged and is given up."""
+    """LAC may come from the header of an entry that was never acknowledged and is dropped."""
     world = World({A: {0: E0, 1: E1}, B: {0: E0, 1: E1}, C: {0: E0, 1: E1, 2: entry(2, last_add_confirmed=1)}})
     run = Run(world)
     while RecoveryRead not in map(type, run.open):
@@ -123,8 +123,8 @@ def test_end_at_lac_takes_its_length_from_the_entry_there() -> None:
     assert recovered(world) == OPEN.closed(end=EntryId(1), length=20)
 
 
-def test_tail_longer_than_a_range_is_read_on() -> None:
-    """Ranges bound memory; the ledger does not end where one does."""
+def test_tail_longer_than_a_range_is_read_in_ranges() -> None:
+    """Ranges limit memory; the ledger may continue after a range."""
     entries = {i: entry(i) for i in range(11)}
     for count in (8, 11):  # 8: the end falls on the border of a range
         tail = {i: entries[i] for i in range(count)}
@@ -134,8 +134,8 @@ def test_tail_longer_than_a_range_is_read_on() -> None:
         check_log(world)
 
 
-def test_partial_answers_are_asked_on() -> None:
-    """A node bounds its answers by bytes; ids that it does not name are neither there nor missing."""
+def test_rest_of_a_partial_answer_is_requested() -> None:
+    """A node limits its answers by bytes. Ids that it does not name are neither present nor missing."""
     entries = {i: entry(i) for i in range(6)}
     world = World({A: entries, B: {}, C: entries})
     world.answer_entries_max = 1
@@ -145,7 +145,7 @@ def test_partial_answers_are_asked_on() -> None:
 
 
 def test_copies_are_verbatim() -> None:
-    """Original LAC and checksum travel with the bytes: replicas stay identical."""
+    """LAC and checksum are copied with the bytes, so that replicas stay identical."""
     odd = {i: entry(i, body=bytes([i]) * 9) for i in range(3)}
     world = World({A: odd})
     Run(world).finish(hung=B)
@@ -157,7 +157,7 @@ def test_copies_are_verbatim() -> None:
 
 @pytest.mark.parametrize("hung", [A, B, C])
 def test_hung_member_blocks_nothing(hung: Incarnation) -> None:
-    """Coverage decides, not all answers (BookKeeper 1067)."""
+    """The quorums decide, not the number of answers (BookKeeper 1067)."""
     world = World({m: {0: E0, 1: E1} for m in (A, B, C)})
     Run(world).finish(hung=hung)
     assert recovered(world).end == 1
@@ -165,7 +165,7 @@ def test_hung_member_blocks_nothing(hung: Incarnation) -> None:
 
 
 def test_one_negative_is_not_the_end() -> None:
-    """With Qa 2 of 3 one member without the entry proves nothing: two others may have acknowledged it."""
+    """With Qa 2 of 3, one member without the entry proves nothing: the two others may have acknowledged it."""
     world = World({A: {}, B: {0: E0}, C: {0: E0}})
     run = Run(world)
     for _ in range(4):  # record, mark, fences of A and B
@@ -178,8 +178,8 @@ def test_one_negative_is_not_the_end() -> None:
     assert recovered(world).end == 0
 
 
-def test_wiped_member_does_not_speak_for_its_former_self() -> None:
-    """B was wiped and is another incarnation now, so B never answers: A's negative alone must not end the ledger."""
+def test_wiped_member_does_not_answer_for_its_former_incarnation() -> None:
+    """B was wiped and is another incarnation, so B never answers. The negative of A alone must not end the ledger."""
     world = World({A: {}, B: {}, C: {0: E0}})
     Run(world).finish(hung=B)
     assert recovered(world).end == 0
@@ -187,7 +187,7 @@ def test_wiped_member_does_not_speak_for_its_former_self() -> None:
 
 @pytest.mark.hazard(8)
 def test_two_lost_members_leave_a_recovery_waiting() -> None:
-    """Without coverage nothing may be decided: better no answer than an acknowledged loss."""
+    """With too few members nothing may be decided: no answer is better than a lost acknowledged entry."""
     world = World({A: {}, B: {0: E0}, C: {0: E0}})
     run = Run(world)
     run.step()
@@ -203,15 +203,15 @@ def test_two_lost_members_leave_a_recovery_waiting() -> None:
 
 
 def test_damaged_copy_is_unknown_not_missing() -> None:
-    """A has nothing, B cannot read its copy: C decides."""
+    """A has nothing, and B cannot read its copy: C decides."""
     world = World({A: {}, B: {0: E0}, C: {0: E0}})
     world.damaged[B].add(0)
     Run(world).finish()
     assert recovered(world).end == 0
 
 
-def test_entry_neither_readable_nor_missing_fails_loudly() -> None:
-    """It may have been acknowledged by B and C: ending before it would lose it, so an operator decides."""
+def test_entry_neither_readable_nor_missing_fails_the_recovery() -> None:
+    """It may have been acknowledged by B and C. Ending the ledger before it would lose it, so an operator decides."""
     world = World({A: {}, B: {0: E0}, C: {0: E0}})
     world.damaged[B].add(0)
     world.copies[C][0] = E0[:-1] + b"?"
@@ -220,27 +220,27 @@ def test_entry_neither_readable_nor_missing_fails_loudly() -> None:
 
 
 def test_entry_of_another_ledger_is_not_a_copy() -> None:
-    """A copy must be the entry asked for, not merely intact."""
+    """A copy must be the requested entry, not merely intact."""
     world = World({A: {0: entry(1)}, B: {}, C: {}})
     Run(world).finish()
     assert recovered(world).end == -1
 
 
-def test_copies_that_differ_fail_loudly() -> None:
-    """Two payloads under one id cannot come from a correct writer: no choice between them is right."""
+def test_copies_that_differ_fail_the_recovery() -> None:
+    """A correct writer cannot write two payloads under one id, so no choice between them is right."""
     world = World({A: {0: E0}, B: {0: entry(0, body=b"9876543210")}, C: {}})
     Run(world).finish()
     assert "two valid copies of entry 7:0 differ" in failure(world)
 
 
-def test_acknowledged_entry_on_no_member_fails_loudly() -> None:
-    """LAC 1 says that entry 1 was acknowledged; ending the ledger before it would hide a loss."""
+def test_acknowledged_entry_on_no_member_fails_the_recovery() -> None:
+    """LAC 1 proves that entry 1 was acknowledged. Ending the ledger before it would hide a loss."""
     world = World({A: {2: entry(2, last_add_confirmed=1)}, B: {}, C: {}})
     Run(world).finish()
     assert "entry 7:1 was acknowledged" in failure(world)
 
 
-def test_answer_that_names_nothing_is_not_asked_for_ever() -> None:
+def test_answer_that_names_no_id_is_not_requested_for_ever() -> None:
     """It counts as unknown, which is never "missing"."""
     run = Run(World({}, IN_RECOVERY), range_entries=1)
     for _ in range(3):
@@ -255,7 +255,7 @@ def test_answer_that_names_nothing_is_not_asked_for_ever() -> None:
 
 
 def test_every_entry_needs_its_own_ack_quorum_before_the_close() -> None:
-    """Members answer in parts; confirmations of one entry are none of its neighbour's."""
+    """Members answer in parts. The confirmation of one entry says nothing about the next."""
     run = Run(World({A: {0: E0, 1: E1}, B: {0: E0}, C: {}}))
     while not any(isinstance(e, RecoveryAdd) for e in run.open):
         run.step()
@@ -267,8 +267,8 @@ def test_every_entry_needs_its_own_ack_quorum_before_the_close() -> None:
     assert [type(e) for e in run.deliver(RecoveryAdded(LEDGER, A, one, ok=True))] == [WriteLedger]
 
 
-def test_write_back_below_the_ack_quorum_fails_loudly() -> None:
-    """A closed entry with one copy is one fault from being lost."""
+def test_write_back_below_the_ack_quorum_fails_the_recovery() -> None:
+    """A closed entry with one copy is one fault away from being lost."""
     run = Run(World({A: {0: E0}, B: {0: E0}, C: {}}))
     while not any(isinstance(e, RecoveryAdd) for e in run.open):
         run.step()
@@ -284,7 +284,7 @@ def test_write_back_below_the_ack_quorum_fails_loudly() -> None:
 
 
 def test_repeated_answers_count_once() -> None:
-    """The network duplicates; two answers of one member are not two members."""
+    """The network duplicates messages; two answers of one member are not two members."""
     run = Run(World({A: {}, B: {0: E0}, C: {0: E0}}, IN_RECOVERY))
     run.step()
     run.open.clear()
@@ -305,15 +305,15 @@ def test_repeated_answers_count_once() -> None:
 
 
 def test_answers_of_another_ledger_are_ignored() -> None:
-    """One shell runs many recoveries."""
+    """One shell runs several recoveries."""
     core = LedgerRecovery(LEDGER, checksum)
     core.start()
     other = replace(OPEN, ledger_id=LedgerId(8))
     assert core.handle(LedgerRead(other.ledger_id, other, 0)) == []
 
 
-def test_late_answer_to_the_mark_is_not_taken_for_the_close() -> None:
-    """Its version is the one that is known already."""
+def test_late_answer_to_the_first_write_is_not_taken_for_the_close() -> None:
+    """Its version is already known."""
     run = Run(World({}))
     while run.core.phase is not RecoveryPhase.CLOSING:
         run.step()
@@ -323,8 +323,8 @@ def test_late_answer_to_the_mark_is_not_taken_for_the_close() -> None:
 
 @pytest.mark.parametrize("status", [WriteStatus.CONFLICT, WriteStatus.UNKNOWN])
 @pytest.mark.parametrize("applied", [True, False])
-def test_write_without_a_plain_answer_is_read_again(status: WriteStatus, applied: bool) -> None:
-    """Both of its writes, applied or not, with either answer: the record decides what comes next."""
+def test_record_is_read_again_after_a_write_that_is_not_ok(status: WriteStatus, applied: bool) -> None:
+    """Both writes of a recovery, applied or not, with either status: the record decides how to continue."""
     for nth in (0, 1):
         world = World({A: {0: E0}, B: {0: E0}, C: {}})
         run = Run(world)
@@ -341,8 +341,8 @@ def test_write_without_a_plain_answer_is_read_again(status: WriteStatus, applied
         assert world.version == 2
 
 
-def test_close_of_the_writer_wins_over_the_mark() -> None:
-    """The writer ended its own ledger first: its end stands."""
+def test_close_of_the_writer_takes_precedence() -> None:
+    """The writer closed its own ledger first: its end stands."""
     world = World({A: {0: E0}, B: {0: E0}, C: {}})
     run = Run(world)
     run.step()
@@ -352,8 +352,8 @@ def test_close_of_the_writer_wins_over_the_mark() -> None:
     assert world.fenced == set()
 
 
-def test_record_removed_while_closing_fails_loudly() -> None:
-    """A newer owner gave the ledger up: this recoverer is not the topic's any more."""
+def test_record_deleted_while_closing_fails_the_recovery() -> None:
+    """A newer owner dropped the ledger: this process does not own the topic any more."""
     world = World({})
     run = Run(world)
     while run.core.phase is not RecoveryPhase.CLOSING:

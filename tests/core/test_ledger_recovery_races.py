@@ -1,4 +1,4 @@
-"""Recoverers that die, wake up and race: one end, whatever happens between their steps."""
+"""Concurrent, interrupted and resumed recoveries: all agree on one end."""
 
 import random
 
@@ -23,10 +23,10 @@ LAYOUTS: list[tuple[dict[Incarnation, dict[int, bytes]], int]] = [
 
 @pytest.mark.parametrize(("copies", "acked"), LAYOUTS)
 @pytest.mark.parametrize("hung", [None, A, B, C])
-def test_interrupted_after_every_step_another_recoverer_finishes(
+def test_another_recovery_completes_one_interrupted_after_any_step(
     copies: dict[Incarnation, dict[int, bytes]], acked: int, hung: Incarnation | None
 ) -> None:
-    """The first stops after any step; a second takes over; then the first wakes up and goes on. All agree for ever."""
+    """The first stops after any step, a second completes the recovery, and then the first resumes. Both agree."""
     for steps in range(40):
         world = World(copies)
         first = Run(world, range_entries=2)
@@ -46,8 +46,8 @@ def test_interrupted_after_every_step_another_recoverer_finishes(
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_concurrent_recoverers_converge(seed: int) -> None:
-    """Two at once, answers in any order, members hung or not: one end, at or above the last acknowledged entry."""
+def test_concurrent_recoveries_converge(seed: int) -> None:
+    """Two at once, answers in any order, some members hung: one end, at or above the last acknowledged entry."""
     rng = random.Random(seed)
     copies, acked = rng.choice(LAYOUTS)
     world = World(copies)

@@ -1,4 +1,4 @@
-"""One open ledger: what is confirmed, by whom, and what ends it."""
+"""The writer of one open ledger: what it confirms, and what ends it."""
 
 import pytest
 from hypothesis import given
@@ -30,8 +30,8 @@ def ids(*numbers: int) -> list[EntryId]:
     return [EntryId(number) for number in numbers]
 
 
-def test_entries_are_numbered_and_carry_what_is_confirmed() -> None:
-    """Id, cumulative length and last_add_confirmed as of the append; a header that a reader accepts."""
+def test_entries_are_numbered_and_carry_last_add_confirmed() -> None:
+    """Id, cumulative length and last_add_confirmed at the time of the append; a header that a reader accepts."""
     core = writer(1)
     core.added(A, ids(0))
     core.added(B, ids(0))
@@ -40,7 +40,7 @@ def test_entries_are_numbered_and_carry_what_is_confirmed() -> None:
 
 
 def test_ack_quorum_confirms() -> None:
-    """One answer is none, the same member twice is one, a stranger is nobody."""
+    """One member is too few, the same member twice counts once, and a node that is no member does not count."""
     core = writer(1)
     assert not core.added(A, ids(0))
     assert not core.added(A, ids(0))
@@ -50,7 +50,7 @@ def test_ack_quorum_confirms() -> None:
 
 
 def test_confirmed_in_the_order_of_the_entries() -> None:
-    """A later entry with its quorum waits for the earlier one."""
+    """An entry with its ack quorum waits until the entries before it are confirmed."""
     core = writer(3)
     assert not core.added(A, ids(1, 2))
     assert not core.added(B, ids(1, 2))
@@ -60,8 +60,8 @@ def test_confirmed_in_the_order_of_the_entries() -> None:
     assert core.last_add_confirmed == 2
 
 
-def test_answers_of_what_is_confirmed_or_never_was() -> None:
-    """The third member's late answer, and an answer for an entry that does not exist."""
+def test_answers_for_confirmed_or_unknown_entries_are_ignored() -> None:
+    """The late answer of the third member, and an answer for an entry that does not exist."""
     core = writer(1)
     core.added(A, ids(0))
     core.added(B, ids(0))
@@ -71,7 +71,7 @@ def test_answers_of_what_is_confirmed_or_never_was() -> None:
 
 
 def test_lost_member_is_absent_for_the_rest() -> None:
-    """Its late answers do not count: nothing says what of the ledger it holds. What it said before does."""
+    """Its late answers do not count, because the rest of its copies is unknown. Its earlier answers still count."""
     core = writer(2)
     core.added(A, ids(0))
     assert core.member_lost(A)
@@ -82,8 +82,8 @@ def test_lost_member_is_absent_for_the_rest() -> None:
     assert core.present == [B, C]
 
 
-def test_too_few_members_are_told() -> None:
-    """Below the ack quorum no entry will ever be confirmed."""
+def test_loss_of_the_ack_quorum_is_reported() -> None:
+    """Below the ack quorum no entry can ever be confirmed."""
     core = writer(1)
     assert core.member_lost(A)
     assert core.member_lost(A)
@@ -91,8 +91,8 @@ def test_too_few_members_are_told() -> None:
     assert not core.reachable
 
 
-def test_close_is_at_what_is_confirmed() -> None:
-    """The record says where the ledger ends, and nothing is confirmed after that was decided."""
+def test_ledger_closes_at_last_add_confirmed() -> None:
+    """The record decides where the ledger ends. Nothing is confirmed after that decision."""
     core = writer(3)
     core.added(A, ids(0, 1))
     core.added(B, ids(0))
@@ -107,7 +107,7 @@ def test_close_is_at_what_is_confirmed() -> None:
         core.close()
 
 
-def test_sealed_takes_answers_and_no_entries() -> None:
+def test_sealed_ledger_takes_answers_but_no_entries() -> None:
     """A planned roll waits for the last answer."""
     core = writer(1)
     core.seal()
@@ -123,7 +123,7 @@ def test_sealed_takes_answers_and_no_entries() -> None:
 
 
 def test_lost_writer_confirms_nothing() -> None:
-    """What the ledger holds is decided by its record alone."""
+    """The record alone decides what the ledger holds."""
     core = writer(1)
     core.added(A, ids(0))
     core.lose()
@@ -131,7 +131,7 @@ def test_lost_writer_confirms_nothing() -> None:
 
 
 def test_laggards_are_those_without_an_answer_to_the_oldest() -> None:
-    """Only when it is old enough, and only those present."""
+    """Only present members, and only when the oldest entry is old enough."""
     core = writer(2)
     assert core.oldest_pending_ms == 0
     core.added(A, ids(0))
@@ -145,8 +145,8 @@ def test_laggards_are_those_without_an_answer_to_the_oldest() -> None:
 
 
 @given(answers=st.lists(st.tuples(st.sampled_from([A, B, C]), st.lists(st.integers(0, 9), max_size=5)), max_size=40))
-def test_confirmed_is_what_a_quorum_holds(answers: list[tuple[Incarnation, list[int]]]) -> None:
-    """In any order of answers: the longest prefix that two members hold each of."""
+def test_confirmed_entries_are_held_by_an_ack_quorum(answers: list[tuple[Incarnation, list[int]]]) -> None:
+    """In any order of answers: the longest prefix of which two members hold each entry."""
     core = writer(10)
     held: dict[int, set[Incarnation]] = {i: set() for i in range(10)}
     for member, numbers in answers:

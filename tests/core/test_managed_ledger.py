@@ -1,4 +1,4 @@
-"""A list of ledgers, one open after the other: what opens the next one, and what never does."""
+"""A managed ledger: when the next ledger is opened, and what closes or loses the open one."""
 
 import pytest
 
@@ -48,7 +48,7 @@ def managed_ledger(*live: Incarnation, absent: tuple[Incarnation, ...] = (), las
 
 
 def created(core: ManagedLedger, number: int = 5) -> LedgerMetadata:
-    """Open the next ledger up to its record."""
+    """Open the next ledger, up to the creation of its record."""
     assert core.open_next() == [ClaimLedgerId(LOG)]
     (create,) = core.handle(LedgerIdClaimed(LOG, LedgerId(number)))
     assert isinstance(create, CreateLedger)
@@ -64,7 +64,7 @@ def opened(core: ManagedLedger, number: int = 5) -> LedgerMetadata:
 
 
 def sealed(core: ManagedLedger, next_number: int = 6) -> list[LedgerEffect | LedgerNotification]:
-    """Roll up to the moment at which the next ledger is ready; what comes of that."""
+    """Roll until the next ledger is ready. Returns the resulting effects."""
     assert core.roll() == [ClaimLedgerId(LOG)]
     (create,) = core.handle(LedgerIdClaimed(LOG, LedgerId(next_number)))
     assert isinstance(create, CreateLedger)
@@ -92,7 +92,7 @@ def closing(metadata: LedgerMetadata, end: int) -> CloseLedger:
 
 
 def test_one_ledger_from_its_claim_to_its_first_confirmation() -> None:
-    """Id, record, link, entries to every member, the ack quorum's answers."""
+    """Id, record, link, entries to every member, answers of the ack quorum."""
     core = managed_ledger()
     opened(core)
     send = append(core, 2)
@@ -103,8 +103,8 @@ def test_one_ledger_from_its_claim_to_its_first_confirmation() -> None:
 
 
 @pytest.mark.hazard(4)
-def test_id_not_above_the_last_is_thrown_away() -> None:
-    """A counter that ran backwards, or a claim of long ago: positions of a topic ascend."""
+def test_id_not_above_the_last_is_discarded() -> None:
+    """The counter went backwards, or the claim is old: the positions of a topic must ascend."""
     core = managed_ledger(last=7)
     core.open_next()
     for number in (6, 7):
@@ -113,8 +113,8 @@ def test_id_not_above_the_last_is_thrown_away() -> None:
 
 
 @pytest.mark.parametrize("status", [WriteStatus.CONFLICT, WriteStatus.UNKNOWN])
-def test_record_that_may_exist_wastes_its_id(status: WriteStatus) -> None:
-    """No list names it; the next try has another id."""
+def test_id_whose_record_may_exist_is_discarded(status: WriteStatus) -> None:
+    """No list names the id; the next attempt uses another one."""
     core = managed_ledger()
     created(core)
     assert core.handle(LedgerCreated(LOG, LedgerId(5), status)) == [ClaimLedgerId(LOG)]
@@ -124,8 +124,8 @@ def test_record_that_may_exist_wastes_its_id(status: WriteStatus) -> None:
     assert create.metadata.ledger_id == 6
 
 
-def test_too_few_nodes_are_waited_for() -> None:
-    """And the claimed id is used then."""
+def test_next_ledger_waits_for_enough_nodes() -> None:
+    """The claimed id is used once there are enough."""
     core = managed_ledger(A)
     core.open_next()
     assert core.handle(LedgerIdClaimed(LOG, LedgerId(5))) == []
@@ -136,8 +136,8 @@ def test_too_few_nodes_are_waited_for() -> None:
     assert set(create.metadata.members) == {A, B, C}
 
 
-def test_absent_filler_gets_nothing() -> None:
-    """It completes the list; repair completes its copy."""
+def test_absent_member_gets_no_entries() -> None:
+    """It completes the list of members; repair completes its copy."""
     core = managed_ledger(A, B, absent=(C,))
     opened(core)
     assert set(append(core).members) == {A, B}
@@ -145,8 +145,8 @@ def test_absent_filler_gets_nothing() -> None:
     assert core.handle(answered(B, 0)) == [Confirmed(LOG, LedgerId(5), EntryId(0))]
 
 
-def test_read_only_nodes_fill_a_list_and_get_nothing() -> None:
-    """A cluster of three goes on with one that has no room; with one more, that one is not even named."""
+def test_read_only_nodes_complete_a_list_but_get_no_entries() -> None:
+    """A cluster of three continues with one full node. With a fourth node, the full one is not even a member."""
     core = managed_ledger(A, B)
     core.update_nodes(StorageNodesUpdated((A, B), read_only=(C,)))
     assert set(created(core).members) == {A, B, C}
@@ -158,8 +158,8 @@ def test_read_only_nodes_fill_a_list_and_get_nothing() -> None:
     assert set(created(other).members) == {A, B, D}
 
 
-def test_members_gone_before_the_link_fail_it_at_once() -> None:
-    """Open with too few members, it would wait for ever: nobody is left whose stream could break."""
+def test_ledger_without_its_ack_quorum_fails_when_it_is_linked() -> None:
+    """With too few members the ledger would wait for ever: no stream is left that could break."""
     core = managed_ledger()
     metadata = created(core)
     core.handle(LedgerCreated(LOG, LedgerId(5), OK))
@@ -170,8 +170,8 @@ def test_members_gone_before_the_link_fail_it_at_once() -> None:
     ]
 
 
-def test_next_ledger_only_behind_a_closed_one() -> None:
-    """Two open ledgers of one log have no order."""
+def test_next_ledger_opens_only_after_the_last_is_closed() -> None:
+    """Two open ledgers of one log would have no order."""
     core = managed_ledger()
     opened(core)
     with pytest.raises(InvariantViolated):
@@ -182,7 +182,7 @@ def test_next_ledger_only_behind_a_closed_one() -> None:
 
 
 def test_planned_roll_waits_for_the_last_answer() -> None:
-    """Nothing is given up: no session has to end."""
+    """No entry is given up, so no session must end."""
     core = managed_ledger()
     metadata = opened(core)
     append(core)
@@ -199,8 +199,8 @@ def test_planned_roll_waits_for_the_last_answer() -> None:
     append(core)
 
 
-def test_batches_are_taken_until_the_next_ledger_is_ready() -> None:
-    """Producers wait for the close and the link alone, and where no ledger can be made, for nothing."""
+def test_batches_are_accepted_until_the_next_ledger_is_ready() -> None:
+    """Producers wait only for the close and the link. If no ledger can be created, they do not wait at all."""
     core = managed_ledger()
     metadata = opened(core)
     core.roll()
@@ -218,15 +218,15 @@ def test_batches_are_taken_until_the_next_ledger_is_ready() -> None:
 
 
 def test_idle_ledger_rolls_at_once() -> None:
-    """There is no answer to wait for."""
+    """No answer is outstanding."""
     core = managed_ledger()
     metadata = opened(core)
     assert sealed(core) == [closing(metadata, -1)]
     assert core.roll() == []
 
 
-def test_failure_during_a_roll_closes_at_what_is_confirmed() -> None:
-    """The last answers will not come."""
+def test_failure_during_a_roll_closes_at_last_add_confirmed() -> None:
+    """The outstanding answers will not come."""
     core = managed_ledger()
     metadata = opened(core)
     append(core, 2)
@@ -240,8 +240,8 @@ def test_failure_during_a_roll_closes_at_what_is_confirmed() -> None:
     ]
 
 
-def test_failure_before_the_roll_takes_what_was_begun_for_it() -> None:
-    """The next ledger is the same, whatever ended the last one; the roll is over with it."""
+def test_failure_before_the_roll_uses_the_prepared_ledger() -> None:
+    """The next ledger can be used, whatever ended the last one. The roll is over with it."""
     core = managed_ledger()
     metadata = opened(core)
     append(core)
@@ -256,8 +256,8 @@ def test_failure_before_the_roll_takes_what_was_begun_for_it() -> None:
     append(core)
 
 
-def test_ledger_that_was_made_ready_is_made_anew_when_its_members_have_gone_meanwhile() -> None:
-    """Two of its three: it would fail as soon as it is open. Its record goes."""
+def test_prepared_ledger_is_replaced_when_its_members_leave() -> None:
+    """With two of its three members gone, it would fail as soon as it is open. Its record is deleted."""
     core = managed_ledger()
     opened(core)
     append(core)
@@ -273,7 +273,7 @@ def test_ledger_that_was_made_ready_is_made_anew_when_its_members_have_gone_mean
 
 
 def test_last_ledger_closes_without_a_next_one() -> None:
-    """One that was being made for a roll is not needed any more, and leaves nothing behind."""
+    """A ledger that was being prepared for a roll is not needed any more, and its record is deleted."""
     core = managed_ledger()
     metadata = opened(core)
     append(core)
@@ -292,8 +292,8 @@ def test_last_ledger_closes_without_a_next_one() -> None:
     "status",
     [AppendStatus.WRONG_INCARNATION, AppendStatus.CORRUPT, AppendStatus.READ_ONLY, AppendStatus.TOO_MANY_REQUESTS],
 )
-def test_one_failing_member_slows_nothing(status: AppendStatus) -> None:
-    """It is absent for the rest of the ledger; the second one ends it, at what is confirmed."""
+def test_one_failing_member_delays_nothing(status: AppendStatus) -> None:
+    """It is absent for the rest of the ledger. A second failing member ends the ledger at last_add_confirmed."""
     core = managed_ledger()
     metadata = opened(core)
     append(core)
@@ -302,8 +302,8 @@ def test_one_failing_member_slows_nothing(status: AppendStatus) -> None:
     assert core.handle(answered(B, 0, status=status)) == [AckQuorumLost(LOG, LedgerId(5)), closing(metadata, -1)]
 
 
-def test_nothing_is_confirmed_while_it_closes() -> None:
-    """The record is being written with an end: an answer too late is for nobody."""
+def test_closing_ledger_confirms_nothing() -> None:
+    """The record is being written with an end, so later answers do not count."""
     core = managed_ledger()
     opened(core)
     append(core)
@@ -315,7 +315,7 @@ def test_nothing_is_confirmed_while_it_closes() -> None:
 
 
 def test_superseded_member_is_lost() -> None:
-    """It does not come back; the ledger goes on with the others."""
+    """It does not come back; the ledger continues with the other members."""
     core = managed_ledger()
     opened(core)
     assert core.update_nodes(StorageNodesUpdated((A, B, D), superseded=(C,))) == []
@@ -326,8 +326,8 @@ def test_superseded_member_is_lost() -> None:
 
 
 @pytest.mark.parametrize("status", [AppendStatus.FENCED, AppendStatus.NOT_WRITABLE, AppendStatus.CONFLICTING])
-def test_fenced_ledger_is_never_answered_by_another_one(status: AppendStatus) -> None:
-    """The record is read first: a deposed owner that rolled would acknowledge where nobody looks."""
+def test_fenced_ledger_is_not_followed_by_another(status: AppendStatus) -> None:
+    """The record is read first: a deposed owner that rolled would acknowledge entries that no one reads."""
     core = managed_ledger()
     opened(core)
     append(core)
@@ -342,8 +342,8 @@ def test_fenced_ledger_is_never_answered_by_another_one(status: AppendStatus) ->
 
 
 @pytest.mark.parametrize("status", [WriteStatus.CONFLICT, WriteStatus.UNKNOWN])
-def test_close_that_is_not_plainly_ok_is_lost(status: WriteStatus) -> None:
-    """In recovery by another, closed by another, or by oneself with a lost reply: the record knows."""
+def test_close_that_is_not_ok_loses_the_managed_ledger(status: WriteStatus) -> None:
+    """In recovery or closed by another process, or closed by itself with a lost reply: the record decides."""
     core = managed_ledger()
     opened(core)
     sealed(core)
@@ -357,7 +357,7 @@ def test_close_that_is_not_plainly_ok_is_lost(status: WriteStatus) -> None:
 
 
 def test_late_completions_are_recognised_by_their_ledger() -> None:
-    """Answers of the ledger before, a second claim, a member of another ledger."""
+    """Responses for the ledger before, a second claim, a member of another ledger."""
     core = managed_ledger()
     opened(core)
     sealed(core)

@@ -1,4 +1,4 @@
-"""A replica suspects an owner only on what it saw itself: a stream that closed, and then a refused connection."""
+"""A replica suspects an owner only after it saw a stream close and a connection refused."""
 
 import pytest
 
@@ -19,7 +19,7 @@ O1, O2 = Incarnation("o1"), Incarnation("o2")
 
 
 def closed(*, answered: bool = False) -> OwnerSuspicion:
-    """O1's stream was open and closed."""
+    """The stream of O1 opened and closed."""
     core = OwnerSuspicion()
     assert core.handle(StreamOpened(O1, 1)) == []
     assert core.handle(StreamClosed(O1, 1, answered)) == [ProbeOwner(O1, 1)]
@@ -27,7 +27,7 @@ def closed(*, answered: bool = False) -> OwnerSuspicion:
 
 
 def test_closed_stream_and_refused_connection_suspect_an_owner() -> None:
-    """A killed process: both at once, well before its session ends."""
+    """A killed process causes both at once, well before its session ends."""
     core = closed()
     assert list(core.suspected) == []
     assert core.handle(ConnectionRefused(O1)) == [OwnerSuspected(O1)]
@@ -37,8 +37,8 @@ def test_closed_stream_and_refused_connection_suspect_an_owner() -> None:
 
 
 @pytest.mark.hazard(5)
-def test_refused_connection_alone_suspects_nobody() -> None:
-    """A replica that restarts sees owners that have not come back to it yet."""
+def test_refused_connection_alone_causes_no_suspicion() -> None:
+    """A replica that restarts sees owners that have not reconnected to it yet."""
     core = OwnerSuspicion()
     assert core.handle(ConnectionRefused(O1)) == []
     core.handle(StreamOpened(O1, 1))
@@ -46,15 +46,15 @@ def test_refused_connection_alone_suspects_nobody() -> None:
     assert list(core.suspected) == []
 
 
-def test_close_of_a_stream_never_seen_open_suspects_nobody() -> None:
-    """It says nothing about the owner."""
+def test_close_of_an_unknown_stream_causes_no_suspicion() -> None:
+    """Such a close proves nothing about the owner."""
     core = OwnerSuspicion()
     assert core.handle(StreamClosed(O1, 1)) == []
     assert core.handle(ConnectionRefused(O1)) == []
 
 
 def test_close_of_an_older_stream_is_ignored() -> None:
-    """The owner came back on a new stream before the old one's end was noticed."""
+    """The owner reconnected before the end of its old stream was noticed."""
     core = OwnerSuspicion()
     core.handle(StreamOpened(O1, 1))
     core.handle(StreamOpened(O1, 2))
@@ -63,7 +63,7 @@ def test_close_of_an_older_stream_is_ignored() -> None:
 
 
 def test_owner_that_listens_is_not_suspected() -> None:
-    """Its stream broke, it did not die."""
+    """Its stream broke, but it did not die."""
     core = closed()
     core.handle(ConnectionAccepted(O1))
     assert core.handle(ConnectionRefused(O1)) == []
@@ -71,7 +71,7 @@ def test_owner_that_listens_is_not_suspected() -> None:
 
 
 def test_new_stream_ends_the_suspicion() -> None:
-    """It lives."""
+    """The owner is alive."""
     core = closed()
     core.handle(ConnectionRefused(O1))
     core.handle(StreamOpened(O1, 2))
@@ -80,15 +80,15 @@ def test_new_stream_ends_the_suspicion() -> None:
 
 
 @pytest.mark.hazard(5)
-def test_silence_suspects_nobody() -> None:
-    """A vanished host answers nothing; the session decides."""
+def test_timeout_causes_no_suspicion() -> None:
+    """A host that vanished does not answer; the end of the session decides."""
     core = closed()
     core.handle(SessionsUpdated((O1, O2)))
     assert list(core.suspected) == []
 
 
 def test_owner_without_session_is_forgotten() -> None:
-    """Incarnations never come back, so nothing of them is kept."""
+    """Incarnations never come back, so no state of them is kept."""
     core = closed()
     core.handle(ConnectionRefused(O1))
     core.handle(SessionsUpdated((O1,)))
@@ -99,7 +99,7 @@ def test_owner_without_session_is_forgotten() -> None:
 
 
 def test_vanished_host_of_a_stream_that_answered_is_suspected() -> None:
-    """A deleted pod: its stream ends at once, and its address goes with it, perhaps before it was seen to refuse."""
+    """A deleted pod: its stream ends at once, and its address disappears, perhaps before a connection is refused."""
     core = closed(answered=True)
     assert core.handle(HostUnreachable(O1)) == [OwnerSuspected(O1)]
     assert list(core.suspected) == [O1]
@@ -112,17 +112,17 @@ def test_vanished_host_of_a_stream_that_answered_is_suspected() -> None:
 
 @pytest.mark.hazard(5)
 def test_vanished_host_of_a_stream_that_fell_silent_is_not_suspected() -> None:
-    """Behind a cut there is no route either, from this side."""
+    """Behind a network partition there is no route either, seen from this side."""
     core = closed()
     assert core.handle(HostUnreachable(O1)) == []
     assert core.handle(ConnectionRefused(O1)) == [OwnerSuspected(O1)], "its own host has answered"
 
 
 @pytest.mark.parametrize("word", [ConnectionRefused, HostUnreachable, ConnectionAccepted])
-def test_word_that_comes_late_is_of_another_time(
+def test_late_answer_of_a_probe_is_ignored(
     word: type[ConnectionRefused | HostUnreachable | ConnectionAccepted],
 ) -> None:
-    """It was asked for at the end of the stream before: behind a cut, say, that is over."""
+    """The probe belongs to the end of an earlier stream, for example behind a network partition that is over."""
     core = OwnerSuspicion()
     for stream in (1, 2):
         core.handle(StreamOpened(O1, stream))
@@ -133,8 +133,8 @@ def test_word_that_comes_late_is_of_another_time(
     core.check_invariants()
 
 
-def test_no_route_alone_suspects_nobody() -> None:
-    """Before any stream, beside an open one, and after somebody answered there."""
+def test_missing_route_alone_causes_no_suspicion() -> None:
+    """Before any stream, beside an open one, and after a process answered there."""
     core = OwnerSuspicion()
     assert core.handle(HostUnreachable(O1)) == []
     core.handle(StreamOpened(O1, 1))

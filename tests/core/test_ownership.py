@@ -1,4 +1,4 @@
-"""The topic record as its owner holds it: nothing is believed that the record does not say."""
+"""The ownership of a topic record: an owner relies only on what it read in the record."""
 
 import pytest
 
@@ -44,7 +44,7 @@ def ok(version: int) -> TopicRecordWritten:
 
 
 def test_only_the_record_makes_an_owner() -> None:
-    """Being told is no proof: another's name, or no record, and it is over before it began."""
+    """A notification is no proof. If the record names another owner, or does not exist, ownership ends at once."""
     for record in (THEIRS, None):
         ownership = Ownership(TOPIC, A)
         ownership.read()
@@ -53,7 +53,7 @@ def test_only_the_record_makes_an_owner() -> None:
 
 
 def test_write_is_from_the_version_that_was_read() -> None:
-    """And the next one from the version that the write returned."""
+    """The next write names the version that this write returned."""
     ownership = owning()
     four, five = MINE.with_ledger(link(4)), MINE.with_ledger(link(4)).with_ledger(link(5))
     assert ownership.link(link(4)) == [WriteTopicRecord(four, 7)]
@@ -62,8 +62,8 @@ def test_write_is_from_the_version_that_was_read() -> None:
 
 
 @pytest.mark.hazard(1)
-def test_conflict_is_read_before_anything_is_written() -> None:
-    """O2 gained the topic while O1 rolled: O1's write fails, and its next one must not be tried."""
+def test_record_is_read_after_a_conflict_before_any_write() -> None:
+    """O2 took the topic over while O1 rolled: the write of O1 fails, and O1 must not try its next write."""
     ownership = owning()
     ownership.link(link(4))
     assert ownership.record_written(TopicRecordWritten(WriteStatus.CONFLICT, -1)) == READ
@@ -74,8 +74,9 @@ def test_conflict_is_read_before_anything_is_written() -> None:
     assert ownership.link(link(5)) == []
 
 
-def test_conflict_with_myself_starts_again() -> None:
-    """A write of mine whose first reply was lost: still my epoch, so at B with the record's last ledger."""
+def test_conflict_with_its_own_write_restarts_the_takeover() -> None:
+    """The first reply to a write of this owner was lost: the epoch is unchanged, so recovery starts with the last
+    ledger."""
     ownership = owning()
     ownership.link(link(4))
     ownership.record_written(TopicRecordWritten(WriteStatus.UNKNOWN, -1))
@@ -84,8 +85,8 @@ def test_conflict_with_myself_starts_again() -> None:
     assert (ownership.record, ownership.version) == (applied, 8)
 
 
-def test_another_epoch_of_mine_is_not_mine() -> None:
-    """The topic went away and came back: what this one knows is of the time before."""
+def test_another_epoch_of_the_same_owner_deposes_it() -> None:
+    """The topic moved away and came back: the state of this owner is from the time before."""
     ownership = owning()
     ownership.suspect()
     again = TopicRecord(TOPIC, "t", A, OwnerEpoch(5), MINE.ledgers)
@@ -93,8 +94,8 @@ def test_another_epoch_of_mine_is_not_mine() -> None:
     assert isinstance(news, Deposed)
 
 
-def test_deposed_is_for_good() -> None:
-    """No record, no answer and no suspicion bring it back."""
+def test_deposed_owner_stays_deposed() -> None:
+    """No record, response or suspicion can undo it."""
     ownership = owning()
     ownership.link(link(4))
     ownership.suspect()
@@ -107,8 +108,8 @@ def test_deposed_is_for_good() -> None:
 
 
 @pytest.mark.hazard(3)
-def test_removed_topic_ends_its_owner() -> None:
-    """A topic deleted and created anew has another id; under this one there is nothing left."""
+def test_deleted_topic_ends_ownership() -> None:
+    """A topic that is deleted and created again has another id; nothing is left under this one."""
     ownership = owning()
     ownership.read()
     (news,) = ownership.record_read(TopicRecordRead(None, -1))
@@ -118,16 +119,16 @@ def test_removed_topic_ends_its_owner() -> None:
     assert (ownership.read(), ownership.suspect(), ownership.record_written(ok(8))) == ([], [], [])
 
 
-def test_confirmation_is_a_read_that_names_me() -> None:
-    """One read at a time, and no restart."""
+def test_ownership_is_proved_by_a_read_that_names_the_owner() -> None:
+    """It takes one read and no restart."""
     ownership = owning()
     assert ownership.read() == READ
     assert ownership.read() == []
     assert ownership.record_read(TopicRecordRead(MINE, 7)) == [OwnershipConfirmed()]
 
 
-def test_read_begun_before_the_suspicion_is_no_answer_to_it() -> None:
-    """It may be older than what was suspected: the record is read once more."""
+def test_read_begun_before_a_suspicion_does_not_resolve_it() -> None:
+    """Its result may be older than the suspicion, so the record is read again."""
     ownership = owning()
     ownership.read()
     assert ownership.suspect() == []
@@ -136,8 +137,8 @@ def test_read_begun_before_the_suspicion_is_no_answer_to_it() -> None:
     assert isinstance(news, Deposed)
 
 
-def test_old_read_that_names_another_is_believed() -> None:
-    """Epochs only grow: what was lost once stays lost."""
+def test_old_read_that_names_another_owner_deposes() -> None:
+    """Epochs only grow, so lost ownership cannot come back."""
     ownership = owning()
     ownership.read()
     ownership.suspect()
@@ -145,8 +146,8 @@ def test_old_read_that_names_another_is_believed() -> None:
     assert isinstance(news, Deposed)
 
 
-def test_write_in_flight_over_a_suspicion_is_waited_for() -> None:
-    """Its late answer would pass for the next link's, and entries be acknowledged in a ledger that no list names."""
+def test_write_in_flight_during_a_suspicion_is_awaited() -> None:
+    """Its late answer would be taken for the next link, and entries acknowledged in a ledger that no list names."""
     ownership = owning()
     ownership.link(link(4))
     assert ownership.suspect() == READ
@@ -157,7 +158,7 @@ def test_write_in_flight_over_a_suspicion_is_waited_for() -> None:
     assert ownership.link(link(5)) == [WriteTopicRecord(applied.with_ledger(link(5)), 8)]
 
 
-def test_answer_before_the_read_asks_for_another() -> None:
+def test_write_answered_before_the_read_causes_another_read() -> None:
     """The read in flight may have been served before the write."""
     ownership = owning()
     ownership.link(link(4))
@@ -168,7 +169,7 @@ def test_answer_before_the_read_asks_for_another() -> None:
 
 
 def test_trim_waits_for_the_link() -> None:
-    """One write at a time, each from the record that the last one left."""
+    """One write at a time, each based on the record that the last write left."""
     ownership = owning()
     ownership.link(link(4))
     assert ownership.trim(2) == []
@@ -178,8 +179,8 @@ def test_trim_waits_for_the_link() -> None:
     assert ownership.record_written(ok(9)) == [Trimmed((LedgerId(1), LedgerId(2)))]
 
 
-def test_link_asked_for_during_a_trim() -> None:
-    """The trim's answer is the trim's."""
+def test_link_requested_during_a_trim_follows_it() -> None:
+    """The response in flight belongs to the trim, not to the link."""
     ownership = owning()
     assert ownership.trim(1) == [WriteTopicRecord(MINE.without_first(1), 7)]
     assert ownership.link(link(4)) == []
@@ -188,8 +189,8 @@ def test_link_asked_for_during_a_trim() -> None:
     assert written == [Trimmed((LedgerId(1),)), WriteTopicRecord(trimmed.with_ledger(link(4)), 8)]
 
 
-def test_wider_trim_during_a_trim_names_only_what_went() -> None:
-    """A ledger named as gone is deleted: it must have left the record."""
+def test_wider_trim_during_a_trim_reports_only_removed_ledgers() -> None:
+    """A ledger that is reported as trimmed is deleted, so it must have left the record."""
     ownership = owning()
     ownership.trim(1)
     ownership.trim(2)
@@ -198,8 +199,8 @@ def test_wider_trim_during_a_trim_names_only_what_went() -> None:
     assert ownership.record_written(ok(9)) == [Trimmed((LedgerId(2),))]
 
 
-def test_suspicion_forgets_what_was_wanted() -> None:
-    """What is written next is for the next stretch to say."""
+def test_suspicion_drops_pending_writes() -> None:
+    """The next writes are decided after the record was read."""
     ownership = owning()
     ownership.link(link(4))
     ownership.trim(1)

@@ -1,4 +1,4 @@
-"""Topics and ledgers go where every replica would put them, and topics move only for a reason."""
+"""Placement: every replica makes the same choice, and topics move only for a reason."""
 
 import random
 from dataclasses import replace
@@ -78,7 +78,7 @@ def test_choice_does_not_depend_on_the_order_of_the_view(nodes: list[Incarnation
 
 
 def test_only_the_topics_of_a_lost_owner_move() -> None:
-    """Rendezvous hashing: everything else stays where it is."""
+    """Rendezvous hashing: all other topics stay."""
     topics = [TopicId(f"{i:032x}") for i in range(400)]
     before = {topic: pick_owner(topic, NODES) for topic in topics}
     after = {topic: pick_owner(topic, NODES[1:]) for topic in topics}
@@ -87,8 +87,8 @@ def test_only_the_topics_of_a_lost_owner_move() -> None:
     assert all(20 < list(before.values()).count(node) < 90 for node in NODES)
 
 
-def test_no_owner_is_no_choice() -> None:
-    """The shell answers that no owner is live."""
+def test_without_owners_none_is_chosen() -> None:
+    """The shell then answers that no owner is live."""
     assert pick_owner(TOPIC, ()) is None
 
 
@@ -101,7 +101,7 @@ def test_no_owner_is_no_choice() -> None:
 def test_members_are_live_first_and_never_superseded(
     live: list[Incarnation], absent: list[Incarnation], superseded: list[Incarnation]
 ) -> None:
-    """A ledger on a node that never comes back cannot be recovered when another one dies (hazard 8)."""
+    """A ledger on a node that never comes back cannot be recovered when another member dies (hazard 8)."""
     members = pick_members(LedgerId(1), live, absent, superseded, 3, 2)
     usable = [node for node in live if node not in superseded]
     known = {node for node in (*live, *absent) if node not in superseded}
@@ -115,7 +115,7 @@ def test_members_are_live_first_and_never_superseded(
     assert [member in usable for member in members] == sorted([member in usable for member in members], reverse=True)
 
 
-def test_cluster_of_three_goes_on_with_one_node_down() -> None:
+def test_cluster_of_three_continues_with_one_node_down() -> None:
     """The absent node fills the list; repair completes its copy later."""
     members = pick_members(LedgerId(7), NODES[:2], NODES[2:3], (), 3, 2)
     assert members is not None
@@ -134,8 +134,8 @@ def test_single_node_is_its_own_quorum() -> None:
 # --- placing ----------------------------------------------------------------------------------------------------------
 
 
-def test_new_topic_is_placed_and_its_owner_told() -> None:
-    """Mark A: owner and a higher epoch by compare-and-set."""
+def test_new_topic_is_placed_and_its_owner_notified() -> None:
+    """The record gets the owner and a higher epoch by compare-and-set."""
     core = reading()
     pick = pick_owner(TOPIC, BOTH.live)
     assert pick is not None
@@ -143,27 +143,27 @@ def test_new_topic_is_placed_and_its_owner_told() -> None:
     assert ask(core, written()) == told(pick, 1)
 
 
-def test_live_owner_stands() -> None:
+def test_live_owner_keeps_its_topic() -> None:
     """A look-up of a placed topic writes nothing."""
     assert ask(reading(), was_read(ON_O1)) == [TopicPlaced(TOPIC, O1, OwnerEpoch(4))]
 
 
 def test_owner_without_session_is_replaced() -> None:
-    """The log stays as it is; the epoch goes up."""
+    """The list of ledgers stays the same; the epoch rises."""
     core = reading()
     assert ask(core, was_read(ON_O1, OwnersView((O2,)))) == [WriteTopicRecord(ON_O2, 9)]
     assert ask(core, written()) == told(O2, 5)
 
 
-def test_nobody_to_place_on_is_told() -> None:
-    """And asked again, it looks again."""
+def test_absence_of_owners_is_reported() -> None:
+    """The next request looks again."""
     core = reading()
     assert ask(core, was_read(ON_O1, OwnersView(()))) == [NoOwnerLive(TOPIC)]
     assert ask(core, PlacementRequested(TOPIC)) == [READ]
     assert ask(core, was_read(None)) == [TopicMissing(TOPIC)]
 
 
-def test_questions_during_a_round_join_it() -> None:
+def test_requests_during_a_round_share_its_result() -> None:
     """A thousand look-ups of one topic read its record once."""
     core = reading()
     assert ask(core, PlacementRequested(TOPIC)) == []
@@ -174,7 +174,7 @@ def test_questions_during_a_round_join_it() -> None:
 
 
 def test_late_answers_are_ignored() -> None:
-    """Nothing is asked, so no answer is news."""
+    """Nothing is in flight, so no answer is expected."""
     core = reading()
     assert ask(core, written()) == []
     ask(core, was_read(ON_O1))
@@ -184,8 +184,8 @@ def test_late_answers_are_ignored() -> None:
 
 @pytest.mark.hazard(5)
 @pytest.mark.parametrize("status", [WriteStatus.CONFLICT, WriteStatus.UNKNOWN])
-def test_reason_is_judged_anew_after_a_failed_write(status: WriteStatus) -> None:
-    """The owner was back, another replica was faster, or the write was applied after all: never a blind repetition."""
+def test_decision_is_made_again_after_a_failed_write(status: WriteStatus) -> None:
+    """The owner came back, another replica was faster, or the write was applied after all: never repeat it blindly."""
     for now_found, expected in [
         (was_read(ON_O1), told(O1, 4)),  # its session is there after all
         (was_read(replace(ON_O2, owner=O1), OwnersView((O1,))), told(O1, 5)),
@@ -206,14 +206,14 @@ def test_reason_is_judged_anew_after_a_failed_write(status: WriteStatus) -> None
 
 
 def test_suspected_owner_is_replaced_before_its_session_ends() -> None:
-    """A killed process closes its stream at once, and its port refuses."""
+    """A killed process closes its stream at once, and its port refuses connections."""
     core = reading()
     assert ask(core, was_read(ON_O1, OwnersView((O1, O2), (O1,)))) == [WriteTopicRecord(ON_O2, 9)]
     assert ask(core, written()) == told(O2, 5)
 
 
 def test_suspected_owner_is_never_chosen() -> None:
-    """Neither as the next owner nor for want of another."""
+    """Neither as the next owner, nor if there is no other."""
     core = reading()
     assert ask(core, was_read(NEW, OwnersView((O1,), (O1,)))) == [NoOwnerLive(TOPIC)]
     for number in range(20):
@@ -228,7 +228,7 @@ def test_suspected_owner_is_never_chosen() -> None:
 
 @pytest.mark.hazard(5)
 def test_second_suspicion_within_the_back_off_waits_for_the_session() -> None:
-    """Two replicas that see different halves of the network would move a topic back and forth (hazard 5)."""
+    """Two replicas that see different halves of the network would otherwise move a topic back and forth (hazard 5)."""
     core = reading()
     ask(core, was_read(ON_O1, OwnersView((O1, O2), (O1,)), now_ms=100))
     ask(core, written(now_ms=150))
@@ -242,7 +242,7 @@ def test_second_suspicion_within_the_back_off_waits_for_the_session() -> None:
 
 
 def test_end_of_the_session_needs_no_back_off() -> None:
-    """Then there is nothing left to doubt."""
+    """Without a session there is no doubt."""
     core = reading()
     ask(core, was_read(ON_O1, OwnersView((O1, O2), (O1,)), now_ms=100))
     ask(core, written(now_ms=150))
@@ -252,7 +252,7 @@ def test_end_of_the_session_needs_no_back_off() -> None:
 
 
 def test_takeover_by_another_replica_begins_the_back_off_too() -> None:
-    """Otherwise each replica would take its own turn."""
+    """Otherwise each replica would start a takeover of its own."""
     core = reading()
     ask(core, was_read(ON_O1, now_ms=0))
     ask(core, PlacementRequested(TOPIC))
@@ -273,7 +273,7 @@ def test_first_placement_begins_no_back_off() -> None:
 
 
 def test_unload_moves_a_topic_to_another_owner() -> None:
-    """Planned: the old one finds itself deposed, at the latest at its next write."""
+    """Planned: the old owner notices that it is deposed, at its next write at the latest."""
     core = TopicPlacement(TOPIC)
     assert ask(core, UnloadRequested(TOPIC, O1)) == [READ]
     assert ask(core, was_read(ON_O1)) == [WriteTopicRecord(ON_O2, 9)]
@@ -283,7 +283,7 @@ def test_unload_moves_a_topic_to_another_owner() -> None:
 
 
 def test_unload_without_another_owner_raises_the_epoch() -> None:
-    """The same owner takes the topic over from itself, once, even when the reply is lost."""
+    """The owner takes the topic over from itself, once, even if the reply is lost."""
     again = ON_O1.placed_on(O1)
     core = TopicPlacement(TOPIC)
     ask(core, UnloadRequested(TOPIC, O1))
@@ -293,14 +293,14 @@ def test_unload_without_another_owner_raises_the_epoch() -> None:
 
 
 def test_unload_of_a_topic_that_moved_does_nothing() -> None:
-    """It named the owner that it meant."""
+    """The unload named the owner that it meant."""
     core = TopicPlacement(TOPIC)
     ask(core, UnloadRequested(TOPIC, O1))
     assert ask(core, was_read(ON_O2)) == [TopicPlaced(TOPIC, O2, OwnerEpoch(5))]
 
 
-def test_unload_during_a_write_is_looked_at_after_it() -> None:
-    """It may mean the owner that was chosen just now."""
+def test_unload_during_a_write_is_handled_after_it() -> None:
+    """The unload may mean the owner that was chosen just now."""
     core = reading()
     ask(core, was_read(ON_O1, OwnersView((O2,))))
     assert ask(core, UnloadRequested(TOPIC, O2)) == []
@@ -313,7 +313,7 @@ def test_unload_during_a_write_is_looked_at_after_it() -> None:
 
 @pytest.mark.parametrize("seed", range(80))
 def test_racing_replicas_only_ever_raise_the_epoch(seed: int) -> None:
-    """Three replicas, lost and late replies, sessions that come and go: one record, one epoch at a time."""
+    """Three replicas, lost and late replies, sessions that end and begin: one record, one epoch at a time."""
     rng = random.Random(seed)
     record, version = ON_O1, 0
     cores = [TopicPlacement(TOPIC, backoff_ms=50) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""Fences hold, reads tell the truth, deleted ledgers stay deleted, and all of it over crashes."""
+"""Fences, reads and deletions of a storage node, including crashes."""
 
 import random
 
@@ -38,7 +38,7 @@ def test_fence_is_in_force_at_once_and_answered_when_durable() -> None:
 
 
 def test_second_fence_waits_for_the_first() -> None:
-    """It would otherwise promise what a crash can still take back."""
+    """Otherwise its answer would promise what a crash can still undo."""
     disk = writable()
     disk.handle(FenceReceived(2, A, LEDGER))
     assert disk.handle(FenceReceived(3, A, LEDGER)) == []
@@ -49,7 +49,7 @@ def test_second_fence_waits_for_the_first() -> None:
 
 
 def test_unknown_ledger_is_fenced_and_remembered() -> None:
-    """A fence needs no knowledge of the ledger, and survives a restart without any entry."""
+    """A fence needs no state of the ledger, and survives a restart without any entry."""
     disk = Disk()
     assert disk.handle(FenceReceived(1, A, LEDGER)) == []
     assert disk.sync() == [AnswerFence(1, LEDGER, NONE, NONE, ReadStatus.OK)]
@@ -57,8 +57,8 @@ def test_unknown_ledger_is_fenced_and_remembered() -> None:
     assert disk.handle(append(2, E0)) == [answer(2, AppendStatus.FENCED, 0)]
 
 
-def test_fence_state_is_told_from_the_moment_the_fence_is_in_force() -> None:
-    """An owner that asks must not be called current by a member that takes nothing of it any more."""
+def test_fence_state_is_reported_as_soon_as_the_fence_is_in_force() -> None:
+    """A member that refuses an owner's adds must not report the owner as current."""
     disk = writable()
     assert (disk.node.ledgers.fence_state(LEDGER), disk.node.ledgers.fence_state(OTHER)) == (
         FenceState.HELD,
@@ -71,8 +71,8 @@ def test_fence_state_is_told_from_the_moment_the_fence_is_in_force() -> None:
     assert disk.node.ledgers.fence_state(LEDGER) is FenceState.FENCED
 
 
-def test_forgotten_ledger_is_unknown_though_it_was_fenced() -> None:
-    """Deleted after its topic was trimmed: that nobody is fenced there proves nothing to an owner that slept."""
+def test_deleted_ledger_is_unknown_though_it_was_fenced() -> None:
+    """The ledger was deleted after a trim: that it is not fenced proves nothing to an owner that was paused."""
     disk = writable()
     disk.handle(FenceReceived(2, A, LEDGER))
     disk.sync()
@@ -84,7 +84,7 @@ def test_forgotten_ledger_is_unknown_though_it_was_fenced() -> None:
 
 
 def test_unsynced_fence_is_lost_with_a_crash_and_was_never_answered() -> None:
-    """So nobody relied on it."""
+    """So nothing relied on it."""
     disk = writable()
     assert disk.handle(FenceReceived(2, A, LEDGER)) == []
     disk.start()
@@ -92,8 +92,8 @@ def test_unsynced_fence_is_lost_with_a_crash_and_was_never_answered() -> None:
     assert disk.sync() == [answer(3, AppendStatus.OK, 1)]
 
 
-def test_recovery_adds_pass_the_fence() -> None:
-    """The recovering owner raised it."""
+def test_recovery_adds_are_accepted_after_the_fence() -> None:
+    """The recovering owner set the fence."""
     disk = writable()
     disk.handle(FenceReceived(2, A, LEDGER))
     disk.sync()
@@ -105,8 +105,8 @@ def test_recovery_adds_pass_the_fence() -> None:
 # --- reads ------------------------------------------------------------------------------------------------------------
 
 
-def test_read_tells_present_from_missing() -> None:
-    """Only the index says "missing"; a read of an unknown ledger leaves no trace."""
+def test_read_distinguishes_present_from_missing() -> None:
+    """Only the index decides "missing". A read of an unknown ledger leaves no state behind."""
     disk = writable()
     assert disk.handle(read(2, 0, 3)) == [read_answer(2, [0], [1, 2], last=0)]
     unknown = ReadReceived(3, A, OTHER, EntryId(0), 1)
@@ -115,7 +115,7 @@ def test_read_tells_present_from_missing() -> None:
 
 
 def test_fencing_read_fences_durably_before_it_answers() -> None:
-    """A "missing" that is not fenced can become an acknowledged entry (BookKeeper 2614)."""
+    """An unfenced "missing" can become an acknowledged entry (BookKeeper 2614)."""
     disk = writable()
     disk.handle(append(2, E2))
     assert disk.handle(read(3, 0, 4, fence=True)) == []
@@ -124,8 +124,8 @@ def test_fencing_read_fences_durably_before_it_answers() -> None:
     assert disk.handle(read(5, 1, 1, fence=True)) == [read_answer(5, [], [1], last=2, lac=0)]
 
 
-def test_read_of_an_entry_on_its_way_waits_for_it() -> None:
-    """It is neither missing nor yet there."""
+def test_read_of_an_unsynced_entry_waits_for_its_sync() -> None:
+    """Such an entry is neither missing nor present yet."""
     disk = writable()
     disk.handle(append(2, E1))
     assert disk.handle(read(3, 0, 1)) == [read_answer(3, [0], [], last=0)]
@@ -133,8 +133,8 @@ def test_read_of_an_entry_on_its_way_waits_for_it() -> None:
     assert disk.sync() == [answer(2, AppendStatus.OK, 1), read_answer(4, [0, 1], [], last=1)]
 
 
-def test_long_reads_are_answered_in_part() -> None:
-    """The asker goes on with the first id that the answer does not name."""
+def test_long_reads_are_answered_partially() -> None:
+    """The reader continues with the first id that the answer does not name."""
     disk = writable()
     (part,) = disk.handle(read(2, 0, 10**9))
     assert isinstance(part, AnswerRead)
@@ -142,7 +142,7 @@ def test_long_reads_are_answered_in_part() -> None:
 
 
 def test_last_add_confirmed_is_the_highest_stored_and_survives_a_restart() -> None:
-    """Entries come out of order; the highest header counts."""
+    """Entries arrive out of order; the highest header counts."""
     disk = writable()
     disk.handle(append(2, entry(9, last_add_confirmed=6), entry(8, last_add_confirmed=4)))
     disk.sync()
@@ -156,7 +156,7 @@ def test_last_add_confirmed_is_the_highest_stored_and_survives_a_restart() -> No
 
 @pytest.mark.hazard(2)
 def test_ledger_is_deleted_only_after_a_synced_read_proved_it() -> None:
-    """A lagging follower shows absence where there is none (hazard 2)."""
+    """A lagging follower shows records as absent that exist (hazard 2)."""
     disk = writable()
     assert disk.handle(LedgerRecordMissing(LEDGER)) == [CheckLedger(LEDGER, 2, ORIGIN)]
     assert disk.handle(LedgerChecked(LEDGER, 2, OPEN)) == []
@@ -169,7 +169,7 @@ def test_ledger_is_deleted_only_after_a_synced_read_proved_it() -> None:
 
 
 def test_deleted_ledger_is_not_created_again() -> None:
-    """The zombie's add is checked again, before and after a restart, and the record is gone."""
+    """The add of a zombie writer is checked again, before and after a restart, and the record is gone."""
     disk = writable()
     disk.handle(FenceReceived(2, A, LEDGER))
     disk.handle(LedgerRecordMissing(LEDGER))
@@ -181,8 +181,8 @@ def test_deleted_ledger_is_not_created_again() -> None:
     assert disk.handle(LedgerChecked(LEDGER, 1, None)) == [answer(4, AppendStatus.NOT_WRITABLE, 1)]
 
 
-def test_fence_behind_a_tombstone_stands() -> None:
-    """The journal replays them in this order too."""
+def test_fence_after_a_tombstone_stands() -> None:
+    """A restart replays both in this order, too."""
     disk = writable()
     disk.handle(LedgerRecordMissing(LEDGER))
     disk.handle(LedgerChecked(LEDGER, 2, None, deleted=True))
@@ -207,15 +207,15 @@ def test_ledger_whose_record_is_missing_without_proof_is_kept_and_reported() -> 
     assert disk.sync() == [answer(6, AppendStatus.OK, 1)]
 
 
-def test_check_that_began_before_anything_was_stored_decides_nothing_about_deletion() -> None:
-    """Such a check knows no origin, so nobody has looked for a proof."""
+def test_check_that_began_before_the_first_entry_deletes_nothing() -> None:
+    """Such a check has no origin, so it looked for no proof."""
     disk = Disk()
     assert disk.handle(append(1, E0)) == [CheckLedger(LEDGER, 1)]
     assert disk.handle(LedgerRecordMissing(LEDGER)) == []
     assert disk.handle(LedgerChecked(LEDGER, 1, None)) == [answer(1, AppendStatus.NOT_WRITABLE, 0)]
 
 
-def test_unknown_ledger_is_not_collected() -> None:
+def test_unknown_ledger_is_not_checked() -> None:
     """There is nothing to delete."""
     assert Disk().handle(LedgerRecordMissing(LEDGER)) == []
 
@@ -224,8 +224,8 @@ def test_unknown_ledger_is_not_collected() -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_what_was_answered_survives_crashes(seed: int) -> None:
-    """Acknowledged entries are there, fences answered hold, and no id answered missing under a fence is added later."""
+def test_answers_stay_true_after_crashes(seed: int) -> None:
+    """Acknowledged entries exist, answered fences hold, and no id reported missing under a fence is added later."""
     rng = random.Random(seed)
     disk = Disk()
     acked: set[int] = set()

@@ -1,4 +1,4 @@
-"""Who may add to a ledger, and when an add is answered."""
+"""A storage node: which adds it accepts, and when it answers them."""
 
 import pytest
 
@@ -17,7 +17,7 @@ from tests.core.storage_disk import E0, E1, E2, NONE, OTHER, Disk, answer, appen
 
 
 def test_add_is_answered_only_when_synced() -> None:
-    """An acknowledgement rests on the disk, not on the page cache."""
+    """An acknowledgement depends on the disk, not on the page cache."""
     disk = writable()
     assert disk.handle(append(2, E1)) == []
     assert disk.handle(append(3, E2)) == []
@@ -26,7 +26,7 @@ def test_add_is_answered_only_when_synced() -> None:
 
 
 def test_frame_of_many_ledgers_is_answered_by_ledger() -> None:
-    """Frames coalesce topics; the answer is per ledger, with all its entries."""
+    """A frame holds entries of many topics. The answer is per ledger, with all of its entries."""
     disk = writable()
     other = entry(0, ledger_id=OTHER)
     assert disk.handle(append(2, E1, other, E2)) == [CheckLedger(OTHER, 2)]
@@ -35,8 +35,8 @@ def test_frame_of_many_ledgers_is_answered_by_ledger() -> None:
     assert disk.sync() == [answer(2, AppendStatus.OK, 0, ledger_id=OTHER)]
 
 
-def test_entries_come_out_of_order_and_with_gaps() -> None:
-    """Frames of two streams, retries and recoveries have no order among them."""
+def test_entries_arrive_out_of_order_and_with_gaps() -> None:
+    """Frames of two streams, retries and recoveries arrive in any order."""
     disk = writable()
     disk.handle(append(2, entry(7), entry(5)))
     assert disk.sync() == [answer(2, AppendStatus.OK, 7, 5)]
@@ -44,7 +44,7 @@ def test_entries_come_out_of_order_and_with_gaps() -> None:
 
 @pytest.mark.hazard(19)
 def test_repeated_add_waits_for_the_first_copy() -> None:
-    """ "Already have it" is no answer while the first copy is only in the page cache (hazard 19)."""
+    """An entry that is only in the page cache must not be acknowledged (hazard 19)."""
     disk = writable()
     assert disk.handle(append(2, E1)) == []
     assert disk.handle(append(3, E1)) == []
@@ -54,8 +54,8 @@ def test_repeated_add_waits_for_the_first_copy() -> None:
     assert disk.unsynced == []
 
 
-def test_other_bytes_under_the_same_id_are_refused() -> None:
-    """Impossible in a correct run: refuse, keep the first copy and let it be seen."""
+def test_different_bytes_under_the_same_id_are_refused() -> None:
+    """Impossible in a correct run: refuse the entry, keep the first copy, and make it visible."""
     disk = writable()
     forged = entry(1, body=b"9876543210")
     disk.handle(append(2, E1))
@@ -67,7 +67,7 @@ def test_other_bytes_under_the_same_id_are_refused() -> None:
 
 
 def test_damaged_copy_is_replaced_by_a_repeated_add() -> None:
-    """What cannot be read cannot be compared, and good bytes are better than none."""
+    """Bytes that cannot be read cannot be compared, and good bytes are better than none."""
     disk = writable()
     disk.index.damaged.add((LEDGER, 0))
     assert disk.handle(append(2, E0, recovery=True)) == []
@@ -76,7 +76,7 @@ def test_damaged_copy_is_replaced_by_a_repeated_add() -> None:
 
 @pytest.mark.parametrize("data", [E1[:-1], E1 + b"x", E1[:-1] + b"?", E1[:20] + b"?" + E1[21:]])
 def test_bytes_without_their_checksum_are_refused(data: bytes) -> None:
-    """The rest of the frame stands; the damaged entry is not stored."""
+    """The other entries of the frame are stored; the damaged one is not."""
     disk = writable()
     event = AppendReceived(2, A, [(peek_header(E1), data), (peek_header(E2), E2)])
     assert disk.handle(event) == [answer(2, AppendStatus.CORRUPT, 1)]
@@ -86,7 +86,7 @@ def test_bytes_without_their_checksum_are_refused(data: bytes) -> None:
 
 @pytest.mark.hazard(2)
 def test_another_incarnation_is_refused() -> None:
-    """A wiped node at the same address must not speak for its former self (hazard 2)."""
+    """A wiped node at the same address must not answer for its former incarnation (hazard 2)."""
     disk = writable()
     wrong = ReadStatus.WRONG_INCARNATION
     assert disk.handle(append(2, E1, target=B)) == [answer(2, AppendStatus.WRONG_INCARNATION, 1)]
@@ -97,8 +97,8 @@ def test_another_incarnation_is_refused() -> None:
     assert disk.unsynced == []
 
 
-def test_short_of_space_only_recovery_adds_pass() -> None:
-    """Ledgers must be closable on a full disk, or nothing can move away from it."""
+def test_nearly_full_disk_accepts_only_recovery_adds() -> None:
+    """Ledgers must be closable on a full disk; otherwise nothing can move away from it."""
     disk = writable()
     disk.handle(ReadOnlyChanged(read_only=True))
     assert disk.handle(append(2, E1)) == [answer(2, AppendStatus.READ_ONLY, 1)]
@@ -112,8 +112,8 @@ def test_short_of_space_only_recovery_adds_pass() -> None:
 # --- the check --------------------------------------------------------------------------------------------------------
 
 
-def test_first_adds_are_parked_in_order_behind_the_check() -> None:
-    """One check, whatever comes meanwhile; then everything is stored as it came."""
+def test_first_adds_are_queued_in_order_until_the_check() -> None:
+    """There is one check, whatever arrives meanwhile. Then everything is stored in the order of arrival."""
     disk = Disk()
     assert disk.handle(append(1, E1)) == [CheckLedger(LEDGER, 1)]
     assert disk.handle(append(2, E0, E1)) == []
@@ -128,7 +128,7 @@ def test_first_adds_are_parked_in_order_behind_the_check() -> None:
     "metadata", [None, OPEN.in_recovery(), OPEN.closed(end=NONE, length=0), LedgerMetadata(LEDGER, TOPIC, (B, C), 1)]
 )
 def test_ledger_that_is_not_open_here_is_not_created(metadata: LedgerMetadata | None) -> None:
-    """A paused owner wakes after its ledger was closed, trimmed and collected (hazard 2)."""
+    """A paused owner resumes after its ledger was closed, trimmed and deleted (hazard 2)."""
     disk = Disk()
     disk.handle(append(1, E0))
     disk.handle(append(2, E1))
@@ -139,7 +139,7 @@ def test_ledger_that_is_not_open_here_is_not_created(metadata: LedgerMetadata | 
 
 
 def test_late_check_does_not_open_a_ledger() -> None:
-    """An answer read before the ledger was closed belongs to another question."""
+    """A response read before the ledger was closed belongs to another check."""
     disk = Disk()
     disk.handle(append(1, E0))
     disk.handle(LedgerChecked(LEDGER, 1, None))
@@ -148,8 +148,8 @@ def test_late_check_does_not_open_a_ledger() -> None:
     assert disk.handle(LedgerChecked(LEDGER, 2, None)) == [answer(2, AppendStatus.NOT_WRITABLE, 0)]
 
 
-def test_fence_during_the_check_wins() -> None:
-    """The check may have read the record before the recoverer marked it."""
+def test_fence_during_the_check_takes_precedence() -> None:
+    """The check may have read the record before the recovering process marked it."""
     disk = Disk()
     disk.handle(append(1, E0))
     disk.handle(FenceReceived(2, A, LEDGER))
@@ -157,8 +157,8 @@ def test_fence_during_the_check_wins() -> None:
     assert disk.sync() == [AnswerFence(2, LEDGER, NONE, NONE, ReadStatus.OK)]
 
 
-def test_parking_is_bounded() -> None:
-    """Many ledgers whose records cannot be read must not fill the memory."""
+def test_queue_for_the_check_is_bounded() -> None:
+    """Many ledgers whose records cannot be read must not exhaust the memory."""
 
     class Narrow(StorageNode):
         queued_bytes_max = len(E0) + len(E1)
@@ -172,7 +172,7 @@ def test_parking_is_bounded() -> None:
 
 
 def test_recovery_add_does_not_make_a_ledger_writable() -> None:
-    """A node that only a recoverer wrote to never took an entry of the writer: that needs the check still."""
+    """A node with only recovery adds never stored an entry of the writer, so the check is still needed."""
     disk = Disk()
     disk.handle(append(1, E0, recovery=True))
     assert disk.sync() == [answer(1, AppendStatus.OK, 0)]
@@ -181,8 +181,8 @@ def test_recovery_add_does_not_make_a_ledger_writable() -> None:
     assert disk.handle(append(3, E1)) == [CheckLedger(LEDGER, 1, LedgerOrigin(TOPIC, LedgerPurpose.LOG))]
 
 
-def test_held_ledger_needs_no_check_after_a_restart() -> None:
-    """A node that comes back goes on without ZooKeeper."""
+def test_stored_ledger_needs_no_check_after_a_restart() -> None:
+    """A node that restarts serves its ledgers without ZooKeeper."""
     disk = writable()
     disk.start()
     assert disk.handle(append(2, E1)) == []
