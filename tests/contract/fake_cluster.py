@@ -30,7 +30,7 @@ from oncelog.core.ids import (
     SessionNumber,
     TopicId,
 )
-from oncelog.core.topic.sessions import BatchAnswer
+from oncelog.core.topic.effects import BatchAnswer
 from oncelog.rpc.metadata_codec import LOOKUP
 from oncelog.rpc.owner_codec import (
     LAST_MESSAGE,

@@ -15,6 +15,7 @@ from oncelog.core.ids import EntryId, Generation, Incarnation, LedgerId, OwnerEp
 from oncelog.core.ledger.managed_ledger import SendAdds
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import LedgerMetadata
+from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.ledger.writer import Add, LedgerWriter
 from oncelog.core.storage.ledger import LedgerOrigin
 from oncelog.ledgers.storage_links import UNANSWERED_BYTES_MAX, StorageLinks
@@ -66,7 +67,7 @@ def _batch(number: int, size: int) -> bytes:
 
 
 def sending(writer: LedgerWriter, adds: Sequence[Add]) -> SendAdds:
-    return SendAdds(writer.ledger_id, tuple(writer.present), tuple(adds))
+    return SendAdds(LedgerPurpose.LOG, writer.ledger_id, tuple(writer.present), tuple(adds))
 
 
 def whole(adds: Iterable[Add]) -> dict[EntryId, bytes]:

@@ -39,7 +39,7 @@ from oncelog.stores.ledger_store import LedgerLookup, LedgerStore
 from oncelog.stores.policy_store import PolicyStore
 from oncelog.stores.topic_store import TopicStore
 from oncelog.topic_owner.admin_service import AdminService
-from oncelog.topic_owner.asks import OwnerParts
+from oncelog.topic_owner.effect_executor import OwnerParts
 from oncelog.topic_owner.entry_cache import CacheBudget
 from oncelog.topic_owner.id_source import IdSource
 from oncelog.topic_owner.ledger_routes import LedgerRoutes
@@ -192,7 +192,7 @@ async def owner_world(
 def _end(world: OwnerWorld) -> None:
     """As when a process ends: what it waits for is nobody's any more."""
     for runner in world.topics:
-        runner._asks.cancel()
+        runner._executor.cancel()
 
 
 class PublishClient:

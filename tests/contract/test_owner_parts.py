@@ -25,7 +25,7 @@ from oncelog.stores.policy_store import PolicyStore
 from oncelog.stores.registry import LiveMetadata, LiveStorageNode, Registry, StorageCookie
 from oncelog.stores.topic_store import TopicStore
 from oncelog.topic_owner.admin_service import AdminService
-from oncelog.topic_owner.asks import OwnerParts
+from oncelog.topic_owner.effect_executor import OwnerParts
 from oncelog.topic_owner.entry_cache import CacheBudget
 from oncelog.topic_owner.id_source import IdSource
 from oncelog.topic_owner.ledger_routes import LedgerRoutes
@@ -94,7 +94,7 @@ async def test_a_takeover_that_fails_again_and_again_leaves_no_asks_behind() -> 
     runner = TopicRunner(
         TOPIC_ID, ME, TopicSettings(retry_ms=1), crc32c, owner_parts(session, links),
         nodes=StorageNodesUpdated((A, B, C)), first_session=SessionNumber(1), cache_budget=CacheBudget(1 << 20),
-        finished=lambda _: None,
+        finished=lambda _, __: None,
     )  # fmt: skip
     runner.assigned()
     await until(lambda: links.attempts > 10, DEADLINE_S, waiting_for="more attempts")

@@ -168,7 +168,7 @@ async def test_what_is_granted_now_holds_at_once(tmp_path: Path) -> None:
         assert (await opened("newcomer", address, runner)).denied
         await grant(world, GRANTS | {"newcomer": ("produce",)})
         await until(lambda: "newcomer" in (runner.grants or {}), DEADLINE_S, waiting_for="the owner to see it")
-        runner._asks.grants = GRANTS  # as before its watch has told it
+        runner._executor.grants = GRANTS  # as before its watch has told it
         assert (await opened("newcomer", address, runner)).granted
 
 

@@ -7,7 +7,7 @@ import pytest
 from oncelog.core.errors import InvariantViolated, NotOwner, ServiceUnavailable, TopicLoading
 from oncelog.core.formats.entry import peek_header
 from oncelog.core.ids import Position, ProducerId
-from oncelog.core.topic.events import HigherEpochSeen
+from oncelog.core.topic.events import HigherEpochReported
 from oncelog.core.topic.topic import Phase
 from oncelog.rpc.options import FRAME_BYTES_TARGET
 from oncelog.rpc.reader_codec import ReadControl, ReceivedEntries, StartEdge, StartMessage
@@ -188,7 +188,7 @@ async def test_a_reader_that_has_seen_a_newer_owner_is_sent_there(recorded: bool
     async with read_serving(log) as channel:
         stream = await reading(channel, StartEdge.EARLIEST, epoch_seen=4)
         assert [type(frame.error) async for frame in stream] == [NotOwner]
-        assert log.posted == ([HigherEpochSeen()] if recorded else [])
+        assert log.posted == ([HigherEpochReported()] if recorded else [])
 
 
 class BrokenLog(ShownLog):

@@ -8,7 +8,7 @@ import pytest
 from oncelog.core.errors import NotOwner, TooManyRequests, TopicNotFound
 from oncelog.core.ids import TopicId
 from oncelog.core.ledger.metadata import LedgerState
-from oncelog.core.topic.events import HigherEpochSeen
+from oncelog.core.topic.events import HigherEpochReported
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Phase
 from tests.cluster.until import until
@@ -84,7 +84,7 @@ async def test_a_topic_that_was_lost_and_comes_back_begins_anew(tmp_path: Path) 
         granted = await client.open(first, "importer")
         await client.stored(granted, batch_of(granted, range(3)))
         await world.place(first.topic_id, ANOTHER)
-        first.post(HigherEpochSeen())
+        first.post(HigherEpochReported())
         await first.progress.until_ended()
         [ended] = (await client.receive()).ended
         assert isinstance(ended.error, NotOwner)
@@ -98,7 +98,7 @@ async def test_a_topic_that_was_lost_and_comes_back_begins_anew(tmp_path: Path) 
         again = await client.open(second, "importer")
         assert (again.last_sequence_id, again.owner_epoch) == (2, 3)
         assert again.session >> 40 > granted.session >> 40
-        first._finish()
+        first._finish(closed=False)
         assert world.topics.find(first.topic_id) is second, "the end of the first is none of the second's"
 
 
@@ -216,7 +216,7 @@ async def test_a_recovery_of_its_own_accord_is_a_takeover_too(tmp_path: Path) ->
         runner = await world.serve(TOPIC)
         granted = await client.open(runner, "importer")
         await client.stored(granted, batch_of(granted, [0]))
-        runner.post(HigherEpochSeen())
+        runner.post(HigherEpochReported())
         await until(lambda: len(runner.trace.finished) == 2, DEADLINE_S)
         assert list(runner.trace.finished[1].phases_ms) == ["acquire", "recover", "load_snapshot", "replay", "open"]
         assert (runner.owner_epoch, runner.core.phase) == (1, Phase.SERVING)

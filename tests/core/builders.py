@@ -27,7 +27,7 @@ from oncelog.core.ids import (
     SequenceId,
     TopicId,
 )
-from oncelog.core.topic.log import ReceivedBatch
+from oncelog.core.topic.events import ReceivedBatch
 
 TOPIC = TopicId("0f" * 16)
 A, B, C, D = (Incarnation(name) for name in "abcd")

@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 
 from oncelog.core.coordination.ownership import ReadTopicRecord, TopicRecordRead
-from oncelog.core.dedup.cursor import CursorState, SnapshotSettings, SnapshotTaken
 from oncelog.core.formats.opening import Granted
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
-from oncelog.core.ledger.managed_ledger import CloseLedger, EntriesAnswered, SendAdds
+from oncelog.core.ledger.managed_ledger import AckQuorumLost, CloseLedger, EntriesAnswered, SendAdds
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.next_ledger import DeleteLedgers
 from oncelog.core.store_status import WriteStatus
-from oncelog.core.topic.serving import LedgerFailed, Serving
-from oncelog.core.topic.sessions import EndSession
-from oncelog.core.topic.takeover_events import CursorRecordWritten, WriteCursorRecord
+from oncelog.core.topic.dedup_cursor import CursorState, SnapshotSettings
+from oncelog.core.topic.effects import EndSession, SnapshotTaken, WriteCursorRecord
+from oncelog.core.topic.events import CursorRecordWritten
+from oncelog.core.topic.serving import Serving
 from oncelog.core.topic.topic import Phase
 from tests.core.builders import A, B, C, received
 from tests.core.test_takeover import state_of, truth
@@ -149,7 +149,7 @@ def test_failed_cursor_ledger_costs_only_its_snapshot(confirmed: int) -> None:
     assert cursor.serving.cursor.state is (CursorState.COMMITTING if confirmed else CursorState.WRITING)
     cursor.fail_ledger()
     cursor.owner.run()
-    assert len(cursor.owner.news(LedgerFailed)) == 1
+    assert len(cursor.owner.news(AckQuorumLost)) == 1
     assert cursor.owner.news(EndSession) == []
     cursor.send(6, after_ms=300)
     assert [taken.is_base for taken in cursor.snapshots()] == [True, True]

@@ -1,5 +1,8 @@
 """A managed ledger: when the next ledger is opened, and what closes or loses the open one."""
 
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 import pytest
 
 from oncelog.core.errors import InvariantViolated
@@ -8,15 +11,11 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch
 from oncelog.core.ledger.managed_ledger import (
     AckQuorumLost,
     CloseLedger,
-    Confirmed,
     EntriesAnswered,
     LedgerCloseAnswered,
-    LedgerClosed,
     LedgerEffect,
-    LedgerNotification,
-    Linking,
+    LedgerEvent,
     ManagedLedger,
-    ManagedLedgerLost,
     ManagedLedgerState,
     MemberLost,
     SendAdds,
@@ -42,12 +41,102 @@ LOG, OK = LedgerPurpose.LOG, WriteStatus.OK
 SETTINGS = ManagedLedgerSettings(LOG, TOPIC, OwnerEpoch(1), 3, 2, checksum)
 
 
-def managed_ledger(*live: Incarnation, absent: tuple[Incarnation, ...] = (), last: int = 4) -> ManagedLedger:
-    nodes = StorageNodesUpdated(live or (A, B, C), absent)
-    return ManagedLedger(NextLedger(SETTINGS, last_ledger=LedgerId(last), nodes=nodes))
+class Linking(NamedTuple):
+    ledger_id: LedgerId
 
 
-def created(core: ManagedLedger, number: int = 5) -> LedgerMetadata:
+class Confirmed(NamedTuple):
+    ledger_id: LedgerId
+    last_add_confirmed: EntryId
+
+
+class LedgerClosed(NamedTuple):
+    failed: bool
+
+
+class ManagedLedgerLost(NamedTuple):
+    pass
+
+
+Outcome = LedgerEffect | Linking | Confirmed | LedgerClosed | ManagedLedgerLost
+
+
+class Recorded:
+    """A managed ledger, and what each call leads to: its effects and the calls of its user, in order."""
+
+    def __init__(self, nodes: StorageNodesUpdated, last: int) -> None:
+        self._out: list[Outcome] = []
+        emit = self._out.append
+        self.next = NextLedger(SETTINGS, last_ledger=LedgerId(last), nodes=nodes, emit=emit)
+        self.core = ManagedLedger(self.next, self, emit)
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            LedgerIdClaimed: self.core.id_claimed,
+            LedgerCreated: self.core.created,
+            EntriesAnswered: self.core.entries_answered,
+            MemberLost: self.core.member_lost,
+            LedgerCloseAnswered: self.core.close_answered,
+        }
+
+    @property
+    def open(self) -> bool:
+        return self.core.open
+
+    @property
+    def state(self) -> ManagedLedgerState:
+        return self.core.state
+
+    def take(self) -> list[Outcome]:
+        taken = self._out.copy()
+        self._out.clear()
+        return taken
+
+    def handle(self, event: LedgerEvent) -> list[Outcome]:
+        self._handlers[type(event)](event)
+        return self.take()
+
+    def update_nodes(self, nodes: StorageNodesUpdated) -> list[Outcome]:
+        self.core.update_nodes(nodes)
+        return self.take()
+
+    def open_next(self) -> list[Outcome]:
+        self.core.open_next()
+        return self.take()
+
+    def linked(self) -> list[Outcome]:
+        self.core.linked()
+        return self.take()
+
+    def roll(self) -> list[Outcome]:
+        self.core.roll()
+        return self.take()
+
+    def finish(self) -> list[Outcome]:
+        self.core.finish()
+        return self.take()
+
+    def check_invariants(self) -> None:
+        self.core.check_invariants()
+
+    # --- LedgerUser ---------------------------------------------------------------------------------------------------
+
+    def link_ledger(self, ledger_id: LedgerId) -> None:
+        self._out.append(Linking(ledger_id))
+
+    def confirmed(self, ledger_id: LedgerId, last_add_confirmed: EntryId) -> None:
+        self._out.append(Confirmed(ledger_id, last_add_confirmed))
+
+    def ledger_closed(self, *, failed: bool) -> None:
+        self._out.append(LedgerClosed(failed))
+
+    def ledger_lost(self) -> None:
+        self._out.append(ManagedLedgerLost())
+
+
+def managed_ledger(*live: Incarnation, absent: tuple[Incarnation, ...] = (), last: int = 4) -> Recorded:
+    return Recorded(StorageNodesUpdated(live or (A, B, C), absent), last)
+
+
+def created(core: Recorded, number: int = 5) -> LedgerMetadata:
     """Open the next ledger, up to the creation of its record."""
     assert core.open_next() == [ClaimLedgerId(LOG)]
     (create,) = core.handle(LedgerIdClaimed(LOG, LedgerId(number)))
@@ -55,15 +144,15 @@ def created(core: ManagedLedger, number: int = 5) -> LedgerMetadata:
     return create.metadata
 
 
-def opened(core: ManagedLedger, number: int = 5) -> LedgerMetadata:
+def opened(core: Recorded, number: int = 5) -> LedgerMetadata:
     metadata = created(core, number)
-    assert core.handle(LedgerCreated(LOG, LedgerId(number), OK)) == [Linking(LOG, LedgerId(number))]
+    assert core.handle(LedgerCreated(LOG, LedgerId(number), OK)) == [Linking(LedgerId(number))]
     assert core.linked() == []
     assert core.open
     return metadata
 
 
-def sealed(core: ManagedLedger, next_number: int = 6) -> list[LedgerEffect | LedgerNotification]:
+def sealed(core: Recorded, next_number: int = 6) -> list[Outcome]:
     """Roll until the next ledger is ready. Returns the resulting effects."""
     assert core.roll() == [ClaimLedgerId(LOG)]
     (create,) = core.handle(LedgerIdClaimed(LOG, LedgerId(next_number)))
@@ -71,11 +160,15 @@ def sealed(core: ManagedLedger, next_number: int = 6) -> list[LedgerEffect | Led
     return core.handle(LedgerCreated(LOG, LedgerId(next_number), OK))
 
 
-def append(core: ManagedLedger, count: int = 1) -> SendAdds:
+def append(core: Recorded, count: int = 1) -> SendAdds:
     adds = [
-        core.append(EntryKind.MESSAGES, b"body", base_index=0, skip_first=0, count=1, now_ms=0) for _ in range(count)
+        core.core.append(EntryKind.MESSAGES, b"body", base_index=0, skip_first=0, count=1, now_ms=0)
+        for _ in range(count)
     ]
-    return core.send(adds)
+    core.core.send(adds)
+    (sent,) = core.take()
+    assert isinstance(sent, SendAdds)
+    return sent
 
 
 def answered(
@@ -99,7 +192,7 @@ def test_one_ledger_from_its_claim_to_its_first_confirmation() -> None:
     assert set(send.members) == {A, B, C}
     assert [add.entry_id for add in send.adds] == [0, 1]
     assert core.handle(answered(A, 0, 1)) == []
-    assert core.handle(answered(C, 0, 1)) == [Confirmed(LOG, LedgerId(5), EntryId(1))]
+    assert core.handle(answered(C, 0, 1)) == [Confirmed(LedgerId(5), EntryId(1))]
 
 
 @pytest.mark.hazard(4)
@@ -142,7 +235,7 @@ def test_absent_member_gets_no_entries() -> None:
     opened(core)
     assert set(append(core).members) == {A, B}
     core.handle(answered(A, 0))
-    assert core.handle(answered(B, 0)) == [Confirmed(LOG, LedgerId(5), EntryId(0))]
+    assert core.handle(answered(B, 0)) == [Confirmed(LedgerId(5), EntryId(0))]
 
 
 def test_read_only_nodes_complete_a_list_but_get_no_entries() -> None:
@@ -165,9 +258,7 @@ def test_ledger_without_its_ack_quorum_fails_when_it_is_linked() -> None:
     core.handle(LedgerCreated(LOG, LedgerId(5), OK))
     core.update_nodes(StorageNodesUpdated((A,), (B, C)))
     assert core.linked() == [AckQuorumLost(LOG, LedgerId(5)), closing(metadata, -1)]
-    assert core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK)) == [
-        LedgerClosed(LOG, LedgerId(5), EntryId(-1), failed=False)
-    ]
+    assert core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK)) == [LedgerClosed(failed=False)]
 
 
 def test_next_ledger_opens_only_after_the_last_is_closed() -> None:
@@ -190,11 +281,9 @@ def test_planned_roll_waits_for_the_last_answer() -> None:
     with pytest.raises(InvariantViolated):
         append(core)
     core.handle(answered(A, 0))
-    assert core.handle(answered(B, 0)) == [Confirmed(LOG, LedgerId(5), EntryId(0)), closing(metadata, 0)]
-    assert core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK)) == [
-        LedgerClosed(LOG, LedgerId(5), EntryId(0), failed=False)
-    ]
-    assert core.open_next() == [Linking(LOG, LedgerId(6))]
+    assert core.handle(answered(B, 0)) == [Confirmed(LedgerId(5), EntryId(0)), closing(metadata, 0)]
+    assert core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK)) == [LedgerClosed(failed=False)]
+    assert core.open_next() == [Linking(LedgerId(6))]
     assert core.linked() == []
     append(core)
 
@@ -235,9 +324,7 @@ def test_failure_during_a_roll_closes_at_last_add_confirmed() -> None:
     sealed(core)
     core.handle(MemberLost(LedgerId(5), A))
     assert core.handle(MemberLost(LedgerId(5), B)) == [AckQuorumLost(LOG, LedgerId(5)), closing(metadata, 0)]
-    assert core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK)) == [
-        LedgerClosed(LOG, LedgerId(5), EntryId(0), failed=True)
-    ]
+    assert core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK)) == [LedgerClosed(failed=True)]
 
 
 def test_failure_before_the_roll_uses_the_prepared_ledger() -> None:
@@ -251,7 +338,7 @@ def test_failure_before_the_roll_uses_the_prepared_ledger() -> None:
     core.handle(LedgerCloseAnswered(LOG, LedgerId(5), OK))
     assert core.open_next() == []
     assert isinstance(core.handle(LedgerIdClaimed(LOG, LedgerId(6)))[0], CreateLedger)
-    assert core.handle(LedgerCreated(LOG, LedgerId(6), OK)) == [Linking(LOG, LedgerId(6))]
+    assert core.handle(LedgerCreated(LOG, LedgerId(6), OK)) == [Linking(LedgerId(6))]
     core.linked()
     append(core)
 
@@ -282,7 +369,7 @@ def test_last_ledger_closes_without_a_next_one() -> None:
     assert core.finish() == []
     assert core.handle(LedgerCreated(LOG, LedgerId(6), OK)) == [DeleteLedgers((LedgerId(6),))]
     core.handle(answered(A, 0))
-    assert core.handle(answered(B, 0)) == [Confirmed(LOG, LedgerId(5), EntryId(0)), closing(metadata, 0)]
+    assert core.handle(answered(B, 0)) == [Confirmed(LedgerId(5), EntryId(0)), closing(metadata, 0)]
 
 
 # --- failing ----------------------------------------------------------------------------------------------------------

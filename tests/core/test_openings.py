@@ -17,11 +17,15 @@ from oncelog.core.errors import (
 from oncelog.core.formats.opening import Granted, OnConflict, ProducerInstance
 from oncelog.core.ids import GENERATION_MAX, NO_INSTANCE, NO_SEQUENCE, Generation, InstanceId, OwnerEpoch, ProducerId
 from oncelog.core.ledger.managed_ledger import SendAdds
-from oncelog.core.topic.events import HigherEpochSeen, OpeningAbandoned, ProducerIdAllocated, SessionClosed
-from oncelog.core.topic.openings import AllocateProducerId
+from oncelog.core.topic.effects import AllocateProducerId, EndSession, StartTopicTimer
+from oncelog.core.topic.events import (
+    HigherEpochReported,
+    OpeningAbandoned,
+    ProducerIdAllocated,
+    SessionClosed,
+    TopicTimerFired,
+)
 from oncelog.core.topic.returning import RETURN_TIMER
-from oncelog.core.topic.sessions import EndSession
-from oncelog.core.topic.takeover_events import StartTimer, TimerFired
 from tests.core.builders import CONTIGUOUS, PID, A, B, C, received
 from tests.core.test_topic import serving
 from tests.core.topic_world import Owner
@@ -355,8 +359,8 @@ def test_failed_write_leaves_no_grant_behind() -> None:
 
 def grace_over(owner: Owner) -> None:
     """The newest timer of the holders' time to come back fires."""
-    timers = [timer for timer in owner.news(StartTimer) if timer.key.startswith(RETURN_TIMER)]
-    owner.handle(TimerFired(timers[-1].key))
+    timers = [timer for timer in owner.news(StartTopicTimer) if timer.key.startswith(RETURN_TIMER)]
+    owner.handle(TopicTimerFired(timers[-1].key))
     owner.run()
 
 
@@ -377,7 +381,7 @@ def test_holder_that_does_not_come_back_loses_its_name() -> None:
     owner.open(instance_id=X)
     after = Owner(world, "second").take_over()
     call = after.ask("p", instance_id=Y, on_conflict=OnConflict.REFUSE)
-    assert StartTimer(f"{RETURN_TIMER} 2.0", 12_000) in after.news(StartTimer)
+    assert StartTopicTimer(f"{RETURN_TIMER} 2.0", 12_000) in after.news(StartTopicTimer)
     grace_over(after)
     assert granted_to(after, call).instance.generation == 2
     assert granted_to(after, after.ask("p", instance_id=Y, on_conflict=OnConflict.REFUSE)).instance.generation == 2
@@ -428,12 +432,12 @@ def test_timer_of_an_earlier_stretch_ends_no_wait() -> None:
     world, owner = serving()
     owner.open(instance_id=X)
     after = Owner(world, "second").take_over()
-    (first,) = [timer for timer in after.news(StartTimer) if timer.key.startswith(RETURN_TIMER)]
+    (first,) = [timer for timer in after.news(StartTopicTimer) if timer.key.startswith(RETURN_TIMER)]
     after.now_ms = 5
-    after.handle(HigherEpochSeen())
+    after.handle(HigherEpochReported())
     after.run()
     call = after.ask("p", instance_id=Y, on_conflict=OnConflict.REFUSE)
-    after.handle(TimerFired(first.key))
+    after.handle(TopicTimerFired(first.key))
     after.run()
     assert call not in after.answers
     grace_over(after)

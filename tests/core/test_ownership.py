@@ -8,6 +8,7 @@ from oncelog.core.coordination.ownership import (
     Owned,
     Ownership,
     OwnershipConfirmed,
+    OwnershipEffect,
     OwnershipState,
     ReadTopicRecord,
     TopicRecordRead,
@@ -15,13 +16,13 @@ from oncelog.core.coordination.ownership import (
     Trimmed,
     WriteTopicRecord,
 )
-from oncelog.core.errors import NotOwner, TopicNotFound
+from oncelog.core.errors import NotOwner, OncelogError, TopicNotFound
 from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
 from oncelog.core.ids import LedgerId, OwnerEpoch
 from oncelog.core.store_status import WriteStatus
 from tests.core.builders import TOPIC, A, B
 
-READ = [ReadTopicRecord(TOPIC)]
+READ: list[object] = [ReadTopicRecord(TOPIC)]
 
 
 def link(number: int) -> LedgerLink:
@@ -32,8 +33,61 @@ MINE = TopicRecord(TOPIC, "t", A, OwnerEpoch(3), (link(1), link(2), link(3)))
 THEIRS = TopicRecord(TOPIC, "t", B, OwnerEpoch(4), MINE.ledgers)
 
 
-def owning() -> Ownership:
-    ownership = Ownership(TOPIC, A)
+Outcome = OwnershipEffect | Owned | OwnershipConfirmed | Linked | Trimmed | Deposed
+
+
+class Recorded:
+    """An ownership, and what each call leads to: what it returns, and then its effects."""
+
+    def __init__(self) -> None:
+        self._effects: list[OwnershipEffect] = []
+        self.core = Ownership(TOPIC, A, self._effects.append)
+
+    @property
+    def held(self) -> tuple[TopicRecord, int]:
+        return self.core.record, self.core.version
+
+    @property
+    def state(self) -> OwnershipState:
+        return self.core.state
+
+    def lost(self, reason: str) -> OncelogError:
+        return self.core.lost(reason)
+
+    def _take(self) -> list[Outcome]:
+        taken = list[Outcome](self._effects)
+        self._effects.clear()
+        return taken
+
+    def read(self) -> list[Outcome]:
+        begun = self.core.read()
+        taken = self._take()
+        assert begun is bool(taken)
+        return taken
+
+    def suspect(self) -> list[Outcome]:
+        self.core.suspect()
+        return self._take()
+
+    def link(self, link: LedgerLink) -> list[Outcome]:
+        self.core.link(link)
+        return self._take()
+
+    def trim(self, count: int) -> list[Outcome]:
+        self.core.trim(count)
+        return self._take()
+
+    def record_read(self, event: TopicRecordRead) -> list[Outcome]:
+        result = self.core.record_read(event)
+        return [*([] if result is None else [result]), *self._take()]
+
+    def record_written(self, event: TopicRecordWritten) -> list[Outcome]:
+        result = self.core.record_written(event)
+        return [*([] if result is None else [result]), *self._take()]
+
+
+def owning() -> Recorded:
+    ownership = Recorded()
     assert ownership.read() == READ
     assert ownership.record_read(TopicRecordRead(MINE, 7)) == [Owned()]
     return ownership
@@ -46,10 +100,10 @@ def ok(version: int) -> TopicRecordWritten:
 def test_only_the_record_makes_an_owner() -> None:
     """A notification is no proof. If the record names another owner, or does not exist, ownership ends at once."""
     for record in (THEIRS, None):
-        ownership = Ownership(TOPIC, A)
+        ownership = Recorded()
         ownership.read()
-        (news,) = ownership.record_read(TopicRecordRead(record, 7))
-        assert isinstance(news, Deposed)
+        (deposed,) = ownership.record_read(TopicRecordRead(record, 7))
+        assert isinstance(deposed, Deposed)
 
 
 def test_write_is_from_the_version_that_was_read() -> None:
@@ -69,8 +123,8 @@ def test_record_is_read_after_a_conflict_before_any_write() -> None:
     assert ownership.record_written(TopicRecordWritten(WriteStatus.CONFLICT, -1)) == READ
     assert ownership.link(link(5)) == []
     assert ownership.trim(1) == []
-    (news,) = ownership.record_read(TopicRecordRead(THEIRS, 8))
-    assert isinstance(news, Deposed)
+    (deposed,) = ownership.record_read(TopicRecordRead(THEIRS, 8))
+    assert isinstance(deposed, Deposed)
     assert ownership.link(link(5)) == []
 
 
@@ -82,7 +136,7 @@ def test_conflict_with_its_own_write_restarts_the_takeover() -> None:
     ownership.record_written(TopicRecordWritten(WriteStatus.UNKNOWN, -1))
     applied = MINE.with_ledger(link(4))
     assert ownership.record_read(TopicRecordRead(applied, 8)) == [Owned()]
-    assert (ownership.record, ownership.version) == (applied, 8)
+    assert ownership.held == (applied, 8)
 
 
 def test_another_epoch_of_the_same_owner_deposes_it() -> None:
@@ -90,8 +144,8 @@ def test_another_epoch_of_the_same_owner_deposes_it() -> None:
     ownership = owning()
     ownership.suspect()
     again = TopicRecord(TOPIC, "t", A, OwnerEpoch(5), MINE.ledgers)
-    (news,) = ownership.record_read(TopicRecordRead(again, 9))
-    assert isinstance(news, Deposed)
+    (deposed,) = ownership.record_read(TopicRecordRead(again, 9))
+    assert isinstance(deposed, Deposed)
 
 
 def test_deposed_owner_stays_deposed() -> None:
@@ -112,10 +166,10 @@ def test_deleted_topic_ends_ownership() -> None:
     """A topic that is deleted and created again has another id; nothing is left under this one."""
     ownership = owning()
     ownership.read()
-    (news,) = ownership.record_read(TopicRecordRead(None, -1))
-    assert isinstance(news, Deposed)
+    (deposed,) = ownership.record_read(TopicRecordRead(None, -1))
+    assert isinstance(deposed, Deposed)
     assert ownership.state is OwnershipState.DELETED
-    assert isinstance(ownership.lost(news.reason), TopicNotFound)
+    assert isinstance(ownership.lost(deposed.reason), TopicNotFound)
     assert (ownership.read(), ownership.suspect(), ownership.record_written(ok(8))) == ([], [], [])
 
 
@@ -133,8 +187,8 @@ def test_read_begun_before_a_suspicion_does_not_resolve_it() -> None:
     ownership.read()
     assert ownership.suspect() == []
     assert ownership.record_read(TopicRecordRead(MINE, 7)) == READ
-    (news,) = ownership.record_read(TopicRecordRead(THEIRS, 8))
-    assert isinstance(news, Deposed)
+    (deposed,) = ownership.record_read(TopicRecordRead(THEIRS, 8))
+    assert isinstance(deposed, Deposed)
 
 
 def test_old_read_that_names_another_owner_deposes() -> None:
@@ -142,8 +196,8 @@ def test_old_read_that_names_another_owner_deposes() -> None:
     ownership = owning()
     ownership.read()
     ownership.suspect()
-    (news,) = ownership.record_read(TopicRecordRead(THEIRS, 8))
-    assert isinstance(news, Deposed)
+    (deposed,) = ownership.record_read(TopicRecordRead(THEIRS, 8))
+    assert isinstance(deposed, Deposed)
 
 
 def test_write_in_flight_during_a_suspicion_is_awaited() -> None:

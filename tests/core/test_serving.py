@@ -7,12 +7,12 @@ import pytest
 from oncelog.core.coordination.ownership import WriteTopicRecord
 from oncelog.core.errors import NotOwner
 from oncelog.core.ids import EntryId, LedgerId
-from oncelog.core.ledger.managed_ledger import MemberLost, SendAdds
+from oncelog.core.ledger.managed_ledger import AckQuorumLost, MemberLost, SendAdds
 from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerState
-from oncelog.core.topic.events import DrainWanted
-from oncelog.core.topic.serving import LastAddConfirmed, LedgerFailed, TopicSettings
-from oncelog.core.topic.sessions import EndSession
+from oncelog.core.topic.effects import EndSession, LastAddConfirmed
+from oncelog.core.topic.events import DrainRequested
+from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Phase
 from tests.core.builders import A, B, C, D, received
 from tests.core.test_topic import serving, stored
@@ -163,9 +163,9 @@ def test_silent_member_slows_no_write_and_is_given_up() -> None:
     owner.send(granted.session, received(2, [1]))
     owner.run()
     owner.tick(SETTINGS.add_timeout_ms - 1).run()
-    assert owner.news(LedgerFailed) == []
+    assert owner.news(AckQuorumLost) == []
     owner.tick(1).run()
-    (failed,) = owner.news(LedgerFailed)
+    (failed,) = owner.news(AckQuorumLost)
     assert failed.ledger_id == 1
     assert world.ledgers[LedgerId(1)][0].end == 1
 
@@ -238,7 +238,7 @@ def test_drain_during_a_roll_closes_after_it() -> None:
     granted = owner.open()
     owner.send(granted.session, received(1, [0]))
     owner.roll()
-    owner.handle(DrainWanted())
+    owner.handle(DrainRequested())
     owner.run()
     assert owner.core.phase is Phase.CLOSED
     assert {metadata.state for metadata, _ in world.ledgers.values()} == {LedgerState.CLOSED}
@@ -253,7 +253,7 @@ def test_drain_with_failing_members_gives_up_what_is_in_flight() -> None:
     granted = owner.open()
     world.silent = {A, B}
     owner.send(granted.session, received(1, [0]))
-    owner.handle(DrainWanted())
+    owner.handle(DrainRequested())
     owner.run()
     world.silent = set()
     owner.tick(SETTINGS.add_timeout_ms).run()

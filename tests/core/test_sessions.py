@@ -7,18 +7,19 @@ from oncelog.core.formats.outcome import ResultKind, ResultRange
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, SessionNumber
 from oncelog.core.ledger.managed_ledger import EntriesAnswered, SendAdds
 from oncelog.core.ledger.member_status import AppendStatus
+from oncelog.core.topic.effects import AnswerBatches, EndSession, ReadEntryIds
 from oncelog.core.topic.events import SessionClosed
-from oncelog.core.topic.sessions import AnswerBatches, EndSession, Park, ReadEntryIds
+from oncelog.core.topic.sessions import BlockedOn
 from tests.core.builders import CONTIGUOUS, PID, A, B, received
 from tests.core.test_topic import serving, stored
 from tests.core.topic_world import Owner
 
 
-def parked(owner: Owner, session: SessionNumber) -> tuple[Park | None, int]:
+def parked(owner: Owner, session: SessionNumber) -> tuple[BlockedOn | None, int]:
     """What a session waits for, and how many batches wait with it."""
     assert owner.core.serving is not None
     found = owner.core.serving.sessions.open_sessions[session]
-    return found.why, len(found.parked)
+    return found.blocked_on, len(found.received)
 
 
 def duplicate(entry_id: int, count: int, *, ledger_id: int = 1, offset: int = 0) -> tuple[ResultRange, ...]:
@@ -117,7 +118,7 @@ def test_session_waits_for_the_next_ledger() -> None:
     owner.send(granted.session, received(1, [0]))
     owner.roll()
     owner.send(granted.session, received(2, [1]), received(3, [0]))
-    assert parked(owner, granted.session) == (Park.ROLL, 2)
+    assert parked(owner, granted.session) == (BlockedOn.ROLL, 2)
     owner.run()
     assert len(world.record.ledgers) == 2
     assert owner.result(1) == stored(1, 1)
@@ -132,7 +133,7 @@ def test_old_instance_waits_for_a_grant_in_flight() -> None:
     granted = owner.open()
     owner.ask("p", SendAdds)
     owner.send(granted.session, received(1, [0]))
-    assert parked(owner, granted.session) == (Park.GRANT, 1)
+    assert parked(owner, granted.session) == (BlockedOn.GRANT, 1)
     owner.run()
     assert [number for number, _ in ended(owner)] == [granted.session]
     assert max(world.entries_of(LedgerId(1))) == 1
@@ -147,7 +148,7 @@ def test_refusal_waits_until_the_record_was_read() -> None:
     owner.send(granted.session, received(2, [1]))
     owner.run(ReadTopicRecord)
     owner.send(granted.session, received(3, [5]))
-    assert parked(owner, granted.session) == (Park.OWNERSHIP, 2)
+    assert parked(owner, granted.session) == (BlockedOn.OWNERSHIP, 2)
     owner.run()
     assert ended(owner) == [(granted.session, StaleSequence)]
 
@@ -186,7 +187,7 @@ def test_ids_are_read_for_the_session_that_needs_them() -> None:
     for granted in sessions:
         pid, generation = granted.instance
         owner.send(granted.session, received(3, [5], pid=pid, generation=generation))
-    assert [parked(owner, granted.session)[0] for granted in sessions] == [Park.IDS, Park.IDS]
+    assert [parked(owner, granted.session)[0] for granted in sessions] == [BlockedOn.IDS, BlockedOn.IDS]
     owner.run()
     assert len(owner.news(ReadEntryIds)) == 2
     assert [answer.result for answer in owner.batches] == [duplicate(2, 1, offset=1), duplicate(3, 1, offset=1)]

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from oncelog.core.dedup.cursor import SnapshotSettings
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import HEADER_BYTES
 from oncelog.core.formats.topic_record import LedgerLink
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.ledger.recovery import FenceMember, ReadLedger, RecoveryFailed
-from oncelog.core.topic.events import Served, TopicAssigned, TopicFailed
+from oncelog.core.topic.dedup_cursor import SnapshotSettings
+from oncelog.core.topic.effects import Marked, ReadEntries, Served, TopicFailed
+from oncelog.core.topic.events import EntriesRead, TopicAssigned, TopicTimerFired
 from oncelog.core.topic.takeover import Takeover, TakeoverState
-from oncelog.core.topic.takeover_events import EntriesRead, Marked, ReadEntries, TakeoverFailed, TimerFired
 from oncelog.core.topic.topic import Phase
 from tests.core.builders import C, plain, received
 from tests.core.topic_world import SETTINGS, Owner, World
@@ -59,7 +59,7 @@ def test_whole_state_is_taken_over() -> None:
     served(owner)
     assert state_of(owner) == truth(world)
     marks = [effect.mark for effect in owner.said if isinstance(effect, Marked)]
-    assert marks == ["B", "C", "D"]
+    assert marks == ["A", "B", "C", "D"]
 
 
 @pytest.mark.hazard(7)
@@ -79,7 +79,7 @@ def test_log_is_fenced_before_the_cursor_is_read() -> None:
     marks = owner.news(Marked)
     order = [
         kinds.index(("fence", log)),
-        owner.said.index(Marked("B", marks[0].count)),
+        owner.said.index(Marked("B", marks[1].count)),
         kinds.index("WriteCursorRecord"),
         kinds.index(("fence", cursor.ledgers[-1].ledger_id)),
         kinds.index("ReadEntries"),
@@ -171,7 +171,7 @@ def test_failed_takeover_reads_the_record_and_tries_again() -> None:
     call = owner.ask("p")
     assert call not in owner.answers
     world.unreadable.clear()
-    owner.handle(TimerFired("retry"))
+    owner.handle(TopicTimerFired("retry"))
     owner.run()
     served(owner)
     assert state_of(owner) == truth(world)
@@ -241,7 +241,7 @@ def test_snapshot_whose_ledger_left_the_list_is_loud() -> None:
 
 
 def replaying(owner: Owner) -> tuple[Takeover, ReadEntries]:
-    """Run until entries of the log are asked for."""
+    """Run until entries of the log are read."""
     owner.take_over(ReadEntries)
     (effect,) = [e for e in owner.queue if isinstance(e, ReadEntries)]
     assert owner.core.attempt is not None
@@ -254,23 +254,27 @@ def test_missing_control_entry_is_a_hole() -> None:
     """A grant moves no message number; without it a fenced producer would write on."""
     world, _ = history()
     without_snapshots(world)
-    takeover, asked = replaying(Owner(world, "o2"))
+    owner = Owner(world, "o2")
+    _, asked = replaying(owner)
     held = world.entries_of(asked.metadata.ledger_id)
-    out = takeover.handle(EntriesRead(LedgerId(1), [(EntryId(0), held[0]), (EntryId(1), held[2])]))
-    assert isinstance(out[0], TakeoverFailed)
-    assert "1:1" in out[0].reason
+    owner.handle(EntriesRead(LedgerId(1), [(EntryId(0), held[0]), (EntryId(1), held[2])]))
+    assert owner.core.phase is Phase.WAITING
+    owner.run()
+    (failed,) = owner.news(TopicFailed)
+    assert "1:1" in failed.failure.reason
 
 
 def test_pages_that_come_twice_are_folded_once() -> None:
     """A repeated or foreign page is late, not news."""
     world, _ = history()
     without_snapshots(world)
-    takeover, asked = replaying(Owner(world, "o2"))
+    owner = Owner(world, "o2")
+    takeover, asked = replaying(owner)
     held = world.entries_of(asked.metadata.ledger_id)
     page = EntriesRead(LedgerId(1), [(EntryId(0), held[0])])
-    assert takeover.handle(page) == []
-    assert takeover.handle(page) == []
-    assert takeover.handle(EntriesRead(LedgerId(77), [(EntryId(1), held[1])])) == []
+    assert owner.handle(page) == []
+    assert owner.handle(page) == []
+    assert owner.handle(EntriesRead(LedgerId(77), [(EntryId(1), held[1])])) == []
     assert takeover.replayed_entries == 1
 
 
@@ -278,13 +282,14 @@ def test_entries_cut_behind_their_ids_are_enough() -> None:
     """The replay asks for heads only: payloads are nothing to the fold."""
     world, _ = history()
     without_snapshots(world)
-    takeover, asked = replaying(Owner(world, "o2"))
+    owner = Owner(world, "o2")
+    takeover, asked = replaying(owner)
     assert asked.headers_only
     held = world.entries_of(asked.metadata.ledger_id)
     page: list[tuple[EntryId, Buffer]] = [
         (EntryId(i), held[i] if i < 2 else held[i][: len(held[i]) - len(b"payload")]) for i in range(4)
     ]
-    assert takeover.handle(EntriesRead(LedgerId(1), page)) == []
+    assert owner.handle(EntriesRead(LedgerId(1), page)) == []
     assert takeover.replayed_entries == 4
 
 

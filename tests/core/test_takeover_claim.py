@@ -9,32 +9,64 @@ from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch, Position
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.recovery import LedgerRead, ReadLedger, WriteLedger
 from oncelog.core.store_status import WriteStatus
-from oncelog.core.topic.takeover import Takeover, TakeoverState
-from oncelog.core.topic.takeover_events import (
-    CursorRecordRead,
-    CursorRecordWritten,
+from oncelog.core.topic.cursor_claim import CursorClaim
+from oncelog.core.topic.dedup_cursor import TakenOver
+from oncelog.core.topic.effects import (
     CursorRecoveryTimedOut,
     Marked,
     ReadCursorRecord,
     ReadEntries,
-    StartTimer,
+    StartTopicTimer,
+    Step,
     TakeoverFailed,
-    TimerFired,
+    TopicEffect,
     WriteCursorRecord,
 )
+from oncelog.core.topic.events import CursorRecordRead, CursorRecordWritten, TakeoverEvent, TopicTimerFired
+from oncelog.core.topic.takeover import Takeover, TakeoverState
 from tests.core.builders import TOPIC, A, B, C, checksum
 
 EPOCH = OwnerEpoch(5)
-TIMER = StartTimer("cursor 0", 3_000)
+TIMER = StartTopicTimer("cursor 0", 3_000)
 
 
-def claiming() -> Takeover:
-    takeover = Takeover(TopicRecord(TOPIC, "t", C, EPOCH), checksum=checksum)
+class RecordedTakeover:
+    """A takeover, and what each event leads to: its effects, and then how it ends."""
+
+    def __init__(self, record: TopicRecord) -> None:
+        self._step = Step()
+        self._ends: list[TakenOver | TakeoverFailed] = []
+        self.core = Takeover(self._step, record, checksum=checksum, done=self._ends.append)
+
+    @property
+    def cursor(self) -> CursorClaim:
+        return self.core.cursor
+
+    @property
+    def state(self) -> TakeoverState:
+        return self.core.state
+
+    def _take(self) -> list[TopicEffect | TakenOver | TakeoverFailed]:
+        taken = [*self._step.take(), *self._ends]
+        self._ends.clear()
+        return taken
+
+    def start(self) -> list[TopicEffect | TakenOver | TakeoverFailed]:
+        self.core.start()
+        return self._take()
+
+    def handle(self, event: TakeoverEvent) -> list[TopicEffect | TakenOver | TakeoverFailed]:
+        self.core.handle(event)
+        return self._take()
+
+
+def claiming() -> RecordedTakeover:
+    takeover = RecordedTakeover(TopicRecord(TOPIC, "t", C, EPOCH))
     assert takeover.start() == [Marked("B", 0), ReadCursorRecord()]
     return takeover
 
 
-def cursor_of(takeover: Takeover) -> tuple[CursorRecord, int]:
+def cursor_of(takeover: RecordedTakeover) -> tuple[CursorRecord, int]:
     return takeover.cursor.record, takeover.cursor.version
 
 
@@ -47,7 +79,7 @@ def test_claim_keeps_the_ledgers() -> None:
     claimed = CursorRecord(EPOCH, LINKS)
     old = CursorRecord(OwnerEpoch(4), LINKS)
     assert takeover.handle(CursorRecordRead(old, 7)) == [WriteCursorRecord(claimed, 7)]
-    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [TIMER, ReadLedger(LedgerId(3))]
+    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [ReadLedger(LedgerId(3)), TIMER]
     assert cursor_of(takeover) == (claimed, 8)
 
 
@@ -81,26 +113,26 @@ def test_takeover_stops_waiting_for_the_cursor_after_a_timeout() -> None:
     takeover = claiming()
     assert TIMER in takeover.handle(CursorRecordRead(CursorRecord(EPOCH, LINKS), 7))
     assert takeover.state is TakeoverState.CURSOR
-    assert takeover.handle(TimerFired(TIMER.key))[:2] == [CursorRecoveryTimedOut(LedgerId(3)), Marked("C", 0)]
+    assert takeover.handle(TopicTimerFired(TIMER.key))[:2] == [CursorRecoveryTimedOut(LedgerId(3)), Marked("C", 0)]
     assert takeover.cursor.loaded is None
-    assert takeover.handle(TimerFired(TIMER.key)) == []
+    assert takeover.handle(TopicTimerFired(TIMER.key)) == []
 
 
 def test_timer_of_the_cursor_starts_with_its_recovery() -> None:
     """A slow claim must not use up the time, and a timer that fires before the log is fenced decides nothing."""
     takeover = beside_b()
-    assert takeover.handle(TimerFired(TIMER.key)) == []
+    assert takeover.handle(TopicTimerFired(TIMER.key)) == []
     takeover.handle(CursorRecordRead(OLD, 7))
     assert TIMER not in takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
-    assert takeover.handle(TimerFired(TIMER.key)) == []
+    assert takeover.handle(TopicTimerFired(TIMER.key)) == []
     assert takeover.state is TakeoverState.CLAIM
-    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8))[0] == TIMER
+    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8))[-1] == TIMER
 
 
 def test_timer_of_an_earlier_takeover_is_ignored() -> None:
     takeover = claiming()
     takeover.handle(CursorRecordRead(CursorRecord(EPOCH, LINKS), 7))
-    assert takeover.handle(TimerFired("cursor 7")) == []
+    assert takeover.handle(TopicTimerFired("cursor 7")) == []
     assert takeover.state is TakeoverState.CURSOR
 
 
@@ -111,10 +143,10 @@ CLOSED_LOG = LedgerMetadata(LOG, TOPIC, (A, B, C), 2).closed(end=EntryId(6), len
 OF_CURSOR = LedgerMetadata(LedgerId(3), TOPIC, (A, B, C), 2)
 
 
-def beside_b() -> Takeover:
+def beside_b() -> RecordedTakeover:
     """The log's last ledger is being recovered."""
     record = TopicRecord(TOPIC, "t", C, EPOCH, (LedgerLink(LOG, 0),))
-    takeover = Takeover(record, checksum=checksum)
+    takeover = RecordedTakeover(record)
     assert takeover.start() == [ReadLedger(LOG), ReadCursorRecord()]
     return takeover
 
@@ -128,7 +160,7 @@ def test_nothing_of_the_cursor_is_written_before_b() -> None:
     claim = WriteCursorRecord(CursorRecord(EPOCH, LINKS), 7)
     assert takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9)) == [Marked("B", 7), claim]
     marked = WriteLedger(LedgerId(3), OF_CURSOR.in_recovery(), 4)
-    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [TIMER, marked]
+    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [marked, TIMER]
 
 
 def test_answers_may_come_in_any_order() -> None:
@@ -136,7 +168,7 @@ def test_answers_may_come_in_any_order() -> None:
     takeover = beside_b()
     assert takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9)) == [Marked("B", 7)]
     assert takeover.handle(CursorRecordRead(OLD, 7)) == [WriteCursorRecord(CursorRecord(EPOCH, LINKS), 7)]
-    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [TIMER, ReadLedger(LedgerId(3))]
+    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [ReadLedger(LedgerId(3)), TIMER]
     takeover = beside_b()
     takeover.handle(CursorRecordRead(OLD, 7))
     takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
@@ -156,7 +188,7 @@ def test_cursor_that_changed_beside_b_is_read_again() -> None:
     links = (*LINKS, CursorLink(LedgerId(8), None))
     newer = CursorRecord(OwnerEpoch(4), links)
     assert takeover.handle(CursorRecordRead(newer, 8)) == [WriteCursorRecord(CursorRecord(EPOCH, links), 8)]
-    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 9)) == [TIMER, ReadLedger(LedgerId(8))]
+    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 9)) == [ReadLedger(LedgerId(8)), TIMER]
 
 
 def test_answers_of_earlier_attempts_change_nothing() -> None:
@@ -167,7 +199,7 @@ def test_answers_of_earlier_attempts_change_nothing() -> None:
     takeover.handle(LedgerRead(LedgerId(9), replace(OF_CURSOR, ledger_id=LedgerId(9)), 2))
     takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
     marked = WriteLedger(LedgerId(3), OF_CURSOR.in_recovery(), 4)
-    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [TIMER, marked]
+    assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [marked, TIMER]
     assert takeover.handle(CursorRecordRead(OLD, 7)) == []
     assert cursor_of(takeover) == (CursorRecord(EPOCH, LINKS), 8)
 
@@ -195,7 +227,7 @@ def test_late_record_of_a_given_up_ledger_is_not_the_next_ones() -> None:
     takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
     takeover.handle(CursorRecordRead(CursorRecord(EPOCH, links), 7))
     timed_out = CursorRecoveryTimedOut(LedgerId(3))
-    assert takeover.handle(TimerFired(TIMER.key)) == [timed_out, ReadLedger(LedgerId(1))]
+    assert takeover.handle(TopicTimerFired(TIMER.key)) == [timed_out, ReadLedger(LedgerId(1))]
     assert takeover.handle(LedgerRead(LedgerId(3), OF_CURSOR, 4)) == []
     older = replace(OF_CURSOR, ledger_id=LedgerId(1)).closed(end=EntryId(2), length=9)
     assert takeover.handle(LedgerRead(LedgerId(1), older, 5)) == [

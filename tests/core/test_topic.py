@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from oncelog.core.coordination.ownership import ReadTopicRecord, WriteTopicRecord
-from oncelog.core.dedup.cursor import SnapshotTaken
 from oncelog.core.errors import NotOwner
 from oncelog.core.formats.opening import Granted
 from oncelog.core.formats.outcome import ResultKind, ResultRange
@@ -16,18 +15,24 @@ from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.ledger.next_ledger import CreateLedger, DeleteLedgers
+from oncelog.core.topic.effects import (
+    Marked,
+    NotifyDedupToggled,
+    ReadEntries,
+    Served,
+    SnapshotTaken,
+    StartTopicTimer,
+    TopicClosed,
+    TopicDeposed,
+)
 from oncelog.core.topic.events import (
     DedupToggled,
-    DrainWanted,
-    HigherEpochSeen,
-    NotifyDedupToggled,
-    Served,
+    DrainRequested,
+    HigherEpochReported,
     TopicAssigned,
-    TopicDeposed,
-    TrimWanted,
+    TopicTimerFired,
+    TrimRequested,
 )
-from oncelog.core.topic.serving import TopicClosed
-from oncelog.core.topic.takeover_events import Marked, ReadEntries, StartTimer, TimerFired
 from oncelog.core.topic.topic import Phase
 from tests.core.builders import A, B, C, plain, received
 from tests.core.test_takeover import OFTEN, history, state_of
@@ -73,14 +78,14 @@ def test_record_that_names_another_ends_it() -> None:
 def test_one_tick_timer_whatever_happens() -> None:
     """A timer more with each takeover would multiply the ticks."""
     _, owner = serving()
-    owner.handle(HigherEpochSeen())
+    owner.handle(HigherEpochReported())
     owner.run()
-    owner.handle(HigherEpochSeen())
+    owner.handle(HigherEpochReported())
     owner.run()
     assert len(owner.news(Served)) == 3
-    assert owner.news(StartTimer) == [StartTimer("tick", SETTINGS.tick_ms)]
+    assert owner.news(StartTopicTimer) == [StartTopicTimer("tick", SETTINGS.tick_ms)]
     owner.tick()
-    assert len(owner.news(StartTimer)) == 2
+    assert len(owner.news(StartTopicTimer)) == 2
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
@@ -123,14 +128,14 @@ def test_dedup_off_and_on_forgets_nothing() -> None:
     granted = owner.open()
     owner.send(granted.session, received(1, [0, 1]))
     owner.run()
-    owner.handle(DedupToggled(on=True))
+    owner.handle(DedupToggled(enabled=True))
     assert owner.news(NotifyDedupToggled) == []
-    owner.handle(DedupToggled(on=False))
-    assert owner.news(NotifyDedupToggled) == [NotifyDedupToggled(on=False)]
+    owner.handle(DedupToggled(enabled=False))
+    assert owner.news(NotifyDedupToggled) == [NotifyDedupToggled(enabled=False)]
     owner.send(granted.session, received(2, [0, 1]), received(3, [2, 3]))
     owner.run()
     assert (owner.result(2), owner.result(3)) == (stored(2, 2), stored(3, 2))
-    owner.handle(DedupToggled(on=True))
+    owner.handle(DedupToggled(enabled=True))
     owner.send(granted.session, received(4, [0, 1]), received(5, [2, 3]))
     owner.run()
     assert owner.result(4) == (ResultRange(ResultKind.DUPLICATE, 2, Position(LedgerId(1), EntryId(1)), 0),)
@@ -143,13 +148,13 @@ def test_trim_stops_at_the_oldest_snapshot_that_is_kept() -> None:
     owner = Owner(world, "o1", replace(OFTEN, ledger_entries_max=4)).take_over()
     granted = owner.open()
     everything = Position(LedgerId(10**6), EntryId(0))
-    owner.handle(TrimWanted(everything))
+    owner.handle(TrimRequested(everything))
     assert owner.run().news(DeleteLedgers) == []
     for i in range(120):
         owner.now_ms += 1
         owner.send(granted.session, received(i, [i]))
         owner.run()
-        owner.handle(TrimWanted(everything))
+        owner.handle(TrimRequested(everything))
         owner.run()
         serving = owner.core.serving
         assert serving is not None
@@ -200,7 +205,7 @@ def test_next_ledger_of_a_roll_that_ends_with_the_topic_is_deleted() -> None:
     owner.roll()
     (made,) = [effect.metadata.ledger_id for effect in owner.news(CreateLedger)[1:]]
     world.place(Incarnation("o2"))
-    owner.handle(HigherEpochSeen())
+    owner.handle(HigherEpochReported())
     owner.run()
     assert owner.core.phase is Phase.DEPOSED
     assert made not in world.ledgers
@@ -226,7 +231,7 @@ def test_next_ledger_waits_for_storage_nodes_beside_the_takeover() -> None:
 def test_drain_closes_both_ledgers_with_a_last_snapshot() -> None:
     """The next owner recovers nothing and replays nothing."""
     world, owner = history()
-    owner.handle(DrainWanted())
+    owner.handle(DrainRequested())
     call = owner.ask("late", SendAdds)
     owner.run()
     assert owner.core.phase is Phase.CLOSED
@@ -247,7 +252,7 @@ def test_drain_answers_what_is_in_flight() -> None:
     _, owner = serving()
     granted = owner.open()
     owner.send(granted.session, received(1, [0]))
-    owner.handle(DrainWanted())
+    owner.handle(DrainRequested())
     owner.run()
     assert owner.result(1) == stored(1, 1)
     assert owner.core.phase is Phase.CLOSED
@@ -257,7 +262,7 @@ def test_drain_keeps_producers_waiting_for_the_close_of_the_log_alone() -> None:
     """Batches are taken while the last snapshot is written. The next owner replays what came after it."""
     world, owner = serving()
     granted = owner.open()
-    owner.handle(DrainWanted())
+    owner.handle(DrainRequested())
     owner.send(granted.session, received(1, [0]))
     while not owner.news(SnapshotTaken):
         assert owner.step(), "there is nothing left to do, and no snapshot"
@@ -276,7 +281,7 @@ def test_drain_keeps_producers_waiting_for_the_close_of_the_log_alone() -> None:
 def test_opening_during_the_drain_is_sent_on() -> None:
     """It comes when the log is closed."""
     world, owner = history()
-    owner.handle(DrainWanted())
+    owner.handle(DrainRequested())
     while world.ledgers[world.record.ledgers[-1].ledger_id][0].state is LedgerState.OPEN:
         owner.step()
     call = owner.ask("late")
@@ -290,8 +295,8 @@ def test_drain_outlives_a_suspicion() -> None:
     granted = owner.open()
     world.silent = {A, B, C}
     owner.send(granted.session, received(1, [0]))
-    owner.handle(DrainWanted())
-    owner.handle(HigherEpochSeen())
+    owner.handle(DrainRequested())
+    owner.handle(HigherEpochReported())
     owner.run()
     assert owner.core.phase is Phase.CLOSED
     assert len(owner.news(TopicClosed)) == 1
@@ -303,7 +308,7 @@ def test_drain_before_serving_ends_at_once(hold: type) -> None:
     world = World()
     owner = Owner(world, "o1").take_over(hold)
     call = owner.ask("p", hold)
-    owner.handle(DrainWanted())
+    owner.handle(DrainRequested())
     assert owner.core.phase is Phase.CLOSED
     assert isinstance(owner.answers[call], NotOwner)
 
@@ -312,9 +317,9 @@ def test_nothing_moves_a_topic_that_is_over() -> None:
     """DEPOSED is for good at this epoch."""
     world, owner = serving()
     world.place(Incarnation("o2"))
-    owner.handle(HigherEpochSeen())
+    owner.handle(HigherEpochReported())
     owner.run()
-    for event in (TopicAssigned(), TimerFired("tick"), TimerFired("retry"), DrainWanted()):
+    for event in (TopicAssigned(), TopicTimerFired("tick"), TopicTimerFired("retry"), DrainRequested()):
         assert owner.handle(event) == []
 
 
@@ -322,7 +327,7 @@ def test_session_numbers_go_up_over_takeovers() -> None:
     """An answer for a session of an earlier stretch must meet nobody."""
     _, owner = serving()
     first = owner.open()
-    owner.handle(HigherEpochSeen())
+    owner.handle(HigherEpochReported())
     owner.run()
     assert owner.open().session > first.session
 

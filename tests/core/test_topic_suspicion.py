@@ -9,9 +9,8 @@ from oncelog.core.ids import BEFORE_ALL, EntryId, Incarnation, LedgerId, OwnerEp
 from oncelog.core.ledger.managed_ledger import LedgerCloseAnswered
 from oncelog.core.ledger.next_ledger import LedgerPurpose
 from oncelog.core.store_status import WriteStatus
-from oncelog.core.topic.events import EntryIdsRead, HigherEpochSeen, ProducerIdAllocated, TopicDeposed, TrimWanted
-from oncelog.core.topic.openings import AllocateProducerId
-from oncelog.core.topic.sessions import EndSession
+from oncelog.core.topic.effects import AllocateProducerId, EndSession, TopicDeposed
+from oncelog.core.topic.events import EntryIdsRead, HigherEpochReported, ProducerIdAllocated, TrimRequested
 from oncelog.core.topic.topic import Phase
 from tests.core.builders import A, B, parts, received
 from tests.core.test_takeover import state_of, truth
@@ -26,7 +25,7 @@ def test_deposed_owner_answers_not_owner() -> None:
     world, owner = serving()
     granted = owner.open()
     world.place(Incarnation("o2"))
-    owner.handle(HigherEpochSeen())
+    owner.handle(HigherEpochReported())
     owner.run()
     assert owner.core.phase is Phase.DEPOSED
     (end,) = owner.news(EndSession)
@@ -123,7 +122,7 @@ def test_false_suspicion_begins_again_at_b() -> None:
     granted = owner.open()
     owner.send(granted.session, received(1, [0]))
     owner.run()
-    owner.handle(HigherEpochSeen())
+    owner.handle(HigherEpochReported())
     owner.run()
     assert owner.core.phase is Phase.SERVING
     assert [link.ledger_id for link in world.record.ledgers] == [LedgerId(1), LedgerId(2)]
@@ -138,7 +137,7 @@ def test_late_completions_of_what_was_served_are_nothing_to_a_takeover() -> None
     """An id, an entry's ids, a close: all of them were asked for before the suspicion."""
     _, owner = serving()
     owner.ask("p", AllocateProducerId)
-    owner.handle(HigherEpochSeen())
+    owner.handle(HigherEpochReported())
     while owner.core.attempt is None:
         owner.step(AllocateProducerId)
     header, deltas = parts([0, 2])
@@ -146,7 +145,7 @@ def test_late_completions_of_what_was_served_are_nothing_to_a_takeover() -> None
         ProducerIdAllocated(1, ProducerId(7)),
         EntryIdsRead(Position(LedgerId(1), EntryId(0)), header, deltas),
         LedgerCloseAnswered(LedgerPurpose.LOG, LedgerId(1), WriteStatus.OK),
-        TrimWanted(BEFORE_ALL),
+        TrimRequested(BEFORE_ALL),
     ):
         assert owner.handle(event) == []
     owner.run()

@@ -35,29 +35,34 @@ from oncelog.core.ledger.recovery import (
     WriteLedger,
 )
 from oncelog.core.store_status import WriteStatus
+from oncelog.core.topic.effects import (
+    AllocateProducerId,
+    AnswerBatches,
+    AnswerOpen,
+    BatchAnswer,
+    NotifyDedupToggled,
+    ReadCursorRecord,
+    ReadEntries,
+    ReadEntryIds,
+    StartTopicTimer,
+    TopicEffect,
+    WriteCursorRecord,
+)
 from oncelog.core.topic.events import (
     BatchesReceived,
-    EntryIdsRead,
-    NotifyDedupToggled,
-    ProducerIdAllocated,
-    TopicAssigned,
-)
-from oncelog.core.topic.log import ReceivedBatch
-from oncelog.core.topic.openings import AllocateProducerId, AnswerOpen
-from oncelog.core.topic.serving import TopicSettings
-from oncelog.core.topic.sessions import AnswerBatches, BatchAnswer, ReadEntryIds
-from oncelog.core.topic.takeover_events import (
     CursorRecordRead,
     CursorRecordWritten,
     EntriesRead,
+    EntryIdsRead,
     EntryUnreadable,
-    ReadCursorRecord,
-    ReadEntries,
-    StartTimer,
-    TimerFired,
-    WriteCursorRecord,
+    ProducerIdAllocated,
+    ReceivedBatch,
+    TopicAssigned,
+    TopicEvent,
+    TopicTimerFired,
 )
-from oncelog.core.topic.topic import Topic, TopicEffect, TopicEvent
+from oncelog.core.topic.serving import TopicSettings
+from oncelog.core.topic.topic import Topic
 from tests.core.builders import TOPIC, A, B, C, checksum, fold
 
 SETTINGS = TopicSettings()
@@ -176,14 +181,15 @@ class Owner:
 
     def tick(self, after_ms: int = 0) -> "Owner":
         self.now_ms += after_ms
-        self.handle(TimerFired("tick"))
+        self.handle(TopicTimerFired("tick"))
         return self
 
     def roll(self) -> None:
         """Begin a planned roll of the log, as age or size would, up to where it takes nothing more."""
         serving = self.core.serving
         assert serving is not None
-        self.queue += self.core._route(serving._news(serving.log.ledgers.roll(), self.now_ms), self.now_ms)
+        serving.log.ledgers.roll()
+        self.queue += self.core._step.take()
         while serving.log.open:
             self.step()
 
@@ -232,7 +238,7 @@ class Owner:
                 for ledger_id in effect.ledger_ids:
                     del world.ledgers[ledger_id]
                 return []
-            case StartTimer() | NotifyDedupToggled():
+            case StartTopicTimer() | NotifyDedupToggled():
                 return []
             case _:
                 return self._storage(effect)

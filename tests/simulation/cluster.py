@@ -8,7 +8,6 @@ from typing import Any
 
 from oncelog.core.coordination.id_claim import IdClaim
 from oncelog.core.dedup.batch_budget import RECENT_BYTES_MAX
-from oncelog.core.dedup.cursor import SnapshotSettings
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import OnConflict
@@ -16,6 +15,7 @@ from oncelog.core.formats.topic_record import TopicRecord, encode_topic
 from oncelog.core.ids import Incarnation, Position, TopicId
 from oncelog.core.producer.session import ProducerSession
 from oncelog.core.storage.node import StorageNode
+from oncelog.core.topic.dedup_cursor import SnapshotSettings
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Topic
 from oncelog.verify.history import History

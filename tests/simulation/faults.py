@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from oncelog.core.formats.topic_record import decode_cursor
 from oncelog.core.ids import EntryId
-from oncelog.core.topic.events import DedupToggled, DrainWanted
+from oncelog.core.topic.events import DedupToggled, DrainRequested
 from tests.simulation import opening_faults, races
 from tests.simulation.cluster import SESSION_TICKS, Cluster
 from tests.simulation.network import NetworkFaults
@@ -316,7 +316,7 @@ def _unload(faults: Faults) -> None:
         if owner.alive and not owner.paused and replica.alive:
             faults.world.count("unload")
             if rng.random() < 0.6:
-                shell.handle(DrainWanted())
+                shell.handle(DrainRequested())
             replica.post(rng.randint(1, 100), "unload", lambda t=topic_id: replica.unload(t, owner.incarnation))  # type: ignore[misc]
 
 

@@ -21,7 +21,8 @@ from oncelog.core.ledger.recovery import (
     RecoveryRead,
     RecoveryReadAnswered,
 )
-from oncelog.core.topic.takeover_events import EntriesRead, EntryUnreadable, ReadEntries
+from oncelog.core.topic.effects import ReadEntries
+from oncelog.core.topic.events import EntriesRead, EntryUnreadable
 from tests.simulation.storage_server import ReadReply, Reply, StorageServer
 
 if TYPE_CHECKING:

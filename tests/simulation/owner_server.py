@@ -24,9 +24,8 @@ from oncelog.core.formats.opening import ProducerOpening
 from oncelog.core.formats.outcome import Outcome
 from oncelog.core.ids import Incarnation, OwnerEpoch, SessionNumber, TopicId
 from oncelog.core.ledger.members import StorageNodesUpdated
-from oncelog.core.topic.events import TopicAssigned
-from oncelog.core.topic.log import ReceivedBatch
-from oncelog.core.topic.openings import AnswerOpen
+from oncelog.core.topic.effects import AnswerOpen
+from oncelog.core.topic.events import ReceivedBatch, TopicAssigned
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Topic
 from oncelog.verify.violation import Violation

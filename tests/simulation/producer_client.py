@@ -60,8 +60,8 @@ from oncelog.core.producer.opening import (
 from oncelog.core.producer.pending_batches import BatchReady, SendBatches
 from oncelog.core.producer.sequence_ids import pack_sequence_ids
 from oncelog.core.producer.session import ProducerSession, ProducerSessionState
-from oncelog.core.topic.log import ReceivedBatch
-from oncelog.core.topic.openings import AnswerOpen
+from oncelog.core.topic.effects import AnswerOpen
+from oncelog.core.topic.events import ReceivedBatch
 from oncelog.verify.history import History
 from oncelog.verify.violation import Violation
 from tests.simulation.metadata_server import MetadataServer

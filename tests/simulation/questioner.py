@@ -23,7 +23,7 @@ from oncelog.core.ledger import currency
 from oncelog.core.ledger.currency import Currency
 from oncelog.core.ledger.member_status import FenceState
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.topic.events import HigherEpochSeen
+from oncelog.core.topic.events import HigherEpochReported
 from oncelog.core.topic.topic import Phase, open_ledger
 from oncelog.verify.history import History
 from oncelog.verify.violation import Violation
@@ -283,4 +283,4 @@ class Asked:
         self.over = True
         self._refuse()
         if not shell.over:
-            shell.handle(HigherEpochSeen())
+            shell.handle(HigherEpochReported())

@@ -12,7 +12,7 @@ from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
 from oncelog.core.ledger.metadata import decode_ledger
 from oncelog.core.ledger.recovery import RecoveryPhase
 from oncelog.core.storage.ledger import RecordKind
-from oncelog.core.topic.events import TrimWanted
+from oncelog.core.topic.events import TrimRequested
 from oncelog.core.topic.takeover import TakeoverState
 from oncelog.core.topic.topic import Phase
 from tests.simulation.cluster import CURSOR_TICKS
@@ -241,7 +241,7 @@ def trim_all(faults: "Faults") -> None:
         for shell in list(owner.topics.values()):
             if owner.alive and not owner.paused and shell.confirmed != BEFORE_ALL:
                 faults.world.count("trim wanted")
-                shell.handle(TrimWanted(beyond))
+                shell.handle(TrimRequested(beyond))
 
 
 def lose_ledger_record(faults: "Faults") -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from oncelog.core.formats.entry import EntryHeader
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import LedgerId, ProducerId
-from oncelog.core.topic.events import DrainWanted
+from oncelog.core.topic.events import DrainRequested
 from oncelog.core.topic.topic import Phase
 from oncelog.verify.appends import check_appends
 from oncelog.verify.reads import check_reads
@@ -119,7 +119,7 @@ class Run:
                         # It left without its last ledger CLOSED, for the reply to that was lost: once more.
                         owner.assign(topic_id)
                     elif shell.core.phase is Phase.SERVING and shell.core.serving and not shell.core.serving.draining:
-                        shell.handle(DrainWanted())
+                        shell.handle(DrainRequested())
             self.step()
 
     def _closed(self, topic_id: str) -> bool:

@@ -37,7 +37,7 @@ MARKS = (
     "SnapshotTaken",
     "batches forgotten",
     "CursorRecoveryTimedOut",
-    "LedgerFailed",
+    "AckQuorumLost",
     "TopicDeposed",
     "TopicClosed",
     "owner suspected",

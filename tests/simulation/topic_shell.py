@@ -7,14 +7,13 @@ a frame that does not arrive breaks the stream to its member.
 from typing import TYPE_CHECKING
 
 from oncelog.core.coordination.ownership import ReadTopicRecord, TopicRecordRead, TopicRecordWritten, WriteTopicRecord
-from oncelog.core.dedup.cursor import SnapshotTaken
 from oncelog.core.errors import NotOwner
 from oncelog.core.formats.batch import deltas_of, peek_batch
 from oncelog.core.formats.entry import ProducerOpened, body_of
 from oncelog.core.formats.opening import Granted, OnConflict, ProducerOpening
 from oncelog.core.formats.topic_record import decode_cursor, decode_topic, encode_cursor, encode_topic
 from oncelog.core.ids import BEFORE_ALL, LedgerId, OwnerEpoch, Position, ProducerId, SessionNumber, TopicId
-from oncelog.core.ledger.managed_ledger import CloseLedger, LedgerCloseAnswered, SendAdds
+from oncelog.core.ledger.managed_ledger import AckQuorumLost, CloseLedger, LedgerCloseAnswered, SendAdds
 from oncelog.core.ledger.metadata import LedgerMetadata, decode_ledger, encode_ledger
 from oncelog.core.ledger.next_ledger import ClaimLedgerId, CreateLedger, DeleteLedgers, LedgerCreated, LedgerIdClaimed
 from oncelog.core.ledger.recovery import (
@@ -26,34 +25,41 @@ from oncelog.core.ledger.recovery import (
     RecoveryRead,
     WriteLedger,
 )
-from oncelog.core.topic.events import (
-    BatchesReceived,
-    EntryIdsRead,
-    NotifyDedupToggled,
-    OpeningAbandoned,
-    ProducerIdAllocated,
-    Served,
-    SessionClosed,
-    TopicDeposed,
-    TopicFailed,
-)
-from oncelog.core.topic.log import ReceivedBatch
-from oncelog.core.topic.openings import AllocateProducerId, AnswerOpen
-from oncelog.core.topic.serving import LastAddConfirmed, LedgerFailed, TopicClosed
-from oncelog.core.topic.sessions import AnswerBatches, EndSession, ReadEntryIds
-from oncelog.core.topic.takeover import TakeoverState
-from oncelog.core.topic.takeover_events import (
-    CursorRecordRead,
-    CursorRecordWritten,
+from oncelog.core.topic.effects import (
+    AllocateProducerId,
+    AnswerBatches,
+    AnswerOpen,
     CursorRecoveryTimedOut,
+    EndSession,
+    LastAddConfirmed,
     Marked,
+    NotifyDedupToggled,
     ReadCursorRecord,
     ReadEntries,
-    StartTimer,
-    TimerFired,
+    ReadEntryIds,
+    Served,
+    SnapshotTaken,
+    StartTopicTimer,
+    TopicClosed,
+    TopicDeposed,
+    TopicEffect,
+    TopicFailed,
     WriteCursorRecord,
 )
-from oncelog.core.topic.topic import Phase, TopicEffect, TopicEvent
+from oncelog.core.topic.events import (
+    BatchesReceived,
+    CursorRecordRead,
+    CursorRecordWritten,
+    EntryIdsRead,
+    OpeningAbandoned,
+    ProducerIdAllocated,
+    ReceivedBatch,
+    SessionClosed,
+    TopicEvent,
+    TopicTimerFired,
+)
+from oncelog.core.topic.takeover import TakeoverState
+from oncelog.core.topic.topic import Phase
 from oncelog.verify.violation import Violation
 from tests.simulation.member_asks import MemberAsks
 
@@ -157,7 +163,7 @@ class TopicShell:
         attempt = self.core.attempt
         if attempt is None or attempt.takeover.state is not TakeoverState.CURSOR:
             self._ticks_waiting = 0
-        elif event == TimerFired("tick"):
+        elif event == TopicTimerFired("tick"):
             self._ticks_waiting += 1
         settings = self.owner.parts.settings
         if self._ticks_waiting > settings.cursor_timeout_ms // settings.tick_ms + 2:
@@ -212,8 +218,8 @@ class TopicShell:
                 self.owner.ledger_ids.want(lambda n: self.handle(LedgerIdClaimed(purpose, LedgerId(n))))
             case AllocateProducerId(ask):
                 self.owner.producer_ids.want(lambda n: self.handle(ProducerIdAllocated(ask, ProducerId(n))))
-            case StartTimer(key, after_ms):
-                self.owner.post(after_ms, f"timer {key}", lambda: self.handle(TimerFired(key)))
+            case StartTopicTimer(key, after_ms):
+                self.owner.post(after_ms, f"timer {key}", lambda: self.handle(TopicTimerFired(key)))
             case ReadTopicRecord() | ReadCursorRecord() | ReadLedger():
                 self._read(effect)
             case WriteTopicRecord() | WriteCursorRecord() | WriteLedger() | CreateLedger() | CloseLedger():
@@ -241,7 +247,7 @@ class TopicShell:
                 CursorRecoveryTimedOut()
                 | Marked()
                 | SnapshotTaken()
-                | LedgerFailed()
+                | AckQuorumLost()
                 | TopicFailed()
                 | TopicDeposed()
                 | TopicClosed()

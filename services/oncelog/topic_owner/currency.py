@@ -26,7 +26,7 @@ from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch
 from oncelog.core.ledger import currency
 from oncelog.core.ledger.member_status import FenceState
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.topic.events import HigherEpochSeen
+from oncelog.core.topic.events import HigherEpochReported
 from oncelog.core.topic.topic import open_ledger
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.rpc.storage_codec import FENCE_STATES_MAX
@@ -54,7 +54,7 @@ async def until_current(runner: "TopicRunner", owner_epoch_seen: OwnerEpoch) -> 
     """
     if owner_epoch_seen > runner.owner_epoch and await runner.record_shows_higher_epoch():
         # Only the record counts: a client can claim any epoch.
-        runner.post(HigherEpochSeen())
+        runner.post(HigherEpochReported())
     try:
         async with asyncio.timeout(SERVING_TIMEOUT_MS / 1000):
             await runner.progress.until_serving()
@@ -107,15 +107,15 @@ class Proofs:
             if verdict is currency.Currency.PROVED and open_ledger(runner.core) is ledger:
                 return
             if verdict is currency.Currency.REFUTED:
-                runner.post(HigherEpochSeen())
+                runner.post(HigherEpochReported())
                 raise NotOwner(f"ledger {ledger.ledger_id} is fenced by a newer owner: look the topic up again")
         stored = await runner.parts.topics.read(runner.topic_id)
         if stored is None:
-            runner.post(HigherEpochSeen())
+            runner.post(HigherEpochReported())
             raise TopicNotFound(f"topic {runner.name} was deleted", topic_id=runner.topic_id)
         record, mine = stored.value, runner.core.ownership
         if (record.owner, record.owner_epoch) != (mine.me, mine.epoch):
-            runner.post(HigherEpochSeen())
+            runner.post(HigherEpochReported())
             raise NotOwner(f"owner_epoch {record.owner_epoch} belongs to {record.owner}: look the topic up again")
 
     async def _ask_members(self, ledger: LedgerMetadata) -> currency.Currency:
@@ -217,7 +217,7 @@ class CurrencyWatch:
         elif open_ledger(runner.core) is one.ledger:
             logger.warning("topic %s: a newer owner has fenced ledger %d", runner.name, one.ledger.ledger_id)
             runner.progress.doubt(NotOwner("a newer owner has fenced the topic's ledger: look the topic up again"))
-            runner.post(HigherEpochSeen())
+            runner.post(HigherEpochReported())
 
     def _unanswered(self, runner: "TopicRunner") -> None:
         now = time.monotonic()

@@ -11,11 +11,11 @@ from uuid import uuid4
 from crc32c import crc32c
 
 from oncelog.core.coordination.id_claim import IdClaim
-from oncelog.core.dedup.cursor import SnapshotSettings
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.ids import Incarnation, SessionNumber, TopicId
 from oncelog.core.ledger.members import StorageNodesUpdated
+from oncelog.core.topic.dedup_cursor import SnapshotSettings
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.rpc import owner_codec, reader_codec
@@ -36,9 +36,9 @@ from oncelog.stores.store_session import SessionState, StoreSession
 from oncelog.stores.topic_store import TopicStore
 from oncelog.stores.zookeeper import SESSION_TIMEOUT_MS
 from oncelog.topic_owner.admin_service import AdminService
-from oncelog.topic_owner.asks import OwnerParts
 from oncelog.topic_owner.cluster_stability import until_stable
 from oncelog.topic_owner.currency import CurrencyWatch
+from oncelog.topic_owner.effect_executor import OwnerParts
 from oncelog.topic_owner.entry_cache import CacheBudget
 from oncelog.topic_owner.id_source import IdSource
 from oncelog.topic_owner.ledger_routes import LedgerRoutes

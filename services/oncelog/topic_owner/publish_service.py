@@ -20,10 +20,8 @@ from oncelog.core.formats.batch_check import BatchLimits
 from oncelog.core.formats.opening import Granted, ProducerOpening
 from oncelog.core.ids import OwnerEpoch, SessionNumber
 from oncelog.core.names import check_producer_name
-from oncelog.core.topic.events import BatchesReceived, SessionClosed
-from oncelog.core.topic.log import ReceivedBatch
-from oncelog.core.topic.openings import AnswerOpen
-from oncelog.core.topic.sessions import BatchAnswer
+from oncelog.core.topic.effects import AnswerOpen, BatchAnswer
+from oncelog.core.topic.events import BatchesReceived, ReceivedBatch, SessionClosed
 from oncelog.rpc.owner_codec import (
     EndedSession,
     OpenDenied,
@@ -105,6 +103,9 @@ class _Outbox:
 
     def take(self) -> PublishAnswers | None:
         """The next frame, None when nothing waits; what does not fit goes with later ones, in the frame's order."""
+        if not (self.granted or self.denied or self.switched or self.ended) and len(self.answers) <= FRAME_ITEMS_MAX:
+            answers, self.answers = self.answers, []
+            return PublishAnswers(answers) if answers else None
         room = FRAME_ITEMS_MAX
         granted, room = _cut(self.granted, room)
         denied, room = _cut(self.denied, room)
@@ -150,6 +151,7 @@ class PublishStream:
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._unanswered_bytes = 0
+        self._waits_for_room = False
         self._finished = False
 
     # --- from the client
@@ -166,8 +168,10 @@ class PublishStream:
             if frame.batches:
                 await self._take(frame)
             while self._is_full:
+                self._waits_for_room = True
                 self._room.clear()
                 await self._room.wait()
+            self._waits_for_room = False
 
     @property
     def _is_full(self) -> bool:
@@ -368,7 +372,7 @@ class PublishStream:
 
     def _give_room(self, size: int) -> None:
         self._unanswered_bytes -= size
-        if not self._is_full:
+        if self._waits_for_room and not self._is_full:
             self._room.set()
 
     # --- to the client
@@ -381,7 +385,8 @@ class PublishStream:
             self._wake.clear()
             while (frame := self._out.take()) is not None:
                 await self._stream.write(frame)
-                self._room.set()
+                if self._waits_for_room:
+                    self._room.set()
             if self._finished:
                 return
 

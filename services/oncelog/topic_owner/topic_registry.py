@@ -9,7 +9,7 @@ from itertools import count
 from oncelog.core.errors import NotOwner, TooManyRequests, TopicNotFound
 from oncelog.core.ids import OwnerEpoch, SessionNumber, TopicId
 from oncelog.core.ledger.members import StorageNodesUpdated
-from oncelog.core.topic.events import DrainWanted, TopicAssigned
+from oncelog.core.topic.events import DrainRequested, TopicAssigned
 from oncelog.core.topic.topic import Phase
 from oncelog.topic_owner.topic_runner import TopicRunner
 
@@ -25,7 +25,8 @@ HAND_OVER_IDLE_MS = 2_000
 #: places it anew. If that process died, this owner serves the topic again afterwards.
 RETAKE_AFTER_MS = 2_000
 
-Finished = Callable[[TopicRunner], None]
+#: (the runner, whether it has closed its topic on request)
+Finished = Callable[[TopicRunner, bool], None]
 NewRunner = Callable[[TopicId, StorageNodesUpdated, SessionNumber, Finished], TopicRunner]
 
 
@@ -78,11 +79,11 @@ class TopicRegistry:
         given_up, _ = self._given_up.get(topic_id, (OwnerEpoch(0), 0))
         runner.assigned(given_up)
 
-    def _left(self, runner: TopicRunner) -> None:
+    def _left(self, runner: TopicRunner, closed: bool) -> None:
         if self._runners.get(runner.topic_id) is runner:
             del self._runners[runner.topic_id]
             self._one_left.set()
-            if runner.core.phase is Phase.CLOSED:
+            if closed:
                 self._given_up[runner.topic_id] = (runner.owner_epoch, _now_ms() + RETAKE_AFTER_MS)
 
     def update_nodes(self, nodes: StorageNodesUpdated) -> None:
@@ -101,7 +102,7 @@ class TopicRegistry:
         runner = self._runners.get(topic_id)
         if runner is None:
             raise NotOwner(f"this process does not serve topic {topic_id}")
-        runner.post(DrainWanted())
+        runner.post(DrainRequested())
         await runner.progress.until_ended()
 
     async def hand_over(self, *, patience_ms: int) -> int:
@@ -126,7 +127,7 @@ class TopicRegistry:
         self.draining = True
         runners = list(self._runners.values())
         for runner in runners:
-            runner.post(DrainWanted())
+            runner.post(DrainRequested())
         waiting = [asyncio.ensure_future(runner.progress.until_ended()) for runner in runners]
         if not waiting:
             return 0

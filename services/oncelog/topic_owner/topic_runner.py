@@ -10,16 +10,14 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from oncelog.core.access import Grants
-from oncelog.core.dedup.cursor import SnapshotTaken
 from oncelog.core.errors import (
     InvalidBatch,
     InvariantViolated,
     LogHole,
     OncelogError,
-    TopicLoading,
     TopicNotFound,
     UnreadableEntry,
 )
@@ -27,38 +25,46 @@ from oncelog.core.formats.batch import Checksum, decode_ids, deltas_of, peek_bat
 from oncelog.core.formats.entry import body_of
 from oncelog.core.formats.opening import Granted, ProducerOpening
 from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, Position, SessionNumber, TopicId
-from oncelog.core.ledger.managed_ledger import SendAdds
+from oncelog.core.ledger.managed_ledger import AckQuorumLost, SendAdds
 from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.ledger.next_ledger import DeleteLedgers
-from oncelog.core.ledger.recovery import ReadLedger
-from oncelog.core.topic.events import (
-    EntryIdsRead,
+from oncelog.core.ledger.next_ledger import LedgerPurpose
+from oncelog.core.topic.effects import (
+    AnswerBatches,
+    AnswerOpen,
+    BatchAnswer,
+    CursorRecoveryTimedOut,
+    EndSession,
+    LastAddConfirmed,
+    Marked,
     NotifyDedupToggled,
-    OpeningAbandoned,
-    OpeningsToldToWait,
+    ReadEntryIds,
     Served,
-    SessionClosed,
-    TopicAssigned,
+    SnapshotTaken,
+    StartTopicTimer,
+    TopicClosed,
     TopicDeposed,
     TopicFailed,
 )
-from oncelog.core.topic.openings import AnswerOpen
-from oncelog.core.topic.serving import LastAddConfirmed, LedgerFailed, TopicClosed, TopicSettings
-from oncelog.core.topic.sessions import AnswerBatches, BatchAnswer, EndSession, ReadEntryIds
-from oncelog.core.topic.takeover_events import CursorRecoveryTimedOut, Marked, StartTimer, TimerFired
-from oncelog.core.topic.topic import Phase, Topic, TopicEffect, TopicEvent
+from oncelog.core.topic.events import (
+    EntryIdsRead,
+    OpeningAbandoned,
+    OpeningsDelayed,
+    SessionClosed,
+    TopicAssigned,
+    TopicEvent,
+    TopicTimerFired,
+)
+from oncelog.core.topic.serving import TopicSettings
+from oncelog.core.topic.topic import Topic
 from oncelog.ledgers.reader import read_entry
-from oncelog.topic_owner.asks import ASKS, Asks, OwnerParts
 from oncelog.topic_owner.currency import Proofs
+from oncelog.topic_owner.effect_executor import EffectExecutor, OwnerParts
 from oncelog.topic_owner.entry_cache import CacheBudget, EntryCache
 from oncelog.topic_owner.progress import TopicProgress
 from oncelog.topic_owner.takeover_trace import TakeoverTrace
 
 logger = logging.getLogger(__name__)
-
-#: Openings kept while the topic does not serve; further ones are told to try again.
-EARLY_OPENINGS_MAX = 10_000
 
 
 class SessionSink(Protocol):
@@ -84,8 +90,9 @@ class TopicRunner:
         nodes: StorageNodesUpdated,
         first_session: SessionNumber,
         cache_budget: CacheBudget,
-        finished: Callable[["TopicRunner"], None],
+        finished: Callable[["TopicRunner", bool], None],
     ) -> None:
+        """finished: called at the end with the runner, and whether it has closed the topic on request."""
         self.core = Topic(topic_id, me, settings, checksum, first_session=first_session, nodes=nodes)
         self.cache = EntryCache(cache_budget)
         self.trace = TakeoverTrace(topic_id)
@@ -93,7 +100,28 @@ class TopicRunner:
         self.sinks: dict[SessionNumber, SessionSink] = {}
         self._calls: dict[int, SessionSink] = {}
         self.progress = TopicProgress(self.core)
-        self._asks = Asks(topic_id, parts, self.post, self.progress.troubles)
+        self.parts = parts
+        self._executor = EffectExecutor(topic_id, parts, self.post, self.progress.troubles)
+        #: {type of an effect: what performs it}
+        self._performers: dict[type, Callable[[Any], None]] = {
+            **self._executor.performers,
+            SendAdds: self._send_adds,
+            AnswerBatches: self._answer_batches,
+            LastAddConfirmed: self._last_add_confirmed,
+            AnswerOpen: self._answer_open,
+            EndSession: self._end_session,
+            NotifyDedupToggled: self._notify_dedup_toggled,
+            StartTopicTimer: self._start_timer,
+            ReadEntryIds: self._read_entry_ids,
+            Marked: self._marked,
+            Served: self._served,
+            CursorRecoveryTimedOut: self._cursor_recovery_timed_out,
+            SnapshotTaken: self._snapshot_taken,
+            AckQuorumLost: self._ack_quorum_lost,
+            TopicFailed: self._failed,
+            TopicDeposed: self._deposed,
+            TopicClosed: self._closed,
+        }
         self._queue: deque[TopicEvent] | None = deque()
         self._finished = finished
         #: proofs that this owner is the current one
@@ -115,22 +143,13 @@ class TopicRunner:
         return self.core.ownership.epoch
 
     @property
-    def parts(self) -> OwnerParts:
-        return self._asks.parts
-
-    @property
     def grants(self) -> Grants | None:
         """What the topic's namespace grants to roles; None: not known yet."""
-        return self._asks.grants
+        return self._executor.grants
 
     def open(self, opening: ProducerOpening, sink: SessionSink) -> None:
         """Answered by sink.opened, at once or when the topic serves."""
         self._calls[opening.call] = sink
-        if len(self.core.early) >= EARLY_OPENINGS_MAX:
-            error = TopicLoading("too many producers wait for the topic already: try again")
-            sink.opened(opening.call, self, AnswerOpen(opening.call, error))
-            del self._calls[opening.call]
-            return
         self.post(opening)
 
     def abandon(self, call: int) -> None:
@@ -157,7 +176,7 @@ class TopicRunner:
 
     async def ledger(self, ledger_id: LedgerId) -> LedgerMetadata:
         """The record of one of the topic's ledgers. Raises LogHole."""
-        return await self._asks.ledger(ledger_id)
+        return await self._executor.ledger(ledger_id)
 
     # --- events and effects
     # ----------------------------------------------------------------------------------------------
@@ -170,125 +189,130 @@ class TopicRunner:
         queue.append(event)
         if len(queue) > 1:
             return
+        performers, progress = self._performers, self.progress
         try:
             while queue:
-                now_ns = self.progress.event_ns = time.time_ns()
+                now_ns = progress.event_ns = time.time_ns()
                 for effect in self.core.handle(queue[0], now_ms=now_ns // 1_000_000):
-                    self._perform(effect)
+                    performers[type(effect)](effect)
                 queue.popleft()
         except BaseException:
             self._queue = None
             raise
 
-    def _perform(self, effect: TopicEffect) -> None:
-        match effect:
-            case SendAdds():
-                self._send(effect)
-            case AnswerBatches():
-                for answer in effect.answers:
-                    if (sink := self.sinks.get(answer.session)) is not None:
-                        sink.answered(answer)
-            case LastAddConfirmed():
-                self.progress.moved(effect.position)
-            case _ if isinstance(effect, ASKS):
-                if isinstance(effect, ReadLedger):
-                    self.trace.begin()  # a recovery of the owner's own accord: nobody has assigned anything
-                self._asks.perform(effect)
-            case AnswerOpen():
-                if (sink := self._calls.pop(effect.call, None)) is not None:
-                    sink.opened(effect.call, self, effect)
-                elif isinstance(effect.result, Granted):
-                    # Abandoned while this answer was on its way.
-                    self.post(SessionClosed(effect.result.session))
-            case EndSession():
-                if (sink := self.sinks.pop(effect.session, None)) is not None:
-                    sink.ended(effect.session, effect.error, self.owner_epoch)
-            case NotifyDedupToggled(on):
-                for session, sink in self.sinks.items():
-                    sink.switched(session, on=on)
-            case StartTimer(key, after_ms):
-                asyncio.get_running_loop().call_later(after_ms / 1000, self._fire, key)
-            case ReadEntryIds(position):
-                self._asks.start(self._read_ids(position))
-            case _:
-                self._tell(effect)
+    # --- effects: clients
+    # ------------------------------------------------------------------------------------------------
 
-    def _tell(self, effect: TopicEffect) -> None:
-        """Effects that are news for people, and the ends."""
-        name = self.name or self.topic_id
-        match effect:
-            case Marked():
-                self._asks.step_over()
-                # From the first mark on: known well before E, so that a topic without dedup never judges.
-                self._asks.follow_policies(self.name)
-                self.trace.mark(effect.mark, handled=effect.count)
-            case CursorRecoveryTimedOut(ledger_id):
-                logger.warning(
-                    "topic %s: ledger %d of its dedup cursor is not recovered in time, an older snapshot is used",
-                    name,
-                    ledger_id,
-                )
-            case Served():
-                self.progress.troubles.failure = None
-                self.trace.mark("E", handled=0)
-                self.parts.metrics.taken_over(self.trace.finish(name, self.owner_epoch), name)
-                self.progress.moved(effect.log_end)
-            case SnapshotTaken():
-                self.parts.metrics.counts.event("snapshot")
-                self.parts.metrics.counts.event("batch_forgotten", effect.evicted)
-                logger.debug("topic %s: snapshot %d at %s", name, effect.number, effect.position)
-            case LedgerFailed():
-                self.parts.metrics.counts.event("ledger_failed")
-                logger.warning("topic %s: ledger %d has lost its ack quorum and is closed", name, effect.ledger_id)
-            case TopicFailed():
-                # Nobody takes their answers any more, and each new attempt asks anew.
-                self._asks.step_over()
-                self.parts.metrics.counts.event("takeover_failed")
-                self.progress.troubles.failure = effect.failure
-                logger.error("topic %s cannot be taken over, trying again: %s", name, effect.failure.reason)
-            case TopicDeposed():
-                self.parts.metrics.counts.event("deposed")
-                logger.info("topic %s is no longer owned here: %s", name, effect.reason)
-                self._finish()
-            case TopicClosed():
-                self.parts.metrics.counts.event("closed")
-                logger.info("topic %s is closed", name)
-                self._finish()
-            case DeleteLedgers():
-                self._asks.start(self._delete_ledgers(effect))
-            case _:
-                raise InvariantViolated(f"nobody performs {type(effect).__name__}")
-
-    def _send(self, effect: SendAdds) -> None:
-        self.parts.routes.add(effect.ledger_id, self.post)
-        serving = self.core.serving
-        writer = serving.log.ledgers.writer if serving is not None else None
-        if writer is not None and effect.ledger_id == writer.ledger_id:
+    def _send_adds(self, effect: SendAdds) -> None:
+        parts = self.parts
+        parts.routes.add(effect.ledger_id, self.post)
+        if effect.purpose is LedgerPurpose.LOG:
             for add in effect.adds:
                 self.cache.put(effect.ledger_id, add.entry_id, add.parts)
-        self.parts.links.send(effect)
+        parts.links.send(effect)
+
+    def _answer_batches(self, effect: AnswerBatches) -> None:
+        sinks = self.sinks
+        for answer in effect.answers:
+            if (sink := sinks.get(answer.session)) is not None:
+                sink.answered(answer)
+
+    def _last_add_confirmed(self, effect: LastAddConfirmed) -> None:
+        self.progress.moved(effect.position)
+
+    def _answer_open(self, effect: AnswerOpen) -> None:
+        if (sink := self._calls.pop(effect.call, None)) is not None:
+            sink.opened(effect.call, self, effect)
+        elif isinstance(effect.result, Granted):
+            # The client withdrew its request while this answer was on its way.
+            self.post(SessionClosed(effect.result.session))
+
+    def _end_session(self, effect: EndSession) -> None:
+        if (sink := self.sinks.pop(effect.session, None)) is not None:
+            sink.ended(effect.session, effect.error, self.owner_epoch)
+
+    def _notify_dedup_toggled(self, effect: NotifyDedupToggled) -> None:
+        for session, sink in self.sinks.items():
+            sink.switched(session, on=effect.enabled)
+
+    def _start_timer(self, effect: StartTopicTimer) -> None:
+        asyncio.get_running_loop().call_later(effect.after_ms / 1000, self._fire, effect.key)
+
+    def _read_entry_ids(self, effect: ReadEntryIds) -> None:
+        self._executor.start(self._read_ids(effect.position))
+
+    # --- effects: for people, and the ends
+    # --------------------------------------------------------------------------------
+
+    def _marked(self, effect: Marked) -> None:
+        if effect.mark == "A":
+            self.trace.begin()
+            return
+        self._executor.cancel_member_requests()
+        # Followed long before the topic serves, so that a topic without deduplication never checks a batch.
+        self._executor.follow_policies(self.name)
+        self.trace.mark(effect.mark, handled=effect.count)
+
+    def _served(self, effect: Served) -> None:
+        name = self.name or self.topic_id
+        self.progress.troubles.failure = None
+        self.trace.mark("E", handled=0)
+        self.parts.metrics.taken_over(self.trace.finish(name, self.owner_epoch), name)
+        self.progress.moved(effect.log_end)
+
+    def _cursor_recovery_timed_out(self, effect: CursorRecoveryTimedOut) -> None:
+        message = "topic %s: ledger %d of its dedup cursor was not recovered in time; an older snapshot is used"
+        logger.warning(message, self.name, effect.ledger_id)
+
+    def _snapshot_taken(self, effect: SnapshotTaken) -> None:
+        self.parts.metrics.counts.event("snapshot")
+        self.parts.metrics.counts.event("batch_forgotten", effect.evicted)
+        logger.debug("topic %s: snapshot %d at %s", self.name, effect.number, effect.position)
+
+    def _ack_quorum_lost(self, effect: AckQuorumLost) -> None:
+        self.parts.metrics.counts.event("ledger_failed")
+        logger.warning("topic %s: ledger %d has lost its ack quorum and is closed", self.name, effect.ledger_id)
+
+    def _failed(self, effect: TopicFailed) -> None:
+        # The answers of members are not needed any more; each new attempt sends its own requests.
+        self._executor.cancel_member_requests()
+        self.parts.metrics.counts.event("takeover_failed")
+        self.progress.troubles.failure = effect.failure
+        name = self.name or self.topic_id
+        logger.error("topic %s cannot be taken over, will retry: %s", name, effect.failure.reason)
+
+    def _deposed(self, effect: TopicDeposed) -> None:
+        self.parts.metrics.counts.event("deposed")
+        logger.info("topic %s is no longer owned here: %s", self.name or self.topic_id, effect.reason)
+        self._finish(closed=False)
+
+    def _closed(self, _effect: TopicClosed) -> None:
+        self.parts.metrics.counts.event("closed")
+        logger.info("topic %s is closed", self.name or self.topic_id)
+        self._finish(closed=True)
+
+    # --- time, and the end
+    # -----------------------------------------------------------------------------------------------
 
     def _fire(self, key: str) -> None:
         if not self.progress.ended:
-            self.post(TimerFired(key))
+            self.post(TopicTimerFired(key))
             told = self.progress.troubles.to_tell(self.parts.links.reachability.unreachable)
             if told is not None:
-                self.post(OpeningsToldToWait(told))
+                self.post(OpeningsDelayed(told))
 
-    def _finish(self) -> None:
-        self._asks.cancel()
+    def _finish(self, *, closed: bool) -> None:
+        self._executor.cancel()
         self.cache.clear()
         self.parts.routes.remove(self.post)
         self.progress.changed()
-        self._finished(self)
+        self._finished(self, closed)
 
     def assigned(self, given_up: OwnerEpoch = OwnerEpoch(0)) -> None:
-        """Told that the record may name this owner. Told again while it serves, that is no takeover yet.
+        """The topic record may name this owner.
 
         given_up: the epoch at which this owner has closed the topic a moment ago, 0: it has not.
         """
-        if self.core.phase is not Phase.SERVING:
-            self.trace.begin()
         self.post(TopicAssigned(given_up))
 
     # --- work that takes its time
@@ -301,7 +325,7 @@ class TopicRunner:
             body = parts[1]
         else:
             try:
-                stored = await self._asks.ledger(position.ledger_id)
+                stored = await self._executor.ledger(position.ledger_id)
                 body = body_of(await read_entry(self.parts.links, stored, position.entry_id, headers_only=True))
             except UnreadableEntry as error:
                 logger.error("the ids at %s cannot be read, its producer waits: %s", position, error.message)
@@ -316,7 +340,3 @@ class TopicRunner:
             logger.error("the ids at %s are damaged, its producer waits: %s", position, error.message)
             return
         self.post(EntryIdsRead(position, header, bytes(deltas_of(header, body))))
-
-    async def _delete_ledgers(self, effect: DeleteLedgers) -> None:
-        for ledger_id in effect.ledger_ids:
-            await self._asks.delete_ledger(ledger_id)

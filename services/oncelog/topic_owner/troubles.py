@@ -23,7 +23,7 @@ from oncelog.core.errors import (
 )
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.next_ledger import NextState
-from oncelog.core.topic.takeover_events import TakeoverFailed
+from oncelog.core.topic.effects import TakeoverFailed
 from oncelog.core.topic.topic import Phase, Topic
 
 #: Longer than a takeover usually takes. After this time clients get an error that names the cause.

@@ -15,6 +15,7 @@ Rules
 - Before a request is refused, ownership is proved by a read that shows this owner's epoch.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -58,7 +59,7 @@ class WriteTopicRecord:
     version: int
 
 
-# --- news for the topic -----------------------------------------------------------------------------------------------
+# --- notifications to the topic ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,7 @@ class Deposed:
 
 
 OwnershipEffect = ReadTopicRecord | WriteTopicRecord
-OwnershipNews = Owned | OwnershipConfirmed | Linked | Trimmed | Deposed
-_Out = list[OwnershipEffect | OwnershipNews]
+Emit = Callable[[OwnershipEffect], None]
 
 
 class OwnershipState(Enum):
@@ -108,9 +108,10 @@ _LOST = (OwnershipState.DEPOSED, OwnershipState.DELETED)
 class Ownership:
     """The record of one topic as its owner has it, for one owner_epoch."""
 
-    def __init__(self, topic_id: TopicId, me: Incarnation) -> None:
+    def __init__(self, topic_id: TopicId, me: Incarnation, emit: Emit) -> None:
         self.topic_id = topic_id
         self.me = me
+        self._emit = emit
         self.state = OwnershipState.UNREAD
         self.record = TopicRecord(topic_id, "")
         self.version = -1
@@ -135,46 +136,47 @@ class Ownership:
         """
         self.record = replace(self.record, owner_epoch=owner_epoch)
 
-    def read(self) -> _Out:
-        """Read the record, unless a read is in flight."""
+    def read(self) -> bool:
+        """Read the record, once at a time. Returns whether a read begins."""
         if self._reading or self.state in _LOST:
-            return []
+            return False
         self._reading = True
-        return [ReadTopicRecord(self.topic_id)]
+        self._emit(ReadTopicRecord(self.topic_id))
+        return True
 
-    def suspect(self) -> _Out:
+    def suspect(self) -> None:
         """Another process may own the topic: write nothing until the record was read."""
         if self.state is OwnershipState.OWNED:
             self.state = OwnershipState.SUSPECT
             self._link, self._trim_count = None, 0
             self._read_again = self._reading
-        return self.read()
+        self.read()
 
-    def link(self, link: LedgerLink) -> _Out:
+    def link(self, link: LedgerLink) -> None:
         self._link = link
-        return self._write_next()
+        self._write_next()
 
-    def trim(self, count: int) -> _Out:
+    def trim(self, count: int) -> None:
         """Remove the first `count` ledgers from the list."""
         self._trim_count = count
-        return self._write_next()
+        self._write_next()
 
-    def _write_next(self) -> _Out:
+    def _write_next(self) -> None:
         if self._writing is not None or self.state is not OwnershipState.OWNED:
-            return []
+            return
         if self._link is not None:
             self._writing = self.record.with_ledger(self._link)
         elif self._trim_count:
             self._writing = self.record.without_first(self._trim_count)
         else:
-            return []
-        return [WriteTopicRecord(self._writing, self.version)]
+            return
+        self._emit(WriteTopicRecord(self._writing, self.version))
 
-    def record_read(self, event: TopicRecordRead) -> _Out:
+    def record_read(self, event: TopicRecordRead) -> Owned | OwnershipConfirmed | Deposed | None:
         """Decide from the record that was read."""
         self._reading = False
         if self.state in _LOST:
-            return []
+            return None
         record = event.record
         if record is None:
             return self._depose("it was deleted", OwnershipState.DELETED)
@@ -183,38 +185,42 @@ class Ownership:
         if self.state is OwnershipState.UNREAD and record.owner_epoch <= self.epoch:
             return self._depose(f"owner_epoch {record.owner_epoch} was given up here")
         if self.state is OwnershipState.OWNED:
-            return [OwnershipConfirmed()]
+            return OwnershipConfirmed()
         if self._writing is not None:
-            return []  # the response to the write begins another read; only that one shows the final record
+            return None  # its answer begins another read: only then is it certain what the record will say
         if self._read_again:
             self._read_again = False
-            return self.read()
+            self.read()
+            return None
         self.state = OwnershipState.OWNED
         self.record, self.version = record, event.version
         self._link, self._trim_count = None, 0
-        return [Owned()]
+        return Owned()
 
-    def record_written(self, event: TopicRecordWritten) -> _Out:
+    def record_written(self, event: TopicRecordWritten) -> Linked | Trimmed | None:
         """Take the response to the write in flight."""
         written, self._writing = self._writing, None
         if written is None or self.state in _LOST:
-            return []
+            return None
         if self.state is OwnershipState.SUSPECT:
             self._read_again = self._reading
-            return self.read()
+            self.read()
+            return None
         if event.status is not WriteStatus.OK:
-            return self.suspect()
+            self.suspect()
+            return None
         before, self.record, self.version = self.record, written, event.version
         # `_link` and `_trim_count` may have changed since the write began. What it did is in the record that was
         # written.
         trimmed = len(before.ledgers) - len(written.ledgers)
-        news: _Out
+        done: Linked | Trimmed
         if trimmed < 0:
-            news, self._link = [Linked(written.ledgers[-1].ledger_id)], None
+            done, self._link = Linked(written.ledgers[-1].ledger_id), None
         else:
-            news = [Trimmed(tuple(link.ledger_id for link in before.ledgers[:trimmed]))]
+            done = Trimmed(tuple(link.ledger_id for link in before.ledgers[:trimmed]))
             self._trim_count -= trimmed
-        return news + self._write_next()
+        self._write_next()
+        return done
 
     def lost(self, reason: str) -> NotOwner | TopicNotFound:
         """The error for the users of the topic at this process: look the topic up again, or it does not exist."""
@@ -222,6 +228,6 @@ class Ownership:
             return TopicNotFound(f"topic {self.record.name or self.topic_id} was deleted", topic_id=self.topic_id)
         return NotOwner(f"this process no longer owns the topic: {reason}")
 
-    def _depose(self, reason: str, state: OwnershipState = OwnershipState.DEPOSED) -> _Out:
+    def _depose(self, reason: str, state: OwnershipState = OwnershipState.DEPOSED) -> Deposed:
         self.state = state
-        return [Deposed(reason)]
+        return Deposed(reason)

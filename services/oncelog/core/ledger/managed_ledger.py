@@ -12,12 +12,14 @@ Rules
 - The next ledger is listed, and written to, only after the last one is CLOSED by its own compare-and-set (pulsar#7490).
   It is prepared before that (`next_ledger`), so that a roll costs only the close and the link.
 - Once LOST, nothing is acknowledged. The topic reads its record before it does anything else.
-- A managed ledger performs no I/O. Its effects go up to `topic`, which owns both records.
+- A managed ledger performs no I/O. It emits effects, and calls its user for what concerns the record.
 Source: Pulsar's managed ledger, without its cursors.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.batch import Buffer
@@ -80,60 +82,39 @@ class CloseLedger:
 class SendAdds:
     """Send the same entries in one frame to each of `members`."""
 
+    purpose: LedgerPurpose
     ledger_id: LedgerId
     members: tuple[Incarnation, ...]
     adds: tuple[Add, ...]
 
 
-# --- notifications to the topic ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Linking:
-    """The ledger exists: write it into the record, then call `linked`."""
-
-    purpose: LedgerPurpose
-    ledger_id: LedgerId
-
-
-@dataclass(frozen=True, slots=True)
-class Confirmed:
-    """last_add_confirmed moved."""
-
-    purpose: LedgerPurpose
-    ledger_id: LedgerId
-    last_add_confirmed: EntryId
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerClosed:
-    """The ledger is CLOSED at `end`. failed: entries above `end` were given up; otherwise there were none."""
-
-    purpose: LedgerPurpose
-    ledger_id: LedgerId
-    end: EntryId
-    failed: bool
-
-
 @dataclass(frozen=True, slots=True)
 class AckQuorumLost:
-    """The ack quorum is out of reach: nothing more is acknowledged, and LedgerClosed follows."""
+    """For logs and counters: the ack quorum of this ledger is out of reach, so it is closed."""
 
     purpose: LedgerPurpose
     ledger_id: LedgerId
-
-
-@dataclass(frozen=True, slots=True)
-class ManagedLedgerLost:
-    """Another process may own the topic by now."""
-
-    purpose: LedgerPurpose
-    reason: str
 
 
 LedgerEvent = LedgerIdClaimed | LedgerCreated | LedgerCloseAnswered | EntriesAnswered | MemberLost
-LedgerEffect = NextEffect | CloseLedger | SendAdds
-LedgerNotification = Linking | Confirmed | LedgerClosed | AckQuorumLost | ManagedLedgerLost
+LedgerEffect = NextEffect | CloseLedger | SendAdds | AckQuorumLost
+Emit = Callable[[LedgerEffect], None]
+
+
+class LedgerUser(Protocol):
+    """The part of the topic that a managed ledger works for."""
+
+    def link_ledger(self, ledger_id: LedgerId) -> None:
+        """The ledger exists: write it into the record, then call `linked`."""
+
+    def confirmed(self, ledger_id: LedgerId, last_add_confirmed: EntryId) -> None:
+        """last_add_confirmed moved."""
+
+    def ledger_closed(self, *, failed: bool) -> None:
+        """The ledger is CLOSED. failed: entries above its end were dropped."""
+
+    def ledger_lost(self) -> None:
+        """Another owner may have this managed ledger."""
 
 
 class ManagedLedgerState(Enum):
@@ -149,17 +130,19 @@ class ManagedLedgerState(Enum):
 class ManagedLedger:
     """Opens, writes and closes the ledgers of one list, one after the other."""
 
-    def __init__(self, next_ledger: NextLedger) -> None:
+    def __init__(self, next_ledger: NextLedger, user: LedgerUser, emit: Emit) -> None:
         """next_ledger: its preparation may have begun."""
         self.settings = next_ledger.settings
         self.next = next_ledger
         self.state = ManagedLedgerState.IDLE
         #: the writer of the open ledger, kept until the next ledger opens
         self.writer: LedgerWriter | None = None
+        self._user = user
+        self._emit = emit
         self._linking: LedgerMetadata | None = None
         self._failed = False
         #: roll as soon as the next ledger is ready
-        self._rolling = False
+        self.rolling = False
         #: the open ledger is the last one
         self._finishing = False
 
@@ -167,48 +150,42 @@ class ManagedLedger:
     def open(self) -> bool:
         return self.state is ManagedLedgerState.OPEN
 
-    def open_next(self) -> list[LedgerEffect | LedgerNotification]:
+    # --- opening -----------------------------------------------------------------------------------------------------
+
+    def open_next(self) -> None:
         """Begin to open the next ledger. The one before it must be CLOSED."""
         if self.state is not ManagedLedgerState.IDLE:
             raise InvariantViolated(f"cannot open a ledger: the managed ledger is {self.state.value}")
         self.state = ManagedLedgerState.OPENING
-        return [*self.next.prepare(), *self._go_on()]
+        self.next.prepare()
+        self._go_on()
 
-    def update_nodes(self, nodes: StorageNodesUpdated) -> list[LedgerEffect | LedgerNotification]:
-        """Take a new list of the storage nodes."""
-        out: list[LedgerEffect | LedgerNotification] = [*self.next.update_nodes(nodes)]
-        if self.state in (ManagedLedgerState.OPEN, ManagedLedgerState.ROLLING) and self.writer:
-            for member in [m for m in self.writer.present if m in nodes.superseded]:
-                out += self._member_lost(member)
-        return out
+    def id_claimed(self, event: LedgerIdClaimed) -> None:
+        self.next.id_claimed(event)
+        self._next_changed()
 
-    def handle(self, event: LedgerEvent) -> list[LedgerEffect | LedgerNotification]:
-        """Take one completion. A late one is recognised by its ledger id and ignored."""
-        match event:
-            case LedgerIdClaimed() | LedgerCreated():
-                out: list[LedgerEffect | LedgerNotification] = [*self.next.handle(event)]
-                return [*out, *self.next.drop()] if self._finishing else [*out, *self._go_on()]
-            case EntriesAnswered():
-                return self._entries_answered(event)
-            case MemberLost():
-                current = self.writer is not None and event.ledger_id == self.writer.ledger_id
-                return self._member_lost(event.member) if current else []
-            case LedgerCloseAnswered():
-                return self._close_answered(event)
+    def created(self, event: LedgerCreated) -> None:
+        self.next.created(event)
+        self._next_changed()
 
-    # --- opening -----------------------------------------------------------------------------------------------------
+    def _next_changed(self) -> None:
+        if self._finishing:
+            self.next.drop()
+        else:
+            self._go_on()
 
-    def _go_on(self) -> list[LedgerEffect | LedgerNotification]:
-        """Continue whatever waits for the next ledger, once that is ready."""
+    def _go_on(self) -> None:
+        """Continue what waits for the next ledger, once that is ready."""
         if not self.next.ready:
-            return []
+            return
         if self.state is ManagedLedgerState.OPENING:
             self.state = ManagedLedgerState.LINKING
             self._linking = self.next.take()
-            return [Linking(self.settings.purpose, self._linking.ledger_id)]
-        return self._seal() if self._rolling and self.open else []
+            self._user.link_ledger(self._linking.ledger_id)
+        elif self.rolling and self.state is ManagedLedgerState.OPEN:
+            self._seal()
 
-    def linked(self) -> list[LedgerEffect | LedgerNotification]:
+    def linked(self) -> None:
         """The record names the new ledger: open it for entries, unless too many of its members have left meanwhile."""
         if self.state is not ManagedLedgerState.LINKING or self._linking is None:
             raise InvariantViolated(f"a ledger was linked, but the managed ledger is {self.state.value}")
@@ -220,7 +197,8 @@ class ManagedLedger:
         for member in self._linking.members:
             if member not in self.next.nodes.live:
                 self.writer.member_lost(member)
-        return [] if self.writer.reachable else self.fail()
+        if not self.writer.reachable:
+            self.fail()
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -231,97 +209,108 @@ class ManagedLedger:
             raise InvariantViolated(f"cannot append: the managed ledger is {self.state.value}")
         return self.writer.append(kind, body, base_index=base_index, skip_first=skip_first, count=count, now_ms=now_ms)
 
-    def send(self, adds: list[Add]) -> SendAdds:
-        """One effect for all entries that one event appended."""
-        assert self.writer is not None
-        return SendAdds(self.writer.ledger_id, tuple(self.writer.present), tuple(adds))
+    def send(self, adds: list[Add]) -> None:
+        """Send what one event appended, as one frame."""
+        writer = self.writer
+        assert writer is not None
+        self._emit(SendAdds(self.settings.purpose, writer.ledger_id, tuple(writer.present), tuple(adds)))
 
-    def _entries_answered(self, event: EntriesAnswered) -> list[LedgerEffect | LedgerNotification]:
+    def entries_answered(self, event: EntriesAnswered) -> None:
+        """Take a member's answer; the answers of an earlier ledger are late."""
         writer = self.writer
         if writer is None or event.ledger_id != writer.ledger_id:
-            return []
+            return
         if event.status is AppendStatus.OK:
-            if not writer.added(event.member, event.entry_ids):
-                return []
-            news: list[LedgerEffect | LedgerNotification] = [
-                Confirmed(self.settings.purpose, writer.ledger_id, writer.last_add_confirmed)
-            ]
-            return news + self._close_when_drained()
-        if event.status in (AppendStatus.FENCED, AppendStatus.NOT_WRITABLE, AppendStatus.CONFLICTING):
+            if writer.added(event.member, event.entry_ids):
+                self._user.confirmed(event.ledger_id, writer.last_add_confirmed)
+                if self.state is ManagedLedgerState.ROLLING:
+                    self._close_when_drained()
+        elif event.status in (AppendStatus.FENCED, AppendStatus.NOT_WRITABLE, AppendStatus.CONFLICTING):
             if self.state in (ManagedLedgerState.OPEN, ManagedLedgerState.ROLLING):
-                return self.lose(
-                    f"storage node {event.member} answered {event.status.name} for ledger {event.ledger_id}"
-                )
-            return []
-        return self._member_lost(event.member)
+                self.lose()
+        else:
+            self._member_lost(event.member)
 
-    def _member_lost(self, member: Incarnation) -> list[LedgerEffect | LedgerNotification]:
+    def member_lost(self, event: MemberLost) -> None:
+        if self.writer is not None and event.ledger_id == self.writer.ledger_id:
+            self._member_lost(event.member)
+
+    def update_nodes(self, nodes: StorageNodesUpdated) -> None:
+        """A newer view of the storage nodes."""
+        self.next.update_nodes(nodes)
+        if self.writer is not None:
+            for member in [m for m in self.writer.present if m in nodes.superseded]:
+                self._member_lost(member)
+
+    def _member_lost(self, member: Incarnation) -> None:
         if self.writer is None or self.state not in (ManagedLedgerState.OPEN, ManagedLedgerState.ROLLING):
-            return []
-        if self.writer.member_lost(member):
-            return []
-        return self.fail()
+            return
+        if not self.writer.member_lost(member):
+            self.fail()
 
-    def fail(self) -> list[LedgerEffect | LedgerNotification]:
+    def fail(self) -> None:
         """Close at last_add_confirmed, because the ack quorum is out of reach."""
         assert self.writer is not None
         self._failed = not self.writer.idle
-        return [AckQuorumLost(self.settings.purpose, self.writer.ledger_id), self._close()]
+        self._emit(AckQuorumLost(self.settings.purpose, self.writer.ledger_id))
+        self._close()
 
     # --- closing -----------------------------------------------------------------------------------------------------
 
-    def roll(self) -> list[LedgerEffect | LedgerNotification]:
+    def roll(self) -> None:
         """Planned: once the next ledger is ready, stop admitting entries, wait for the last response, and close.
 
         Does nothing unless OPEN.
         """
         if not self.open or self._finishing:
-            return []
-        self._rolling = True
-        return [*self.next.prepare(), *self._go_on()]
+            return
+        self.rolling = True
+        self.next.prepare()
+        self._go_on()
 
-    def finish(self) -> list[LedgerEffect | LedgerNotification]:
+    def finish(self) -> None:
         """Planned: close, and open no further ledger. Does nothing unless OPEN."""
         if not self.open:
-            return []
+            return
         self._finishing = True
-        return [*self.next.drop(), *self._seal()]
+        self.next.drop()
+        self._seal()
 
-    def _seal(self) -> list[LedgerEffect | LedgerNotification]:
+    def _seal(self) -> None:
         assert self.writer is not None
         self.state = ManagedLedgerState.ROLLING
         self.writer.seal()
-        return self._close_when_drained()
+        self._close_when_drained()
 
-    def _close_when_drained(self) -> list[LedgerEffect | LedgerNotification]:
+    def _close_when_drained(self) -> None:
         if self.state is ManagedLedgerState.ROLLING and self.writer is not None and self.writer.idle:
-            return [self._close()]
-        return []
+            self._close()
 
-    def _close(self) -> CloseLedger:
+    def _close(self) -> None:
         assert self.writer is not None
         self.state = ManagedLedgerState.CLOSING
-        self._rolling = False
-        return CloseLedger(self.settings.purpose, self.writer.close(), CREATED_VERSION)
+        self.rolling = False
+        self._emit(CloseLedger(self.settings.purpose, self.writer.close(), CREATED_VERSION))
 
-    def _close_answered(self, event: LedgerCloseAnswered) -> list[LedgerEffect | LedgerNotification]:
+    def close_answered(self, event: LedgerCloseAnswered) -> None:
         writer = self.writer
         if self.state is not ManagedLedgerState.CLOSING or writer is None or event.ledger_id != writer.ledger_id:
-            return []
+            return
         if event.status is not WriteStatus.OK:
-            return self.lose(f"closing ledger {event.ledger_id} returned {event.status.name}")
+            self.lose()
+            return
         writer.closed()
         self.state = ManagedLedgerState.IDLE
-        return [LedgerClosed(self.settings.purpose, writer.ledger_id, writer.last_add_confirmed, self._failed)]
+        self._user.ledger_closed(failed=self._failed)
 
-    def lose(self, reason: str) -> list[LedgerEffect | LedgerNotification]:
-        """Stop acknowledging at once. The topic then reads its record."""
+    def lose(self) -> None:
+        """Stop acknowledging at once; the topic reads its record."""
         if self.state is ManagedLedgerState.LOST:
-            return []
+            return
         self.state = ManagedLedgerState.LOST
         if self.writer is not None:
             self.writer.lose()
-        return [ManagedLedgerLost(self.settings.purpose, reason)]
+        self._user.ledger_lost()
 
     def check_invariants(self) -> None:
         if self.writer is not None:

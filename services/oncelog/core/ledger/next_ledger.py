@@ -10,6 +10,7 @@ Rules
   Preparing a ledger early therefore affects only how long producers wait.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -91,12 +92,20 @@ class NextState(Enum):
 class NextLedger:
     """Prepares one ledger at a time."""
 
-    def __init__(self, settings: ManagedLedgerSettings, *, last_ledger: LedgerId, nodes: StorageNodesUpdated) -> None:
+    def __init__(
+        self,
+        settings: ManagedLedgerSettings,
+        *,
+        last_ledger: LedgerId,
+        nodes: StorageNodesUpdated,
+        emit: Callable[[NextEffect], None],
+    ) -> None:
         """last_ledger: the highest id of the list, -1 when it is empty."""
         self.settings = settings
         self.state = NextState.IDLE
         #: the newest list of the storage nodes
         self.nodes = nodes
+        self._emit = emit
         self._last_ledger = last_ledger
         self._claimed: LedgerId | None = None
         self._created: LedgerMetadata | None = None
@@ -105,15 +114,12 @@ class NextLedger:
     def ready(self) -> bool:
         return self.state is NextState.READY
 
-    def prepare(self) -> list[NextEffect]:
-        """Begin, unless preparation has begun. Begin again if better members are available than those of the ledger."""
-        out: list[NextEffect] = []
+    def prepare(self) -> None:
+        """Begin, unless it has begun; begin again where better members are available than those of the ready ledger."""
         if self.ready and self._outdated():
-            out += self.drop()
+            self.drop()
         if self.state is NextState.IDLE:
-            self.state = NextState.CLAIMING
-            out.append(ClaimLedgerId(self.settings.purpose))
-        return out
+            self._claim()
 
     def take(self) -> LedgerMetadata:
         """Take the ledger that is ready. The caller adds it to the list."""
@@ -123,48 +129,51 @@ class NextLedger:
         self._last_ledger = self._created.ledger_id
         return self._created
 
-    def drop(self) -> list[NextEffect]:
-        """Delete the ledger that is ready: it is not needed."""
-        if not self.ready or self._created is None:
-            return []
-        self.state = NextState.IDLE
-        return [DeleteLedgers((self._created.ledger_id,))]
+    def drop(self) -> None:
+        """The ready ledger is not needed."""
+        if self.ready and self._created is not None:
+            self.state = NextState.IDLE
+            self._emit(DeleteLedgers((self._created.ledger_id,)))
 
-    def update_nodes(self, nodes: StorageNodesUpdated) -> list[NextEffect]:
-        """Take a new list of the storage nodes."""
+    def update_nodes(self, nodes: StorageNodesUpdated) -> None:
+        """A newer view of the storage nodes."""
         self.nodes = nodes
-        return self._create() if self.state is NextState.WAITING else []
+        if self.state is NextState.WAITING:
+            self._create()
 
-    def handle(self, event: LedgerIdClaimed | LedgerCreated) -> list[NextEffect]:
-        """Take one completion. A late one is recognised by its ledger id and ignored."""
-        if isinstance(event, LedgerIdClaimed):
-            return self._id_claimed(event.ledger_id)
+    def id_claimed(self, event: LedgerIdClaimed) -> None:
+        """Take the answer to ClaimLedgerId."""
+        if self.state is not NextState.CLAIMING:
+            return
+        if event.ledger_id <= self._last_ledger:
+            self._claim()
+            return
+        self._claimed = event.ledger_id
+        self._create()
+
+    def created(self, event: LedgerCreated) -> None:
+        """Take the answer to CreateLedger; late ones are recognised by their ledger id."""
         if self.state is not NextState.CREATING or event.ledger_id != self._claimed:
-            return []
+            return
         if event.status is WriteStatus.OK:
             self.state = NextState.READY
-            return []
-        # The record may exist or not, so this id is discarded. No list names it.
+        else:
+            # The record may exist or not, so this id is discarded. No list names it.
+            self._claim()
+
+    def _claim(self) -> None:
         self.state = NextState.CLAIMING
-        return [ClaimLedgerId(self.settings.purpose)]
+        self._emit(ClaimLedgerId(self.settings.purpose))
 
-    def _id_claimed(self, ledger_id: LedgerId) -> list[NextEffect]:
-        if self.state is not NextState.CLAIMING:
-            return []
-        if ledger_id <= self._last_ledger:
-            return [ClaimLedgerId(self.settings.purpose)]
-        self._claimed = ledger_id
-        return self._create()
-
-    def _create(self) -> list[NextEffect]:
+    def _create(self) -> None:
         assert self._claimed is not None
         members = self._pick(self._claimed)
         if members is None:
             self.state = NextState.WAITING
-            return []
+            return
         self.state = NextState.CREATING
         self._created = LedgerMetadata(self._claimed, self.settings.topic_id, members, self.settings.ack_quorum)
-        return [CreateLedger(self.settings.purpose, self._created)]
+        self._emit(CreateLedger(self.settings.purpose, self._created))
 
     def _pick(self, ledger_id: LedgerId) -> tuple[Incarnation, ...] | None:
         nodes, s = self.nodes, self.settings

@@ -1,25 +1,35 @@
-"""What the core of a topic is told by its shell, and what it tells beside the effects of its machines."""
+"""Everything that the shell of a topic tells its core: one union."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from oncelog.core.coordination.ownership import TopicRecordRead, TopicRecordWritten
 from oncelog.core.errors import OncelogError, Retriable
 from oncelog.core.formats.batch import BatchHeader, Buffer
-from oncelog.core.ids import OwnerEpoch, Position, ProducerId, SessionNumber
-from oncelog.core.topic.log import ReceivedBatch
-from oncelog.core.topic.takeover_events import TakeoverFailed
+from oncelog.core.formats.opening import ProducerOpening
+from oncelog.core.formats.topic_record import CursorRecord
+from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch, Position, ProducerId, SessionNumber
+from oncelog.core.ledger.managed_ledger import LedgerEvent
+from oncelog.core.ledger.members import StorageNodesUpdated
+from oncelog.core.ledger.recovery import (
+    LedgerRead,
+    LedgerWritten,
+    MemberFenced,
+    RecoveryAdded,
+    RecoveryReadAnswered,
+)
+from oncelog.core.ledger.recovery_range import MemberAnswers
+from oncelog.core.store_status import WriteStatus
 
-# --- events -----------------------------------------------------------------------------------------------------------
+# --- producers --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class TopicAssigned:
-    """Somebody says that this owner was given the topic; the record decides.
+class ReceivedBatch(NamedTuple):
+    """One batch as it arrived, its checksum verified; `data` is stored verbatim."""
 
-    given_up: this owner has closed the topic a moment ago, at this epoch: whoever has asked it to, places the topic at
-    a higher one. 0: it has not.
-    """
-
-    given_up: OwnerEpoch = OwnerEpoch(0)
+    request: int
+    header: BatchHeader
+    data: Buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +49,16 @@ class SessionClosed:
 
 @dataclass(frozen=True, slots=True)
 class OpeningAbandoned:
-    """The client withdrew its request to open, or its stream broke: nobody waits for the answer to `call`."""
+    """The client withdrew its request to open a producer, or its stream broke: `call` needs no answer."""
 
     call: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpeningsDelayed:
+    """The topic has not served for a while: answer the requests to open that wait for it with this error."""
+
+    error: Retriable
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,78 +71,108 @@ class ProducerIdAllocated:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdRefused:
-    """The other answer to AllocateProducerId: there is no id."""
+    """The other answer to AllocateProducerId: no id is available."""
 
     ask: int
     error: OncelogError
 
 
 @dataclass(frozen=True, slots=True)
-class OpeningsToldToWait:
-    """The topic has not served for a while, for this reason: clients that wait to open a producer hear it."""
-
-    error: Retriable
-
-
-@dataclass(frozen=True, slots=True)
 class EntryIdsRead:
-    """The batch header and id deltas of the entry asked for by ReadEntryIds. header None: it was trimmed."""
+    """The batch header and id deltas of the entry of ReadEntryIds. header None: the entry was trimmed."""
 
     position: Position
     header: BatchHeader | None
     deltas: Buffer
 
 
+# --- the topic --------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
-class HigherEpochSeen:
-    """A client showed an owner_epoch above this one's."""
+class TopicAssigned:
+    """A metadata service has assigned the topic to this owner; the topic record decides.
+
+    given_up: the epoch at which this owner has closed the topic a moment ago, 0: none. The metadata service that
+    requested the close assigns the topic at a higher epoch.
+    """
+
+    given_up: OwnerEpoch = OwnerEpoch(0)
+
+
+@dataclass(frozen=True, slots=True)
+class HigherEpochReported:
+    """A client or a storage node showed an owner_epoch above this one's."""
 
 
 @dataclass(frozen=True, slots=True)
 class DedupToggled:
-    """Deduplication was switched on or off for this topic."""
+    """Deduplication was enabled or disabled for this topic."""
 
-    on: bool
+    enabled: bool
 
 
 @dataclass(frozen=True, slots=True)
-class TrimWanted:
+class TrimRequested:
     """Messages in ledgers that end before `before` may go, as far as the kept snapshots allow."""
 
     before: Position
 
 
 @dataclass(frozen=True, slots=True)
-class DrainWanted:
+class DrainRequested:
     """Close cleanly: write a snapshot, answer what is in flight, close both ledgers."""
 
 
-# --- effects ----------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class TopicTimerFired:
+    """The timer of the StartTopicTimer with this key has expired."""
+
+    key: str
+
+
+# --- answers of ZooKeeper and storage nodes ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class NotifyDedupToggled:
-    """Deduplication was switched on or off: notify every open session."""
+class CursorRecordRead:
+    """The dedup cursor's record after a sync; None: there is none. version: of the znode."""
 
-    on: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """Mark E: the owner serves from here on. log_end: last position taken over."""
-
-    log_end: Position
+    record: CursorRecord | None
+    version: int
 
 
 @dataclass(frozen=True, slots=True)
-class TopicFailed:
-    """The takeover stops loudly and is tried again later; nothing is served meanwhile."""
-
-    failure: TakeoverFailed
+class CursorRecordWritten:
+    status: WriteStatus
+    version: int
 
 
 @dataclass(frozen=True, slots=True)
-class TopicDeposed:
-    """This owner is done with the topic, for good at this epoch."""
+class EntriesRead:
+    """Consecutive entries of a CLOSED ledger, in order, whole or cut behind the id deltas (as asked)."""
 
+    ledger_id: LedgerId
+    entries: list[tuple[EntryId, Buffer]]
+
+
+@dataclass(frozen=True, slots=True)
+class EntryUnreadable:
+    """No member could give this entry; `reason` and `members` name the answer of each."""
+
+    ledger_id: LedgerId
+    entry_id: EntryId
     reason: str
+    members: MemberAnswers = ()
+
+
+TakeoverEvent = (
+    CursorRecordRead | CursorRecordWritten | EntriesRead | EntryUnreadable | LedgerRead | LedgerWritten | MemberFenced
+    | RecoveryReadAnswered | RecoveryAdded | TopicTimerFired
+)  # fmt: skip
+
+TopicEvent = (
+    BatchesReceived | SessionClosed | ProducerOpening | OpeningAbandoned | OpeningsDelayed | ProducerIdAllocated
+    | ProducerIdRefused | EntryIdsRead | TopicAssigned | TopicRecordRead | TopicRecordWritten | HigherEpochReported
+    | DedupToggled | TrimRequested | DrainRequested | StorageNodesUpdated | LedgerEvent | TakeoverEvent
+)  # fmt: skip

@@ -1,8 +1,7 @@
-"""A topic's log at its owner: appends batches and grants as entries, and folds them in when they are durable (marks
-4-6).
+"""A topic's log at its owner: appends batches and grants as entries, and folds them in when they are durable.
 
-Every entry in flight remembers who waits for it. Entries become durable in order; with each the fold moves on, and the
-answers that waited for it are due. When the ledger fails, what is in flight is dropped as a whole: it was never
+Each entry in flight remembers the answers that wait for it. Entries become durable in order; with each the fold moves
+on, and the answers that waited for it are due. When the ledger fails, everything in flight is dropped: none of it was
 answered.
 """
 
@@ -12,15 +11,17 @@ from typing import NamedTuple
 
 from oncelog.core.dedup.table import DedupTable
 from oncelog.core.errors import InvariantViolated
-from oncelog.core.formats.batch import BatchHeader, Buffer, deltas_of
+from oncelog.core.formats.batch import Buffer, deltas_of
 from oncelog.core.formats.entry import EntryHeader, EntryKind, ProducerOpened, encode_opened
 from oncelog.core.formats.outcome import Outcome
 from oncelog.core.ids import EntryId, Position, SessionNumber
-from oncelog.core.ledger.managed_ledger import ManagedLedger, SendAdds
+from oncelog.core.ledger.managed_ledger import ManagedLedger, ManagedLedgerState
 from oncelog.core.ledger.writer import Add
+from oncelog.core.topic.effects import Step
+from oncelog.core.topic.events import ReceivedBatch
 
 
-class Waiting(NamedTuple):
+class PendingAnswer(NamedTuple):
     """An answer that is due once an entry is durable."""
 
     session: SessionNumber
@@ -28,74 +29,63 @@ class Waiting(NamedTuple):
     outcome: Outcome
 
 
-class ReceivedBatch(NamedTuple):
-    """One batch as it arrived, its checksum verified; `data` is stored verbatim."""
-
-    request: int
-    header: BatchHeader
-    data: Buffer
-
-
 @dataclass(slots=True)
 class InFlight:
-    """One entry handed to the ledger. batch or grant is set; call: who asked for the grant."""
+    """One entry handed to the ledger. batch or grant is set; call: the request that the grant answers."""
 
     header: EntryHeader
     batch: ReceivedBatch | None = None
     grant: ProducerOpened | None = None
     call: int | None = None
-    waiting: list[Waiting] = field(default_factory=list)
+    waiting: list[PendingAnswer] = field(default_factory=list)
 
 
 class TopicLog:
     """Appends to the managed ledger's open ledger and keeps what is in flight."""
 
-    def __init__(self, ledgers: ManagedLedger, table: DedupTable) -> None:
+    def __init__(self, step: Step, ledgers: ManagedLedger, table: DedupTable) -> None:
+        self._step = step
         self.ledgers = ledgers
         self.table = table
         #: base_index of the next entry appended
         self.next_index = table.state.next_index
         #: entries in flight, in log order
         self.in_flight: deque[InFlight] = deque()
-        self._adds: list[Add] = []
+        #: entries appended in this step
+        self.appended: list[Add] = []
 
     @property
     def open(self) -> bool:
-        return self.ledgers.open
+        return self.ledgers.state is ManagedLedgerState.OPEN
 
-    def append_batch(self, batch: ReceivedBatch, *, skip_first: int, now_ms: int) -> InFlight:
+    def append_batch(self, batch: ReceivedBatch, *, skip_first: int) -> InFlight:
         header = batch.header
-        count = header.count - skip_first
-        entry = self._append(EntryKind.MESSAGES, batch.data, skip_first=skip_first, count=count, now_ms=now_ms)
-        self.table.accepted(
-            header, deltas_of(header, batch.data), position=entry.header.position, skip_first=skip_first
-        )
+        entry = self._append(EntryKind.MESSAGES, batch.data, skip_first=skip_first, count=header.count - skip_first)
         entry.batch = batch
+        deltas = deltas_of(header, batch.data)
+        self.table.accepted(header, deltas, position=entry.header.position, skip_first=skip_first)
         return entry
 
-    def append_grant(self, grant: ProducerOpened, *, call: int, now_ms: int) -> InFlight:
-        entry = self._append(EntryKind.PRODUCER_OPENED, encode_opened(grant), skip_first=0, count=0, now_ms=now_ms)
+    def append_grant(self, grant: ProducerOpened, *, call: int) -> InFlight:
+        entry = self._append(EntryKind.PRODUCER_OPENED, encode_opened(grant), skip_first=0, count=0)
+        entry.grant, entry.call = grant, call
         self.table.granting(grant, position=entry.header.position)
-        entry.grant = grant
-        entry.call = call
         return entry
 
-    def _append(self, kind: EntryKind, body: Buffer, *, skip_first: int, count: int, now_ms: int) -> InFlight:
+    def _append(self, kind: EntryKind, body: Buffer, *, skip_first: int, count: int) -> InFlight:
         add = self.ledgers.append(
-            kind, body, base_index=self.next_index, skip_first=skip_first, count=count, now_ms=now_ms
+            kind, body, base_index=self.next_index, skip_first=skip_first, count=count, now_ms=self._step.now_ms
         )
-        self._adds.append(add)
+        self.appended.append(add)
         self.next_index += count
         entry = InFlight(add.header)
         self.in_flight.append(entry)
         return entry
 
-    def flush(self) -> list[SendAdds]:
-        """One effect for everything appended since the last flush: the frame of this event."""
-        if not self._adds:
-            return []
-        adds, self._adds = self._adds, []
-        return [self.ledgers.send(adds)]
+    def flush(self) -> None:
+        """Send what this step has appended, as one frame."""
+        appended, self.appended = self.appended, []
+        self.ledgers.send(appended)
 
     def at(self, position: Position) -> InFlight:
         """The entry in flight at `position`."""
@@ -105,7 +95,7 @@ class TopicLog:
         return entry
 
     def confirmed(self, last_add_confirmed: EntryId) -> list[InFlight]:
-        """Fold every entry up to last_add_confirmed in; returns them in order, with the answers they release."""
+        """Fold every entry up to last_add_confirmed in; returns them in order, with the answers that wait for them."""
         done: list[InFlight] = []
         while self.in_flight and self.in_flight[0].header.entry_id <= last_add_confirmed:
             entry = self.in_flight.popleft()
@@ -118,14 +108,14 @@ class TopicLog:
         return done
 
     def rollback(self) -> list[InFlight]:
-        """The ledger failed: the whole state returns to the fold of the log up to its real end. Returns what was given
-        up."""
-        given_up = list(self.in_flight)
+        """The ledger failed: the whole state returns to the fold of the log up to its real end. Returns the entries
+        that were in flight."""
+        dropped = list(self.in_flight)
         self.in_flight.clear()
-        self._adds.clear()
+        self.appended.clear()
         self.table.rollback()
         self.next_index = self.table.state.next_index
-        return given_up
+        return dropped
 
     def check_invariants(self) -> None:
         self.ledgers.check_invariants()

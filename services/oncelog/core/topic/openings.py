@@ -16,7 +16,6 @@ asked: one whose opening has gone is kept for the next.
 """
 
 from collections import deque
-from dataclasses import dataclass
 
 from oncelog.core.dedup.state import assigned_name
 from oncelog.core.dedup.table import DedupTable
@@ -35,32 +34,19 @@ from oncelog.core.errors import (
 from oncelog.core.formats.entry import ProducerOpened
 from oncelog.core.formats.opening import Granted, OnConflict, ProducerInstance, ProducerOpening
 from oncelog.core.ids import GENERATION_MAX, NO_SEQUENCE, Generation, OwnerEpoch, ProducerId, TopicId
+from oncelog.core.topic.effects import AllocateProducerId, AnswerOpen, Step
+from oncelog.core.topic.events import OpeningAbandoned, ProducerIdAllocated, ProducerIdRefused
 from oncelog.core.topic.log import InFlight, TopicLog
 from oncelog.core.topic.opening_queue import GrantsInFlight, Opening, OpeningQueue, superseded
 from oncelog.core.topic.returning import Returning
-from oncelog.core.topic.sessions import ConfirmOwnership, Park, Session, SessionEffect, Sessions
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerOpen:
-    call: int
-    result: Granted | OncelogError
-
-
-@dataclass(frozen=True, slots=True)
-class AllocateProducerId:
-    """An id never given to anyone; comes back as ProducerIdAllocated(ask, …)."""
-
-    ask: int
-
-
-OpeningEffect = AnswerOpen | AllocateProducerId | SessionEffect
+from oncelog.core.topic.sessions import BlockedOn, Sessions
 
 
 class Openings:
     """The requests to open that are not answered yet, and the grants they lead to."""
 
-    def __init__(self, topic_id: TopicId, owner_epoch: OwnerEpoch, sessions: Sessions) -> None:
+    def __init__(self, step: Step, topic_id: TopicId, owner_epoch: OwnerEpoch, sessions: Sessions) -> None:
+        self._step = step
         self.topic_id = topic_id
         self.owner_epoch = owner_epoch
         self.sessions = sessions
@@ -83,34 +69,39 @@ class Openings:
     def table(self) -> DedupTable:
         return self.sessions.log.table
 
-    def open(self, event: ProducerOpening, now_ms: int) -> list[OpeningEffect]:
+    def open(self, event: ProducerOpening) -> None:
+        """Answer, grant, or leave the request waiting."""
         adopted, former = self.granting.adopt(event)
+        opening = None
         if not adopted:
             opening, former = self.waiting.add(event)
-            effects = self._open(opening, now_ms) + self._holder_is_back(now_ms)
-        else:
-            effects = []
-        return effects if former is None else [AnswerOpen(former, superseded()), *effects]
+        if former is not None:
+            self._step.emit(AnswerOpen(former, superseded()))
+        if opening is not None:
+            self._open(opening)
+            self._holder_is_back()
 
-    def abandoned(self, call: int) -> None:
+    def abandoned(self, event: OpeningAbandoned) -> None:
         """The client withdrew this request, or is gone."""
-        self._leave(call)
-        self.granting.abandon(call)
+        self._leave(event.call)
+        self.granting.abandon(event.call)
 
-    def _open(self, opening: Opening, now_ms: int) -> list[OpeningEffect]:
-        """Answer, grant, or leave it waiting. A refusal is said only after the topic record was read."""
+    def _open(self, opening: Opening) -> None:
+        """Answer, grant, or leave it waiting. A refusal is sent only after the topic record was read."""
         if not self.log.open:
-            return []
+            return
         event = opening.event
         if event.owner_epoch_seen > self.owner_epoch and not opening.confirmed:
-            return [ConfirmOwnership()]
-        verdict = self._resume(event) if event.resume is not None else self._open_by_name(opening, now_ms)
-        if isinstance(verdict, OncelogError):
-            if not opening.confirmed:
-                return [ConfirmOwnership()]
-            self._leave(event.call)
-            return [AnswerOpen(event.call, verdict)]
-        return verdict
+            self._step.reads_ownership = True
+            return
+        error = self._resume(event) if event.resume is not None else self._open_by_name(opening)
+        if error is None:
+            return
+        if not opening.confirmed:
+            self._step.reads_ownership = True
+            return
+        self._leave(event.call)
+        self._step.emit(AnswerOpen(event.call, error))
 
     def _leave(self, call: int) -> None:
         """The opening waits no more."""
@@ -120,7 +111,8 @@ class Openings:
 
     # --- the same instance again --------------------------------------------------------------------------------------
 
-    def _resume(self, event: ProducerOpening) -> list[OpeningEffect] | OncelogError:
+    def _resume(self, event: ProducerOpening) -> OncelogError | None:
+        """Returns why it is refused; None: it is answered, or waits."""
         pid, generation = event.resume or event.present or ProducerInstance(ProducerId(0), Generation(0))
         if not self.table.knows(pid) or (event.name is not None and self.table.producer_id_of(event.name) != pid):
             return UnknownProducer(f"producer id {pid} is not known under this name: open by name again")
@@ -128,7 +120,7 @@ class Openings:
         if generation > current:
             return InvalidArgument(f"generation {generation} was never granted", field="generation", limit=current)
         if not durable:
-            return []
+            return None
         foreign = self._foreign(event, pid)
         if foreign is not None:
             return foreign
@@ -139,17 +131,16 @@ class Openings:
             return ProducerFenced(f"generation {current} was granted to another instance", current=current)
         if producer.mode is not event.mode:
             return ModeMismatch(f"producer {producer.name!r} is {producer.mode.name.lower()}")
-        return self._go_on(event, pid, final=False)
+        self._go_on(event, pid, final=False)
+        return None
 
-    def _go_on(self, event: ProducerOpening, pid: ProducerId, *, final: bool) -> list[OpeningEffect]:
+    def _go_on(self, event: ProducerOpening, pid: ProducerId, *, final: bool) -> None:
         """A new session of the instance that holds the current generation."""
         self._leave(event.call)
         producer = self.table.state.producers[pid]
         instance = ProducerInstance(pid, producer.generation)
         replaced = SessionEnded("the same instance opened another session")
-        session, ended = self._start(producer.name, instance, replaced)
-        granted = Granted(session.number, producer.name, instance, producer.persisted, final=final)
-        return [*ended, AnswerOpen(event.call, granted)]
+        self._grant_session(event.call, producer.name, instance, replaced, final=final)
 
     def _holds(self, event: ProducerOpening, pid: ProducerId) -> bool:
         """Whether this instance has the current generation, by a durable grant."""
@@ -158,7 +149,8 @@ class Openings:
 
     # --- by name ------------------------------------------------------------------------------------------------------
 
-    def _open_by_name(self, opening: Opening, now_ms: int) -> list[OpeningEffect] | OncelogError:
+    def _open_by_name(self, opening: Opening) -> OncelogError | None:
+        """Returns why it is refused; None: it is answered, granted, or waits."""
         event = opening.event
         pid = self._producer_id_of(event)
         if event.present is not None:
@@ -168,7 +160,8 @@ class Openings:
                 )
             return self._resume(event)
         if pid is None:
-            return self._bind(opening, now_ms)
+            self._bind(opening)
+            return None
         self._needing.pop(opening.place, None)
         foreign = self._foreign(event, pid)
         if foreign is not None:
@@ -177,19 +170,20 @@ class Openings:
             return ModeMismatch(f"producer {event.name!r} is {self.table.mode_of(pid).name.lower()}")
         if self._holds(event, pid):
             # Durable means that nothing of an older generation is in flight, and of its own there is nothing yet.
-            return self._go_on(event, pid, final=self.table.settled(pid))
+            self._go_on(event, pid, final=self.table.settled(pid))
+            return None
         if event.on_conflict is OnConflict.REFUSE:
             if self.sessions.connected(pid):
                 return ProducerBusy(f"producer {event.name!r} is connected")
             if self.returning.awaits(pid):
-                return []
+                return None
         generation, durable = self.table.generation_of(pid)
         if not durable:
-            return []
+            return None
         if generation >= GENERATION_MAX:
             return InvalidArgument(f"producer {event.name!r} has used up its generations", field="generation")
-        self._grant(opening, str(event.name), pid, Generation(generation + 1), now_ms)
-        return []
+        self._grant(opening, str(event.name), pid, Generation(generation + 1))
+        return None
 
     def _foreign(self, event: ProducerOpening, pid: ProducerId) -> PermissionDenied | None:
         """A name belongs to the first role that opened it."""
@@ -207,7 +201,7 @@ class Openings:
             return self.table.producer_id_of(event.name)
         return self.table.state.unnamed.get(event.instance_id)
 
-    def _bind(self, opening: Opening, now_ms: int) -> list[OpeningEffect]:
+    def _bind(self, opening: Opening) -> None:
         """Bind a new name to a free producer id, or ask for one."""
         while self._free:
             pid = self._free.popleft()
@@ -215,75 +209,74 @@ class Openings:
                 raise InvariantViolated(f"producer id {pid} was issued twice")
             name = opening.event.name if opening.event.name is not None else assigned_name(pid)
             if self.table.producer_id_of(name) is None:
-                self._grant(opening, name, pid, Generation(1), now_ms)
-                return []
+                self._grant(opening, name, pid, Generation(1))
+                return
             # Somebody chose the name that this id would have: the id is wasted.
         self._needing[opening.place] = opening
-        if len(self._asks) >= len(self._needing):
-            return []
-        self._asked += 1
-        self._asks[self._asked] = None
-        return [AllocateProducerId(self._asked)]
+        if len(self._asks) < len(self._needing):
+            self._asked += 1
+            self._asks[self._asked] = None
+            self._step.emit(AllocateProducerId(self._asked))
 
-    def allocated(self, ask: int, pid: ProducerId, now_ms: int) -> list[OpeningEffect]:
+    def allocated(self, event: ProducerIdAllocated) -> None:
         """A new id, for the first opening that needs one."""
-        if ask not in self._asks:
-            return []
-        del self._asks[ask]
-        self._free.append(pid)
-        effects: list[OpeningEffect] = []
+        if event.ask not in self._asks:
+            return
+        del self._asks[event.ask]
+        self._free.append(event.producer_id)
         for opening in list(self._needing.values()):
             if not self._free:
                 break
-            effects += self._open(opening, now_ms)
-        return effects
+            self._open(opening)
 
-    def refused(self, ask: int, error: OncelogError) -> list[OpeningEffect]:
-        """There is no id: the first opening that needs one fails, and nothing else does."""
-        if ask not in self._asks:
-            return []
-        del self._asks[ask]
+    def refused(self, event: ProducerIdRefused) -> None:
+        """No id is available: the first opening that needs one fails, and nothing else does."""
+        if event.ask not in self._asks:
+            return
+        del self._asks[event.ask]
         opening = next(iter(self._needing.values()), None)
-        if opening is None:
-            return []
-        self._leave(opening.event.call)
-        return [AnswerOpen(opening.event.call, error)]
+        if opening is not None:
+            self._leave(opening.event.call)
+            self._step.emit(AnswerOpen(opening.event.call, event.error))
 
     # --- grants -------------------------------------------------------------------------------------------------------
 
-    def _grant(self, opening: Opening, name: str, pid: ProducerId, generation: Generation, now_ms: int) -> None:
+    def _grant(self, opening: Opening, name: str, pid: ProducerId, generation: Generation) -> None:
         event = opening.event
         mark = self.table.accepted_of(pid) if self.table.knows(pid) else NO_SEQUENCE
         grant = ProducerOpened(self.topic_id, name, pid, generation, event.mode, mark, event.instance_id, event.role)
         self._leave(event.call)
-        self.granting.add(self.log.append_grant(grant, call=event.call, now_ms=now_ms), event)
+        self.granting.add(self.log.append_grant(grant, call=event.call), event)
 
-    def settle(self, entries: list[InFlight], now_ms: int) -> list[OpeningEffect]:
+    def settle(self, entries: list[InFlight]) -> None:
         """Grants among these durable entries are answered; from here on they fence the older generations."""
-        effects: list[OpeningEffect] = []
         grants = False
         for entry in entries:
             if entry.grant is not None:
                 grants = True
                 self.granting.settled(entry, entry.grant)
-                effects += self._granted(entry.grant, entry.call)
+                self._granted(entry.grant, entry.call)
         if grants:
-            effects += self.retry(now_ms)
-            effects += self.sessions.retry(Park.GRANT, now_ms)
-        return effects
+            self.retry()
+            self.sessions.retry(BlockedOn.GRANT)
 
-    def _granted(self, grant: ProducerOpened, call: int | None) -> list[OpeningEffect]:
+    def _granted(self, grant: ProducerOpened, call: int | None) -> None:
         instance = ProducerInstance(grant.producer_id, grant.generation)
         fenced = ProducerFenced(f"generation {grant.generation} has this producer now", current=grant.generation)
         if call is None:
-            return [*self.sessions.fence(instance, fenced)]
-        session, ended = self._start(grant.name, instance, fenced)
-        mark = self.table.state.producers[grant.producer_id].persisted
-        return [*ended, AnswerOpen(call, Granted(session.number, grant.name, instance, mark, final=True))]
+            self.sessions.fence(instance, fenced)
+        else:
+            self._grant_session(call, grant.name, instance, fenced, final=True)
 
-    def _start(self, name: str, instance: ProducerInstance, error: OncelogError) -> tuple[Session, list[SessionEffect]]:
-        self.returning.came_back(instance.producer_id)
-        return self.sessions.start(name, instance, ended=error)
+    def _grant_session(
+        self, call: int, name: str, instance: ProducerInstance, ended: OncelogError, *, final: bool
+    ) -> None:
+        """Open a session. ended: for the producer's session before it."""
+        pid = instance.producer_id
+        self.returning.came_back(pid)
+        session = self.sessions.start(name, instance, ended=ended)
+        mark = self.table.state.producers[pid].persisted
+        self._step.emit(AnswerOpen(call, Granted(session.number, name, instance, mark, final=final)))
 
     # --- all of them --------------------------------------------------------------------------------------------------
 
@@ -293,30 +286,33 @@ class Openings:
             opening.asked = True
         self.sessions.ownership_asked()
 
-    def ownership_confirmed(self, now_ms: int) -> list[OpeningEffect]:
-        """The topic record still names this owner: refusals may be said to those that it was read for."""
+    def ownership_confirmed(self) -> None:
+        """The topic record still names this owner: the requests that it was read for may be refused."""
         for opening in self.waiting:
             opening.confirmed = opening.confirmed or opening.asked
-        return [*self.retry(now_ms), *self.sessions.ownership_confirmed(now_ms)]
+        self.retry()
+        self.sessions.ownership_confirmed()
 
-    def retry(self, now_ms: int) -> list[OpeningEffect]:
+    def retry(self) -> None:
         """Try everything that waits again."""
-        effects: list[OpeningEffect] = []
         for opening in self.waiting:
-            effects += self._open(opening, now_ms)
-        return effects + self._holder_is_back(now_ms)
+            self._open(opening)
+        self._holder_is_back()
 
-    def _holder_is_back(self, now_ms: int) -> list[OpeningEffect]:
-        return self.retry(now_ms) if self.returning.take_news() else []
+    def _holder_is_back(self) -> None:
+        if self.returning.take_came_back():
+            self.retry()
 
-    def given_up(self, entries: list[InFlight], error: OncelogError) -> list[OpeningEffect]:
-        """Grants in flight went with their ledger: whoever asked for them is told to ask again."""
+    def ledger_failed(self, entries: list[InFlight], error: OncelogError) -> None:
+        """Grants in flight are dropped with their ledger: their requests are answered with this error."""
         for entry in entries:
             if entry.grant is not None:
                 self.granting.settled(entry, entry.grant)
-        return [AnswerOpen(entry.call, error) for entry in entries if entry.call is not None]
+                if entry.call is not None:
+                    self._step.emit(AnswerOpen(entry.call, error))
 
-    def refuse_all(self, error: OncelogError) -> list[OpeningEffect]:
+    def refuse_all(self, error: OncelogError) -> None:
         """Answer every opening that is still waiting."""
         self._needing.clear()
-        return [AnswerOpen(event.call, error) for event in self.waiting.take_all()]
+        for event in self.waiting.take_all():
+            self._step.emit(AnswerOpen(event.call, error))

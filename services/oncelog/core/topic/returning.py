@@ -28,7 +28,7 @@ class Returning:
         self._awaited: dict[ProducerId, None] = {}
         #: key of the timer that ends the wait; None: none runs
         self._timer: str | None = None
-        self._news = False
+        self._came_back = False
 
     def ended(self, producer_ids: Iterable[ProducerId]) -> None:
         """A failed write ended the sessions of these producers."""
@@ -58,15 +58,15 @@ class Returning:
 
     def came_back(self, pid: ProducerId) -> None:
         """The producer has a session."""
-        self._news = self._news or self.awaits(pid)
+        self._came_back = self._came_back or self.awaits(pid)
         self._awaited.pop(pid, None)
         if self._everybody:
             self._back[pid] = None
 
-    def take_news(self) -> bool:
+    def take_came_back(self) -> bool:
         """Whether a holder that was awaited came back since the last call: those who wait for its name can be told."""
-        news, self._news = self._news, False
-        return news
+        came_back, self._came_back = self._came_back, False
+        return came_back
 
     def awaits(self, pid: ProducerId) -> bool:
         """Whether the producer's holder may still come back."""

@@ -1,50 +1,42 @@
-"""What an owner does with a topic from D on: opens the log (E), takes batches, rolls, snapshots, and closes cleanly.
+"""What an owner does with a topic once its state is there: opens the log, takes batches, rolls, snapshots, and closes.
 
-Three machines work here: the log (`log`, on its managed ledger), the sessions, and the snapshots, on a managed ledger
-of their own. This one passes their news between them. What concerns the topic record goes up: a ledger to link, a
-suspicion, the end.
+Three parts work here, and each emits its effects itself: the log with its managed ledger, the sessions with the
+requests to open one, and the dedup cursor with a managed ledger of its own.
 
-The log's managed ledger is OPEN while batches are taken. It closes for a roll (planned: no session ends) or because
-its ack quorum is out of reach (failed: the state returns to the fold and every session ends). Either way the next
-ledger is opened then, unless it is the end.
+The log's managed ledger is OPEN while batches are taken. It closes for a roll (planned: no session ends) or because its
+ack quorum is out of reach (failed: the state returns to the fold and every session ends). Either way the next ledger is
+opened then, unless the topic closes.
 
-    drain -> a last snapshot, while batches are taken as ever -> the log's ledger is closed -> TopicClosed
+    drain -> a last snapshot, while batches are still taken -> the log's ledger is closed -> `drained` is called
 
-Producers wait for the close alone. What comes after the snapshot is replayed by the next owner.
+Producers wait only for that close. The next owner replays what comes after the snapshot.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import cast
 
-from oncelog.core.dedup.cursor import DedupCursor, SnapshotSettings, SnapshotTaken
+from oncelog.core.coordination.ownership import Ownership
 from oncelog.core.dedup.table import DedupTable
 from oncelog.core.errors import NotOwner, OncelogError, SessionEnded
-from oncelog.core.formats.batch import BatchHeader, Buffer, Checksum
-from oncelog.core.formats.opening import ProducerOpening
-from oncelog.core.formats.topic_record import LedgerLink, TopicRecord
-from oncelog.core.ids import LedgerId, Position, ProducerId, SessionNumber
+from oncelog.core.formats.batch import Checksum
+from oncelog.core.formats.topic_record import LedgerLink
+from oncelog.core.ids import EntryId, LedgerId, Position, SessionNumber
 from oncelog.core.ledger.managed_ledger import (
-    AckQuorumLost,
-    Confirmed,
     EntriesAnswered,
-    LedgerClosed,
-    LedgerEffect,
-    LedgerEvent,
-    LedgerNotification,
-    Linking,
+    LedgerCloseAnswered,
     ManagedLedger,
-    ManagedLedgerLost,
+    ManagedLedgerState,
     MemberLost,
 )
 from oncelog.core.ledger.members import StorageNodesUpdated
-from oncelog.core.ledger.next_ledger import DeleteLedgers, LedgerPurpose, NextLedger
-from oncelog.core.topic.log import ReceivedBatch, TopicLog
-from oncelog.core.topic.openings import OpeningEffect, Openings
-from oncelog.core.topic.sessions import Park, Sessions
-from oncelog.core.topic.snapshots import CursorLedgersGone, Snapshots, SnapshotsFinished, SnapshotsOut
+from oncelog.core.ledger.next_ledger import LedgerCreated, LedgerIdClaimed, LedgerPurpose, NextLedger
+from oncelog.core.topic.dedup_cursor import DedupCursor, SnapshotSettings, TakenOver
+from oncelog.core.topic.effects import LastAddConfirmed, StartTopicTimer, Step
+from oncelog.core.topic.events import TrimRequested
+from oncelog.core.topic.log import TopicLog
+from oncelog.core.topic.openings import Openings
+from oncelog.core.topic.sessions import BlockedOn, Sessions
 from oncelog.core.topic.takeover import CURSOR_TIMEOUT_MS
-from oncelog.core.topic.takeover_events import CursorRecordWritten, StartTimer, TakenOver, WriteCursorRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,58 +59,18 @@ class TopicSettings:
     return_grace_ms: int = 12_000
     #: how long a takeover waits for the recovery of the cursor's last ledger
     cursor_timeout_ms: int = CURSOR_TIMEOUT_MS
+    #: openings kept while the topic does not serve; further ones are refused
+    early_openings_max: int = 10_000
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
 
 
-# --- news and effects -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class LinkWanted:
-    """News: the log's next ledger exists; write it into the topic record."""
-
-    link: LedgerLink
-
-
-@dataclass(frozen=True, slots=True)
-class Suspicion:
-    """News: another owner may have the topic."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class LastAddConfirmed:
-    """Effect: readers may go up to `position`."""
-
-    position: Position
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerFailed:
-    """Effect, for counters and logs: the ack quorum of this ledger is out of reach."""
-
-    ledger_id: LedgerId
-
-
-@dataclass(frozen=True, slots=True)
-class TopicClosed:
-    """Effect: this owner is done with the topic at its own wish; what was drained in peace needs no recovery."""
-
-
-ServingOut = (
-    OpeningEffect | LedgerEffect | WriteCursorRecord | SnapshotTaken | LinkWanted | Suspicion | LastAddConfirmed
-    | LedgerFailed | TopicClosed | StartTimer
-)  # fmt: skip
-_Out = list[ServingOut]
-
-
 class Serving:
-    """One owner's log, sessions and dedup cursor, for one stretch between a takeover and its end."""
+    """One owner's log, sessions and dedup cursor, between a takeover and its end."""
 
     def __init__(
         self,
-        record: TopicRecord,
+        step: Step,
+        ownership: Ownership,
         taken: TakenOver,
         settings: TopicSettings,
         checksum: Checksum,
@@ -126,138 +78,177 @@ class Serving:
         next_ledger: NextLedger,
         first_session: SessionNumber,
         dedup_enabled: bool,
-        now_ms: int,
+        drained: Callable[[], None],
     ) -> None:
-        """next_ledger: the log's, begun during the takeover."""
+        """next_ledger: the log's, begun during the takeover. drained: called when the topic is closed on request."""
+        self._step = step
+        self._ownership = ownership
+        self._drained = drained
         last_cursor = taken.cursor.ledgers[-1].ledger_id if taken.cursor.ledgers else LedgerId(-1)
         of_cursor = replace(next_ledger.settings, purpose=LedgerPurpose.DEDUP)
-        cursors = ManagedLedger(NextLedger(of_cursor, last_ledger=last_cursor, nodes=next_ledger.nodes))
+        cursor_ledger = NextLedger(of_cursor, last_ledger=last_cursor, nodes=next_ledger.nodes, emit=step.emit)
         self.settings = settings
-        self.log = TopicLog(ManagedLedger(next_ledger), DedupTable(taken.state, dedup_enabled=dedup_enabled))
-        self.sessions = Sessions(self.log, first_session=first_session)
-        self.openings = Openings(record.topic_id, record.owner_epoch, self.sessions)
-        self.cursor = DedupCursor(cursors, taken.cursor, settings.snapshot, loaded=taken.loaded, now_ms=now_ms)
-        self.cursor.entries_since = taken.replayed_entries
-        self.snapshots = Snapshots(self.cursor, taken.state, checksum, record_version=taken.cursor_version)
-        self._opened_ms = now_ms
+        table = DedupTable(taken.state, dedup_enabled=dedup_enabled)
+        self.log = TopicLog(step, ManagedLedger(next_ledger, self, step.emit), table)
+        self.sessions = Sessions(step, self.log, first_session=first_session)
+        record = ownership.record
+        self.openings = Openings(step, record.topic_id, record.owner_epoch, self.sessions)
+        self.cursor = DedupCursor(
+            step, cursor_ledger, taken, settings.snapshot, checksum,
+            suspect=ownership.suspect, finished=self._cursor_finished,
+        )  # fmt: skip
+        self._opened_ms = step.now_ms
         #: since when the open ledger's next one could have members that this one lacks
         self._fuller_since_ms: int | None = None
         self.draining = False
         #: drained so far that nothing but the log's ledger is left to close
         self._log_is_last = False
 
-    # --- the topic calls ----------------------------------------------------------------------------------------------
+    # --- of each step -------------------------------------------------------------------------------------------------
 
-    def start(self, now_ms: int) -> _Out:
-        """Mark E begins."""
-        return self._news(self.log.ledgers.open_next(), now_ms)
+    def end_step(self) -> None:
+        """Send what this step has appended, give the answers that became due, and begin a roll that is due."""
+        log = self.log
+        if log.appended:
+            log.flush()
+        if self.sessions.due:
+            self.sessions.flush()
+        ledgers, settings = log.ledgers, self.settings
+        writer = ledgers.writer
+        if (
+            writer is None or ledgers.state is not ManagedLedgerState.OPEN or ledgers.rolling or self.draining
+            or not ledgers.next.nodes.store_reachable
+        ):  # fmt: skip
+            return
+        now_ms, entries = self._step.now_ms, writer.next_entry
+        if (
+            writer.length >= settings.ledger_bytes_max
+            or entries >= settings.ledger_entries_max
+            or (entries and now_ms - self._opened_ms >= settings.ledger_age_max_ms)
+            or (self._fuller_since_ms is not None and now_ms - self._fuller_since_ms >= settings.rejoin_after_ms)
+        ):
+            ledgers.roll()
 
-    def linked(self, now_ms: int) -> _Out:
+    # --- open, close --------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Open the log's next ledger."""
+        self.log.ledgers.open_next()
+
+    def linked(self) -> None:
         """The topic record names the log's new ledger: serve."""
-        out = self._news(self.log.ledgers.linked(), now_ms)
-        self._opened_ms, self._fuller_since_ms = now_ms, None
+        self.log.ledgers.linked()
+        self._opened_ms, self._fuller_since_ms = self._step.now_ms, None
+        self._look_for_members()
         if self._log_is_last:
-            return out + self._news(self.log.ledgers.finish(), now_ms)
-        key = self.openings.returning.serves(now_ms)
+            self.log.ledgers.finish()
+            return
+        key = self.openings.returning.serves(self._step.now_ms)
         if key is not None:
-            out.append(StartTimer(key, self.settings.return_grace_ms))
-        unblocked = [*self.openings.retry(now_ms), *self.sessions.retry(Park.ROLL, now_ms)]
-        return out + self._after(unblocked, now_ms)
+            self._step.emit(StartTopicTimer(key, self.settings.return_grace_ms))
+        self.openings.retry()
+        self.sessions.retry(BlockedOn.ROLL)
 
-    def receive(self, session: SessionNumber, batches: list[ReceivedBatch], now_ms: int) -> _Out:
-        return self._after(self.sessions.receive(session, batches, now_ms), now_ms)
+    def drain(self) -> None:
+        """Close cleanly."""
+        if not self.draining:
+            self.draining = True
+            self.cursor.finish()
 
-    def opening(self, event: ProducerOpening, now_ms: int) -> _Out:
-        return self._after(self.openings.open(event, now_ms), now_ms)
+    def _cursor_finished(self) -> None:
+        self._log_is_last = True
+        self.log.ledgers.finish()
 
-    def abandoned(self, call: int) -> _Out:
-        self.openings.abandoned(call)
-        return []
-
-    def allocated(self, ask: int, pid: ProducerId, now_ms: int) -> _Out:
-        return self._after(self.openings.allocated(ask, pid, now_ms), now_ms)
-
-    def ownership_confirmed(self, now_ms: int) -> _Out:
-        return self._after(self.openings.ownership_confirmed(now_ms), now_ms)
-
-    def learned(self, position: Position, header: BatchHeader | None, deltas: Buffer, now_ms: int) -> _Out:
-        if header is None:
-            return self._after(self.sessions.unlearnable(position, now_ms), now_ms)
-        return self._after(self.sessions.learned(position, header, deltas, now_ms), now_ms)
-
-    def drain(self, now_ms: int) -> _Out:
-        """Close cleanly; TopicClosed follows."""
-        if self.draining:
-            return []
-        self.draining = True
-        return self._news(self.snapshots.finish(now_ms), now_ms)
-
-    def end(self, error: OncelogError) -> _Out:
+    def end(self, error: OncelogError) -> None:
         """The topic is not served here any more: nothing in flight is decided, every session ends."""
-        given_up = self.log.rollback()
-        return [
-            *self.openings.given_up(given_up, error),
-            *self.sessions.end_all(error),
-            *self.openings.refuse_all(error),
-            *self.log.ledgers.next.drop(),
-            *self.cursor.ledgers.next.drop(),
-        ]
+        self.openings.ledger_failed(self.log.rollback(), error)
+        self.sessions.end_all(error)
+        self.openings.refuse_all(error)
+        self.log.ledgers.next.drop()
+        self.cursor.ledgers.next.drop()
 
-    def update_nodes(self, nodes: StorageNodesUpdated, now_ms: int) -> _Out:
-        """A newer view of the storage nodes, for both managed ledgers."""
-        out = self._news(self.log.ledgers.update_nodes(nodes), now_ms) + self._news(
-            self.snapshots.update_nodes(nodes, now_ms), now_ms
-        )
-        self._look_for_members(now_ms)
-        return out
+    # --- the log's managed ledger (LedgerUser) ------------------------------------------------------------------------
 
-    def ledger_event(self, event: LedgerEvent, now_ms: int) -> _Out:
-        """Give a completion to the managed ledger it belongs to."""
-        if isinstance(event, EntriesAnswered | MemberLost):
-            writer = self.cursor.ledgers.writer
-            dedup = writer is not None and event.ledger_id == writer.ledger_id
+    def link_ledger(self, ledger_id: LedgerId) -> None:
+        """The log's next ledger exists: write it into the topic record."""
+        self._ownership.link(LedgerLink(ledger_id, self.log.next_index))
+
+    def confirmed(self, ledger_id: LedgerId, last_add_confirmed: EntryId) -> None:
+        """Entries of the log are durable: fold them in, and answer what waited for them."""
+        entries = self.log.confirmed(last_add_confirmed)
+        self.cursor.entries_since += len(entries)
+        self._step.emit(LastAddConfirmed(Position(ledger_id, last_add_confirmed)))
+        self.sessions.settle(entries)
+        self.openings.settle(entries)
+        self.cursor.take_if_due()
+
+    def ledger_closed(self, *, failed: bool) -> None:
+        """The log's ledger is CLOSED: open the next one, unless it was the last."""
+        if failed:
+            error = SessionEnded("a write failed: open again and resend what is pending")
+            dropped = self.log.rollback()
+            self.openings.returning.ended(self.sessions.producer_ids)
+            self.openings.ledger_failed(dropped, error)
+            self.sessions.end_all(error)
+        if self._log_is_last:
+            self.end(NotOwner("the topic is being moved: look it up again"))
+            self._drained()
         else:
-            dedup = event.purpose is LedgerPurpose.DEDUP
-        return self._news(self.snapshots.handle(event, now_ms) if dedup else self.log.ledgers.handle(event), now_ms)
+            self.log.ledgers.open_next()
 
-    def cursor_written(self, event: CursorRecordWritten, now_ms: int) -> _Out:
-        """The answer to the link of a cursor ledger."""
-        return self._news(self.snapshots.record_written(event, now_ms), now_ms)
+    def ledger_lost(self) -> None:
+        self._ownership.suspect()
+
+    # --- events of both managed ledgers -------------------------------------------------------------------------------
+
+    def _ledgers_of(self, ledger_id: LedgerId) -> ManagedLedger:
+        writer = self.cursor.ledgers.writer
+        is_cursors = writer is not None and writer.metadata.ledger_id == ledger_id
+        return self.cursor.ledgers if is_cursors else self.log.ledgers
+
+    def _ledgers_for(self, purpose: LedgerPurpose) -> ManagedLedger:
+        return self.cursor.ledgers if purpose is LedgerPurpose.DEDUP else self.log.ledgers
+
+    def entries_answered(self, event: EntriesAnswered) -> None:
+        self._ledgers_of(event.ledger_id).entries_answered(event)
+
+    def member_lost(self, event: MemberLost) -> None:
+        self._ledgers_of(event.ledger_id).member_lost(event)
+
+    def ledger_id_claimed(self, event: LedgerIdClaimed) -> None:
+        self._ledgers_for(event.purpose).id_claimed(event)
+
+    def ledger_created(self, event: LedgerCreated) -> None:
+        self._ledgers_for(event.purpose).created(event)
+
+    def close_answered(self, event: LedgerCloseAnswered) -> None:
+        self._ledgers_for(event.purpose).close_answered(event)
+
+    def update_nodes(self, nodes: StorageNodesUpdated) -> None:
+        """A newer view of the storage nodes, for both managed ledgers."""
+        self.log.ledgers.update_nodes(nodes)
+        self.cursor.ledgers.update_nodes(nodes)
+        self._look_for_members()
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
-    def tick(self, now_ms: int) -> _Out:
+    def tick(self) -> None:
         """Stalled members, rolls by age, snapshots by time."""
-        out: _Out = []
+        before_ms = self._step.now_ms - self.settings.add_timeout_ms
         for ledgers in (self.log.ledgers, self.cursor.ledgers):
             writer = ledgers.writer
-            if writer is None:
-                continue
-            for member in writer.laggards(before_ms=now_ms - self.settings.add_timeout_ms):
-                out += self.ledger_event(MemberLost(writer.ledger_id, member), now_ms)
-        if self._roll_due(now_ms):
-            out += self._news(self.log.ledgers.roll(), now_ms)
-        return out + self._news(self.snapshots.take_if_due(now_ms), now_ms)
+            if writer is not None:
+                for member in writer.laggards(before_ms=before_ms):
+                    ledgers.member_lost(MemberLost(writer.ledger_id, member))
+        self._look_for_members()
+        self.cursor.take_if_due()
 
-    def return_over(self, key: str, now_ms: int) -> _Out:
+    def return_over(self, key: str) -> None:
         """The time is over in which the holders of names could come back."""
-        if not self.openings.returning.over(key):
-            return []
-        return self._after(self.openings.retry(now_ms), now_ms)
+        if self.openings.returning.over(key):
+            self.openings.retry()
 
-    def _roll_due(self, now_ms: int) -> bool:
-        writer = self.log.ledgers.writer
-        if writer is None or not self.log.open or self.draining or not self.log.ledgers.next.nodes.store_reachable:
-            return False
-        s, age = self.settings, now_ms - self._opened_ms
-        if writer.length >= s.ledger_bytes_max or writer.next_entry >= s.ledger_entries_max:
-            return True
-        if writer.next_entry and age >= s.ledger_age_max_ms:
-            return True
-        self._look_for_members(now_ms)
-        return self._fuller_since_ms is not None and now_ms - self._fuller_since_ms >= s.rejoin_after_ms
-
-    def _look_for_members(self, now_ms: int) -> None:
+    def _look_for_members(self) -> None:
         """Note since when a member is absent, or to get nothing new, and a live node could take its place.
 
         A node that has just gone may be listed for a while yet, and one that is back may go again: rolling for either
@@ -271,55 +262,19 @@ class Serving:
         if not lacking or all(node in writer.present for node in nodes.live):
             self._fuller_since_ms = None
         elif self._fuller_since_ms is None:
-            self._fuller_since_ms = now_ms
+            self._fuller_since_ms = self._step.now_ms
 
-    # --- news between the machines ------------------------------------------------------------------------------------
+    # --- trimming -----------------------------------------------------------------------------------------------------
 
-    def _after(self, effects: Sequence[OpeningEffect], now_ms: int) -> _Out:
-        """What every step that may append or answer ends with. Answers come before the end of their session."""
-        out: _Out = [*self.log.flush(), *self.sessions.take_answers(), *effects]
-        if self._roll_due(now_ms):
-            out += self._news(self.log.ledgers.roll(), now_ms)
-        return out
-
-    def _news(self, news: Sequence[LedgerEffect | LedgerNotification | SnapshotsOut], now_ms: int) -> _Out:
-        out: _Out = []
-        for item in news:
-            match item:
-                case Linking():
-                    out.append(LinkWanted(LedgerLink(item.ledger_id, self.log.next_index)))
-                case Confirmed():
-                    entries = self.log.confirmed(item.last_add_confirmed)
-                    self.cursor.entries_since += len(entries)
-                    out.append(LastAddConfirmed(Position(item.ledger_id, item.last_add_confirmed)))
-                    self.sessions.settle(entries)
-                    out += self._after(self.openings.settle(entries, now_ms), now_ms)
-                    out += self._news(self.snapshots.take_if_due(now_ms), now_ms)
-                case AckQuorumLost():
-                    out.append(LedgerFailed(item.ledger_id))
-                case LedgerClosed():
-                    out += self._log_closed(item, now_ms)
-                case ManagedLedgerLost():
-                    out.append(Suspicion(item.reason))
-                case CursorLedgersGone():
-                    out.append(DeleteLedgers(item.ledger_ids))
-                case SnapshotsFinished():
-                    self._log_is_last = True
-                    out += self._news(self.log.ledgers.finish(), now_ms)
-                case _:
-                    out.append(cast("ServingOut", item))
-        return out
-
-    def _log_closed(self, item: LedgerClosed, now_ms: int) -> _Out:
-        out: _Out = []
-        if item.failed:
-            given_up = self.log.rollback()
-            error = SessionEnded("a write failed: open again and resend what is pending")
-            self.openings.returning.ended(self.sessions.producer_ids)
-            out += [*self.openings.given_up(given_up, error), *self.sessions.end_all(error)]
-        if not self._log_is_last:
-            return out + self._news(self.log.ledgers.open_next(), now_ms)
-        return [*out, *self.end(NotOwner("the topic is being moved: look it up again")), TopicClosed()]
+    def trim(self, event: TrimRequested) -> None:
+        """Ledgers that end before both `before` and the trim bound leave the list, never the last one."""
+        bound = self.cursor.trim_bound()
+        if bound is None:
+            return
+        limit = min(bound, event.before).ledger_id
+        removed = [link for link in self._ownership.record.ledgers[:-1] if link.ledger_id < limit]
+        if removed:
+            self._ownership.trim(len(removed))
 
     def check_invariants(self) -> None:
         self.log.check_invariants()

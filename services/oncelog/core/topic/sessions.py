@@ -1,15 +1,15 @@
 """Producer sessions on one topic: the order within a session, and the answers.
 
-A session takes its batches in order. A batch that cannot be checked yet parks the session, and everything behind it:
+A session checks its batches in order. A batch that cannot be checked yet blocks the session, with everything behind it:
 
-    ROLL       no ledger is open for entries                 until the next one opens
-    GRANT      the verdict rests on a grant not yet durable  until that is
-    IDS        a batch's ids must be read from its entry     until they are
-    OWNERSHIP  a verdict refuses the batch, or some of it    until the topic record was read again
+    ROLL       no ledger is open for entries                     until the next one opens
+    GRANT      the verdict depends on a grant not yet durable    until the grant is durable
+    IDS        a stored batch's ids must be read from its entry  until they were read
+    OWNERSHIP  a verdict refuses the batch, or some of it        until the topic record was read again
 
-The first refused batch ends its session and no other; what is behind it is dropped, for the client resends it in order.
-A batch of which single messages are refused (stale ids beside stored or new ones) ends nothing: those messages are
-never sent again, so nothing can overtake them.
+The first refused batch ends its session and no other; the batches behind it are dropped, and the client resends them
+in order. A batch of which single messages are refused (stale ids beside stored or new ones) does not end the session:
+those messages are never sent again, so nothing can overtake them.
 """
 
 from collections import Counter, deque
@@ -18,51 +18,16 @@ from enum import Enum
 
 from oncelog.core.dedup.table import Accept, DedupTable, NeedIds, NothingNew, Refused, Wait
 from oncelog.core.errors import InvalidArgument, OncelogError
-from oncelog.core.formats.batch import BatchHeader, Buffer, deltas_of
+from oncelog.core.formats.batch import deltas_of
 from oncelog.core.formats.opening import ProducerInstance
 from oncelog.core.formats.outcome import Outcome, ResultKind, ResultRange, refuses
 from oncelog.core.ids import NOT_DEDUPLICATED, Position, ProducerId, SessionNumber
-from oncelog.core.topic.log import InFlight, ReceivedBatch, TopicLog, Waiting
-
-# --- effects ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class BatchAnswer:
-    session: SessionNumber
-    request: int
-    result: Outcome | OncelogError
+from oncelog.core.topic.effects import AnswerBatches, BatchAnswer, EndSession, ReadEntryIds, Step
+from oncelog.core.topic.events import BatchesReceived, EntryIdsRead, ReceivedBatch, SessionClosed
+from oncelog.core.topic.log import InFlight, PendingAnswer, TopicLog
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerBatches:
-    answers: tuple[BatchAnswer, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class EndSession:
-    """Nothing more is answered on this session."""
-
-    session: SessionNumber
-    error: OncelogError
-
-
-@dataclass(frozen=True, slots=True)
-class ReadEntryIds:
-    """Read the ids of the batch in this entry; comes back as EntryIdsRead."""
-
-    position: Position
-
-
-@dataclass(frozen=True, slots=True)
-class ConfirmOwnership:
-    """News for the topic: read the topic record before anything more is refused."""
-
-
-SessionEffect = AnswerBatches | EndSession | ReadEntryIds | ConfirmOwnership
-
-
-class Park(Enum):
+class BlockedOn(Enum):
     ROLL = "roll"
     GRANT = "grant"
     IDS = "ids"
@@ -70,8 +35,8 @@ class Park(Enum):
 
 
 @dataclass(slots=True)
-class Session:
-    """parked: batches not checked yet, in order; why: what the first of them waits for, None when nothing does.
+class TopicSession:
+    """received: batches not checked yet, in order; blocked_on: what the first of them waits for.
 
     asked: the topic record is being read since this session was about to be refused. confirmed: it named this owner.
     """
@@ -79,8 +44,8 @@ class Session:
     number: SessionNumber
     name: str
     instance: ProducerInstance
-    parked: deque[ReceivedBatch] = field(default_factory=deque)
-    why: Park | None = None
+    received: deque[ReceivedBatch] = field(default_factory=deque)
+    blocked_on: BlockedOn | None = None
     asked: bool = False
     confirmed: bool = False
 
@@ -88,17 +53,19 @@ class Session:
 class Sessions:
     """All producer sessions of one topic at its owner."""
 
-    def __init__(self, log: TopicLog, *, first_session: SessionNumber) -> None:
+    def __init__(self, step: Step, log: TopicLog, *, first_session: SessionNumber) -> None:
+        self._step = step
         self.log = log
         #: messages by verdict, since this process took the topic over
         self.counters: Counter[str] = Counter()
         #: {session number: session}
-        self.open_sessions: dict[SessionNumber, Session] = {}
+        self.open_sessions: dict[SessionNumber, TopicSession] = {}
         #: session numbers go up for as long as this process lives
         self.next_session = first_session
         #: {producer id: its session}
         self._by_producer: dict[ProducerId, SessionNumber] = {}
-        self._answers: list[BatchAnswer] = []
+        #: answers that became due in this step
+        self.due: list[BatchAnswer] = []
 
     @property
     def table(self) -> DedupTable:
@@ -112,170 +79,181 @@ class Sessions:
         """Of the producers that are connected."""
         return list(self._by_producer)
 
-    def start(
-        self, name: str, instance: ProducerInstance, *, ended: OncelogError
-    ) -> tuple[Session, list[SessionEffect]]:
+    def start(self, name: str, instance: ProducerInstance, *, ended: OncelogError) -> TopicSession:
         """Open the one session of a producer; the one before it ends with the error `ended`."""
-        session = Session(self.next_session, name, instance)
+        session = TopicSession(self.next_session, name, instance)
         self.next_session = SessionNumber(self.next_session + 1)
         old = self._by_producer.get(instance.producer_id)
-        effects = self._end(old, ended) if old is not None else []
+        if old is not None:
+            self._end(old, ended)
         self.open_sessions[session.number] = session
         self._by_producer[instance.producer_id] = session.number
-        return session, effects
+        return session
 
-    def fence(self, instance: ProducerInstance, error: OncelogError) -> list[SessionEffect]:
+    def fence(self, instance: ProducerInstance, error: OncelogError) -> None:
         """End the session of an older instance than this one, which opens none itself."""
         number = self._by_producer.get(instance.producer_id)
-        if number is None or self.open_sessions[number].instance.generation >= instance.generation:
-            return []
-        return self._end(number, error)
+        if number is not None and self.open_sessions[number].instance.generation < instance.generation:
+            self._end(number, error)
 
-    # --- batches ------------------------------------------------------------------------------------------------------
+    # --- receive, check, append ---------------------------------------------------------------------------------------
 
-    def receive(self, number: SessionNumber, batches: list[ReceivedBatch], now_ms: int) -> list[SessionEffect]:
+    def receive(self, event: BatchesReceived) -> None:
         """Take batches of one session, in order."""
-        session = self.open_sessions.get(number)
-        if session is None:
-            return []
-        session.parked.extend(batches)
-        return self._check_parked(session, now_ms) if session.why is None else []
+        session = self.open_sessions.get(event.session)
+        if session is not None:
+            session.received.extend(event.batches)
+            if session.blocked_on is None:
+                self._check(session)
 
-    def _check_parked(self, session: Session, now_ms: int) -> list[SessionEffect]:
-        session.why = None
-        while session.parked:
+    def _check(self, session: TopicSession) -> None:
+        """Check the received batches in order, up to the first one that blocks or is refused."""
+        session.blocked_on = None
+        received, instance = session.received, session.instance
+        while received:
             if not self.log.open:
-                session.why = Park.ROLL
-                return []
-            batch = session.parked[0]
-            pid, generation = session.instance
-            if (batch.header.producer_id, batch.header.generation) != (
-                pid,
-                generation,
-            ) and batch.header.producer_id != NOT_DEDUPLICATED:
+                session.blocked_on = BlockedOn.ROLL
+                return
+            batch = received[0]
+            header = batch.header
+            pid = header.producer_id
+            if pid != NOT_DEDUPLICATED and (pid, header.generation) != instance:
                 error = InvalidArgument("the batch is of another producer than its session", field="producer_id")
-                return self._refuse(session, batch, error)
-            verdict = self.table.check(batch.header, deltas_of(batch.header, batch.data))
-            if isinstance(verdict, Accept | NothingNew) and refuses(verdict.known):
-                if not session.confirmed:
-                    session.why = Park.OWNERSHIP
-                    return [ConfirmOwnership()]
-                session.confirmed = session.asked = False  # the next refusal needs a reading of its own
+                self._refuse(session, batch, error)
+                return
+            verdict = self.table.check(header, deltas_of(header, batch.data))
             match verdict:
-                case Accept():
-                    self._accept(session, batch, verdict, now_ms)
-                case NothingNew():
-                    self._known(session, batch, verdict)
+                case Accept(known=()):
+                    self._accept(session, batch, verdict)
+                case Accept() | NothingNew():
+                    if refuses(verdict.known):
+                        if not session.confirmed:
+                            self._block_on_ownership(session)
+                            return
+                        session.confirmed = session.asked = False  # the next refusal needs a reading of its own
+                    if isinstance(verdict, Accept):
+                        self._accept(session, batch, verdict)
+                    else:
+                        self._known(session, batch, verdict)
                 case NeedIds():
-                    session.why = Park.IDS
-                    return [ReadEntryIds(verdict.position)]
+                    session.blocked_on = BlockedOn.IDS
+                    self._step.emit(ReadEntryIds(verdict.position))
+                    return
                 case Wait():
-                    session.why = Park.GRANT
-                    return []
+                    session.blocked_on = BlockedOn.GRANT
+                    return
                 case Refused():
-                    return self._refuse(session, batch, verdict.error)
-            session.parked.popleft()
-        return []
+                    self._refuse(session, batch, verdict.error)
+                    return
+            received.popleft()
 
-    def _accept(self, session: Session, batch: ReceivedBatch, verdict: Accept, now_ms: int) -> None:
-        entry = self.log.append_batch(batch, skip_first=verdict.skip_first, now_ms=now_ms)
-        stored = ResultRange(
-            ResultKind.STORED, batch.header.count - verdict.skip_first, entry.header.position, verdict.skip_first
-        )
-        entry.waiting.append(Waiting(session.number, batch.request, (*verdict.known, stored)))
-        self._count_results(verdict.known)
+    def _block_on_ownership(self, session: TopicSession) -> None:
+        session.blocked_on = BlockedOn.OWNERSHIP
+        self._step.reads_ownership = True
 
-    def _known(self, session: Session, batch: ReceivedBatch, verdict: NothingNew) -> None:
+    def _accept(self, session: TopicSession, batch: ReceivedBatch, verdict: Accept) -> None:
+        skip = verdict.skip_first
+        entry = self.log.append_batch(batch, skip_first=skip)
+        stored = ResultRange(ResultKind.STORED, batch.header.count - skip, entry.header.position, skip)
+        entry.waiting.append(PendingAnswer(session.number, batch.request, (*verdict.known, stored)))
+        if verdict.known:
+            self._count_results(verdict.known)
+
+    def _known(self, session: TopicSession, batch: ReceivedBatch, verdict: NothingNew) -> None:
         self._count_results(verdict.known)
         if verdict.settles_at > self.table.state.position:
             entry = self.log.at(verdict.settles_at)
-            entry.waiting.append(Waiting(session.number, batch.request, verdict.known))
+            entry.waiting.append(PendingAnswer(session.number, batch.request, verdict.known))
         else:
-            self._answers.append(BatchAnswer(session.number, batch.request, verdict.known))
+            self.due.append(BatchAnswer(session.number, batch.request, verdict.known))
 
-    def _refuse(self, session: Session, batch: ReceivedBatch, error: OncelogError) -> list[SessionEffect]:
+    def _refuse(self, session: TopicSession, batch: ReceivedBatch, error: OncelogError) -> None:
         if not session.confirmed:
-            session.why = Park.OWNERSHIP
-            return [ConfirmOwnership()]
+            self._block_on_ownership(session)
+            return
         self.counters[error.code] += batch.header.count
-        self._answers.append(BatchAnswer(session.number, batch.request, error))
-        return self._end(session.number, error)
+        self.due.append(BatchAnswer(session.number, batch.request, error))
+        self._end(session.number, error)
 
     def _count_results(self, outcome: Outcome) -> None:
-        for part in outcome:
-            self.counters[part.kind.name.lower()] += part.count
+        for result in outcome:
+            self.counters[result.kind.name.lower()] += result.count
 
-    # --- what unblocks ------------------------------------------------------------------------------------------------
+    # --- confirm, answer ----------------------------------------------------------------------------------------------
 
     def settle(self, entries: list[InFlight]) -> None:
         """Entries became durable: the answers that waited for them are due."""
         for entry in entries:
             for waiting in entry.waiting:
                 if waiting.session in self.open_sessions:
-                    self._answers.append(BatchAnswer(*waiting))
+                    self.due.append(BatchAnswer(*waiting))
             if entry.batch is not None:
                 self.counters["stored"] += entry.header.count
 
-    def learned(self, position: Position, header: BatchHeader, deltas: Buffer, now_ms: int) -> list[SessionEffect]:
-        """The ids of an entry were read: its producer's session goes on, and no other, for theirs are other entries."""
-        self.table.state.learn_deltas(position, header, deltas)
-        number = self._by_producer.get(header.producer_id)
-        session = self.open_sessions[number] if number is not None else None
-        return self._check_parked(session, now_ms) if session is not None and session.why is Park.IDS else []
+    def flush(self) -> None:
+        """Give the answers that are due, as one effect."""
+        due, self.due = self.due, []
+        self._step.emit(AnswerBatches(tuple(due)))
 
-    def unlearnable(self, position: Position, now_ms: int) -> list[SessionEffect]:
+    # --- what unblocks ------------------------------------------------------------------------------------------------
+
+    def entry_ids_read(self, event: EntryIdsRead) -> None:
+        """The ids of an entry were read: the session of its producer goes on. Others wait for other entries."""
+        if event.header is None:
+            self._entry_trimmed(event.position)
+            return
+        self.table.state.learn_deltas(event.position, event.header, event.deltas)
+        number = self._by_producer.get(event.header.producer_id)
+        session = self.open_sessions[number] if number is not None else None
+        if session is not None and session.blocked_on is BlockedOn.IDS:
+            self._check(session)
+
+    def _entry_trimmed(self, position: Position) -> None:
         """The entry that a session waits for was trimmed: its ids are from now on older than the recent batches."""
-        effects: list[SessionEffect] = []
         for session in list(self.open_sessions.values()):
             pid = session.instance.producer_id
-            if session.why is Park.IDS:
+            if session.blocked_on is BlockedOn.IDS:
                 if any(recent.position == position for recent in self.table.state.producers[pid].recent_batches):
                     self.table.state.forget_until(pid, position)
                 # Also where the batch was forgotten meanwhile. A session that waits for another entry asks again.
-                effects += self._check_parked(session, now_ms)
-        return effects
+                self._check(session)
 
     def ownership_asked(self) -> None:
-        """A read of the topic record begins: it will answer for whoever waits for it by now, and for nobody later."""
+        """A read of the topic record begins: it answers for the sessions blocked by now, not for later ones."""
         for session in self.open_sessions.values():
-            session.asked = session.asked or session.why is Park.OWNERSHIP
+            session.asked = session.asked or session.blocked_on is BlockedOn.OWNERSHIP
 
-    def ownership_confirmed(self, now_ms: int) -> list[SessionEffect]:
-        """The topic record still names this owner and epoch: refusals may be said to those that it was read for."""
+    def ownership_confirmed(self) -> None:
+        """The topic record still names this owner and epoch: the sessions that it was read for may be refused."""
         for session in self.open_sessions.values():
             session.confirmed = session.confirmed or session.asked
-        return self.retry(Park.OWNERSHIP, now_ms)
+        self.retry(BlockedOn.OWNERSHIP)
 
-    def retry(self, why: Park, now_ms: int) -> list[SessionEffect]:
-        """Check again what waited for `why`."""
-        effects: list[SessionEffect] = []
+    def retry(self, blocked_on: BlockedOn) -> None:
+        """Check the sessions again that were blocked by this."""
         for session in list(self.open_sessions.values()):
-            if session.why is why:
-                effects += self._check_parked(session, now_ms)
-        return effects
+            if session.blocked_on is blocked_on:
+                self._check(session)
 
     # --- ending -------------------------------------------------------------------------------------------------------
 
-    def _end(self, number: SessionNumber, error: OncelogError) -> list[SessionEffect]:
-        self.close(number)
-        return [EndSession(number, error)]
+    def _end(self, number: SessionNumber, error: OncelogError) -> None:
+        """Answers come before the end of their session."""
+        if self.due:
+            self.flush()
+        self._close(number)
+        self._step.emit(EndSession(number, error))
 
-    def close(self, number: SessionNumber) -> None:
+    def close(self, event: SessionClosed) -> None:
         """The client closed the session, or its stream broke."""
+        self._close(event.session)
+
+    def _close(self, number: SessionNumber) -> None:
         session = self.open_sessions.pop(number, None)
         if session is not None and self._by_producer.get(session.instance.producer_id) == number:
             del self._by_producer[session.instance.producer_id]
 
-    def end_all(self, error: OncelogError) -> list[SessionEffect]:
+    def end_all(self, error: OncelogError) -> None:
         """The ledger failed or the topic is lost: every session ends."""
-        effects: list[SessionEffect] = []
         for number in list(self.open_sessions):
-            effects += self._end(number, error)
-        return effects
-
-    def take_answers(self) -> list[SessionEffect]:
-        """The answers due since the last call, as one effect."""
-        if not self._answers:
-            return []
-        answers, self._answers = tuple(self._answers), []
-        return [AnswerBatches(answers)]
+            self._end(number, error)

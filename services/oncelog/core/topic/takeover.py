@@ -18,11 +18,10 @@ worth only time: what of the cursor cannot be recovered or read falls back to th
 replay. FAILED tells the topic to read its record again before it says so.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from enum import Enum
 
 from oncelog.core.dedup.batch_budget import RECENT_BYTES_MAX
-from oncelog.core.dedup.cursor import LoadedSnapshot
 from oncelog.core.dedup.snapshot import SnapshotReader
 from oncelog.core.dedup.state import DedupState
 from oncelog.core.errors import CorruptEntry, InvalidBatch, LogHole, UnreadableEntry
@@ -40,25 +39,24 @@ from oncelog.core.ledger.recovery import (
     RecoveryFailed,
 )
 from oncelog.core.ledger.recovery_range import MemberAnswers
-from oncelog.core.topic.cursor_claim import Claimed, CursorClaim
-from oncelog.core.topic.takeover_events import (
-    CursorRecordRead,
-    CursorRecordWritten,
+from oncelog.core.topic.cursor_claim import ClaimStep, CursorClaim
+from oncelog.core.topic.dedup_cursor import LoadedSnapshot, TakenOver
+from oncelog.core.topic.effects import (
     CursorRecoveryTimedOut,
-    EntriesRead,
-    EntryUnreadable,
     Marked,
     ReadEntries,
-    StartTimer,
-    TakenOver,
-    TakeoverEffect,
-    TakeoverEvent,
+    StartTopicTimer,
+    Step,
     TakeoverFailed,
-    TakeoverNews,
-    TimerFired,
 )
-
-_Out = list[TakeoverEffect | TakeoverNews]
+from oncelog.core.topic.events import (
+    CursorRecordRead,
+    CursorRecordWritten,
+    EntriesRead,
+    EntryUnreadable,
+    TakeoverEvent,
+    TopicTimerFired,
+)
 
 #: How the keys of this timer begin; the rest tells the takeovers of one topic apart.
 CURSOR_TIMER = "cursor"
@@ -82,19 +80,23 @@ class Takeover:
 
     def __init__(
         self,
+        step: Step,
         record: TopicRecord,
         *,
         checksum: Checksum,
+        done: Callable[[TakenOver | TakeoverFailed], None],
         recent_bytes_max: int = RECENT_BYTES_MAX,
         cursor_timeout_ms: int = CURSOR_TIMEOUT_MS,
         number: int = 0,
     ) -> None:
-        """number: differs between the takeovers of one topic in one process."""
+        """done: called once, at the end. number: differs between the takeovers of one topic in one process."""
+        self._step = step
+        self._done = done
         self.record = record
-        self._cursor_timer = StartTimer(f"{CURSOR_TIMER} {number}", cursor_timeout_ms)
+        self._cursor_timer = StartTopicTimer(f"{CURSOR_TIMER} {number}", cursor_timeout_ms)
         self.state = TakeoverState.LOG
         self.checksum = checksum
-        self.cursor = CursorClaim(record.owner_epoch)
+        self.cursor = CursorClaim(step, record.owner_epoch)
         self.fold = DedupState(recent_bytes_max)
         self.replayed_entries = 0
         #: the log's last ledger, as it was recovered
@@ -105,69 +107,77 @@ class Takeover:
         #: (ledger being read, its next and last entry, the snapshot reader when it is the cursor's)
         self._reading: tuple[LedgerMetadata, EntryId, SnapshotReader | None] | None = None
 
-    def start(self) -> _Out:
-        if not self.record.ledgers:
-            return [*self._log_fenced(0), *self._claim(self.cursor.read())]
-        return [*self._recover(self.record.ledgers[-1].ledger_id), *self._claim(self.cursor.read())]
+    def start(self) -> None:
+        """Recover the log's last ledger, and read the cursor's record meanwhile."""
+        if self.record.ledgers:
+            self._recover(self.record.ledgers[-1].ledger_id)
+        else:
+            self._log_fenced(0)
+        self.cursor.read()
 
-    def _recover(self, ledger_id: LedgerId) -> _Out:
+    def _recover(self, ledger_id: LedgerId) -> None:
         recovery = self._recovery = LedgerRecovery(ledger_id, checksum=self.checksum)
         effects = recovery.start()
         if self.cursor.asked(ledger_id):
             effects = recovery.handle(self.cursor.last) if self.cursor.last is not None else []
-        return self._step(effects)
+        self._recovery_step(effects)
 
-    def handle(self, event: TakeoverEvent) -> _Out:
+    def handle(self, event: TakeoverEvent) -> None:
         """Take one completion; those of another ledger or step are late and ignored."""
         if self.state in (TakeoverState.DONE, TakeoverState.FAILED):
-            return []
+            return
         match event:
-            case TimerFired():
-                return self._timer_fired(event.key)
+            case TopicTimerFired():
+                self._timer_fired(event.key)
             case CursorRecordRead():
-                return self._claim(self.cursor.record_read(event))
+                self._claim_step(self.cursor.record_read(event))
             case CursorRecordWritten():
-                return self._claim(self.cursor.record_written(event))
+                self.cursor.record_written(event)
+                self._claim_step(None)
             case EntriesRead():
-                return self._entries_read(event)
+                self._entries_read(event)
             case EntryUnreadable():
-                return self._unreadable(event)
+                self._unreadable(event)
             case LedgerRead() if self._recovery is None or self._recovery.ledger_id != event.ledger_id:
-                return self._ledger_read(event)
+                self._ledger_read(event)
             case _:
-                return self._step(self._recovery.handle(event)) if self._recovery is not None else []
+                if self._recovery is not None:
+                    self._recovery_step(self._recovery.handle(event))
 
-    def _step(self, effects: list[RecoveryEffect | LedgerRecovered | RecoveryFailed]) -> _Out:
-        out: _Out = []
+    def _recovery_step(self, effects: list[RecoveryEffect]) -> None:
         for effect in effects:
             if isinstance(effect, LedgerRecovered):
                 self._recovery = None
-                out += self._recovered(effect.metadata)
+                self._recovered(effect.metadata)
             elif isinstance(effect, RecoveryFailed):
                 self._recovery = None
-                out += self._log_lost(effect) if self.state is TakeoverState.LOG else self._next_cursor_ledger()
+                if self.state is TakeoverState.LOG:
+                    self._log_lost(effect)
+                else:
+                    self._next_cursor_ledger()
             else:
-                out.append(effect)
-        return out
+                self._step.emit(effect)
 
-    def _recovered(self, metadata: LedgerMetadata) -> _Out:
+    def _recovered(self, metadata: LedgerMetadata) -> None:
         if self.state is TakeoverState.LOG:
             self._log_end = metadata
-            return self._log_fenced(metadata.end + 1)
-        return self._read_snapshot(metadata)
+            self._log_fenced(metadata.end + 1)
+        else:
+            self._read_snapshot(metadata)
 
-    def _log_fenced(self, entries: int) -> _Out:
+    def _log_fenced(self, entries: int) -> None:
         self.state = TakeoverState.CLAIM
-        return [Marked("B", entries), *self._claim(self.cursor.log_fenced())]
+        self._step.emit(Marked("B", entries))
+        self._claim_step(self.cursor.log_fenced())
 
-    def _log_lost(self, failed: RecoveryFailed) -> _Out:
+    def _log_lost(self, failed: RecoveryFailed) -> None:
         code = LogHole.code if failed.entry_id is None else UnreadableEntry.code
-        return self._fail(TakeoverFailed(failed.reason, code, failed.ledger_id, failed.entry_id, failed.members))
+        self._fail(TakeoverFailed(failed.reason, code, failed.ledger_id, failed.entry_id, failed.members))
 
-    def _fail(self, failure: TakeoverFailed | str) -> _Out:
+    def _fail(self, failure: TakeoverFailed | str) -> None:
         self.state = TakeoverState.FAILED
         self._recovery = None
-        return [TakeoverFailed(failure) if isinstance(failure, str) else failure]
+        self._done(TakeoverFailed(failure) if isinstance(failure, str) else failure)
 
     def waits_for(self) -> tuple[LedgerId, EntryId | None, MemberAnswers] | None:
         """(ledger, entry where known, members that have not answered); None while no member is asked."""
@@ -181,161 +191,167 @@ class Takeover:
 
     # --- C: the cursor ------------------------------------------------------------------------------------------------
 
-    def _claim(self, effects: Sequence[TakeoverEffect | Claimed | TakeoverFailed]) -> _Out:
-        out: _Out = []
-        for effect in effects:
-            match effect:
-                case Claimed():
-                    out += self._claimed()
-                case TakeoverFailed():
-                    out += self._fail(effect)
-                case _:
-                    out.append(effect)
-        return out
+    def _claim_step(self, failure: TakeoverFailed | None) -> None:
+        if failure is not None:
+            self._fail(failure)
+        elif self.state is TakeoverState.CLAIM and self.cursor.step is ClaimStep.CLAIMED:
+            self._claimed()
 
-    def _claimed(self) -> _Out:
+    def _claimed(self) -> None:
         self._ledgers = [link.ledger_id for link in self.cursor.record.ledgers]
         if not self._ledgers:
-            return self._replay()
+            self._replay()
+            return
         self.state = TakeoverState.CURSOR
-        out = self._recover(self._ledgers.pop())
-        return [self._cursor_timer, *out] if self._recovery is not None else out
+        self._recover(self._ledgers.pop())
+        if self._recovery is not None:
+            self._step.emit(self._cursor_timer)
 
-    def _timer_fired(self, key: str) -> _Out:
-        """Stop waiting for the cursor's last ledger; the timer of an earlier takeover says nothing about this one."""
-        if self.state is not TakeoverState.CURSOR or self._recovery is None or key != self._cursor_timer.key:
-            return []
-        return [CursorRecoveryTimedOut(self._recovery.ledger_id), *self._next_cursor_ledger()]
+    def _timer_fired(self, key: str) -> None:
+        """Stop waiting for the cursor's last ledger. The timer of an earlier takeover is ignored."""
+        if self.state is TakeoverState.CURSOR and self._recovery is not None and key == self._cursor_timer.key:
+            self._step.emit(CursorRecoveryTimedOut(self._recovery.ledger_id))
+            self._next_cursor_ledger()
 
-    def _next_cursor_ledger(self) -> _Out:
+    def _next_cursor_ledger(self) -> None:
         self._recovery = None
         self.state = TakeoverState.SNAPSHOT
-        return [ReadLedger(self._ledgers[-1])] if self._ledgers else self._replay()
+        if self._ledgers:
+            self._step.emit(ReadLedger(self._ledgers[-1]))
+        else:
+            self._replay()
 
-    def _read_snapshot(self, metadata: LedgerMetadata) -> _Out:
+    def _read_snapshot(self, metadata: LedgerMetadata) -> None:
         self.state = TakeoverState.SNAPSHOT
         if metadata.end < 0:
-            return self._next_cursor_ledger()
+            self._next_cursor_ledger()
+            return
         self._reading = (metadata, EntryId(0), SnapshotReader(self.checksum, self.fold.budget.bytes_max))
-        return [ReadEntries(metadata, EntryId(0), metadata.end, headers_only=False)]
+        self._step.emit(ReadEntries(metadata, EntryId(0), metadata.end, headers_only=False))
 
-    def _snapshot_entries(self, metadata: LedgerMetadata, reader: SnapshotReader, event: EntriesRead) -> _Out:
+    def _snapshot_entries(self, metadata: LedgerMetadata, reader: SnapshotReader, event: EntriesRead) -> None:
         try:
             for entry_id, data in event.entries:
                 header = decode_entry(data, ledger_id=metadata.ledger_id, entry_id=entry_id, checksum=self.checksum)
                 reader.feed(entry_id, header.kind, body_of(data))
         except CorruptEntry:
             # What was complete before it counts; without that, the older base and a longer replay.
-            return self._snapshot_done(metadata, reader)
+            self._snapshot_done(metadata, reader)
+            return
         if event.entries[-1][0] < metadata.end:
             self._reading = (metadata, EntryId(event.entries[-1][0] + 1), reader)
-            return []
-        return self._snapshot_done(metadata, reader)
+        else:
+            self._snapshot_done(metadata, reader)
 
-    def _snapshot_done(self, metadata: LedgerMetadata, reader: SnapshotReader) -> _Out:
+    def _snapshot_done(self, metadata: LedgerMetadata, reader: SnapshotReader) -> None:
         self._reading = None
         if reader.state is None or reader.manifest is None or reader.base is None:
-            return self._next_cursor_ledger()
+            self._next_cursor_ledger()
+            return
         self.fold = reader.state
         self.cursor.loaded = LoadedSnapshot(reader.manifest.number, metadata.ledger_id, reader.base.position)
-        return self._replay()
+        self._replay()
 
     # --- D: the log ---------------------------------------------------------------------------------------------------
 
-    def _replay(self) -> _Out:
+    def _replay(self) -> None:
         self.state = TakeoverState.REPLAY
         position = self.fold.position
         links = [link for link in self.record.ledgers if link.ledger_id >= position.ledger_id]
         if position != BEFORE_ALL and not (links and links[0].ledger_id == position.ledger_id):
-            return self._fail(
-                f"the snapshot ends at {position}, and the topic's list does not hold that ledger any more"
-            )
-        if position == BEFORE_ALL and links and links[0].base_index != 0:
-            return self._fail(
+            self._fail(f"the snapshot ends at {position}, and the topic's list does not hold that ledger any more")
+        elif position == BEFORE_ALL and links and links[0].base_index != 0:
+            self._fail(
                 f"no snapshot can be read, and the log begins with message {links[0].base_index}, not with the first"
             )
-        self._ledgers = [link.ledger_id for link in reversed(links)]
-        producers = len(self.fold.producers)
-        return [Marked("C", producers), *self._next_log_ledger()]
+        else:
+            self._ledgers = [link.ledger_id for link in reversed(links)]
+            self._step.emit(Marked("C", len(self.fold.producers)))
+            self._next_log_ledger()
 
-    def _next_log_ledger(self) -> _Out:
-        if self._ledgers:
-            known = self._log_end
-            if known is not None and known.ledger_id == self._ledgers[-1]:
-                return self._replay_ledger(known)
-            return [ReadLedger(self._ledgers[-1])]
-        self.state = TakeoverState.DONE
-        cursor = self.cursor
-        done = TakenOver(self.fold, cursor.record, cursor.version, cursor.loaded, self.replayed_entries)
-        return [Marked("D", self.replayed_entries), done]
+    def _next_log_ledger(self) -> None:
+        if not self._ledgers:
+            self.state = TakeoverState.DONE
+            self._step.emit(Marked("D", self.replayed_entries))
+            cursor = self.cursor
+            self._done(TakenOver(self.fold, cursor.record, cursor.version, cursor.loaded, self.replayed_entries))
+        elif self._log_end is not None and self._log_end.ledger_id == self._ledgers[-1]:
+            self._replay_ledger(self._log_end)
+        else:
+            self._step.emit(ReadLedger(self._ledgers[-1]))
 
-    def _ledger_read(self, event: LedgerRead) -> _Out:
-        """A record that no recovery asked for."""
+    def _ledger_read(self, event: LedgerRead) -> None:
+        """A record that no recovery requested."""
         if self.state in (TakeoverState.LOG, TakeoverState.CLAIM):
             self.cursor.ledger_read(event)
-            return []
+            return
         if self._reading is not None or not self._ledgers or event.ledger_id != self._ledgers[-1]:
-            return []
+            return
         metadata = event.metadata
         if self.state is TakeoverState.SNAPSHOT:
             self._ledgers.pop()
             if metadata is None or metadata.state is not LedgerState.CLOSED:
-                return self._next_cursor_ledger()
-            return self._read_snapshot(metadata)
-        if self.state is not TakeoverState.REPLAY:
-            return []
-        if metadata is None:
-            return self._fail(f"ledger {event.ledger_id} is in the topic's list and has no record")
-        return self._replay_ledger(metadata)
+                self._next_cursor_ledger()
+            else:
+                self._read_snapshot(metadata)
+        elif self.state is TakeoverState.REPLAY:
+            if metadata is None:
+                self._fail(f"ledger {event.ledger_id} is in the topic's list and has no record")
+            else:
+                self._replay_ledger(metadata)
 
-    def _replay_ledger(self, metadata: LedgerMetadata) -> _Out:
+    def _replay_ledger(self, metadata: LedgerMetadata) -> None:
         if metadata.state is not LedgerState.CLOSED:
-            return self._fail(f"ledger {metadata.ledger_id} is {metadata.state.value} behind a recovered one")
+            self._fail(f"ledger {metadata.ledger_id} is {metadata.state.value} behind a recovered one")
+            return
         position = self.fold.position
         first = EntryId(position.entry_id + 1 if position.ledger_id == metadata.ledger_id else 0)
         link = next(link for link in self.record.ledgers if link.ledger_id == metadata.ledger_id)
         if first == 0 and link.base_index != self.fold.next_index:
-            return self._fail(
-                f"ledger {link.ledger_id} begins at message {link.base_index}, the log before it ends elsewhere"
-            )
+            self._fail(f"ledger {link.ledger_id} begins at message {link.base_index}, the log before it ends elsewhere")
+            return
         self._ledgers.pop()
         if first > metadata.end + 1:
-            return self._fail(f"the snapshot ends at {position}, beyond the end {metadata.end} of that ledger")
-        if first > metadata.end:
-            return self._next_log_ledger()
-        self._reading = (metadata, first, None)
-        return [ReadEntries(metadata, first, metadata.end, headers_only=True)]
+            self._fail(f"the snapshot ends at {position}, beyond the end {metadata.end} of that ledger")
+        elif first > metadata.end:
+            self._next_log_ledger()
+        else:
+            self._reading = (metadata, first, None)
+            self._step.emit(ReadEntries(metadata, first, metadata.end, headers_only=True))
 
-    def _entries_read(self, event: EntriesRead) -> _Out:
+    def _entries_read(self, event: EntriesRead) -> None:
         if self._reading is None or event.ledger_id != self._reading[0].ledger_id or not event.entries:
-            return []
+            return
         metadata, following, reader = self._reading
         if event.entries[0][0] != following:
-            return []
+            return
         if reader is not None:
-            return self._snapshot_entries(metadata, reader, event)
+            self._snapshot_entries(metadata, reader, event)
+            return
         for _, data in event.entries:
             try:
                 _fold_next(self.fold, Position(metadata.ledger_id, following), data)
             except (CorruptEntry, LogHole, InvalidBatch) as error:
                 reason = f"entry {metadata.ledger_id}:{following} cannot be replayed: {error.message}"
-                return self._fail(TakeoverFailed(reason, error.code, metadata.ledger_id, following))
+                self._fail(TakeoverFailed(reason, error.code, metadata.ledger_id, following))
+                return
             following = EntryId(following + 1)
         self.replayed_entries += len(event.entries)
         if following <= metadata.end:
             self._reading = (metadata, following, None)
-            return []
-        self._reading = None
-        return self._next_log_ledger()
+        else:
+            self._reading = None
+            self._next_log_ledger()
 
-    def _unreadable(self, event: EntryUnreadable) -> _Out:
+    def _unreadable(self, event: EntryUnreadable) -> None:
         if self._reading is None or event.ledger_id != self._reading[0].ledger_id:
-            return []
+            return
         metadata, _, reader = self._reading
         if reader is not None:
-            return self._snapshot_done(metadata, reader)
+            self._snapshot_done(metadata, reader)
+            return
         reason = f"entry {event.ledger_id}:{event.entry_id} cannot be read: {event.reason}"
-        return self._fail(TakeoverFailed(reason, UnreadableEntry.code, event.ledger_id, event.entry_id, event.members))
+        self._fail(TakeoverFailed(reason, UnreadableEntry.code, event.ledger_id, event.entry_id, event.members))
 
 
 def _fold_next(fold: DedupState, following: Position, data: Buffer) -> None:

@@ -1,21 +1,20 @@
-"""One topic at its owner: routes each event to the core it belongs to, and moves between the phases.
+"""One topic at its owner: gives each event to the part that handles it, and moves between the phases.
 
-    IDLE --assigned--> READING --record names me--> RECOVERING (B, C, D) --> OPENING (E) --linked--> SERVING
-    SERVING --ledger failed or rolled--> (the managed ledger closes and opens the next one) --> SERVING
+    IDLE --assigned--> READING --record names me--> RECOVERING --> OPENING --linked--> SERVING
+    SERVING --ledger failed or rolled--> (the managed ledger closes it and opens the next one) --> SERVING
     OPENING | SERVING --suspicion, the record read again still names me--> RECOVERING, else DEPOSED
-    RECOVERING --failed, the record read again still names me--> WAITING (said loudly) --timer--> READING
+    RECOVERING --failed, the record read again still names me--> WAITING (TopicFailed) --timer--> READING
     SERVING --drain: last snapshot, last answers, both ledgers closed--> CLOSED
 
 Rules: the owner acknowledges only what the ack quorum of a ledger holds unfenced, so a suspicion makes no
 acknowledgement wrong: it stops the writes to the record. There is one path for every failure of a write: close, roll
 back to the fold, end every session, open the next ledger, let clients resend. `handle` is called on the one task of the
-topic; `now_ms` is that event's time.
+topic; `now_ms` is that event's time. All parts emit their effects into one list (`effects.Step`).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from enum import Enum
-from typing import cast
+from typing import Any
 
 from oncelog.core.coordination.ownership import (
     Deposed,
@@ -23,18 +22,15 @@ from oncelog.core.coordination.ownership import (
     Owned,
     Ownership,
     OwnershipConfirmed,
-    OwnershipEffect,
-    OwnershipNews,
     TopicRecordRead,
     TopicRecordWritten,
     Trimmed,
 )
-from oncelog.core.errors import NotOwner, SessionEnded, TopicNotFound
+from oncelog.core.errors import OncelogError, SessionEnded, TopicLoading
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.opening import ProducerOpening
-from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, LedgerId, SessionNumber, TopicId
-from oncelog.core.ledger.managed_ledger import LedgerEvent
+from oncelog.core.ledger.managed_ledger import EntriesAnswered, LedgerCloseAnswered, MemberLost
 from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.next_ledger import (
@@ -45,53 +41,57 @@ from oncelog.core.ledger.next_ledger import (
     ManagedLedgerSettings,
     NextLedger,
 )
+from oncelog.core.ledger.recovery import (
+    LedgerRead,
+    LedgerWritten,
+    MemberFenced,
+    RecoveryAdded,
+    RecoveryReadAnswered,
+)
+from oncelog.core.topic.dedup_cursor import TakenOver
+from oncelog.core.topic.effects import (
+    AnswerOpen,
+    Marked,
+    NotifyDedupToggled,
+    Served,
+    StartTopicTimer,
+    Step,
+    TakeoverFailed,
+    TopicClosed,
+    TopicDeposed,
+    TopicEffect,
+    TopicFailed,
+)
 from oncelog.core.topic.events import (
     BatchesReceived,
+    CursorRecordRead,
+    CursorRecordWritten,
     DedupToggled,
-    DrainWanted,
+    DrainRequested,
+    EntriesRead,
     EntryIdsRead,
-    HigherEpochSeen,
-    NotifyDedupToggled,
+    EntryUnreadable,
+    HigherEpochReported,
     OpeningAbandoned,
-    OpeningsToldToWait,
+    OpeningsDelayed,
     ProducerIdAllocated,
     ProducerIdRefused,
-    Served,
     SessionClosed,
     TopicAssigned,
-    TopicDeposed,
-    TopicFailed,
-    TrimWanted,
+    TopicEvent,
+    TopicTimerFired,
+    TrimRequested,
 )
 from oncelog.core.topic.opening_queue import OpeningQueue, superseded
-from oncelog.core.topic.openings import AnswerOpen
 from oncelog.core.topic.returning import RETURN_TIMER
-from oncelog.core.topic.serving import LinkWanted, Serving, ServingOut, Suspicion, TopicClosed, TopicSettings
-from oncelog.core.topic.sessions import ConfirmOwnership
+from oncelog.core.topic.serving import Serving, TopicSettings
 from oncelog.core.topic.takeover import CURSOR_TIMER, Takeover
-from oncelog.core.topic.takeover_events import (
-    CursorRecordWritten,
-    Marked,
-    StartTimer,
-    TakenOver,
-    TakeoverEffect,
-    TakeoverEvent,
-    TakeoverFailed,
-    TakeoverNews,
-    TimerFired,
-)
 
-TopicEvent = (
-    TopicAssigned | TopicRecordRead | TopicRecordWritten | ProducerOpening | OpeningAbandoned | BatchesReceived
-    | SessionClosed | ProducerIdAllocated | ProducerIdRefused | OpeningsToldToWait | EntryIdsRead | HigherEpochSeen
-    | DedupToggled | TrimWanted | DrainWanted | TimerFired | StorageNodesUpdated | LedgerEvent | TakeoverEvent
-)  # fmt: skip
+TICK_TIMER = "tick"
+RETRY_TIMER = "retry"
 
-TopicEffect = (
-    NotifyDedupToggled | Served | TopicFailed | TopicDeposed | OwnershipEffect | ServingOut | TakeoverEffect | Marked
-)
-_News = TopicEffect | OwnershipNews | TakeoverNews
-_Out = list[TopicEffect]
+#: {type of an event: what handles it}
+Handlers = dict[type, Callable[[Any], None]]
 
 
 class Phase(Enum):
@@ -105,30 +105,50 @@ class Phase(Enum):
     DEPOSED = "deposed"
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """A takeover, and the log's next ledger beside it: E needs one, whatever B, C and D find."""
+class TakeoverAttempt:
+    """A takeover, and the log's next ledger beside it: opening needs one, whatever the takeover finds."""
 
-    takeover: Takeover
-    next_ledger: NextLedger
+    def __init__(self, takeover: Takeover, next_ledger: NextLedger) -> None:
+        self.takeover = takeover
+        self.next_ledger = next_ledger
+        self.handlers: Handlers = {
+            LedgerIdClaimed: self._id_claimed,
+            LedgerCreated: self._created,
+        }
+        for event in (
+            CursorRecordRead, CursorRecordWritten, EntriesRead, EntryUnreadable, LedgerRead, LedgerWritten,
+            MemberFenced, RecoveryReadAnswered, RecoveryAdded,
+        ):  # fmt: skip
+            self.handlers[event] = takeover.handle
+
+    def _id_claimed(self, event: LedgerIdClaimed) -> None:
+        if event.purpose is LedgerPurpose.LOG:
+            self.next_ledger.id_claimed(event)
+
+    def _created(self, event: LedgerCreated) -> None:
+        if event.purpose is LedgerPurpose.LOG:
+            self.next_ledger.created(event)
 
 
-def _attempt(
-    record: TopicRecord, settings: TopicSettings, checksum: Checksum, nodes: StorageNodesUpdated, number: int
-) -> Attempt:
-    quorums = (settings.write_quorum, settings.ack_quorum)
-    who = ManagedLedgerSettings(LedgerPurpose.LOG, record.topic_id, record.owner_epoch, *quorums, checksum)
-    last = record.ledgers[-1].ledger_id if record.ledgers else LedgerId(-1)
-    return Attempt(
-        Takeover(
-            record,
-            checksum=checksum,
-            recent_bytes_max=settings.snapshot.recent_bytes_max,
-            cursor_timeout_ms=settings.cursor_timeout_ms,
-            number=number,
-        ),
-        NextLedger(who, last_ledger=last, nodes=nodes),
-    )
+def _handlers_of(serving: Serving) -> Handlers:
+    """Events of a topic whose state is here."""
+    sessions, openings = serving.sessions, serving.openings
+    return {
+        BatchesReceived: sessions.receive,
+        SessionClosed: sessions.close,
+        EntryIdsRead: sessions.entry_ids_read,
+        ProducerOpening: openings.open,
+        OpeningAbandoned: openings.abandoned,
+        ProducerIdAllocated: openings.allocated,
+        ProducerIdRefused: openings.refused,
+        EntriesAnswered: serving.entries_answered,
+        MemberLost: serving.member_lost,
+        LedgerIdClaimed: serving.ledger_id_claimed,
+        LedgerCreated: serving.ledger_created,
+        LedgerCloseAnswered: serving.close_answered,
+        CursorRecordWritten: serving.cursor.record_written,
+        TrimRequested: serving.trim,
+    }
 
 
 class Topic:
@@ -145,255 +165,245 @@ class Topic:
         nodes: StorageNodesUpdated,
         dedup_enabled: bool = True,
     ) -> None:
+        self._step = step = Step()
         self.phase = Phase.IDLE
-        self.ownership = Ownership(topic_id, me)
-        self._kept: tuple[TopicSettings, Checksum] = (settings, checksum)
+        self.ownership = Ownership(topic_id, me, step.emit)
+        self.settings = settings
+        self._checksum = checksum
         self.nodes = nodes
         self.dedup_enabled = dedup_enabled
-        self.attempt: Attempt | None = None
+        self.attempt: TakeoverAttempt | None = None
         self._attempts = 0
-        #: why the last takeover failed, until that is said
+        #: why the last takeover failed, until TopicFailed
         self._failure = TakeoverFailed("")
         self.serving: Serving | None = None
         #: openings that came before the topic serves
         self.early = OpeningQueue()
         self._next_session = first_session
+        #: of every phase but the ends
+        self._always: Handlers = {
+            TopicAssigned: self._assigned,
+            TopicRecordRead: self._record_read,
+            TopicRecordWritten: self._record_written,
+            StorageNodesUpdated: self._nodes_updated,
+            HigherEpochReported: self._higher_epoch_reported,
+            DedupToggled: self._dedup_toggled,
+            DrainRequested: self._drain,
+            TopicTimerFired: self._timer_fired,
+            OpeningsDelayed: self._delay_openings,
+            ProducerOpening: self._open_early,
+            OpeningAbandoned: self._abandon_early,
+        }
+        #: of the present phase
+        self._handlers: Handlers = self._always
 
-    def handle(self, event: TopicEvent, *, now_ms: int) -> _Out:
+    def handle(self, event: TopicEvent, *, now_ms: int) -> list[TopicEffect]:
         """Take one event and return what to do; an event that came too late is ignored."""
-        if self.phase in (Phase.DEPOSED, Phase.CLOSED):
-            return self._refuse(event)
-        match event:
-            case TopicAssigned():
-                return self._assigned(event)
-            case TopicRecordRead():
-                return self._route(self.ownership.record_read(event), now_ms)
-            case TopicRecordWritten():
-                return self._route(self.ownership.record_written(event), now_ms)
-            case StorageNodesUpdated():
-                return self._see(event, now_ms)
-            case HigherEpochSeen():
-                return self._route(self.ownership.suspect(), now_ms) if self.serving else []
-            case DedupToggled():
-                return self._switch(event.on)
-            case DrainWanted():
-                return self._drain(now_ms)
-            case TimerFired():
-                return self._timer(event.key, now_ms)
-            case OpeningsToldToWait():
-                return self._tell_to_wait(event)
-            case ProducerOpening() | OpeningAbandoned() if self.serving is None:
-                return self._early(event)
-            case _ if self.serving is not None:
-                return self._route(self._serve(self.serving, event, now_ms), now_ms)
-            case _:
-                return self._recover(event, now_ms)
+        step = self._step
+        step.now_ms = now_ms
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(event)
+            if self.serving is not None:
+                self.serving.end_step()
+            if step.reads_ownership:
+                self._read_ownership()
+        return step.take()
 
-    def _serve(self, serving: Serving, event: TopicEvent, now_ms: int) -> list[ServingOut]:
-        """Events of a topic whose state is here."""
-        match event:
-            case BatchesReceived():
-                return serving.receive(event.session, event.batches, now_ms)
-            case _ if isinstance(event, LedgerEvent):
-                return serving.ledger_event(event, now_ms)
-            case ProducerOpening():
-                return serving.opening(event, now_ms)
-            case OpeningAbandoned():
-                return serving.abandoned(event.call)
-            case SessionClosed():
-                serving.sessions.close(event.session)
-                return []
-            case ProducerIdAllocated():
-                return serving.allocated(event.ask, event.producer_id, now_ms)
-            case ProducerIdRefused():
-                return [*serving.openings.refused(event.ask, event.error)]
-            case EntryIdsRead():
-                return serving.learned(event.position, event.header, event.deltas, now_ms)
-            case CursorRecordWritten():
-                return serving.cursor_written(event, now_ms)
-            case TrimWanted():
-                return cast("list[ServingOut]", self._trim(serving, event))
-            case _:
-                return []
+    # --- ownership ----------------------------------------------------------------------------------------------------
 
-    def _recover(self, event: TopicEvent, now_ms: int) -> _Out:
-        """What was meant for a stretch of serving that is over concerns no takeover."""
-        attempt = self.attempt
-        if attempt is None:
-            return []
-        if isinstance(event, LedgerIdClaimed | LedgerCreated):
-            return cast("_Out", attempt.next_ledger.handle(event)) if event.purpose is LedgerPurpose.LOG else []
-        return self._route(attempt.takeover.handle(event), now_ms) if isinstance(event, TakeoverEvent) else []
+    def _assigned(self, event: TopicAssigned) -> None:
+        """Assigned again while it is held, only a newer epoch would be news: the record shows it."""
+        if self.phase is Phase.IDLE:
+            self._step.emit(Marked("A", 0))
+            self.ownership.gave_up(event.given_up)
+            self.phase = Phase.READING
+            self._step.emit(StartTopicTimer(TICK_TIMER, self.settings.tick_ms))
+        self.ownership.read()
 
-    def _see(self, nodes: StorageNodesUpdated, now_ms: int) -> _Out:
-        self.nodes = nodes
+    def _record_read(self, event: TopicRecordRead) -> None:
+        match self.ownership.record_read(event):
+            case Owned():
+                self._owned()
+            case OwnershipConfirmed():
+                if self.serving is not None:
+                    self.serving.openings.ownership_confirmed()
+            case Deposed(reason):
+                self._end(Phase.DEPOSED, reason)
+
+    def _record_written(self, event: TopicRecordWritten) -> None:
+        match self.ownership.record_written(event):
+            case Linked():
+                self._linked()
+            case Trimmed(ledger_ids):
+                self._step.emit(DeleteLedgers(ledger_ids))
+
+    def _higher_epoch_reported(self, _event: HigherEpochReported) -> None:
         if self.serving is not None:
-            return self._route(self.serving.update_nodes(nodes, now_ms), now_ms)
-        return cast("_Out", self.attempt.next_ledger.update_nodes(nodes)) if self.attempt else []
+            self.ownership.suspect()
 
-    # --- phases -------------------------------------------------------------------------------------------------------
-
-    def _assigned(self, event: TopicAssigned) -> _Out:
-        """Told again while it is held, only a newer epoch would say something: the record says which."""
-        read = cast("_Out", self.ownership.read())
-        if self.phase is not Phase.IDLE:
-            return read
-        self.ownership.gave_up(event.given_up)
-        self.phase = Phase.READING
-        return [*read, StartTimer("tick", self._kept[0].tick_ms)]
-
-    def _route(
-        self, news: Sequence[ServingOut | TakeoverEffect | TakeoverNews | OwnershipEffect | OwnershipNews], now_ms: int
-    ) -> _Out:
-        """Perform the news that concern the topic itself; the rest are effects."""
-        out: _Out = []
-        for item in news:
-            match item:
-                case Owned():
-                    out += self._begin(now_ms)
-                case OwnershipConfirmed():
-                    out += self._route(self.serving.ownership_confirmed(now_ms), now_ms) if self.serving else []
-                case Linked():
-                    out += self._linked(now_ms)
-                case Trimmed():
-                    out.append(DeleteLedgers(item.ledger_ids))
-                case Deposed():
-                    out += self._end(Phase.DEPOSED, item.reason)
-                case LinkWanted():
-                    out += self._route(self.ownership.link(item.link), now_ms)
-                case Suspicion():
-                    out += self._route(self.ownership.suspect(), now_ms)
-                case ConfirmOwnership():
-                    out += self._confirm_ownership()
-                case TakenOver():
-                    out += self._taken_over(item, now_ms)
-                case TakeoverFailed():
-                    self.phase, self._failure = Phase.WAITING, item
-                    out += self._give_up()
-                    out += self._route(self.ownership.suspect(), now_ms)
-                case TopicClosed():
-                    out += self._end(Phase.CLOSED, "it was closed")
-                case _:
-                    out.append(cast("TopicEffect", item))
-        return out
-
-    def _confirm_ownership(self) -> _Out:
-        """Read the record for those who wait for it now. Whoever comes while it is read needs the next read."""
-        read = cast("_Out", self.ownership.read())
-        if read and self.serving is not None:
+    def _read_ownership(self) -> None:
+        """Read the record for the requests that wait for it now. Later requests need the next read."""
+        self._step.reads_ownership = False
+        if self.ownership.read() and self.serving is not None:
             self.serving.openings.ownership_asked()
-        return read
 
-    def _begin(self, now_ms: int) -> _Out:
-        """The record names this owner: start at B, whatever was going on before."""
+    # --- taking over --------------------------------------------------------------------------------------------------
+
+    def _owned(self) -> None:
+        """The record names this owner: recover, whatever was going on before."""
         if self.phase is Phase.WAITING:
-            return [TopicFailed(self._failure), StartTimer("retry", self._kept[0].retry_ms)]
+            self._step.emit(TopicFailed(self._failure))
+            self._step.emit(StartTopicTimer(RETRY_TIMER, self.settings.retry_ms))
+            return
         if self.serving is not None and self.serving.draining:
-            return self._end(Phase.CLOSED, "the process is draining")
-        error = SessionEnded("the topic is being recovered: open again and resend what is pending")
-        out = [*self._leave(error), *self._give_up()]
+            self._end(Phase.CLOSED, "the process is draining")
+            return
+        self._leave(SessionEnded("the topic is being recovered: open again and resend what is pending"))
+        self._give_up()
+        if self.phase is Phase.SERVING:
+            self._step.emit(Marked("A", 0))
         self.phase = Phase.RECOVERING
         self._attempts += 1
-        begun = self.attempt = _attempt(self.ownership.record, *self._kept, self.nodes, self._attempts)
-        return [*out, *self._route(begun.takeover.start(), now_ms), *cast("_Out", begun.next_ledger.prepare())]
+        attempt = self.attempt = self._new_attempt()
+        self._handlers = {**self._always, **attempt.handlers}
+        attempt.takeover.start()
+        attempt.next_ledger.prepare()
 
-    def _give_up(self) -> _Out:
+    def _new_attempt(self) -> TakeoverAttempt:
+        record, settings = self.ownership.record, self.settings
+        last = record.ledgers[-1].ledger_id if record.ledgers else LedgerId(-1)
+        of_log = ManagedLedgerSettings(
+            LedgerPurpose.LOG, record.topic_id, record.owner_epoch, settings.write_quorum, settings.ack_quorum,
+            self._checksum,
+        )  # fmt: skip
+        takeover = Takeover(
+            self._step, record, checksum=self._checksum, done=self._takeover_done,
+            recent_bytes_max=settings.snapshot.recent_bytes_max, cursor_timeout_ms=settings.cursor_timeout_ms,
+            number=self._attempts,
+        )  # fmt: skip
+        return TakeoverAttempt(takeover, NextLedger(of_log, last_ledger=last, nodes=self.nodes, emit=self._step.emit))
+
+    def _give_up(self) -> None:
         """End an attempt at a takeover, if there is one."""
         attempt, self.attempt = self.attempt, None
-        return cast("_Out", attempt.next_ledger.drop()) if attempt else []
+        self._handlers = self._always
+        if attempt is not None:
+            attempt.next_ledger.drop()
 
-    def _taken_over(self, taken: TakenOver, now_ms: int) -> _Out:
+    def _takeover_done(self, result: TakenOver | TakeoverFailed) -> None:
+        if isinstance(result, TakeoverFailed):
+            self.phase, self._failure = Phase.WAITING, result
+            self._give_up()
+            self.ownership.suspect()
+            return
         attempt, self.attempt = self.attempt, None
         assert attempt is not None, "a takeover ends that never began"
         self.phase = Phase.OPENING
-        self.serving = Serving(
-            self.ownership.record, taken, *self._kept, next_ledger=attempt.next_ledger,
-            first_session=self._next_session, dedup_enabled=self.dedup_enabled, now_ms=now_ms,
+        serving = self.serving = Serving(
+            self._step, self.ownership, result, self.settings, self._checksum, next_ledger=attempt.next_ledger,
+            first_session=self._next_session, dedup_enabled=self.dedup_enabled, drained=self._drained,
         )  # fmt: skip
-        out = self._route(self.serving.start(now_ms), now_ms)
+        self._handlers = {**self._always, **_handlers_of(serving)}
+        serving.start()
         # From here on they wait where their repeats and withdrawals find them.
         for opening in self.early.take_all():
-            out += self._route(self.serving.opening(opening, now_ms), now_ms)
-        return out
+            serving.openings.open(opening)
 
-    def _linked(self, now_ms: int) -> _Out:
+    def _linked(self) -> None:
         if self.serving is None:
-            return []
-        out: _Out = []
+            return
         if self.phase is Phase.OPENING:
             self.phase = Phase.SERVING
-            out.append(Served(self.serving.log.table.state.position))
-        return out + self._route(self.serving.linked(now_ms), now_ms)
+            self._step.emit(Served(self.serving.log.table.state.position))
+        self.serving.linked()
 
-    def _early(self, event: ProducerOpening | OpeningAbandoned) -> _Out:
-        """Openings wait for the takeover."""
-        if isinstance(event, OpeningAbandoned):
-            self.early.remove(event.call)
-            return []
+    # --- openings that wait for the takeover --------------------------------------------------------------------------
+
+    def _open_early(self, event: ProducerOpening) -> None:
+        if len(self.early) >= self.settings.early_openings_max:
+            error = TopicLoading("too many producers wait for the topic already: try again")
+            self._step.emit(AnswerOpen(event.call, error))
+            return
         _, former = self.early.add(event)
-        return [] if former is None else [AnswerOpen(former, superseded())]
+        if former is not None:
+            self._step.emit(AnswerOpen(former, superseded()))
 
-    def _leave(self, error: NotOwner | TopicNotFound | SessionEnded) -> _Out:
-        """End what was served here; session numbers go on upwards."""
+    def _abandon_early(self, event: OpeningAbandoned) -> None:
+        self.early.remove(event.call)
+
+    def _delay_openings(self, event: OpeningsDelayed) -> None:
+        """Answer the openings that a topic which cannot serve keeps waiting; their clients ask again."""
         if self.serving is None:
-            return []
-        serving, self.serving = self.serving, None
-        self._next_session = serving.sessions.next_session
-        return cast("_Out", serving.end(error))
+            self._refuse_early(event.error)
+        elif not self.serving.log.open:
+            self.serving.openings.refuse_all(event.error)
 
-    def _end(self, phase: Phase, reason: str) -> _Out:
+    def _refuse_early(self, error: OncelogError) -> None:
+        for opening in self.early.take_all():
+            self._step.emit(AnswerOpen(opening.call, error))
+
+    # --- while it serves ----------------------------------------------------------------------------------------------
+
+    def _nodes_updated(self, nodes: StorageNodesUpdated) -> None:
+        self.nodes = nodes
+        if self.serving is not None:
+            self.serving.update_nodes(nodes)
+        elif self.attempt is not None:
+            self.attempt.next_ledger.update_nodes(nodes)
+
+    def _dedup_toggled(self, event: DedupToggled) -> None:
+        changed, self.dedup_enabled = event.enabled is not self.dedup_enabled, event.enabled
+        if self.serving is not None:
+            self.serving.log.table.dedup_enabled = event.enabled
+            if changed:
+                self._step.emit(NotifyDedupToggled(event.enabled))
+
+    def _timer_fired(self, event: TopicTimerFired) -> None:
+        key = event.key
+        if key == TICK_TIMER:
+            self._step.emit(StartTopicTimer(TICK_TIMER, self.settings.tick_ms))
+            if self.serving is not None and self.phase is Phase.SERVING:
+                self.serving.tick()
+        elif key == RETRY_TIMER:
+            if self.phase is Phase.WAITING:
+                self.phase = Phase.READING
+                self.ownership.suspect()
+        elif key.startswith(CURSOR_TIMER):
+            if self.attempt is not None:
+                self.attempt.takeover.handle(event)
+        elif key.startswith(RETURN_TIMER) and self.serving is not None:
+            self.serving.return_over(key)
+
+    # --- ends ---------------------------------------------------------------------------------------------------------
+
+    def _drain(self, _event: DrainRequested) -> None:
+        if self.phase is Phase.SERVING and self.serving is not None:
+            self.serving.drain()
+        else:
+            self._end(Phase.CLOSED, "the process is draining")
+
+    def _drained(self) -> None:
+        self._end(Phase.CLOSED, "it was closed")
+
+    def _end(self, phase: Phase, reason: str) -> None:
         self.phase = phase
         error = self.ownership.lost(reason)
-        out = [*self._leave(error), *self._give_up()]
-        out += [AnswerOpen(opening.call, error) for opening in self.early.take_all()]
-        return [*out, TopicClosed() if phase is Phase.CLOSED else TopicDeposed(reason)]
+        self._leave(error)
+        self._give_up()
+        self._refuse_early(error)
+        self._handlers = {ProducerOpening: self._refuse}
+        self._step.emit(TopicClosed() if phase is Phase.CLOSED else TopicDeposed(reason))
 
-    def _refuse(self, event: TopicEvent) -> _Out:
-        if isinstance(event, ProducerOpening):
-            return [AnswerOpen(event.call, self.ownership.lost("look it up again"))]
-        return []
+    def _leave(self, error: OncelogError) -> None:
+        """End what was served here; session numbers go on upwards."""
+        serving, self.serving = self.serving, None
+        if serving is not None:
+            self._next_session = serving.sessions.next_session
+            serving.end(error)
 
-    def _drain(self, now_ms: int) -> _Out:
-        if self.phase is Phase.SERVING and self.serving is not None:
-            return self._route(self.serving.drain(now_ms), now_ms)
-        return self._end(Phase.CLOSED, "the process is draining")
-
-    def _tell_to_wait(self, told: OpeningsToldToWait) -> _Out:
-        """Answer the openings that a topic which cannot serve keeps waiting; their clients ask again."""
-        if self.serving is not None:
-            return [] if self.serving.log.open else cast("_Out", self.serving.openings.refuse_all(told.error))
-        return [AnswerOpen(opening.call, told.error) for opening in self.early.take_all()]
-
-    def _timer(self, key: str, now_ms: int) -> _Out:
-        if key.startswith(RETURN_TIMER):
-            return self._route(self.serving.return_over(key, now_ms), now_ms) if self.serving is not None else []
-        if key.startswith(CURSOR_TIMER):
-            return self._route(self.attempt.takeover.handle(TimerFired(key)), now_ms) if self.attempt else []
-        if key == "retry":
-            if self.phase is not Phase.WAITING:
-                return []
-            self.phase = Phase.READING
-            return self._route(self.ownership.suspect(), now_ms)
-        again = StartTimer("tick", self._kept[0].tick_ms)
-        if self.serving is None or self.phase is not Phase.SERVING:
-            return [again]
-        return [again, *self._route(self.serving.tick(now_ms), now_ms)]
-
-    def _switch(self, on: bool) -> _Out:
-        changed, self.dedup_enabled = on is not self.dedup_enabled, on
-        if self.serving is None:
-            return []
-        self.serving.log.table.dedup_enabled = on
-        return [NotifyDedupToggled(on)] if changed else []
-
-    def _trim(self, serving: Serving, event: TrimWanted) -> list[OwnershipEffect | OwnershipNews]:
-        """Ledgers that end before both `before` and the trim bound leave the list, never the last one."""
-        bound = serving.cursor.trim_bound()
-        if bound is None:
-            return []
-        limit = min(bound, event.before).ledger_id
-        gone = [link for link in self.ownership.record.ledgers[:-1] if link.ledger_id < limit]
-        return self.ownership.trim(len(gone)) if gone else []
+    def _refuse(self, event: ProducerOpening) -> None:
+        self._step.emit(AnswerOpen(event.call, self.ownership.lost("look it up again")))
 
     def check_invariants(self) -> None:
         if self.serving is not None:
@@ -403,7 +413,7 @@ class Topic:
 def open_ledger(topic: Topic) -> LedgerMetadata | None:
     """The ledger whose members can prove that this owner is the current one; None while there is none.
 
-    Whoever looks again behind an answer and finds the same object knows that the ledger was open in between.
+    A caller that gets the same object again later knows that the ledger was open in between.
     """
     if topic.phase is not Phase.SERVING or topic.serving is None or not topic.serving.log.ledgers.open:
         return None

@@ -1,4 +1,4 @@
-"""What a topic's core asks of ZooKeeper and of storage nodes, performed and brought back as events.
+"""Performs the effects of a topic's core on ZooKeeper and on storage nodes, and posts the responses as events.
 
 Reads are repeated until they are answered, for they change nothing. Writes are attempted once: what is not plainly
 answered is UNKNOWN, and the core decides what then.
@@ -8,7 +8,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from oncelog.core.access import Grants
 from oncelog.core.coordination.id_claim import ABSENT_VERSION
@@ -26,7 +27,13 @@ from oncelog.core.formats.topic_record import DEDUP_CURSOR
 from oncelog.core.ids import EntryId, LedgerId, ProducerId, TopicId
 from oncelog.core.ledger.managed_ledger import CloseLedger, LedgerCloseAnswered
 from oncelog.core.ledger.metadata import LedgerMetadata
-from oncelog.core.ledger.next_ledger import ClaimLedgerId, CreateLedger, LedgerCreated, LedgerIdClaimed
+from oncelog.core.ledger.next_ledger import (
+    ClaimLedgerId,
+    CreateLedger,
+    DeleteLedgers,
+    LedgerCreated,
+    LedgerIdClaimed,
+)
 from oncelog.core.ledger.recovery import (
     FenceMember,
     LedgerRead,
@@ -38,18 +45,17 @@ from oncelog.core.ledger.recovery import (
 )
 from oncelog.core.names import parse_topic
 from oncelog.core.store_status import WriteStatus
-from oncelog.core.topic.events import DedupToggled, ProducerIdAllocated, ProducerIdRefused
-from oncelog.core.topic.openings import AllocateProducerId
-from oncelog.core.topic.takeover_events import (
+from oncelog.core.topic.effects import AllocateProducerId, ReadCursorRecord, ReadEntries, TopicEffect, WriteCursorRecord
+from oncelog.core.topic.events import (
     CursorRecordRead,
     CursorRecordWritten,
+    DedupToggled,
     EntriesRead,
     EntryUnreadable,
-    ReadCursorRecord,
-    ReadEntries,
-    WriteCursorRecord,
+    ProducerIdAllocated,
+    ProducerIdRefused,
+    TopicEvent,
 )
-from oncelog.core.topic.topic import TopicEvent
 from oncelog.ledgers.reader import read_entries
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.runtime.tasks import start
@@ -90,20 +96,8 @@ class OwnerParts:
     metrics: OwnerMetrics
 
 
-Ask = (
-    ClaimLedgerId | CreateLedger | CloseLedger | ReadTopicRecord | WriteTopicRecord | ReadCursorRecord |
-    WriteCursorRecord | ReadLedger | WriteLedger | FenceMember | RecoveryRead | RecoveryAdd | ReadEntries |
-    AllocateProducerId )  # fmt: skip
-ASKS = (
-    ClaimLedgerId, CreateLedger, CloseLedger, ReadTopicRecord, WriteTopicRecord, ReadCursorRecord, WriteCursorRecord,
-    ReadLedger, WriteLedger, FenceMember, RecoveryRead, RecoveryAdd, ReadEntries, AllocateProducerId,
-)  # fmt: skip
-#: Asked of one member and repeated until it answers: given up once the step they belong to is over.
-_OF_MEMBERS = (FenceMember, RecoveryRead, RecoveryAdd)
-
-
-class Asks:
-    """Everything that one topic waits for."""
+class EffectExecutor:
+    """Performs one topic's effects on ZooKeeper and storage nodes."""
 
     def __init__(self, topic_id: TopicId, parts: OwnerParts, post: Post, troubles: Troubles) -> None:
         self.topic_id = topic_id
@@ -111,26 +105,47 @@ class Asks:
         self._post = post
         self._troubles = troubles
         self._tasks: set[asyncio.Task[None]] = set()
+        #: requests to members, repeated until they answer: cancelled once the step of the takeover is over
         self._of_members: set[asyncio.Task[None]] = set()
         #: what the topic's namespace grants to roles; None: not known yet
         self.grants: Grants | None = None
         self._follows_policies = False
+        #: {type of an effect: what performs it}
+        self.performers: dict[type, Callable[[Any], None]] = {
+            ReadTopicRecord: partial(self._begin, self._read_topic_record),
+            WriteTopicRecord: partial(self._begin, self._write_topic_record),
+            ReadCursorRecord: partial(self._begin, self._read_cursor_record),
+            WriteCursorRecord: partial(self._begin, self._write_cursor_record),
+            ReadLedger: partial(self._begin, self._read_ledger),
+            WriteLedger: partial(self._begin, self._write_ledger),
+            ClaimLedgerId: partial(self._begin, self._claim_ledger_id),
+            CreateLedger: partial(self._begin, self._create_ledger),
+            CloseLedger: partial(self._begin, self._close_ledger),
+            DeleteLedgers: partial(self._begin, self._delete_ledgers),
+            AllocateProducerId: partial(self._begin, self._allocate_producer_id),
+            ReadEntries: partial(self._begin, self._read_entries),
+            FenceMember: partial(self._ask_member, self._fence),
+            RecoveryRead: partial(self._ask_member, self._recovery_read),
+            RecoveryAdd: partial(self._ask_member, self._recovery_add),
+        }
 
-    def perform(self, ask: Ask) -> None:
-        """Start it; its answer is posted."""
-        self._track(self._perform(ask), self._of_members if isinstance(ask, _OF_MEMBERS) else self._tasks)
+    def _begin(self, perform: Callable[[Any], Coroutine[None, None, None]], effect: TopicEffect) -> None:
+        self._track(perform(effect), self._tasks)
+
+    def _ask_member(self, perform: Callable[[Any], Coroutine[None, None, None]], effect: TopicEffect) -> None:
+        self._track(perform(effect), self._of_members)
 
     def start(self, work: Coroutine[None, None, None]) -> None:
         """Other work of this topic, which ends with it."""
         self._track(work, self._tasks)
 
     def _track(self, work: Coroutine[None, None, None], group: "set[asyncio.Task[None]]") -> None:
-        task = start(work, what="a topic's ask")
+        task = start(work, what="a topic's effect")
         group.add(task)
         task.add_done_callback(group.discard)
 
-    def step_over(self) -> None:
-        """A mark was passed: members that have not answered for it need not any more."""
+    def cancel_member_requests(self) -> None:
+        """A step of the takeover is over: members that have not answered for it need not any more."""
         for task in self._of_members:
             task.cancel()
 
@@ -138,25 +153,13 @@ class Asks:
         for task in (*self._tasks, *self._of_members):
             task.cancel()
 
-    async def _perform(self, ask: Ask) -> None:
-        parts = self.parts
-        match ask:
-            case ReadEntries():
-                await self._read_entries(ask)
-            case FenceMember():
-                self._post(await parts.links.fence(ask.member, ask.ledger_id))
-            case RecoveryRead():
-                self._post(await parts.links.recovery_read(ask.member, ask.ledger_id, ask.first, ask.count))
-            case RecoveryAdd():
-                self._post(await parts.links.recovery_add(ask.member, ask.ledger_id, ask.entries))
-            case ClaimLedgerId(purpose):
-                self._post(LedgerIdClaimed(purpose, await self._ledger_id()))
-            case AllocateProducerId(ask_number):
-                self._post(await self._producer_id(ask_number))
-            case ReadTopicRecord() | ReadCursorRecord() | ReadLedger():
-                await self._read(ask)
-            case _:
-                await self._write(ask)
+    # --- ids ----------------------------------------------------------------------------------------------------------
+
+    async def _claim_ledger_id(self, effect: ClaimLedgerId) -> None:
+        self._post(LedgerIdClaimed(effect.purpose, await self._ledger_id()))
+
+    async def _allocate_producer_id(self, effect: AllocateProducerId) -> None:
+        self._post(await self._producer_id(effect.ask))
 
     async def _producer_id(self, ask_number: int) -> ProducerIdAllocated | ProducerIdRefused:
         """Without an id the opening fails, and nothing else does."""
@@ -180,6 +183,33 @@ class Asks:
             else:
                 self._troubles.over(NEXT_LEDGER_ID)
                 return ledger_id
+
+    # --- storage nodes ------------------------------------------------------------------------------------------------
+
+    async def _fence(self, effect: FenceMember) -> None:
+        self._post(await self.parts.links.fence(effect.member, effect.ledger_id))
+
+    async def _recovery_read(self, effect: RecoveryRead) -> None:
+        links = self.parts.links
+        self._post(await links.recovery_read(effect.member, effect.ledger_id, effect.first, effect.count))
+
+    async def _recovery_add(self, effect: RecoveryAdd) -> None:
+        self._post(await self.parts.links.recovery_add(effect.member, effect.ledger_id, effect.entries))
+
+    async def _read_entries(self, effect: ReadEntries) -> None:
+        ledger_id = effect.metadata.ledger_id
+        try:
+            pages = read_entries(
+                self.parts.links, effect.metadata, effect.first, effect.last, headers_only=effect.headers_only
+            )
+            async for entries in pages:
+                self._post(EntriesRead(ledger_id, entries))
+        except UnreadableEntry as error:
+            entry_id = error.details.get("entry_id")
+            at = effect.first if not isinstance(entry_id, int) else entry_id
+            self._post(EntryUnreadable(ledger_id, EntryId(at), error.message, tuple(error.members.items())))
+
+    # --- ZooKeeper ----------------------------------------------------------------------------------------------------
 
     async def _until_answered(self, what: str, read: Callable[[], Awaitable[T]]) -> T:
         """Repeat a read until it is answered. what: the record, as people are told of it."""
@@ -229,7 +259,7 @@ class Asks:
             raise LogHole(f"ledger {ledger_id} has no record", ledger_id=ledger_id)
         return stored.value
 
-    async def delete_ledger(self, ledger_id: LedgerId) -> None:
+    async def _delete_ledger(self, ledger_id: LedgerId) -> None:
         """Remove a ledger's record; it is in no list any more, so that nobody asks for it again."""
         stored = await self._until_answered(_ledger(ledger_id), lambda: self.parts.ledgers.read(ledger_id))
         if stored is not None:
@@ -240,53 +270,47 @@ class Asks:
                 return
             logger.info("the record of ledger %d was deleted: %s", ledger_id, status.name)
 
-    async def _read(self, ask: ReadTopicRecord | ReadCursorRecord | ReadLedger) -> None:
-        match ask:
-            case ReadTopicRecord():
-                topic = await self._until_answered("the topic record", lambda: self.parts.topics.read(self.topic_id))
-                self._post(TopicRecordRead(*(topic or _ABSENT)))
-            case ReadCursorRecord():
-                cursor = await self._until_answered(
-                    "the record of the dedup cursor", lambda: self.parts.cursors.read(self.topic_id, DEDUP_CURSOR)
-                )
-                self._post(CursorRecordRead(*(cursor or _ABSENT)))
-            case ReadLedger(ledger_id):
-                ledger = await self._until_answered(_ledger(ledger_id), lambda: self.parts.ledgers.read(ledger_id))
-                self._post(LedgerRead(ledger_id, *(ledger or _ABSENT)))
+    async def _read_topic_record(self, _effect: ReadTopicRecord) -> None:
+        stored = await self._until_answered("the topic record", lambda: self.parts.topics.read(self.topic_id))
+        self._post(TopicRecordRead(*(stored or _ABSENT)))
 
-    async def _write(
-        self, ask: CreateLedger | CloseLedger | WriteTopicRecord | WriteCursorRecord | WriteLedger
-    ) -> None:
-        parts = self.parts
-        match ask:
-            case CreateLedger(purpose, metadata):
-                created = await _attempt(_created(parts.ledgers.create(metadata)))
-                self._post(LedgerCreated(purpose, metadata.ledger_id, created.status))
-            case CloseLedger(purpose, metadata, version):
-                written = await _attempt(parts.ledgers.write(metadata, version=version))
-                self._post(LedgerCloseAnswered(purpose, metadata.ledger_id, written.status))
-                if written.status is WriteStatus.OK:
-                    parts.routes.forget(metadata.ledger_id)
-            case WriteTopicRecord(record, version):
-                written = await _attempt(parts.topics.write(record, version=version))
-                self._post(TopicRecordWritten(written.status, written.version))
-            case WriteCursorRecord(cursor, version):
-                written = await _attempt(parts.cursors.write(self.topic_id, DEDUP_CURSOR, cursor, version=version))
-                self._post(CursorRecordWritten(written.status, written.version))
-            case WriteLedger(ledger_id, metadata, version):
-                written = await _attempt(parts.ledgers.write(metadata, version=version))
-                self._post(LedgerWritten(ledger_id, written.status, written.version))
+    async def _read_cursor_record(self, _effect: ReadCursorRecord) -> None:
+        stored = await self._until_answered(
+            "the record of the dedup cursor", lambda: self.parts.cursors.read(self.topic_id, DEDUP_CURSOR)
+        )
+        self._post(CursorRecordRead(*(stored or _ABSENT)))
 
-    async def _read_entries(self, ask: ReadEntries) -> None:
-        ledger_id = ask.metadata.ledger_id
-        try:
-            pages = read_entries(self.parts.links, ask.metadata, ask.first, ask.last, headers_only=ask.headers_only)
-            async for entries in pages:
-                self._post(EntriesRead(ledger_id, entries))
-        except UnreadableEntry as error:
-            entry_id = error.details.get("entry_id")
-            at = ask.first if not isinstance(entry_id, int) else entry_id
-            self._post(EntryUnreadable(ledger_id, EntryId(at), error.message, tuple(error.members.items())))
+    async def _read_ledger(self, effect: ReadLedger) -> None:
+        ledger_id = effect.ledger_id
+        stored = await self._until_answered(_ledger(ledger_id), lambda: self.parts.ledgers.read(ledger_id))
+        self._post(LedgerRead(ledger_id, *(stored or _ABSENT)))
+
+    async def _create_ledger(self, effect: CreateLedger) -> None:
+        created = await _attempt(_created(self.parts.ledgers.create(effect.metadata)))
+        self._post(LedgerCreated(effect.purpose, effect.metadata.ledger_id, created.status))
+
+    async def _close_ledger(self, effect: CloseLedger) -> None:
+        written = await _attempt(self.parts.ledgers.write(effect.metadata, version=effect.version))
+        self._post(LedgerCloseAnswered(effect.purpose, effect.metadata.ledger_id, written.status))
+        if written.status is WriteStatus.OK:
+            self.parts.routes.forget(effect.metadata.ledger_id)
+
+    async def _write_topic_record(self, effect: WriteTopicRecord) -> None:
+        written = await _attempt(self.parts.topics.write(effect.record, version=effect.version))
+        self._post(TopicRecordWritten(written.status, written.version))
+
+    async def _write_cursor_record(self, effect: WriteCursorRecord) -> None:
+        cursors, record, version = self.parts.cursors, effect.record, effect.version
+        written = await _attempt(cursors.write(self.topic_id, DEDUP_CURSOR, record, version=version))
+        self._post(CursorRecordWritten(written.status, written.version))
+
+    async def _write_ledger(self, effect: WriteLedger) -> None:
+        written = await _attempt(self.parts.ledgers.write(effect.metadata, version=effect.version))
+        self._post(LedgerWritten(effect.ledger_id, written.status, written.version))
+
+    async def _delete_ledgers(self, effect: DeleteLedgers) -> None:
+        for ledger_id in effect.ledger_ids:
+            await self._delete_ledger(ledger_id)
 
 
 async def _created(create: Awaitable[WriteStatus]) -> WriteResult:

@@ -1,0 +1,313 @@
+"""The dedup cursor: it decides when a snapshot is taken and written, and how far the log may be trimmed.
+
+    IDLE --due, changes durable--> OPENING (a cursor ledger, when none is open) -> WRITING (chunks)
+         -> COMMITTING (the manifest) -> IDLE when the manifest is confirmed
+    finish -> one more snapshot where something changed -> the ledger is closed -> `finished` is called
+
+Rules
+- A snapshot is the durable fold at exactly its position: it is encoded in one step of the topic's task, never while
+  entries fold.
+- The manifest is appended only when every chunk of its snapshot is confirmed. A snapshot whose ledger fails never
+  happened; the next one is a base in a new ledger, so no record of the changes is needed. The topic serves meanwhile.
+- A new ledger begins with a base. The list keeps the two newest complete bases; older ledgers leave it in the same
+  compare-and-set that links a new one.
+- The trim bound is the position of the oldest kept base, never of the newest, and None while an older ledger is still
+  listed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from oncelog.core.dedup.batch_budget import RECENT_BYTES_MAX
+from oncelog.core.dedup.snapshot import SnapshotManifest, encode_chunks, encode_manifest
+from oncelog.core.dedup.state import DedupState
+from oncelog.core.errors import InvariantViolated
+from oncelog.core.formats.batch import Checksum
+from oncelog.core.formats.entry import EntryKind
+from oncelog.core.formats.topic_record import CursorLink, CursorRecord
+from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position
+from oncelog.core.ledger.managed_ledger import ManagedLedger, ManagedLedgerState
+from oncelog.core.ledger.next_ledger import DeleteLedgers, NextLedger
+from oncelog.core.ledger.writer import Add
+from oncelog.core.store_status import WriteStatus
+from oncelog.core.topic.effects import SnapshotTaken, Step, WriteCursorRecord
+from oncelog.core.topic.events import CursorRecordWritten
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSettings:
+    """A snapshot is written after entries_max entries, or after interval_ms with a change, but not within gap_ms of the
+    last one."""
+
+    entries_max: int = 1000
+    interval_ms: int = 120_000
+    gap_ms: int = 1000
+    #: deltas on one base, after which a new base begins
+    deltas_max: int = 20
+    #: the batches of a producer without activity for so long are packed
+    idle_after_ms: int = 60_000
+    #: memory for the recent batches of all producers of a topic
+    recent_bytes_max: int = RECENT_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSnapshot:
+    """The snapshot from which a takeover started: its number, its ledger, and the position of that ledger's base."""
+
+    number: int
+    ledger_id: LedgerId
+    base: Position
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """Where a takeover has arrived: the whole state, up to the end of the log. loaded: the snapshot it began from."""
+
+    state: DedupState
+    cursor: CursorRecord
+    cursor_version: int
+    loaded: LoadedSnapshot | None
+    replayed_entries: int
+
+
+class CursorState(Enum):
+    IDLE = "idle"
+    OPENING = "opening"
+    WRITING = "writing"
+    COMMITTING = "committing"
+
+
+@dataclass(slots=True)
+class SnapshotInProgress:
+    """last_entry: the entry whose confirmation completes the present state."""
+
+    manifest: SnapshotManifest
+    last_entry: EntryId
+    evicted: int
+
+
+class DedupCursor:
+    """Writes the snapshots of one topic through its own managed ledger, between a takeover and its end."""
+
+    def __init__(
+        self,
+        step: Step,
+        next_ledger: NextLedger,
+        taken: TakenOver,
+        settings: SnapshotSettings,
+        checksum: Checksum,
+        *,
+        suspect: Callable[[], None],
+        finished: Callable[[], None],
+    ) -> None:
+        """suspect: another owner may have the cursor. finished: called when nothing more will be written."""
+        self._step = step
+        self.ledgers = ManagedLedger(next_ledger, self, step.emit)
+        self.durable = taken.state
+        self.record = record = taken.cursor
+        self.settings = settings
+        self._checksum = checksum
+        self._suspect = suspect
+        self._finished = finished
+        self.state = CursorState.IDLE
+        loaded = taken.loaded
+        #: number of the newest complete snapshot, of this or an earlier owner
+        self.number = loaded.number if loaded else 0
+        #: {ledger: position of its complete base}, oldest first; a ledger that the takeover could not read has none
+        self.bases: dict[LedgerId, Position] = {}
+        if loaded:
+            older = (link for link in record.ledgers if link.ledger_id < loaded.ledger_id)
+            self.bases = {link.ledger_id: link.base for link in older if link.base is not None}
+            self.bases[loaded.ledger_id] = loaded.base
+        #: the newest durable snapshot's position and time; position None before the first of this owner
+        self.taken: tuple[Position | None, int] = (None, step.now_ms)
+        self._writing: SnapshotInProgress | None = None
+        self._deltas = 0
+        #: log entries folded since the newest snapshot
+        self.entries_since = taken.replayed_entries
+        self._record_version = taken.cursor_version
+        #: the record being written, None when no write is in flight
+        self._linking: CursorRecord | None = None
+        self._finishing = False
+
+    # --- when ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        """Whether a snapshot can begin: none is being written, and the ledgers are neither closing nor lost."""
+        return self.state is CursorState.IDLE and self.ledgers.state in (
+            ManagedLedgerState.IDLE,
+            ManagedLedgerState.OPEN,
+        )
+
+    @property
+    def behind(self) -> bool:
+        """Whether the state has moved since the newest snapshot of this owner."""
+        return self.durable.position not in (self.taken[0], BEFORE_ALL)
+
+    def take_if_due(self) -> None:
+        """Begin a snapshot if one is due."""
+        settings, since_ms = self.settings, self._step.now_ms - self.taken[1]
+        if since_ms < settings.gap_ms or (
+            self.entries_since < settings.entries_max and since_ms < settings.interval_ms
+        ):
+            return
+        if not self._finishing and self.ready and self.behind and self.ledgers.next.nodes.store_reachable:
+            self._begin()
+
+    def finish(self) -> None:
+        """The topic is about to close and still serves. One more snapshot is written, and then `finished` is called."""
+        self._finishing = True
+        if self.ready:
+            if self.behind:
+                self._begin()
+            else:
+                self._end()
+
+    def _end(self) -> None:
+        if self.ledgers.open:
+            self.ledgers.finish()
+        else:
+            self._finished()
+
+    def _begin(self) -> None:
+        """Take a snapshot now, opening a cursor ledger first where none is open."""
+        needs_base = not self.ledgers.open or self._deltas >= self.settings.deltas_max
+        if needs_base and not (self.ledgers.open and self.ledgers.writer and self.ledgers.writer.next_entry == 0):
+            self.state = CursorState.OPENING
+            if self.ledgers.open:
+                self.ledgers.roll()
+            else:
+                self.ledgers.open_next()
+        else:
+            self._write()
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        writer = self.ledgers.writer
+        if writer is None or not self.ledgers.open:
+            raise InvariantViolated("a snapshot is written without an open cursor ledger")
+        state = self.durable
+        is_base = writer.next_entry == 0
+        number = self.number + 1
+        state.budget.pack_idle(before_ms=self._step.now_ms - self.settings.idle_after_ms)
+        changed = state.in_order_of_activity() if is_base else [state.producers[pid] for pid in state.dirty]
+        chunks = encode_chunks(number, changed)
+        crc = 0
+        adds: list[Add] = []
+        for chunk in chunks:
+            crc = self._checksum(chunk, crc)
+            adds.append(self._append(EntryKind.SNAPSHOT_CHUNK, chunk))
+        manifest = SnapshotManifest(
+            number,
+            -1 if is_base else self.number,
+            state.position,
+            state.next_index,
+            len(state.producers),
+            len(chunks),
+            crc,
+        )
+        self._writing = SnapshotInProgress(manifest, adds[-1].entry_id, state.budget.take_evicted())
+        state.dirty.clear()
+        self.state = CursorState.WRITING
+        self.entries_since = 0
+        self.ledgers.send(adds)
+
+    def _append(self, kind: EntryKind, body: bytes) -> Add:
+        return self.ledgers.append(kind, body, base_index=0, skip_first=0, count=0, now_ms=self._step.now_ms)
+
+    def confirmed(self, ledger_id: LedgerId, last_add_confirmed: EntryId) -> None:
+        """The cursor ledger's last_add_confirmed moved."""
+        writing = self._writing
+        if writing is None or last_add_confirmed < writing.last_entry:
+            return
+        manifest = writing.manifest
+        if self.state is CursorState.WRITING:
+            add = self._append(EntryKind.SNAPSHOT_MANIFEST, encode_manifest(manifest))
+            writing.last_entry = add.entry_id
+            self.state = CursorState.COMMITTING
+            self.ledgers.send([add])
+        elif self.state is CursorState.COMMITTING:
+            self._writing = None
+            self.state = CursorState.IDLE
+            self.number = manifest.number
+            self.taken = (manifest.position, self._step.now_ms)
+            if manifest.is_base:
+                self.bases[ledger_id] = manifest.position
+            else:
+                self._deltas += 1
+            self._step.emit(
+                SnapshotTaken(
+                    manifest.number, manifest.position, manifest.producers_count, manifest.is_base, writing.evicted
+                )
+            )
+            if self._finishing:
+                self._end()
+
+    # --- its ledgers --------------------------------------------------------------------------------------------------
+
+    def link_ledger(self, ledger_id: LedgerId) -> None:
+        """The next cursor ledger is ready: name it in the record."""
+        self._linking = self.record_with(ledger_id)
+        self._step.emit(WriteCursorRecord(self._linking, self._record_version))
+
+    def record_written(self, event: CursorRecordWritten) -> None:
+        """Take the answer to the link of a cursor ledger: the base goes into it, with the state as it is by now."""
+        if self._linking is None:
+            return
+        if event.status is not WriteStatus.OK:
+            self._suspect()  # written by another, or the reply was lost
+            return
+        if event.version != self._record_version + 1:
+            return  # the answer to a write of an earlier stretch: each write adds one to the version
+        record, self._linking, self._record_version = self._linking, None, event.version
+        removed = self.linked(record)
+        if removed:
+            self._step.emit(DeleteLedgers(tuple(removed)))
+        self.ledgers.linked()
+        if self.ledgers.open:
+            self._deltas = 0
+            self._write()
+
+    def ledger_closed(self, *, failed: bool) -> None:
+        """A failed ledger costs the snapshot in progress; it is retried after the gap."""
+        if failed:
+            if self._writing is not None:
+                self.number = max(self.number, self._writing.manifest.number)
+                self._writing = None
+            self.state = CursorState.IDLE
+            self.taken = (self.taken[0], self._step.now_ms)
+            self.entries_since = self.settings.entries_max
+        if self._finishing and (failed or self.state is CursorState.IDLE):
+            self._finished()  # after a failure the next owner only replays more
+        elif self.state is CursorState.OPENING:
+            self.ledgers.open_next()
+
+    def ledger_lost(self) -> None:
+        self._suspect()
+
+    # --- which ledgers are kept --------------------------------------------------------------------------------------
+
+    def record_with(self, ledger_id: LedgerId) -> CursorRecord:
+        """The record that links a new ledger and keeps the two newest complete bases before it."""
+        complete = list(self.bases)
+        oldest = complete[-2] if len(complete) >= 2 else -1
+        kept = [CursorLink(ledger, self.bases.get(ledger)) for ledger, _ in self.record.ledgers if ledger >= oldest]
+        return CursorRecord(self.record.owner_epoch, (*kept, CursorLink(ledger_id, None)))
+
+    def linked(self, record: CursorRecord) -> list[LedgerId]:
+        """The record was written; returns the ledgers that it no longer lists."""
+        kept = {link.ledger_id: None for link in record.ledgers}
+        gone = [link.ledger_id for link in self.record.ledgers if link.ledger_id not in kept]
+        self.record = record
+        self.bases = {ledger: base for ledger, base in self.bases.items() if ledger in kept}
+        return gone
+
+    def trim_bound(self) -> Position | None:
+        """The position of the oldest kept base: all kept snapshots cover the log up to it. None: nothing may be
+        trimmed."""
+        if len(self.bases) < 2 or not self.record.ledgers:
+            return None
+        return self.bases.get(self.record.ledgers[0].ledger_id)
