@@ -1,7 +1,8 @@
-"""Balancing of topics over owners (`core.balance`), done by one replica: the one with the lowest number.
+"""Balancing of topics over topic owners (`core.coordination.balance`), by one elected replica.
 
-How many topics an owner holds it says itself, on its stream; the records are read only when those counts are uneven. A
-move is what an operator's unload is: the owner closes the topic, then it is placed anew.
+The replica with the lowest registration number is elected. Each owner reports its number of topics on its stream; the
+topic records are read only when these numbers are uneven. A move does what an operator's unload does: the owner closes
+the topic, then the topic is placed again.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from oncelog.stores.topic_store import TopicStore
 
 logger = logging.getLogger(__name__)
 
-#: Of the interval: how long the owners must have been the same, and a topic where it is.
+#: In balancing intervals: how long the set of owners must be unchanged, and how long a topic must stay on its owner.
 SETTLE_INTERVALS = 2
 REST_INTERVALS = 6
 
@@ -37,7 +38,7 @@ class Balancer:
         own_name: Callable[[], str | None],
         interval_ms: int,
     ) -> None:
-        """own_name: of this replica's live record; None while it has none."""
+        """own_name: the name of this replica's registration; None while it is not registered."""
         self._registry = registry
         self._topics = topics
         self._owners = owners
@@ -45,21 +46,25 @@ class Balancer:
         self._own_name = own_name
         self._interval_ms = interval_ms
         self._core: Balance | None = None
-        #: of the replica that balances, as far as this one knows
+        #: name of the elected replica, as last read
         self._first: str | None = None
 
     @property
     def elected(self) -> bool:
-        """Whether this replica is the one."""
+        """Whether this replica is elected."""
         return self._first is not None and self._first == self._own_name()
 
     async def follow(self) -> None:
-        """Follow who is elected; never returns."""
+        """Follow the election; never returns."""
         async for replicas in self._registry.metadata.watch():
             was = self.elected
             self._first = min(replicas, default=None)
             if self.elected != was:
-                logger.info("this replica balances" if self.elected else "another replica balances")
+                logger.info(
+                    "this replica is elected to balance topics"
+                    if self.elected
+                    else "another replica is elected to balance topics"
+                )
 
     async def run(self) -> None:
         """Balance while elected; never returns."""
@@ -68,7 +73,7 @@ class Balancer:
             await self.round()
 
     async def round(self) -> None:
-        """One look, and the moves that come of it, one after the other."""
+        """Compare the owners once, and make the resulting moves one after the other."""
         if not self.elected:
             self._core = None
             return
@@ -78,10 +83,10 @@ class Balancer:
         try:
             await self._perform(self._core.handle(OwnersCounted(self._counts(), now_ms())), self._core)
         except StoreUnavailable as error:
-            logger.info("topics are not balanced now: %s", error.message)
+            logger.info("could not balance topics; will retry: %s", error.message)
 
     def _counts(self) -> dict[Incarnation, int]:
-        """Of the owners that take topics. One without a stream here takes none as long as there are others."""
+        """{owner: number of topics}, for owners that take topics and have a stream at this replica."""
         links = {owner.incarnation: self._owners.link(owner.incarnation) for owner in self._owners.usable}
         return {owner: link.topic_count for owner, link in links.items() if link is not None}
 
@@ -101,8 +106,10 @@ class Balancer:
         return found
 
     async def _move(self, order: MoveTopic) -> None:
-        logger.info("a topic moves for balance", extra={"fields": {"topic_id": order.topic_id, "owner": order.owner}})
+        logger.info(
+            "moving a topic to balance owners", extra={"fields": {"topic_id": order.topic_id, "owner": order.owner}}
+        )
         try:
             await self._placements.move(order.topic_id, order.owner)
         except OncelogError as error:
-            logger.warning("a topic was not moved for balance: %s", error.message)
+            logger.warning("could not move a topic to balance owners: %s", error.message)

@@ -1,8 +1,8 @@
-"""Fences of a deleted topic's last ledger: whoever still believes to own the topic acknowledges nothing more.
+"""Fencing of a deleted topic's last ledger, so that a stale owner cannot acknowledge further messages.
 
-The topic record is gone, so no owner can link another ledger; and an ordinary add needs an ack quorum of members that
-are not fenced. Once Qw - Qa + 1 members are fenced no add of any owner can be acknowledged (`core.quorum`): not of one
-that lost its session, nor of one that was deposed and whose successor had not come to fence the ledger itself.
+The topic record is deleted, so no owner can link another ledger. An ordinary add needs an ack quorum of members that
+are not fenced. Once Qw - Qa + 1 members are fenced, no add of any owner can be acknowledged (`core.ledger.quorum`). This
+covers an owner that lost its session, and an owner that was replaced before its successor fenced the ledger.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ FENCE_TIMEOUT_MS = 3_000
 
 
 class LedgerFences:
-    """Fences ledgers that nobody needs any more; it recovers nothing."""
+    """Fences ledgers that are about to be deleted; does not recover them."""
 
     def __init__(self, registry: Registry, ledgers: LedgerStore, credentials: Credentials = PLAIN) -> None:
         self._registry = registry
@@ -31,9 +31,9 @@ class LedgerFences:
         self._credentials = credentials
 
     async def end_adds(self, ledger_id: LedgerId) -> None:
-        """Return once no ordinary add to the ledger can be acknowledged any more.
+        """Return when no ordinary add to the ledger can be acknowledged any more.
 
-        Raises ServiceUnavailable while too few of its members answer, StoreUnavailable, CorruptEntry.
+        Raises ServiceUnavailable if too few members answer, StoreUnavailable, CorruptEntry.
         """
         stored = await self._ledgers.read(ledger_id)
         if stored is None or stored.value.state is LedgerState.CLOSED:
@@ -42,7 +42,7 @@ class LedgerFences:
         nodes = await self._registry.storage_nodes.live()
         addresses = {node.incarnation: join_address(node.host, node.port) for node in nodes.values()}
         cookies = await self._registry.cookies()
-        # A directory that was superseded or removed never takes an add again.
+        # A retired directory never takes an add again.
         ended = sum(member in cookies and cookies[member].retired for member in metadata.members)
         asked = [
             self._fence(member, addresses[member], ledger_id) for member in metadata.members if member in addresses
@@ -50,8 +50,8 @@ class LedgerFences:
         fenced = ended + sum(await asyncio.gather(*asked))
         if not fence_suffices(fenced, write_quorum=metadata.write_quorum, ack_quorum=metadata.ack_quorum):
             raise ServiceUnavailable(
-                f"{fenced} of {metadata.write_quorum} storage nodes of ledger {ledger_id} could be fenced, "
-                f"{metadata.write_quorum - metadata.ack_quorum + 1} are needed: start the others",
+                f"only {fenced} of {metadata.write_quorum} storage nodes of ledger {ledger_id} could be fenced, "
+                f"{metadata.write_quorum - metadata.ack_quorum + 1} are required: start the missing storage nodes",
                 ledger_id=ledger_id,
             )
 

@@ -1,4 +1,9 @@
-"""The gRPC face: look-ups, the topics of a namespace, the ledgers of a topic, and the streams of the owners."""
+"""The gRPC methods for clients: look-up of topics, the topics of a namespace, and the ledgers of a topic.
+
+A CLOSED ledger record never changes: its end, length and members are final. So this service keeps copies of CLOSED
+records, and a client that plans a read of a topic with thousands of ledgers (Spark does so for each micro-batch) costs
+ZooKeeper one read per ledger that is not CLOSED. The topic record, which lists the topic's ledgers, is read each time.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,9 +25,9 @@ from oncelog.stores.store_session import Versioned
 from oncelog.stores.topic_store import TopicStore
 from oncelog.wire import metadata_pb2 as pb
 
-#: Of some 700 bytes each.
+#: Closed ledger records in memory, of about 700 bytes each.
 LEDGERS_MAX = 50_000
-#: Records of ledgers read at the same time.
+#: Ledger records read concurrently.
 LEDGER_READS_MAX = 64
 _STATES = {
     LedgerState.OPEN: pb.LEDGER_STATE_OPEN,
@@ -31,23 +36,23 @@ _STATES = {
 }
 
 
-class Records(Protocol):
-    """What is used of `LedgerStore`."""
+class LedgerReads(Protocol):
+    """The part of `LedgerStore` that is used here."""
 
     async def read(self, ledger_id: LedgerId) -> Versioned[LedgerMetadata] | None: ...
 
 
 class ClosedLedgers:
-    """Of one metadata process."""
+    """Reads ledger records and keeps those of CLOSED ledgers, the most recently used `ledgers_max` of them."""
 
-    def __init__(self, records: Records, *, ledgers_max: int = LEDGERS_MAX) -> None:
+    def __init__(self, records: LedgerReads, *, ledgers_max: int = LEDGERS_MAX) -> None:
         self._records = records
         self._ledgers_max = ledgers_max
-        #: in the order in which they were asked for, the oldest first
+        #: least recently used first
         self._closed: dict[tuple[TopicId, LedgerId], LedgerMetadata] = {}
 
     async def read(self, topic_id: TopicId, ledger_id: LedgerId) -> LedgerMetadata | None:
-        """The record; None: it does not exist. Raises StoreUnavailable, CorruptEntry."""
+        """The record, None if there is none. Raises StoreUnavailable, CorruptEntry."""
         key = (topic_id, ledger_id)
         known = self._closed.pop(key, None)
         if known is None:
@@ -62,7 +67,7 @@ class ClosedLedgers:
 
 
 class LookupService:
-    """Look-ups of clients, and ledgers for readers of closed ones."""
+    """Handlers of the gRPC methods; a caller's rights are checked here."""
 
     def __init__(
         self,
@@ -84,7 +89,7 @@ class LookupService:
 
     async def look_up(self, request: pb.LookupRequest, caller: Caller) -> pb.LookupAnswer:
         if request.cluster_id not in ("", self._cluster_id):
-            raise WrongCluster(f"this is cluster {self._cluster_id}, not {request.cluster_id}")
+            raise WrongCluster(f"wrong cluster: this is {self._cluster_id}, the client expects {request.cluster_id}")
         located = await self._lookup.locate_for(
             caller,
             parse_topic(request.topic),
@@ -116,14 +121,16 @@ class LookupService:
         await self._policies.require(caller, name.namespace_name, Right.CONSUME)
         record = await self._lookup.find(name)
         if record.partitions:
-            raise InvalidArgument(f"{name} has {record.partitions} parts: name one, {name}-partition-N", field="topic")
+            raise InvalidArgument(
+                f"topic {name} has {record.partitions} partitions: name one of them, {name}-partition-N", field="topic"
+            )
         stored = await self._topics.read(record.topic_id)
         if stored is None:
-            raise TopicNotFound(f"there is no topic {name}: it was deleted", topic=str(name))
+            raise TopicNotFound(f"topic {name} was deleted", topic=str(name))
         answer = pb.LedgersAnswer(topic_id=record.topic_id)
         answer.ledgers.extend(await self._listed(record.topic_id, stored.value.ledgers))
         if request.with_snapshots:
-            # Behind the log's: a snapshot that is listed here may be of entries that are not listed there, never less.
+            # Read after the log's ledgers: so the snapshots listed here may be newer than the entries listed, never older.
             cursor = await self._cursors.read(record.topic_id, DEDUP_CURSOR)
             links = cursor.value.ledgers if cursor is not None else ()
             snapshots = [LedgerLink(link.ledger_id, 0) for link in links]
@@ -131,14 +138,14 @@ class LookupService:
         return answer
 
     async def _listed(self, topic_id: TopicId, links: Sequence[LedgerLink]) -> list[pb.TopicLedger]:
-        """Their records, with the addresses of their members."""
+        """The records of the linked ledgers, with the addresses of their members."""
         nodes = await self._registry.storage_nodes.live()
         addresses = {node.incarnation: join_address(node.host, node.port) for node in nodes.values()}
         listed: list[pb.TopicLedger] = []
         for start in range(0, len(links), LEDGER_READS_MAX):
             some = links[start : start + LEDGER_READS_MAX]
             records = await asyncio.gather(*(self._ledgers.read(topic_id, link.ledger_id) for link in some))
-            # One that is gone was trimmed since the topic record was read.
+            # A missing record: the ledger was trimmed after the topic record was read.
             listed += [
                 _ledger(link, ledger, addresses)
                 for link, ledger in zip(some, records, strict=True)

@@ -1,4 +1,4 @@
-"""Calls to topic owners: assignments that no stream can carry, unloading, and what they know of their topics."""
+"""Unary calls to topic owners: assignments for owners without a stream here, unloads, and topic states."""
 
 import asyncio
 
@@ -17,24 +17,24 @@ UNLOAD_TIMEOUT_MS = 15_000
 
 
 class OwnerCalls:
-    """One channel for each owner, as long as it has a session."""
+    """Keeps one channel to each owner that has a session."""
 
     def __init__(self, credentials: Credentials = PLAIN) -> None:
         self._credentials = credentials
         self._channels: dict[Incarnation, Channel] = {}
 
     async def assign(self, owner: LiveOwner, topic_id: TopicId, owner_epoch: OwnerEpoch) -> None:
-        """Tell the owner that the record names it. Raises NotOwner, or a retriable error when it is not reached."""
+        """Assign the topic: its record names this owner. Raises NotOwner, or a retriable error if there is no answer."""
         request = pb.AssignRequest(target=owner.incarnation, topic_id=topic_id, owner_epoch=owner_epoch)
         await self._channel(owner).call(ASSIGN, request, timeout_ms=ASSIGN_TIMEOUT_MS)
 
     async def unload(self, owner: LiveOwner, topic_id: TopicId) -> None:
-        """Let the owner close the topic. Raises NotOwner, or a retriable error when it is not reached."""
+        """Make the owner close the topic. Raises NotOwner, or a retriable error if there is no answer."""
         request = pb.UnloadRequest(target=owner.incarnation, topic_id=topic_id)
         await self._channel(owner).call(UNLOAD, request, timeout_ms=UNLOAD_TIMEOUT_MS)
 
     async def state(self, owner: LiveOwner, topic_id: TopicId, *, internal: bool) -> pb.TopicState | None:
-        """What the owner knows of one topic; None: it does not hold it. Raises a retriable error."""
+        """The state of one topic at the owner; None: the owner does not hold it. Raises a retriable error."""
         request = pb.TopicStatesRequest(topic_ids=[topic_id], internal=internal)
         answer = await self._channel(owner).call(TOPIC_STATES, request, timeout_ms=STATES_TIMEOUT_MS)
         return next((state for state in answer.states if state.topic_id == topic_id), None)
@@ -46,7 +46,7 @@ class OwnerCalls:
         return channel
 
     async def owners_changed(self, live: list[LiveOwner]) -> None:
-        """Connect to those that came, before a hand-over has to wait for it; close the channels to those that went."""
+        """Connect to new owners ahead of their first hand-over, and close the channels to owners that are gone."""
         for owner in live:
             self._channel(owner).connect_ahead()
         present = {owner.incarnation for owner in live}

@@ -18,14 +18,14 @@ _ADDRESS = re.compile(r"[^\s/]{1,255}:[0-9]{1,5}")
 
 
 class OwnerStreams:
-    """The stream of each owner, for as long as that lives."""
+    """Serves the stream of each topic owner."""
 
     def __init__(self, cluster_id: str, owners: Owners) -> None:
         self._cluster_id = cluster_id
         self._owners = owners
 
     async def serve(self, stream: OwnerStream) -> None:
-        """The handler of one stream; however it ends, its end is noticed."""
+        """Handle one stream. However it ends, the owner registry is informed."""
         hello = await anext(aiter(stream), None)
         if hello is None:
             return
@@ -34,26 +34,33 @@ class OwnerStreams:
         link = self._owners.opened(Incarnation(hello.incarnation), hello.address, draining=hello.draining)
         try:
             async with asyncio.TaskGroup() as tasks:
-                helping = (tasks.create_task(_send_commands(link, stream)), tasks.create_task(_resolve(link)))
-                async for news in stream:
-                    link.heartbeats.answered(news.beat)
-                    self._owners.heard(link, draining=news.draining, topic_count=news.topic_count)
-                for task in helping:
+                helpers = (tasks.create_task(_send_commands(link, stream)), tasks.create_task(_resolve(link)))
+                async for update in stream:
+                    link.heartbeats.answered(update.beat)
+                    self._owners.updated(link, draining=update.draining, topic_count=update.topic_count)
+                for task in helpers:
                     task.cancel()
         finally:
             self._owners.closed(link)
 
     def _check(self, hello: pb.OwnerHello) -> None:
         if hello.cluster_id != self._cluster_id:
-            raise WrongCluster(f"this is cluster {self._cluster_id}, the owner belongs to {hello.cluster_id}")
+            raise WrongCluster(
+                f"wrong cluster: this metadata service belongs to {self._cluster_id}, the owner to {hello.cluster_id}"
+            )
         if _INCARNATION.fullmatch(hello.incarnation) is None:
-            raise InvalidArgument("an owner's stream begins with its incarnation", field="incarnation")
+            raise InvalidArgument(
+                "the first message of an owner's stream must have the owner's incarnation, 32 hexadecimal digits",
+                field="incarnation",
+            )
         if _ADDRESS.fullmatch(hello.address) is None:
-            raise InvalidArgument("an owner's stream begins with its address, host:port", field="address")
+            raise InvalidArgument(
+                "the first message of an owner's stream must have the owner's address, host:port", field="address"
+            )
 
 
 async def _send_commands(link: OwnerLink, stream: OwnerStream) -> None:
-    """Assignments as they come, and beats between them; one task writes."""
+    """Send assignments as they arrive, and heartbeats in between. Only this task writes to the stream."""
     while True:
         timeout_ms = link.heartbeats.due_ms(now_ms())
         try:
@@ -67,5 +74,5 @@ async def _send_commands(link: OwnerLink, stream: OwnerStream) -> None:
 
 
 async def _resolve(link: OwnerLink) -> None:
-    """The name of a pod goes with the pod, and may come back for another: the one that is connected is probed."""
+    """Resolve the owner's host name now: a pod's name disappears with the pod, and may later name another one."""
     link.probe_address = await resolve(link.address)

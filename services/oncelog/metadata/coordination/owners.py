@@ -1,15 +1,15 @@
-"""The topic owners as this replica sees them: who has a session, whose stream is open here, who is suspected.
+"""The topic owners as this replica sees them: their sessions, their streams, and which of them are suspected dead.
 
 Rules
-- A session is what ZooKeeper shows; a stream is what this replica saw; only core.owner_suspicion joins the two into a
-  suspicion (hazard 5). A connection is tried as soon as a stream closes, and again for a while: a process that is being
-  killed may close its streams a moment before its listener.
-- An address is tried as a number: a pod's name goes with the pod, or comes to mean another.
-- Whoever listens at an owner's address under another incarnation has taken the port that the former process no longer
-  holds: that is as good as a refused connection. (Addresses that are names may mean another host by then, which is one
-  more reason for owners to tell numbers.)
-- An owner that drains keeps what it has until that is moved, and gets nothing more. Neither does one without a stream
-  here, as long as there is another: it may be dead, with a session that has not ended.
+- ZooKeeper shows sessions; this replica observes streams. Only `core.coordination.owner_suspicion` combines the two into
+  a suspicion (hazard 5). When a stream closes, the owner's address is probed at once, and again for a while: a process
+  that is being killed may close its streams a moment before its listening socket.
+- The probe uses the resolved IP address, because a pod's host name disappears with the pod or later names another one.
+- If another incarnation listens at an owner's address, then the former process has lost the port. This counts as a
+  refused connection. (A host name may resolve to another machine by then, which is one more reason for owners to report
+  IP addresses.)
+- A draining owner keeps its topics until they are moved, and gets no new ones. An owner without a stream here gets none
+  either, unless there is no other: it may be dead while its session has not ended yet.
 """
 
 import asyncio
@@ -39,10 +39,10 @@ from oncelog.stores.registry import LiveOwner, Registry
 logger = logging.getLogger(__name__)
 
 PROBE_TIMEOUT_MS = 1_000
-#: Whoever is there, or is known not to be, is heard within a few milliseconds.
-PROBE_PATIENCE_MS = 100
-#: Pauses before the attempts to connect to an owner whose stream has closed. In all longer than ZooKeeper, as it comes,
-#: lets a session last, 40 s.
+#: How long one probe delays the next. A listener accepts, or a host refuses, within a few milliseconds.
+PROBE_OVERLAP_AFTER_MS = 100
+#: Pauses before the probes of an owner whose stream has closed. Their sum exceeds ZooKeeper's default maximum session
+#: timeout, 40 s.
 PROBE_PAUSES_MS = (0, 2, 5, 10, 20, 50, 100, 200, 500, *(1_000,) * 40)
 
 Probe = Callable[[str], Awaitable[Reachability]]
@@ -50,22 +50,22 @@ Start = Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
 
 
 class OwnerListener(Protocol):
-    """Who acts on what becomes of owners."""
+    """Acts on the loss and the draining of owners."""
 
     def owner_lost(self, owner: Incarnation) -> None:
-        """Its session has ended, or it is suspected: place its topics anew."""
+        """The owner's session has ended, or the owner is suspected: place its topics on other owners."""
 
     def owner_drains(self, owner: Incarnation) -> None:
-        """It is about to stop: move its topics in good order."""
+        """The owner is about to stop: move its topics while it still serves."""
 
 
 async def probe(address: str) -> Reachability:
-    """Whether anything listens at `address`."""
+    """Whether a process listens at `address`."""
     return await reach(address, timeout_ms=PROBE_TIMEOUT_MS)
 
 
 class Owners:
-    """`follow` runs as long as the process; the rest is called by streams and look-ups."""
+    """`follow` runs as long as the process. Streams and look-ups call the other methods."""
 
     def __init__(self, registry: Registry, start: Start, *, probe: Probe = probe) -> None:
         self._registry = registry
@@ -76,17 +76,17 @@ class Owners:
         self._links: dict[Incarnation, OwnerLink] = {}
         self._numbers = count(1)
         self._changed = asyncio.Event()
-        #: None before the process serves and once it stops: the end of its own streams says nothing of owners
+        #: None before the process serves and after it stops serving: then closed streams prove nothing about owners
         self.listener: OwnerListener | None = None
 
-    # --- what is known ------------------------------------------------------------------------------------------------
+    # --- state --------------------------------------------------------------------------------------------------------
 
     def find(self, owner: Incarnation) -> LiveOwner | None:
-        """The record of an owner that has a session."""
+        """The registration of the owner, if it has a session."""
         return self._live.get(owner)
 
     def link(self, owner: Incarnation) -> OwnerLink | None:
-        """The open stream of an owner at this replica."""
+        """The owner's open stream at this replica, if any."""
         return self._links.get(owner)
 
     @property
@@ -95,11 +95,11 @@ class Owners:
 
     @property
     def usable(self) -> list[LiveOwner]:
-        """Those that take topics now."""
+        """The owners that take topics now."""
         return [owner for owner in self.live if not self.is_lost(owner.incarnation) and not self.drains(owner)]
 
     def is_lost(self, owner: Incarnation) -> bool:
-        """Whether it has no session, or is suspected."""
+        """Whether the owner has no session or is suspected dead."""
         return owner not in self._live or owner in self._suspicion.suspected
 
     def drains(self, owner: LiveOwner) -> bool:
@@ -107,10 +107,10 @@ class Owners:
         return link is not None and link.draining
 
     def seen_for(self, owner: Incarnation | None) -> OwnersView:
-        """The view for a decision about a topic of `owner`: of the others only those that may get one.
+        """The owners to consider when placing a topic of `owner`: itself, and the others that may get a topic.
 
-        Those that drain do not, nor do those whose stream is not open here, where there is another: one that died
-        before this replica started still has a session, and is suspected by nobody.
+        Draining owners are left out. So are owners without a stream here, if another owner has one: an owner that died
+        before this replica started may still have a session, and is not suspected yet.
         """
         others = [one.incarnation for one in self.live if one.incarnation != owner and not self.drains(one)]
         connected = [other for other in others if other in self._links]
@@ -119,56 +119,56 @@ class Owners:
 
     @property
     def change(self) -> asyncio.Event:
-        """Set at the next change of anything here; take it before looking, so that no change is missed."""
+        """An event that is set at the next change. Take it before reading the state, so that no change is missed."""
         return self._changed
 
     # --- sessions -----------------------------------------------------------------------------------------------------
 
     async def follow(self) -> None:
-        """Follow the sessions of the owners; never returns. Raises StoreUnavailable when our own was closed."""
+        """Follow the owners' sessions; never returns. Raises StoreUnavailable if this process's session was closed."""
         async for records in self._registry.owners.watch():
             self._see(records)
 
     async def refresh(self) -> None:
-        """Read the sessions now: that one is missing in an older view proves nothing (hazard 2)."""
+        """Read the sessions now: an owner missing from an older view may be alive (hazard 2)."""
         self._see(await self._registry.owners.live())
 
     def _see(self, records: dict[str, LiveOwner]) -> None:
         before, self._live = self._live, {record.incarnation: record for record in records.values()}
         self._take(SessionsUpdated(tuple(sorted(self._live))))
         for owner in sorted(before.keys() - self._live.keys()):
-            logger.info("the session of an owner has ended", extra={"fields": {"owner": owner}})
+            logger.info("the session of a topic owner has ended", extra={"fields": {"owner": owner}})
             if self.listener is not None:
                 self.listener.owner_lost(owner)
         if before != self._live:
-            self._tell_change()
+            self._notify_change()
 
     # --- streams ------------------------------------------------------------------------------------------------------
 
     def opened(self, owner: Incarnation, address: str, *, draining: bool) -> OwnerLink:
-        """The stream of an owner is open."""
+        """Record that an owner opened its stream."""
         link = OwnerLink(owner, address, next(self._numbers), probe_address=address)
         self._links[owner] = link
         self._take(StreamOpened(owner, link.number))
         for other in self._live.values():
             if other.incarnation != owner and address_of(other) == address:
                 self._take(ConnectionRefused(other.incarnation))
-        self.heard(link, draining=draining, topic_count=0)
-        self._tell_change()
+        self.updated(link, draining=draining, topic_count=0)
+        self._notify_change()
         return link
 
-    def heard(self, link: OwnerLink, *, draining: bool, topic_count: int) -> None:
-        """What an owner says of itself."""
+    def updated(self, link: OwnerLink, *, draining: bool, topic_count: int) -> None:
+        """Record the state that an owner reported."""
         link.topic_count = topic_count
         if draining and not link.draining:
             link.draining = True
-            logger.info("an owner drains", extra={"fields": {"owner": link.owner}})
+            logger.info("a topic owner is draining", extra={"fields": {"owner": link.owner}})
             if self.listener is not None:
                 self.listener.owner_drains(link.owner)
-            self._tell_change()
+            self._notify_change()
 
     def closed(self, link: OwnerLink) -> None:
-        """The stream is over, for whatever reason."""
+        """Record that the stream has ended, for whatever reason."""
         if self._links.get(link.owner) is link:
             del self._links[link.owner]
         if self.listener is not None:
@@ -182,49 +182,50 @@ class Owners:
             if isinstance(effect, ProbeOwner):
                 self._start(self._probe_until_clear(effect, address))
                 continue
-            fields = {"owner": effect.owner, "heard": type(event).__name__}
+            fields = {"owner": effect.owner, "event": type(event).__name__}
             logger.warning(
-                "an owner is gone: its stream closed, and nobody is at its address", extra={"fields": fields}
+                "a topic owner is suspected dead: its stream closed, and nothing listens at its address",
+                extra={"fields": fields},
             )
             if self.listener is not None:
                 self.listener.owner_lost(effect.owner)
-            self._tell_change()
+            self._notify_change()
 
-    async def _probe_until_clear(self, wanted: ProbeOwner, address: str) -> None:
-        """Try to connect until that settles it, a stream is open again, or the session has ended.
+    async def _probe_until_clear(self, effect: ProbeOwner, address: str) -> None:
+        """Probe until the result is clear, the owner's stream is open again, or its session has ended.
 
-        An attempt that waits is left to wait, beside the next one: what was sent while the address went away is never
-        answered, and a second spent on it is a second of the takeover.
+        A probe without an answer keeps running beside the next one. A connection request that was sent while the
+        address disappeared is never answered, and waiting a second for it would delay the takeover by a second.
         """
         attempt: asyncio.Task[Reachability] | None = None
         async with asyncio.TaskGroup() as attempts:
             for pause_ms in PROBE_PAUSES_MS:
                 await asyncio.sleep(pause_ms / 1000)
-                if self.is_lost(wanted.owner) or wanted.owner in self._links:
+                if self.is_lost(effect.owner) or effect.owner in self._links:
                     return
-                attempt = attempts.create_task(self._probe_once(wanted, address))
-                await asyncio.wait({attempt}, timeout=PROBE_PATIENCE_MS / 1000)
+                attempt = attempts.create_task(self._probe_once(effect, address))
+                await asyncio.wait({attempt}, timeout=PROBE_OVERLAP_AFTER_MS / 1000)
         if attempt is not None and attempt.result() is Reachability.ACCEPTED:
-            self._take(ConnectionAccepted(wanted.owner, wanted.stream))
+            self._take(ConnectionAccepted(effect.owner, effect.stream))
 
-    async def _probe_once(self, wanted: ProbeOwner, address: str) -> Reachability:
+    async def _probe_once(self, effect: ProbeOwner, address: str) -> Reachability:
         answer = await self._probe(address)
         if answer is Reachability.REFUSED:
-            self._take(ConnectionRefused(wanted.owner, wanted.stream))
+            self._take(ConnectionRefused(effect.owner, effect.stream))
         elif answer is Reachability.UNREACHABLE:
-            self._take(HostUnreachable(wanted.owner, wanted.stream))
+            self._take(HostUnreachable(effect.owner, effect.stream))
         return answer
 
-    def _tell_change(self) -> None:
+    def _notify_change(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
 
 def address_of(owner: LiveOwner) -> str:
-    """host:port of the owner's gRPC, for services."""
+    """host:port of the owner's gRPC port, for other services."""
     return join_address(owner.host, owner.ports.get("grpc", 0))
 
 
 def advertised_address_of(owner: LiveOwner) -> str:
-    """host:port of the owner's gRPC, for clients."""
+    """host:port of the owner's gRPC port, for clients."""
     return owner.advertised or address_of(owner)

@@ -1,12 +1,13 @@
-"""Which owner serves which topic: look-ups place what has no owner, and what a lost owner had is placed anew at once.
+"""Placement of all topics: a look-up places a topic without an owner, and a lost owner's topics are placed at once.
 
 Rules
-- Decisions are core.placement's, one topic at a time (`placer`); here is who asks for them and who is told.
-- The table of topics by owner is what this replica placed or looked up. A loss moves those first, without a read, and
-  then reads all topic records for what other replicas placed there. A topic that nobody could take waits for its next
-  look-up.
-- An owner is told of a topic on its stream, or by a call if it has none here; again when somebody who knows the present
-  epoch asks again, for an assignment may be lost with its stream.
+- `core.coordination.placement` decides, one topic at a time (`topic_placer`). This module requests the decisions and
+  sends the assignments.
+- The table of topics holds what this replica placed or looked up. When an owner is lost, these topics are moved first,
+  without a read; then all topic records are read for topics that other replicas placed on that owner. A topic that no
+  owner could take waits for its next look-up.
+- An assignment goes to the owner on its stream, or by a unary call if it has no stream here. It is sent again when a
+  client that already has the current epoch looks the topic up again, because an assignment may be lost with its stream.
 """
 
 import asyncio
@@ -25,31 +26,31 @@ from oncelog.stores.topic_store import TopicStore
 
 logger = logging.getLogger(__name__)
 
-#: Topics of a lost owner that are placed anew at the same time.
+#: Topics of a lost owner that are placed concurrently.
 MOVES_MAX = 64
-#: Topics that an owner which drains closes for one replica at the same time: the pause of each is its own hand-over
-#: alone, and the others go on meanwhile.
+#: Topics of a draining owner that one replica hands over concurrently. Each pauses only for its own hand-over; the
+#: others continue to be served.
 HAND_OVERS_MAX = 4
-#: Between two tries to move a topic that the back-off holds.
+#: Between two attempts to move a topic whose placement is in back-off.
 MOVE_RETRY_MS = 100
 SCAN_RETRY_MS = 200
-#: An owner is not told of the same epoch more often than this.
-TELL_AGAIN_MS = 200
-#: Placers are forgotten beyond this, those at rest.
+#: Minimum time between two assignments of the same topic and epoch.
+REASSIGN_AFTER_MS = 200
+#: Above this number of placers, idle ones are dropped.
 PLACERS_MAX = 4_096
 
 
 @dataclass(slots=True)
 class KnownPlacement:
-    """Where a topic was when last looked at, and when its owner was told so (None: not by this replica)."""
+    """Where a topic was last seen. assigned_ms: when this replica last sent the assignment; None: never."""
 
     owner: Incarnation
     owner_epoch: OwnerEpoch
-    told_ms: int | None = None
+    assigned_ms: int | None = None
 
 
 class Placements:
-    """All topics' placements of one replica."""
+    """Places all topics for one replica."""
 
     def __init__(self, topics: TopicStore, owners: Owners, calls: OwnerCalls, start: Start) -> None:
         self._owners = owners
@@ -61,53 +62,53 @@ class Placements:
         self._known: dict[TopicId, KnownPlacement] = {}
         self._moving = asyncio.Semaphore(MOVES_MAX)
         self._handing_over = asyncio.Semaphore(HAND_OVERS_MAX)
-        #: what happened since the start, by name
+        #: counters since the start, by name
         self.counts: Counter[str] = Counter()
 
     async def place(self, topic_id: TopicId, *, owner_epoch_seen: OwnerEpoch = OwnerEpoch(0)) -> TopicPlaced | None:
-        """Who owns the topic, placing it if it has no live owner; None: there is none to place it on.
+        """The topic's owner, after placing it if it has no live owner; None: no owner can take it.
 
-        owner_epoch_seen: who knows the present epoch and asks again did not find the topic there.
-        Raises TopicNotFound, CorruptEntry.
+        owner_epoch_seen: the epoch that the caller already has. If it is the current one, then the caller did not find
+        the topic at that owner. Raises TopicNotFound, CorruptEntry.
         """
         placed = await self._placer(topic_id).ask(PlacementRequested(topic_id))
         if placed is not None and placed.owner_epoch < owner_epoch_seen:
-            # It joined a round whose read is older than the question.
+            # The request joined a round that had read the record before the caller's epoch was written.
             placed = await self._placer(topic_id).ask(PlacementRequested(topic_id))
         if placed is not None and owner_epoch_seen >= placed.owner_epoch and self._drains(placed.owner):
-            # Closed there already, or about to be: whoever waits for it goes before the rest.
+            # The draining owner has closed the topic or is about to. A client waits for this topic, so it goes first.
             await self._move_off(topic_id, placed.owner, self._moving)
             placed = await self._placer(topic_id).ask(PlacementRequested(topic_id))
         if placed is not None:
-            self._tell_if_due(placed, again=owner_epoch_seen >= placed.owner_epoch)
+            self._assign_if_due(placed, again=owner_epoch_seen >= placed.owner_epoch)
         return placed
 
     async def unload(self, topic_id: TopicId) -> None:
-        """Let the owner close the topic, and place it on another, or on the same at a higher epoch.
+        """Make the owner close the topic, and place it on another owner, or on the same one at a higher epoch.
 
         Raises TopicNotFound, CorruptEntry, StoreUnavailable.
         """
         stored = await self._topics.read(topic_id)
         if stored is None:
-            raise TopicNotFound(f"there is no topic {topic_id}", topic_id=topic_id)
+            raise TopicNotFound(f"topic {topic_id} does not exist", topic_id=topic_id)
         if stored.value.owner is not None:
             await self._unload(topic_id, stored.value.owner)
 
     async def move(self, topic_id: TopicId, owner: Incarnation) -> None:
-        """As `unload` does, if `owner` still has the topic. Raises TopicNotFound, CorruptEntry."""
+        """As `unload`, if `owner` still has the topic. Raises TopicNotFound, CorruptEntry."""
         self.counts["topics_moved"] += 1
         await self._unload(topic_id, owner)
 
     def owner_lost(self, owner: Incarnation) -> None:
-        """Place its topics anew."""
+        """Place the owner's topics on other owners."""
         self.counts["owners_lost"] += 1
         self._start(self._move_all(owner))
 
     def owner_drains(self, owner: Incarnation) -> None:
-        """Move its topics to others a few at a time, each after it was closed; with no other they stay."""
+        """Hand the owner's topics over, HAND_OVERS_MAX at a time. They stay if there is no other owner."""
         self._start(self._drain_all(owner))
 
-    # --- what placers report ------------------------------------------------------------------------------------------
+    # --- assignments --------------------------------------------------------------------------------------------------
 
     def _placer(self, topic_id: TopicId) -> TopicPlacer:
         placer = self._placers.get(topic_id)
@@ -124,33 +125,35 @@ class Placements:
 
     def _notify(self, order: NotifyOwner) -> None:
         self.counts["topics_placed"] += 1
-        self._tell(order.topic_id, KnownPlacement(order.owner, order.owner_epoch))
+        self._assign(order.topic_id, KnownPlacement(order.owner, order.owner_epoch))
 
-    def _tell_if_due(self, placed: TopicPlaced, *, again: bool) -> None:
+    def _assign_if_due(self, placed: TopicPlaced, *, again: bool) -> None:
         known = self._known.get(placed.topic_id)
-        if known is None or known.told_ms is None or (again and now_ms() - known.told_ms > TELL_AGAIN_MS):
-            self._tell(placed.topic_id, KnownPlacement(placed.owner, placed.owner_epoch))
+        if known is None or known.assigned_ms is None or (again and now_ms() - known.assigned_ms > REASSIGN_AFTER_MS):
+            self._assign(placed.topic_id, KnownPlacement(placed.owner, placed.owner_epoch))
 
-    def _tell(self, topic_id: TopicId, known: KnownPlacement) -> None:
-        known.told_ms = now_ms()
+    def _assign(self, topic_id: TopicId, known: KnownPlacement) -> None:
+        known.assigned_ms = now_ms()
         self._known[topic_id] = known
         link = self._owners.link(known.owner)
         if link is not None and not link.assignments.full():
             link.assignments.put_nowait(Assignment(topic_id, known.owner_epoch))
         else:
-            self._start(self._call(topic_id, known))
+            self._start(self._assign_by_call(topic_id, known))
 
-    async def _call(self, topic_id: TopicId, known: KnownPlacement) -> None:
+    async def _assign_by_call(self, topic_id: TopicId, known: KnownPlacement) -> None:
         owner = self._owners.find(known.owner)
         try:
             if owner is not None:
                 await self._calls.assign(owner, topic_id, known.owner_epoch)
                 return
         except OncelogError as error:
-            logger.warning("an owner was not told of a topic: %s", error.message)
-        known.told_ms = None  # whoever looks the topic up next has it told again
+            logger.warning(
+                "could not send an assignment to a topic owner; will retry at the next look-up: %s", error.message
+            )
+        known.assigned_ms = None  # the next look-up sends it again
 
-    # --- owners that go -----------------------------------------------------------------------------------------------
+    # --- lost and draining owners --------------------------------------------------------------------------------------
 
     async def _move_all(self, owner: Incarnation) -> None:
         began_ms = now_ms()
@@ -159,16 +162,16 @@ class Placements:
         elsewhere = [topic_id for topic_id in await self._scan(owner) if topic_id not in known]
         await asyncio.gather(*(self._move(topic_id, owner) for topic_id in elsewhere))
         fields = {"owner": owner, "topics": len(known) + len(elsewhere), "ms": now_ms() - began_ms}
-        logger.info("the topics of a lost owner are placed anew", extra={"fields": fields})
+        logger.info("placed the topics of a lost owner", extra={"fields": fields})
 
     async def _move(self, topic_id: TopicId, owner: Incarnation) -> None:
-        """Place the topic anew, in spite of a back-off that holds it for a while."""
+        """Place the topic, retrying while its placement is in back-off."""
         while self._owners.is_lost(owner):
             try:
                 async with self._moving:
                     placed = await self.place(topic_id)
             except (TopicNotFound, CorruptEntry) as error:
-                logger.warning("a topic of a lost owner cannot be placed: %s", error.message)
+                logger.warning("could not place a topic of a lost owner: %s", error.message)
                 self._known.pop(topic_id, None)
                 return
             if placed is None or placed.owner != owner:
@@ -185,14 +188,14 @@ class Placements:
         live = self._owners.find(owner)
         return live is not None and self._owners.drains(live)
 
-    async def _move_off(self, topic_id: TopicId, owner: Incarnation, at_once: asyncio.Semaphore) -> None:
-        async with at_once:
+    async def _move_off(self, topic_id: TopicId, owner: Incarnation, limit: asyncio.Semaphore) -> None:
+        async with limit:
             if not any(other.incarnation != owner for other in self._owners.usable):
                 return
             try:
                 await self._unload(topic_id, owner)
             except (TopicNotFound, CorruptEntry) as error:
-                logger.warning("a topic of a draining owner cannot be moved: %s", error.message)
+                logger.warning("could not move a topic of a draining owner: %s", error.message)
 
     async def _unload(self, topic_id: TopicId, owner: Incarnation) -> None:
         live = self._owners.find(owner)
@@ -202,25 +205,25 @@ class Placements:
             except OncelogError as error:
                 if not error.retriable:
                     raise
-                # It does not hold the topic, or does not answer: its next owner recovers what it left open.
-                logger.info("a topic was not closed by its owner: %s", error.message)
+                # The owner does not hold the topic, or does not answer. The next owner recovers the open ledger.
+                logger.info("the owner did not close the topic; its next owner will recover it: %s", error.message)
         await self._placer(topic_id).ask(UnloadRequested(topic_id, owner))
 
     def _topics_of(self, owner: Incarnation) -> list[TopicId]:
         return [topic_id for topic_id, known in self._known.items() if known.owner == owner]
 
     async def _scan(self, owner: Incarnation) -> list[TopicId]:
-        """Every topic whose record names the owner; a damaged one is told, and left."""
+        """Every topic whose record names the owner. Damaged records are logged and skipped."""
         while True:
             found: list[TopicId] = []
             try:
                 async for record in self._topics.each():
                     if isinstance(record, CorruptEntry):
-                        logger.error("a topic record is damaged: %s", record.message)
+                        logger.error("a topic record is corrupt: %s", record.message)
                     elif record.owner == owner:
                         found.append(record.topic_id)
             except StoreUnavailable as error:
-                logger.warning("the topic records cannot be listed yet: %s", error.message)
+                logger.warning("could not list the topic records; will retry: %s", error.message)
                 await asyncio.sleep(SCAN_RETRY_MS / 1000)
             else:
                 return found

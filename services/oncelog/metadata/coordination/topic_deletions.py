@@ -1,19 +1,20 @@
-"""Deleting topics: the name goes at once, the rest is done here, by whichever replica, until it is done.
+"""Deletion of topics. The name is removed at once; any replica then finishes the deletion in the background.
 
-    name and record gone (stores.deletion_store) -> the owner lets go, the last ledger is fenced
-                                                 -> the ledgers' records are removed -> the end
-    a partitioned topic: its name is a tombstone -> each part the same way                                -> the end
+    name and record removed (stores.deletion_store) -> the owner releases the topic, the last ledger is fenced
+                                                    -> the ledgers' records are removed -> end
+    partitioned topic: its name becomes a tombstone -> each partition in the same way   -> end
 
 Rules
-- Every step may be done twice, by two replicas at once, and again after a crash: each replica looks for what is left at
-  its start and ever again after.
-- An owner is told by an assignment, which has it read the record: it finds none, refuses everybody and forgets the
-  topic. Before it did, or its session has ended, no record of a ledger is removed: it would find a hole.
-- The last ledger of the log is fenced, so that neither an owner without a session nor one that was deposed and does not
-  know it acknowledges anything more (`fences`).
-- Whoever deletes is answered when the deletion is at its end. Until then the answer is an error that may be tried
-  again; the deletion goes on meanwhile, and asking again joins it. A call that fails is no end: nothing is swallowed.
-- Storage nodes find out by themselves that the records are gone, and drop the entries.
+- Every step may be repeated: by two replicas at once, or after a crash. Each replica looks for unfinished deletions at
+  its start and every RESUME_PAUSE_MS.
+- The owner learns of the deletion by an assignment, which makes it read the topic record. It finds no record, rejects
+  all producers and readers, and releases the topic. No ledger record is removed before the owner has released the topic
+  or its session has ended, because the owner would otherwise find a gap in the log.
+- The last ledger is fenced, so that neither an owner without a session nor a stale owner that was replaced can
+  acknowledge further messages (`ledger_fences`).
+- The request that deletes a topic is answered when the deletion has ended. If that takes too long, the answer is a
+  retriable error; the deletion continues, and a repeated request joins it. Failed calls are retried.
+- Storage nodes notice by themselves that the records are gone, and then drop the entries.
 """
 
 import asyncio
@@ -40,23 +41,23 @@ from oncelog.stores.topic_store import TopicStore
 
 logger = logging.getLogger(__name__)
 
-#: Whoever deletes a topic, or creates one whose name is not free yet, waits so long; then it is told to try again.
+#: How long a request waits for a deletion to end, before it is answered with a retriable error.
 FINISH_WAIT_MS = 5_000
-#: Between two attempts to finish for somebody who waits.
+#: Between two attempts to finish a deletion that a request waits for.
 ATTEMPT_PAUSE_MS = 100
-#: Between two looks for deletions that are not at their end.
+#: Between two searches for unfinished deletions.
 RESUME_PAUSE_MS = 5_000
-LET_GO_TIMEOUT_MS = 10_000
-LET_GO_PAUSE_MS = 10
-#: After a call that the owner did not answer.
+RELEASE_TIMEOUT_MS = 10_000
+RELEASE_POLL_MS = 10
+#: Pause after a call to the owner has failed.
 CALL_FAILED_PAUSE_MS = 200
-#: Records of ledgers, or parts, that are removed at the same time.
+#: Ledger records, or partitions, that are removed concurrently.
 REMOVALS_MAX = 32
 
 
 @dataclass(frozen=True, slots=True)
 class DeletionParts:
-    """What a deletion stands on."""
+    """What the deletion of a topic needs."""
 
     topics: TopicStore
     deletions: DeletionStore
@@ -67,40 +68,40 @@ class DeletionParts:
 
 
 class TopicDeletions:
-    """All deletions of one replica."""
+    """The deletions that one replica works on."""
 
     def __init__(self, parts: DeletionParts, start: Start) -> None:
         self._parts = parts
         self._start = start
-        #: how long a caller waits for the end of a deletion
+        #: how long a request waits for the end of a deletion
         self.wait_ms = FINISH_WAIT_MS
-        #: {topic id: done when its deletion has ended, or has failed for now}
+        #: {topic id: set when the current attempt to finish its deletion has ended}
         self._finishing: dict[TopicId, asyncio.Event] = {}
-        #: {topic id: why the last attempt to finish its deletion failed}
+        #: {topic id: the error of the last attempt to finish its deletion}
         self._failures: dict[TopicId, OncelogError] = {}
 
     async def delete(self, name: TopicName) -> None:
-        """Delete a topic; returns when nothing of it is left, and nothing can be acknowledged for it.
+        """Delete a topic. Returns when all of its records are removed and no message can be acknowledged for it any more.
 
-        Raises TopicNotFound, Conflict for a topic with parts and for the part of one, ServiceUnavailable while that
-        takes longer: the name is free then, the deletion goes on, and calling again waits for it.
+        Raises TopicNotFound; Conflict for a partitioned topic and for a single partition; ServiceUnavailable if the
+        deletion takes longer than `wait_ms`: it then continues, and another call waits for its end.
         """
         found = await self._parts.topics.find(name)
         if found is not None and found.value.partitions:
             count = found.value.partitions
-            raise Conflict(f"{name} has {count} parts: delete {name} as a partitioned topic", field="topic")
+            raise Conflict(f"topic {name} has {count} partitions: delete it as a partitioned topic", field="topic")
         if name.partition is not None:
             whole = replace(name, partition=None)
             of = await self._parts.topics.find(whole)
             if of is not None and name.partition < of.value.partitions:
-                raise Conflict(f"{name} is a part of {whole}: it goes with all of its parts", field="topic")
+                raise Conflict(f"{name} is a partition of {whole}: delete the partitioned topic instead", field="topic")
         await self._delete(name)
 
     async def delete_partitioned(self, name: TopicName) -> None:
-        """Delete a topic with all its parts; returns as `delete`. Raises TopicNotFound, Conflict for one without."""
+        """Delete a topic with all its partitions; as `delete`. Raises TopicNotFound, Conflict if it has no partitions."""
         found = await self._parts.topics.find(name)
         if found is not None and not found.value.deleted and not found.value.partitions:
-            raise Conflict(f"{name} has no parts: delete it as a topic", field="topic")
+            raise Conflict(f"topic {name} is not partitioned: delete it as a topic", field="topic")
         await self._delete(name)
 
     async def _delete(self, name: TopicName) -> None:
@@ -112,11 +113,11 @@ class TopicDeletions:
                 raise
             begun = pending
         else:
-            logger.info("a topic is deleted", extra={"fields": {"topic": str(name), "topic_id": begun.topic_id}})
+            logger.info("deleting a topic", extra={"fields": {"topic": str(name), "topic_id": begun.topic_id}})
         await self._until_finished(begun.topic_id, name)
 
     async def _pending_of(self, name: TopicName) -> Deletion | None:
-        """A deletion under this name that is not at its end."""
+        """The unfinished deletion of a topic of this name, if any."""
         for topic_id in await self._parts.deletions.pending():
             try:
                 deletion = await self._parts.deletions.read(topic_id)
@@ -127,16 +128,16 @@ class TopicDeletions:
         return None
 
     async def until_free(self, name: TopicName) -> None:
-        """Wait while the parts of a deleted topic of this name are going, so that it can be created.
+        """Wait until a deleted partitioned topic has released its name, so that the name can be used again.
 
-        Raises ServiceUnavailable when that takes too long.
+        Raises ServiceUnavailable if that takes too long.
         """
         found = await self._parts.topics.find(name)
         if found is not None and found.value.deleted:
             await self._until_finished(found.value.topic_id, name)
 
     async def _until_finished(self, topic_id: TopicId, name: TopicName) -> None:
-        """Raises ServiceUnavailable at the deadline; the deletion goes on, here or at another replica."""
+        """Raises ServiceUnavailable at the deadline; the deletion continues, here or at another replica."""
         try:
             async with asyncio.timeout(self.wait_ms / 1000):
                 while True:
@@ -147,31 +148,31 @@ class TopicDeletions:
         except TimeoutError as error:
             why = self._failures.get(topic_id)
             raise ServiceUnavailable(
-                f"the deletion of {name} is under way and not at its end: "
-                f"{why.message if why else 'its owner has not confirmed it'}; try again in a moment",
+                f"the deletion of {name} has not finished yet: "
+                f"{why.message if why else 'its owner has not confirmed it'}; retry to wait for it",
                 topic=str(name),
             ) from error
 
-    # --- what is left to do -------------------------------------------------------------------------------------------
+    # --- background work ----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Finish what any replica has begun; never returns."""
+        """Finish the deletions that any replica has begun; never returns."""
         while True:
             await self.resume()
             await asyncio.sleep(RESUME_PAUSE_MS / 1000)
 
     async def resume(self) -> None:
-        """Finish what can be finished now."""
+        """Try once to finish all unfinished deletions."""
         try:
             pending = await self._parts.deletions.pending()
         except OncelogError as error:
-            logger.warning("deletions cannot be looked for yet: %s", error.message)
+            logger.warning("could not list unfinished deletions; will retry: %s", error.message)
             return
         for finished in [self._finish_soon(topic_id) for topic_id in pending]:
             await finished.wait()
 
     def _finish_soon(self, topic_id: TopicId) -> asyncio.Event:
-        """Set when the deletion has ended, or has failed for now. One at a time for each topic."""
+        """Start an attempt, unless one runs for this topic. The event is set when the attempt ends."""
         finished = self._finishing.get(topic_id)
         if finished is None:
             finished = self._finishing[topic_id] = asyncio.Event()
@@ -184,34 +185,34 @@ class TopicDeletions:
             self._failures.pop(topic_id, None)
         except CorruptEntry as error:
             self._failures[topic_id] = error
-            logger.error("a deletion cannot be finished: %s", error.message)
+            logger.error("could not finish a deletion because of a corrupt record: %s", error.message)
         except OncelogError as error:
             self._failures[topic_id] = error
-            logger.warning("a deletion is not finished yet: %s", error.message)
+            logger.warning("could not finish a deletion; will retry: %s", error.message)
         finally:
             del self._finishing[topic_id]
             finished.set()
 
     async def finish(self, topic_id: TopicId) -> None:
-        """Do what is left; nothing where that was done. Raises why it cannot be done now."""
+        """Perform the remaining steps; nothing if the deletion has ended. Raises OncelogError if a step fails."""
         deletion = await self._parts.deletions.read(topic_id)
         if deletion is None:
             return
         name = parse_topic(deletion.name)
-        await asyncio.gather(self._until_let_go(deletion), self._end_adds(deletion))
+        await asyncio.gather(self._until_released(deletion), self._end_adds(deletion))
         for start in range(0, len(deletion.ledgers), REMOVALS_MAX):
             some = deletion.ledgers[start : start + REMOVALS_MAX]
             await asyncio.gather(*(self._parts.ledgers.remove(ledger_id) for ledger_id in some))
         for start in range(0, deletion.partitions, REMOVALS_MAX):
             beyond = min(start + REMOVALS_MAX, deletion.partitions)
-            parts = [replace(name, partition=partition) for partition in range(start, beyond)]
+            partitions = [replace(name, partition=number) for number in range(start, beyond)]
             await asyncio.gather(*map(self._delete_part, parts))
         await self._parts.deletions.end(deletion, name)
 
-    async def _delete_part(self, part: TopicName) -> None:
-        """A part that was never used is not there, and none is made any more; one may be another replica's already."""
+    async def _delete_partition(self, partition: TopicName) -> None:
+        """A partition that was never used does not exist; another replica may already be deleting this one."""
         try:
-            begun = await self._parts.deletions.begin(part)
+            begun = await self._parts.deletions.begin(partition)
         except TopicNotFound:
             return
         await self.finish(begun.topic_id)
@@ -220,34 +221,34 @@ class TopicDeletions:
         if deletion.last is not None:
             await self._parts.fences.end_adds(deletion.last)
 
-    async def _until_let_go(self, deletion: Deletion) -> None:
-        """Return when the owner has confirmed that it holds the topic no more, or has no session any more.
+    async def _until_released(self, deletion: Deletion) -> None:
+        """Return when the owner has released the topic, or its session has ended.
 
-        An owner that does not answer is asked again. Raises DeadlineExceeded when that takes too long.
+        Calls without an answer are repeated. Raises DeadlineExceeded if that takes too long.
         """
         if deletion.owner is None:
             return
-        why = "it does not answer"
+        why = "no answer"
         try:
-            async with asyncio.timeout(LET_GO_TIMEOUT_MS / 1000):
+            async with asyncio.timeout(RELEASE_TIMEOUT_MS / 1000):
                 while True:
                     await self._parts.owners.refresh()
                     live = self._parts.owners.find(deletion.owner)
                     if live is None or self._parts.owners.is_lost(deletion.owner):
-                        return  # dead; or it looks at its records before it goes on under another session
+                        return  # dead; if it comes back with a new session, it reads its topic records first
                     try:
-                        if await self._lets_go(live, deletion.topic_id):
+                        if await self._has_released(live, deletion.topic_id):
                             return
-                        await asyncio.sleep(LET_GO_PAUSE_MS / 1000)
+                        await asyncio.sleep(RELEASE_POLL_MS / 1000)
                     except OncelogError as error:
                         if not error.retriable:
                             raise
                         why = error.message
                         await asyncio.sleep(CALL_FAILED_PAUSE_MS / 1000)
         except TimeoutError as error:
-            raise DeadlineExceeded(f"owner {deletion.owner} holds on to {deletion.name}: {why}") from error
+            raise DeadlineExceeded(f"owner {deletion.owner} has not released {deletion.name}: {why}") from error
 
-    async def _lets_go(self, owner: LiveOwner, topic_id: TopicId) -> bool:
+    async def _has_released(self, owner: LiveOwner, topic_id: TopicId) -> bool:
         calls = self._parts.calls
         if await calls.state(owner, topic_id, internal=False) is None:
             return True

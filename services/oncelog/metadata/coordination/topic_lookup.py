@@ -1,4 +1,4 @@
-"""Finding topics: from a name to its topic id, creating it if that is allowed, and to the owner that serves it."""
+"""Topic look-up: from a topic name to its id and its owner; creates and places the topic if necessary and allowed."""
 
 import asyncio
 from typing import NamedTuple
@@ -12,16 +12,16 @@ from oncelog.metadata.coordination.placements import Placements
 from oncelog.stores.policy_store import PolicyStore
 from oncelog.stores.topic_store import NameRecord, TopicStore
 
-#: How long a look-up waits for an owner; its caller's own deadline may end it before.
+#: How long a look-up waits for an owner. The deadline of the call may be shorter.
 OWNER_WAIT_MS = 10_000
-#: A suspected owner is asked about again after so long.
+#: Pause before a topic whose owner is suspected is placed again.
 SUSPECTED_RETRY_MS = 20
 
 
 class Located(NamedTuple):
-    """Where a topic is served: address for clients, internal_address for services.
+    """Where a topic is served. address: for clients; internal_address: for services.
 
-    partitions above 0: it is a name for its parts, and the rest is empty.
+    partitions: above 0 for a partitioned topic, which itself has no owner: then the remaining fields are empty.
     """
 
     topic_id: TopicId
@@ -33,7 +33,7 @@ class Located(NamedTuple):
 
 
 class TopicLookup:
-    """Used by gRPC and REST alike."""
+    """Used by both gRPC and REST."""
 
     def __init__(self, topics: TopicStore, policies: PolicyStore, owners: Owners, placements: Placements) -> None:
         self._topics = topics
@@ -42,28 +42,29 @@ class TopicLookup:
         self._placements = placements
 
     async def find(self, name: TopicName) -> NameRecord:
-        """What the name points to. Raises TopicNotFound."""
+        """The record of the name. Raises TopicNotFound."""
         found = await self._topics.find(name)
         if found is None or found.value.deleted:
-            raise TopicNotFound(f"there is no topic {name}: create it", topic=str(name))
+            raise TopicNotFound(f"topic {name} does not exist: create it", topic=str(name))
         return found.value
 
     async def create(self, name: TopicName, *, partitions: int = 0) -> bool:
-        """True: created; False: it was there. partitions: above 0: a name for so many parts, made when they are used.
+        """Create a topic; returns False if it exists. partitions: above 0 for a partitioned topic, whose partitions are
+        created on first use.
 
-        Raises NamespaceNotFound, and InvalidName for the part of a topic.
+        Raises NamespaceNotFound, and InvalidName for a single partition.
         """
         if name.partition is not None:
             raise InvalidName(
-                f"{name} would be part {name.partition} of {name.local}: parts are created with their topic",
+                f"{name} is the name of a partition of {name.local}: create the partitioned topic instead",
                 field="topic",
             )
         return (await self._topics.create(name, partitions=partitions)).created
 
     async def locate(self, name: TopicName, *, create: bool, owner_epoch_seen: OwnerEpoch = OwnerEpoch(0)) -> Located:
-        """Where the topic is served, once an owner is there.
+        """Where the topic is served; waits up to OWNER_WAIT_MS for an owner that can take it.
 
-        Raises TopicNotFound, NamespaceNotFound, and ServiceUnavailable when there was no owner in all that time.
+        Raises TopicNotFound, NamespaceNotFound, and ServiceUnavailable if no owner took it in that time.
         """
         record = await self._found(name, create=create)
         if record.partitions:
@@ -72,14 +73,17 @@ class TopicLookup:
             async with asyncio.timeout(OWNER_WAIT_MS / 1000):
                 return await self._located(record.topic_id, owner_epoch_seen)
         except TimeoutError as error:
-            raise ServiceUnavailable(f"no topic owner could take {name}: start one", topic=str(name)) from error
+            raise ServiceUnavailable(
+                f"no topic owner took topic {name} within {OWNER_WAIT_MS / 1000:g} s: start a topic owner",
+                topic=str(name),
+            ) from error
 
     async def locate_for(
         self, caller: Caller, name: TopicName, *, create: bool, owner_epoch_seen: OwnerEpoch = OwnerEpoch(0)
     ) -> Located:
-        """As `locate`, for who may publish or read there; to create a topic is for who may publish.
+        """As `locate`, for a caller with the right to produce or consume. Creating the topic requires `produce`.
 
-        Raises PermissionDenied, too.
+        Also raises PermissionDenied.
         """
         namespace = name.namespace_name
         await self._policies.require(caller, namespace, Right.PRODUCE, Right.CONSUME)
@@ -96,13 +100,13 @@ class TopicLookup:
         if found is not None and not found.value.deleted:
             return found.value
         if not create:
-            raise TopicNotFound(f"there is no topic {name}: create it", topic=str(name))
+            raise TopicNotFound(f"topic {name} does not exist: create it", topic=str(name))
         policies = await self._policies.effective(name.namespace_name)
-        # A part was asked for by whoever created its topic, and without that it is not made.
+        # A partition needs no permission to be created on use: the creator of its partitioned topic requested it.
         if name.partition is None and not policies.auto_create_topics.value:
             raise TopicNotFound(
-                f"there is no topic {name}, and its {policies.auto_create_topics.source.value} forbids that topics "
-                "are created by being used: create it",
+                f"topic {name} does not exist, and the {policies.auto_create_topics.source.value}'s policy disables automatic "
+                "topic creation: create the topic",
                 topic=str(name),
             )
         return (await self._topics.create(name)).name.value
@@ -124,5 +128,5 @@ class TopicLookup:
                     placed.owner_epoch,
                     address_of(owner),
                 )
-            # Gone again, or held by the back-off after a takeover: it moves soon.
+            # The owner was lost again, or the placement is in back-off after a takeover. Retry shortly.
             await asyncio.sleep(SUSPECTED_RETRY_MS / 1000)

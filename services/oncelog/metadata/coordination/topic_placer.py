@@ -1,7 +1,7 @@
-"""The placement of one topic at a time: what core.placement decides, performed on the topic record (mark A).
+"""Placement of one topic: performs what `core.coordination.placement` decides, on the topic record (phase: acquire).
 
-Everybody who asks while a round runs is answered by its end. A round ends in an answer, however long the store is away:
-reads are repeated, a write is never.
+All requests that arrive while a round runs get the result of that round. A round waits until the store answers: reads
+are repeated, a write never is.
 """
 
 import asyncio
@@ -38,13 +38,13 @@ READ_RETRY_MS = 50
 
 
 def now_ms() -> int:
-    """Of a clock that only runs forward: it paces, it decides nothing."""
+    """Milliseconds of a monotonic clock, for pacing and timeouts."""
     return int(asyncio.get_running_loop().time() * 1000)
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementParts:
-    """What all topics share. placed, notify: told at once, in this order."""
+    """What the placers of all topics share. placed, notify: callbacks, called at once and in this order."""
 
     topics: TopicStore
     owners: Owners
@@ -54,7 +54,7 @@ class PlacementParts:
 
 
 class TopicPlacer:
-    """Performs the decisions about one topic, one round after the other."""
+    """Performs the decisions about one topic, one round at a time."""
 
     def __init__(self, topic_id: TopicId, parts: PlacementParts) -> None:
         self._topic_id = topic_id
@@ -67,13 +67,13 @@ class TopicPlacer:
 
     @property
     def idle(self) -> bool:
-        """Nothing runs, and no back-off can be running: a new placer would decide the same."""
+        """No round runs, and no back-off can be active: a new placer would decide the same."""
         return not self._running and now_ms() - self._used_ms > BACKOFF_MS
 
     async def ask(self, event: PlacementRequested | UnloadRequested) -> TopicPlaced | None:
-        """Who owns the topic then; None: there is no owner to place it on. Raises TopicNotFound, CorruptEntry."""
+        """The topic's owner after the round; None: no owner can take it. Raises TopicNotFound, CorruptEntry."""
         if self.idle:
-            # What it remembers of the record may be old, and would begin a back-off long after the takeover.
+            # The core's view of the record may be outdated, and would start a back-off long after the takeover.
             self._core = TopicPlacement(self._topic_id)
         waiter: asyncio.Future[TopicPlaced | None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
@@ -89,14 +89,14 @@ class TopicPlacer:
                 await self._perform(self._effects.popleft())
                 self._core.check_invariants()
         except CorruptEntry as error:
-            # Nothing can be decided; whoever repairs the record and asks again begins anew.
+            # Nothing can be decided. After a repair of the record, the next request starts with a new core.
             self._core = TopicPlacement(self._topic_id)
             self._effects.clear()
             self._fail(error)
         finally:
             self._running = False
             self._used_ms = now_ms()
-            self._fail(ServiceUnavailable("this metadata service is stopping: ask another"))
+            self._fail(ServiceUnavailable("this metadata service is stopping: retry with another one"))
 
     async def _perform(self, effect: PlacementEffect) -> None:
         match effect:
@@ -127,7 +127,7 @@ class TopicPlacer:
                 if owner is not None and owners.find(owner) is None:
                     await owners.refresh()
             except StoreUnavailable as error:
-                logger.warning("a topic record cannot be read yet: %s", error.message)
+                logger.warning("could not read a topic record; will retry: %s", error.message)
                 await asyncio.sleep(READ_RETRY_MS / 1000)
                 continue
             record, version = (None, -1) if stored is None else stored
@@ -140,7 +140,7 @@ class TopicPlacer:
         except StoreUnavailable:
             written = WriteResult(WriteStatus.UNKNOWN)
         fields = {"topic": record.name, "owner": record.owner, "owner_epoch": record.owner_epoch}
-        logger.info("a placement was written", extra={"fields": {**fields, "status": written.status.value}})
+        logger.info("wrote a placement", extra={"fields": {**fields, "status": written.status.value}})
         return written
 
     def _answer(self, placed: TopicPlaced | None) -> None:
