@@ -183,7 +183,7 @@ def test_reader_begins_and_ends_where_it_is_told(cluster: Standalone, tmp_path: 
     assert b"--from is earliest, latest, a message id" in wrong.stderr
     missing = cluster.run("read", "palces")
     assert missing.returncode == 1
-    assert b"there is no topic public/default/palces" in missing.stderr
+    assert b"topic public/default/palces does not exist" in missing.stderr
 
 
 def test_follower_sees_what_comes(cluster: Standalone) -> None:

@@ -135,7 +135,7 @@ async def test_missing_topic_is_not_created_unasked() -> None:
             await replica.look_up(create=False)
         default = parse_namespace("default")
         await PolicyStore(replica.session).change(default, lambda p: replace(p, auto_create_topics=False))
-        with pytest.raises(TopicNotFound, match="its namespace forbids"):
+        with pytest.raises(TopicNotFound, match="its namespace disables"):
             await replica.look_up()
         await world.topics.create(parse_topic("flights"))
         assert (await replica.look_up()).owner_epoch == 1

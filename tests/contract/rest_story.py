@@ -1,6 +1,6 @@
 """The examples of REST.md run in order, as one story, against a cluster: each must be answered as the page says.
 
-A directory holds the files that the page has its readers make: `nobody.curl`, `admin.curl`, `checkout.curl`, options of
+A directory holds the files that the page has its readers make: `anonymous.curl`, `admin.curl`, `checkout.curl`, options of
 curl. The commands are sent by httpx, which is always there, or given to a shell and curl word for word.
 """
 
@@ -42,7 +42,7 @@ def run_story(send: Sender, variables: Mapping[str, str], told: Sequence[Example
 def write_options(directory: Path, tokens: Mapping[str, str], *connection: str) -> None:
     """The files of options that the page tells to make. connection: their lines that lead to the cluster."""
     shared = ["silent", "show-error", "include", *connection]
-    (directory / "nobody.curl").write_text("\n".join([*shared, ""]))
+    (directory / "anonymous.curl").write_text("\n".join([*shared, ""]))
     for role, token in tokens.items():
         header = f'header = "Authorization: Bearer {token}"'
         (directory / f"{role}.curl").write_text("\n".join([*shared, header, ""]))
@@ -53,7 +53,7 @@ class Httpx:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        authorities = self._options("nobody.curl").get("cacert", [])
+        authorities = self._options("anonymous.curl").get("cacert", [])
         trusted = ssl.create_default_context(cafile=str(directory / authorities[0])) if authorities else True
         self._client = httpx.Client(verify=trusted, timeout=ANSWER_TIMEOUT_S, trust_env=False)
 

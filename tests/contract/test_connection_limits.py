@@ -93,16 +93,16 @@ async def test_silent_connections_keep_nobody_out_of_rest(sent: bytes) -> None:
     """1,100 of them locked REST out for everybody. The oldest gives way, also to a caller from the same address."""
     async with rest() as served:
         async with silent(served.port, 3 * LIMITS.connections_max, sent):
-            await until(lambda: len(served.server.seats) == LIMITS.per_peer_max, DEADLINE_S)
+            await until(lambda: len(served.server.connections) == LIMITS.per_peer_max, DEADLINE_S)
             for _ in range(3):
                 assert (await served.get()).status_code == 200
-        await until(lambda: not len(served.server.seats), DEADLINE_S)
+        await until(lambda: not len(served.server.connections), DEADLINE_S)
 
 
 async def test_connections_that_never_finish_tls_keep_nobody_out(tmp_path: Path) -> None:
     """They are counted before TLS, and not only once they could send a request."""
     async with rest(security=with_tls(tmp_path)) as served, silent(served.port, 3 * LIMITS.connections_max):
-        await until(lambda: len(served.server.seats) == LIMITS.per_peer_max, DEADLINE_S)
+        await until(lambda: len(served.server.connections) == LIMITS.per_peer_max, DEADLINE_S)
         assert (await served.get()).status_code == 200
 
 
@@ -126,7 +126,7 @@ async def test_connections_with_requests_under_way_do_not_give_way() -> None:
         assert "127.0.0.1 has 3 connections" in refused.json()["detail"]
         served.gate.set()
         assert [(await each).json() for each in held] == ["at last"] * 3
-        await until(lambda: not len(served.server.seats), DEADLINE_S)
+        await until(lambda: not len(served.server.connections), DEADLINE_S)
         assert (await served.get()).status_code == 200
 
 

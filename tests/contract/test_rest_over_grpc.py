@@ -111,14 +111,14 @@ async def test_a_request_arrives_whole() -> None:
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (RestRequest(method="TRACE", target="/"), "method is one of"),
-        (RestRequest(method="GET", target="admin"), "target is a path"),
-        (RestRequest(method="GET", target="http://10.0.0.1/"), "target is a path"),
-        (RestRequest(method="GET", target="/a b"), "target is a path"),
-        (RestRequest(method="GET", target="/" + "a" * 9_000), "target is a path"),
-        (RestRequest(method="GET", target="/a\r\nx: y"), "target is a path"),
-        (RestRequest(method="GET", target="/", headers=[RestHeader(name="a\nb", value="c")]), "cannot be sent"),
-        (RestRequest(method="GET", target="/", headers=[RestHeader(name="a", value="b\r\nc")]), "cannot be sent"),
+        (RestRequest(method="TRACE", target="/"), "method must be one of"),
+        (RestRequest(method="GET", target="admin"), "target must be a path"),
+        (RestRequest(method="GET", target="http://10.0.0.1/"), "target must be a path"),
+        (RestRequest(method="GET", target="/a b"), "target must be a path"),
+        (RestRequest(method="GET", target="/" + "a" * 9_000), "target must be a path"),
+        (RestRequest(method="GET", target="/a\r\nx: y"), "target must be a path"),
+        (RestRequest(method="GET", target="/", headers=[RestHeader(name="a\nb", value="c")]), "is not valid in HTTP"),
+        (RestRequest(method="GET", target="/", headers=[RestHeader(name="a", value="b\r\nc")]), "is not valid in HTTP"),
         (
             RestRequest(method="GET", target="/", headers=[RestHeader(name="a", value="b")] * (HEADERS_MAX + 1)),
             "at most",
@@ -167,7 +167,7 @@ async def test_a_call_without_a_request_is_ended() -> None:
         from oncelog.rpc.metadata_codec import REST_SERVED
 
         stream = channel.stream(REST_SERVED)
-        with pytest.raises(InvalidArgument, match=r"no request came within 0\.2 s"):
+        with pytest.raises(InvalidArgument, match=r"no request message within 0\.2 s"):
             await anext(stream)
 
 

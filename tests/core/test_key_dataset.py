@@ -9,10 +9,10 @@ from oncelog.core.http_publish.key_dataset import (
     DatasetVerdict,
     FoundDataset,
     InstallMarker,
-    NoteDataset,
+    RecordDataset,
     RefuseKeys,
     ServeKeys,
-    judge_dataset,
+    check_dataset,
 )
 
 WINDOW_MS = 1_000
@@ -23,20 +23,20 @@ FOUND = FoundDataset("marker", "run", writes=5, replicas=0)
 def judged(
     record: DatasetRecord | None, found: FoundDataset, *, writes_seen: int = 0, now_ms: int = 50_000
 ) -> DatasetVerdict:
-    return judge_dataset(record, found, writes_seen=writes_seen, now_ms=now_ms, window_ms=WINDOW_MS)
+    return check_dataset(record, found, writes_seen=writes_seen, now_ms=now_ms, window_ms=WINDOW_MS)
 
 
 def test_first_start_makes_a_marker_and_refuses_nobody() -> None:
     """There was nothing to lose."""
     assert judged(None, replace(FOUND, marker=None)) == InstallMarker(None)
-    assert judged(None, FOUND) == NoteDataset(RECORD)
+    assert judged(None, FOUND) == RecordDataset(RECORD)
     assert judged(RECORD, FOUND) == ServeKeys()
 
 
 def test_missing_marker_is_a_loss_as_soon_as_there_is_a_new_one() -> None:
     """The record says that there were keys."""
     assert judged(RECORD, replace(FOUND, marker=None)) == InstallMarker(None)
-    lost = NoteDataset(DatasetRecord("other", "run", lost_at_ms=50_000), lost=True)
+    lost = RecordDataset(DatasetRecord("other", "run", lost_at_ms=50_000), lost=True)
     assert judged(RECORD, replace(FOUND, marker="other")) == lost
 
 
@@ -50,7 +50,7 @@ def test_after_a_loss_keys_are_refused_for_one_window() -> None:
 
 def test_restart_on_its_own_files_loses_nothing() -> None:
     """Each write was synced before it was answered."""
-    assert judged(RECORD, replace(FOUND, run="next"), writes_seen=5) == NoteDataset(DatasetRecord("marker", "next"))
+    assert judged(RECORD, replace(FOUND, run="next"), writes_seen=5) == RecordDataset(DatasetRecord("marker", "next"))
 
 
 def test_fewer_writes_than_were_acknowledged_are_a_loss() -> None:
@@ -62,7 +62,7 @@ def test_fewer_writes_than_were_acknowledged_are_a_loss() -> None:
 def test_another_run_of_a_server_that_had_a_replica_is_a_loss() -> None:
     """It may be the replica, promoted without the last writes, whatever it shows."""
     noted = judged(RECORD, replace(FOUND, replicas=1))
-    assert noted == NoteDataset(replace(RECORD, replicated=True))
+    assert noted == RecordDataset(replace(RECORD, replicated=True))
     replicated = replace(RECORD, replicated=True)
     assert judged(replicated, FOUND) == ServeKeys(), "the same run goes on, its replica gone"
     assert judged(replicated, replace(FOUND, run="next", writes=99), writes_seen=5) == InstallMarker("marker")

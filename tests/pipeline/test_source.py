@@ -372,5 +372,5 @@ def test_bad_options_reach_the_user(load: Callable[..., DataFrame]) -> None:
     """Through Spark's own errors, with the option's name."""
     with pytest.raises(PySparkException, match="unknown option topik; the nearest known one is topic"):
         load(topik="flights").count()
-    with pytest.raises(PySparkException, match="there is no topic public/default/nowhere"):
+    with pytest.raises(PySparkException, match="topic public/default/nowhere does not exist"):
         load(topic="nowhere").count()

@@ -49,7 +49,7 @@ _REACH_ADVICE = {
     "advertised by topic owner": "the cluster answers, but this address of one of its topic owners is not reached from "
     "here: use oncelog+proxy:// (or oncelog+proxy+tls://) in --url, which needs no other address, or have owners "
     "advertise a host and port that lead to them (--advertised-host, --advertised-port; the chart's owner.external)",
-    "asked by the gateway": "the cluster answers, but does not reach one of its own topic owners: look at that owner",
+    "called by the gateway": "the cluster answers, but does not reach one of its own topic owners: look at that owner",
 }
 
 #: What gRPC and OpenSSL say when TLS does not come about, and what to do: it looks like a server that is away, but

@@ -1,1 +1,1 @@
-"""The service of lookup, placement and administration."""
+"""The metadata service: coordination of the cluster, and its REST and HTTP publish interface."""

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from oncelog.core.coordination.id_claim import ABSENT_VERSION
 from oncelog.core.errors import IdempotencyUnavailable
-from oncelog.core.http_publish.key_dataset import DatasetRecord, InstallMarker, NoteDataset, RefuseKeys, judge_dataset
+from oncelog.core.http_publish.key_dataset import DatasetRecord, InstallMarker, RecordDataset, RefuseKeys, check_dataset
 from oncelog.core.http_publish.key_record import FoundKey, KeyRecord, decode_key_record, encode_key_record
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
@@ -141,11 +141,11 @@ class KeyStore:
             record = None if stored is None else stored.value
             before = self._guard
             seen = before.writes if before is not None and record is not None and before.marker == record.marker else 0
-            verdict = judge_dataset(record, found, writes_seen=seen, now_ms=self._now_ms(), window_ms=self._window_ms)
+            verdict = check_dataset(record, found, writes_seen=seen, now_ms=self._now_ms(), window_ms=self._window_ms)
             match verdict:
                 case InstallMarker(replaces):
                     await self._server.install(uuid4().hex, replaces=replaces)
-                case NoteDataset(noted, lost):
+                case RecordDataset(noted, lost):
                     if lost:
                         logger.error(
                             "Redis has lost idempotency keys: publishing with keys is refused for one window",

@@ -1,1 +1,1 @@
-"""Publishing by HTTP under idempotency keys."""
+"""Publishing over HTTP with idempotency keys: from a key to sequence ids, and the state of the keys in Redis."""

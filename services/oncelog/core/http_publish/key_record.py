@@ -1,6 +1,6 @@
-"""What is kept under an idempotency key: for which messages, at which place in the log, and how it was answered.
+"""The record of an idempotency key: a fingerprint of its messages, their sequence ids, and the answer.
 
-As JSON with a format number. Records change by compare-and-set alone, which names the bytes that it replaces.
+It is stored as JSON with a format number. Records change by compare-and-set only, against the stored bytes.
 """
 
 import json
@@ -16,7 +16,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class KeyRecord:
-    """What a key stands for. fingerprint: of the messages; answer: None while pending, else as it was given."""
+    """fingerprint: digest of the messages. answer: None while pending, then the answer to return."""
 
     fingerprint: str
     claim: Claim
@@ -25,7 +25,7 @@ class KeyRecord:
 
 @dataclass(frozen=True, slots=True)
 class FoundKey:
-    """A record as the store has it; stored: its very bytes, which the next write names."""
+    """A record as stored. stored: its bytes, which the next compare-and-set names."""
 
     record: KeyRecord
     stored: bytes
@@ -54,4 +54,4 @@ def decode_key_record(data: bytes) -> KeyRecord:
         claim = Claim(text(fields, "producer_name"), SequenceId(number(fields, "first")), number(fields, "count"))
         return KeyRecord(text(fields, "fingerprint"), claim, fields["answer"])
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptEntry(f"the record of a key cannot be read: {error!r}") from error
+        raise CorruptEntry(f"the record of an idempotency key is corrupt: {error!r}") from error

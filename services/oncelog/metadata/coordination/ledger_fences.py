@@ -1,8 +1,8 @@
 """Fencing of a deleted topic's last ledger, so that a stale owner cannot acknowledge further messages.
 
 The topic record is deleted, so no owner can link another ledger. An ordinary add needs an ack quorum of members that
-are not fenced. Once Qw - Qa + 1 members are fenced, no add of any owner can be acknowledged (`core.ledger.quorum`). This
-covers an owner that lost its session, and an owner that was replaced before its successor fenced the ledger.
+are not fenced. Once Qw - Qa + 1 members are fenced, no add of any owner can be acknowledged (`core.ledger.quorum`).
+This covers an owner that lost its session, and an owner that was replaced before its successor fenced the ledger.
 """
 
 import asyncio

@@ -130,7 +130,7 @@ class LookupService:
         answer = pb.LedgersAnswer(topic_id=record.topic_id)
         answer.ledgers.extend(await self._listed(record.topic_id, stored.value.ledgers))
         if request.with_snapshots:
-            # Read after the log's ledgers: so the snapshots listed here may be newer than the entries listed, never older.
+            # Read after the log's ledgers: the listed snapshots may be newer than the listed entries, but never older.
             cursor = await self._cursors.read(record.topic_id, DEDUP_CURSOR)
             links = cursor.value.ledgers if cursor is not None else ()
             snapshots = [LedgerLink(link.ledger_id, 0) for link in links]

@@ -24,7 +24,7 @@ class OwnerCalls:
         self._channels: dict[Incarnation, Channel] = {}
 
     async def assign(self, owner: LiveOwner, topic_id: TopicId, owner_epoch: OwnerEpoch) -> None:
-        """Assign the topic: its record names this owner. Raises NotOwner, or a retriable error if there is no answer."""
+        """Assign a topic whose record names this owner. Raises NotOwner, or a retriable error if it does not answer."""
         request = pb.AssignRequest(target=owner.incarnation, topic_id=topic_id, owner_epoch=owner_epoch)
         await self._channel(owner).call(ASSIGN, request, timeout_ms=ASSIGN_TIMEOUT_MS)
 

@@ -1,9 +1,9 @@
 """The topic owners as this replica sees them: their sessions, their streams, and which of them are suspected dead.
 
 Rules
-- ZooKeeper shows sessions; this replica observes streams. Only `core.coordination.owner_suspicion` combines the two into
-  a suspicion (hazard 5). When a stream closes, the owner's address is probed at once, and again for a while: a process
-  that is being killed may close its streams a moment before its listening socket.
+- ZooKeeper shows sessions; this replica observes streams. Only `core.coordination.owner_suspicion` combines the two
+  into a suspicion (hazard 5). When a stream closes, the owner's address is probed at once, and again for a while: a
+  process that is being killed may close its streams a moment before its listening socket.
 - The probe uses the resolved IP address, because a pod's host name disappears with the pod or later names another one.
 - If another incarnation listens at an owner's address, then the former process has lost the port. This counts as a
   refused connection. (A host name may resolve to another machine by then, which is one more reason for owners to report

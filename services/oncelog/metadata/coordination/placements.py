@@ -153,7 +153,7 @@ class Placements:
             )
         known.assigned_ms = None  # the next look-up sends it again
 
-    # --- lost and draining owners --------------------------------------------------------------------------------------
+    # --- lost and draining owners -------------------------------------------------------------------------------------
 
     async def _move_all(self, owner: Incarnation) -> None:
         began_ms = now_ms()

@@ -81,7 +81,7 @@ class TopicDeletions:
         self._failures: dict[TopicId, OncelogError] = {}
 
     async def delete(self, name: TopicName) -> None:
-        """Delete a topic. Returns when all of its records are removed and no message can be acknowledged for it any more.
+        """Delete a topic. Returns when its records are removed and no message can be acknowledged for it any more.
 
         Raises TopicNotFound; Conflict for a partitioned topic and for a single partition; ServiceUnavailable if the
         deletion takes longer than `wait_ms`: it then continues, and another call waits for its end.
@@ -98,7 +98,7 @@ class TopicDeletions:
         await self._delete(name)
 
     async def delete_partitioned(self, name: TopicName) -> None:
-        """Delete a topic with all its partitions; as `delete`. Raises TopicNotFound, Conflict if it has no partitions."""
+        """Delete a topic with all its partitions, like `delete`. Raises TopicNotFound, Conflict if it has none."""
         found = await self._parts.topics.find(name)
         if found is not None and not found.value.deleted and not found.value.partitions:
             raise Conflict(f"topic {name} is not partitioned: delete it as a topic", field="topic")
@@ -206,7 +206,7 @@ class TopicDeletions:
         for start in range(0, deletion.partitions, REMOVALS_MAX):
             beyond = min(start + REMOVALS_MAX, deletion.partitions)
             partitions = [replace(name, partition=number) for number in range(start, beyond)]
-            await asyncio.gather(*map(self._delete_part, parts))
+            await asyncio.gather(*map(self._delete_partition, partitions))
         await self._parts.deletions.end(deletion, name)
 
     async def _delete_partition(self, partition: TopicName) -> None:

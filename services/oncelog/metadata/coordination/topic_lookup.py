@@ -105,8 +105,8 @@ class TopicLookup:
         # A partition needs no permission to be created on use: the creator of its partitioned topic requested it.
         if name.partition is None and not policies.auto_create_topics.value:
             raise TopicNotFound(
-                f"topic {name} does not exist, and the {policies.auto_create_topics.source.value}'s policy disables automatic "
-                "topic creation: create the topic",
+                f"topic {name} does not exist, and its {policies.auto_create_topics.source.value} disables "
+                "automatic topic creation: create the topic",
                 topic=str(name),
             )
         return (await self._topics.create(name)).name.value

@@ -1,18 +1,18 @@
-"""The way through this service to topic owners, for clients that reach nothing else (`oncelog+proxy://`).
+"""Gateway to the topic owners, for clients that can reach only this service (`oncelog+proxy://`).
 
-A call of an owner's method that names an owner in its metadata (`oncelog-owner`) is passed on to that owner, message by
-message, in both directions, as the bytes that they are.
+A client calls a method of a topic owner here, and names the owner in the call's metadata (`oncelog-owner`). The gateway
+forwards the messages unchanged, in both directions.
 
 Rules
-- Only owners that are registered are reached, by the address of their record: a caller chooses among them and nothing
-  else. Only what clients call of an owner is passed on.
-- The caller is authenticated here, as at every call, and its own token goes on to the owner, which decides what it may
-  do.
-- The next message of a direction is taken when the one before was taken at the other side: each side's flow control
-  reaches the other. What is on the way here is bounded in bytes, streams are bounded in number, and no caller gets more
-  than half of them.
-- A stream that says nothing after it was opened is ended.
-- When the owner is gone the stream ends as a lost connection does. Nothing is repeated here: whoever called decides.
+- Only registered owners can be reached, at the address of their registration, and only by the methods that clients
+  call.
+- The caller is authenticated here, as in every call. The caller's own token is forwarded to the owner, which checks the
+  caller's rights.
+- In each direction, the next message is read when the previous one was written to the other side: so flow control
+  works end to end. The bytes held here and the number of streams are bounded, and one caller gets at most half of the
+  streams.
+- A stream without a message after it was opened is ended.
+- If the owner is gone, the stream ends like a lost connection. The gateway retries nothing; the client does.
 """
 
 import asyncio
@@ -43,9 +43,9 @@ from oncelog.stores.registry import LiveOwner
 
 logger = logging.getLogger(__name__)
 
-#: What clients call of an owner. A unary call is a stream of one message each way, and is passed on as that.
+#: The methods that clients call. A unary call is forwarded as a stream with one message in each direction.
 PATHS = (PUBLISH.path, READ.path, LAST_MESSAGE.path, PRODUCER_NAMES.path)
-#: Clients say something as soon as they have opened a stream.
+#: Clients send their first message as soon as they have opened a stream.
 FIRST_MESSAGE_S = 30.0
 STREAMS_MAX = 1_000
 BYTES_MAX = 128 * 1024 * 1024
@@ -55,7 +55,7 @@ RawStream = ServerStream[bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class GatewayLimits:
-    """streams_max: at once; one caller gets half of them. bytes_max: of messages on their way."""
+    """streams_max: open streams; one caller gets at most half of them. bytes_max: of messages held at a time."""
 
     streams_max: int = STREAMS_MAX
     bytes_max: int = BYTES_MAX
@@ -70,46 +70,46 @@ class Gateway:
     """Used inside one event loop."""
 
     def __init__(self, owners: Owners, peers: Credentials = PLAIN, *, limits: GatewayLimits | None = None) -> None:
-        """peers: how other services are known; the token of this one is shown to nobody here."""
+        """peers: credentials for connections to owners; this service's own token is never sent from here."""
         self._owners = owners
         self._credentials = replace(peers, token=None)
         self.limits = limits or GatewayLimits()
         self._channels: dict[Incarnation, Channel] = {}
-        #: {caller: its streams}
+        #: {caller: number of open streams}
         self._callers: Counter[str] = Counter()
-        #: messages on their way, bytes
+        #: bytes of messages being forwarded
         self.held_bytes = 0
-        #: passed on since the start, in both directions
+        #: bytes forwarded since the start, in both directions
         self.passed_bytes = 0
 
     @property
     def stream_count(self) -> int:
-        """Streams that are open now."""
+        """Number of open streams."""
         return self._callers.total()
 
     def serve(self, server: Server) -> None:
-        """Add the methods."""
+        """Register the methods."""
         for path in PATHS:
             method: StreamMethod[bytes, bytes, bytes, bytes] = StreamMethod(path, bytes, bytes, bytes, bytes)
-            server.client_stream(method, self._passing(method))
+            server.client_stream(method, self._handler(method))
 
-    def _passing(self, method: StreamMethod[bytes, bytes, bytes, bytes]) -> Callable[[RawStream], Awaitable[None]]:
+    def _handler(self, method: StreamMethod[bytes, bytes, bytes, bytes]) -> Callable[[RawStream], Awaitable[None]]:
         async def handle(stream: RawStream) -> None:
             with self._counted(_caller_of(stream)):
-                await self._pass(stream, method)
+                await self._forward(stream, method)
 
         return handle
 
     # --- one stream ---------------------------------------------------------------------------------------------------
 
-    async def _pass(self, stream: RawStream, method: StreamMethod[bytes, bytes, bytes, bytes]) -> None:
+    async def _forward(self, stream: RawStream, method: StreamMethod[bytes, bytes, bytes, bytes]) -> None:
         owner = self._owner(stream.header(GATEWAY_OWNER))
         try:
             async with asyncio.timeout(self.limits.first_message_s):
                 first = await anext(stream, None)
         except TimeoutError as error:
             raise DeadlineExceeded(
-                f"the stream said nothing for {self.limits.first_message_s:g} s after it was opened: open another one"
+                f"no message within {self.limits.first_message_s:g} s after the stream was opened: open a new stream"
             ) from error
         authorization = stream.header(AUTHORIZATION)
         metadata = () if authorization is None else ((AUTHORIZATION, authorization),)
@@ -125,7 +125,7 @@ class Gateway:
             await asyncio.wait({sending})
 
     async def _send(self, first: bytes | None, stream: RawStream, upstream: Stream[bytes, bytes]) -> None:
-        """From the client to the owner. Whatever ends it, the reading side tells."""
+        """Forward from the client to the owner. Errors are reported by the other direction."""
         try:
             message = first
             while message is not None:
@@ -139,19 +139,19 @@ class Gateway:
     def _owner(self, named: str | None) -> LiveOwner:
         if named is None:
             raise InvalidArgument(
-                f"this is a metadata service: a call for a topic owner needs {GATEWAY_OWNER} in its metadata, which "
-                "clients with oncelog+proxy:// send",
+                f"this is a metadata service: a call to a topic owner needs {GATEWAY_OWNER} in its metadata; clients "
+                "send it if their URL begins with oncelog+proxy://",
                 field=GATEWAY_OWNER,
             )
         owner = self._owners.find(Incarnation(named))
         if owner is None or self._owners.is_lost(owner.incarnation):
-            raise ServiceUnavailable(f"topic owner {named[:40]!r} is gone: look the topic up again")
+            raise ServiceUnavailable(f"topic owner {named[:40]!r} is not available: look the topic up again")
         return owner
 
     def _channel(self, owner: LiveOwner) -> Channel:
         channel = self._channels.get(owner.incarnation)
         if channel is None:
-            origin = f"topic owner {owner.incarnation}, asked by the gateway"
+            origin = f"topic owner {owner.incarnation}, called by the gateway"
             channel = Channel(address_of(owner), credentials=self._credentials, origin=origin)
             self._channels[owner.incarnation] = channel
         return channel
@@ -163,12 +163,12 @@ class Gateway:
         """Raises TooManyRequests."""
         limits = self.limits
         if self.stream_count >= limits.streams_max:
-            message = f"this gateway has {limits.streams_max} streams open: try again, or another metadata service"
+            message = f"this gateway has {limits.streams_max} open streams, the maximum: retry with another service"
             raise TooManyRequests(message, limit=limits.streams_max)
         if self._callers[caller] >= limits.caller_streams_max:
             raise TooManyRequests(
-                f"{caller} has {limits.caller_streams_max} streams open at this gateway: close some, or share one "
-                "client among producers and readers",
+                f"{caller} has {limits.caller_streams_max} open streams at this gateway, the maximum for one caller: "
+                "close some, or use fewer producers and readers",
                 limit=limits.caller_streams_max,
             )
         self._callers[caller] += 1
@@ -181,10 +181,12 @@ class Gateway:
 
     @contextmanager
     def _held(self, message: bytes) -> Iterator[None]:
-        """Raises TooManyRequests, which ends the stream and frees what it holds: gRPC has read the message already."""
+        """Raises TooManyRequests. This ends the stream and frees its bytes: gRPC has already read the message."""
         size = len(message)
         if self.held_bytes + size > self.limits.bytes_max:
-            text = f"this gateway holds {self.limits.bytes_max} bytes that others do not take: try again in a moment"
+            text = (
+                f"this gateway holds {self.limits.bytes_max} bytes of undelivered messages, the maximum: retry shortly"
+            )
             raise TooManyRequests(text, limit=self.limits.bytes_max)
         self.held_bytes += size
         try:
@@ -196,7 +198,7 @@ class Gateway:
     # --- life ---------------------------------------------------------------------------------------------------------
 
     async def owners_changed(self, live: list[LiveOwner]) -> None:
-        """Close the channels to owners that have gone, and the streams on them."""
+        """Close the channels to owners that are gone, and the streams on them."""
         present = {owner.incarnation for owner in live}
         gone = [owner for owner in self._channels if owner not in present]
         await asyncio.gather(*(self._channels.pop(owner).close() for owner in gone))
@@ -206,5 +208,5 @@ class Gateway:
 
 
 def _caller_of(stream: RawStream) -> str:
-    """The role where there are roles, else the host: all of its connections are one caller."""
+    """The role, or without authentication the host: all connections of one host are one caller."""
     return f"role {stream.caller.role}" if stream.caller.role else f"host {stream.peer.rpartition(':')[0]}"

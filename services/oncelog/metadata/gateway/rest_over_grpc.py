@@ -1,7 +1,7 @@
-"""REST through the port of gRPC: one request in, one answer out, for clients that reach this port and no other.
+"""REST over the gRPC port, for clients that can reach only this port: one call carries one HTTP request.
 
-The application is the very same that listens on the port of REST, with its authentication, its limits of bodies and its
-problems; the caller's token is that of the call.
+The call is served by the same application as the REST port, with the same authentication, body limits and error bodies.
+The token is that of the gRPC call.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ AT_ONCE_MAX = 100
 TARGET_CHARACTERS_MAX = 8_192
 HEADERS_MAX = 64
 HEADER_CHARACTERS_MAX = 8_192
-#: Below the largest message of gRPC, with room for the headers.
+#: Below the maximum size of a gRPC message, with room for the headers.
 ANSWER_BYTES_MAX = 15 * 1024 * 1024
 REQUEST_S = 30.0
 
@@ -31,7 +31,7 @@ _METHODS = frozenset({"GET", "PUT", "POST", "PATCH", "DELETE", "HEAD"})
 _TARGET = re.compile(r"/[!-~]*", re.ASCII)
 _NAME = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,256}", re.ASCII)
 _VALUE = re.compile(r"[\t -~]*", re.ASCII)
-#: Of the connection and not of the request, or said by gRPC itself.
+#: Headers of the connection, and headers that gRPC carries itself.
 _DROPPED = frozenset(
     {
         AUTHORIZATION,
@@ -53,28 +53,28 @@ class RestOverGrpc:
     """Serves `Rest` from an ASGI application."""
 
     def __init__(self, app: ASGIApp, *, at_once_max: int = AT_ONCE_MAX, request_s: float = REQUEST_S) -> None:
-        """request_s: how long the request may take to come."""
+        """request_s: how long the request message may take to arrive."""
         self._app = app
         self._at_once_max = at_once_max
         self._request_s = request_s
-        self._asking = 0
-        #: requests that are being answered; they go on when their caller has gone, as those of HTTP do
+        self._receiving = 0
+        #: requests in progress; as over HTTP, they continue after their client has disconnected
         self._answering: set[asyncio.Task[pb.RestAnswer]] = set()
 
     def serve(self, server: Server) -> None:
-        """Add the method."""
+        """Register the method."""
         server.client_stream(REST_SERVED, self._serve)
 
     async def _serve(self, stream: RestStream) -> None:
-        if self._asking + len(self._answering) >= self._at_once_max:
-            message = f"{self._at_once_max} requests of REST are under way on this port: try again in a moment"
+        if self._receiving + len(self._answering) >= self._at_once_max:
+            message = f"{self._at_once_max} REST requests are in progress on the gRPC port, the maximum: retry shortly"
             raise TooManyRequests(message, limit=self._at_once_max)
-        self._asking += 1
+        self._receiving += 1
         try:
             request = await self._request(stream)
             scope = _scope(request, stream.header(AUTHORIZATION), stream.peer)
         finally:
-            self._asking -= 1
+            self._receiving -= 1
         answering = asyncio.create_task(self._answer(scope, request.body))
         self._answering.add(answering)
         answering.add_done_callback(self._answering.discard)
@@ -85,7 +85,7 @@ class RestOverGrpc:
             async with asyncio.timeout(self._request_s):
                 return await anext(stream)
         except (TimeoutError, StopAsyncIteration) as error:
-            raise InvalidArgument(f"no request came within {self._request_s:g} s", field="request") from error
+            raise InvalidArgument(f"no request message within {self._request_s:g} s", field="request") from error
 
     async def _answer(self, scope: Scope, body: bytes) -> pb.RestAnswer:
         answer = pb.RestAnswer()
@@ -94,7 +94,7 @@ class RestOverGrpc:
 
         async def receive() -> Message:
             if not waiting:
-                await asyncio.Event().wait()  # the caller's going away changes nothing
+                await asyncio.Event().wait()  # a disconnect is not reported to the application
             return waiting.pop()
 
         async def send(message: Message) -> None:
@@ -108,35 +108,35 @@ class RestOverGrpc:
         try:
             await self._app(scope, receive, send)
         except Exception:
-            # As the server of HTTP does: the application has answered 500 before it raised, if it could.
-            logger.exception("a request of REST failed", extra={"fields": {"path": scope["path"]}})
+            # As the HTTP server does. The application has answered 500 before it raised, if it could.
+            logger.exception("a REST request failed", extra={"fields": {"path": scope["path"]}})
             answer.status = answer.status or 500
         answer.body = b"".join(pieces)
         if len(answer.body) > ANSWER_BYTES_MAX:
             text = (
-                f"the answer has {len(answer.body)} bytes, more than {ANSWER_BYTES_MAX}: ask for it on the port of REST"
+                f"the response has {len(answer.body)} bytes, the maximum here is {ANSWER_BYTES_MAX}: use the REST port"
             )
             raise MessageTooLarge(text, limit=ANSWER_BYTES_MAX)
         return answer
 
 
 def _scope(request: pb.RestRequest, authorization: str | None, peer: str) -> Scope:
-    """The request as an ASGI application sees it. Raises InvalidArgument."""
+    """The ASGI scope of the request. Raises InvalidArgument."""
     if request.method not in _METHODS:
-        raise InvalidArgument(f"method is one of {', '.join(sorted(_METHODS))}", field="method")
+        raise InvalidArgument(f"method must be one of {', '.join(sorted(_METHODS))}", field="method")
     if len(request.target) > TARGET_CHARACTERS_MAX or _TARGET.fullmatch(request.target) is None:
         raise InvalidArgument(
-            f"target is a path and a query, from /, of at most {TARGET_CHARACTERS_MAX} characters",
+            f"target must be a path, with an optional query, of at most {TARGET_CHARACTERS_MAX} characters",
             field="target",
             limit=TARGET_CHARACTERS_MAX,
         )
     if len(request.headers) > HEADERS_MAX:
-        raise InvalidArgument(f"at most {HEADERS_MAX} headers are taken", field="headers", limit=HEADERS_MAX)
+        raise InvalidArgument(f"at most {HEADERS_MAX} headers are allowed", field="headers", limit=HEADERS_MAX)
     headers = [(b"host", b"oncelog"), (b"content-length", str(len(request.body)).encode())]
     for header in request.headers:
         value_fits = len(header.value) <= HEADER_CHARACTERS_MAX and _VALUE.fullmatch(header.value) is not None
         if _NAME.fullmatch(header.name) is None or not value_fits:
-            raise InvalidArgument(f"header {header.name[:40]!r} cannot be sent in HTTP", field="headers")
+            raise InvalidArgument(f"header {header.name[:40]!r} is not valid in HTTP", field="headers")
         if header.name not in _DROPPED:
             headers.append((header.name.encode(), header.value.encode()))
     if authorization is not None:

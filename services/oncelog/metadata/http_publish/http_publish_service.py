@@ -1,4 +1,4 @@
-"""Publishing over HTTP as one part of a metadata service: its own client of the cluster, names, keys, and deadlines."""
+"""Publishing over HTTP: through an SDK client of this cluster, by producer name or idempotency key, with a timeout."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ from oncelog.core.names import TopicName
 from oncelog.metadata.coordination.topic_lookup import TopicLookup
 from oncelog.metadata.http_publish.keyed_producers import KeyedProducers
 from oncelog.metadata.http_publish.keyed_publish import KeyedAnswer, KeyedPublishes
-from oncelog.metadata.http_publish.named_producers import NamedProducers, ProducerPlace
+from oncelog.metadata.http_publish.named_producers import NamedProducerKey, NamedProducers
 from oncelog.metadata.http_publish.publish_body import (
     MessageAnswer,
     MessageFate,
@@ -36,19 +36,19 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _ANY_HOST = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 _UNVERIFIED = (
-    "messages with verified=false were not stored now: their sequence ids are older than everything that the log "
-    "remembers of this producer, so nobody knows whether they ever were. If they are new, they are lost: publish them "
-    "under higher sequence ids or another producer name"
+    "messages with verified=false were not stored by this request: their sequence ids are older than all batches that "
+    "the log remembers for this producer, so it is unknown whether they were stored before. If they are new, they are "
+    "lost: publish them again with higher sequence ids or another producer name"
 )
 _NO_KEYS = (
-    "publishing with an idempotency key is not configured here: set ONCELOG_REDIS_URL on the metadata service, or name "
-    "a producer and give sequence ids"
+    "publishing with an idempotency key is not configured: set ONCELOG_REDIS_URL on the metadata service, or send a "
+    "producer name with sequence ids"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Reaching:
-    """What publishing stands on: the cluster as clients see it, and what only a metadata service knows."""
+    """What publishing needs: an SDK client, and parts of the metadata service."""
 
     client: AsyncClient
     lookup: TopicLookup
@@ -56,7 +56,7 @@ class Reaching:
 
 
 class HttpPublishService:
-    """keys None: publishing with keys is not configured. `run` as a task; `close` before the client is closed."""
+    """keys None: idempotency keys are not configured. Start `run` as a task; call `close` before closing the client."""
 
     def __init__(self, reaching: Reaching, settings: MetadataSettings, keys: KeyStore | None) -> None:
         self.limits = PublishLimits(
@@ -75,28 +75,28 @@ class HttpPublishService:
             )
             self._keyed = KeyedPublishes(keys, producers, reaching.policies, settled=lambda: self._count("settled"))
 
-    async def publish_named(self, place: ProducerPlace, ids: Sequence[int], messages: Messages) -> PublishAnswer:
-        """Raises what the SDK raises; DeadlineExceeded: sending the same ids again is safe."""
+    async def publish_named(self, key: NamedProducerKey, ids: Sequence[int], messages: Messages) -> PublishAnswer:
+        """Raises the SDK's errors. After DeadlineExceeded, sending the same sequence ids again is safe."""
         try:
-            result = await self._in_time(self._named.publish(place, ids, messages), "the same sequence ids")
+            result = await self._with_timeout(self._named.publish(key, ids, messages), "the same sequence ids")
         except OncelogError as error:
             if isinstance(error.result, BatchResult):
                 fates = _fates(ids, error.result)
-                # One fate of all is told by the problem's own `stored` and `code`.
+                # If all messages have the same fate, `stored` and `code` of the problem itself show it.
                 error.result = fates if len({(fate.stored, fate.code) for fate in fates}) > 1 else None
             raise
         self._count("named", len(messages.values))
-        answer = PublishAnswer(topic=str(place.topic), producer_name=place.name, messages=_rows(ids, result))
+        answer = PublishAnswer(topic=str(key.topic), producer_name=key.name, messages=_rows(ids, result))
         if not result.verified:
             answer.warning = _UNVERIFIED
         return answer
 
     async def publish_keyed(self, topic: TopicName, key: str, messages: Messages) -> tuple[PublishAnswer, bool]:
-        """And whether the answer was given before. Raises the errors of `core.idempotency`."""
+        """Returns (answer, whether it was given before). Raises the errors of `core.http_publish.idempotency`."""
         if self._keyed is None:
             raise IdempotencyUnavailable(_NO_KEYS)
         try:
-            answer = await self._in_time(self._keyed.publish(topic, key, messages), "the same key")
+            answer = await self._with_timeout(self._keyed.publish(topic, key, messages), "the same key")
         except OncelogError:
             self._count("refused")
             raise
@@ -104,7 +104,7 @@ class HttpPublishService:
         return _keyed_answer(topic, answer), answer.replayed
 
     async def run(self) -> None:
-        """Look at Redis once, so that the log says early what is wrong with it; then keep things tidy, for ever."""
+        """Check Redis once, so that problems are logged at the start; then run background tasks; never returns."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._named.run())
             if self._keys is not None and self._keyed is not None:
@@ -112,7 +112,7 @@ class HttpPublishService:
                 tasks.create_task(self._check(self._keys))
 
     async def close(self) -> None:
-        """Requests that still run are left to whoever settles them."""
+        """Cancel the requests in progress; a repeat of a keyed request settles its key."""
         for request in self._requests:
             request.cancel()
         if self._requests:
@@ -126,32 +126,32 @@ class HttpPublishService:
         try:
             await keys.check()
         except OncelogError as error:
-            logger.error("publishing with idempotency keys is refused: %s", error.message)
+            logger.error("idempotency keys are unavailable: %s", error.message)
         else:
-            logger.info("publishing with idempotency keys is served")
+            logger.info("idempotency keys are available")
 
-    async def _in_time(self, work: Coroutine[Any, Any, T], what: str) -> T:
-        """The result, while the work goes on whatever becomes of its sender. Raises DeadlineExceeded."""
+    async def _with_timeout(self, work: Coroutine[Any, Any, T], retry_with: str) -> T:
+        """The result of the work, which continues if its client disconnects. Raises DeadlineExceeded."""
         request = asyncio.ensure_future(work)
         self._requests.add(request)
         request.add_done_callback(self._ended)
         done, _ = await asyncio.wait([request], timeout=self._timeout_s)
         if not done:
-            message = f"not answered within {self._timeout_s:g} s, and still under way: repeat with {what}"
+            message = f"the publish did not finish within {self._timeout_s:g} s and continues: retry with {retry_with}"
             raise DeadlineExceeded(message)
         return request.result()
 
     def _ended(self, request: "asyncio.Task[Any]") -> None:
         self._requests.discard(request)
         if not request.cancelled():
-            request.exception()  # somebody may have given up waiting for it
+            request.exception()  # retrieved here: the request handler may have timed out
 
     def _count(self, what: str, number: int = 1) -> None:
         self.counts[what] += number
 
 
 async def own_client(settings: MetadataSettings, port: int) -> AsyncClient:
-    """A client of this very replica, with the token and the CA that services have."""
+    """An SDK client of this replica, with the token and the CA of the services."""
     host = _ANY_HOST.get(settings.listen_host, settings.listen_host)
     scheme = "oncelog+tls" if settings.tls_certificate_file else "oncelog"
     return AsyncClient(
@@ -164,10 +164,10 @@ async def own_client(settings: MetadataSettings, port: int) -> AsyncClient:
 
 
 def key_server(settings: MetadataSettings, cluster_id: str) -> KeyServer | None:
-    """None where no Redis is named. Raises InvalidArgument for a malformed address or a file that is not there."""
+    """None if no Redis is configured. Raises InvalidArgument for a malformed address or a missing file."""
     if not settings.redis_url and not settings.redis_url_file:
         return None
-    # With the cryptography that it brings it is nearly half of what a start loads.
+    # Imported here: with cryptography, it would nearly double the modules loaded at a start without Redis.
     from oncelog.stores.idempotency_store import RedisKeyServer
     from oncelog.stores.redis_address import RedisAddress
 
@@ -180,7 +180,7 @@ def key_server(settings: MetadataSettings, cluster_id: str) -> KeyServer | None:
 def new_publisher(
     settings: MetadataSettings, reaching: Reaching, server: KeyServer | None, datasets: DatasetStore
 ) -> HttpPublishService:
-    """server None: keys are refused."""
+    """server None: requests with idempotency keys are refused."""
     window_ms = settings.idempotency_window_s * 1000
     keys = None if server is None else KeyStore(server, datasets, window_ms=window_ms, now_ms=_now_ms)
     return HttpPublishService(reaching, settings, keys)
@@ -205,7 +205,7 @@ def _rows(ids: Sequence[int], result: BatchResult) -> list[MessageAnswer]:
 
 
 def _fates(ids: Sequence[int], result: BatchResult) -> list[MessageFate]:
-    """Of a publish that failed, message by message."""
+    """The fate of each message of a failed publish."""
     fates = []
     for each, sequence_id in zip(result.results, ids, strict=True):
         if isinstance(each, SendResult):
@@ -217,7 +217,7 @@ def _fates(ids: Sequence[int], result: BatchResult) -> list[MessageFate]:
 
 
 def _keyed_answer(topic: TopicName, answer: KeyedAnswer) -> PublishAnswer:
-    """The same for each repeat: all of a claim lies in one entry, in order."""
+    """The answer, the same for each repeat: all messages of a claim are in one entry, in order."""
     first = MessageId.parse(answer.message_id) if answer.message_id else None
     rows = [
         MessageAnswer(

@@ -1,4 +1,4 @@
-"""What a publish over HTTP takes and gives, as values; and the checks that need no log."""
+"""The request and response bodies of publishing over HTTP, and the checks that need no log."""
 
 import base64
 import binascii
@@ -15,78 +15,84 @@ from oncelog.core.formats.columns import encode_event_times, encode_keys, encode
 from oncelog.core.producer.opening import MESSAGE_BYTES_MAX
 from oncelog.core.producer.sequence_ids import check_sequence_ids
 
-#: What a message may cost in its batch beside its value, its key and so on.
+#: Overhead of a message in its batch, beside value, key, event time and properties.
 _OVERHEAD_BYTES = 16
 _KEY_CHARACTERS_MAX = 255
 
 
-#: Of one message: its brackets, its five fields, and some properties.
+#: JSON values of one message: brackets, five fields, and some properties.
 _VALUES_PER_MESSAGE = 64
 
 
 class PublishMessage(BaseModel):
-    """One message; its value is given as text, or as bytes in base64."""
+    """One message, with its value as text or as base64."""
 
     model_config = ConfigDict(extra="forbid")
 
-    value: StrictStr | None = Field(default=None, description="The value as text, stored as UTF-8.")
-    value_base64: StrictStr | None = Field(default=None, description="The value as bytes; instead of `value`.")
+    value: StrictStr | None = Field(default=None, description="The value as text; stored as UTF-8.")
+    value_base64: StrictStr | None = Field(default=None, description="The value as base64, instead of `value`.")
     key: StrictStr | None = None
-    event_time_ms: StrictInt | None = Field(default=None, description="ms since 1970")
+    event_time_ms: StrictInt | None = Field(default=None, description="Milliseconds since 1970.")
     properties: dict[StrictStr, StrictStr] | None = None
 
 
 class PublishBody(BaseModel):
-    """One message or several, which are stored in one piece and in order."""
+    """One or several messages, which are stored in one entry and in order."""
 
     model_config = ConfigDict(extra="forbid")
 
-    producer_name: StrictStr | None = Field(default=None, description="Who publishes; not with an Idempotency-Key.")
+    producer_name: StrictStr | None = Field(
+        default=None, description="Name of the producer. Not allowed with an Idempotency-Key."
+    )
     sequence_id: StrictInt | None = Field(
-        default=None, description="Of the first message; each further one has one more. With `producer_name`."
+        default=None,
+        description="Sequence id of the first message; the ids of the others follow. With `producer_name` only.",
     )
     sequence_ids: list[StrictInt] | None = Field(
-        default=None, fail_fast=True, description="One for each message, ascending; instead of `sequence_id`."
+        default=None, fail_fast=True, description="One sequence id per message, ascending; instead of `sequence_id`."
     )
     sequence_mode: Literal["monotonic", "contiguous"] = Field(
-        default="monotonic", description="Whether ids may leave holes; a name keeps its mode."
+        default="monotonic",
+        description="Whether ids may have gaps (`monotonic`) or not. A name keeps the mode of its first use.",
     )
     messages: list[PublishMessage] = Field(min_length=1, fail_fast=True)
 
 
 class MessageAnswer(BaseModel):
-    """The fate of one message: it is stored, now or before."""
+    """The result of one message, which is stored, by this request or before."""
 
-    message_id: str | None = Field(description="ledger:entry:index; null where it is no longer remembered")
+    message_id: str | None = Field(description="ledger:entry:index; null if the log no longer remembers it")
     sequence_id: int
-    duplicate: bool = Field(description="It was stored before, nothing was written now.")
+    duplicate: bool = Field(description="The message was stored before; this request wrote nothing.")
     resent: bool = Field(
-        description="It is a duplicate of this very publish, which the service had to send to the log twice."
+        description="The duplicate is of this same request, which the service had to send to the log twice."
     )
-    verified: bool = Field(description="false: so old that only the mark is remembered, not this id")
+    verified: bool = Field(
+        description="false: the id is older than all that the log remembers; unknown whether it was stored"
+    )
 
 
 class MessageFate(BaseModel):
-    """What became of one message of a publish that failed."""
+    """The result of one message of a failed publish."""
 
     sequence_id: int
-    stored: bool | None = Field(description="null: not known; send it again under the same name and sequence id")
-    duplicate: bool = Field(description="It was stored before, nothing was written now.")
-    code: str | None = Field(description="Why it failed; null when it is stored.")
+    stored: bool | None = Field(description="null: unknown; send it again with the same name and sequence id")
+    duplicate: bool = Field(description="The message was stored before; this request wrote nothing.")
+    code: str | None = Field(description="Code of the error; null if the message is stored.")
 
 
 class PublishAnswer(BaseModel):
-    """All messages are stored."""
+    """The response if all messages are stored."""
 
     topic: str
     producer_name: str
     messages: list[MessageAnswer]
-    warning: str | None = Field(default=None, description="Of messages that are not verified: what that means.")
+    warning: str | None = Field(default=None, description="Present if messages are not verified; explains what to do.")
 
 
 @dataclass(frozen=True, slots=True)
 class PublishLimits:
-    """body_bytes_max: of a request. message_bytes_max: of one value. messages_max: in one request."""
+    """body_bytes_max: size of a request body. message_bytes_max: size of one value. messages_max: per request."""
 
     body_bytes_max: int
     message_bytes_max: int
@@ -94,13 +100,13 @@ class PublishLimits:
 
 
 def values_of(limits: PublishLimits) -> int:
-    """How many JSON values (`json_limits`) the largest body that these limits allow may need."""
+    """The number of JSON values (`rest.body_limits`) that a body within these limits may need."""
     return _VALUES_PER_MESSAGE * limits.messages_max
 
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """The messages of one request, column by column, each as long as `values`."""
+    """The messages of one request as columns of equal length."""
 
     values: Sequence[bytes]
     keys: Sequence[bytes | None]
@@ -109,7 +115,7 @@ class Messages:
 
     @property
     def fingerprint(self) -> str:
-        """Equal for equal messages, however their JSON was written."""
+        """A digest that is equal for equal messages, however their JSON is formatted."""
         digest = hashlib.sha256()
         pieces = [self.values, [encode_keys(self.keys)], [encode_event_times(self.event_times_ms)]]
         ordered = [dict(sorted(each.items())) if each else None for each in self.properties]
@@ -121,9 +127,9 @@ class Messages:
 
 
 def read_messages(body: PublishBody, limits: PublishLimits) -> Messages:
-    """Raises InvalidArgument and MessageTooLarge, with the field and the limit."""
+    """The messages of the body. Raises InvalidArgument and MessageTooLarge, with field and limit."""
     if len(body.messages) > limits.messages_max:
-        message = f"{len(body.messages)} messages in one request, at most {limits.messages_max}"
+        message = f"the request has {len(body.messages)} messages, the maximum is {limits.messages_max}"
         raise MessageTooLarge(message, field="messages", limit=limits.messages_max)
     values = [_value(each, f"messages.{index}", limits) for index, each in enumerate(body.messages)]
     messages = Messages(
@@ -135,50 +141,54 @@ def read_messages(body: PublishBody, limits: PublishLimits) -> Messages:
     size = sum(map(len, values)) + _OVERHEAD_BYTES * len(values) + len(encode_keys(messages.keys))
     size += len(encode_event_times(messages.event_times_ms)) + len(encode_properties(messages.properties))
     if size > MESSAGE_BYTES_MAX:
-        text = f"the messages of one request have {size} bytes together, at most {MESSAGE_BYTES_MAX}: send fewer"
+        text = f"the messages of the request have {size} bytes, the maximum is {MESSAGE_BYTES_MAX}: send fewer at once"
         raise MessageTooLarge(text, field="messages", limit=MESSAGE_BYTES_MAX)
     return messages
 
 
 def read_sequence_ids(body: PublishBody) -> Sequence[int]:
-    """The ids of a publish under a producer name. Raises InvalidArgument."""
+    """The sequence ids of a publish by producer name. Raises InvalidArgument."""
     if body.sequence_id is None and body.sequence_ids is None:
-        message = "a publish under a producer name needs the sequence ids of its messages"
+        message = "a publish with producer_name needs sequence ids: add sequence_id or sequence_ids"
         raise SequenceIdRequired(message, field="sequence_id")
     if body.sequence_id is not None and body.sequence_ids is not None:
-        raise InvalidArgument("give sequence_id or sequence_ids, not both", field="sequence_ids")
+        raise InvalidArgument("send sequence_id or sequence_ids, not both", field="sequence_ids")
     count = len(body.messages)
     if body.sequence_id is not None:
         return check_sequence_ids(range(body.sequence_id, body.sequence_id + count))
     assert body.sequence_ids is not None, "one of the two"
     if len(body.sequence_ids) != count:
-        raise InvalidArgument(f"{len(body.sequence_ids)} ids for {count} messages", field="sequence_ids", limit=count)
+        raise InvalidArgument(
+            f"the request has {len(body.sequence_ids)} sequence ids for {count} messages",
+            field="sequence_ids",
+            limit=count,
+        )
     return check_sequence_ids(body.sequence_ids)
 
 
 def read_key(header: str) -> str:
-    """The key, whether written as a plain word or as a quoted string. Raises InvalidArgument."""
+    """The key, from a header with or without quotes. Raises InvalidArgument."""
     key = header.strip()
     if len(key) >= 2 and key[0] == key[-1] == '"':
         key = key[1:-1].replace('\\"', '"').replace("\\\\", "\\")
     if not 1 <= len(key) <= _KEY_CHARACTERS_MAX or not (key.isascii() and key.isprintable()):
-        message = f"an idempotency key is 1 to {_KEY_CHARACTERS_MAX} printable ASCII characters"
+        message = f"an idempotency key must have 1 to {_KEY_CHARACTERS_MAX} printable ASCII characters"
         raise InvalidArgument(message, field="Idempotency-Key", limit=_KEY_CHARACTERS_MAX)
     return key
 
 
 def _value(message: PublishMessage, field: str, limits: PublishLimits) -> bytes:
     if (message.value is None) is (message.value_base64 is None):
-        raise InvalidArgument("a message has a value or a value_base64, one of the two", field=f"{field}.value")
+        raise InvalidArgument("a message needs exactly one of value and value_base64", field=f"{field}.value")
     if message.value is not None:
         value = _utf8(message.value, f"{field}.value") or b""
     else:
         try:
             value = base64.b64decode(message.value_base64 or "", validate=True)
         except (binascii.Error, ValueError) as error:
-            raise InvalidArgument(f"the value is not base64: {error}", field=f"{field}.value_base64") from error
+            raise InvalidArgument(f"the value is not valid base64: {error}", field=f"{field}.value_base64") from error
     if len(value) > limits.message_bytes_max:
-        text = f"a value of {len(value)} bytes is over {limits.message_bytes_max}"
+        text = f"the value has {len(value)} bytes, the maximum is {limits.message_bytes_max}"
         raise MessageTooLarge(text, field=f"{field}.value", limit=limits.message_bytes_max)
     return value
 
@@ -187,4 +197,4 @@ def _utf8(text: str | None, field: str) -> bytes | None:
     try:
         return None if text is None else text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidArgument(f"{field} is no valid text: {error}", field=field) from error
+        raise InvalidArgument(f"{field} is not valid text: {error}", field=field) from error

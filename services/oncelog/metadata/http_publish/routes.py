@@ -1,7 +1,6 @@
-"""The one route: publish messages to a topic, on the path on which Pulsar's brokers take them.
+"""The route that publishes messages to a topic. Its path is the one of Pulsar's brokers.
 
-It lies beside `/admin/v2`, not below it: whoever may publish needs no way to administration, also where a proxy decides
-by paths.
+The path is outside of `/admin/v2`, so that a reverse proxy can allow publishing without administration.
 """
 
 from typing import Annotated
@@ -12,7 +11,7 @@ from oncelog.core.access import Right
 from oncelog.core.errors import IdempotencyKeyRequired, InvalidArgument, ServiceUnavailable
 from oncelog.core.names import check_producer_name
 from oncelog.metadata.http_publish.http_publish_service import HttpPublishService
-from oncelog.metadata.http_publish.named_producers import ProducerPlace
+from oncelog.metadata.http_publish.named_producers import NamedProducerKey
 from oncelog.metadata.http_publish.publish_body import (
     PublishAnswer,
     PublishBody,
@@ -26,13 +25,13 @@ from oncelog.metadata.rest.values import TopicPath
 PREFIX = "/topics/"
 REPLAYED = "Idempotency-Replayed"
 _KEY = (
-    "Instead of a producer name, for sources that cannot replay: a repeat with the same key and the same messages gets "
-    "the first one's answer, and stores nothing."
+    "Instead of a producer name, for senders without sequence ids. A repeated request with the same key and the same "
+    "messages gets the answer of the first one, and stores nothing."
 )
 
 
 def routes(publisher: HttpPublishService | None) -> APIRouter:
-    """publisher None: a server that publishes nothing."""
+    """publisher None: requests are answered 503."""
     router = APIRouter(prefix=f"{PREFIX}persistent", tags=["publish"])
 
     @router.post(
@@ -49,26 +48,29 @@ def routes(publisher: HttpPublishService | None) -> APIRouter:
         caller: CallerOfRequest,
         idempotency_key: Annotated[str | None, Header(description=_KEY)] = None,
     ) -> PublishAnswer:
-        """Answered when all messages are stored. Under a producer name with sequence ids, or with an Idempotency-Key.
+        """Answered when all messages are stored. Send a producer name with sequence ids, or an Idempotency-Key.
 
-        A problem's `stored` is false when it is proved that this publish stored nothing, null when that is not known;
-        its `messages` tell of each message where some are stored and some are not.
+        In an error, `stored` is false if this request stored nothing and never will, null if that is unknown. If
+        some messages are stored and others are not, `messages` has the result of each.
 
-        A newer instance of a producer name fences the older: send one name's messages to one address, in order. With a
-        key: 409 while the first is under way, 422 for other messages under the same key, 503 while keys are not served.
+        A newer instance of a producer name fences the older one: send the messages of one name to one address, in
+        order. With a key: 409 while the first request is in progress, 422 for other messages with the same key, 503
+        while keys are unavailable.
         """
         if publisher is None:
-            raise ServiceUnavailable("this server publishes nothing")
+            raise ServiceUnavailable("this server does not publish messages")
         messages = read_messages(body, publisher.limits)
         if idempotency_key is None and body.producer_name is None:
-            message = "name a producer in the body, or send an Idempotency-Key: without, a repeat would be stored twice"
+            message = "send producer_name with sequence ids, or an Idempotency-Key: otherwise a retry is stored twice"
             raise IdempotencyKeyRequired(message, field="Idempotency-Key")
         if idempotency_key is None:
-            place = ProducerPlace(topic, check_producer_name(body.producer_name or ""), body.sequence_mode, caller)
-            return await publisher.publish_named(place, read_sequence_ids(body), messages)
+            key = NamedProducerKey(topic, check_producer_name(body.producer_name or ""), body.sequence_mode, caller)
+            return await publisher.publish_named(key, read_sequence_ids(body), messages)
         for name in ("producer_name", "sequence_id", "sequence_ids"):
             if getattr(body, name) is not None:
-                raise InvalidArgument(f"an Idempotency-Key and {name}: give one of the two", field=name)
+                raise InvalidArgument(
+                    f"an Idempotency-Key cannot be combined with {name}: send one of them", field=name
+                )
         answer, replayed = await publisher.publish_keyed(topic, read_key(idempotency_key), messages)
         if replayed:
             response.headers[REPLAYED] = "true"

@@ -1,11 +1,12 @@
-"""Who may call what over REST. Every request is authenticated first; then each route has its rule.
+"""Authentication and authorization of REST requests. Every request is authenticated; then the rule of its route
+applies.
 
-    router = APIRouter(dependencies=[requires(Right.ADMIN)])                   # every route of a router
-    @router.post(path, dependencies=[requires(Right.PRODUCE, Right.ADMIN)])    # or of one: any of these rights
-    async def handler(…, caller: CallerOfRequest): …                           # where the handler itself decides
+    router = APIRouter(dependencies=[requires(Right.ADMIN)])                   # a rule for all routes of a router
+    @router.post(path, dependencies=[requires(Right.PRODUCE, Right.ADMIN)])    # for one route: any of these rights
+    async def handler(..., caller: CallerOfRequest): ...                       # a handler that checks by itself
 
-A rule with rights is for paths with {tenant} and {namespace}. `anybody` is for every role that has a valid token. A
-route without a rule is for superusers: what nobody thought of is refused.
+A rule with rights needs {tenant} and {namespace} in the path. `anybody` allows every role with a valid token. A route
+without a rule is for superusers only, so that a forgotten rule denies access.
 """
 
 from typing import Annotated, Any
@@ -25,7 +26,7 @@ _CALLER = "oncelog_caller"
 
 
 class Authentication:
-    """Refuses requests without a valid token, before anything of them is read."""
+    """Rejects requests without a valid token before their body is read."""
 
     def __init__(self, app: ASGIApp, *, security: Security) -> None:
         self._app = app
@@ -42,13 +43,13 @@ class Authentication:
 
 
 def caller_of(request: Request) -> Caller:
-    """Who calls, as it was authenticated."""
+    """The authenticated caller of a request."""
     caller: Caller = request.scope[_CALLER]
     return caller
 
 
 class Rule:
-    """The rule of a route. rights: any of them is enough; none: any role is."""
+    """The rule of a route. rights: the caller needs any one of them; none: every role may call."""
 
     def __init__(self, *rights: Right) -> None:
         self._rights = rights
@@ -66,18 +67,18 @@ class Rule:
 
 
 async def default_rule(request: Request) -> None:
-    """Of every route: without a rule of its own it is for superusers."""
+    """Applies to every route: a route without its own rule is for superusers."""
     rules = getattr(request.scope.get("route"), "dependencies", ())
     if not any(isinstance(each.dependency, Rule) for each in rules):
         require_superuser(caller_of(request))
 
 
 def requires(*rights: Right) -> Any:
-    """A dependency for routes and routers: the caller has any of these rights in the namespace of the path."""
-    assert rights, "a rule without rights is `anybody`"
+    """A dependency for routes and routers: the caller needs any of these rights in the namespace of the path."""
+    assert rights, "use `anybody` for a rule without rights"
     return Depends(Rule(*rights))
 
 
-#: A dependency: every role that has a valid token.
+#: A dependency: allows every role with a valid token.
 anybody: Any = Depends(Rule())
 CallerOfRequest = Annotated[Caller, Depends(caller_of)]

@@ -1,4 +1,4 @@
-"""The application: all routes, their errors as problems, and their description at /openapi.json."""
+"""The ASGI application: all routes, error handling, and the OpenAPI description at /openapi.json."""
 
 from typing import Any
 
@@ -17,18 +17,21 @@ from oncelog.runtime.security import OPEN, Security
 
 _DESCRIPTION = f"""Administration of one Oncelog cluster.
 
-Every change answers 204 without a body. Every error is a problem (RFC 9457, `{problems.MEDIA_TYPE}`) whose `code` is
-stable: 404 for what does not exist, 409 for what exists already or is in use, 412 for bad names and for
-an If-Match that does not match, 413 for bodies above
-{BODY_BYTES_MAX} bytes, 422 for other bad input, 503 and 504 for what is worth trying again. Where authentication is on,
-every request needs a token (`Authorization: Bearer …`): 401 without a valid one, 403 without the right.
+A successful change answers 204 without a body. An error answers with a problem body (RFC 9457,
+`{problems.MEDIA_TYPE}`) whose `code` is stable: 404 if something does not exist, 409 if it already exists or is in use,
+412 for invalid names and for an If-Match that does not match, 413 for bodies above {BODY_BYTES_MAX} bytes, 422 for
+other invalid input, 503 and 504 for errors that a retry may solve. If authentication is on, every request needs a token
+(`Authorization: Bearer …`): 401 without a valid token, 403 without the required right.
 """
 _TAGS = [
     {"name": "namespaces", "description": "Tenants and namespaces."},
     {"name": "topics", "description": "Topics and their state."},
-    {"name": "policies", "description": "Switches at the levels cluster, namespace and topic; the nearest wins."},
-    {"name": "cluster", "description": "The cluster and its processes."},
-    {"name": "publish", "description": "Messages, stored once each."},
+    {
+        "name": "policies",
+        "description": "Switches at cluster, namespace and topic level; the most specific level wins.",
+    },
+    {"name": "cluster", "description": "The cluster, its topic owners and its storage nodes."},
+    {"name": "publish", "description": "Publish messages over HTTP, each stored once."},
 ]
 
 
@@ -39,16 +42,16 @@ def new_app(
     *,
     bodies_bytes_max: int = ALL_BYTES_MAX,
 ) -> FastAPI:
-    """The ASGI application. Routes say in their rules who may call them (`admin.access`).
+    """Build the application. The rules of routes are in `rest.access`.
 
-    bodies_bytes_max: of the bodies of all requests under way.
+    bodies_bytes_max: maximum total size of the bodies of all requests in progress.
     """
     app = FastAPI(
         title="Oncelog admin",
         description=_DESCRIPTION,
         version="2",
         openapi_tags=_TAGS,
-        docs_url=None,  # their pages load scripts from elsewhere: see `pages`
+        docs_url=None,  # FastAPI's pages load scripts from other hosts; see `pages`
         redoc_url=None,
         redirect_slashes=False,
         dependencies=[Depends(default_rule), Depends(refuse_unread)],
@@ -64,7 +67,7 @@ def new_app(
     values_max = VALUES_MAX if publisher is None else max(VALUES_MAX, values_of(publisher.limits))
     app.add_middleware(BodyLimit, others=others, all_bytes_max=bodies_bytes_max, values_max=values_max)
     app.add_middleware(Authentication, security=security)
-    app.add_middleware(Welcome)  # the last one added comes first
+    app.add_middleware(Welcome)  # the last middleware added runs first
     generate = app.openapi
 
     def with_problems() -> dict[str, Any]:

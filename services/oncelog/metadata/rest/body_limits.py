@@ -1,9 +1,12 @@
-"""Bounds on request bodies, whether or not anybody reads them: in bytes, in JSON values, in the time they may take, and
-together.
+"""Limits of request bodies: bytes, JSON values, time to arrive, and total bytes of all requests in progress.
 
-Together counts what has come of the bodies of all requests that are not answered yet, for so long they are in memory. A
-request whose body does not fit any more is refused at once, with Retry-After. Room is taken as bytes come and not as
-they are announced: whoever announces much and sends nothing keeps nobody out.
+The total counts the received bytes of all requests that are not answered yet, because these are in memory. A request
+that exceeds the total is refused at once, with Retry-After. Bytes count when they arrive, not when Content-Length
+announces them: so a client that announces a large body and sends nothing does not block others.
+
+JSON values are counted before the body is parsed, because parsing creates an object for each value: 8 MiB of `{},`
+would take more than a gigabyte. The scan keeps nothing: strings, opening brackets and commas count one each, and the
+scan ends at the limit.
 """
 
 import asyncio
@@ -22,45 +25,45 @@ BODY_TIMEOUT_S = 10.0
 ALL_BYTES_MAX = 64 << 20
 
 
-#: Deeper than any body of this interface, and far above no parser's stack.
+#: Deeper than any valid body of this interface.
 DEPTH_MAX = 32
-#: Strings, brackets and commas of one body, unless an application says otherwise.
+#: Default limit of strings, opening brackets and commas in one body.
 VALUES_MAX = 65_536
-#: Anchored, with possessive quantifiers: no input is scanned twice.
+#: Anchored and with possessive quantifiers, so that no input is scanned twice.
 _TOKEN = re.compile(rb'[^"\[\]{},]*+("[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{},])', re.DOTALL)
 
 
-class _Room:
-    """What is left for the bodies of all requests."""
+class _TotalBytes:
+    """Bytes that are still free for the bodies of all requests."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._free_bytes = bytes_max
 
     def take(self, size: int) -> None:
-        """Raises ServiceUnavailable, and takes nothing."""
+        """Reserve `size` bytes. Raises ServiceUnavailable if they are not free."""
         if size > self._free_bytes:
             message = (
-                f"requests under way have {self._bytes_max} bytes of bodies together: send this one again in a moment"
+                f"the request bodies in progress reached the total limit of {self._bytes_max} bytes: retry shortly"
             )
             raise ServiceUnavailable(message, limit=self._bytes_max)
         self._free_bytes -= size
 
-    def give_back(self, size: int) -> None:
+    def free(self, size: int) -> None:
         self._free_bytes += size
-        assert self._free_bytes <= self._bytes_max, "what was given back was taken"
+        assert self._free_bytes <= self._bytes_max, "only reserved bytes are freed"
 
 
 class _Body:
-    """The body of one request: its own bound, and its share of the room."""
+    """The body of one request, with its own limit and its share of the total."""
 
-    def __init__(self, room: _Room, bytes_max: int) -> None:
-        self._room = room
+    def __init__(self, total: _TotalBytes, bytes_max: int) -> None:
+        self._total = total
         self._bytes_max = bytes_max
         self._taken_bytes = 0
 
     async def read(self, receive: Receive) -> bytes:
-        """All of it. Raises MessageTooLarge, ServiceUnavailable, ClientDisconnect."""
+        """Read the whole body. Raises MessageTooLarge, ServiceUnavailable, ClientDisconnect."""
         pieces: list[bytes] = []
         while True:
             message = await receive()
@@ -68,20 +71,20 @@ class _Body:
                 raise ClientDisconnect
             piece = message.get("body", b"")
             if self._taken_bytes + len(piece) > self._bytes_max:
-                text = f"the body has more than {self._bytes_max} bytes"
+                text = f"the body has more than {self._bytes_max} bytes, the maximum"
                 raise MessageTooLarge(text, field="body", limit=self._bytes_max)
-            self._room.take(len(piece))
+            self._total.take(len(piece))
             self._taken_bytes += len(piece)
             pieces.append(piece)
             if not message.get("more_body", False):
                 return b"".join(pieces)
 
-    def give_back(self) -> None:
-        self._room.give_back(self._taken_bytes)
+    def free(self) -> None:
+        self._total.free(self._taken_bytes)
 
 
 class BodyLimit:
-    """Reads the body first; the application then gets it in one piece."""
+    """Middleware that reads and checks the whole body before it calls the application."""
 
     def __init__(
         self,
@@ -93,12 +96,13 @@ class BodyLimit:
         timeout_s: float = BODY_TIMEOUT_S,
         values_max: int = VALUES_MAX,
     ) -> None:
-        """others: {beginning of a path: the bound below it}. all_bytes_max: of all together, at least of one.
-        values_max: of the JSON in one body (`json_limits`)."""
+        """others: {path prefix: its limit instead of bytes_max}. all_bytes_max: total of all requests, at least that of
+        one request. values_max: JSON values in one body.
+        """
         self._app = app
         self._bytes_max = bytes_max
         self._others = others
-        self._room = _Room(max(all_bytes_max, bytes_max, *others.values()))
+        self._total = _TotalBytes(max(all_bytes_max, bytes_max, *others.values()))
         self._timeout_s = timeout_s
         self._values_max = values_max
 
@@ -106,11 +110,11 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        body = _Body(self._room, self._bytes_max_of(scope["path"]))
+        body = _Body(self._total, self._bytes_max_of(scope["path"]))
         try:
             await self._answer(body, scope, receive, send)
         finally:
-            body.give_back()
+            body.free()
 
     async def _answer(self, body: _Body, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -121,7 +125,7 @@ class BodyLimit:
             await problem(error)(scope, receive, send)
             return
         except TimeoutError:
-            detail = f"the body did not come within {self._timeout_s:g} s"
+            detail = f"the request body did not arrive within {self._timeout_s:g} s"
             await http_problem(408, detail, {"Connection": "close"})(scope, receive, send)
             return
         except ClientDisconnect:
@@ -138,13 +142,13 @@ class BodyLimit:
 
 
 def check_json(body: bytes, *, values_max: int = VALUES_MAX) -> None:
-    """Raises MessageTooLarge above `values_max`, InvalidArgument where the body is nested too deeply or not UTF-8.
+    """Raises MessageTooLarge above `values_max`, InvalidArgument if the body is nested too deeply or is not UTF-8.
 
-    What is no JSON otherwise passes: the parser tells what is wrong with it.
+    Other invalid JSON passes: the parser reports it.
     """
     if b"\0" in body:
-        # UTF-16 and UTF-32, which the parser would detect, and which this scan would read wrongly.
-        raise InvalidArgument("the body is not JSON in UTF-8", field="body")
+        # UTF-16 or UTF-32: the parser would detect and accept them, but this scan cannot read them.
+        raise InvalidArgument("the body is not JSON encoded as UTF-8", field="body")
     values = depth = at = 0
     while (match := _TOKEN.match(body, at)) is not None:
         at = match.end()
@@ -154,10 +158,10 @@ def check_json(body: bytes, *, values_max: int = VALUES_MAX) -> None:
             continue
         values += 1
         if values > values_max:
-            message = f"the body holds more than {values_max} values: send less in one request"
+            message = f"the body has more than {values_max} JSON values, the maximum: send less in one request"
             raise MessageTooLarge(message, field="body", limit=values_max)
         if token in b"[{":
             depth += 1
             if depth > DEPTH_MAX:
-                message = f"the body is not JSON that can be read: it is nested deeper than {DEPTH_MAX}"
+                message = f"the JSON of the body is nested deeper than {DEPTH_MAX} levels, the maximum"
                 raise InvalidArgument(message, field="body", limit=DEPTH_MAX)

@@ -1,4 +1,4 @@
-"""The cluster and its processes."""
+"""Routes for the cluster, its topic owners and its storage nodes."""
 
 import re
 from dataclasses import replace
@@ -16,58 +16,61 @@ from oncelog.metadata.rest.values import BrokersHealth, OwnerView, StorageNodeVi
 from oncelog.stores.registry import LiveOwner, LiveStorageNode, StorageCookie
 
 _INCARNATION = re.compile(r"[0-9a-f]{32}")
-IncarnationPath = Annotated[str, Path(description="The node's incarnation, as the list shows it")]
+IncarnationPath = Annotated[str, Path(description="The storage node's incarnation, from the list")]
 
 
 def routes(coordination: Coordination) -> APIRouter:
-    """Clusters, topic owners and storage nodes."""
+    """List and show topic owners and storage nodes, and check whether topics can be placed."""
     router = APIRouter(prefix="/admin/v2", tags=["cluster"])
 
     @router.get("/clusters", summary="List the clusters", operation_id="list_clusters", dependencies=[anybody])
     async def list_clusters() -> list[str]:
-        """The id of this cluster, alone: there is one behind each address."""
+        """The id of this cluster, as the only element."""
         return [coordination.cluster_id]
 
     @router.get("/brokers", summary="List the topic owners", operation_id="list_brokers")
     async def list_brokers() -> list[OwnerView]:
-        """Those that have a session."""
+        """The topic owners that have a ZooKeeper session."""
         await coordination.owners.refresh()
         return [_owner(coordination, owner) for owner in coordination.owners.live]
 
     @router.get(
         "/brokers/health",
-        summary="Whether topics can be placed",
+        summary="Check whether topics can be placed",
         operation_id="get_brokers_health",
         dependencies=[anybody],
     )
     async def get_brokers_health() -> BrokersHealth:
-        """Nothing is published or read for it. `service_unavailable` when no topic owner could take a topic now, or
-        too few storage nodes could keep its messages.
+        """`service_unavailable` if no topic owner can take a topic now, or too few storage nodes take new messages.
+
+        The check publishes and reads nothing.
         """
         await coordination.owners.refresh()
         usable = coordination.owners.usable
         if not usable:
-            raise ServiceUnavailable("no topic owner can take a topic: start one")
+            raise ServiceUnavailable("no topic owner can take a topic: start a topic owner")
         nodes = await _storage_nodes(coordination)
         writable, needed = sum(node.live and not node.read_only for node in nodes), max(o.ack_quorum for o in usable)
         if writable < needed:
             raise ServiceUnavailable(
-                f"{writable} storage nodes take new messages, {needed} are needed: start more, or give them room"
+                f"only {writable} storage nodes take new messages, {needed} are required: start more or free disk space"
             )
         return BrokersHealth(status="ok", usable_owners=len(usable), writable_storage_nodes=writable)
 
     @router.get("/storage-nodes", summary="List the storage nodes", operation_id="list_storage_nodes")
     async def list_storage_nodes() -> list[StorageNodeView]:
-        """Those that are live, and those whose directories once joined."""
+        """Live storage nodes, and those whose directories have joined the cluster before."""
         return await _storage_nodes(coordination)
 
     @router.get("/storage-nodes/{incarnation}", summary="Show a storage node", operation_id="get_storage_node")
     async def get_storage_node(incarnation: IncarnationPath) -> StorageNodeView:
-        """`not_found` for one whose directory never joined."""
+        """`not_found` if no storage node with this incarnation has joined the cluster."""
         _check(incarnation)
         found = [node for node in await _storage_nodes(coordination) if node.incarnation == incarnation]
         if not found:
-            raise NotFound(f"there is no storage node {incarnation}: list them", incarnation=incarnation)
+            raise NotFound(
+                f"storage node {incarnation} does not exist: list the storage nodes", incarnation=incarnation
+            )
         return found[0]
 
     _add_read_only(router, coordination)
@@ -77,31 +80,38 @@ def routes(coordination: Coordination) -> APIRouter:
 def _add_read_only(router: APIRouter, coordination: Coordination) -> None:
     path = "/storage-nodes/{incarnation}/read-only"
 
-    @router.put(path, status_code=204, summary="Give it no new ledgers", operation_id="set_storage_node_read_only")
+    @router.put(
+        path, status_code=204, summary="Make a storage node read-only", operation_id="set_storage_node_read_only"
+    )
     async def set_read_only(incarnation: IncarnationPath) -> None:
-        """New ledgers avoid the node, open ones leave it as far as others can take its place; what it holds is read.
+        """New ledgers do not use the node. Open ledgers replace it where another node is available. Its entries are
+        still read.
 
-        It stays so until it is cleared, also when the node is started anew, or is not live now.
+        The node stays read-only until this is cleared, also after a restart. The node need not be live.
         """
         await _mark(coordination, incarnation, read_only=True)
 
-    @router.delete(path, status_code=204, summary="Give it new ledgers", operation_id="clear_storage_node_read_only")
+    @router.delete(
+        path, status_code=204, summary="Make a storage node writable again", operation_id="clear_storage_node_read_only"
+    )
     async def clear_read_only(incarnation: IncarnationPath) -> None:
-        """New ledgers use the node again, unless it has no room."""
+        """New ledgers use the node again, unless its disk is full."""
         await _mark(coordination, incarnation, read_only=False)
 
 
 async def _mark(coordination: Coordination, incarnation: str, *, read_only: bool) -> None:
-    """In the node's cookie, which outlives it. Raises InvalidArgument, NotFound."""
+    """Write the mark into the node's cookie, which outlives the process. Raises InvalidArgument, NotFound."""
     _check(incarnation)
     while True:
         stored = await coordination.registry.read_cookie(Incarnation(incarnation))
         if stored is None:
-            raise NotFound(f"there is no storage node {incarnation}: list them", incarnation=incarnation)
+            raise NotFound(
+                f"storage node {incarnation} does not exist: list the storage nodes", incarnation=incarnation
+            )
         if stored.value.read_only == read_only:
             return
         marked = replace(stored.value, read_only=read_only)
-        # Whatever is answered, the next turn reads what became of it.
+        # The next iteration reads the result, whatever this write returned.
         await coordination.registry.write_cookie(marked, version=stored.version)
 
 
@@ -114,7 +124,9 @@ async def _storage_nodes(coordination: Coordination) -> list[StorageNodeView]:
 def _check(incarnation: str) -> None:
     """Raises InvalidArgument."""
     if _INCARNATION.fullmatch(incarnation) is None:
-        raise InvalidArgument("an incarnation has 32 hexadecimal digits: list the storage nodes", field="incarnation")
+        raise InvalidArgument(
+            "an incarnation must have 32 hexadecimal digits: list the storage nodes", field="incarnation"
+        )
 
 
 def _owner(coordination: Coordination, owner: LiveOwner) -> OwnerView:
@@ -134,7 +146,7 @@ def _owner(coordination: Coordination, owner: LiveOwner) -> OwnerView:
 
 def _node(incarnation: Incarnation, live: LiveStorageNode | None, cookie: StorageCookie | None) -> StorageNodeView:
     known = live or cookie
-    assert known is not None, "listed because one of the two is there"
+    assert known is not None, "a listed node is live or has a cookie"
     return StorageNodeView(
         incarnation=incarnation,
         address=join_address(known.host, known.port),

@@ -1,8 +1,8 @@
-"""Changes that rest on what their sender has read (RFC 9110): an answer has an ETag, a change may name it in If-Match.
+"""Conditional changes (RFC 9110): a response has an ETag, and a change may require it with If-Match.
 
-Two people who read, think and write would else undo each other's change without a word. A tag is of all policies of one
-level, which are one record. Calls without that header change whatever is there, and calls that do not know it refuse
-it: whoever sends it must not believe that it was looked at.
+Without this, two users who read, edit and write at the same time would silently overwrite each other's changes. The
+policies of one level are one record with one ETag. A change without If-Match is unconditional. Routes that do not
+support If-Match reject it, so that no client believes that its condition was checked.
 """
 
 import re
@@ -17,8 +17,8 @@ from oncelog.stores.store_session import Versioned
 
 _NAME = "If-Match"
 _ABOUT = (
-    "The ETag of what the change rests on, or several with commas. When the policies of this level are others by now, "
-    "it is `precondition_failed` (412), and nothing is changed. `*` or none: they may be any."
+    "ETag of the policies that the change is based on, or several, separated by commas. If the policies of this level "
+    "have changed since, the answer is `precondition_failed` (412) and nothing changes. `*` or none: unconditional."
 )
 IfMatch = Annotated[str | None, Header(alias=_NAME, description=_ABOUT)]
 
@@ -29,32 +29,34 @@ _SAFE_METHODS = {"GET", "HEAD"}
 
 
 def show_tag(response: Response, stored: Versioned[Policies]) -> None:
-    """Tell which state of the policies the answer is of."""
+    """Set the ETag of the policies in the response."""
     response.headers["ETag"] = f'"{mark_of(stored)}"'
 
 
 def marks_of(if_match: str | None) -> frozenset[str] | None:
-    """The marks of which one must be there; None: it may be anything. A weak tag is well-formed and matches nothing.
+    """The version marks of which one must match; None: unconditional. A weak tag is valid, but matches nothing.
 
     Raises InvalidArgument.
     """
     if if_match is None or if_match.strip() == "*":
         return None
     if _TAGS.fullmatch(if_match) is None:
-        raise InvalidArgument(f'{_NAME} must be an ETag as it was answered, in its quotes: "3-0a1b2c3d"', field=_NAME)
+        raise InvalidArgument(f'{_NAME} must be an ETag from a response, with its quotes: "3-0a1b2c3d"', field=_NAME)
     return frozenset(_STRONG.findall(if_match))
 
 
 async def refuse_unread(request: Request) -> None:
-    """Of every route: one that does not declare `IfMatch` takes no such header with a change."""
+    """Applies to every route: a change is rejected if it has If-Match and its route does not declare `IfMatch`."""
     route = request.scope.get("route")
     if request.method in _SAFE_METHODS or _NAME not in request.headers or not isinstance(route, APIRoute):
         return
     if not any(field.alias == _NAME for field in route.dependant.header_params):
-        raise InvalidArgument(f"this call knows no {_NAME}: only changes of policies and rights do", field=_NAME)
+        raise InvalidArgument(
+            f"this request does not support {_NAME}: only changes of policies and rights do", field=_NAME
+        )
 
 
 def answers_tag(status: int) -> dict[int | str, dict[str, Any]]:
-    """For the description of a route: its answer has an ETag."""
-    about = "Of all policies of this level, for If-Match. Not with `applied`."
+    """OpenAPI description of a response that has an ETag."""
+    about = "ETag of all policies of this level, for If-Match. Absent with `applied`."
     return {status: {"headers": {"ETag": {"description": about, "schema": {"type": "string"}}}}}

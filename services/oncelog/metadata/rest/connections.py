@@ -1,12 +1,13 @@
-"""The connections of the REST port: how many there may be, who gives way, and how long nothing may be said.
+"""Limits of the REST port's connections: number, number per address, and time to send a request.
 
-Nobody has shown a token when a connection is taken, so a connection that says nothing must not keep out one that does.
+A connection is accepted before the client has sent a token. So an idle connection must not keep others out.
+
 Rules
-- A connection is counted from the moment it is taken, before TLS. It is busy while a request is answered.
-- When the port is full, or one address has its share, the oldest connection (of that address) that is not busy gives
-  way to the new one. Only where all of them are busy the new one is refused.
-- TLS and the head of a request have HEAD_TIMEOUT_S from the first byte of each, and from the start of a connection; so
-  has the rest of a request that was answered before it was read.
+- A connection counts from the moment it is accepted, before TLS. It is busy while a request is being answered.
+- If the port or the client's address has reached its limit, the oldest connection that is not busy (of that address, in
+  the second case) is closed for the new one. Only if all of them are busy, the new connection is refused.
+- The TLS handshake and each request's head must be complete within HEAD_TIMEOUT_S, from the first byte and from the
+  start of a connection. The same limit applies to the rest of a request that was answered before it was read.
 """
 
 import asyncio
@@ -24,107 +25,113 @@ logger = logging.getLogger(__name__)
 
 HEAD_TIMEOUT_S = 10.0
 SWEEP_S = 1.0
-#: The system's pause for a process without descriptors, or for another failure to take a connection.
+#: Pause after a failure to accept a connection, for example without free file descriptors.
 ACCEPT_PAUSE_S = 0.1
 
 
 class ConnectionLimits(NamedTuple):
-    """connections_max: at the port. per_peer_max: of one address among them."""
+    """connections_max: of the port. per_peer_max: of one client address."""
 
     connections_max: int
     per_peer_max: int
     head_timeout_s: float = HEAD_TIMEOUT_S
 
 
-class Seat:
-    """One connection. waiting_since: seconds of the loop's clock, None: idle between two requests, or busy."""
+class LimitedConnection:
+    """One connection. receiving_since: start of a handshake or request, in loop time; None: idle between requests, or
+    busy.
+    """
 
-    __slots__ = ("busy", "peer", "socket", "waiting_since")
+    __slots__ = ("busy", "peer", "receiving_since", "socket")
 
     def __init__(self, peer: str, connection: socket.socket, now_s: float) -> None:
         self.peer = peer
         self.socket = connection
         self.busy = False
-        self.waiting_since: float | None = now_s
+        self.receiving_since: float | None = now_s
 
     def end(self) -> None:
-        """Have the transport see the end of the connection, whatever it is at."""
+        """Shut the socket down; the transport notices, whatever its state."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
 
 
-class Seats:
-    """All connections of one port, the oldest first."""
+class Connections:
+    """All connections of one port, oldest first."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
-        self._seats: dict[Seat, None] = {}
+        self._connections: dict[LimitedConnection, None] = {}
         self._peers: dict[str, int] = {}
 
     def __len__(self) -> int:
-        return len(self._seats)
+        return len(self._connections)
 
     def make_room(self, peer: str) -> str | None:
-        """End a connection where the new one of `peer` would be too many; why it is refused, if none can be ended."""
+        """Close a connection if a new one of `peer` exceeds a limit. Returns the reason if none can be closed."""
         per_peer, total = self.limits.per_peer_max, self.limits.connections_max
         if self._peers.get(peer, 0) >= per_peer:
-            return self._end_one(f"{peer} has {per_peer} connections, the most for one address", peer)
-        if len(self._seats) >= total:
-            return self._end_one(f"this server has {total} connections, the most it takes", None)
+            return self._end_one(f"{peer} has {per_peer} connections, the maximum for one address", peer)
+        if len(self._connections) >= total:
+            return self._end_one(f"this server has {total} connections, the maximum", None)
         return None
 
-    def take(self, seat: Seat) -> None:
-        self._seats[seat] = None
-        self._peers[seat.peer] = self._peers.get(seat.peer, 0) + 1
+    def take(self, tracked: LimitedConnection) -> None:
+        self._connections[tracked] = None
+        self._peers[tracked.peer] = self._peers.get(tracked.peer, 0) + 1
 
-    def leave(self, seat: Seat) -> None:
-        """May be called again."""
-        if seat not in self._seats:
+    def leave(self, tracked: LimitedConnection) -> None:
+        """Idempotent."""
+        if tracked not in self._connections:
             return
-        del self._seats[seat]
-        left = self._peers[seat.peer] - 1
+        del self._connections[tracked]
+        left = self._peers[tracked.peer] - 1
         if left:
-            self._peers[seat.peer] = left
+            self._peers[tracked.peer] = left
         else:
-            del self._peers[seat.peer]
+            del self._peers[tracked.peer]
 
     def end_slow(self, now_s: float) -> None:
-        """End the connections that have been in the middle of something for too long."""
+        """Close the connections whose handshake or request takes too long."""
         latest_s = now_s - self.limits.head_timeout_s
-        for seat in [seat for seat in self._seats if seat.waiting_since is not None and seat.waiting_since < latest_s]:
-            self.leave(seat)
-            seat.end()
+        for tracked in [
+            tracked
+            for tracked in self._connections
+            if tracked.receiving_since is not None and tracked.receiving_since < latest_s
+        ]:
+            self.leave(tracked)
+            tracked.end()
 
     def _end_one(self, full: str, peer: str | None) -> str | None:
-        for seat in self._seats:
-            if not seat.busy and peer in (None, seat.peer):
-                self.leave(seat)
-                seat.end()
+        for tracked in self._connections:
+            if not tracked.busy and peer in (None, tracked.peer):
+                self.leave(tracked)
+                tracked.end()
                 return None
-        return f"{full}, and all of them are answering requests: try again"
+        return f"{full}, and all of them are busy: retry"
 
 
-class SeatedProtocol(H11Protocol):
-    """uvicorn's protocol; it tells its seat what it is at."""
+class LimitedProtocol(H11Protocol):
+    """uvicorn's protocol, which also tracks the state of its connection."""
 
-    def __init__(self, seat: Seat, seats: Seats, **arguments: Any) -> None:
+    def __init__(self, tracked: LimitedConnection, connections: Connections, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self._seat = seat
-        self._seats = seats
+        self._tracked = tracked
+        self._connections = connections
 
     def data_received(self, data: bytes) -> None:
-        if not self._seat.busy and self._seat.waiting_since is None:
-            self._seat.waiting_since = self.loop.time()
+        if not self._tracked.busy and self._tracked.receiving_since is None:
+            self._tracked.receiving_since = self.loop.time()
         super().data_received(data)
         if self._is_answering:
-            self._seat.busy, self._seat.waiting_since = True, None
+            self._tracked.busy, self._tracked.receiving_since = True, None
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._seat.busy = self._is_answering
-        # The rest of a body that nobody wants any more has as long as a head; uvicorn ends an idle connection itself.
-        unread = not self._seat.busy and self.conn.their_state is not h11.IDLE
-        self._seat.waiting_since = self.loop.time() if unread else None
+        self._tracked.busy = self._is_answering
+        # The rest of an unread body has the same time limit as a head. uvicorn closes idle connections itself.
+        unread = not self._tracked.busy and self.conn.their_state is not h11.IDLE
+        self._tracked.receiving_since = self.loop.time() if unread else None
 
     @property
     def _is_answering(self) -> bool:
@@ -132,17 +139,17 @@ class SeatedProtocol(H11Protocol):
         return cycle is not None and not cycle.response_complete
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._seats.leave(self._seat)
+        self._connections.leave(self._tracked)
         super().connection_lost(exc)
 
 
 class Listener:
-    """Takes the connections of one socket; has what uvicorn asks of asyncio's server."""
+    """Accepts the connections of one socket; has the methods of asyncio.Server that uvicorn uses."""
 
-    def __init__(self, listener: socket.socket, server: uvicorn.Server, seats: Seats) -> None:
+    def __init__(self, listener: socket.socket, server: uvicorn.Server, connections: Connections) -> None:
         self._listener = listener
         self._server = server
-        self._seats = seats
+        self._connections = connections
         self._loop = asyncio.get_running_loop()
         self._connecting: set[asyncio.Task[None]] = set()
         self._tasks = [self._loop.create_task(self._accept()), self._loop.create_task(self._sweep())]
@@ -159,47 +166,51 @@ class Listener:
             try:
                 connection, address = await self._loop.sock_accept(self._listener)
             except OSError as error:
-                # No descriptors are left, or the client has gone already.
-                logger.warning("a connection could not be taken: %s", error)
+                # No file descriptors are free, or the client has disconnected already.
+                logger.warning("could not accept a connection; will retry: %s", error)
                 await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
             peer = str(address[0])
-            refused = self._seats.make_room(peer)
+            refused = self._connections.make_room(peer)
             if refused is not None:
                 self._refuse(connection, refused)
                 continue
-            seat = Seat(peer, connection, self._loop.time())
-            self._seats.take(seat)
-            task = self._loop.create_task(self._connect(seat))
+            tracked = LimitedConnection(peer, connection, self._loop.time())
+            self._connections.take(tracked)
+            task = self._loop.create_task(self._connect(tracked))
             self._connecting.add(task)
             task.add_done_callback(self._connecting.discard)
 
-    async def _connect(self, seat: Seat) -> None:
+    async def _connect(self, tracked: LimitedConnection) -> None:
         config, server = self._server.config, self._server
 
-        def protocol() -> SeatedProtocol:
-            return SeatedProtocol(
-                seat, self._seats, config=config, server_state=server.server_state, app_state=server.lifespan.state
+        def protocol() -> LimitedProtocol:
+            return LimitedProtocol(
+                tracked,
+                self._connections,
+                config=config,
+                server_state=server.server_state,
+                app_state=server.lifespan.state,
             )
 
         try:
-            await self._loop.connect_accepted_socket(protocol, seat.socket, ssl=config.ssl)
+            await self._loop.connect_accepted_socket(protocol, tracked.socket, ssl=config.ssl)
         except (OSError, EOFError) as error:  # TLS's errors are OSErrors
-            self._seats.leave(seat)
-            logger.debug("a connection of %s did not come to be: %s", seat.peer, error)
-            seat.socket.close()
+            self._connections.leave(tracked)
+            logger.debug("could not establish a connection from %s: %s", tracked.peer, error)
+            tracked.socket.close()
         except BaseException:
-            self._seats.leave(seat)
-            seat.end()
+            self._connections.leave(tracked)
+            tracked.end()
             raise
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_S)
-            self._seats.end_slow(self._loop.time())
+            self._connections.end_slow(self._loop.time())
 
     def _refuse(self, connection: socket.socket, reason: str) -> None:
-        """Over TLS nothing can be said."""
+        """Answer 503 over plain HTTP; over TLS, only close."""
         with contextlib.suppress(OSError):
             if self._server.config.ssl is None:
                 connection.send(_refusal(reason))
@@ -208,7 +219,13 @@ class Listener:
 
 def _refusal(reason: str) -> bytes:
     code = "service_unavailable"
-    problem = {"type": f"urn:oncelog:problem:{code}", "title": "Not now", "status": 503, "detail": reason, "code": code}
+    problem = {
+        "type": f"urn:oncelog:problem:{code}",
+        "title": "Service unavailable",
+        "status": 503,
+        "detail": reason,
+        "code": code,
+    }
     body = json.dumps(problem).encode()
     head = (
         "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nRetry-After: 1\r\n"

@@ -1,4 +1,4 @@
-"""Tenants and namespaces."""
+"""Routes for tenants and namespaces."""
 
 from typing import Annotated
 
@@ -27,7 +27,7 @@ def routes(coordination: Coordination) -> APIRouter:
 
     @router.get("/namespaces/{tenant}", summary="List the namespaces of a tenant", operation_id="list_namespaces")
     async def list_namespaces(tenant: TenantPath) -> list[str]:
-        """As `tenant/namespace`, sorted."""
+        """Full names, `tenant/namespace`, sorted."""
         return [str(name) for name in await coordination.namespaces.namespaces(tenant)]
 
     @router.get(
@@ -38,7 +38,7 @@ def routes(coordination: Coordination) -> APIRouter:
         responses=answers_tag(200),
     )
     async def get_namespace(namespace: NamespacePath, response: Response) -> NamespaceView:
-        """With the policies that are set on it."""
+        """The namespace with the policies that are set on it; null: not set."""
         stored = await coordination.policies.read(namespace)
         show_tag(response, stored)
         policies = stored.value
@@ -56,13 +56,13 @@ def routes(coordination: Coordination) -> APIRouter:
     )
     async def create_namespace(
         namespace: NamespacePath,
-        policies: Annotated[NewNamespace | None, Body(description="The policies that it begins with.")] = None,
+        policies: Annotated[NewNamespace | None, Body(description="Initial policies.")] = None,
     ) -> None:
-        """`conflict` when it exists, `not_found` when its tenant does not."""
+        """`conflict` if the namespace exists, `not_found` if its tenant does not."""
         given = policies or NewNamespace()
         chosen = Policies(deduplication=given.deduplication, auto_create_topics=given.auto_create_topics)
         if not await coordination.namespaces.create_namespace(namespace, chosen):
-            raise Conflict(f"namespace {namespace} exists", field="namespace")
+            raise Conflict(f"namespace {namespace} already exists", field="namespace")
 
     @router.delete(
         "/namespaces/{tenant}/{namespace}",
@@ -71,7 +71,7 @@ def routes(coordination: Coordination) -> APIRouter:
         status_code=204,
     )
     async def delete_namespace(namespace: NamespacePath) -> None:
-        """`conflict` while it holds a topic, or parts of one that is being deleted."""
+        """`conflict` while the namespace has topics, or partitions that are still being deleted."""
         await coordination.namespaces.delete_namespace(namespace)
 
     return router
@@ -80,23 +80,23 @@ def routes(coordination: Coordination) -> APIRouter:
 def _add_tenants(router: APIRouter, coordination: Coordination) -> None:
     @router.get("/tenants", summary="List the tenants", operation_id="list_tenants")
     async def list_tenants() -> list[str]:
-        """Names, sorted."""
+        """Names of the tenants, sorted."""
         return await coordination.namespaces.tenants()
 
     @router.put("/tenants/{tenant}", summary="Create a tenant", operation_id="create_tenant", status_code=204)
     async def create_tenant(tenant: TenantPath) -> None:
-        """`conflict` when it exists."""
+        """`conflict` if the tenant exists."""
         if not await coordination.namespaces.create_tenant(tenant):
-            raise Conflict(f"tenant {tenant} exists", field="tenant")
+            raise Conflict(f"tenant {tenant} already exists", field="tenant")
 
     @router.get("/tenants/{tenant}", summary="Show a tenant", operation_id="get_tenant")
     async def get_tenant(tenant: TenantPath) -> TenantView:
-        """With its namespaces."""
+        """The tenant with its namespaces."""
         return TenantView(
             tenant=tenant, namespaces=[str(name) for name in await coordination.namespaces.namespaces(tenant)]
         )
 
     @router.delete("/tenants/{tenant}", summary="Delete an empty tenant", operation_id="delete_tenant", status_code=204)
     async def delete_tenant(tenant: TenantPath) -> None:
-        """`conflict` while it has namespaces, and for `public`, which is always there."""
+        """`conflict` while the tenant has namespaces, and for `public`, which cannot be deleted."""
         await coordination.namespaces.delete_tenant(tenant)

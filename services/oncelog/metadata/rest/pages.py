@@ -1,7 +1,7 @@
-"""Two pages for whoever opens the REST port in a browser: what this is, and which calls there are.
+"""Two HTML pages for users who open the REST port in a browser: a start page, and the list of all requests.
 
-They are whole in themselves: no script, nothing from elsewhere. The first one is answered to everybody, before a token
-is asked for, and is the same for every cluster: it tells nothing of this one, not even its version.
+The pages have no scripts and load nothing from other hosts. The start page needs no token. It is the same for every
+cluster and discloses nothing about this one, not even the version.
 """
 
 from collections.abc import Mapping
@@ -33,20 +33,20 @@ _WELCOME_BODY = """
 <p>This is the REST interface of an Oncelog cluster: a replicated log in which every message takes effect once.
 Clients publish and read through the SDK and the command line, on another port.</p>
 <ul>
-<li><a href="/docs">/docs</a>: the calls of this interface, as a page</li>
-<li><a href="/openapi.json">/openapi.json</a>: their description for programs, OpenAPI 3.1</li>
-<li><code>/livez</code>, <code>/readyz</code> and <code>/metrics</code>: health, on the health port of each process, in
-plain HTTP and without a token</li>
+<li><a href="/docs">/docs</a>: list of all requests</li>
+<li><a href="/openapi.json">/openapi.json</a>: OpenAPI 3.1 description, for programs</li>
+<li><code>/livez</code>, <code>/readyz</code> and <code>/metrics</code>: health and metrics, on the health port of each
+process, over plain HTTP and without a token</li>
 </ul>
-<p>Where authentication is on, every call needs a token, and so do the two pages above:</p>
-<pre>curl -H "Authorization: Bearer $(cat token)" …/admin/v2/clusters</pre>
-<p>Without REST: <code>oncelog admin --help</code>. With examples of every call: the file <code>REST.md</code> of the
-source, which is one story from an empty cluster and back.</p>
+<p>If authentication is on, every request needs a token, also for the first two:</p>
+<pre>curl -H "Authorization: Bearer $(cat token)" https://HOST:PORT/admin/v2/clusters</pre>
+<p>On the command line: <code>oncelog admin --help</code>. Examples of every request are in the file
+<code>REST.md</code> of the source repository.</p>
 """
 
 
 class Welcome:
-    """Answers GET and HEAD of `/` to everybody, and nothing else; put it before authentication."""
+    """Middleware that answers GET and HEAD of `/`. It runs before authentication."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -59,15 +59,15 @@ class Welcome:
 
 
 def add_docs(app: FastAPI) -> None:
-    """The page of all calls, for every role that has a valid token."""
+    """Add the page with all requests, for every role with a valid token."""
 
     @app.get(DOCS, include_in_schema=False, dependencies=[anybody])
     async def docs() -> HTMLResponse:
-        return _page("Oncelog: calls of REST", _calls(app.openapi()))
+        return _page("Oncelog: REST requests", _calls(app.openapi()))
 
 
 def _calls(document: Mapping[str, Any]) -> str:
-    """Method, path and summary of each call, by tag."""
+    """Method, path and summary of each request, by tag."""
     rows: dict[str, list[str]] = {tag["name"]: [] for tag in document["tags"]}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
@@ -80,8 +80,8 @@ def _calls(document: Mapping[str, Any]) -> str:
         for name, some in rows.items()
     )
     paragraphs = "".join(f"<p>{escape(text)}</p>\n" for text in document["info"]["description"].strip().split("\n\n"))
-    whole = 'Bodies, parameters and answers are in <a href="/openapi.json">/openapi.json</a>.'
-    return f"<h1>Calls of REST</h1>\n{paragraphs}<p>{whole}</p>\n{tables}"
+    whole = 'Parameters and bodies are described in <a href="/openapi.json">/openapi.json</a>.'
+    return f"<h1>REST requests</h1>\n{paragraphs}<p>{whole}</p>\n{tables}"
 
 
 def _page(title: str, body: str) -> HTMLResponse:

@@ -1,6 +1,6 @@
-"""Partitioned topics: a name for several parts, each of which is a topic of its own, made when it is first used.
+"""Routes for partitioned topics. Each partition is a separate topic, created on its first use.
 
-These routes come before those of single topics: `partitioned` in the place of a topic's name lists them.
+These routes must be added before those of single topics, because `partitioned` takes the place of a topic name.
 """
 
 from typing import Annotated
@@ -16,27 +16,27 @@ from oncelog.metadata.rest.values import NamespacePath, Partitions, TopicPath
 
 _NAMESPACE = "/admin/v2/persistent/{tenant}/{namespace}"
 _PARTITIONS = f"{_NAMESPACE}/{{topic}}/partitions"
-#: A topic's parts are told to every client of it, and deleted in one go.
+#: Each client gets the whole list of a topic's partitions, and they are deleted together.
 PARTITIONS_MAX = 1_000
 
 Count = Annotated[
-    StrictInt, Field(ge=1, le=PARTITIONS_MAX), Body(description=f"The number of parts: 1 to {PARTITIONS_MAX}.")
+    StrictInt, Field(ge=1, le=PARTITIONS_MAX), Body(description=f"Number of partitions: 1 to {PARTITIONS_MAX}.")
 ]
 
 
 def routes(coordination: Coordination) -> APIRouter:
-    """Create, list, show and delete topics with parts."""
+    """Create, list, show and delete partitioned topics."""
     router = APIRouter(tags=["topics"])
-    seen = requires(Right.ADMIN, Right.PRODUCE, Right.CONSUME)
+    may_see = requires(Right.ADMIN, Right.PRODUCE, Right.CONSUME)
 
     @router.get(
         f"{_NAMESPACE}/partitioned",
         summary="List the partitioned topics",
         operation_id="list_partitioned_topics",
-        dependencies=[seen],
+        dependencies=[may_see],
     )
     async def list_partitioned_topics(namespace: NamespacePath) -> list[str]:
-        """Full names, sorted, without their parts."""
+        """Full names of the partitioned topics, sorted, without their partitions."""
         names = await coordination.topics.topics(namespace)
         return [f"{namespace}/{name}" for name, record in names.items() if record.partitions]
 
@@ -48,19 +48,19 @@ def routes(coordination: Coordination) -> APIRouter:
         dependencies=[requires(Right.ADMIN, Right.PRODUCE)],
     )
     async def create_partitioned_topic(topic: TopicPath, count: Count) -> None:
-        """`conflict` when a topic of that name exists, with parts or without; waits while those of a deleted one go.
+        """`conflict` if a topic of that name exists. Waits while a deleted partitioned topic of that name is removed.
 
-        The parts, `<topic>-partition-0` and so on, come to be when they are used.
+        The partitions `<topic>-partition-0` and so on are created on first use.
         """
         await coordination.deletions.until_free(topic)
         if not await coordination.lookup.create(topic, partitions=count):
-            raise Conflict(f"topic {topic} exists", field="topic")
+            raise Conflict(f"topic {topic} already exists", field="topic")
 
     @router.get(
-        _PARTITIONS, summary="Tell how many parts a topic has", operation_id="get_partitions", dependencies=[seen]
+        _PARTITIONS, summary="Show the number of partitions", operation_id="get_partitions", dependencies=[may_see]
     )
     async def get_partitions(topic: TopicPath) -> Partitions:
-        """0 for a topic that is not partitioned."""
+        """0 if the topic is not partitioned."""
         return Partitions(partitions=(await coordination.lookup.find(topic)).partitions)
 
     @router.delete(
@@ -71,10 +71,10 @@ def routes(coordination: Coordination) -> APIRouter:
         dependencies=[requires(Right.ADMIN)],
     )
     async def delete_partitioned_topic(topic: TopicPath) -> None:
-        """With all its parts, each of them as by deleting a topic. `conflict` for a topic without parts.
+        """Delete the topic with all its partitions and their messages. `conflict` if it is not partitioned.
 
-        From then on none of its parts is made again. Answered when all of them are gone and the name is free, which
-        one whose owner does not answer holds up: then `service_unavailable`, and repeating the request waits on.
+        Answered when all partitions are deleted and the name is free. If an owner does not answer, the response is
+        `service_unavailable`: the deletion continues, and a repeated request waits for its end.
         """
         await coordination.deletions.delete_partitioned(topic)
 

@@ -1,4 +1,4 @@
-"""Rights of roles in a namespace: shown, granted, taken away. They are among the namespace's policies."""
+"""Routes for the rights of roles in a namespace. Rights are part of the namespace's policies."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,11 +15,11 @@ from oncelog.metadata.rest.conditions import IfMatch, answers_tag, marks_of, sho
 from oncelog.metadata.rest.values import NamespacePath
 from oncelog.stores.policy_store import Policies
 
-#: They are all in one record, which ZooKeeper bounds at 1 MiB.
+#: All rights are in one record, which ZooKeeper limits to 1 MiB.
 ROLES_MAX = 1_000
 
-_Role = Annotated[str, Path(description="The `sub` of its tokens: 1 to 255 of A-Z a-z 0-9 _ - = : .")]
-Rights = Annotated[list[Right], Body(min_length=1, description='Any of "admin", "produce" and "consume".')]
+_Role = Annotated[str, Path(description="Role name, the `sub` of its tokens: 1 to 255 of A-Z a-z 0-9 _ - = : .")]
+Rights = Annotated[list[Right], Body(min_length=1, description='One or more of "admin", "produce" and "consume".')]
 
 
 async def _role(role: _Role) -> str:
@@ -30,7 +30,7 @@ RolePath = Annotated[str, Depends(_role)]
 
 
 def routes(coordination: Coordination) -> APIRouter:
-    """For who administers the namespace."""
+    """Show, grant and revoke rights; requires the right `admin` in the namespace."""
     router = APIRouter(
         prefix="/admin/v2/namespaces/{tenant}/{namespace}/permissions",
         tags=["namespaces"],
@@ -39,7 +39,7 @@ def routes(coordination: Coordination) -> APIRouter:
 
     @router.get("", summary="Show the rights of all roles", operation_id="get_permissions", responses=answers_tag(200))
     async def get_permissions(namespace: NamespacePath, response: Response) -> dict[str, list[str]]:
-        """By role; superusers need none, and are not listed."""
+        """{role: its rights}. Superusers need no rights and are not listed."""
         stored = await coordination.policies.read(namespace)
         show_tag(response, stored)
         return {role: list(rights) for role, rights in sorted(stored.value.permissions.items())}
@@ -50,15 +50,15 @@ def routes(coordination: Coordination) -> APIRouter:
     async def grant_permissions(
         namespace: NamespacePath, role: RolePath, rights: Rights, response: Response, if_match: IfMatch = None
     ) -> None:
-        """The role then has these rights in the namespace, and no others."""
+        """Replaces the rights that the role has in the namespace."""
         granting = _granting(role, tuple(right.value for right in dict.fromkeys(rights)))
         show_tag(response, await coordination.policies.change(namespace, granting, marks=marks_of(if_match)))
 
-    @router.delete("/{role}", summary="Take all rights from a role", operation_id="revoke_permissions", **changed)
+    @router.delete("/{role}", summary="Revoke all rights of a role", operation_id="revoke_permissions", **changed)
     async def revoke_permissions(
         namespace: NamespacePath, role: RolePath, response: Response, if_match: IfMatch = None
     ) -> None:
-        """It opens nothing any more; what it has open ends with its connection. Also for a role without rights."""
+        """The role can open no new producers and readers; open ones end with their connection."""
         show_tag(response, await coordination.policies.change(namespace, _granting(role, ()), marks=marks_of(if_match)))
 
     return router
@@ -70,7 +70,8 @@ def _granting(role: str, rights: tuple[str, ...]) -> Callable[[Policies], Polici
         if rights:
             if len(permissions) >= ROLES_MAX:
                 raise Conflict(
-                    f"a namespace has at most {ROLES_MAX} roles: take the rights of one away first", limit=ROLES_MAX
+                    f"the namespace has rights for {ROLES_MAX} roles, the maximum: revoke those of another role first",
+                    limit=ROLES_MAX,
                 )
             permissions[role] = rights
         return replace(policies, permissions=permissions)

@@ -1,4 +1,4 @@
-"""uvicorn on the process's own event loop: it listens, and neither takes the signals nor sets up logs."""
+"""Runs uvicorn on the process's event loop, without its signal handlers and log configuration."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from oncelog.core.errors import InvalidArgument
-from oncelog.metadata.rest.connections import ConnectionLimits, Listener, Seats
+from oncelog.metadata.rest.connections import ConnectionLimits, Connections, Listener
 from oncelog.runtime.security import ServerCertificate
 
 LIMITS = ConnectionLimits(connections_max=1_000, per_peer_max=500)
@@ -18,25 +18,25 @@ KEEP_ALIVE_S = 30
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, seats: Seats) -> None:
+    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
         super().__init__(config)
-        self._seats = seats
+        self._connections = connections
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals belong to runtime.process."""
+        """Do nothing: `runtime.process` handles signals."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take connections in a way that knows limits; the rest is uvicorn's."""
+        """As uvicorn's, but with a listener that enforces the connection limits."""
         await self.lifespan.startup()
-        listeners: list[Any] = [Listener(each, self, self._seats) for each in sockets or ()]
+        listeners: list[Any] = [Listener(each, self, self._connections) for each in sockets or ()]
         self.servers = listeners
         self.started = True
 
 
 class RestServer:
-    """`start`, then `run` as a task; `stop` makes it return. certificate None: plain text."""
+    """Call `start`, then start `run` as a task; `stop` makes it return. certificate None: plain HTTP."""
 
     def __init__(
         self,
@@ -56,32 +56,34 @@ class RestServer:
             timeout_graceful_shutdown=stop_timeout_s,
             ssl_context_factory=None if certificate is None else lambda _config, _default: certificate.ssl_context(),
         )
-        #: the connections there are
-        self.seats = Seats(limits)
-        self._server = _Server(config, self.seats)
+        #: the open connections
+        self.connections = Connections(limits)
+        self._server = _Server(config, self.connections)
         self._socket: socket.socket | None = None
 
     def start(self, *, host: str, port: int) -> int:
-        """Bind; port 0 takes a free one. Returns the port. Raises InvalidArgument when the address cannot be had."""
+        """Bind and listen, port 0: any free port. Returns the port. Raises InvalidArgument if that fails."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # Inherited by each connection: an answer's head and body are two writes, and the second one would wait for
-            # the other side's delayed acknowledgement, 40 ms. uvloop does so by itself, Python's own loop does not.
+            # Inherited by each connection. A response's head and body are two writes, and without TCP_NODELAY the
+            # second would wait 40 ms for the peer's delayed ACK. uvloop sets it by itself, asyncio's own loop does not.
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             listener.bind((host, port))
             listener.listen(1024)
         except OSError as error:
             listener.close()
-            raise InvalidArgument(f"cannot listen on {host}:{port}; is the port in use?", field="rest_port") from error
+            raise InvalidArgument(
+                f"cannot listen on {host}:{port}: {error.strerror or error}; choose a free port", field="rest_port"
+            ) from error
         listener.setblocking(False)
         self._socket = listener
         return int(listener.getsockname()[1])
 
     async def run(self) -> None:
-        """Serve until stopped."""
-        assert self._socket is not None, "start comes first"
+        """Serve until `stop`."""
+        assert self._socket is not None, "`start` was called before `run`"
         try:
             await self._server.serve(sockets=[self._socket])
         except asyncio.CancelledError:
@@ -89,5 +91,5 @@ class RestServer:
             raise
 
     def stop(self) -> None:
-        """Take no new connections, let running requests end."""
+        """Accept no new connections, and let requests in progress end."""
         self._server.should_exit = True

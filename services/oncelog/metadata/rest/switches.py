@@ -1,4 +1,4 @@
-"""Policies that are on, off, or not set: read, set and unset at each level, the same three calls everywhere."""
+"""Routes for switches: policies that are on, off, or not set. The same three requests at each level."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -16,15 +16,13 @@ from oncelog.metadata.rest.values import AppliedSwitch, ClusterPath, NamespacePa
 from oncelog.stores.policy_store import CLUSTER, Effective, Policies, PolicySource, Scope, nearest
 from oncelog.stores.store_session import Versioned
 
-Applied = Annotated[
-    bool, Query(description="true: the value that holds here and its source, whether or not it is set here.")
-]
-Switch = Annotated[StrictBool, Body(description="true: on; false: off.")]
+Applied = Annotated[bool, Query(description="true: return the effective value and the level that it comes from.")]
+Switch = Annotated[StrictBool, Body(description="true: on, false: off.")]
 SwitchAnswer = bool | None | AppliedSwitch
 
-_DEDUPLICATION = "Whether batches are judged by their sequence ids. The nearest level that sets it wins."
-_OF_PARTS = "Set on a partitioned topic it holds for all its parts but those that have a switch of their own."
-_AUTO_CREATION = "Whether a topic is created when it is first used. The nearest level that sets it wins."
+_DEDUPLICATION = "Whether messages are deduplicated by their sequence ids. The most specific level that sets it wins."
+_PARTITIONED = "On a partitioned topic it applies to all partitions that do not set it themselves."
+_AUTO_CREATION = "Whether a topic is created on its first use. The most specific level that sets it wins."
 
 
 def routes(coordination: Coordination) -> APIRouter:
@@ -37,7 +35,9 @@ def routes(coordination: Coordination) -> APIRouter:
     _add_cluster(router, coordination, f"{cluster}/autoTopicCreation", "auto_create_topics", _AUTO_CREATION)
     _add_namespace(router, coordination, f"{namespace}/deduplication", "deduplication", _DEDUPLICATION)
     _add_namespace(router, coordination, f"{namespace}/autoTopicCreation", "auto_create_topics", _AUTO_CREATION)
-    _add_topic(router, coordination, f"{topic}/deduplicationEnabled", "deduplication", f"{_DEDUPLICATION} {_OF_PARTS}")
+    _add_topic(
+        router, coordination, f"{topic}/deduplicationEnabled", "deduplication", f"{_DEDUPLICATION} {_PARTITIONED}"
+    )
     return router
 
 
@@ -57,7 +57,7 @@ def _add_cluster(router: APIRouter, coordination: Coordination, path: str, name:
         _require_cluster(coordination, cluster)
         show_tag(response, await _change(coordination, CLUSTER, name, None, if_match))
 
-    _add(router, path, f"cluster_{name}", about, get, post, delete)  # no rule: superusers
+    _add(router, path, f"cluster_{name}", about, get, post, delete)  # no rule: superusers only
 
 
 def _add_namespace(router: APIRouter, coordination: Coordination, path: str, name: str, about: str) -> None:
@@ -110,16 +110,21 @@ def _add(
         about = {"operation_id": f"{verb}_{subject}", "summary": summary, "status_code": status}
         return about | {"dependencies": list(rules), "responses": answers_tag(status)}
 
-    description = f"{about}\n\nAnswers true, false, or null where it is not set; with `applied` a value and its source."
+    returns = (
+        "Returns true, false, or null if not set at this level; with `applied` the effective value and its source."
+    )
+    description = f"{about}\n\n{returns}"
     router.get(path, **options("get", 200), description=description, response_model=SwitchAnswer)(get)
     router.post(path, **options("set", 204), description=f"{about}\n\nThe body is `true` or `false`.")(post)
-    unset = f"{about}\n\nFrom then on the next level decides."
+    unset = f"{about}\n\nThen the next level decides."
     router.delete(path, **options("unset", 204), description=unset)(delete)
 
 
 def _require_cluster(coordination: Coordination, cluster: str) -> None:
     if cluster != coordination.cluster_id:
-        raise NotFound(f"this is cluster {coordination.cluster_id}", field="cluster")
+        raise NotFound(
+            f"cluster {cluster} does not exist here: this is cluster {coordination.cluster_id}", field="cluster"
+        )
 
 
 async def _change(
@@ -132,7 +137,7 @@ async def _change(
 
 
 def _shown(response: Response, stored: Versioned[Policies], name: str) -> bool | None:
-    """What is set, and by its tag on what a change can rest."""
+    """The value set at this level; also sets the ETag."""
     show_tag(response, stored)
     value: bool | None = getattr(stored.value, name)
     return value

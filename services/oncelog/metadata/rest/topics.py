@@ -1,4 +1,4 @@
-"""Topics: listed, created, shown, looked up and unloaded; their statistics come from their owners."""
+"""Routes for topics: list, create, show, look up, unload, delete. Statistics come from the topic owners."""
 
 import json
 from typing import Annotated, Any
@@ -19,36 +19,37 @@ from oncelog.stores.topic_store import NameRecord
 _TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 _LOOKUP = "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}"
 UNOWNED = "unowned"
-#: Who may see a topic, make one, and find its owner.
-_SEEN = requires(Right.ADMIN, Right.PRODUCE, Right.CONSUME)
-_CREATED = requires(Right.ADMIN, Right.PRODUCE)
-_USED = requires(Right.PRODUCE, Right.CONSUME)
+_MAY_SEE = requires(Right.ADMIN, Right.PRODUCE, Right.CONSUME)
+_MAY_CREATE = requires(Right.ADMIN, Right.PRODUCE)
+_MAY_USE = requires(Right.PRODUCE, Right.CONSUME)
 
 
 def routes(coordination: Coordination) -> APIRouter:
-    """Everything about single topics but their switches."""
+    """All routes of single topics, except their switches."""
     router = APIRouter(tags=["topics"])
 
     @router.get(
         "/admin/v2/persistent/{tenant}/{namespace}",
         summary="List the topics",
         operation_id="list_topics",
-        dependencies=[_SEEN],
+        dependencies=[_MAY_SEE],
     )
     async def list_topics(namespace: NamespacePath) -> list[str]:
-        """Full names, sorted; parts of partitioned topics are listed only where they were used."""
+        """Full names, sorted. Partitions are listed once they have been used."""
         return [f"{namespace}/{name}" for name in await coordination.topics.topics(namespace)]
 
-    @router.put(_TOPIC, summary="Create a topic", operation_id="create_topic", status_code=204, dependencies=[_CREATED])
+    @router.put(
+        _TOPIC, summary="Create a topic", operation_id="create_topic", status_code=204, dependencies=[_MAY_CREATE]
+    )
     async def create_topic(topic: TopicPath) -> None:
-        """`conflict` when it exists. Whether topics are created by being used does not matter here."""
+        """`conflict` if the topic exists. Independent of the policy for automatic topic creation."""
         await coordination.deletions.until_free(topic)
         if not await coordination.lookup.create(topic):
-            raise Conflict(f"topic {topic} exists", field="topic")
+            raise Conflict(f"topic {topic} already exists", field="topic")
 
-    @router.get(_TOPIC, summary="Show a topic", operation_id="get_topic", dependencies=[_SEEN])
+    @router.get(_TOPIC, summary="Show a topic", operation_id="get_topic", dependencies=[_MAY_SEE])
     async def get_topic(topic: TopicPath) -> TopicView:
-        """As its record shows it; asks no owner."""
+        """The topic's record in ZooKeeper; the owner is not called."""
         name, record = await _found(coordination, topic)
         return TopicView(
             topic=str(topic),
@@ -71,27 +72,28 @@ def routes(coordination: Coordination) -> APIRouter:
         dependencies=[requires(Right.ADMIN)],
     )
     async def unload_topic(topic: TopicPath) -> None:
-        """Its owner closes it, and it is placed anew: on another owner, or on the same one if there is no other.
+        """The owner closes the topic, which is then placed on another owner, or on the same one if there is no other.
 
-        Answered when the new owner is chosen; it takes the topic over in a moment.
+        Answered when the new owner is chosen. It takes the topic over shortly after.
         """
         name, _ = await _found(coordination, topic)
-        _require_whole(topic, name)
+        _require_unpartitioned(topic, name)
         await coordination.placements.unload(name.topic_id)
 
     return router
 
 
 def _add_lookup(router: APIRouter, coordination: Coordination) -> None:
-    @router.get(_LOOKUP, summary="Look a topic up", operation_id="look_up_topic", dependencies=[_USED])
+    @router.get(_LOOKUP, summary="Look a topic up", operation_id="look_up_topic", dependencies=[_MAY_USE])
     async def look_up_topic(
         topic: TopicPath,
         caller: CallerOfRequest,
         create: Annotated[
-            bool, Query(description="Create it when missing, unless its namespace forbids that.")
+            bool,
+            Query(description="Create the topic if it does not exist and its namespace allows automatic creation."),
         ] = False,
     ) -> LookupView:
-        """Where it is served; places it when it has no live owner, and waits a while for one."""
+        """Where the topic is served. Places the topic if it has no live owner, and waits up to 10 s for an owner."""
         located = await coordination.lookup.locate_for(caller, topic, create=create)
         return LookupView(
             cluster_id=coordination.cluster_id,
@@ -113,22 +115,22 @@ def _add_deletion(router: APIRouter, coordination: Coordination) -> None:
         dependencies=[requires(Right.ADMIN)],
     )
     async def delete_topic(topic: TopicPath) -> None:
-        """With all its messages, producers, cursors and policies, for good. Created anew, it is another topic.
+        """Permanently delete a topic with all its messages, producers, cursors and policies.
 
-        Producers and readers on it end with `topic_not_found`. Once this is answered the name is free, and nothing is
-        acknowledged for the old topic any more. `service_unavailable` while its owner has not confirmed that, or too
-        few storage nodes could be fenced: the deletion goes on, and repeating the request waits for its end.
-        `conflict` for a partitioned topic, and for a part of one.
+        Its producers and readers end with `topic_not_found`. When this is answered, the name is free, and nothing is
+        acknowledged for the deleted topic any more. `service_unavailable` if the owner has not confirmed the deletion
+        yet, or too few storage nodes could be fenced: the deletion continues, and a repeated request waits for its end.
+        `conflict` for a partitioned topic and for a single partition.
         """
         await coordination.deletions.delete(topic)
 
 
 def _add_reports(router: APIRouter, coordination: Coordination) -> None:
     @router.get(
-        f"{_TOPIC}/stats", summary="Statistics of a topic", operation_id="get_topic_stats", dependencies=[_SEEN]
+        f"{_TOPIC}/stats", summary="Statistics of a topic", operation_id="get_topic_stats", dependencies=[_MAY_SEE]
     )
     async def get_topic_stats(topic: TopicPath) -> TopicStats:
-        """Counters since its owner took it over. Moves nothing: a topic without an owner is `unowned`."""
+        """Counters since the owner took the topic over. A topic without an owner is not placed: phase `unowned`."""
         return await _stats(coordination, topic, internal=False)
 
     @router.get(
@@ -138,31 +140,33 @@ def _add_reports(router: APIRouter, coordination: Coordination) -> None:
         dependencies=[requires(Right.ADMIN)],
     )
     async def get_topic_internal_stats(topic: TopicPath) -> TopicStats:
-        """Producers with their marks and generations, ledgers, the snapshot. A topic without an owner is `unowned`."""
+        """Producers with sequence ids and generations, ledgers, and the snapshot. Without an owner: phase `unowned`."""
         return await _stats(coordination, topic, internal=True)
 
 
 async def _found(coordination: Coordination, topic: TopicName) -> tuple[NameRecord, TopicRecord | None]:
-    """The name and, unless it stands for parts, the record. Raises TopicNotFound."""
+    """The name's record and, unless it is partitioned, the topic's record. Raises TopicNotFound."""
     name = await coordination.lookup.find(topic)
     if name.partitions:
         return name, None
     stored = await coordination.topics.read(name.topic_id)
     if stored is None:
-        raise TopicNotFound(f"there is no topic {topic}: it was deleted", topic=str(topic))
+        raise TopicNotFound(f"topic {topic} was deleted", topic=str(topic))
     return name, stored.value
 
 
-def _require_whole(topic: TopicName, name: NameRecord) -> None:
+def _require_unpartitioned(topic: TopicName, name: NameRecord) -> None:
     if name.partitions:
-        raise InvalidArgument(f"{topic} has {name.partitions} parts: name one, {topic}-partition-N", field="topic")
+        raise InvalidArgument(
+            f"topic {topic} has {name.partitions} partitions: name one of them, {topic}-partition-N", field="topic"
+        )
 
 
 async def _stats(coordination: Coordination, topic: TopicName, *, internal: bool) -> TopicStats:
     name, record = await _found(coordination, topic)
-    _require_whole(topic, name)
+    _require_unpartitioned(topic, name)
     owner = record.owner if record else None
-    known = await _from_owner(coordination, name.topic_id, owner, internal=internal)
+    from_owner = await _from_owner(coordination, name.topic_id, owner, internal=internal)
     live = coordination.owners.find(owner) if owner is not None else None
     own = {
         "topic": str(topic),
@@ -171,13 +175,13 @@ async def _stats(coordination: Coordination, topic: TopicName, *, internal: bool
         "owner_address": advertised_address_of(live) if live else None,
         "owner_epoch": record.owner_epoch if record else 0,
     }
-    return TopicStats.model_validate({"phase": UNOWNED, **known, **own})
+    return TopicStats.model_validate({"phase": UNOWNED, **from_owner, **own})
 
 
 async def _from_owner(
     coordination: Coordination, topic_id: TopicId, owner: Incarnation | None, *, internal: bool
 ) -> dict[str, Any]:
-    """What the owner says, {} when there is none. Raises a retriable error when it does not answer."""
+    """The owner's statistics, {} without an owner. Raises a retriable error if the owner does not answer."""
     if owner is None or coordination.owners.is_lost(owner):
         return {}
     live = coordination.owners.find(owner)
@@ -185,5 +189,5 @@ async def _from_owner(
     state = await coordination.calls.state(live, topic_id, internal=internal)
     if state is None:
         return {}
-    told: dict[str, Any] = json.loads((state.internal_stats_json if internal else state.stats_json) or "{}")
-    return {**told, "phase": state.phase}
+    stats: dict[str, Any] = json.loads((state.internal_stats_json if internal else state.stats_json) or "{}")
+    return {**stats, "phase": state.phase}

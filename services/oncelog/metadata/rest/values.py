@@ -1,4 +1,4 @@
-"""What the admin interface takes and gives, as values; and the names in its paths."""
+"""Path parameters, request bodies and response bodies of the REST interface."""
 
 from typing import Annotated
 
@@ -7,10 +7,10 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from oncelog.core.names import NamespaceName, TopicName, check_part, parse_topic
 
-_Tenant = Annotated[str, Path(description="A tenant: 1 to 255 of A-Z a-z 0-9 _ - = : .")]
-_Namespace = Annotated[str, Path(description="A namespace, by the same rule.")]
-_Topic = Annotated[str, Path(description="The last element of a topic's name, by the same rule.")]
-_Cluster = Annotated[str, Path(description="The id of this cluster, as `GET /admin/v2/clusters` tells it.")]
+_Tenant = Annotated[str, Path(description="Tenant: 1 to 255 of A-Z a-z 0-9 _ - = : .")]
+_Namespace = Annotated[str, Path(description="Namespace; same characters as a tenant.")]
+_Topic = Annotated[str, Path(description="Last part of the topic name; same characters as a tenant.")]
+_Cluster = Annotated[str, Path(description="The cluster's id, from `GET /admin/v2/clusters`.")]
 
 
 async def _tenant(tenant: _Tenant) -> str:
@@ -38,7 +38,7 @@ ClusterPath = Annotated[str, Depends(_cluster)]
 
 
 class NewNamespace(BaseModel):
-    """The policies that a namespace begins with; one that is left out is not set."""
+    """Initial policies of a namespace; a policy that is left out is not set."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -54,9 +54,9 @@ class TenantView(BaseModel):
 
 
 class Partitions(BaseModel):
-    """How many parts a topic has."""
+    """The number of partitions of a topic."""
 
-    partitions: int = Field(description="0: it is not partitioned")
+    partitions: int = Field(description="0: the topic is not partitioned")
 
 
 class NamespaceView(BaseModel):
@@ -68,34 +68,34 @@ class NamespaceView(BaseModel):
 
 
 class AppliedSwitch(BaseModel):
-    """The value that holds, and who says so."""
+    """The effective value of a switch, and the level that it comes from."""
 
     value: bool
     source: str = Field(description="topic, partitioned_topic, namespace, cluster or default")
 
 
 class TopicView(BaseModel):
-    """A topic as its record shows it."""
+    """The record of a topic."""
 
     topic: str
     topic_id: str
     partitions: int = Field(description="0: not partitioned")
-    owner: str | None = Field(description="Incarnation of its owner; null: it was never placed")
+    owner: str | None = Field(description="Incarnation of its owner; null: never placed")
     owner_epoch: int
     ledger_count: int
 
 
 class TopicStats(BaseModel):
-    """Statistics of a topic from its owner; further fields are the owner's own.
+    """Statistics of a topic from its owner, which adds further fields.
 
-    Phase `unowned`: no live owner holds the topic now, so nothing more is known.
+    Phase `unowned`: the topic has no live owner now, and there are no further fields.
     """
 
     model_config = ConfigDict(extra="allow")
 
     topic: str
     topic_id: str
-    phase: str = Field(description="unowned, or the owner's phase: recovering, serving, fenced …")
+    phase: str = Field(description="unowned, or the phase at the owner, such as recovering, serving or fenced")
     owner: str | None = Field(description="Incarnation of the owner that the topic's record names")
     owner_address: str | None
     owner_epoch: int
@@ -118,26 +118,26 @@ class OwnerView(BaseModel):
 
     incarnation: str
     address: str
-    since_ms: int = Field(description="Its start, ms since 1970")
-    state: str = Field(description="live, suspected (its stream closed and its port refuses) or draining")
-    connected: bool = Field(description="Its stream is open at the metadata service that answers")
+    since_ms: int = Field(description="Start time, milliseconds since 1970")
+    state: str = Field(description="live, suspected (its stream closed and nothing listens at its address) or draining")
+    connected: bool = Field(description="The owner has a stream to the metadata service that answered")
 
 
 class BrokersHealth(BaseModel):
-    """Topics can be placed."""
+    """The response if topics can be placed."""
 
     status: str
     usable_owners: int
-    writable_storage_nodes: int = Field(description="Those that are live and take new messages")
+    writable_storage_nodes: int = Field(description="Live storage nodes that take new messages")
 
 
 class StorageNodeView(BaseModel):
-    """A storage node that is registered, or whose directory once joined."""
+    """A storage node that is live, or whose directory has joined the cluster before."""
 
     incarnation: str
     address: str
     live: bool
-    retired: bool = Field(description="Superseded or removed: never chosen again")
+    retired: bool = Field(description="Superseded or removed: never used again")
     free_bytes: int | None = Field(description="null: not live")
-    read_only: bool = Field(description="It gets no new ledger: for want of room, or because it was set so")
-    read_only_set: bool = Field(description="An operator has set it so")
+    read_only: bool = Field(description="Gets no new ledgers: its disk is full, or it was set read-only")
+    read_only_set: bool = Field(description="Set read-only by an operator")
