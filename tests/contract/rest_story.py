@@ -1,6 +1,6 @@
 """The examples of REST.md run in order, as one story, against a cluster: each must be answered as the page says.
 
-A directory holds the files that the page has its readers make: `anonymous.curl`, `admin.curl`, `checkout.curl`, options of
+A directory holds the files that the page creates: `anonymous.curl`, `admin.curl`, `checkout.curl`, options of
 curl. The commands are sent by httpx, which is always there, or given to a shell and curl word for word.
 """
 

@@ -55,7 +55,7 @@ def test_call_without_an_example_is_found() -> None:
 def test_problems_of_the_table_are_seen_on_the_page() -> None:
     """Those that every interface has are shown below it."""
     shown = {read_json(example.body)["code"] for example in page() if example.status >= 400}
-    rows = PAGE.read_text().partition("## Problems")[2].partition("\n\n")[2].partition("\n\n")[0].splitlines()[2:]
+    rows = PAGE.read_text().partition("## Errors")[2].partition("\n\n")[2].partition("\n\n")[0].splitlines()[2:]
     listed = {code for row in rows for code in re.findall(r"`(\w+)`", row.split("|")[2])}
     assert len(listed) > 10
     assert shown - listed == {"invalid_name", "method_not_allowed"}

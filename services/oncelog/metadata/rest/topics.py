@@ -158,7 +158,7 @@ async def _found(coordination: Coordination, topic: TopicName) -> tuple[NameReco
 def _require_unpartitioned(topic: TopicName, name: NameRecord) -> None:
     if name.partitions:
         raise InvalidArgument(
-            f"topic {topic} has {name.partitions} partitions: name one of them, {topic}-partition-N", field="topic"
+            f"{topic} is partitioned: use one of its {name.partitions} partitions, {topic}-partition-N", field="topic"
         )
 
 
