@@ -122,7 +122,8 @@ class LookupService:
         record = await self._lookup.find(name)
         if record.partitions:
             raise InvalidArgument(
-                f"{name} is partitioned: use one of its {record.partitions} partitions, {name}-partition-N", field="topic"
+                f"{name} is partitioned: use one of its {record.partitions} partitions, {name}-partition-N",
+                field="topic",
             )
         stored = await self._topics.read(record.topic_id)
         if stored is None:
