@@ -20,13 +20,13 @@ from oncelog.core.formats.entry import (
     encode_opened,
 )
 from oncelog.core.ids import EntryId, Generation, LedgerId, OwnerEpoch, Position, ProducerId, SequenceId, TopicId
-from oncelog.verify.marks import Told
+from oncelog.verify.producer_marks import ReportedProducer
 from oncelog.verify.range_fold import RangeFold, find_places
-from oncelog.verify.range_join import LedgerFact, Places
+from oncelog.verify.range_join import IdPlaces, LedgerFact
 from oncelog.verify.range_summary import RangeSummary
-from oncelog.verify.remembered import Remembered
+from oncelog.verify.remembered import RememberedBatch
 from oncelog.verify.stored_log import parse_entry
-from oncelog.verify.topic_judge import Judged, LiveMap, SnapshotTold, judge_topic
+from oncelog.verify.topic_check import LiveMap, ReportedSnapshot, TopicCheck, check_topic
 from oncelog.verify.violation import Violation
 
 TOPIC_ID = TopicId("0123456789abcdef0123456789abcdef")
@@ -44,7 +44,7 @@ class PlantedProducer:
     mark: SequenceId = SequenceId(-1)
     mode: SequenceMode = SequenceMode.MONOTONIC
     #: what a snapshot would remember: batches by their positions
-    remembered: list[Remembered] = field(default_factory=list)
+    remembered: list[RememberedBatch] = field(default_factory=list)
 
 
 @dataclass
@@ -105,7 +105,7 @@ class PlantedLog:
         counted = len(ids) - skip if count is None else count
         position = self._append(EntryKind.MESSAGES, batch, skip, counted, topic_id)
         new = ids[skip:]
-        producer.remembered.append(Remembered(producer.producer_id, new[0], new[-1], len(new), position, skip))
+        producer.remembered.append(RememberedBatch(producer.producer_id, new[0], new[-1], len(new), position, skip))
         return position
 
     def roll(self, *, epoch: int | None = None, ledger_id: int | None = None) -> None:
@@ -143,17 +143,20 @@ class PlantedLog:
             for number, index, entries, size in self.ledgers
         ]
 
-    def told(self) -> dict[ProducerId, Told]:
+    def told(self) -> dict[ProducerId, ReportedProducer]:
         """As the owner would have it now."""
-        return {one.producer_id: Told(one.name, one.mode, one.generation, one.mark) for one in self.producers.values()}
+        return {
+            one.producer_id: ReportedProducer(one.name, one.mode, one.generation, one.mark)
+            for one in self.producers.values()
+        }
 
     def live(self) -> LiveMap:
         return LiveMap(list(self.entries)[-1], self.next_index, self.told(), True)
 
-    def snapshot(self, number: int = 1) -> SnapshotTold:
+    def snapshot(self, number: int = 1) -> ReportedSnapshot:
         """Of the log as it is now; which range ends there is found when it is judged."""
         remembered = tuple(batch for one in self.producers.values() for batch in one.remembered)
-        return SnapshotTold(number, list(self.entries)[-1], self.next_index, self.told(), None, remembered)
+        return ReportedSnapshot(number, list(self.entries)[-1], self.next_index, self.told(), None, remembered)
 
 
 def fold(entries: Iterable[tuple[Position, bytes]]) -> RangeSummary:
@@ -171,10 +174,10 @@ def judged(
     log: PlantedLog,
     *cuts: int,
     live: LiveMap | None = None,
-    snapshot: SnapshotTold | None = None,
+    snapshot: ReportedSnapshot | None = None,
     facts: Sequence[LedgerFact] | None = None,
     from_start: bool = True,
-) -> Judged:
+) -> TopicCheck:
     """The log cut into ranges behind so many entries each time; a snapshot's place is a cut of its own."""
     entries = list(log.entries.items())
     places = [position for position, _ in entries]
@@ -187,7 +190,7 @@ def judged(
         after = [number for number, some in enumerate(ranges) if some[-1][0] == snapshot.position]
         snapshot = snapshot._replace(after=after[0] if after else None)
 
-    def look(wanted: dict[int, set[int]]) -> Places:
+    def look(wanted: dict[int, set[int]]) -> IdPlaces:
         found: dict[tuple[int, int], list[tuple[Position, int]]] = {}
         for position, data in entries:
             try:
@@ -198,7 +201,7 @@ def judged(
                 found.setdefault((producer_id, number), []).append((place, index))
         return found
 
-    return judge_topic(
+    return check_topic(
         [fold(some) for some in ranges], log.facts() if facts is None else facts, from_start=from_start,
         live=log.live() if live is None else live, snapshot=snapshot, look=look,
     )  # fmt: skip

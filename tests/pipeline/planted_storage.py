@@ -14,7 +14,7 @@ from oncelog.pipeline.audit.topic_plan import NOT_REPORTED, OwnerReport, Snapsho
 from oncelog.pipeline.options import ConnectionOptions
 from oncelog.rpc.server import Server
 from oncelog.rpc.storage_codec import READ, ReadFrame, ReadRequest
-from oncelog.verify.topic_judge import LiveMap, SnapshotTold
+from oncelog.verify.topic_check import LiveMap, ReportedSnapshot
 from tests.pipeline.planted_log import TOPIC_ID, PlantedLog
 
 NODE = Incarnation("a" * 32)
@@ -61,7 +61,7 @@ class PlantedStorage:
         self,
         *,
         live: LiveMap | None = None,
-        snapshot: SnapshotTold | None = None,
+        snapshot: ReportedSnapshot | None = None,
         entries_max: int = 3,
         others: "Sequence[PlantedStorage]" = (),
         all_copies: bool = False,
@@ -90,7 +90,7 @@ class PlantedStorage:
         return TopicPlan(FLIGHTS, TOPIC_ID, told, ledgers, snapshot, tuple(findings), False, ranges, all_copies)
 
 
-def replace_after(snapshot: SnapshotTold, after: int | None) -> SnapshotTold:
+def replace_after(snapshot: ReportedSnapshot, after: int | None) -> ReportedSnapshot:
     return snapshot._replace(after=after)
 
 

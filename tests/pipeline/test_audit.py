@@ -29,7 +29,7 @@ from oncelog.pipeline.cluster import process_loop
 from oncelog.pipeline.options import ConnectionOptions
 from oncelog.pipeline.source.options import source_options
 from oncelog.verify.range_summary import Finding
-from oncelog.verify.topic_judge import LiveMap
+from oncelog.verify.topic_check import LiveMap
 from oncelog.wire import metadata_pb2 as pb
 from tests.cluster.cluster_fixture import Cluster, rest_path
 from tests.pipeline.planted_log import TOPIC_ID, PlantedLog
@@ -191,7 +191,7 @@ def test_what_cannot_be_seen_is_said_and_not_called_good() -> None:
     assert "snapshot 1 is of 0:3" in unreached["not_seen"][0]
     newer = topic_report(audit_here(storage, lambda: replace(storage.plan(), snapshot_newer=True)))
     assert newer["not_seen"] == ["the snapshots have given way to later ones since: run it again"]
-    cut_off = log.live()._replace(producers={}, all_told=False)
+    cut_off = log.live()._replace(producers={}, lists_all=False)
     listed = topic_report(audit_here(storage, lambda: storage.plan(live=cut_off)))
     assert "lists 0 producers; 1 others" in listed["not_seen"][0]
     for one in (unreached, newer, listed):
@@ -314,7 +314,7 @@ def test_the_end_is_where_the_owner_was_when_it_was_asked() -> None:
         "snapshot": {"number": 3},
     }
     told = owner_report(4, {"last_position": "4:7", "message_count": 18, "producer_count": 2}, internal)
-    assert (told.live.position, told.live.next_index, told.live.all_told, told.snapshot_number) == (end, 18, False, 3)
+    assert (told.live.position, told.live.next_index, told.live.lists_all, told.snapshot_number) == (end, 18, False, 3)
     assert told.live.producers[ProducerId(5)].mark == SequenceId(8)
 
 

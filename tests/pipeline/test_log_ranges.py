@@ -11,11 +11,11 @@ from crc32c import crc32c
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.ids import BEFORE_ALL, EntryId, Generation, LedgerId, Position, ProducerId, SequenceId, TopicId
 from oncelog.verify.fold import LogFold
-from oncelog.verify.marks import Told
+from oncelog.verify.producer_marks import ReportedProducer
 from oncelog.verify.range_join import LedgerFact
 from oncelog.verify.range_summary import FRONT_KEPT, LOW_KEPT
 from oncelog.verify.stored_log import parse_entry
-from oncelog.verify.topic_judge import Judged, LiveMap
+from oncelog.verify.topic_check import LiveMap, TopicCheck
 from oncelog.verify.violation import Violation
 from tests.pipeline.planted_log import PlantedLog, PlantedProducer, judged
 
@@ -23,7 +23,7 @@ Places = list[tuple[str, str | None]]
 OTHER_TOPIC = TopicId("f" * 32)
 
 
-def told(found: Judged) -> Places:
+def told(found: TopicCheck) -> Places:
     """(rule, position) of each finding."""
     return [(one.rule, None if one.position is None else str(one.position)) for one in found.findings]
 
@@ -207,7 +207,7 @@ def test_a_wrong_mark_of_the_live_map_is_found() -> None:
         "'x' (1) is 'a' in the log": {**right, ProducerId(1): a._replace(name="x")},
         "'a' (1) has the mark 20 in the log, and is not there": {ProducerId(2): right[ProducerId(2)]},
         "'c' (3) has the mark -1 there, and is not in": {
-            **right, ProducerId(3): Told("c", SequenceMode.MONOTONIC, Generation(1), SequenceId(-1)),
+            **right, ProducerId(3): ReportedProducer("c", SequenceMode.MONOTONIC, Generation(1), SequenceId(-1)),
         },
     }  # fmt: skip
     for said, producers in wrong.items():
@@ -247,9 +247,9 @@ def test_producers_that_the_owner_does_not_list_are_counted_and_not_called_equal
     """It lists so many and no more."""
     log = small_log()
     some = {ProducerId(1): log.told()[ProducerId(1)]}
-    found = judged(log, live=log.live()._replace(producers=some, all_told=False))
+    found = judged(log, live=log.live()._replace(producers=some, lists_all=False))
     assert told(found) == []
-    assert (found.live.whole, found.live.equal, found.live.untold) == (False, 1, 1)
+    assert (found.live.whole, found.live.equal, found.live.not_listed) == (False, 1, 1)
 
 
 # --- the record of the ledgers ----------------------------------------------------------------------------------------

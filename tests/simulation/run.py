@@ -135,7 +135,7 @@ class Run:
         for topic_id, (history, producers, _) in self.cluster.clients.items():
             topic = watch.topics[topic_id]
             watch.fold_closed(topic, LedgerId(1 << 62))
-            check_appends(history, topic.fold, judged=self._checked)
+            check_appends(history, topic.fold, dedup_enabled=self._checked)
             check_reads(history, topic.fold, trimmed=topic.trimmed)
             for pid, producer in topic.fold.producers.items():
                 other = owners.setdefault(pid, (topic_id, producer.name))

@@ -18,33 +18,33 @@ from collections.abc import Callable, Iterator
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.entry import EntryHeader
 from oncelog.core.formats.outcome import ResultKind, ResultRange
-from oncelog.verify.fold import LogFold, Place
-from oncelog.verify.history import Append, History
+from oncelog.verify.fold import LogFold, MessagePlace
+from oncelog.verify.history import History, HistoryAppend
 from oncelog.verify.violation import Violation
 
-Judged = Callable[[EntryHeader], bool]
+DedupEnabled = Callable[[EntryHeader], bool]
 _TOLD_AS_NOT_STORED_NOW = (ResultKind.BELOW_MARK, ResultKind.STALE_SEQUENCE)
 
 
-def check_appends(history: History, fold: LogFold, *, judged: Judged = lambda _: True) -> None:
+def check_appends(history: History, fold: LogFold, *, dedup_enabled: DedupEnabled = lambda _: True) -> None:
     """Raises Violation. fold: of the whole log. judged: whether deduplication was on when an entry was appended."""
-    _check_once_and_order(fold, judged)
+    _check_once_and_order(fold, dedup_enabled)
     _check_ghosts(history, fold)
     given = _times_given(history)
     for append in history.appends:
         _check_answer(history, fold, append)
         _check_refused(history, fold, append, given[append.opened])
-        _check_stale(history, fold, append, judged)
+        _check_stale(history, fold, append, dedup_enabled)
     _check_overtaken(history, fold)
     _check_real_time(history, fold)
     _check_last_ids(history, fold)
 
 
-def _check_once_and_order(fold: LogFold, judged: Judged) -> None:
+def _check_once_and_order(fold: LogFold, dedup_enabled: DedupEnabled) -> None:
     for producer in fold.producers.values():
         mark = -1
         for number, place in _in_log_order(producer.places):
-            if not judged(fold.entries[place.position].header):
+            if not dedup_enabled(fold.entries[place.position].header):
                 mark = max(mark, number)
                 continue
             if number <= mark:
@@ -54,7 +54,7 @@ def _check_once_and_order(fold: LogFold, judged: Judged) -> None:
             mark = number
 
 
-def _in_log_order(places: dict[int, list[Place]]) -> Iterator[tuple[int, Place]]:
+def _in_log_order(places: dict[int, list[MessagePlace]]) -> Iterator[tuple[int, MessagePlace]]:
     flat = [(place.position, place.index, number, place) for number, found in places.items() for place in found]
     for _, _, number, place in sorted(flat):
         yield number, place
@@ -81,7 +81,7 @@ def _times_given(history: History) -> dict[int, Counter[int]]:
     return given
 
 
-def _check_refused(history: History, fold: LogFold, append: Append, given: Counter[int]) -> None:
+def _check_refused(history: History, fold: LogFold, append: HistoryAppend, given: Counter[int]) -> None:
     """An id that the instance handed over twice may be stored by the other append."""
     opened = history.opens[append.opened]
     producer = fold.names.get(opened.name)
@@ -95,17 +95,17 @@ def _check_refused(history: History, fold: LogFold, append: Append, given: Count
             )
 
 
-def _check_stale(history: History, fold: LogFold, append: Append, judged: Judged) -> None:
+def _check_stale(history: History, fold: LogFold, append: HistoryAppend, dedup_enabled: DedupEnabled) -> None:
     name = history.opens[append.opened].name
     producer = fold.names.get(name)
     for at, number in enumerate(append.ids):
         if producer is not None and append.kind_at(at) is ResultKind.STALE_SEQUENCE:
-            found = [p for p in producer.places.get(number, []) if judged(fold.entries[p.position].header)]
+            found = [p for p in producer.places.get(number, []) if dedup_enabled(fold.entries[p.position].header)]
             if found:
                 raise Violation("exact", f"{name!r} id {number} was called never stored and is at {found[0].position}")
 
 
-def _check_answer(history: History, fold: LogFold, append: Append) -> None:
+def _check_answer(history: History, fold: LogFold, append: HistoryAppend) -> None:
     name = history.opens[append.opened].name
     producer = fold.names.get(name)
     places = producer.places if producer is not None else {}
@@ -119,7 +119,7 @@ def _check_answer(history: History, fold: LogFold, append: Append) -> None:
 
 
 def _check_message(
-    name: str, places: dict[int, list[Place]], append: Append, at: int, part: ResultRange, offset: int
+    name: str, places: dict[int, list[MessagePlace]], append: HistoryAppend, at: int, part: ResultRange, offset: int
 ) -> None:
     number, value = append.ids[at], append.values[at]
     if part.kind in _TOLD_AS_NOT_STORED_NOW:

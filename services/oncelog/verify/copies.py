@@ -26,7 +26,7 @@ SHOWN_CHARACTERS = 8
 
 
 @dataclass(slots=True)
-class Copy:
+class MemberCopy:
     """What one member said of some entries. digests: {entry: digest of its bytes}. damaged: {entry: why}.
 
     silent: why the member did not answer for the rest; "": it has answered for all. holds_some: it has said that it
@@ -40,12 +40,12 @@ class Copy:
     holds_some: bool = False
     begins: bool | None = None
 
-    def has_told(self, entry_id: EntryId) -> bool:
+    def has_answered(self, entry_id: EntryId) -> bool:
         """Whether the member has answered for the entry."""
         return entry_id in self.digests or entry_id in self.missing or entry_id in self.damaged
 
 
-class Compared(NamedTuple):
+class CopiesComparison(NamedTuple):
     """copies: held ones. thin: entries with fewer copies than members, and enough of them."""
 
     findings: list[Finding]
@@ -54,8 +54,8 @@ class Compared(NamedTuple):
 
 
 def compare_copies(
-    ledger_id: LedgerId, first: EntryId, last: EntryId, quorum: int, copies: Mapping[Incarnation, Copy]
-) -> Compared:
+    ledger_id: LedgerId, first: EntryId, last: EntryId, quorum: int, copies: Mapping[Incarnation, MemberCopy]
+) -> CopiesComparison:
     """Entries first to last of a ledger; of none, when only the beginning of the ledger was asked for (last < first).
 
     quorum: the ack quorum, 0: the ledger is still written.
@@ -75,13 +75,13 @@ def compare_copies(
         holders = {member: copy.digests[entry_id] for member, copy in copies.items() if entry_id in copy.digests}
         if len(set(holders.values())) > 1:
             findings.append(Finding(RULE, position, _different(holders)))
-        unknown = sum(not copy.has_told(entry_id) for copy in copies.values())
+        unknown = sum(not copy.has_answered(entry_id) for copy in copies.values())
         if quorum and len(holders) + unknown < quorum:
             scarce.append(entry_id)
         elif quorum and len(holders) + unknown < len(copies):
             thin += 1
     findings += [_scarce(ledger_id, some, quorum) for some in _runs(scarce)]
-    return Compared(findings, sum(len(copy.digests) for copy in copies.values()), thin)
+    return CopiesComparison(findings, sum(len(copy.digests) for copy in copies.values()), thin)
 
 
 def shown(member: Incarnation) -> str:

@@ -26,7 +26,7 @@ from oncelog.verify.stored_log import LoggedEntry
 from oncelog.verify.violation import Violation
 
 
-class Place(NamedTuple):
+class MessagePlace(NamedTuple):
     """Where a message is, and under which generation it came."""
 
     position: Position
@@ -46,8 +46,8 @@ class FoldedProducer:
     mark: int = -1
     instance_id: InstanceId = NO_INSTANCE
     role: str = ""
-    places: dict[int, list[Place]] = field(default_factory=dict)
-    marked: dict[int, Place] = field(default_factory=dict)
+    places: dict[int, list[MessagePlace]] = field(default_factory=dict)
+    marked: dict[int, MessagePlace] = field(default_factory=dict)
 
 
 class LogFold:
@@ -114,7 +114,7 @@ class LogFold:
             )
         for index in range(header.skip_first, batch.count):
             number = entry.ids[index]
-            place = Place(header.position, index, bytes(entry.values[index]), batch.generation)
+            place = MessagePlace(header.position, index, bytes(entry.values[index]), batch.generation)
             known.places.setdefault(number, []).append(place)
             if number > known.mark:
                 known.mark = number

@@ -14,7 +14,7 @@ from oncelog.core.ids import Position, SequenceId
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class HistoryOpening:
     """An instance of a producer was reported open. dense: its ids have no holes."""
 
     name: str
@@ -25,7 +25,7 @@ class Opened:
 
 
 @dataclass(slots=True)
-class Append:
+class HistoryAppend:
     """One batch. opened: index of its instance in `History.opens`. result: None while nothing is known."""
 
     opened: int
@@ -55,7 +55,7 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class HistoryRead:
     """A reader was served one whole entry."""
 
     reader: str
@@ -68,21 +68,21 @@ class Read:
 class History:
     """Of one topic."""
 
-    opens: list[Opened] = field(default_factory=list)
-    appends: list[Append] = field(default_factory=list)
-    reads: list[Read] = field(default_factory=list)
+    opens: list[HistoryOpening] = field(default_factory=list)
+    appends: list[HistoryAppend] = field(default_factory=list)
+    reads: list[HistoryRead] = field(default_factory=list)
     at: int = 0
-    _open_appends: dict[tuple[int, int], Append] = field(default_factory=dict)
+    _open_appends: dict[tuple[int, int], HistoryAppend] = field(default_factory=dict)
 
     def opened(self, name: str, instance: ProducerInstance, last: SequenceId, *, dense: bool) -> int:
         """Note it; returns the index that its appends name."""
         self.at += 1
-        self.opens.append(Opened(name, instance, last, dense, self.at))
+        self.opens.append(HistoryOpening(name, instance, last, dense, self.at))
         return len(self.opens) - 1
 
     def invoked(self, opened: int, request: int, ids: Sequence[int], values: Sequence[bytes]) -> None:
         self.at += 1
-        append = Append(opened, request, ids, values, self.at)
+        append = HistoryAppend(opened, request, ids, values, self.at)
         self.appends.append(append)
         self._open_appends[opened, request] = append
 
@@ -93,4 +93,4 @@ class History:
 
     def read(self, reader: str, position: Position, data: bytes) -> None:
         self.at += 1
-        self.reads.append(Read(reader, position, data, self.at))
+        self.reads.append(HistoryRead(reader, position, data, self.at))

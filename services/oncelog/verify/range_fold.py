@@ -12,7 +12,7 @@ from itertools import pairwise
 from oncelog.core.formats.batch import BatchHeader
 from oncelog.core.formats.entry import EntryHeader, ProducerOpened
 from oncelog.core.ids import EntryId, Incarnation, Position, SequenceId, TopicId
-from oncelog.verify.copies import Compared
+from oncelog.verify.copies import CopiesComparison
 from oncelog.verify.range_summary import (
     EARLY_KEPT,
     FINDINGS_KEPT,
@@ -21,29 +21,29 @@ from oncelog.verify.range_summary import (
     LOW_KEPT,
     STATED_KEPT,
     STATED_ODD_KEPT,
-    Early,
+    EarlyBatch,
     Finding,
-    Granted,
-    Hole,
-    LedgerPart,
-    ProducerPart,
+    IdGap,
+    IdRange,
+    LedgerSummary,
+    ProducerSummary,
+    RangeGrant,
+    RangeSkip,
     RangeSummary,
-    Skipped,
-    Stated,
-    Stretch,
+    StatedMark,
 )
-from oncelog.verify.remembered import Remembered, difference
+from oncelog.verify.remembered import RememberedBatch, difference
 from oncelog.verify.stored_log import LoggedEntry
 
 
 class RangeFold:
     """Takes the entries of one range in order."""
 
-    def __init__(self, topic_id: TopicId, remembered: Iterable[Remembered] = ()) -> None:
+    def __init__(self, topic_id: TopicId, remembered: Iterable[RememberedBatch] = ()) -> None:
         """remembered: what a snapshot has of batches in this range."""
         self.summary = RangeSummary()
         self._topic_id = topic_id
-        self._remembered: dict[Position, list[Remembered]] = {}
+        self._remembered: dict[Position, list[RememberedBatch]] = {}
         for one in remembered:
             self._remembered.setdefault(one.position, []).append(one)
         #: whether an entry of this range could not be read: grants or batches may be missing
@@ -73,7 +73,7 @@ class RangeFold:
             if wrong:
                 self._find("snapshot", header.position, wrong)
 
-    def compare(self, compared: Compared, silent: Mapping[Incarnation, str]) -> None:
+    def compare(self, compared: CopiesComparison, silent: Mapping[Incarnation, str]) -> None:
         """Take what the members hold of some entries of this range."""
         summary = self.summary
         summary.copies += compared.copies
@@ -90,7 +90,7 @@ class RangeFold:
         self._find(rule, position, message)
         part = summary.ledgers[-1] if summary.ledgers else None
         if part is None or part.ledger_id != position.ledger_id:
-            part = LedgerPart(position.ledger_id, position.entry_id, position.entry_id, *(None,) * 7)
+            part = LedgerSummary(position.ledger_id, position.entry_id, position.entry_id, *(None,) * 7)
             summary.ledgers.append(part)
         part.last = position.entry_id
         part.next_index = part.after_bytes = None
@@ -107,7 +107,7 @@ class RangeFold:
             )
         if part is None or part.ledger_id != header.ledger_id:
             ledgers.append(
-                LedgerPart(
+                LedgerSummary(
                     ledger_id=header.ledger_id,
                     first=header.entry_id,
                     last=header.entry_id,
@@ -147,10 +147,10 @@ class RangeFold:
         summary.opened_times.add(header.append_time_ms)
         if grant.topic_id != self._topic_id:
             self._find("topic", position, f"it grants {grant.name!r} on topic {grant.topic_id}, not {self._topic_id}")
-        part = summary.producers.setdefault(grant.producer_id, ProducerPart())
+        part = summary.producers.setdefault(grant.producer_id, ProducerSummary())
         known = part.granted
         if known is None:
-            part.granted = Granted(position, grant.name, grant.mode, grant.generation)
+            part.granted = RangeGrant(position, grant.name, grant.mode, grant.generation)
         elif (known.name, known.mode) != (grant.name, grant.mode):
             self._find(
                 "names", position, f"producer {grant.producer_id} is {known.name!r} ({known.mode.name}), and is "
@@ -165,7 +165,7 @@ class RangeFold:
             return  # what raised the mark may be what could not be read
         kept = STATED_KEPT if grant.persisted == part.mark else STATED_ODD_KEPT
         if len(part.stated) < kept:
-            part.stated.append(Stated(grant.persisted, part.mark, position))
+            part.stated.append(StatedMark(grant.persisted, part.mark, position))
 
     def _stored(self, entry: LoggedEntry) -> None:
         header, batch, summary = entry.header, entry.batch, self.summary
@@ -180,44 +180,44 @@ class RangeFold:
         if not batch.producer_id:
             summary.unnamed += len(new)
             return
-        part = summary.producers.setdefault(batch.producer_id, ProducerPart())
+        part = summary.producers.setdefault(batch.producer_id, ProducerSummary())
         part.messages += len(new)
         if not self._blind:
             self._check_generation(header, batch, part)
         if skip and entry.ids[skip - 1] > part.mark and not self._blind:
-            last = Skipped(SequenceId(entry.ids[skip - 1]), header.position)
+            last = RangeSkip(SequenceId(entry.ids[skip - 1]), header.position)
             part.skipped = max(part.skipped, last) if part.skipped else last
         low = bisect_right(new, part.mark)
         if low:
             part.low_rows += low
             if len(part.low) < LOW_KEPT:
-                part.low.append(Stretch.of(header.position, skip, new[:low]))
+                part.low.append(IdRange.of(header.position, skip, new[:low]))
         if low < len(new):
             self._note_holes(header.position, part, new[low:])
             if len(part.front) < FRONT_KEPT:
-                part.front.append(Stretch.of(header.position, skip + low, new[low:]))
+                part.front.append(IdRange.of(header.position, skip + low, new[low:]))
             else:
                 part.front_cut = True
             part.mark = SequenceId(new[-1])
 
-    def _note_holes(self, position: Position, part: ProducerPart, ids: Sequence[int]) -> None:
+    def _note_holes(self, position: Position, part: ProducerSummary, ids: Sequence[int]) -> None:
         """ids: ascending, above the range's own mark. What stands before the first id of a range is not known here."""
         if part.mark >= 0 and ids[0] != part.mark + 1 and not self._blind:
             part.holes_count += 1
             if len(part.holes) < HOLES_KEPT:
-                part.holes.append(Hole(position, part.mark, SequenceId(ids[0])))
+                part.holes.append(IdGap(position, part.mark, SequenceId(ids[0])))
         if ids[-1] - ids[0] + 1 == len(ids):
             return
         part.holes_count += 1
         if len(part.holes) < HOLES_KEPT:
             before, after = next((one, two) for one, two in pairwise(ids) if two != one + 1)
-            part.holes.append(Hole(position, SequenceId(before), SequenceId(after)))
+            part.holes.append(IdGap(position, SequenceId(before), SequenceId(after)))
 
-    def _check_generation(self, header: EntryHeader, batch: BatchHeader, part: ProducerPart) -> None:
+    def _check_generation(self, header: EntryHeader, batch: BatchHeader, part: ProducerSummary) -> None:
         if part.granted is None:
             known = {one.generation for one in part.early}
             if batch.generation not in known and len(known) < EARLY_KEPT:
-                part.early.append(Early(batch.generation, header.position))
+                part.early.append(EarlyBatch(batch.generation, header.position))
         elif batch.generation != part.generation:
             text = (
                 f"the batch of producer {batch.producer_id} is of generation {batch.generation}, not {part.generation}"
@@ -230,7 +230,7 @@ class RangeFold:
             self.summary.findings.append(Finding(rule, position, message))
 
 
-def ledger_border(before: LedgerPart, part: LedgerPart) -> list[Finding]:
+def ledger_border(before: LedgerSummary, part: LedgerSummary) -> list[Finding]:
     """What is wrong between two parts that follow each other, of one ledger or of two."""
     found: list[Finding] = []
     position = Position(part.ledger_id, part.first)

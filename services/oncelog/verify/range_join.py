@@ -13,7 +13,7 @@ from typing import NamedTuple
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.ids import NO_SEQUENCE, EntryId, Generation, LedgerId, OwnerEpoch, Position, ProducerId, SequenceId
 from oncelog.verify.range_fold import ledger_border
-from oncelog.verify.range_summary import Finding, LedgerPart, ProducerPart, RangeSummary, Stretch
+from oncelog.verify.range_summary import Finding, IdRange, LedgerSummary, ProducerSummary, RangeSummary
 
 #: Ids at or below the mark that are looked for in the whole log, of one topic.
 LOOKED_FOR_MAX = 100_000
@@ -44,15 +44,15 @@ class JoinedProducer:
     followed: bool = False
 
 
-class Low(NamedTuple):
+class LowIds(NamedTuple):
     """Ids of a stretch at or below the mark that held before it."""
 
     producer_id: ProducerId
-    stretch: Stretch
+    stretch: IdRange
     mark: SequenceId
 
 
-class Takeover(NamedTuple):
+class JoinedTakeover(NamedTuple):
     """The first entry of an owner epoch."""
 
     owner_epoch: OwnerEpoch
@@ -61,17 +61,17 @@ class Takeover(NamedTuple):
 
 
 @dataclass(slots=True)
-class Joined:
+class JoinedLog:
     """A log up to where it was joined. blind: something before was not seen. low_unlisted: ids at or below the mark
     beyond those that are listed, at least."""
 
     producers: dict[ProducerId, JoinedProducer] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     findings_count: int = 0
-    low: list[Low] = field(default_factory=list)
+    low: list[LowIds] = field(default_factory=list)
     low_unlisted: int = 0
-    epochs: list[Takeover] = field(default_factory=list)
-    last: LedgerPart | None = None
+    epochs: list[JoinedTakeover] = field(default_factory=list)
+    last: LedgerSummary | None = None
     blind: bool = False
     #: modes of producers whose grants may be gone, as they are told
     modes: Mapping[ProducerId, SequenceMode] = field(default_factory=dict)
@@ -82,15 +82,15 @@ class Joined:
         self.findings.append(Finding(rule, position, message))
 
 
-def join_ranges(summaries: Iterable[RangeSummary], *, from_start: bool) -> Joined:
+def join_ranges(summaries: Iterable[RangeSummary], *, from_start: bool) -> JoinedLog:
     """The whole log. from_start False: what came before its first range was trimmed away."""
-    joined = Joined(blind=not from_start)
+    joined = JoinedLog(blind=not from_start)
     for summary in summaries:
         join_range(joined, summary)
     return joined
 
 
-def join_range(joined: Joined, summary: RangeSummary) -> None:
+def join_range(joined: JoinedLog, summary: RangeSummary) -> None:
     """Go on with the next range, which is not changed."""
     joined.findings += summary.findings
     joined.findings_count += summary.findings_count
@@ -100,7 +100,7 @@ def join_range(joined: Joined, summary: RangeSummary) -> None:
                 joined.find(*finding)
         known = joined.epochs[-1].owner_epoch if joined.epochs else None
         if part.owner_epoch is not None and part.began_ms is not None and part.owner_epoch != known:
-            joined.epochs.append(Takeover(part.owner_epoch, Position(part.ledger_id, part.first), part.began_ms))
+            joined.epochs.append(JoinedTakeover(part.owner_epoch, Position(part.ledger_id, part.first), part.began_ms))
         joined.last = part
     names = {producer.name: producer_id for producer_id, producer in joined.producers.items()}
     blind_before = joined.blind
@@ -114,10 +114,10 @@ def join_range(joined: Joined, summary: RangeSummary) -> None:
 
 
 def _join_producer(
-    joined: Joined,
+    joined: JoinedLog,
     names: dict[str, ProducerId],
     producer_id: ProducerId,
-    part: ProducerPart,
+    part: ProducerSummary,
     *,
     blind: bool,
     lost: bool,
@@ -130,13 +130,13 @@ def _join_producer(
     _check_presumed(joined, known, part)
     _check_holes(joined, known, part, lost=lost)
     for stretch in part.low:
-        joined.low.append(Low(producer_id, stretch, max(known.mark, part.mark)))
+        joined.low.append(LowIds(producer_id, stretch, max(known.mark, part.mark)))
     joined.low_unlisted += part.low_rows - sum(stretch.rows for stretch in part.low)
     for stretch in part.front:
         count = bisect_right(stretch.ids, known.mark)
         if count:
-            low = Stretch(stretch.position, stretch.index, stretch.ids[:count], count)
-            joined.low.append(Low(producer_id, low, known.mark))
+            low = IdRange(stretch.position, stretch.index, stretch.ids[:count], count)
+            joined.low.append(LowIds(producer_id, low, known.mark))
             if count == len(stretch.ids) < stretch.rows:
                 joined.low_unlisted += 1
     if part.front_cut and part.front[-1].ids[-1] <= known.mark:
@@ -149,7 +149,7 @@ def _join_producer(
 
 
 def _appear(
-    joined: Joined, names: dict[str, ProducerId], producer_id: ProducerId, part: ProducerPart, *, blind: bool
+    joined: JoinedLog, names: dict[str, ProducerId], producer_id: ProducerId, part: ProducerSummary, *, blind: bool
 ) -> JoinedProducer:
     """A producer that no range before has named."""
     granted = part.granted
@@ -173,7 +173,7 @@ def _appear(
     return known
 
 
-def _check_generations(joined: Joined, known: JoinedProducer, part: ProducerPart) -> None:
+def _check_generations(joined: JoinedLog, known: JoinedProducer, part: ProducerSummary) -> None:
     granted = part.granted
     for early in part.early:
         if early.generation > known.generation and not known.sure:
@@ -193,7 +193,7 @@ def _check_generations(joined: Joined, known: JoinedProducer, part: ProducerPart
         joined.find("generations", granted.position, text)
 
 
-def _check_presumed(joined: Joined, known: JoinedProducer, part: ProducerPart) -> None:
+def _check_presumed(joined: JoinedLog, known: JoinedProducer, part: ProducerSummary) -> None:
     for stated in part.stated:
         mark = max(known.mark, stated.own)
         if stated.mark < mark or (known.sure and stated.mark != mark):
@@ -205,7 +205,7 @@ def _check_presumed(joined: Joined, known: JoinedProducer, part: ProducerPart) -
         joined.find("skipped", skipped.position, text)
 
 
-def _check_holes(joined: Joined, known: JoinedProducer, part: ProducerPart, *, lost: bool) -> None:
+def _check_holes(joined: JoinedLog, known: JoinedProducer, part: ProducerSummary, *, lost: bool) -> None:
     """A contiguous producer's ids follow each other, from 0 on."""
     if known.mode is SequenceMode.CONTIGUOUS:
         for hole in part.holes:
@@ -252,7 +252,7 @@ def _add_totals(totals: RangeSummary, summary: RangeSummary) -> None:
 
 def check_chain(summaries: Iterable[RangeSummary], facts: Sequence[LedgerFact]) -> list[Finding]:
     """The cluster's list of ledgers against what was read: all there, whole, and numbered without a hole."""
-    parts: dict[LedgerId, list[LedgerPart]] = {}
+    parts: dict[LedgerId, list[LedgerSummary]] = {}
     for summary in summaries:
         for part in summary.ledgers:
             parts.setdefault(part.ledger_id, []).append(part)
@@ -284,10 +284,10 @@ def check_chain(summaries: Iterable[RangeSummary], facts: Sequence[LedgerFact]) 
 
 # --- ids at or below the mark -----------------------------------------------------------------------------------------
 
-Places = Mapping[tuple[int, int], Sequence[tuple[Position, int]]]
+IdPlaces = Mapping[tuple[int, int], Sequence[tuple[Position, int]]]
 
 
-def looked_for(lows: Sequence[Low]) -> dict[int, set[int]]:
+def looked_for(lows: Sequence[LowIds]) -> dict[int, set[int]]:
     """{producer id: ids} to look for in the whole log, LOOKED_FOR_MAX at most."""
     wanted: dict[int, set[int]] = {}
     left = LOOKED_FOR_MAX
@@ -298,7 +298,7 @@ def looked_for(lows: Sequence[Low]) -> dict[int, set[int]]:
     return wanted
 
 
-def judge_low(joined: Joined, places: Places) -> list[Finding]:
+def check_low_ids(joined: JoinedLog, places: IdPlaces) -> list[Finding]:
     """Ids at or below the mark, as what they are: stored twice, or out of order. places: {(producer id, id): where}."""
     found: list[Finding] = []
     for low in joined.low:

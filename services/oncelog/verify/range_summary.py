@@ -37,7 +37,7 @@ class Finding(NamedTuple):
     message: str
 
 
-class Stretch(NamedTuple):
+class IdRange(NamedTuple):
     """Ids that one entry stores one behind the other. ids: ascending, those kept; rows: how many there are.
 
     index: batch_index of the first.
@@ -49,12 +49,12 @@ class Stretch(NamedTuple):
     rows: int
 
     @classmethod
-    def of(cls, position: Position, index: int, ids: Sequence[int]) -> "Stretch":
+    def of(cls, position: Position, index: int, ids: Sequence[int]) -> "IdRange":
         kept = ids if isinstance(ids, range) else list(ids[:IDS_KEPT])
         return cls(position, index, kept, len(ids))
 
 
-class Granted(NamedTuple):
+class RangeGrant(NamedTuple):
     """A grant as far as joining needs it."""
 
     position: Position
@@ -63,7 +63,7 @@ class Granted(NamedTuple):
     generation: Generation
 
 
-class Stated(NamedTuple):
+class StatedMark(NamedTuple):
     """The mark that a grant states. own: the range's own one before it."""
 
     mark: SequenceId
@@ -71,21 +71,21 @@ class Stated(NamedTuple):
     position: Position
 
 
-class Skipped(NamedTuple):
+class RangeSkip(NamedTuple):
     """The highest id of a batch that was known before it was stored."""
 
     mark: SequenceId
     position: Position
 
 
-class Early(NamedTuple):
+class EarlyBatch(NamedTuple):
     """The first batch of a generation that comes before any grant of its producer in a range."""
 
     generation: Generation
     position: Position
 
 
-class Hole(NamedTuple):
+class IdGap(NamedTuple):
     """Ids between two that follow each other in the log, in one range."""
 
     position: Position
@@ -94,7 +94,7 @@ class Hole(NamedTuple):
 
 
 @dataclass(slots=True)
-class ProducerPart:
+class ProducerSummary:
     """One producer in one range.
 
     early: one batch of each generation that comes before the first grant here. generation: of the last grant here.
@@ -105,23 +105,23 @@ class ProducerPart:
     none.
     """
 
-    early: list[Early] = field(default_factory=list)
+    early: list[EarlyBatch] = field(default_factory=list)
     generation: Generation | None = None
-    granted: Granted | None = None
+    granted: RangeGrant | None = None
     mark: SequenceId = SequenceId(-1)
-    front: list[Stretch] = field(default_factory=list)
+    front: list[IdRange] = field(default_factory=list)
     front_cut: bool = False
-    low: list[Stretch] = field(default_factory=list)
+    low: list[IdRange] = field(default_factory=list)
     low_rows: int = 0
-    stated: list[Stated] = field(default_factory=list)
-    skipped: Skipped | None = None
-    holes: list[Hole] = field(default_factory=list)
+    stated: list[StatedMark] = field(default_factory=list)
+    skipped: RangeSkip | None = None
+    holes: list[IdGap] = field(default_factory=list)
     holes_count: int = 0
     messages: int = 0
 
 
 @dataclass(slots=True)
-class LedgerPart:
+class LedgerSummary:
     """Consecutive entries of one ledger in one range. None: an entry that could not be read stood there.
 
     owner_epoch, last_epoch: of the first entry and of the last one. before_bytes, after_bytes: bodies of the ledger
@@ -145,8 +145,8 @@ class LedgerPart:
 class RangeSummary:
     """One range, folded."""
 
-    ledgers: list[LedgerPart] = field(default_factory=list)
-    producers: dict[ProducerId, ProducerPart] = field(default_factory=dict)
+    ledgers: list[LedgerSummary] = field(default_factory=list)
+    producers: dict[ProducerId, ProducerSummary] = field(default_factory=dict)
     entries: int = 0
     grants: int = 0
     messages: int = 0

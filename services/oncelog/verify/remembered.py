@@ -10,7 +10,7 @@ from oncelog.core.ids import Position, ProducerId
 from oncelog.verify.stored_log import LoggedEntry
 
 
-class Remembered(NamedTuple):
+class RememberedBatch(NamedTuple):
     """Ids first to last of a producer, `rows` of them, which the snapshot has at `position` from batch index
     `offset` on."""
 
@@ -22,7 +22,7 @@ class Remembered(NamedTuple):
     offset: int
 
 
-def difference(told: Remembered, entry: LoggedEntry) -> str:
+def difference(told: RememberedBatch, entry: LoggedEntry) -> str:
     """What the entry at the position holds instead; empty: it is as remembered."""
     batch = entry.batch
     what = f"the snapshot remembers ids {told.first} to {told.last} of producer {told.producer_id} here"

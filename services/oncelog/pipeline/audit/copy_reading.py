@@ -17,7 +17,7 @@ from oncelog.core.ledger.member_status import ReadStatus
 from oncelog.ledgers.storage_links import StorageLinks
 from oncelog.pipeline.audit.ledger_ranges import LedgerSlice
 from oncelog.rpc.storage_codec import ReadRequest, ReceivedRead
-from oncelog.verify.copies import Copy
+from oncelog.verify.copies import MemberCopy
 
 #: A member that is silent for so long is passed over.
 SILENCE_MS = 10_000
@@ -40,33 +40,35 @@ class CopyReading:
         #: {member: why it does not answer}
         self._silent: dict[Incarnation, str] = {}
 
-    async def beginnings_of(self, piece: LedgerSlice) -> dict[Incarnation, Copy]:
+    async def beginnings_of(self, piece: LedgerSlice) -> dict[Incarnation, MemberCopy]:
         """Whether each member holds anything of the ledger, of a slice that begins there; else nothing."""
-        copies = {member: Copy() for member, _ in piece.members}
+        copies = {member: MemberCopy() for member, _ in piece.members}
         if piece.first == 0 and piece.quorum:
             await asyncio.gather(*(self._begins(piece.ledger_id, member, copy) for member, copy in copies.items()))
         return copies
 
-    async def copies_of(self, piece: LedgerSlice) -> dict[Incarnation, Copy]:
+    async def copies_of(self, piece: LedgerSlice) -> dict[Incarnation, MemberCopy]:
         """Every entry of the slice, of every member."""
-        copies = {member: Copy() for member, _ in piece.members}
+        copies = {member: MemberCopy() for member, _ in piece.members}
         await asyncio.gather(*(self._whole(piece, member, copy) for member, copy in copies.items()))
         return copies
 
-    async def _begins(self, ledger_id: LedgerId, member: Incarnation, copy: Copy) -> None:
-        found = Copy()
+    async def _begins(self, ledger_id: LedgerId, member: Incarnation, copy: MemberCopy) -> None:
+        found = MemberCopy()
         await self._read(ledger_id, member, EntryId(0), EntryId(0), found)
         copy.silent = found.silent
         copy.begins = None if found.silent else EntryId(0) not in found.missing or found.holds_some
 
-    async def _whole(self, piece: LedgerSlice, member: Incarnation, copy: Copy) -> None:
+    async def _whole(self, piece: LedgerSlice, member: Incarnation, copy: MemberCopy) -> None:
         await self._read(piece.ledger_id, member, piece.first, piece.last, copy)
         if not copy.silent and not copy.digests and not copy.damaged:
             await self._begins(piece.ledger_id, member, copy)
         else:
             copy.begins = None if copy.silent else True
 
-    async def _read(self, ledger_id: LedgerId, member: Incarnation, first: EntryId, last: EntryId, copy: Copy) -> None:
+    async def _read(
+        self, ledger_id: LedgerId, member: Incarnation, first: EntryId, last: EntryId, copy: MemberCopy
+    ) -> None:
         """Into `copy`; `silent` is set when the member does not answer for all of it."""
         if member not in self._registered:
             copy.silent = _NOT_REGISTERED
@@ -87,7 +89,7 @@ class CopyReading:
         if copy.silent:
             self._silent[member] = copy.silent
 
-    async def _frames(self, request: ReadRequest, copy: Copy) -> int:
+    async def _frames(self, request: ReadRequest, copy: MemberCopy) -> int:
         """Take the frames of one call; returns the first entry that it did not answer for."""
         following: int = request.first_entry
         async with aclosing(self._storage.read(request.target, request, timeout_ms=_READ_TIMEOUT_MS)) as frames:
@@ -97,11 +99,11 @@ class CopyReading:
                 if frame is None or frame.status is not ReadStatus.OK:
                     return following
                 _take(request.ledger_id, frame, copy)
-                while copy.has_told(EntryId(following)):
+                while copy.has_answered(EntryId(following)):
                     following += 1
 
 
-def _take(ledger_id: LedgerId, frame: ReceivedRead, copy: Copy) -> None:
+def _take(ledger_id: LedgerId, frame: ReceivedRead, copy: MemberCopy) -> None:
     copy.holds_some = copy.holds_some or frame.last_entry >= 0
     copy.missing.update(frame.missing_ids)
     copy.damaged |= dict.fromkeys(frame.unreadable_ids, "the node cannot read it")

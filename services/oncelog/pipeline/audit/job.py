@@ -24,9 +24,9 @@ from oncelog.pipeline.cluster import ClusterConnection, run_connected
 from oncelog.pipeline.source.options import SourceOptions
 from oncelog.pipeline.source.topic_catalog import TopicCatalog
 from oncelog.rpc.owner_codec import LAST_MESSAGE
-from oncelog.verify.range_join import LedgerFact, Places
+from oncelog.verify.range_join import IdPlaces, LedgerFact
 from oncelog.verify.range_summary import RangeSummary
-from oncelog.verify.topic_judge import Judged, judge_topic
+from oncelog.verify.topic_check import TopicCheck, check_topic
 from oncelog.wire.owner_pb2 import LastMessageRequest
 
 ResultT = TypeVar("ResultT")
@@ -42,7 +42,7 @@ class TopicAudit:
     """grown: messages stored since the end was fixed, None: not known."""
 
     plan: TopicPlan
-    judged: Judged
+    judged: TopicCheck
     grown: int | None
 
 
@@ -78,10 +78,10 @@ async def plan_topics(
 
 def judge_plan(
     plan: TopicPlan, summaries: Sequence[RangeSummary], each: "EachRange[list[tuple[int, int, Position, int]]]"
-) -> Judged:
+) -> TopicCheck:
     """summaries: of the plan's ranges, in their order."""
 
-    def look(wanted: dict[int, set[int]]) -> Places:
+    def look(wanted: dict[int, set[int]]) -> IdPlaces:
         places: dict[tuple[int, int], list[tuple[Position, int]]] = {}
         for found in each(partial(places_in, wanted=wanted), plan.ranges):
             for producer_id, number, position, index in found:
@@ -89,7 +89,7 @@ def judge_plan(
         return places
 
     facts = [LedgerFact(one.ledger_id, one.first_index, one.last, one.whole, one.length) for one in plan.ledgers]
-    return judge_topic(
+    return check_topic(
         summaries, facts, from_start=plan.from_start, live=plan.told.live, snapshot=plan.snapshot, look=look
     )
 

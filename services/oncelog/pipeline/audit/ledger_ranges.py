@@ -8,7 +8,7 @@ from oncelog.core.ids import EntryId, LedgerId, Position, TopicId
 from oncelog.pipeline.cluster import Members
 from oncelog.pipeline.options import ConnectionOptions
 from oncelog.verify.range_summary import Finding
-from oncelog.verify.remembered import Remembered
+from oncelog.verify.remembered import RememberedBatch
 
 
 class AuditedLedger(NamedTuple):
@@ -47,7 +47,7 @@ class AuditRange:
     connection: ConnectionOptions
     topic_id: TopicId
     slices: tuple[LedgerSlice, ...]
-    remembered: tuple[Remembered, ...] = ()
+    remembered: tuple[RememberedBatch, ...] = ()
     all_copies: bool = False
 
 
@@ -81,7 +81,7 @@ def _pieces(ledgers: Iterable[AuditedLedger], behind: Position | None) -> Iterab
             yield LedgerSlice(ledger.ledger_id, ledger.members, EntryId(0), last, ledger.quorum)
 
 
-def remembered_in(slices: Iterable[LedgerSlice], remembered: Iterable[Remembered]) -> tuple[Remembered, ...]:
+def remembered_in(slices: Iterable[LedgerSlice], remembered: Iterable[RememberedBatch]) -> tuple[RememberedBatch, ...]:
     """Those whose positions are among the slices."""
     pieces = {piece.ledger_id: piece for piece in slices}
     return tuple(
@@ -91,7 +91,9 @@ def remembered_in(slices: Iterable[LedgerSlice], remembered: Iterable[Remembered
     )
 
 
-def misplaced(snapshot: Position, remembered: Iterable[Remembered], ledgers: Sequence[AuditedLedger]) -> list[Finding]:
+def misplaced(
+    snapshot: Position, remembered: Iterable[RememberedBatch], ledgers: Sequence[AuditedLedger]
+) -> list[Finding]:
     """What a snapshot remembers where the log has no entry, or behind its own position; trimmed ledgers aside."""
     ends = {ledger.ledger_id: ledger.last for ledger in ledgers}
     first = ledgers[0].ledger_id if ledgers else LedgerId(0)

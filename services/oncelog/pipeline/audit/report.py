@@ -14,7 +14,7 @@ from oncelog.pipeline.audit.topic_plan import TopicPlan, missing_snapshot
 from oncelog.pipeline.job_progress import counted
 from oncelog.verify.copies import shown
 from oncelog.verify.range_summary import Finding
-from oncelog.verify.topic_judge import CHECKS, Judged
+from oncelog.verify.topic_check import CHECKS, TopicCheck
 
 FORMAT = 1
 GOOD, VIOLATIONS, INCOMPLETE = "good", "violations", "incomplete"
@@ -71,7 +71,7 @@ def topic_report(audit: TopicAudit) -> Json:
     }
 
 
-def _violations(plan: TopicPlan, judged: Judged) -> list[Json]:
+def _violations(plan: TopicPlan, judged: TopicCheck) -> list[Json]:
     found = [_told(one) for one in judged.findings]
     totals = judged.joined.totals
     trouble = missing_snapshot(plan, totals.entries, (totals.last_ms or 0) - (totals.first_ms or 0))
@@ -83,7 +83,7 @@ def _told(one: Finding) -> Json:
     return {"rule": one.rule, "position": None if one.position is None else str(one.position), "message": one.message}
 
 
-def _checks(plan: TopicPlan, judged: Judged, violations: Sequence[Json]) -> list[Json]:
+def _checks(plan: TopicPlan, judged: TopicCheck, violations: Sequence[Json]) -> list[Json]:
     """Each with how much it was held against."""
     totals = judged.joined.totals
     blind = judged.joined.blind
@@ -120,22 +120,22 @@ def _checks(plan: TopicPlan, judged: Judged, violations: Sequence[Json]) -> list
     return found
 
 
-def _contiguous(judged: Judged) -> int:
+def _contiguous(judged: TopicCheck) -> int:
     return sum(one.mode is SequenceMode.CONTIGUOUS for one in judged.joined.producers.values())
 
 
-def _copies(plan: TopicPlan, judged: Judged) -> str:
+def _copies(plan: TopicPlan, judged: TopicCheck) -> str:
     if not plan.all_copies:
         return f"the beginning of {counted(len(plan.ledgers), 'ledger')} on each member"
     copies = counted(judged.joined.totals.copies, "copy", "copies")
     return f"{copies} of {counted(judged.joined.totals.entries, 'entry', 'entries')}"
 
 
-def _silent(judged: Judged) -> str:
+def _silent(judged: TopicCheck) -> str:
     return "; ".join(f"{shown(member)}: {why}" for member, why in sorted(judged.joined.totals.silent.items()))
 
 
-def _snapshot_unseen(plan: TopicPlan, judged: Judged) -> str | None:
+def _snapshot_unseen(plan: TopicPlan, judged: TopicCheck) -> str | None:
     if plan.snapshot is None:
         return "the snapshots have given way to later ones since: run it again" if plan.snapshot_newer else None
     if judged.snapshot is None:
@@ -147,7 +147,7 @@ def _snapshot_unseen(plan: TopicPlan, judged: Judged) -> str | None:
     return None
 
 
-def _not_seen(plan: TopicPlan, judged: Judged) -> list[str]:
+def _not_seen(plan: TopicPlan, judged: TopicCheck) -> list[str]:
     """What the audit could not see, and so does not call good."""
     found: list[str] = []
     if not plan.from_start:
@@ -158,9 +158,9 @@ def _not_seen(plan: TopicPlan, judged: Judged) -> list[str]:
     if plan.all_copies and judged.joined.totals.silent:
         found.append(f"copies on storage nodes that do not answer ({_silent(judged)})")
     live = judged.live
-    if live.untold:
+    if live.not_listed:
         found.append(
-            f"the owner lists {len(plan.told.live.producers)} producers; {live.untold} others of the log are not "
+            f"the owner lists {len(plan.told.live.producers)} producers; {live.not_listed} others of the log are not "
             "compared with it"
         )
     if live.at_least:
@@ -196,7 +196,7 @@ def _notes(audit: TopicAudit) -> list[str]:
     return found
 
 
-def _refused(plan: TopicPlan, judged: Judged) -> Json:
+def _refused(plan: TopicPlan, judged: TopicCheck) -> Json:
     """in_log: messages of stored batches that were known, and are ignored by readers. told_by_owner: of its counters
     since it took the topic over; a batch that is refused as a whole leaves nothing in the log."""
     verdicts: Mapping[str, int] = plan.told.stats.get("messages_by_verdict", {})
@@ -204,7 +204,7 @@ def _refused(plan: TopicPlan, judged: Judged) -> Json:
     return {"in_log": judged.joined.totals.skipped, "told_by_owner": told, "owner_epoch": plan.told.owner_epoch}
 
 
-def _takeovers(plan: TopicPlan, judged: Judged) -> list[Json]:
+def _takeovers(plan: TopicPlan, judged: TopicCheck) -> list[Json]:
     """Stretches of ownership but the first: by the first entry that the log has of each, else as the owner tells it."""
     epochs = judged.joined.epochs
     found: list[Json] = [
@@ -219,7 +219,7 @@ def _takeovers(plan: TopicPlan, judged: Judged) -> list[Json]:
     return sorted(found, key=lambda one: int(one["owner_epoch"]))
 
 
-def _timeline(judged: Judged) -> Json | None:
+def _timeline(judged: TopicCheck) -> Json | None:
     totals = judged.joined.totals
     if totals.first_ms is None or totals.last_ms is None:
         return None

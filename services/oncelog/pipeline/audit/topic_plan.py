@@ -40,10 +40,10 @@ from oncelog.pipeline.cluster import ClusterConnection, closed_ledger, storage_o
 from oncelog.pipeline.options import ConnectionOptions
 from oncelog.rpc.metadata_codec import LEDGERS
 from oncelog.rpc.owner_codec import TOPIC_STATES
-from oncelog.verify.marks import Told
+from oncelog.verify.producer_marks import ReportedProducer
 from oncelog.verify.range_summary import Finding
-from oncelog.verify.remembered import Remembered
-from oncelog.verify.topic_judge import LiveMap, SnapshotTold
+from oncelog.verify.remembered import RememberedBatch
+from oncelog.verify.topic_check import LiveMap, ReportedSnapshot
 from oncelog.wire import metadata_pb2 as pb
 from oncelog.wire.owner_pb2 import TopicStatesRequest
 
@@ -94,7 +94,7 @@ class TopicPlan:
     topic_id: TopicId
     told: OwnerReport
     ledgers: tuple[AuditedLedger, ...]
-    snapshot: SnapshotTold | None
+    snapshot: ReportedSnapshot | None
     snapshot_findings: tuple[Finding, ...]
     snapshot_newer: bool
     ranges: tuple[AuditRange, ...]
@@ -162,7 +162,7 @@ async def _ask_owner(cluster: ClusterConnection, topic: str) -> tuple[TopicId, O
 def owner_report(owner_epoch: int, stats: Json, internal: Json) -> OwnerReport:
     """Read what an owner says of a topic that it serves."""
     producers = {
-        ProducerId(one["producer_id"]): Told(
+        ProducerId(one["producer_id"]): ReportedProducer(
             one["name"],
             SequenceMode[one["mode"].upper()],
             Generation(one["generation"]),
@@ -218,7 +218,7 @@ class SnapshotReading:
         self._end_patience_ms = end_patience_ms
         self._topic_id = topic_id
         self._end = end
-        self.found: SnapshotTold | None = None
+        self.found: ReportedSnapshot | None = None
         #: whether one was passed over for being of a later position
         self.newer = False
         #: entries of closed ledgers that cannot be read
@@ -246,16 +246,16 @@ class SnapshotReading:
         manifest = reader.manifest
         if reader.state is not None and manifest is not None:
             producers = {
-                producer_id: Told(one.name, one.mode, one.generation, one.persisted)
+                producer_id: ReportedProducer(one.name, one.mode, one.generation, one.persisted)
                 for producer_id, one in reader.state.producers.items()
             }
             remembered = tuple(
-                Remembered(producer_id, recent.first, recent.last, recent.count, recent.position, recent.offset)
+                RememberedBatch(producer_id, recent.first, recent.last, recent.count, recent.position, recent.offset)
                 for producer_id, one in reader.state.producers.items()
                 for recent in one.recent_batches
             )
             position, next_index = manifest.position, manifest.next_index
-            self.found = SnapshotTold(manifest.number, position, next_index, producers, None, remembered)
+            self.found = ReportedSnapshot(manifest.number, position, next_index, producers, None, remembered)
 
     def _feed(self, reader: SnapshotReader, entry_id: EntryId, data: bytes) -> None:
         kind, body = peek_header(data).kind, body_of(data)
@@ -287,7 +287,7 @@ def missing_snapshot(plan: TopicPlan, entries: int, span_ms: int) -> str | None:
     return None
 
 
-def trouble_of(number: int, found: SnapshotTold | None, *, newer: bool) -> str | None:
+def trouble_of(number: int, found: ReportedSnapshot | None, *, newer: bool) -> str | None:
     """What is wrong when the owner took snapshot `number`, and `found` is the newest that could be read."""
     if number == 0 or (found is not None and found.number >= number):
         return None

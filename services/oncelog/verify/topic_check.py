@@ -6,10 +6,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from oncelog.core.ids import BEFORE_ALL, Position, ProducerId
-from oncelog.verify.marks import Compared, Told, compare_marks
-from oncelog.verify.range_join import Joined, LedgerFact, Places, check_chain, join_range, judge_low, looked_for
+from oncelog.verify.producer_marks import MarksComparison, ReportedProducer, compare_marks
+from oncelog.verify.range_join import (
+    IdPlaces,
+    JoinedLog,
+    LedgerFact,
+    check_chain,
+    check_low_ids,
+    join_range,
+    looked_for,
+)
 from oncelog.verify.range_summary import Finding, RangeSummary
-from oncelog.verify.remembered import Remembered
+from oncelog.verify.remembered import RememberedBatch
 
 #: Which rules each check of a report stands for, in its order.
 CHECKS: Mapping[str, tuple[str, ...]] = {
@@ -26,7 +34,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
 }
 
 #: {producer id: ids} -> {(producer id, id): where they are stored}
-Look = Callable[[dict[int, set[int]]], Places]
+Look = Callable[[dict[int, set[int]]], IdPlaces]
 
 
 class LiveMap(NamedTuple):
@@ -34,50 +42,50 @@ class LiveMap(NamedTuple):
 
     position: Position
     next_index: int
-    producers: Mapping[ProducerId, Told]
-    all_told: bool
+    producers: Mapping[ProducerId, ReportedProducer]
+    lists_all: bool
 
 
-class SnapshotTold(NamedTuple):
+class ReportedSnapshot(NamedTuple):
     """A stored snapshot: the state as of exactly `position`, which is the last entry of a range, the `after`-th; None:
     the log does not reach back to it. remembered: the batches that it has of its producers."""
 
     number: int
     position: Position
     next_index: int
-    producers: Mapping[ProducerId, Told]
+    producers: Mapping[ProducerId, ReportedProducer]
     after: int | None
-    remembered: tuple[Remembered, ...] = ()
+    remembered: tuple[RememberedBatch, ...] = ()
 
 
 @dataclass(slots=True)
-class Judged:
+class TopicCheck:
     """findings: in the order of the log. snapshot None: there is none, or it was not compared."""
 
-    joined: Joined
+    joined: JoinedLog
     findings: list[Finding]
     findings_count: int
-    live: Compared
-    snapshot: Compared | None
+    live: MarksComparison
+    snapshot: MarksComparison | None
 
     def count_of(self, check: str) -> int:
         """Findings kept of one of CHECKS."""
         return sum(finding.rule in CHECKS[check] for finding in self.findings)
 
 
-def judge_topic(
+def check_topic(
     summaries: Sequence[RangeSummary],
     facts: Sequence[LedgerFact],
     *,
     from_start: bool,
     live: LiveMap,
-    snapshot: SnapshotTold | None,
+    snapshot: ReportedSnapshot | None,
     look: Look,
-) -> Judged:
+) -> TopicCheck:
     """summaries: of ranges that follow each other, up to the position of `live`. from_start False: it was trimmed."""
     modes = {producer_id: told.mode for producer_id, told in live.producers.items()}
-    joined = Joined(blind=not from_start, modes=modes)
-    compared: Compared | None = None
+    joined = JoinedLog(blind=not from_start, modes=modes)
+    compared: MarksComparison | None = None
     for number, summary in enumerate(summaries):
         join_range(joined, summary)
         if snapshot is not None and number == snapshot.after:
@@ -86,27 +94,27 @@ def judge_topic(
         known = joined.producers.get(producer_id)
         if known is not None and not known.name:
             known.name = told.name  # its grant was trimmed away
-    lively = _held(joined, "live map", live.position, live.next_index, live.producers, all_told=live.all_told)
+    lively = _held(joined, "live map", live.position, live.next_index, live.producers, lists_all=live.lists_all)
     found = [*joined.findings, *check_chain(summaries, facts), *lively.findings]
     found += compared.findings if compared else []
     if joined.low:
-        found += judge_low(joined, look(looked_for(joined.low)))
+        found += check_low_ids(joined, look(looked_for(joined.low)))
     hidden = joined.findings_count - len(joined.findings) + joined.low_unlisted
     end = Position(live.position.ledger_id, live.position.entry_id)
-    return Judged(joined, sorted(found, key=lambda one: one.position or end), len(found) + hidden, lively, compared)
+    return TopicCheck(joined, sorted(found, key=lambda one: one.position or end), len(found) + hidden, lively, compared)
 
 
 def _held(
-    joined: Joined,
+    joined: JoinedLog,
     rule: str,
     position: Position,
     next_index: int,
-    producers: Mapping[ProducerId, Told],
+    producers: Mapping[ProducerId, ReportedProducer],
     *,
-    all_told: bool = True,
-) -> Compared:
+    lists_all: bool = True,
+) -> MarksComparison:
     """What is told as of `position` against the log up to there."""
-    compared = compare_marks(joined.producers, producers, rule=rule, all_told=all_told, blind=joined.blind)
+    compared = compare_marks(joined.producers, producers, rule=rule, lists_all=lists_all, blind=joined.blind)
     last = joined.last
     at = BEFORE_ALL if last is None else Position(last.ledger_id, last.last)
     if at != position:

@@ -10,7 +10,7 @@ from oncelog.verify.range_join import JoinedProducer
 from oncelog.verify.range_summary import Finding
 
 
-class Told(NamedTuple):
+class ReportedProducer(NamedTuple):
     """One producer, as it is told."""
 
     name: str
@@ -20,33 +20,33 @@ class Told(NamedTuple):
 
 
 @dataclass(slots=True)
-class Compared:
+class MarksComparison:
     """How many producers are equal to what is told. at_least: not wholly seen, and not against it. untold: of the log,
     beyond those that are told. unseen: told, of a part of the log that is gone."""
 
     findings: list[Finding] = field(default_factory=list)
     equal: int = 0
     at_least: int = 0
-    untold: int = 0
+    not_listed: int = 0
     unseen: int = 0
 
     @property
     def whole(self) -> bool:
         """Whether every producer was compared exactly."""
-        return not (self.at_least or self.untold or self.unseen)
+        return not (self.at_least or self.not_listed or self.unseen)
 
 
 def compare_marks(
     known: Mapping[ProducerId, JoinedProducer],
-    told: Mapping[ProducerId, Told],
+    told: Mapping[ProducerId, ReportedProducer],
     *,
     rule: str,
-    all_told: bool,
+    lists_all: bool,
     blind: bool,
-) -> Compared:
+) -> MarksComparison:
     """rule: who tells, "live map" or "snapshot". all_told: it lists every producer that it has. blind: something of the
     log before was not seen."""
-    compared = Compared()
+    compared = MarksComparison()
 
     def find(text: str) -> None:
         compared.findings.append(Finding(rule, None, text))
@@ -54,10 +54,10 @@ def compare_marks(
     for producer_id, producer in known.items():
         its = told.get(producer_id)
         if its is None:
-            if all_told:
+            if lists_all:
                 find(f"{producer.name!r} ({producer_id}) has the mark {producer.mark} in the log, and is not there")
             else:
-                compared.untold += 1
+                compared.not_listed += 1
             continue
         wrong = _difference(producer, its)
         if wrong:
@@ -76,7 +76,7 @@ def compare_marks(
     return compared
 
 
-def _difference(producer: JoinedProducer, its: Told) -> str:
+def _difference(producer: JoinedProducer, its: ReportedProducer) -> str:
     """What is told and contradicts the log; empty: nothing."""
     if producer.name and producer.name != its.name:
         return f"is {producer.name!r} in the log"
