@@ -84,8 +84,8 @@ def owner_parts(session: MemorySession, links: object) -> OwnerParts:
 
 
 @pytest.mark.asyncio
-async def test_a_takeover_that_fails_again_and_again_leaves_no_asks_behind() -> None:
-    """Each attempt left its questions to the member that is away, asking on each second, for ever."""
+async def test_failed_takeovers_leave_no_requests_behind() -> None:
+    """Each attempt used to leave its requests to the absent member, repeated each second, forever."""
     session = await session_with_a_cluster()
     record = TopicRecord(TOPIC_ID, "public/default/t", ME, OwnerEpoch(1), (LedgerLink(LedgerId(1), 0),))
     await session.create(paths.topic(TOPIC_ID), encode_topic(record))
@@ -157,8 +157,8 @@ async def test_storage_nodes_to_get_nothing_new_are_told_apart() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_storage_node_that_cannot_be_reached_is_absent() -> None:
-    """Registered as it may still be for a session. It rolled every open ledger at once, onto the node that had died."""
+async def test_unreachable_storage_node_is_absent() -> None:
+    """It may stay registered for a session. Every open ledger used to roll at once, onto the dead node."""
     seen: list[StorageNodesUpdated] = []
     links, d = SeenLinks(), Incarnation("d" * 32)
     nodes = [node_of(A), node_of(B), node_of(C, read_only=True)]
@@ -181,7 +181,7 @@ async def test_a_storage_node_that_cannot_be_reached_is_absent() -> None:
         ([node_of(A), node_of(B), node_of(C, read_only=True)], [], None),
     ],
 )
-async def test_owner_without_storage_nodes_enough_says_what_to_do(
+async def test_owner_without_enough_storage_nodes_says_what_to_do(
     nodes: list[LiveStorageNode], cookies: list[StorageCookie], words: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A quorum that cannot be had, by mistake or for want of nodes: in the log, and why the owner is not ready.
@@ -195,8 +195,8 @@ async def test_owner_without_storage_nodes_enough_says_what_to_do(
 
 
 @pytest.mark.asyncio
-async def test_storage_nodes_that_go_later_leave_an_owner_ready(caplog: pytest.LogCaptureFixture) -> None:
-    """It is not the owner that fails: its topics go on waiting, and its log says for what."""
+async def test_owner_stays_ready_when_storage_nodes_leave_later(caplog: pytest.LogCaptureFixture) -> None:
+    """The owner has not failed: its topics wait, and its log says for what."""
     session = await session_with_a_cluster()
     view = await storage_view(session, [], [node_of(A), node_of(B), node_of(C)])
     assert view.shortage is None
@@ -209,8 +209,8 @@ async def test_storage_nodes_that_go_later_leave_an_owner_ready(caplog: pytest.L
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("topic_id", ["", "../ids/producer", "0F" * 16, "0" * 33])
-async def test_an_assignment_of_what_is_no_topic_id_is_refused(topic_id: str) -> None:
-    """It becomes a path in ZooKeeper: read as a topic, another record looks damaged, and is read for ever."""
+async def test_assignment_of_an_invalid_topic_id_is_refused(topic_id: str) -> None:
+    """The id becomes a path in ZooKeeper. Another record would look damaged, and be read forever."""
     topics = TopicRegistry(lambda *_: pytest.fail("no topic is assigned"))
     with pytest.raises(InvalidArgument):
         await AdminService(topics, ME).assign(pb.AssignRequest(target=ME, topic_id=topic_id))
@@ -228,8 +228,8 @@ class OneReplica:
 
 
 @pytest.mark.asyncio
-async def test_a_link_to_metadata_that_fails_by_a_bug_is_told_to_the_loop() -> None:
-    """Its task died unheard, and the owner was never again told of a topic by that replica."""
+async def test_bug_in_a_metadata_link_ends_the_process() -> None:
+    """Its task used to end silently, and the replica could assign no topic to the owner any more."""
 
     def broken(_address: str) -> Any:
         raise ValueError("a bug")

@@ -87,8 +87,8 @@ async def producer_names(role: str, address: str, runner: TopicRunner) -> None:
         await channel.call(PRODUCER_NAMES, request, timeout_ms=TIMEOUT_MS)
 
 
-async def test_a_producer_needs_the_right_to_produce(tmp_path: Path) -> None:
-    """And what it opened works."""
+async def test_producer_needs_the_right_to_produce(tmp_path: Path) -> None:
+    """With the right it publishes."""
     async with owner(tmp_path) as (_, runner, address):
         for role in ("auditor", "keeper", "stranger"):
             [denied] = (await opened(role, address, runner)).denied
@@ -101,7 +101,7 @@ async def test_a_producer_needs_the_right_to_produce(tmp_path: Path) -> None:
 
 
 async def test_producer_name_belongs_to_the_role_that_opened_it_first(tmp_path: Path) -> None:
-    """Another role needs the right admin in the namespace, or is a superuser; and is told whose the name is."""
+    """Another role needs the right admin, or must be a superuser. Its error names the owning role."""
     async with owner(tmp_path) as (world, runner, address):
         assert (await opened("importer", address, runner)).granted
         await grant(world, {**GRANTS, "second": ("produce",), "keeper": ("produce", "admin")})
@@ -115,7 +115,7 @@ async def test_producer_name_belongs_to_the_role_that_opened_it_first(tmp_path: 
 
 
 async def test_only_superusers_open_producers_for_others(tmp_path: Path) -> None:
-    """As metadata services do for the callers of HTTP: the name belongs to the caller, whose rights count."""
+    """Metadata services do so for HTTP callers: the name belongs to the caller, whose rights count."""
     async with owner(tmp_path) as (world, runner, address):
         [denied] = (await opened("importer", address, runner, on_behalf_of=Caller("auditor"))).denied
         assert isinstance(denied.error, PermissionDenied)
@@ -128,8 +128,8 @@ async def test_only_superusers_open_producers_for_others(tmp_path: Path) -> None
         assert (await opened("root", address, runner, on_behalf_of=Caller("operator", superuser=True))).granted
 
 
-async def test_a_reader_needs_the_right_to_consume(tmp_path: Path) -> None:
-    """Also to learn how long the log is, and who has published."""
+async def test_reader_needs_the_right_to_consume(tmp_path: Path) -> None:
+    """Also to get the last message and producer names."""
     async with owner(tmp_path) as (_, runner, address):
         for ask in (read, last_message, producer_names):
             for role in ("importer", "keeper", "stranger"):
@@ -139,8 +139,8 @@ async def test_a_reader_needs_the_right_to_consume(tmp_path: Path) -> None:
             await ask("root", address, runner)
 
 
-async def test_calls_between_services_are_not_for_clients(tmp_path: Path) -> None:
-    """Statistics of all topics, assignments, unloading."""
+async def test_calls_between_services_are_refused_to_clients(tmp_path: Path) -> None:
+    """Statistics of all topics, assign, unload."""
     async with owner(tmp_path) as (_, _runner, address):
         for role, error in (("importer", PermissionDenied), ("keeper", PermissionDenied)):
             async with channel_of(role, address) as channel:
@@ -151,8 +151,8 @@ async def test_calls_between_services_are_not_for_clients(tmp_path: Path) -> Non
                 await channel.call(TOPIC_STATES, TopicStatesRequest(), timeout_ms=TIMEOUT_MS)
 
 
-async def test_the_rights_are_those_of_the_topics_own_namespace(tmp_path: Path) -> None:
-    """A name that the caller gives proves nothing: neither another topic's, nor one in a namespace of its own."""
+async def test_rights_are_those_of_the_namespace_of_the_topic(tmp_path: Path) -> None:
+    """The name in the request proves nothing: not that of another topic, nor one in a namespace of the caller."""
     async with owner(tmp_path) as (world, runner, address):
         namespaces, theirs = NamespaceStore(world.session), parse_namespace("public/theirs")
         await namespaces.create_namespace(theirs, Policies(permissions={"stranger": ("produce", "consume")}))
@@ -162,8 +162,8 @@ async def test_the_rights_are_those_of_the_topics_own_namespace(tmp_path: Path) 
             assert not denied.error.retriable
 
 
-async def test_what_is_granted_now_holds_at_once(tmp_path: Path) -> None:
-    """A refusal reads the record: whoever was just told to try again is let in."""
+async def test_new_grant_is_effective_at_once(tmp_path: Path) -> None:
+    """A refusal reads the record first."""
     async with owner(tmp_path) as (world, runner, address):
         assert (await opened("newcomer", address, runner)).denied
         await grant(world, GRANTS | {"newcomer": ("produce",)})
@@ -172,8 +172,8 @@ async def test_what_is_granted_now_holds_at_once(tmp_path: Path) -> None:
         assert (await opened("newcomer", address, runner)).granted
 
 
-async def test_a_right_that_is_taken_away_opens_nothing_more(tmp_path: Path) -> None:
-    """What is open goes on until its stream ends, as documented."""
+async def test_revoked_right_refuses_the_next_opening(tmp_path: Path) -> None:
+    """Open streams continue until they end, as documented."""
     async with owner(tmp_path) as (world, runner, address), channel_of("importer", address) as channel:
         client = PublishClient(channel)
         granted = await client.open(runner, "p")
@@ -184,8 +184,8 @@ async def test_a_right_that_is_taken_away_opens_nothing_more(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("goes", ["away", "silent"])
-async def test_a_check_that_waits_ends_with_its_stream(tmp_path: Path, goes: str) -> None:
-    """A client that leaves during a takeover, or says that it is done, leaves nothing behind."""
+async def test_pending_authorization_ends_with_its_stream(tmp_path: Path, goes: str) -> None:
+    """A client that disconnects during a takeover, or ends its stream, leaves no task behind."""
     async with owner_world(tmp_path, security=secured(tmp_path)) as (world, channel):
         world.topics.update_nodes(StorageNodesUpdated(()))  # so that no takeover ends
         topic_id = await world.new_topic("slow")

@@ -63,8 +63,8 @@ async def at_end(channel: Channel, runner: TopicRunner) -> AsyncIterator[Receive
     return frames
 
 
-async def test_node_tells_which_ledgers_are_fenced(tmp_path: Path) -> None:
-    """Held, fenced, and one that it has never heard of; another incarnation answers for none."""
+async def test_storage_node_reports_fence_states(tmp_path: Path) -> None:
+    """Unfenced, fenced and unknown ledgers. A call for another incarnation is refused."""
     async with one_message(tmp_path) as (world, _, runner, _), Channel(world.node.address) as node:
         ledger = open_ledger(runner.core)
         assert ledger is not None
@@ -83,7 +83,7 @@ async def test_node_tells_which_ledgers_are_fenced(tmp_path: Path) -> None:
 
 
 async def test_question_is_refused_once_a_newer_owner_has_fenced_the_ledger(tmp_path: Path) -> None:
-    """ZooKeeper is away from the deposed owner alone: it cannot read that it is deposed, and answers nothing."""
+    """Only the deposed owner lost ZooKeeper. It cannot read that it is deposed, and must not answer."""
     async with one_message(tmp_path) as (world, channel, runner, _):
         assert (await last_message(channel, runner)).present
         await world.place(runner.topic_id, ANOTHER)
@@ -95,8 +95,8 @@ async def test_question_is_refused_once_a_newer_owner_has_fenced_the_ledger(tmp_
         await until(lambda: runner.core.phase is Phase.DEPOSED, DEADLINE_S)
 
 
-async def test_open_topic_answers_while_zookeeper_is_away(tmp_path: Path) -> None:
-    """The storage nodes prove it: nobody else has passed B."""
+async def test_open_topic_answers_without_zookeeper(tmp_path: Path) -> None:
+    """The storage nodes prove that no newer owner has recovered the log."""
     async with one_message(tmp_path) as (world, channel, runner, _):
         world.session.faults.suspend()
         answer = await last_message(channel, runner)
@@ -104,8 +104,8 @@ async def test_open_topic_answers_while_zookeeper_is_away(tmp_path: Path) -> Non
         world.session.faults.resume()
 
 
-async def test_ledger_without_entries_has_the_record_asked(tmp_path: Path) -> None:
-    """No member holds it, so nothing is proved by fences; the record names another owner."""
+async def test_topic_record_is_read_when_the_open_ledger_has_no_entry(tmp_path: Path) -> None:
+    """No member holds the ledger, so fences prove nothing. The record names another owner."""
     async with owner_world(tmp_path) as (world, channel):
         runner = await world.serve("flights")
         assert not (await last_message(channel, runner)).present
@@ -116,8 +116,8 @@ async def test_ledger_without_entries_has_the_record_asked(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("recorded", [False, True])
-async def test_higher_epoch_shown_by_a_question_is_refused(tmp_path: Path, recorded: bool) -> None:
-    """Where the record says so too, the owner steps down; a claim alone costs it nothing."""
+async def test_question_with_a_higher_epoch_is_refused(tmp_path: Path, recorded: bool) -> None:
+    """If the record confirms the epoch, the owner steps down. A claim alone has no effect on it."""
     async with one_message(tmp_path) as (world, channel, runner, granted):
         if recorded:
             await world.place(runner.topic_id, ANOTHER)
@@ -135,8 +135,8 @@ async def test_higher_epoch_shown_by_a_question_is_refused(tmp_path: Path, recor
 
 
 @pytest.mark.hazard(6)
-async def test_reader_that_waits_is_sent_away_when_the_ledger_is_fenced(tmp_path: Path) -> None:
-    """It asks nothing, and the owner writes nothing: without a check both would wait for ever."""
+async def test_waiting_reader_is_ended_when_the_ledger_is_fenced(tmp_path: Path) -> None:
+    """The reader asks nothing and the owner writes nothing, so only a check can notice the newer owner."""
     async with one_message(tmp_path) as (world, channel, runner, _):
         watch = CurrencyWatch(world.topics, world.parts.links, doubt_after_ms=1_000_000)
         frames = await at_end(channel, runner)
@@ -151,8 +151,8 @@ async def test_reader_that_waits_is_sent_away_when_the_ledger_is_fenced(tmp_path
         await until(lambda: runner.core.phase is Phase.DEPOSED, DEADLINE_S)
 
 
-async def test_reader_that_waits_is_sent_away_when_no_storage_node_answers(tmp_path: Path) -> None:
-    """An owner that is cut off from everybody but its readers; it takes them back once it has proved itself."""
+async def test_waiting_reader_is_ended_when_no_storage_node_responds(tmp_path: Path) -> None:
+    """The owner can reach nobody but its readers. It serves them again once it has proved that it is current."""
     async with one_message(tmp_path) as (world, channel, runner, _):
         watch = CurrencyWatch(world.topics, world.parts.links, doubt_after_ms=-1)
         frames = await at_end(channel, runner)
@@ -166,8 +166,8 @@ async def test_reader_that_waits_is_sent_away_when_no_storage_node_answers(tmp_p
         assert runner.progress.waiting_count == 1
 
 
-async def test_questions_at_once_share_a_proof(tmp_path: Path) -> None:
-    """One that began before a question does not count for it; one that begins behind it serves all that wait."""
+async def test_concurrent_questions_share_a_proof(tmp_path: Path) -> None:
+    """A proof that began before a question does not count for it. The next proof serves all waiting questions."""
     async with one_message(tmp_path) as (_, channel, runner, _):
         before = runner.currency._begun
         await asyncio.gather(*(last_message(channel, runner) for _ in range(50)))
@@ -175,7 +175,7 @@ async def test_questions_at_once_share_a_proof(tmp_path: Path) -> None:
 
 
 async def test_last_message_of_a_deleted_topic_is_topic_not_found(tmp_path: Path) -> None:
-    """The owner was not told yet, and its ledgers' records are gone: that is no hole in a log."""
+    """The owner does not know of the deletion yet, and the records of the ledgers are gone. That is not a hole."""
     async with owner_world(tmp_path) as (world, channel):
         runner = await world.serve("flights")
         deletion = await DeletionStore(world.session).begin(parse_topic("flights"))
@@ -185,8 +185,8 @@ async def test_last_message_of_a_deleted_topic_is_topic_not_found(tmp_path: Path
             await last_message(channel, runner)
 
 
-async def test_reader_of_a_deleted_topic_is_told_topic_not_found(tmp_path: Path) -> None:
-    """A ledger that the reader comes to has no record any more, and the owner learns of the deletion by it."""
+async def test_reader_of_a_deleted_topic_gets_topic_not_found(tmp_path: Path) -> None:
+    """The next ledger of the reader has no record. The owner learns of the deletion by it."""
     async with one_message(tmp_path) as (world, channel, runner, _):
         await world.topics.unload(runner.topic_id)
         await world.place(runner.topic_id, runner.core.ownership.me)
@@ -208,8 +208,8 @@ async def test_reader_of_a_deleted_topic_is_told_topic_not_found(tmp_path: Path)
         assert again.currency._ended == (1, None), "storage nodes have proved the owner: the ledger's record was missed"
 
 
-async def test_topic_that_was_unloaded_is_not_taken_again_at_its_old_epoch(tmp_path: Path) -> None:
-    """A look-up that still saw the old record has the owner told once more, before the topic is placed anew."""
+async def test_unloaded_topic_is_not_taken_again_at_its_old_epoch(tmp_path: Path) -> None:
+    """A look-up that still read the old record assigns the topic again, before it is placed anew."""
     async with one_message(tmp_path) as (world, _, runner, _):
         topic_id = runner.topic_id
         await world.topics.unload(topic_id)

@@ -57,22 +57,22 @@ async def walk(log: ShownLog, start: StartAt) -> list[tuple[int, int, int]]:
         (StartIndex(2**64 - 1), []),
     ],
 )
-async def test_a_reader_begins_where_it_says_and_walks_on(start: StartAt, ranges: list[tuple[int, int, int]]) -> None:
-    """Through the ends of ledgers, up to what is confirmed."""
+async def test_reading_starts_at_the_requested_position(start: StartAt, ranges: list[tuple[int, int, int]]) -> None:
+    """It continues over the ends of ledgers, up to the last confirmed entry."""
     assert await walk(log_of_two(), start) == ranges
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(("inclusive", "first"), [(True, 1), (False, 2)])
-async def test_a_message_id_begins_inside_its_entry(inclusive: bool, first: int) -> None:
-    """Both messages of an entry have one position; the index tells them apart."""
+async def test_start_at_a_message_id_inside_an_entry(inclusive: bool, first: int) -> None:
+    """Both messages of an entry have the same position; the batch index distinguishes them."""
     assert await log_of_two().view.start_of(StartMessage(at(1, 1), 1, inclusive)) == (at(1, 1), first)
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(("number", "position", "first"), [(3, at(1, 2), 1), (4, at(4, 0), 2), (5, at(4, 0), 3)])
-async def test_a_number_begins_inside_its_entry(number: int, position: Position, first: int) -> None:
-    """Messages that an entry repeats have no number: they are passed over."""
+async def test_start_at_an_index_inside_an_entry(number: int, position: Position, first: int) -> None:
+    """Messages that an entry repeats have no index and are skipped."""
     log = ShownLog()
     log.open_ledger(1)
     log.add(0, 2, 2)
@@ -82,8 +82,8 @@ async def test_a_number_begins_inside_its_entry(number: int, position: Position,
 
 
 @pytest.mark.asyncio
-async def test_a_number_in_a_trimmed_ledger_goes_on_with_what_is_kept() -> None:
-    """Also one that is trimmed while it is looked for."""
+async def test_start_at_a_trimmed_index_continues_with_the_next_kept_message() -> None:
+    """Also if its ledger is trimmed during the search."""
     log = log_of_two()
     log.trim(1)
     assert await walk(log, StartIndex(1)) == [(4, 0, 1)]
@@ -94,8 +94,8 @@ async def test_a_number_in_a_trimmed_ledger_goes_on_with_what_is_kept() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("start", [StartEdge.LATEST, StartTime(9_000), StartIndex(8), StartIndex(9)])
-async def test_what_comes_after_a_start_at_the_end_is_read(start: StartAt) -> None:
-    """Also when the next message is the first of another ledger."""
+async def test_messages_after_a_start_at_the_end_are_read(start: StartAt) -> None:
+    """Also if the next message is the first of another ledger."""
     log = log_of_two()
     following, _ = await log.view.start_of(start)
     log.open_ledger(5)
@@ -106,7 +106,7 @@ async def test_what_comes_after_a_start_at_the_end_is_read(start: StartAt) -> No
 
 
 @pytest.mark.asyncio
-async def test_entries_that_are_not_confirmed_are_not_there_yet() -> None:
+async def test_unconfirmed_entries_are_not_read() -> None:
     """The open ledger ends at last_add_confirmed, whatever storage nodes hold."""
     log = log_of_two()
     log.progress.moved(at(4, 0))
@@ -116,8 +116,8 @@ async def test_entries_that_are_not_confirmed_are_not_there_yet() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_time_and_a_number_are_found_in_few_reads() -> None:
-    """A search, not a walk: a ledger has tens of thousands of entries."""
+async def test_start_by_time_or_index_needs_few_reads() -> None:
+    """A binary search: a ledger has tens of thousands of entries."""
     log = ShownLog()
     log.open_ledger(1)
     for number in range(1000):
@@ -131,16 +131,17 @@ async def test_a_time_and_a_number_are_found_in_few_reads() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_position_in_a_trimmed_ledger_goes_on_with_what_is_kept() -> None:
-    """A reader may come back after a trim: the messages it would read next are those behind it."""
+async def test_start_at_a_trimmed_position_continues_with_the_next_kept_entry() -> None:
+    """A reader may come back after a trim."""
     log = log_of_two()
     log.trim(1)
     assert await walk(log, StartMessage(at(1, 1), 0, inclusive=True)) == [(4, 0, 1)]
 
 
 @pytest.mark.asyncio
-async def test_a_ledger_that_is_trimmed_while_its_record_is_read_is_passed_over() -> None:
-    """It is gone from the list before its record is removed, so whoever sees it missing looks at the list again."""
+async def test_ledger_trimmed_during_a_read_is_skipped() -> None:
+    """A ledger leaves the list before its record is deleted, so a missing record means that the list must be read
+    again."""
     log = log_of_two()
     log.trimmed_on_read = 1
     following, entries = await log.view.next_range(at(1, 0))
@@ -149,8 +150,8 @@ async def test_a_ledger_that_is_trimmed_while_its_record_is_read_is_passed_over(
 
 
 @pytest.mark.asyncio
-async def test_a_listed_ledger_without_a_record_is_a_hole() -> None:
-    """Messages that were acknowledged cannot be passed over in silence."""
+async def test_listed_ledger_without_a_record_is_a_hole() -> None:
+    """Acknowledged messages must not be skipped silently."""
     log = log_of_two()
     del log.records[log.core.ownership.record.ledgers[0].ledger_id]
     with pytest.raises(LogHole):
@@ -158,8 +159,8 @@ async def test_a_listed_ledger_without_a_record_is_a_hole() -> None:
 
 
 @pytest.mark.asyncio
-async def test_the_last_message_is_found_behind_control_entries_and_empty_ledgers() -> None:
-    """Openings of producers come after it, and a new ledger has no entry at all."""
+async def test_last_message_is_found_before_control_entries_and_empty_ledgers() -> None:
+    """Grants may follow it, and a new ledger has no entry."""
     log = log_of_two()
     log.add(0, 0)
     log.open_ledger(5)
@@ -172,8 +173,8 @@ async def test_the_last_message_is_found_behind_control_entries_and_empty_ledger
 
 
 @pytest.mark.asyncio
-async def test_a_log_without_messages_has_no_last_one() -> None:
-    """A topic to which producers were opened and nothing was published."""
+async def test_log_without_messages_has_no_last_message() -> None:
+    """Producers were opened on the topic, and nothing was published."""
     log = ShownLog()
     assert await log.view.last_message() is None
     log.open_ledger(1)
@@ -184,8 +185,8 @@ async def test_a_log_without_messages_has_no_last_one() -> None:
 
 
 @pytest.mark.asyncio
-async def test_the_record_of_a_closed_ledger_is_read_once_and_that_of_the_open_one_anew() -> None:
-    """CLOSED is final; a reader at the tail must notice when the open one is closed."""
+async def test_only_records_of_closed_ledgers_are_cached() -> None:
+    """CLOSED is final. A reader at the end must notice when the open ledger is closed."""
     log = log_of_two()
     view = log.view
     assert (await view.next_range(at(4, 2)))[1] is None
@@ -200,8 +201,8 @@ async def test_the_record_of_a_closed_ledger_is_read_once_and_that_of_the_open_o
 
 
 @pytest.mark.asyncio
-async def test_the_end_of_the_topic_changes_nothing_about_what_can_be_read() -> None:
-    """Who reads on is told by the stream, not by the view."""
+async def test_view_does_not_depend_on_the_phase_of_the_topic() -> None:
+    """The read stream ends a reader, not the view."""
     log = log_of_two()
     log.end(Phase.DEPOSED)
     assert await walk(log, StartEdge.EARLIEST) == [(1, 0, 2), (4, 0, 1)]

@@ -46,8 +46,8 @@ def source(session: MemorySession, claimer: Incarnation = A, *, block: int = 1) 
 
 
 @pytest.mark.asyncio
-async def test_ids_of_two_owners_are_never_the_same() -> None:
-    """Both ask one counter, all at once."""
+async def test_two_owners_never_get_the_same_id() -> None:
+    """Both use one counter concurrently."""
     session = await a_store()
     sources = [source(session, A, block=3), source(session, B)]
     ids = await asyncio.gather(*(each.next_id() for each in sources for _ in range(10)))
@@ -56,8 +56,8 @@ async def test_ids_of_two_owners_are_never_the_same() -> None:
 
 
 @pytest.mark.asyncio
-async def test_an_id_whose_reply_was_lost_is_claimed_once() -> None:
-    """The counter itself tells that the claim was applied: no id is given twice, and none is wasted."""
+async def test_id_whose_response_was_lost_is_claimed_once() -> None:
+    """The counter shows that the claim was applied: no id is given twice, and none is wasted."""
     session = await a_store()
     ids = source(session)
     session.faults.lose_next_reply()
@@ -67,8 +67,8 @@ async def test_an_id_whose_reply_was_lost_is_claimed_once() -> None:
 
 
 @pytest.mark.asyncio
-async def test_ids_wait_for_a_store_that_is_away() -> None:
-    """And are given when it is back, in the order of the wishes."""
+async def test_ids_wait_while_zookeeper_is_unavailable() -> None:
+    """They are given afterwards, in the order of the requests."""
     session = await a_store()
     ids = source(session)
     session.faults.suspend()
@@ -80,8 +80,8 @@ async def test_ids_wait_for_a_store_that_is_away() -> None:
 
 
 @pytest.mark.asyncio
-async def test_an_id_that_nobody_waits_for_any_more_is_lost_and_the_next_is_given() -> None:
-    """Its topic was lost meanwhile; the claim goes on for whoever comes after it."""
+async def test_id_of_a_cancelled_request_is_wasted() -> None:
+    """Its topic was lost meanwhile. The claim continues for the next request."""
     session = await a_store()
     ids = source(session)
     session.faults.suspend()
@@ -95,8 +95,8 @@ async def test_an_id_that_nobody_waits_for_any_more_is_lost_and_the_next_is_give
 
 
 @pytest.mark.asyncio
-async def test_a_counter_that_is_used_up_is_said() -> None:
-    """Rather than waited for."""
+async def test_exhausted_counter_is_an_error() -> None:
+    """It is not waited for."""
     session = await a_store()
     await CounterStore(session, Counter.LEDGER).write(CounterRecord(ID_MAX + 1, B, "n"), version=ABSENT_VERSION)
     with pytest.raises(Fatal):
@@ -104,8 +104,8 @@ async def test_a_counter_that_is_used_up_is_said() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_damaged_counter_is_waited_for_until_it_is_repaired() -> None:
-    """Its reading ended unheard, and no ledger was ever opened again, not even after the repair."""
+async def test_damaged_counter_is_retried_until_it_is_repaired() -> None:
+    """The task that read it used to end silently, and no ledger was opened again."""
     session = await a_store()
     path = f"{paths.IDS}/{Counter.LEDGER.value}"
     await session.create(path, b"damaged")
@@ -117,7 +117,7 @@ async def test_a_damaged_counter_is_waited_for_until_it_is_repaired() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_source_that_is_closed_asks_nothing_more() -> None:
+async def test_closed_id_source_sends_no_requests() -> None:
     """It ends with its process."""
     session = await a_store()
     ids = source(session)
@@ -142,8 +142,8 @@ def run_of(cache: EntryCache, ledger_id: int, first: int, last: int, *, bytes_ma
     return [int.from_bytes(body, "big") for _, body in found]
 
 
-def test_the_cache_keeps_the_newest_entries_by_bytes() -> None:
-    """The oldest leave, through the ends of ledgers; bytes are those of what is left."""
+def test_cache_keeps_the_newest_entries() -> None:
+    """The oldest entries are evicted, across ledgers. `bytes` is the size of the rest."""
     cache = EntryCache(CacheBudget(300))
     cached(cache, 1, 0, 1, 2)
     cached(cache, 2, 0)
@@ -153,15 +153,15 @@ def test_the_cache_keeps_the_newest_entries_by_bytes() -> None:
     assert run_of(cache, 2, 0, 9) == [0]
 
 
-def test_one_entry_is_kept_however_large() -> None:
-    """A reader at the tail shall not read from disk what was just written."""
+def test_newest_entry_is_kept_whatever_its_size() -> None:
+    """A reader at the end must not read from disk what was just written."""
     cache = EntryCache(CacheBudget(50))
     cached(cache, 1, 0, 1, size=400)
     assert (cache.bytes, run_of(cache, 1, 1, 1)) == (400, [1])
 
 
 def test_all_topics_share_one_cache_budget() -> None:
-    """A client that publishes to a thousand topics makes the owner keep no more than to one."""
+    """A client that publishes to a thousand topics makes the owner keep no more than for one."""
     budget = CacheBudget(300)
     caches = [EntryCache(budget) for _ in range(100)]
     for number, cache in enumerate(caches):
@@ -174,8 +174,8 @@ def test_all_topics_share_one_cache_budget() -> None:
     assert (budget.bytes, caches[0].bytes, caches[-2].bytes) == (300, 300, 0)
 
 
-def test_a_run_of_the_cache_ends_at_its_bounds() -> None:
-    """At the last entry wanted, at a gap, and when there are bytes enough; never empty for the lack of bytes."""
+def test_consecutive_cached_entries_end_at_their_bounds() -> None:
+    """At the last requested entry, at a gap, and at bytes_max, but never before the first entry."""
     cache = EntryCache(CacheBudget(10_000))
     cached(cache, 1, 0, 1, 2, 4)
     assert run_of(cache, 1, 0, 1) == [0, 1]
@@ -191,8 +191,8 @@ def test_a_run_of_the_cache_ends_at_its_bounds() -> None:
 # --- routes ----------------------------------------------------------------------------------------------------------
 
 
-def test_answers_of_storage_nodes_go_to_the_writer_of_their_ledger() -> None:
-    """And those that come after the ledger has no writer here go nowhere."""
+def test_responses_of_storage_nodes_go_to_the_writer_of_the_ledger() -> None:
+    """Responses for a ledger that has no writer here are dropped."""
     routes = LedgerRoutes()
     one: list[object] = []
     two: list[object] = []
@@ -226,8 +226,8 @@ async def started(waiting: Coroutine[Any, Any, None], progress: TopicProgress) -
 
 
 @pytest.mark.asyncio
-async def test_whoever_waits_for_a_position_hears_of_those_behind_it_alone() -> None:
-    """Of one at or before it they are not woken into nothing."""
+async def test_waiter_for_a_position_is_woken_only_by_later_positions() -> None:
+    """A position at or before it wakes no waiter."""
     _, progress = a_progress()
     waiting = await started(progress.until_after(at(1, 1)), progress)
     progress.moved(at(1, 1))
@@ -240,8 +240,8 @@ async def test_whoever_waits_for_a_position_hears_of_those_behind_it_alone() -> 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("phase", [Phase.DEPOSED, Phase.CLOSED])
-async def test_the_end_of_a_topic_is_told_to_all_who_wait(phase: Phase) -> None:
-    """For messages, for the takeover, for the end itself; and to whoever comes later."""
+async def test_end_of_a_topic_wakes_all_waiters(phase: Phase) -> None:
+    """Waiters for messages, for the takeover, for the end, and later ones."""
     core, progress = a_progress(Phase.RECOVERING)
     waits = [
         await started(wait, progress)
@@ -259,8 +259,8 @@ async def test_the_end_of_a_topic_is_told_to_all_who_wait(phase: Phase) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_topic_that_is_recovered_again_lets_nobody_read_on_meanwhile() -> None:
-    """It may have been lost: readers wait until it serves again."""
+async def test_readers_wait_while_a_topic_is_recovered_again() -> None:
+    """The topic may have been lost: readers wait until it serves again."""
     core, progress = a_progress(Phase.RECOVERING)
     progress.confirmed = at(5, 5)
     waiting = await started(progress.until_after(at(1, 1)), progress)
@@ -287,7 +287,7 @@ def test_takeover_is_timed_from_its_first_assignment() -> None:
     assert record.total_ms == record.phases_ms["open"]
 
 
-def test_the_latest_takeovers_are_kept() -> None:
+def test_only_the_latest_takeovers_are_kept() -> None:
     """A topic may move for years."""
     trace = TakeoverTrace(TOPIC_ID)
     for epoch in range(KEPT + 5):

@@ -45,7 +45,7 @@ def a_log(*counts: int, cached: bool = False) -> ShownLog:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("cached", [False, True])
 async def test_control_entries_are_not_sent(cached: bool) -> None:
-    """A reader gets messages; grants are the owner's own."""
+    """A reader gets messages. Grants are internal to the owner."""
     log = a_log(0, 2, 0, 0, 1, 0, cached=cached)
     async with read_serving(log) as channel:
         stream = await reading(channel, StartEdge.EARLIEST)
@@ -54,8 +54,8 @@ async def test_control_entries_are_not_sent(cached: bool) -> None:
 
 
 @pytest.mark.asyncio
-async def test_the_end_is_told_once_for_each_position() -> None:
-    """A reader that waits for messages is not woken by nothing; one that asks "is that all" gets its answer."""
+async def test_at_end_is_sent_once_for_each_position() -> None:
+    """A waiting reader gets no empty frame, and a reader that asks whether there is more gets its answer."""
     log = a_log()
     async with read_serving(log) as channel:
         stream = await reading(channel, StartEdge.EARLIEST)
@@ -73,8 +73,8 @@ async def test_the_end_is_told_once_for_each_position() -> None:
 
 
 @pytest.mark.asyncio
-async def test_nothing_is_sent_without_a_permit_and_one_byte_of_it_lets_one_frame_through() -> None:
-    """A slow reader holds its own stream and no memory of the owner; the largest entry fits through any permit."""
+async def test_one_byte_of_permit_allows_one_frame() -> None:
+    """Without a permit nothing is sent, so a slow reader takes no memory. The largest entry fits through any permit."""
     log = ShownLog()
     log.open_ledger(1)
     log.add(1, 1, 1, size=FRAME_BYTES_TARGET)
@@ -90,8 +90,8 @@ async def test_nothing_is_sent_without_a_permit_and_one_byte_of_it_lets_one_fram
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("cached", [False, True])
-async def test_a_start_inside_an_entry_is_told_even_with_a_control_entry_behind_it(cached: bool) -> None:
-    """The index was forgotten when a grant followed in the same page, and messages before the start came again."""
+async def test_start_inside_an_entry_is_sent_with_a_control_entry_behind_it(cached: bool) -> None:
+    """The index used to be lost when a grant followed in the same page, and earlier messages came again."""
     log = a_log(0, 3, 0, 1, cached=cached)
     async with read_serving(log) as channel:
         stream = await reading(channel, StartMessage(at(1, 1), 1, inclusive=True))
@@ -100,8 +100,8 @@ async def test_a_start_inside_an_entry_is_told_even_with_a_control_entry_behind_
 
 
 @pytest.mark.asyncio
-async def test_the_index_of_a_start_that_was_trimmed_is_not_applied_to_another_entry() -> None:
-    """Else the first messages of what is kept were passed over."""
+async def test_batch_index_of_a_trimmed_start_is_dropped() -> None:
+    """Otherwise the first kept messages would be skipped."""
     log = a_log(3)
     log.open_ledger(2)
     log.add(3)
@@ -113,8 +113,8 @@ async def test_the_index_of_a_start_that_was_trimmed_is_not_applied_to_another_e
 
 
 @pytest.mark.asyncio
-async def test_the_index_of_a_start_is_not_applied_to_the_frames_after_it() -> None:
-    """Each frame has its own."""
+async def test_batch_index_of_a_start_applies_to_the_first_frame_only() -> None:
+    """Later frames begin at their first message."""
     log = a_log(3)
     async with read_serving(log) as channel:
         stream = await reading(channel, StartMessage(at(1, 0), 1, inclusive=False))
@@ -124,8 +124,8 @@ async def test_the_index_of_a_start_is_not_applied_to_the_frames_after_it() -> N
 
 
 @pytest.mark.asyncio
-async def test_a_reader_that_goes_away_while_it_waits_leaves_nothing_behind() -> None:
-    """For messages or for its permits."""
+async def test_reader_that_disconnects_while_waiting_leaves_no_task() -> None:
+    """It waits for messages, or for permits."""
     log = a_log(1)
     async with read_serving(log) as channel:
         at_end = await reading(channel, StartEdge.LATEST)
@@ -141,8 +141,8 @@ async def test_a_reader_that_goes_away_while_it_waits_leaves_nothing_behind() ->
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("phase", [Phase.DEPOSED, Phase.CLOSED])
-async def test_a_reader_is_told_when_the_topic_is_lost(phase: Phase) -> None:
-    """Its next stop is the new owner; the epoch beside it keeps it from coming back to an older one."""
+async def test_reader_gets_an_error_when_the_topic_is_lost(phase: Phase) -> None:
+    """It continues at the new owner. The epoch in the error keeps it from coming back to an older one."""
     log = a_log(1)
     async with read_serving(log) as channel:
         stream = await reading(channel, StartEdge.LATEST)
@@ -156,8 +156,8 @@ async def test_a_reader_is_told_when_the_topic_is_lost(phase: Phase) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("cached", [False, True])
-async def test_no_message_is_sent_while_its_producer_cannot_be_named(cached: bool) -> None:
-    """A topic whose state is being made anew under a reader: nameless, it would be one stored without deduplication."""
+async def test_no_message_is_sent_without_the_name_of_its_producer(cached: bool) -> None:
+    """During a takeover the names are unknown. Without a name it would look like a message without deduplication."""
     log = a_log(1, cached=cached)
     log.add(2, cached=cached, producer_id=ProducerId(7))
     assert log.core.serving is None
@@ -167,8 +167,8 @@ async def test_no_message_is_sent_while_its_producer_cannot_be_named(cached: boo
 
 
 @pytest.mark.asyncio
-async def test_a_reader_waits_for_a_topic_that_is_being_taken_over() -> None:
-    """It came a moment too early, which is no reason to send it away."""
+async def test_reader_waits_for_a_takeover() -> None:
+    """It arrived a moment too early."""
     log = a_log(1)
     log.core.phase = Phase.RECOVERING
     async with read_serving(log) as channel:
@@ -181,8 +181,8 @@ async def test_a_reader_waits_for_a_topic_that_is_being_taken_over() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("recorded", [False, True])
-async def test_a_reader_that_has_seen_a_newer_owner_is_sent_there(recorded: bool) -> None:
-    """Where the record says so too, the topic hears of it, for it may be the last to."""
+async def test_reader_with_a_higher_epoch_is_refused(recorded: bool) -> None:
+    """If the record confirms the epoch, the topic is notified, because it may not know yet."""
     log = a_log(1)
     log.newer_recorded = recorded
     async with read_serving(log) as channel:
@@ -199,8 +199,8 @@ class BrokenLog(ShownLog):
 
 
 @pytest.mark.asyncio
-async def test_a_broken_invariant_that_a_reader_meets_is_told_to_the_loop() -> None:
-    """It ends the process. As one answer among others, it left a process in an unknown state serving on."""
+async def test_violated_invariant_in_a_read_ends_the_process() -> None:
+    """As an ordinary error it would leave a process in an unknown state serving."""
     told: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context.get("exception")))
     log = BrokenLog()

@@ -35,8 +35,8 @@ async def ledger_states(world: OwnerWorld, topic_id: TopicId) -> list[LedgerStat
 
 
 @pytest.mark.asyncio
-async def test_an_owner_takes_no_more_topics_than_its_limit(tmp_path: Path) -> None:
-    """It says so, and has room again when one of them is gone."""
+async def test_owner_refuses_topics_above_its_limit(tmp_path: Path) -> None:
+    """The error names the limit. A topic that leaves makes room for another one."""
     async with owner_world(tmp_path, OwnerLimits(topics_max=2)) as (world, _):
         first = await world.serve(TOPIC)
         await world.serve("public/default/second")
@@ -50,8 +50,8 @@ async def test_an_owner_takes_no_more_topics_than_its_limit(tmp_path: Path) -> N
 
 
 @pytest.mark.asyncio
-async def test_an_assignment_is_a_hint_and_the_record_decides(tmp_path: Path) -> None:
-    """A topic of another owner, or of nobody, is let go as soon as its record was read."""
+async def test_topic_record_decides_whether_an_assignment_holds(tmp_path: Path) -> None:
+    """A topic that the record gives to another owner, or to none, leaves once its record was read."""
     async with owner_world(tmp_path) as (world, _):
         for topic_id in (await world.new_topic(TOPIC, owner=ANOTHER), TopicId("ab" * 16)):
             world.topics.assign(topic_id)
@@ -64,8 +64,8 @@ async def test_an_assignment_is_a_hint_and_the_record_decides(tmp_path: Path) ->
 
 
 @pytest.mark.asyncio
-async def test_a_topic_is_called_by_its_name_and_its_id(tmp_path: Path) -> None:
-    """A client that knows an older topic of that name, or another name of it, looks it up again."""
+async def test_request_names_a_topic_by_name_and_id(tmp_path: Path) -> None:
+    """A client that knows an older topic of the name, or another name of the id, must look it up again."""
     async with owner_world(tmp_path) as (world, _):
         runner = await world.serve(TOPIC)
         assert world.topics.runner(runner.topic_id, TOPIC) is runner
@@ -76,8 +76,8 @@ async def test_a_topic_is_called_by_its_name_and_its_id(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_topic_that_was_lost_and_comes_back_begins_anew(tmp_path: Path) -> None:
-    """Another runner with other session numbers, and all that was stored."""
+async def test_topic_that_returns_gets_a_new_runner(tmp_path: Path) -> None:
+    """The runner has other session numbers and everything that was stored."""
     async with owner_world(tmp_path) as (world, channel):
         client = PublishClient(channel)
         first = await world.serve(TOPIC)
@@ -103,8 +103,8 @@ async def test_a_topic_that_was_lost_and_comes_back_begins_anew(tmp_path: Path) 
 
 
 @pytest.mark.asyncio
-async def test_all_topics_look_at_their_records_again(tmp_path: Path) -> None:
-    """After the end of a session with ZooKeeper each of them may be another's, and the others go on."""
+async def test_all_topics_read_their_records_again(tmp_path: Path) -> None:
+    """After a ZooKeeper session has ended, any of them may belong to another owner."""
     async with owner_world(tmp_path) as (world, _):
         lost, kept = await world.serve(TOPIC), await world.serve("public/default/kept")
         await world.place(lost.topic_id, ANOTHER)
@@ -115,8 +115,8 @@ async def test_all_topics_look_at_their_records_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_topic_that_is_unloaded_is_closed_cleanly(tmp_path: Path) -> None:
-    """Its ledgers are CLOSED, so that its next owner recovers nothing. One that is not here cannot be closed."""
+async def test_unload_closes_a_topic_cleanly(tmp_path: Path) -> None:
+    """Its ledgers are CLOSED, so the next owner recovers nothing. A topic that is not here cannot be unloaded."""
     async with owner_world(tmp_path) as (world, channel):
         client = PublishClient(channel)
         runner = await world.serve(TOPIC)
@@ -130,8 +130,8 @@ async def test_a_topic_that_is_unloaded_is_closed_cleanly(tmp_path: Path) -> Non
 
 
 @pytest.mark.asyncio
-async def test_a_drain_closes_every_topic_and_takes_no_other(tmp_path: Path) -> None:
-    """Assignments that come meanwhile are meant for another owner."""
+async def test_drain_closes_every_topic_and_ignores_assignments(tmp_path: Path) -> None:
+    """Assignments during a drain are meant for another owner."""
     async with owner_world(tmp_path) as (world, _):
         runners = [await world.serve(f"public/default/{number}") for number in range(3)]
         late = await world.new_topic(TOPIC)
@@ -145,8 +145,8 @@ async def test_a_drain_closes_every_topic_and_takes_no_other(tmp_path: Path) -> 
 
 
 @pytest.mark.asyncio
-async def test_a_drain_leaves_topics_to_be_handed_over_one_by_one(tmp_path: Path) -> None:
-    """Closed all at once they would all pause until the last of them is served elsewhere; the others go on."""
+async def test_drain_hands_topics_over_one_by_one(tmp_path: Path) -> None:
+    """If all were closed at once, each would pause until the last one is served elsewhere."""
     async with owner_world(tmp_path) as (world, _):
         runners = [await world.serve(f"public/default/{number}") for number in range(3)]
         draining = asyncio.create_task(world.topics.hand_over(patience_ms=60_000))
@@ -159,8 +159,8 @@ async def test_a_drain_leaves_topics_to_be_handed_over_one_by_one(tmp_path: Path
 
 
 @pytest.mark.asyncio
-async def test_a_drain_closes_what_nobody_asks_for(tmp_path: Path) -> None:
-    """The metadata services were told, and went: after a short while without a word of them, not at the deadline."""
+async def test_drain_closes_topics_that_no_service_unloads(tmp_path: Path) -> None:
+    """The metadata services disappeared after the notification. The drain does not wait until its deadline."""
     async with asyncio.timeout(DEADLINE_S), owner_world(tmp_path) as (world, _):
         runner = await world.serve(TOPIC)
         assert await world.topics.hand_over(patience_ms=600_000) == 0
@@ -169,8 +169,8 @@ async def test_a_drain_closes_what_nobody_asks_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_drain_ends_at_its_deadline_and_says_how_many_were_late(tmp_path: Path) -> None:
-    """A storage node that does not answer holds no process back: the next owner recovers."""
+async def test_drain_ends_at_its_deadline_and_reports_late_topics(tmp_path: Path) -> None:
+    """A storage node that does not respond must not keep the process alive. The next owner recovers the topic."""
     async with owner_world(tmp_path) as (world, channel):
         client = PublishClient(channel)
         late = await world.serve(TOPIC)
@@ -186,8 +186,8 @@ async def test_a_drain_ends_at_its_deadline_and_says_how_many_were_late(tmp_path
 
 
 @pytest.mark.asyncio
-async def test_a_ledger_that_was_closed_has_no_route_any_more(tmp_path: Path) -> None:
-    """Each roll left one behind for as long as the topic stayed: an owner of busy topics grew for ever."""
+async def test_closed_ledger_has_no_route(tmp_path: Path) -> None:
+    """Each roll used to leave a route behind while the topic stayed, so memory grew."""
     limits = OwnerLimits(TopicSettings(write_quorum=1, ack_quorum=1, ledger_entries_max=2))
     async with owner_world(tmp_path, limits) as (world, channel):
         client = PublishClient(channel)
@@ -200,8 +200,8 @@ async def test_a_ledger_that_was_closed_has_no_route_any_more(tmp_path: Path) ->
 
 
 @pytest.mark.asyncio
-async def test_an_assignment_told_again_to_a_topic_that_serves_is_no_takeover(tmp_path: Path) -> None:
-    """A recovery much later was timed from it: hours, for a takeover of milliseconds."""
+async def test_repeated_assignment_of_a_served_topic_is_not_a_takeover(tmp_path: Path) -> None:
+    """A later recovery was timed from it: hours instead of milliseconds."""
     async with owner_world(tmp_path) as (world, _):
         runner = await world.serve(TOPIC)
         world.topics.assign(runner.topic_id)
@@ -209,8 +209,8 @@ async def test_an_assignment_told_again_to_a_topic_that_serves_is_no_takeover(tm
 
 
 @pytest.mark.asyncio
-async def test_a_recovery_of_its_own_accord_is_a_takeover_too(tmp_path: Path) -> None:
-    """A client that knows a higher epoch leaves the owner in doubt: it takes its own topic over, timed from there."""
+async def test_recovery_after_a_suspicion_is_timed_as_a_takeover(tmp_path: Path) -> None:
+    """A client with a higher epoch makes the owner suspect itself. It takes its own topic over, timed from there."""
     async with owner_world(tmp_path) as (world, channel):
         client = PublishClient(channel)
         runner = await world.serve(TOPIC)

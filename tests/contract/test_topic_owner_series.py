@@ -26,8 +26,8 @@ def series(world: OwnerWorld) -> dict[str, float]:
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
 
-def test_a_duplicate_is_never_counted_as_stored() -> None:
-    """A batch may be of both: each message by its own verdict, each refused batch as one event."""
+def test_duplicate_is_not_counted_as_stored() -> None:
+    """A batch may contain both: each message counts by its own verdict, each refused batch as one event."""
     counts = OwnerCounts()
     counts.answered((ResultRange(ResultKind.DUPLICATE, 3, PLACE, 0), ResultRange(ResultKind.STORED, 2, PLACE, 3)))
     counts.answered((ResultRange(ResultKind.BELOW_MARK, 4, None, 0),))
@@ -37,8 +37,8 @@ def test_a_duplicate_is_never_counted_as_stored() -> None:
 
 
 @pytest.mark.asyncio
-async def test_every_series_appears(tmp_path: Path) -> None:
-    """With the values that were caused: a series that is never fed shows nothing to anybody."""
+async def test_every_metric_appears(tmp_path: Path) -> None:
+    """With the values that were caused."""
     async with owner_world(tmp_path) as (world, channel):
         client = PublishClient(channel)
         runner = await world.serve(TOPIC)
@@ -83,8 +83,8 @@ async def test_every_series_appears(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_batch_leaves_a_span_for_each_of_its_marks(tmp_path: Path) -> None:
-    """2 to 6, in their order and without gaps, beside those of the takeover."""
+async def test_batch_has_a_span_for_each_phase(tmp_path: Path) -> None:
+    """In order and without gaps, beside the spans of the takeover."""
     async with owner_world(tmp_path) as (world, channel):
         world.trace()
         client = PublishClient(channel)
@@ -104,8 +104,8 @@ async def test_a_batch_leaves_a_span_for_each_of_its_marks(tmp_path: Path) -> No
 
 
 @pytest.mark.asyncio
-async def test_traces_remember_no_batch_that_has_been_answered(tmp_path: Path) -> None:
-    """A duplicate is answered while it is judged, and a stream may break at any time: each stayed in memory."""
+async def test_traces_keep_no_answered_batch(tmp_path: Path) -> None:
+    """A duplicate is answered during the check, and a stream may break at any time. Both used to stay in memory."""
     async with owner_world(tmp_path) as (world, channel):
         world.trace()
         client = PublishClient(channel)
@@ -125,8 +125,8 @@ async def test_traces_remember_no_batch_that_has_been_answered(tmp_path: Path) -
 
 
 @pytest.mark.asyncio
-async def test_the_statistics_of_a_topic_say_what_it_holds(tmp_path: Path) -> None:
-    """As JSON; the inner state when it is asked for."""
+async def test_statistics_describe_the_topic(tmp_path: Path) -> None:
+    """As JSON, with the internal state on request."""
     async with owner_world(tmp_path) as (world, channel):
         client = PublishClient(channel)
         runner = await world.serve(TOPIC)
@@ -153,8 +153,8 @@ async def test_the_statistics_of_a_topic_say_what_it_holds(tmp_path: Path) -> No
 
 
 @pytest.mark.asyncio
-async def test_the_last_message_is_told_with_its_index(tmp_path: Path) -> None:
-    """None in a topic that holds grants alone; in a batch that was stored in part, the index counts the whole of it."""
+async def test_last_message_has_its_batch_index(tmp_path: Path) -> None:
+    """None in a topic with grants only. In a partly known batch the index counts all of its messages."""
     async with owner_world(tmp_path) as (world, channel):
         client = PublishClient(channel)
         runner = await world.serve(TOPIC)
@@ -170,8 +170,8 @@ async def test_the_last_message_is_told_with_its_index(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_readers_at_the_tail_need_no_store(tmp_path: Path) -> None:
-    """What is published while ZooKeeper is away is read at once."""
+async def test_readers_at_the_end_need_no_zookeeper(tmp_path: Path) -> None:
+    """What is published while ZooKeeper is unavailable is read at once."""
     async with owner_world(tmp_path) as (world, channel):
         client = PublishClient(channel)
         runner = await world.serve(TOPIC)

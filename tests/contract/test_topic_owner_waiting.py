@@ -58,8 +58,8 @@ async def waiting(channel: Channel, topic_id: TopicId) -> dict[str, Any] | None:
     return shown
 
 
-async def test_exhausted_producer_ids_are_the_error_of_that_opening(tmp_path: Path) -> None:
-    """They ended the owner with all its topics; an id for one name is no reason to stop the others."""
+async def test_exhausted_producer_ids_fail_only_that_opening(tmp_path: Path) -> None:
+    """They used to end the owner with all its topics."""
     async with owner_world(tmp_path) as (world, channel):
         errors = unhandled()
         client = PublishClient(channel)
@@ -77,7 +77,7 @@ async def test_exhausted_producer_ids_are_the_error_of_that_opening(tmp_path: Pa
         assert errors == []
 
 
-async def test_topic_that_gets_no_ledger_id_says_so_and_no_other_topic_ends(tmp_path: Path) -> None:
+async def test_topic_without_a_ledger_id_reports_it_and_other_topics_continue(tmp_path: Path) -> None:
     async with owner_world(tmp_path) as (world, channel):
         errors = unhandled()
         client = PublishClient(channel)
@@ -114,8 +114,8 @@ async def lost_ledger(world: OwnerWorld) -> TopicRunner:
     return runner
 
 
-async def test_topic_whose_copies_are_lost_says_why_where_and_what_helps(tmp_path: Path) -> None:
-    """Its statistics said only `waiting`."""
+async def test_topic_with_lost_copies_reports_cause_place_and_remedy(tmp_path: Path) -> None:
+    """Its statistics used to contain only `waiting`."""
     async with owner_world(tmp_path) as (world, channel):
         runner = await lost_ledger(world)
         await until(lambda: runner.core.phase is Phase.WAITING, DEADLINE_S, waiting_for="the takeover to fail")
@@ -140,8 +140,8 @@ async def test_topic_whose_copies_are_lost_says_why_where_and_what_helps(tmp_pat
         assert again["since_ms"] == since_ms, "it is the same trouble as before"
 
 
-async def test_clients_that_wait_for_a_topic_hear_why_it_is_not_served(tmp_path: Path) -> None:
-    """Producers and readers get a retriable error that names the cause, and not only a time-out."""
+async def test_waiting_clients_get_the_cause(tmp_path: Path) -> None:
+    """Producers and readers get a retriable error that names the cause, not only a timeout."""
     async with owner_world(tmp_path) as (world, channel):
         runner = await lost_ledger(world)
         error = await opening(PublishClient(channel), runner, "importer")
@@ -179,7 +179,7 @@ async def test_topic_without_storage_nodes_names_the_absent_ones(tmp_path: Path)
         assert isinstance(error, BY_CODE["not_enough_storage_nodes"])
 
 
-async def test_topics_that_wait_are_counted_by_reason(tmp_path: Path) -> None:
+async def test_waiting_topics_are_counted_by_reason(tmp_path: Path) -> None:
     async with owner_world(tmp_path) as (world, _):
         await world.serve("public/default/other")
         runner = await lost_ledger(world)
