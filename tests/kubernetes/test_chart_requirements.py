@@ -38,7 +38,7 @@ def test_a_secret_of_the_users_that_is_missing_is_told_at_the_install(
         done = template(*QUICK, "--set", given, "--dry-run=server", "--kubeconfig", kubeconfig)
     assert done.returncode != 0
     files = " ".join(f"--from-file={key}" for key in keys)
-    assert f"{value} is ours: there is no such Secret in namespace logs" in done.stderr
+    assert f"{value} is ours, but there is no such Secret in namespace logs" in done.stderr
     assert f"kubectl create secret generic ours --namespace logs {files}" in done.stderr
 
 
@@ -54,7 +54,7 @@ def test_a_secret_that_lacks_a_key_is_told_at_the_install(
         if complaint is None:
             assert done.returncode == 0, done.stderr
         else:
-            words = f"{value} is ours: that Secret in namespace logs has nothing under the key {complaint}."
+            words = f"{value} is ours, but this Secret in namespace logs has no key {complaint}."
             assert words in done.stderr
 
 
@@ -71,7 +71,7 @@ def test_a_kind_that_the_cluster_does_not_know_is_told_at_the_install(value: str
     """Monitoring and cert-manager are extensions, of which a cluster may have none."""
     done = template(*QUICK, *ASKED, *WITH.get(value, ()), "--set", f"{value}=true")
     assert done.returncode != 0
-    words = f"{value} is true, and the cluster does not know {kind}: install {source} first, or set it to false"
+    words = f"{value} is true, but the cluster does not have {kind}. Install {source} first, or set it to false"
     assert words in done.stderr
 
 

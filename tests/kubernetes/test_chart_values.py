@@ -37,21 +37,21 @@ REFUSED_BY_CHECKS = [
     ("owner.ackQuorum=4", "owner.ackQuorum is 4 and owner.writeQuorum is 3"),
     ("owner.writeQuorum=4", "owner.writeQuorum is 4 and storage.replicaCount is 3"),
     ("storage.replicaCount=2", "Raise storage.replicaCount or lower writeQuorum"),
-    ("storage.podDisruptionBudget.maxUnavailable=2", "at most 1 storage nodes may be away"),
+    ("storage.podDisruptionBudget.maxUnavailable=2", "at most 1 storage nodes may be unavailable"),
     (
         "owner.podDisruptionBudget.maxUnavailable=2",
         "owner.podDisruptionBudget.maxUnavailable is 2: of 2 pods at most 1",
     ),
-    ("metadata.replicaCount=3,metadata.podDisruptionBudget.maxUnavailable=3", "of 3 pods at most 2 may be away"),
+    ("metadata.replicaCount=3,metadata.podDisruptionBudget.maxUnavailable=3", "of 3 pods at most 2 may be unavailable"),
     ("zookeeper.replicaCount=4", "Choose 1, 3 or 5"),
-    ("zookeeper.podDisruptionBudget.maxUnavailable=2", "of 3 servers at most 1 may be away"),
-    ("zookeeper.enabled=false", "name the host:port of your ensemble's servers"),
+    ("zookeeper.podDisruptionBudget.maxUnavailable=2", "of 3 servers at most 1 may be unavailable"),
+    ("zookeeper.enabled=false", "set it to the host:port of your ensemble's servers"),
     ("zookeeper.externalHosts={zk:2181}", "Set zookeeper.enabled=false to use the external ensemble"),
     ("redis.enabled=true,redis.external.urlSecret=ours", "Set redis.enabled=false to use the external Redis"),
     ("tls.existingSecret=ours,tls.certManager.enabled=true", "choose one"),
-    ("tls.enabled=true,tls.certManager.enabled=true", "name the Issuer that is to sign"),
-    ("tls.existingSecret=ours,tls.extraNames={log.example}", "have the names in that certificate"),
-    ("auth.enabled=true,auth.adminRole=oncelog-service", "the services need a role of their own"),
+    ("tls.enabled=true,tls.certManager.enabled=true", "set it to the name of an Issuer"),
+    ("tls.existingSecret=ours,tls.extraNames={log.example}", "Include the names in that certificate"),
+    ("auth.enabled=true,auth.adminRole=oncelog-service", "the services need a separate role"),
     ("owner.terminationGracePeriodSeconds=81", "take up to 81 s"),
     ("owner.terminationGracePeriodSeconds=20", "Raise it, or lower stabilityTimeoutMs or drainTimeoutMs"),
     ("owner.terminationGracePeriodSeconds=22,owner.settings.stabilityTimeoutMs=1000", "take up to 22 s"),
@@ -109,8 +109,8 @@ def test_values_that_nothing_would_read_are_refused(given: str, switch: str) -> 
     value = re.split(r"[=[]", given)[0]
     done = template(*QUICK, "--set", given, "--set", f"{switch}=false")
     assert done.returncode != 0
-    assert f"{value.removesuffix('.note')} is given and {switch} is false" in done.stderr
-    assert f"Set {switch}=true, or leave" in done.stderr
+    assert f"{value.removesuffix('.note')} is set, but {switch} is false" in done.stderr
+    assert f"Set {switch}=true, or remove" in done.stderr
 
 
 def nested(path: str, value: Any) -> Manifest:

@@ -1,4 +1,4 @@
-{{/* Where clients outside of the cluster's network find owner number `ordinal`: a list for all of them, or a rule. */}}
+{{/* Address of owner number `ordinal` for clients outside the cluster's network, from a list or a pattern. */}}
 {{- define "oncelog.ownerExternalHost" -}}
 {{- $external := .root.Values.owner.external -}}
 {{- if $external.hosts -}}
@@ -19,7 +19,7 @@
 {{- end -}}
 {{- end }}
 
-{{/* host:port of each owner, with commas; an IPv6 address with brackets. */}}
+{{/* host:port of each owner, separated by commas; IPv6 addresses in brackets. */}}
 {{- define "oncelog.ownerExternalAddresses" -}}
 {{- $addresses := list -}}
 {{- range $ordinal := until (int .Values.owner.replicaCount) -}}
@@ -31,37 +31,37 @@
 {{- join "," $addresses -}}
 {{- end }}
 
-{{/* What the schema cannot say of owner.external, ingress and gatewayApi. */}}
+{{/* Checks of owner.external, ingress and gatewayApi that the schema cannot express. */}}
 {{- define "oncelog.checkExternal" -}}
 {{- $external := .Values.owner.external -}}
 {{- $count := int .Values.owner.replicaCount -}}
 {{- if eq $external.type "" -}}
 {{- if or $external.host $external.hosts $external.ports $external.firstPort -}}
-{{- fail "owner.external.host, hosts, ports or firstPort is given and owner.external.type is empty: set it to NodePort or LoadBalancer, or leave them out." -}}
+{{- fail "owner.external.host, hosts, ports or firstPort is set, but owner.external.type is empty. Set it to NodePort or LoadBalancer, or remove the others." -}}
 {{- end -}}
 {{- else -}}
 {{- if not (or $external.host $external.hosts) -}}
-{{- fail (printf "owner.external.type is %s, and neither owner.external.host nor hosts says where clients outside find the owners: name a node or a load balancer; {ordinal} in host stands for an owner's number." $external.type) -}}
+{{- fail (printf "owner.external.type is %s, but neither owner.external.host nor hosts is set. Set one to the host of a node or load balancer; {ordinal} in host is replaced by the owner's number." $external.type) -}}
 {{- end -}}
 {{- if and $external.hosts (ne (len $external.hosts) $count) -}}
-{{- fail (printf "owner.external.hosts has %d entries and owner.replicaCount is %d: give one for each owner, in their order." (len $external.hosts) $count) -}}
+{{- fail (printf "owner.external.hosts has %d entries, but owner.replicaCount is %d: set one host per owner." (len $external.hosts) $count) -}}
 {{- end -}}
 {{- if and $external.ports (ne (len $external.ports) $count) -}}
-{{- fail (printf "owner.external.ports has %d entries and owner.replicaCount is %d: give one for each owner, in their order." (len $external.ports) $count) -}}
+{{- fail (printf "owner.external.ports has %d entries, but owner.replicaCount is %d: set one port per owner." (len $external.ports) $count) -}}
 {{- end -}}
 {{- if and (eq $external.type "NodePort") (not $external.ports) (not $external.firstPort) -}}
-{{- fail "owner.external.type is NodePort, and neither owner.external.firstPort nor ports says which: an owner has to advertise its port before the cluster could choose one." -}}
+{{- fail "owner.external.type is NodePort, but neither owner.external.firstPort nor ports is set. An owner must advertise its port, so Kubernetes cannot choose it." -}}
 {{- end -}}
 {{- $addresses := splitList "," (include "oncelog.ownerExternalAddresses" .) -}}
 {{- if lt (len (uniq $addresses)) $count -}}
-{{- fail (printf "owner.external gives two owners the same address (%s): put {ordinal} into host, or give hosts, ports or firstPort." (join ", " $addresses)) -}}
+{{- fail (printf "two owners would have the same address (%s): use {ordinal} in owner.external.host, or set hosts, ports or firstPort." (join ", " $addresses)) -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.ingress.enabled (not .Values.ingress.host) -}}
-{{- fail "ingress.enabled is true and ingress.host is empty: name the host by which clients reach it." -}}
+{{- fail "ingress.enabled is true, but ingress.host is empty: set it to the host name that clients use." -}}
 {{- end -}}
 {{- if and .Values.gatewayApi.enabled (not .Values.gatewayApi.parentRefs) -}}
-{{- fail "gatewayApi.enabled is true and gatewayApi.parentRefs is empty: name the Gateway that the routes belong to." -}}
+{{- fail "gatewayApi.enabled is true, but gatewayApi.parentRefs is empty: set it to the Gateway of the routes." -}}
 {{- end -}}
 {{- $routes := and .Values.gatewayApi.enabled -}}
 {{- include "oncelog.requireKind" (dict "root" . "value" "gatewayApi.enabled" "wanted" $routes "kind" "gateway.networking.k8s.io/v1/GRPCRoute" "of" "the Gateway API") -}}

@@ -1,4 +1,4 @@
-{{/* Names and labels. Selectors, Service names and volume claims are immutable in a cluster: nothing here that they use may ever change. */}}
+{{/* Names and labels. Selectors, Service names and volume claims are immutable, so the names and labels that they use must not change. */}}
 {{- define "oncelog.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
 {{- end }}
@@ -6,7 +6,7 @@
 {{- define "oncelog.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
 {{- $own := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
-{{- /* 40 leave room for -zookeeper-headless and an ordinal within a label of DNS */ -}}
+{{- /* 40 characters leave room for -zookeeper-headless and an ordinal in a DNS label */ -}}
 {{- default $own .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
 {{- end }}
 
@@ -26,7 +26,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end }}
 {{- end }}
 
-{{/* Annotations of an object: its own (`own`), and those of all objects (`commonAnnotations`). */}}
+{{/* Annotations of an object: `own`, and `commonAnnotations`. */}}
 {{- define "oncelog.annotations" -}}
 {{- with merge (deepCopy (default dict .own)) .root.Values.commonAnnotations -}}
 annotations:
@@ -38,7 +38,7 @@ annotations:
 {{- default (ternary (include "oncelog.fullname" .) "default" .Values.serviceAccount.create) .Values.serviceAccount.name -}}
 {{- end }}
 
-{{/* image: {repository, tag, digest}; a registry for all is put before it. */}}
+{{/* image: {repository, tag, digest}; global.imageRegistry is prepended. */}}
 {{- define "oncelog.image" -}}
 {{- $tag := default .root.Chart.AppVersion .image.tag -}}
 {{- $registry := .root.Values.global.imageRegistry -}}
@@ -46,13 +46,13 @@ annotations:
 {{ .image.repository }}{{ if .image.digest }}@{{ .image.digest }}{{ else }}:{{ $tag }}{{ end -}}
 {{- end }}
 
-{{/* The image of one of our services: its own values before those of all. */}}
+{{/* The image of an Oncelog service; its own values override the common ones. */}}
 {{- define "oncelog.serviceImage" -}}
 {{- include "oncelog.image" (dict "root" .root "image" (mergeOverwrite (deepCopy .root.Values.image) .values.image)) -}}
 {{- end }}
 
-{{/* Without the namespace: each name of three labels more is looked up in two domains in vain, and whoever has lost
-its server asks for all of them several times a second. */}}
+{{/* Names without the namespace. With it, each name has more dots and is first looked up in vain in two search domains, and a client that has lost its
+server looks up all of them several times a second. */}}
 {{- define "oncelog.zookeeperHosts" -}}
 {{- if .Values.zookeeper.enabled -}}
 {{- $name := printf "%s-zookeeper" (include "oncelog.fullname" .) -}}
@@ -79,7 +79,7 @@ its server asks for all of them several times a second. */}}
 {{- default (printf "%s-tls" (include "oncelog.fullname" .)) .Values.tls.existingSecret -}}
 {{- end }}
 
-{{/* Where clients in the cluster find the log, and REST. */}}
+{{/* Addresses of the log and of REST for clients in the cluster. */}}
 {{- define "oncelog.url" -}}
 oncelog{{ if .Values.tls.enabled }}+tls{{ end }}://{{ include "oncelog.fullname" . }}-metadata.{{ .Release.Namespace }}.svc:6650
 {{- end }}
@@ -88,7 +88,7 @@ oncelog{{ if .Values.tls.enabled }}+tls{{ end }}://{{ include "oncelog.fullname"
 http{{ if .Values.tls.enabled }}s{{ end }}://{{ include "oncelog.fullname" . }}-metadata.{{ .Release.Namespace }}.svc:8080
 {{- end }}
 
-{{/* Names that the certificate is good for, as a list in JSON; addresses are apart. */}}
+{{/* Host names of the certificate, as a JSON list; IP addresses are separate. */}}
 {{- define "oncelog.certificateNames" -}}
 {{- $name := include "oncelog.fullname" . -}}
 {{- $space := .Release.Namespace -}}

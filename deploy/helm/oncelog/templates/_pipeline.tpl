@@ -1,15 +1,15 @@
-{{/* Spark beside the log: what the driver of the release, its executors and the jobs that users submit have in common. */}}
+{{/* Shared parts of the release's Spark driver, its executors, and jobs that users submit. */}}
 
 {{- define "oncelog.pipelineName" -}}
 {{ include "oncelog.fullname" . }}-pipeline
 {{- end }}
 
-{{/* Whoever may make pods in a namespace may mount its Secrets: a namespace of its own keeps the cluster's from the driver. */}}
+{{/* An account that may create pods in a namespace can mount its Secrets. A separate namespace protects the release's Secrets from the driver. */}}
 {{- define "oncelog.pipelineNamespace" -}}
 {{ default .Release.Namespace .Values.pipeline.namespace }}
 {{- end }}
 
-{{/* The head of an object of the pipeline. suffix: of its name. */}}
+{{/* Metadata of a pipeline object. suffix: of its name. */}}
 {{- define "oncelog.pipelineMetadata" -}}
 name: {{ include "oncelog.pipelineName" .root }}{{ .suffix }}
 namespace: {{ include "oncelog.pipelineNamespace" .root }}
@@ -20,7 +20,7 @@ labels:
 {{- end }}
 {{- end }}
 
-{{/* Its token, and the CA where TLS is spoken: one Secret, for the others hold keys. */}}
+{{/* The Secret with the token, and the CA if TLS is on. It is separate because the other Secrets contain keys. */}}
 {{- define "oncelog.pipelineSecret" -}}
 {{- default (include "oncelog.pipelineName" .) .Values.pipeline.existingSecret -}}
 {{- end }}
@@ -32,7 +32,7 @@ labels:
 {{- toJson $keys -}}
 {{- end }}
 
-{{/* Storage nodes serve superusers alone. */}}
+{{/* Storage nodes serve only superusers. */}}
 {{- define "oncelog.readsStorage" -}}
 {{- if and .Values.pipeline.enabled (eq .Values.pipeline.closedLedgers "storage") }}yes{{ end -}}
 {{- end }}
@@ -41,7 +41,7 @@ labels:
 {{- if include "oncelog.readsStorage" . }}{{ list .Values.pipeline.role | toJson }}{{ else }}[]{{ end -}}
 {{- end }}
 
-{{/* Where a job keeps how far it is. */}}
+{{/* Location of checkpoints. */}}
 {{- define "oncelog.checkpointLocation" -}}
 {{- default "/checkpoints" .Values.pipeline.checkpoint.location -}}
 {{- end }}
@@ -54,7 +54,7 @@ labels:
 {{- end -}}
 {{- end }}
 
-{{/* checkpoint: with the volume for checkpoints. */}}
+{{/* checkpoint: whether the checkpoint volume is included. */}}
 {{- define "oncelog.pipelineEnvironment" -}}
 {{- $values := .root.Values -}}
 - {name: ONCELOG_URL, value: {{ include "oncelog.url" .root | quote }}}
@@ -73,7 +73,7 @@ labels:
 {{- end }}
 {{- end }}
 
-{{/* checkpoint: with the volume for checkpoints. */}}
+{{/* checkpoint: whether the checkpoint volume is included. */}}
 {{- define "oncelog.pipelineMounts" -}}
 - {name: tmp, mountPath: /tmp}
 {{- if or .root.Values.auth.enabled .root.Values.tls.enabled }}
@@ -108,7 +108,7 @@ labels:
 {{- end }}
 {{- end }}
 
-{{/* Its pages answer from when its session is there. Nothing kills a driver that is slow: a query that fails ends the process, and a start is dear. */}}
+{{/* Spark's web UI responds when the session exists. There is no liveness probe: a failed query ends the process, and a restart is expensive. */}}
 {{- define "oncelog.driverProbes" -}}
 {{- with .Values.probes -}}
 readinessProbe:
@@ -118,7 +118,7 @@ readinessProbe:
 {{- end }}
 {{- end }}
 
-{{/* A pod template for spark-submit: what Spark does not decide itself. component, values, container: whose; account, apiToken: as in podBasics; checkpoint: with its volume. */}}
+{{/* A pod template for spark-submit, with what Spark does not set itself. component, values, container: of driver or executor; account, apiToken: as in podBasics; checkpoint: whether the checkpoint volume is included. */}}
 {{- define "oncelog.sparkPodTemplate" -}}
 apiVersion: v1
 kind: Pod
@@ -137,14 +137,14 @@ spec:
     {{- include "oncelog.pipelineVolumes" . | nindent 4 }}
 {{- end }}
 
-{{/* A volume that several nodes may mount is there for executors, too: state of a shuffle is written by them. */}}
+{{/* A ReadWriteMany volume is mounted by executors, too, which write the state of stateful queries. */}}
 {{- define "oncelog.executorScope" -}}
 {{- $shared := eq .Values.pipeline.checkpoint.persistence.accessMode "ReadWriteMany" -}}
 {{- $claim := include "oncelog.checkpointClaim" . -}}
 {{- toJson (dict "component" "executor" "container" "executor" "checkpoint" (and $shared (ne $claim ""))) -}}
 {{- end }}
 
-{{/* Settings of Spark that hold for the release's driver and for jobs that users submit; the user's own go before them. */}}
+{{/* Spark settings of the release's driver and of jobs that users submit. Settings of the user take precedence. */}}
 {{- define "oncelog.sparkSettings" -}}
 {{- $values := .Values.pipeline -}}
 {{- $own := dict
@@ -185,7 +185,7 @@ spec:
 {{- end }}
 {{- end }}
 
-{{/* The files in the pipeline's ConfigMap; they are also what a user takes from it for jobs of his own. */}}
+{{/* The files in the pipeline's ConfigMap, which users also download for their own jobs. */}}
 {{- define "oncelog.pipelineFiles" -}}
 {{- $values := .Values.pipeline -}}
 spark.properties: |
@@ -201,7 +201,7 @@ main.py: |
 {{- end }}
 {{- end }}
 
-{{/* The words after spark-submit's options: main file and arguments, as a list in JSON. */}}
+{{/* Main file and arguments, after spark-submit's options, as a JSON list. */}}
 {{- define "oncelog.pipelineApplication" -}}
 {{- $words := list -}}
 {{- with .Values.pipeline -}}
@@ -218,7 +218,7 @@ main.py: |
 {{- toJson $words -}}
 {{- end }}
 
-{{/* {namespace: rights} that the job needs: of copy, its topics' own; of another one, where it reads and where it writes. */}}
+{{/* {namespace: rights} that the job needs: for copy, the namespaces of its topics; for other jobs, placeholders. */}}
 {{- define "oncelog.pipelineGrants" -}}
 {{- $grants := dict -}}
 {{- with .Values.pipeline.copy -}}

@@ -1,5 +1,5 @@
-{{/* The container of one of our services, and what it mounts. module: the program, the first argument of the image; advertised: its name for others; own: settings that the chart
-decides, by their variable; ports: {name: number} beside grpc and health. */}}
+{{/* The container of an Oncelog service. module: the program, first argument of the image; advertised: its advertised host; own: settings that the chart
+sets, by variable; ports: {name: number} in addition to grpc and health. */}}
 {{- define "oncelog.serviceContainer" -}}
 - name: {{ .component }}
   image: {{ include "oncelog.serviceImage" . }}
@@ -73,7 +73,7 @@ decides, by their variable; ports: {name: number} beside grpc and health. */}}
 {{- end }}
 {{- end }}
 
-{{/* Numbers arrive as floats, and would be written 1.073741824e+09. */}}
+{{/* Helm parses numbers as floats, which would be rendered as 1.073741824e+09. */}}
 {{- define "oncelog.plain" -}}
 {{- if kindIs "float64" . }}{{ int64 . }}{{ else }}{{ . }}{{ end -}}
 {{- end }}
@@ -100,7 +100,7 @@ decides, by their variable; ports: {name: number} beside grpc and health. */}}
 {{- end }}
 {{- end }}
 
-{{/* For the three services, and for nobody else. */}}
+{{/* For the three Oncelog services only. */}}
 {{- define "oncelog.zookeeperVolume" -}}
 {{- if .Values.zookeeper.auth.enabled }}
 - name: zookeeper-auth
@@ -111,7 +111,7 @@ decides, by their variable; ports: {name: number} beside grpc and health. */}}
 {{- end }}
 {{- end }}
 
-{{/* keys: of the Secret for tokens, those that the pod needs; the key of the certificate stays with the services. */}}
+{{/* keys: the keys of the token Secret that the pod needs. Only services get the private key of the certificate. */}}
 {{- define "oncelog.secretVolumes" -}}
 {{- if .root.Values.tls.enabled }}
 - name: tls
@@ -137,7 +137,7 @@ decides, by their variable; ports: {name: number} beside grpc and health. */}}
 {{- end }}
 {{- end }}
 
-{{/* What the command line needs in a pod of this release; the same files as the services mount, of which it needs the CA and the administrator's token. */}}
+{{/* Environment of the command line in a pod of this release: CA and administrator's token, from the files that the services mount. */}}
 {{- define "oncelog.clientEnvironment" -}}
 - {name: ONCELOG_URL, value: {{ include "oncelog.url" . | quote }}}
 - {name: ONCELOG_ADMIN_URL, value: {{ include "oncelog.adminUrl" . | quote }}}
@@ -149,7 +149,7 @@ decides, by their variable; ports: {name: number} beside grpc and health. */}}
 {{- end }}
 {{- end }}
 
-{{/* The same for a person in a metadata pod, `kubectl exec … -- oncelog …`; whoever may do that can read its token anyway. */}}
+{{/* The same for `kubectl exec ... -- oncelog ...` in a metadata pod. A user who may do this can read the token in any case. */}}
 {{- define "oncelog.consoleEnvironment" -}}
 - {name: ONCELOG_URL, value: {{ include "oncelog.url" . | quote }}}
 - {name: ONCELOG_ADMIN_URL, value: {{ include "oncelog.adminUrl" . | quote }}}
@@ -158,8 +158,8 @@ decides, by their variable; ports: {name: number} beside grpc and health. */}}
 {{- end }}
 {{- end }}
 
-{{/* Redis is for keys of HTTP publishers, which the metadata services serve. An external one's URL may hold its password; so it is a file, too, which is read
-again when it has changed. */}}
+{{/* The metadata services use Redis for idempotency keys. The URL of an external Redis may contain a password, so it is mounted as a file, which is reloaded
+when it changes. */}}
 {{- define "oncelog.redisEnvironment" -}}
 {{- if .Values.redis.enabled }}
 - {name: ONCELOG_REDIS_URL, value: "redis://{{ include "oncelog.fullname" . }}-redis.{{ .Release.Namespace }}.svc:6379/0"}

@@ -1,5 +1,5 @@
-{{/* What all pods have in common. Arguments are dicts of root (the top scope), component (its name) and values (its part of the values). */}}
-{{/* No version of chart or product among the labels: an upgrade starts anew only the pods that it changes. */}}
+{{/* Shared parts of all pods. Arguments are dicts with root (the top scope), component (its name) and values (its values). */}}
+{{/* The labels contain no version of chart or product, so that an upgrade restarts only the pods that it changes. */}}
 {{- define "oncelog.podMetadata" -}}
 labels:
   {{- include "oncelog.selector" . | nindent 2 }}
@@ -20,7 +20,7 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* account, apiToken: another service account than that of all, and its token in the pod. */}}
+{{/* account: a service account other than the release's. apiToken: whether its token is mounted. */}}
 {{- define "oncelog.podBasics" -}}
 serviceAccountName: {{ default (include "oncelog.serviceAccountName" .root) .account }}
 automountServiceAccountToken: {{ default false .apiToken }}
@@ -102,7 +102,7 @@ securityContext:
     drop: [ALL]
 {{- end }}
 
-{{/* The sleep is the kubelet's own from 1.30 on: then an image needs no such program. */}}
+{{/* From Kubernetes 1.30 the kubelet itself sleeps, so the image needs no sleep program. */}}
 {{- define "oncelog.preStop" -}}
 {{- with .values.preStopSleepSeconds }}
 lifecycle:
@@ -136,7 +136,7 @@ readinessProbe:
 {{- end }}
 {{- end }}
 
-{{/* The same three by a program in the container; commands: live and ready, lists. */}}
+{{/* The same three probes with commands in the container. commands: {live, ready}, each a list. */}}
 {{- define "oncelog.execProbes" -}}
 {{- $probes := .root.Values.probes }}
 startupProbe:
@@ -165,7 +165,7 @@ persistentVolumeClaimRetentionPolicy:
 {{- end }}
 {{- end }}
 
-{{/* The claim named data: immutable, so it has the selector's labels alone. */}}
+{{/* The volume claim template `data`. It is immutable, so it has only the labels of the selector. */}}
 {{- define "oncelog.claim" -}}
 {{- if .values.persistence.enabled }}
 volumeClaimTemplates:
@@ -202,7 +202,7 @@ volumeClaimTemplates:
 {{- end }}
 {{- end }}
 
-{{/* What users mount into the main container, and the containers that they put beside it. */}}
+{{/* The user's additional volume mounts and containers. */}}
 {{- define "oncelog.extraMounts" -}}
 {{- with .values.extraVolumeMounts }}
 {{ toYaml . }}

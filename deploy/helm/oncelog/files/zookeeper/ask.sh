@@ -1,4 +1,4 @@
-# Asks this server a word of four letters; succeeds when the answer holds what is expected. Arguments: word, expected.
+# Sends a four-letter command to this server, and succeeds if the response contains the expected text. Arguments: command, expected.
 exec 3<>/dev/tcp/127.0.0.1/2181 || exit 1
 printf '%s' "$1" >&3
 while IFS= read -r -t 3 line <&3 || [ -n "$line" ]; do
