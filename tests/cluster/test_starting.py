@@ -131,7 +131,7 @@ async def test_cluster_comes_up_in_the_wrong_order(tmp_path: Path) -> None:
         StorageDirectory.open(foreign, "0" * 32, segment_bytes=8 << 20).close()
         stranger = start("log_storage", "--data", str(foreign))
         assert await stranger.ended() == ExitCode.FAILED
-        assert f"belongs to cluster {'0' * 32}, this process to cluster {cluster_id}" in stranger.log
+        assert f"belongs to cluster {'0' * 32}, but this process to cluster {cluster_id}" in stranger.log
         assert "give the process its own directory" in stranger.log
 
         stack.close()
