@@ -13,6 +13,7 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, Session
 from oncelog.core.ledger.managed_ledger import EntriesAnswered, MemberLost
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.members import StorageNodesUpdated
+from oncelog.core.topic.effects import TakeoverPhase
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Phase, Topic
 from oncelog.stores import paths
@@ -276,10 +277,10 @@ async def test_readers_wait_while_a_topic_is_recovered_again() -> None:
 def test_takeover_is_timed_from_its_first_assignment() -> None:
     """The phases in order, and the replayed entries; a repeated assignment does not restart the clock."""
     trace = TakeoverTrace(TOPIC_ID)
-    for name, handled in (("A", 0), ("B", 3), ("C", 2), ("D", 7), ("E", 0)):
+    for phase, handled in zip(TakeoverPhase, (0, 3, 2, 7, 0), strict=True):
         trace.begin()
-        if name != "A":
-            trace.mark(name, handled=handled)
+        if phase is not TakeoverPhase.ACQUIRE:
+            trace.ended(phase, handled=handled)
     record = trace.finish("t", OwnerEpoch(4))
     assert list(record.phases_ms) == ["acquire", "recover", "load_snapshot", "replay", "open"]
     assert list(record.phases_ms.values()) == sorted(record.phases_ms.values())

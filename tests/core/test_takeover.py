@@ -11,7 +11,7 @@ from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.ledger.recovery import FenceMember, ReadLedger, RecoveryFailed
 from oncelog.core.topic.dedup_cursor import SnapshotSettings
-from oncelog.core.topic.effects import Marked, ReadEntries, Served, TopicFailed
+from oncelog.core.topic.effects import ReadEntries, Served, TakeoverPhase, TakeoverPhaseEnded, TopicFailed
 from oncelog.core.topic.events import EntriesRead, TopicAssigned, TopicTimerFired
 from oncelog.core.topic.takeover import Takeover, TakeoverState
 from oncelog.core.topic.topic import Phase
@@ -58,8 +58,8 @@ def test_whole_state_is_taken_over() -> None:
     owner = Owner(world, "o2").take_over()
     served(owner)
     assert state_of(owner) == truth(world)
-    marks = [effect.mark for effect in owner.said if isinstance(effect, Marked)]
-    assert marks == ["A", "B", "C", "D"]
+    phases = [effect.phase for effect in owner.said if isinstance(effect, TakeoverPhaseEnded)]
+    assert phases == list(TakeoverPhase)[:-1]
 
 
 @pytest.mark.hazard(7)
@@ -76,10 +76,10 @@ def test_log_is_fenced_before_the_cursor_is_read() -> None:
         ("fence", effect.ledger_id) if isinstance(effect, FenceMember) else type(effect).__name__
         for effect in owner.said
     ]
-    marks = owner.news(Marked)
+    ended = owner.news(TakeoverPhaseEnded)
     order = [
         kinds.index(("fence", log)),
-        owner.said.index(Marked("B", marks[1].count)),
+        owner.said.index(TakeoverPhaseEnded(TakeoverPhase.RECOVER, ended[1].count)),
         kinds.index("WriteCursorRecord"),
         kinds.index(("fence", cursor.ledgers[-1].ledger_id)),
         kinds.index("ReadEntries"),

@@ -13,12 +13,13 @@ from oncelog.core.topic.cursor_claim import CursorClaim
 from oncelog.core.topic.dedup_cursor import TakenOver
 from oncelog.core.topic.effects import (
     CursorRecoveryTimedOut,
-    Marked,
     ReadCursorRecord,
     ReadEntries,
     StartTopicTimer,
     Step,
     TakeoverFailed,
+    TakeoverPhase,
+    TakeoverPhaseEnded,
     TopicEffect,
     WriteCursorRecord,
 )
@@ -28,6 +29,7 @@ from tests.core.builders import TOPIC, A, B, C, checksum
 
 EPOCH = OwnerEpoch(5)
 TIMER = StartTopicTimer("cursor 0", 3_000)
+LOADED = TakeoverPhaseEnded(TakeoverPhase.LOAD_SNAPSHOT)
 
 
 class RecordedTakeover:
@@ -62,7 +64,7 @@ class RecordedTakeover:
 
 def claiming() -> RecordedTakeover:
     takeover = RecordedTakeover(TopicRecord(TOPIC, "t", C, EPOCH))
-    assert takeover.start() == [Marked("B", 0), ReadCursorRecord()]
+    assert takeover.start() == [TakeoverPhaseEnded(TakeoverPhase.RECOVER), ReadCursorRecord()]
     return takeover
 
 
@@ -90,7 +92,7 @@ def test_claim_that_failed_is_read_again(status: WriteStatus) -> None:
     takeover.handle(CursorRecordRead(None, -1))
     assert takeover.handle(CursorRecordWritten(status, 0)) == [ReadCursorRecord()]
     applied = CursorRecord(EPOCH)
-    assert takeover.handle(CursorRecordRead(applied, 0))[0] == Marked("C", 0)
+    assert takeover.handle(CursorRecordRead(applied, 0))[0] == LOADED
     assert cursor_of(takeover) == (applied, 0)
 
 
@@ -113,7 +115,10 @@ def test_takeover_stops_waiting_for_the_cursor_after_a_timeout() -> None:
     takeover = claiming()
     assert TIMER in takeover.handle(CursorRecordRead(CursorRecord(EPOCH, LINKS), 7))
     assert takeover.state is TakeoverState.CURSOR
-    assert takeover.handle(TopicTimerFired(TIMER.key))[:2] == [CursorRecoveryTimedOut(LedgerId(3)), Marked("C", 0)]
+    assert takeover.handle(TopicTimerFired(TIMER.key))[:2] == [
+        CursorRecoveryTimedOut(LedgerId(3)),
+        LOADED,
+    ]
     assert takeover.cursor.loaded is None
     assert takeover.handle(TopicTimerFired(TIMER.key)) == []
 
@@ -158,7 +163,7 @@ def test_nothing_of_the_cursor_is_written_before_b() -> None:
     assert takeover.handle(CursorRecordRead(OLD, 7)) == [ReadLedger(LedgerId(3))]
     assert takeover.handle(LedgerRead(LedgerId(3), OF_CURSOR, 4)) == []
     claim = WriteCursorRecord(CursorRecord(EPOCH, LINKS), 7)
-    assert takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9)) == [Marked("B", 7), claim]
+    assert takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9)) == [TakeoverPhaseEnded(TakeoverPhase.RECOVER, 7), claim]
     marked = WriteLedger(LedgerId(3), OF_CURSOR.in_recovery(), 4)
     assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [marked, TIMER]
 
@@ -166,7 +171,7 @@ def test_nothing_of_the_cursor_is_written_before_b() -> None:
 def test_answers_may_come_in_any_order() -> None:
     """B first, and the cursor's record behind it; or its ledger's record behind the claim, asked for only once."""
     takeover = beside_b()
-    assert takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9)) == [Marked("B", 7)]
+    assert takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9)) == [TakeoverPhaseEnded(TakeoverPhase.RECOVER, 7)]
     assert takeover.handle(CursorRecordRead(OLD, 7)) == [WriteCursorRecord(CursorRecord(EPOCH, LINKS), 7)]
     assert takeover.handle(CursorRecordWritten(WriteStatus.OK, 8)) == [ReadLedger(LedgerId(3)), TIMER]
     takeover = beside_b()
@@ -210,7 +215,10 @@ def test_the_recovered_ledger_of_the_log_is_not_read_again() -> None:
     takeover.handle(LedgerRead(LOG, CLOSED_LOG, 9))
     takeover.handle(CursorRecordRead(None, -1))
     out = takeover.handle(CursorRecordWritten(WriteStatus.OK, 0))
-    assert out == [Marked("C", 0), ReadEntries(CLOSED_LOG, EntryId(0), EntryId(6), headers_only=True)]
+    assert out == [
+        LOADED,
+        ReadEntries(CLOSED_LOG, EntryId(0), EntryId(6), headers_only=True),
+    ]
 
 
 def test_higher_epoch_seen_beside_b_is_said_behind_it() -> None:

@@ -16,12 +16,13 @@ from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.ledger.next_ledger import CreateLedger, DeleteLedgers
 from oncelog.core.topic.effects import (
-    Marked,
     NotifyDedupToggled,
     ReadEntries,
     Served,
     SnapshotTaken,
     StartTopicTimer,
+    TakeoverPhase,
+    TakeoverPhaseEnded,
     TopicClosed,
     TopicDeposed,
 )
@@ -244,7 +245,7 @@ def test_drain_closes_both_ledgers_with_a_last_snapshot() -> None:
     assert last.position == folded.position
     second = Owner(world, "o2").take_over()
     assert state_of(second) == (plain(folded), folded.position, folded.next_index)
-    assert second.news(Marked)[-1] == Marked("D", 0)
+    assert second.news(TakeoverPhaseEnded)[-1] == TakeoverPhaseEnded(TakeoverPhase.REPLAY)
 
 
 def test_drain_answers_what_is_in_flight() -> None:
@@ -275,7 +276,7 @@ def test_drain_keeps_producers_waiting_for_the_close_of_the_log_alone() -> None:
     assert owner.news(SnapshotTaken)[-1].position < folded.position
     second = Owner(world, "o2").take_over()
     assert state_of(second) == (plain(folded), folded.position, folded.next_index)
-    assert second.news(Marked)[-1] == Marked("D", 1)
+    assert second.news(TakeoverPhaseEnded)[-1] == TakeoverPhaseEnded(TakeoverPhase.REPLAY, 1)
 
 
 def test_opening_during_the_drain_is_sent_on() -> None:

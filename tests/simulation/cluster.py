@@ -71,8 +71,8 @@ class Shape:
     settings: TopicSettings = field(default_factory=TopicSettings)
     #: the inputs of each topic, and at how many places each is fed; None: drawn
     inputs: list[tuple[Input, int]] | None = None
-    #: the only faults that strike, over a good network; empty: they are drawn
-    struck_by: tuple[str, ...] = ()
+    #: the only faults to inject, on a good network; empty: they are drawn
+    only_faults: tuple[str, ...] = ()
 
     @staticmethod
     def on_conflict(world: World, source: Input) -> OnConflict:
@@ -131,7 +131,7 @@ def restless_shape() -> Shape:
         cursor_timeout_ms=CURSOR_TICKS,
     )
     inputs = [(Input(f"producer {n}", SequenceMode.CONTIGUOUS, range(150)), 1) for n in range(3)]
-    return Shape(owners=3, readers=0, settings=settings, inputs=inputs, struck_by=("long sleep",))
+    return Shape(owners=3, readers=0, settings=settings, inputs=inputs, only_faults=("long sleep",))
 
 
 class Cluster:

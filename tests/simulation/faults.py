@@ -29,7 +29,7 @@ class Kind:
 
     name: str
     probability: float
-    strike: "Callable[[Faults], None]"
+    inject: "Callable[[Faults], None]"
 
 
 def _is_drawn(kind: Kind, seed: int) -> bool:
@@ -42,7 +42,7 @@ def _is_drawn(kind: Kind, seed: int) -> bool:
 
 
 class Faults:
-    """Strikes a cluster until it is told to heal."""
+    """Injects faults into a cluster until `heal`."""
 
     def __init__(self, cluster: Cluster, only: tuple[str, ...] = ()) -> None:
         self.cluster = cluster
@@ -85,11 +85,11 @@ class Faults:
             self.cluster.stale.probability = rng.choice((0.1, 0.4))
 
     def _later(self, kind: Kind) -> None:
-        self.world.after(self.world.rng.randint(*self.every), f"fault {kind.name}", lambda: self._strike(kind))
+        self.world.after(self.world.rng.randint(*self.every), f"fault {kind.name}", lambda: self._inject(kind))
 
-    def _strike(self, kind: Kind) -> None:
+    def _inject(self, kind: Kind) -> None:
         if self.on:
-            kind.strike(self)
+            kind.inject(self)
             self._later(kind)
 
     def heal(self) -> None:

@@ -356,7 +356,7 @@ MUTANTS = (
     Mutant("a missing record taken for a deletion", 67, 6, ((storage_server, "was_deleted", _always(value=True)),)),
     Mutant(
         "instance ids ignored", 0, 3,
-        ((opening_queue, "asker_of", _unnamed_instance), (Openings, "_holds", _always(value=False))),
+        ((opening_queue, "requester_of", _unnamed_instance), (Openings, "_holds", _always(value=False))),
     ),
     Mutant("granted again after the answer was lost", 0, 8, ((Openings, "_holds", _always(value=False)),)),
     Mutant("withdrawn openings are granted", 0, 2, ((Openings, "abandoned", _always(None)),)),

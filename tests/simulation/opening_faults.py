@@ -1,4 +1,4 @@
-"""Faults that strike while producers open: late answers, late ids, and clients that ask again meanwhile."""
+"""Faults that are injected while producers open: late answers, late ids, and clients that ask again meanwhile."""
 
 from typing import TYPE_CHECKING
 

@@ -360,14 +360,14 @@ class Link:
         self.stream.on_broken[client.name] = lambda: client.handle(StreamLost(attempt))
         self.stream.on_broken[owner.name] = lambda: owner.link_broken(self)
 
-    def _tell(self, label: str, event: ProducerEvent) -> None:
+    def _report(self, label: str, event: ProducerEvent) -> None:
         self.stream.send(self.owner, label, lambda: self.client.handle(event))
 
     def opened(self, answer: AnswerOpen, owner_epoch: OwnerEpoch) -> None:
         result = answer.result
         if isinstance(result, Granted):
             pid, generation = result.instance
-            self._tell(
+            self._report(
                 f"granted {result.session}",
                 ProducerGranted(
                     self.attempt, result.session, result.name, pid, generation, result.last_sequence_id, result.final,
@@ -375,12 +375,12 @@ class Link:
                 ),
             )  # fmt: skip
         else:
-            self._tell(f"refused {result.code}", OpenRefused(self.attempt, result, owner_epoch))
+            self._report(f"refused {result.code}", OpenRefused(self.attempt, result, owner_epoch))
 
     def answered(
         self, session: SessionNumber, answers: list[tuple[int, Outcome | OncelogError]], owner_epoch: OwnerEpoch
     ) -> None:
-        self._tell(f"answered {session}", BatchesAnswered(session, answers, owner_epoch))
+        self._report(f"answered {session}", BatchesAnswered(session, answers, owner_epoch))
 
     def ended(self, session: SessionNumber, error: OncelogError, owner_epoch: OwnerEpoch) -> None:
-        self._tell(f"ended {session} {error.code}", SessionClosedByOwner(session, error, owner_epoch))
+        self._report(f"ended {session} {error.code}", SessionClosedByOwner(session, error, owner_epoch))

@@ -1,4 +1,4 @@
-"""Faults that meet a takeover in the middle: they wait for a moment and strike there.
+"""Faults that meet a takeover in the middle: they wait for a moment and are injected there.
 
 A fault at a random tick seldom falls between two answers of one recovery; these look for the moment instead. What they
 do there is nothing that could not happen by chance.
@@ -226,12 +226,12 @@ def wipe_while_recovering(faults: "Faults") -> None:
         if other is not owner:
             cuts[other.name, holder.name] = world.now + 700
 
-    def strike() -> None:
+    def wipe_and_crash() -> None:
         if faults.on:
             faults.wipe(20)
             faults.crash(owner, 600)
 
-    world.after(60, "a node is wiped and an owner crashed", strike)
+    world.after(60, "a node is wiped and an owner crashed", wipe_and_crash)
 
 
 def trim_all(faults: "Faults") -> None:

@@ -40,7 +40,7 @@ class Run:
         self.world = World(seed)
         shape = shape if shape is not None else draw_shape(self.world)
         self.cluster = Cluster(self.world, shape, rules or Rules())
-        self.faults = Faults(self.cluster, shape.struck_by)
+        self.faults = Faults(self.cluster, shape.only_faults)
         self.cluster.start()
 
     def go(self) -> Outcome:

@@ -1,7 +1,7 @@
 """A client that breaks the rules of its side: it leaves gaps, resumes what nobody granted, mixes up producers, and
 sends batches whose payload is not what their header says.
 
-Nothing that it sends may be stored, for it is in no history: whatever of it reaches the log is a ghost.
+Nothing that it sends may be stored, for it is in no history: whatever of it reaches the log is an unexpected message.
 """
 
 from oncelog.core.errors import OncelogError
@@ -60,7 +60,7 @@ class Visit:
                 compression=Compression.ZLIB, payload_raw_bytes=8 * LIE_COUNT,
             )  # fmt: skip
         return encode_batch(
-            encode_values([b"ghost"]), producer_id=instance.producer_id, generation=instance.generation, first=5,
+            encode_values([b"unexpected"]), producer_id=instance.producer_id, generation=instance.generation, first=5,
             last=5, count=1, publish_time_ms=0, checksum=self.stranger.checksum,
         )  # fmt: skip
 

@@ -32,7 +32,6 @@ from oncelog.core.topic.effects import (
     CursorRecoveryTimedOut,
     EndSession,
     LastAddConfirmed,
-    Marked,
     NotifyDedupToggled,
     ReadCursorRecord,
     ReadEntries,
@@ -40,6 +39,7 @@ from oncelog.core.topic.effects import (
     Served,
     SnapshotTaken,
     StartTopicTimer,
+    TakeoverPhaseEnded,
     TopicClosed,
     TopicDeposed,
     TopicEffect,
@@ -96,7 +96,7 @@ class TopicShell:
         self._looked_at = BEFORE_ALL
         #: the newest call's number, and what was last told to people
         self._call = 0
-        self.told = ""
+        self.last_report = ""
 
     @property
     def over(self) -> bool:
@@ -229,9 +229,9 @@ class TopicShell:
                     self.owner.world.count("ledger deleted")
                     self.owner.parts.store.remove(f"ledgers/{ledger_id}")
             case _:
-                self._tell(effect)
+                self._report(effect)
 
-    def _tell(self, effect: TopicEffect) -> None:
+    def _report(self, effect: TopicEffect) -> None:
         world = self.owner.world
         match effect:
             case LastAddConfirmed(position):
@@ -245,7 +245,7 @@ class TopicShell:
                 self.confirmed = max(self.confirmed, log_end)
             case (
                 CursorRecoveryTimedOut()
-                | Marked()
+                | TakeoverPhaseEnded()
                 | SnapshotTaken()
                 | AckQuorumLost()
                 | TopicFailed()
@@ -257,7 +257,7 @@ class TopicShell:
                     world.count("batches forgotten")
                 if isinstance(effect, CursorRecoveryTimedOut):
                     self.timed_out_cursor = effect.ledger_id
-                self.told = str(effect)
+                self.last_report = str(effect)
                 if isinstance(effect, TopicClosed):
                     self.owner.closed(self)
             case _:

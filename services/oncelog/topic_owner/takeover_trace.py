@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from oncelog.core.ids import OwnerEpoch, TopicId
+from oncelog.core.topic.effects import TakeoverPhase
 
 logger = logging.getLogger(__name__)
 
 #: Takeovers kept for the statistics.
 KEPT = 20
-#: {letter of a phase in the core: its name}
-_PHASES = {"A": "acquire", "B": "recover", "C": "load_snapshot", "D": "replay", "E": "open"}
 
 
 class PhaseEnd(NamedTuple):
@@ -47,11 +46,10 @@ class TakeoverTrace:
     def begin(self) -> None:
         """Start the clock, unless a takeover is running."""
         if not self._ended:
-            self.mark("A", handled=0)
+            self.ended(TakeoverPhase.ACQUIRE, handled=0)
 
-    def mark(self, name: str, *, handled: int) -> None:
-        """The phase with this letter has ended."""
-        self._ended.append(PhaseEnd(_PHASES[name], time.time_ns(), handled))
+    def ended(self, phase: TakeoverPhase, *, handled: int) -> None:
+        self._ended.append(PhaseEnd(phase.value, time.time_ns(), handled))
 
     def finish(self, topic: str, owner_epoch: OwnerEpoch) -> TakeoverRecord:
         """The topic is served: keep the record and log it."""

@@ -36,12 +36,13 @@ from oncelog.core.topic.effects import (
     CursorRecoveryTimedOut,
     EndSession,
     LastAddConfirmed,
-    Marked,
     NotifyDedupToggled,
     ReadEntryIds,
     Served,
     SnapshotTaken,
     StartTopicTimer,
+    TakeoverPhase,
+    TakeoverPhaseEnded,
     TopicClosed,
     TopicDeposed,
     TopicFailed,
@@ -113,7 +114,7 @@ class TopicRunner:
             NotifyDedupToggled: self._notify_dedup_toggled,
             StartTopicTimer: self._start_timer,
             ReadEntryIds: self._read_entry_ids,
-            Marked: self._marked,
+            TakeoverPhaseEnded: self._phase_ended,
             Served: self._served,
             CursorRecoveryTimedOut: self._cursor_recovery_timed_out,
             SnapshotTaken: self._snapshot_taken,
@@ -244,19 +245,19 @@ class TopicRunner:
     # --- effects: for people, and the ends
     # --------------------------------------------------------------------------------
 
-    def _marked(self, effect: Marked) -> None:
-        if effect.mark == "A":
+    def _phase_ended(self, effect: TakeoverPhaseEnded) -> None:
+        if effect.phase is TakeoverPhase.ACQUIRE:
             self.trace.begin()
             return
         self._executor.cancel_member_requests()
         # Followed long before the topic serves, so that a topic without deduplication never checks a batch.
         self._executor.follow_policies(self.name)
-        self.trace.mark(effect.mark, handled=effect.count)
+        self.trace.ended(effect.phase, handled=effect.count)
 
     def _served(self, effect: Served) -> None:
         name = self.name or self.topic_id
         self.progress.troubles.failure = None
-        self.trace.mark("E", handled=0)
+        self.trace.ended(TakeoverPhase.OPEN, handled=0)
         self.parts.metrics.taken_over(self.trace.finish(name, self.owner_epoch), name)
         self.progress.moved(effect.log_end)
 

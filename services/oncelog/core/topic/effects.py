@@ -5,6 +5,7 @@ All parts of a topic emit their effects into the same list, so that no part pass
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 
 from oncelog.core.coordination.ownership import ReadTopicRecord, WriteTopicRecord
 from oncelog.core.errors import LogHole, OncelogError
@@ -125,12 +126,27 @@ class ReadEntries:
     headers_only: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Marked:
-    """A mark of the takeover was passed, for traces: A, B, C or D, with a count of what it handled."""
+class TakeoverPhase(Enum):
+    """The phases of a takeover, in order."""
 
-    mark: str
-    count: int
+    #: until this process has learned that the topic is assigned to it
+    ACQUIRE = "acquire"
+    #: the log's last ledger is fenced, recovered and closed
+    RECOVER = "recover"
+    #: the dedup cursor is claimed, and its newest complete snapshot is read
+    LOAD_SNAPSHOT = "load_snapshot"
+    #: the log after the snapshot is folded
+    REPLAY = "replay"
+    #: a new ledger is linked, and the topic is served
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class TakeoverPhaseEnded:
+    """For traces. count: recovered entries, producers of the snapshot, or replayed entries; else 0."""
+
+    phase: TakeoverPhase
+    count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +158,7 @@ class CursorRecoveryTimedOut:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Mark E: the owner serves from here on. log_end: last position taken over."""
+    """The owner serves from here on. log_end: last position taken over."""
 
     log_end: Position
 
@@ -183,7 +199,7 @@ class TopicClosed:
 
 TopicEffect = (
     AnswerBatches | EndSession | ReadEntryIds | AnswerOpen | AllocateProducerId | NotifyDedupToggled | LastAddConfirmed
-    | ReadCursorRecord | WriteCursorRecord | SnapshotTaken | StartTopicTimer | ReadEntries | Marked
+    | ReadCursorRecord | WriteCursorRecord | SnapshotTaken | StartTopicTimer | ReadEntries | TakeoverPhaseEnded
     | CursorRecoveryTimedOut | Served | TopicFailed | TopicDeposed | TopicClosed | ReadTopicRecord | WriteTopicRecord
     | LedgerEffect | ReadLedger | WriteLedger | FenceMember | RecoveryRead | RecoveryAdd
 )  # fmt: skip

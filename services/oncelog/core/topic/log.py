@@ -21,7 +21,7 @@ from oncelog.core.topic.effects import Step
 from oncelog.core.topic.events import ReceivedBatch
 
 
-class PendingAnswer(NamedTuple):
+class PendingBatchAnswer(NamedTuple):
     """An answer that is due once an entry is durable."""
 
     session: SessionNumber
@@ -37,7 +37,7 @@ class InFlight:
     batch: ReceivedBatch | None = None
     grant: ProducerOpened | None = None
     call: int | None = None
-    waiting: list[PendingAnswer] = field(default_factory=list)
+    waiting: list[PendingBatchAnswer] = field(default_factory=list)
 
 
 class TopicLog:

@@ -1,18 +1,18 @@
-"""Opening producers on one topic: names, generations, and who is refused.
+"""Opening producers on one topic: names, generations, and refusals.
 
-    by name          the next generation is granted by an entry of the log, and answered when that is durable
-    by a new name    first a producer id is asked for, from blocks that never repeat one
-    resume, present  the same instance goes on, if its generation is still the current one
-    a repeat         of an instance that holds the current generation: the same grant again, with a new session
+    by name          an entry of the log grants the next generation; the answer follows when that entry is durable
+    by a new name    a producer id is allocated first, from blocks that never repeat an id
+    resume, present  the same instance continues, if its generation is still the current one
+    a repeat         by the instance that holds the current generation: the same grant, with a new session
 
-An opening waits while no ledger is open, while a grant for its producer is in flight, and, before it is refused, until
-the topic record was read again: a deposed owner must not refuse anybody. One that fences nobody also waits while the
-name's holder may still come back after a takeover, see `returning`. A repeat takes the place of its instance's
-former request, or of the caller of the grant in flight that this one led to: no instance ever fences itself. A request
-that its client withdrew grants nothing.
+A request waits while no ledger is open, while a grant for its producer is in flight, and, before it is refused, until
+the topic record was read again, because a deposed owner must not refuse a request. A request that fences no other
+instance also waits while the holder of the name may still come back after a takeover (see `returning`). A repeat
+replaces the earlier request of its instance, or becomes the recipient of the grant in flight that the earlier request
+led to, so no instance ever fences itself. A request that its client withdrew grants nothing.
 
-Producer ids are asked for one for each opening that needs one, and go to the openings in their order, whichever of them
-asked: one whose opening has gone is kept for the next.
+Each request that needs a producer id allocates one. Ids go to the waiting requests in order; an id whose request has
+gone is kept for the next request.
 """
 
 from collections import deque
@@ -43,7 +43,7 @@ from oncelog.core.topic.sessions import BlockedOn, Sessions
 
 
 class Openings:
-    """The requests to open that are not answered yet, and the grants they lead to."""
+    """The requests to open that have no answer yet, and the grants that they lead to."""
 
     def __init__(self, step: Step, topic_id: TopicId, owner_epoch: OwnerEpoch, sessions: Sessions) -> None:
         self._step = step
@@ -55,9 +55,9 @@ class Openings:
         self.returning = Returning(owner_epoch, names_known=bool(sessions.log.table.state.producers))
         #: {place: opening} of those that wait for a producer id, in order
         self._needing: dict[int, Opening] = {}
-        #: ids that nobody needed when they came
+        #: ids that no request needed when they arrived
         self._free: deque[ProducerId] = deque()
-        #: asks for ids that are not answered
+        #: allocations of ids without an answer
         self._asks: dict[int, None] = {}
         self._asked = 0
 
@@ -104,7 +104,7 @@ class Openings:
         self._step.emit(AnswerOpen(event.call, error))
 
     def _leave(self, call: int) -> None:
-        """The opening waits no more."""
+        """Remove the request from those that wait."""
         opening = self.waiting.remove(call)
         if opening is not None:
             self._needing.pop(opening.place, None)
@@ -143,7 +143,7 @@ class Openings:
         self._grant_session(event.call, producer.name, instance, replaced, final=final)
 
     def _holds(self, event: ProducerOpening, pid: ProducerId) -> bool:
-        """Whether this instance has the current generation, by a durable grant."""
+        """Whether this instance has the current generation by a durable grant."""
         _, durable = self.table.generation_of(pid)
         return durable and bool(event.instance_id) and self.table.state.producers[pid].instance_id == event.instance_id
 
@@ -156,7 +156,7 @@ class Openings:
         if event.present is not None:
             if pid != event.present.producer_id:
                 return ProducerExpired(
-                    "nothing is known of this producer any more, so what is pending cannot be judged"
+                    "the log has forgotten this producer, so its pending batches cannot be checked: open a new producer"
                 )
             return self._resume(event)
         if pid is None:
@@ -169,7 +169,7 @@ class Openings:
         if self.table.mode_of(pid) is not event.mode:
             return ModeMismatch(f"producer {event.name!r} is {self.table.mode_of(pid).name.lower()}")
         if self._holds(event, pid):
-            # Durable means that nothing of an older generation is in flight, and of its own there is nothing yet.
+            # A durable grant means that no older batch is in flight, and this generation has sent none.
             self._go_on(event, pid, final=self.table.settled(pid))
             return None
         if event.on_conflict is OnConflict.REFUSE:
@@ -186,7 +186,7 @@ class Openings:
         return None
 
     def _foreign(self, event: ProducerOpening, pid: ProducerId) -> PermissionDenied | None:
-        """A name belongs to the first role that opened it."""
+        """The refusal for a name that belongs to another role: it belongs to the first role that opened it."""
         owner = self.table.role_of(pid)
         if not owner or owner == event.role or event.takes_any_name:
             return None
@@ -211,7 +211,7 @@ class Openings:
             if self.table.producer_id_of(name) is None:
                 self._grant(opening, name, pid, Generation(1))
                 return
-            # Somebody chose the name that this id would have: the id is wasted.
+            # A producer chose the name that this id would get, so the id is not used.
         self._needing[opening.place] = opening
         if len(self._asks) < len(self._needing):
             self._asked += 1
@@ -281,7 +281,7 @@ class Openings:
     # --- all of them --------------------------------------------------------------------------------------------------
 
     def ownership_asked(self) -> None:
-        """A read of the topic record begins: it will answer for whoever waits by now, and for nobody later."""
+        """A read of the topic record begins. It answers for the requests that wait now, not for later ones."""
         for opening in self.waiting:
             opening.asked = True
         self.sessions.ownership_asked()

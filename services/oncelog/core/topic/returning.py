@@ -1,32 +1,32 @@
-"""Names whose holders lost their session through no fault of theirs, and have had no time to come back yet.
+"""Names whose holders have lost their session and may still come back.
 
-    a takeover        every name that the log knows: the new owner cannot tell who was connected
+    a takeover        all names in the log, because the new owner does not know which producers were connected
     a failed write    the names whose sessions it ended
 
-While a holder is awaited, an opening that fences nobody waits instead of taking the name. The wait ends when the holder
-comes back, and for all others by a timer, which starts when the topic serves again. It counts no clock.
+While a holder may come back, a request that fences no other instance waits instead of taking the name. The wait ends
+when the holder comes back, or for all names when a timer fires. The timer starts when the topic serves again.
 """
 
 from collections.abc import Iterable
 
 from oncelog.core.ids import OwnerEpoch, ProducerId
 
-#: How keys of the timer begin.
+#: Prefix of the timer's keys.
 RETURN_TIMER = "return"
 
 
 class Returning:
-    """For one stretch of serving."""
+    """For the time between a takeover and its end."""
 
     def __init__(self, owner_epoch: OwnerEpoch, *, names_known: bool) -> None:
         """names_known: the log that was taken over names producers."""
         self._owner_epoch = owner_epoch
-        self._everybody = names_known
-        #: those that came back after the takeover, while everybody else is awaited
+        self._all_awaited = names_known
+        #: producers that came back after the takeover, while all others are awaited
         self._back: dict[ProducerId, None] = {}
-        #: those that a failed write ended, and that did not come back
+        #: producers whose sessions a failed write ended, and that have not come back
         self._awaited: dict[ProducerId, None] = {}
-        #: key of the timer that ends the wait; None: none runs
+        #: key of the running timer
         self._timer: str | None = None
         self._came_back = False
 
@@ -38,20 +38,20 @@ class Returning:
         self._timer = None
 
     def serves(self, now_ms: int) -> str | None:
-        """The topic takes batches. Returns the key of the timer to start, None when nobody new is awaited.
+        """The topic takes batches. Returns the key of the timer to start, None when no further holder is awaited.
 
-        now_ms tells the timers of several stretches apart, and nothing else.
+        now_ms only distinguishes the timers.
         """
-        if self._timer is not None or not (self._everybody or self._awaited):
+        if self._timer is not None or not (self._all_awaited or self._awaited):
             return None
         self._timer = f"{RETURN_TIMER} {self._owner_epoch}.{now_ms}"
         return self._timer
 
     def over(self, key: str) -> bool:
-        """A timer fired: whether the wait is over."""
+        """A timer fired. Returns whether the wait is over."""
         if key != self._timer:
             return False
-        self._everybody, self._timer = False, None
+        self._all_awaited, self._timer = False, None
         self._back.clear()
         self._awaited.clear()
         return True
@@ -60,14 +60,14 @@ class Returning:
         """The producer has a session."""
         self._came_back = self._came_back or self.awaits(pid)
         self._awaited.pop(pid, None)
-        if self._everybody:
+        if self._all_awaited:
             self._back[pid] = None
 
     def take_came_back(self) -> bool:
-        """Whether a holder that was awaited came back since the last call: those who wait for its name can be told."""
+        """Whether an awaited holder came back since the last call, so that requests for its name can be decided."""
         came_back, self._came_back = self._came_back, False
         return came_back
 
     def awaits(self, pid: ProducerId) -> bool:
         """Whether the producer's holder may still come back."""
-        return pid in self._awaited or (self._everybody and pid not in self._back)
+        return pid in self._awaited or (self._all_awaited and pid not in self._back)

@@ -24,7 +24,7 @@ from oncelog.core.formats.outcome import Outcome, ResultKind, ResultRange, refus
 from oncelog.core.ids import NOT_DEDUPLICATED, Position, ProducerId, SessionNumber
 from oncelog.core.topic.effects import AnswerBatches, BatchAnswer, EndSession, ReadEntryIds, Step
 from oncelog.core.topic.events import BatchesReceived, EntryIdsRead, ReceivedBatch, SessionClosed
-from oncelog.core.topic.log import InFlight, PendingAnswer, TopicLog
+from oncelog.core.topic.log import InFlight, PendingBatchAnswer, TopicLog
 
 
 class BlockedOn(Enum):
@@ -155,7 +155,7 @@ class Sessions:
         skip = verdict.skip_first
         entry = self.log.append_batch(batch, skip_first=skip)
         stored = ResultRange(ResultKind.STORED, batch.header.count - skip, entry.header.position, skip)
-        entry.waiting.append(PendingAnswer(session.number, batch.request, (*verdict.known, stored)))
+        entry.waiting.append(PendingBatchAnswer(session.number, batch.request, (*verdict.known, stored)))
         if verdict.known:
             self._count_results(verdict.known)
 
@@ -163,7 +163,7 @@ class Sessions:
         self._count_results(verdict.known)
         if verdict.settles_at > self.table.state.position:
             entry = self.log.at(verdict.settles_at)
-            entry.waiting.append(PendingAnswer(session.number, batch.request, verdict.known))
+            entry.waiting.append(PendingBatchAnswer(session.number, batch.request, verdict.known))
         else:
             self.due.append(BatchAnswer(session.number, batch.request, verdict.known))
 

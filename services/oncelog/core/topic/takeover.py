@@ -1,21 +1,24 @@
-"""Taking a topic over: marks B, C and D.
+"""A takeover up to the end of the log: the phases recover, load snapshot and replay.
 
-A is done: the record names this owner. E (the new ledger) is the topic's own, by the same machine that rolls.
+Acquire is over: the record names this owner. Open (a new ledger) belongs to `serving`, as does every later roll.
 
-    B  LOG         the log's last ledger is fenced, recovered and closed; meanwhile the cursor's record is read, and the
-                   record of its last ledger
-    C  CLAIM       the cursor's record is written with this owner_epoch, so that no zombie can add a ledger to it
-       CURSOR      the cursor's last ledger is fenced, recovered and closed; when that takes too long (a timer), the
-                   snapshots of the ledgers before it are used
-       SNAPSHOT    its entries are read; without a complete snapshot, those of the ledger before it, and so on
-    D  REPLAY      the log after the snapshot is folded, entry by entry
-       DONE | FAILED
+    recover        LOG       the log's last ledger is fenced, recovered and closed; meanwhile the cursor's record is
+                             read, and the record of its last ledger
+    load snapshot  CLAIM     the cursor's record is written with this owner_epoch, so that no former owner can add a
+                             ledger to it
+                   CURSOR    the cursor's last ledger is fenced, recovered and closed; after a timeout (a timer), the
+                             snapshots of the ledgers before it are used
+                   SNAPSHOT  its entries are read; without a complete snapshot, those of the ledger before it, and so on
+    replay         REPLAY    the log after the snapshot is folded, entry by entry
+                   DONE | FAILED
 
-Rules: the order B, C, D is the rule (a snapshot read before the log is fenced leaves a hole when the old owner trims in
-between); what is read beside B is two records, and `cursor_claim` says why that is no snapshot. Replay begins exactly
-after the snapshot, in its very ledger, or stops; an unreadable entry of the log stops it with its name. A snapshot is
-worth only time: what of the cursor cannot be recovered or read falls back to the snapshot before it and a longer
-replay. FAILED tells the topic to read its record again before it says so.
+Rules
+- The phases keep this order. A snapshot that is read before the log is fenced leaves a hole when the old owner trims in
+  between. Only two records are read during recover; `cursor_claim` explains why they are no snapshot.
+- Replay begins exactly after the snapshot, in the same ledger, or fails. An unreadable entry of the log fails the
+  takeover, and the failure names it.
+- A snapshot only saves time. If the cursor cannot be recovered or read, an older snapshot and a longer replay follow.
+- After FAILED the topic reads its record again before it reports the failure.
 """
 
 from collections.abc import Callable
@@ -43,11 +46,12 @@ from oncelog.core.topic.cursor_claim import ClaimStep, CursorClaim
 from oncelog.core.topic.dedup_cursor import LoadedSnapshot, TakenOver
 from oncelog.core.topic.effects import (
     CursorRecoveryTimedOut,
-    Marked,
     ReadEntries,
     StartTopicTimer,
     Step,
     TakeoverFailed,
+    TakeoverPhase,
+    TakeoverPhaseEnded,
 )
 from oncelog.core.topic.events import (
     CursorRecordRead,
@@ -58,7 +62,7 @@ from oncelog.core.topic.events import (
     TopicTimerFired,
 )
 
-#: How the keys of this timer begin; the rest tells the takeovers of one topic apart.
+#: Prefix of the timer's keys; the rest distinguishes the takeovers of one topic.
 CURSOR_TIMER = "cursor"
 #: How long a takeover waits for the recovery of the cursor's last ledger. The members of that ledger may stay away, and
 #: a newer snapshot only shortens the replay.
@@ -66,17 +70,17 @@ CURSOR_TIMEOUT_MS = 3_000
 
 
 class TakeoverState(Enum):
-    LOG = "B"
-    CLAIM = "C claim"
-    CURSOR = "C recovery"
-    SNAPSHOT = "C snapshot"
-    REPLAY = "D"
+    LOG = "recover"
+    CLAIM = "load snapshot (claim)"
+    CURSOR = "load snapshot (recovery)"
+    SNAPSHOT = "load snapshot (read)"
+    REPLAY = "replay"
     DONE = "done"
     FAILED = "failed"
 
 
 class Takeover:
-    """One attempt for one epoch; a fresh one starts at B again."""
+    """One attempt for one epoch. The next attempt starts with recover again."""
 
     def __init__(
         self,
@@ -123,7 +127,7 @@ class Takeover:
         self._recovery_step(effects)
 
     def handle(self, event: TakeoverEvent) -> None:
-        """Take one completion; those of another ledger or step are late and ignored."""
+        """Take one completion. Completions of another ledger or step are late and are ignored."""
         if self.state in (TakeoverState.DONE, TakeoverState.FAILED):
             return
         match event:
@@ -167,7 +171,7 @@ class Takeover:
 
     def _log_fenced(self, entries: int) -> None:
         self.state = TakeoverState.CLAIM
-        self._step.emit(Marked("B", entries))
+        self._step.emit(TakeoverPhaseEnded(TakeoverPhase.RECOVER, entries))
         self._claim_step(self.cursor.log_fenced())
 
     def _log_lost(self, failed: RecoveryFailed) -> None:
@@ -180,7 +184,7 @@ class Takeover:
         self._done(TakeoverFailed(failure) if isinstance(failure, str) else failure)
 
     def waits_for(self) -> tuple[LedgerId, EntryId | None, MemberAnswers] | None:
-        """(ledger, entry where known, members that have not answered); None while no member is asked."""
+        """(ledger, entry if known, members that have not answered); None while no member is asked."""
         if self._recovery is not None:
             members = self._recovery.waits_for()
             return (self._recovery.ledger_id, None, members) if members else None
@@ -189,7 +193,7 @@ class Takeover:
         metadata, at, _ = self._reading
         return metadata.ledger_id, at, tuple((m, f"may be asked for entry {at}") for m in metadata.members)
 
-    # --- C: the cursor ------------------------------------------------------------------------------------------------
+    # --- load snapshot ------------------------------------------------------------------------------------------------
 
     def _claim_step(self, failure: TakeoverFailed | None) -> None:
         if failure is not None:
@@ -235,7 +239,7 @@ class Takeover:
                 header = decode_entry(data, ledger_id=metadata.ledger_id, entry_id=entry_id, checksum=self.checksum)
                 reader.feed(entry_id, header.kind, body_of(data))
         except CorruptEntry:
-            # What was complete before it counts; without that, the older base and a longer replay.
+            # The snapshots that are complete before it count; without one, an older base and a longer replay.
             self._snapshot_done(metadata, reader)
             return
         if event.entries[-1][0] < metadata.end:
@@ -252,7 +256,7 @@ class Takeover:
         self.cursor.loaded = LoadedSnapshot(reader.manifest.number, metadata.ledger_id, reader.base.position)
         self._replay()
 
-    # --- D: the log ---------------------------------------------------------------------------------------------------
+    # --- replay -------------------------------------------------------------------------------------------------------
 
     def _replay(self) -> None:
         self.state = TakeoverState.REPLAY
@@ -266,13 +270,13 @@ class Takeover:
             )
         else:
             self._ledgers = [link.ledger_id for link in reversed(links)]
-            self._step.emit(Marked("C", len(self.fold.producers)))
+            self._step.emit(TakeoverPhaseEnded(TakeoverPhase.LOAD_SNAPSHOT, len(self.fold.producers)))
             self._next_log_ledger()
 
     def _next_log_ledger(self) -> None:
         if not self._ledgers:
             self.state = TakeoverState.DONE
-            self._step.emit(Marked("D", self.replayed_entries))
+            self._step.emit(TakeoverPhaseEnded(TakeoverPhase.REPLAY, self.replayed_entries))
             cursor = self.cursor
             self._done(TakenOver(self.fold, cursor.record, cursor.version, cursor.loaded, self.replayed_entries))
         elif self._log_end is not None and self._log_end.ledger_id == self._ledgers[-1]:
@@ -355,7 +359,7 @@ class Takeover:
 
 
 def _fold_next(fold: DedupState, following: Position, data: Buffer) -> None:
-    """Fold one entry in if it is the one that follows: control entries move no index that could show a hole."""
+    """Fold one entry, if it is the next one. Control entries do not move the index, so the index cannot show a hole."""
     header = peek_header(data)
     if header.position != following:
         raise LogHole(f"{following} was to follow, the bytes say {header.position}")

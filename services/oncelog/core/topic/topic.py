@@ -51,12 +51,13 @@ from oncelog.core.ledger.recovery import (
 from oncelog.core.topic.dedup_cursor import TakenOver
 from oncelog.core.topic.effects import (
     AnswerOpen,
-    Marked,
     NotifyDedupToggled,
     Served,
     StartTopicTimer,
     Step,
     TakeoverFailed,
+    TakeoverPhase,
+    TakeoverPhaseEnded,
     TopicClosed,
     TopicDeposed,
     TopicEffect,
@@ -215,7 +216,7 @@ class Topic:
     def _assigned(self, event: TopicAssigned) -> None:
         """Assigned again while it is held, only a newer epoch would be news: the record shows it."""
         if self.phase is Phase.IDLE:
-            self._step.emit(Marked("A", 0))
+            self._step.emit(TakeoverPhaseEnded(TakeoverPhase.ACQUIRE))
             self.ownership.gave_up(event.given_up)
             self.phase = Phase.READING
             self._step.emit(StartTopicTimer(TICK_TIMER, self.settings.tick_ms))
@@ -262,7 +263,7 @@ class Topic:
         self._leave(SessionEnded("the topic is being recovered: open again and resend what is pending"))
         self._give_up()
         if self.phase is Phase.SERVING:
-            self._step.emit(Marked("A", 0))
+            self._step.emit(TakeoverPhaseEnded(TakeoverPhase.ACQUIRE))
         self.phase = Phase.RECOVERING
         self._attempts += 1
         attempt = self.attempt = self._new_attempt()
