@@ -9,16 +9,17 @@ CHAOS ?=
 PROOF ?=
 BIN := .venv/bin
 STAMP := .venv/.stamp
-# Two halves of the default suite that run side by side: the first compute on one processor, the others mostly wait.
+# Three parts of the default suite that run side by side: the first one computes, the others mostly wait.
 COMPUTING := tests/core tests/simulation tests/kubernetes tests/tidy tests/pipeline tests/spark_proof tests/jobs_proof
-WAITING := tests/contract tests/cluster tests/lab
+CONTRACT := tests/contract
+CLUSTER := tests/cluster tests/lab
 COMPILE = $(BIN)/uv pip compile --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
 	--no-emit-index-url --no-header --no-annotate --quiet
 PROTOS = $(sort $(wildcard proto/oncelog/wire/*.proto))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint format test test-core test-waiting test-computing sim sim-long demo spark-proof jobs-proof smoke smoke-spark chaos bench images dist lock clean tools
+.PHONY: help setup proto guarantees lint format test test-core test-cluster test-computing test-contract sim sim-long demo spark-proof jobs-proof smoke smoke-spark chaos bench images dist lock clean tools
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
@@ -51,13 +52,16 @@ format: $(STAMP) ## rewrite the source in the house format
 	$(BIN)/ruff check --fix .
 
 test: tools $(STAMP) ## lint and every default test, side by side
-	@$(MAKE) --no-print-directory --output-sync=line --jobs=3 lint test-waiting test-computing
+	@$(MAKE) --no-print-directory --output-sync=line --jobs=3 test-cluster test-computing lint test-contract
 
 test-core: $(STAMP) ## the tests of the core alone: pure, in seconds
 	$(BIN)/pytest tests/core
 
-test-waiting: $(STAMP)
-	$(BIN)/pytest $(WAITING)
+test-cluster: $(STAMP)
+	$(BIN)/pytest $(CLUSTER)
+
+test-contract: $(STAMP)
+	$(BIN)/pytest $(CONTRACT)
 
 test-computing: $(STAMP)
 	$(BIN)/pytest $(COMPUTING)

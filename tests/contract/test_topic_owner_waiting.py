@@ -16,11 +16,12 @@ from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.topic.topic import Phase
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.owner_codec import LAST_MESSAGE, TOPIC_STATES, OpenRequest, PublishFrame
+from oncelog.rpc.owner_codec import TOPIC_STATES, OpenRequest, PublishFrame
 from oncelog.stores.counter_store import Counter, CounterStore
+from oncelog.topic_owner.currency import until_current
 from oncelog.topic_owner.owner_series import waiting_topics
 from oncelog.topic_owner.topic_runner import TopicRunner
-from oncelog.wire.owner_pb2 import LastMessageRequest, TopicStatesRequest
+from oncelog.wire.owner_pb2 import TopicStatesRequest
 from tests.cluster.until import until
 from tests.contract.owner_world import DEADLINE_S, OwnerWorld, PublishClient, batch_of, owner_world
 
@@ -152,9 +153,7 @@ async def test_waiting_clients_get_the_cause(tmp_path: Path) -> None:
         with pytest.raises(TopicLoading, match="unreadable_entry"):
             runner.progress.require_serving()
         with pytest.raises(TopicLoading, match="unreadable_entry"):
-            await channel.call(
-                LAST_MESSAGE, LastMessageRequest(topic=TOPIC, topic_id=runner.topic_id), timeout_ms=15_000
-            )
+            await until_current(runner, runner.owner_epoch, serving_timeout_ms=100)
 
 
 async def test_served_topic_waits_for_nothing(tmp_path: Path) -> None:

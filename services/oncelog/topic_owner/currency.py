@@ -47,7 +47,9 @@ SERVING_TIMEOUT_MS = 10_000
 CHECK_INTERVAL_MS = 1_000
 
 
-async def until_current(runner: "TopicRunner", owner_epoch_seen: OwnerEpoch) -> None:
+async def until_current(
+    runner: "TopicRunner", owner_epoch_seen: OwnerEpoch, *, serving_timeout_ms: int = SERVING_TIMEOUT_MS
+) -> None:
     """Return once this owner was the current one at some moment after this call began.
 
     Raises NotOwner; TopicNotFound for a deleted topic; TopicLoading if a takeover takes too long.
@@ -56,7 +58,7 @@ async def until_current(runner: "TopicRunner", owner_epoch_seen: OwnerEpoch) -> 
         # Only the record counts: a client can claim any epoch.
         runner.post(HigherEpochReported())
     try:
-        async with asyncio.timeout(SERVING_TIMEOUT_MS / 1000):
+        async with asyncio.timeout(serving_timeout_ms / 1000):
             await runner.progress.until_serving()
     except TimeoutError as error:
         raise runner.progress.troubles.error() from error
