@@ -19,6 +19,8 @@ from oncelog.core.errors import BY_CODE
 from oncelog.metadata.coordination.coordination import Coordination
 from oncelog.metadata.rest.app import new_app
 from oncelog.metadata.rest.problems import problem
+from oncelog.pipeline.sink import options as sink_options
+from oncelog.pipeline.source import options as source_options
 from oncelog.runtime import settings
 from oncelog.runtime.telemetry import SpanName
 from tests.tidy.source import ROOT, repository
@@ -216,6 +218,14 @@ def test_calls_of_rest_are_listed() -> None:
     assert {
         row[1].strip("`"): row[0] for row in rows(section("REST.md", "All calls")) if row[1][:2] == "`/"
     } == expected
+
+
+@pytest.mark.parametrize(("title", "names"), [("Reading", source_options.NAMES), ("Writing", sink_options.NAMES)])
+def test_options_of_spark_are_listed(title: str, names: tuple[str, ...]) -> None:
+    """Every option of the source and of the sink, and no others."""
+    table = section("SPARK.md", title).partition("\n\n| column")[0]
+    cells = [row[0] for row in rows(table) if row[0] != "option"]
+    assert sorted(name for cell in cells for name in _CODE.findall(cell)) == sorted(names)
 
 
 def test_errors_are_listed_with_what_to_do() -> None:
