@@ -1,10 +1,11 @@
-"""Stored batches as Arrow columns, by joining buffers: no row is touched, but for properties, whose bytes are texts.
+"""Stored batches as Arrow columns, by joining buffers. Only properties are decoded row by row, because they are texts.
 
-A batch of the log is columns already (ARCHITECTURE.md, 1.1): packed lengths, then the concatenated bytes. The bytes of
-many entries become one Arrow buffer, or those of one entry as they are, and a running sum over the lengths its offsets.
-A compressed payload is unfolded once for its whole batch. What every message of an entry shares is repeated.
+A stored batch consists of columns already (`core.formats.columns`): packed lengths, then the concatenated bytes. The
+bytes of many entries are joined into one Arrow buffer, or those of one entry are used as they are; a running sum over
+the lengths gives the offsets. A compressed payload is decompressed once for its batch. A value that all messages of an
+entry share is repeated.
 
-Each column is made at once for all entries of a batch: a column of one entry costs as much as twenty rows.
+Each column is built for all entries of a batch at once, because a column for one entry costs as much as twenty rows.
 """
 
 from collections.abc import Callable, Sequence
