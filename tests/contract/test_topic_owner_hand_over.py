@@ -40,7 +40,7 @@ class Surroundings:
         self.asked.append("stable")
         return True
 
-    async def say_draining(self) -> int:
+    async def report_draining(self) -> int:
         self.asked.append("say")
         await asyncio.Event().wait() if not self._hear else None
         return 2

@@ -193,7 +193,7 @@ async def test_an_owner_that_drains_says_so_on_every_stream_and_on_each_new_one(
             await owner.register(replica)
         await until(lambda: len(owner.links._streams) == 2 and all(r.hellos for r in replicas), DEADLINE_S)
         owner.topics.draining = True
-        assert await owner.links.say_draining() == 2
+        assert await owner.links.report_draining() == 2
         await until(lambda: [len(replica.hellos) for replica in replicas] == [2, 2], DEADLINE_S)
         assert [[hello.draining for hello in replica.hellos] for replica in replicas] == [[False, True]] * 2
         replicas[0].commands.put_nowait(None)
@@ -211,7 +211,7 @@ async def test_a_stream_that_breaks_while_it_is_told_keeps_no_other_from_hearing
         streams = list(owner.links._streams.values())
         streams[0].stream.cancel()
         owner.topics.draining = True
-        await owner.links.say_draining()
+        await owner.links.report_draining()
         await until(lambda: any(hello.draining for hello in there.hellos), DEADLINE_S)
 
 

@@ -2,12 +2,14 @@
 
 import asyncio
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from oncelog.core.errors import NotOwner, TooManyRequests, TopicNotFound
 from oncelog.core.ids import TopicId
 from oncelog.core.ledger.metadata import LedgerState
+from oncelog.core.topic.effects import TopicEffect
 from oncelog.core.topic.events import HigherEpochReported
 from oncelog.core.topic.serving import TopicSettings
 from oncelog.core.topic.topic import Phase
@@ -222,3 +224,11 @@ async def test_recovery_after_a_suspicion_is_timed_as_a_takeover(tmp_path: Path)
         assert (runner.owner_epoch, runner.core.phase) == (1, Phase.SERVING)
         again = await PublishClient(channel).open(runner, "importer")
         assert again.last_sequence_id == 0
+
+
+@pytest.mark.asyncio
+async def test_every_effect_of_the_core_is_performed(tmp_path: Path) -> None:
+    """The runner looks the performer up by the type of the effect."""
+    async with owner_world(tmp_path) as (world, _):
+        runner = await world.serve(TOPIC)
+        assert set(runner._performers) == set(get_args(TopicEffect))

@@ -1,6 +1,7 @@
 """One topic from its assignment to its end: who is answered when, and what a deposed owner still says."""
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
@@ -15,6 +16,7 @@ from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.members import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.ledger.next_ledger import CreateLedger, DeleteLedgers
+from oncelog.core.ledger.recovery import ReadLedger
 from oncelog.core.topic.effects import (
     NotifyDedupToggled,
     ReadEntries,
@@ -31,6 +33,7 @@ from oncelog.core.topic.events import (
     DrainRequested,
     HigherEpochReported,
     TopicAssigned,
+    TopicEvent,
     TopicTimerFired,
     TrimRequested,
 )
@@ -343,3 +346,14 @@ def test_records_survive_their_bytes() -> None:
     assert cursor is not None
     assert decode_cursor(encode_cursor(cursor)) == cursor
     assert decode_topic(encode_topic(world.record)) == world.record
+
+
+def test_every_event_has_a_handler() -> None:
+    """An event that no part handles would be ignored like a late one."""
+    _, owner = serving()
+    core = owner.core
+    handled = set(core._handlers)
+    owner.handle(HigherEpochReported())
+    owner.run(ReadLedger)
+    assert core.phase is Phase.RECOVERING
+    assert handled | set(core._handlers) == set(get_args(TopicEvent))

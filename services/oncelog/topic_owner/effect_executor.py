@@ -1,7 +1,7 @@
 """Performs the effects of a topic's core on ZooKeeper and on storage nodes, and posts the responses as events.
 
-Reads are repeated until they are answered, for they change nothing. Writes are attempted once: what is not plainly
-answered is UNKNOWN, and the core decides what then.
+Reads are retried until they are answered, because they change nothing. Writes are attempted once: a write without a
+definite answer is UNKNOWN, and the core decides what follows.
 """
 
 import asyncio
@@ -83,7 +83,7 @@ Post = Callable[[TopicEvent], None]
 
 @dataclass(frozen=True, slots=True)
 class OwnerParts:
-    """What all topics of one owner share."""
+    """The parts of one owner that all its topics share."""
 
     topics: TopicStore
     cursors: CursorStore
@@ -162,7 +162,7 @@ class EffectExecutor:
         self._post(await self._producer_id(effect.ask))
 
     async def _producer_id(self, ask_number: int) -> ProducerIdAllocated | ProducerIdRefused:
-        """Without an id the opening fails, and nothing else does."""
+        """Without an id only this opening fails."""
         try:
             return ProducerIdAllocated(ask_number, ProducerId(await self.parts.producer_ids.next_id()))
         except IdsExhausted as error:
@@ -171,7 +171,7 @@ class EffectExecutor:
             return ProducerIdRefused(ask_number, error)
 
     async def _ledger_id(self) -> LedgerId:
-        """Without an id no ledger can be opened: the topic says so and waits until the counter is repaired."""
+        """Wait until the counter is repaired if it is exhausted: without an id no ledger can be opened."""
         while True:
             try:
                 ledger_id = LedgerId(await self.parts.ledger_ids.next_id())
@@ -212,16 +212,16 @@ class EffectExecutor:
     # --- ZooKeeper ----------------------------------------------------------------------------------------------------
 
     async def _until_answered(self, what: str, read: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a read until it is answered. what: the record, as people are told of it."""
+        """Retry a read until it is answered. what: the name of the record in errors and logs."""
         while True:
             try:
                 answer = await read()
             except StoreUnavailable as error:
                 self._troubles.met(what, error)
-                logger.warning("%s cannot be read yet: %s", what, error.message)
+                logger.warning("cannot read %s, will retry: %s", what, error.message)
                 await asyncio.sleep(READ_RETRY_MS / 1000)
             except CorruptEntry as error:
-                # Nothing can be decided without it; whoever repairs it finds the topic waiting.
+                # Nothing can be decided without it. The topic continues once the record is repaired.
                 self._troubles.met(what, error)
                 logger.error("%s is damaged: %s", what, error.message)
                 await asyncio.sleep(CORRUPT_RETRY_MS / 1000)
@@ -230,15 +230,15 @@ class EffectExecutor:
                 return answer
 
     def follow_policies(self, name: str) -> None:
-        """Begin to follow the policies of the topic of this name, unless that was begun before."""
+        """Watch the policies of the topic of this name, unless they are watched already."""
         if not self._follows_policies:
             self._follows_policies = True
             self.start(self._follow_policies(name))
 
     async def _follow_policies(self, name: str) -> None:
-        """Tell the topic whether it is deduplicated, and keep its grants, now and at each change.
+        """Post whether deduplication is enabled, and keep the grants, now and at each change.
 
-        Until cancelled, or the session is closed: then this process ends, with topics that its drain could not close.
+        Ends when it is cancelled, or when the session is closed because the process ends.
         """
         topic = parse_topic(name)
         while True:
@@ -249,24 +249,24 @@ class EffectExecutor:
             except StoreUnavailable:
                 return
             except CorruptEntry as error:
-                logger.error("a policy is damaged, what held before it goes on: %s", error.message)
+                logger.error("a policy is damaged; the previous one stays in force: %s", error.message)
                 await asyncio.sleep(CORRUPT_RETRY_MS / 1000)
 
     async def ledger(self, ledger_id: LedgerId) -> LedgerMetadata:
-        """The record of a ledger of this topic. Raises LogHole when there is none."""
+        """Read the record of a ledger of this topic. Raises LogHole when there is none."""
         stored = await self._until_answered(_ledger(ledger_id), lambda: self.parts.ledgers.read(ledger_id))
         if stored is None:
             raise LogHole(f"ledger {ledger_id} has no record", ledger_id=ledger_id)
         return stored.value
 
     async def _delete_ledger(self, ledger_id: LedgerId) -> None:
-        """Remove a ledger's record; it is in no list any more, so that nobody asks for it again."""
+        """Delete the record of a ledger that no list names any more."""
         stored = await self._until_answered(_ledger(ledger_id), lambda: self.parts.ledgers.read(ledger_id))
         if stored is not None:
             try:
                 status = await self.parts.ledgers.delete(ledger_id, version=stored.version)
             except StoreUnavailable as error:
-                logger.warning("the record of ledger %d may be left over: %s", ledger_id, error.message)
+                logger.warning("the record of ledger %d may not have been deleted: %s", ledger_id, error.message)
                 return
             logger.info("the record of ledger %d was deleted: %s", ledger_id, status.name)
 
@@ -327,10 +327,10 @@ async def _attempt(write: Awaitable[WriteResult]) -> WriteResult:
     except StoreUnavailable:
         return WriteResult(WriteStatus.UNKNOWN)
     except InvalidArgument as error:
-        # A record that has outgrown ZooKeeper was not written: its topic stops here, and only it.
-        logger.error("a record cannot be written: %s", error.message)
+        # A record that is too large for ZooKeeper was not written. Only its topic stops.
+        logger.error("cannot write a record: %s", error.message)
         await asyncio.sleep(CORRUPT_RETRY_MS / 1000)
         return WriteResult(WriteStatus.CONFLICT)
     except NotFound:
-        # The parent is gone, so nothing was written; the core reads the topic record next and finds out why.
+        # The parent does not exist, so nothing was written. The core reads the topic record next.
         return WriteResult(WriteStatus.CONFLICT)

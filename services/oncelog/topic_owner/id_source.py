@@ -1,4 +1,4 @@
-"""Ids for this process out of one counter in ZooKeeper: performs the effects of `core.id_claim`."""
+"""Ids for this process from one counter in ZooKeeper: performs the effects of `core.coordination.id_claim`."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ CORRUPT_RETRY_MS = 1000
 
 
 class IdSource:
-    """`await next_id()` gives an id that nobody else was ever given; waits for as long as ZooKeeper does not answer."""
+    """`await next_id()` returns an id that was never returned before, in any process. It waits for ZooKeeper."""
 
     def __init__(self, claim: IdClaim, store: CounterStore) -> None:
         self._claim = claim
@@ -80,11 +80,11 @@ class IdSource:
             try:
                 stored = await self._store.read()
             except StoreUnavailable as error:
-                logger.warning("the counter cannot be read yet: %s", error.message)
+                logger.warning("cannot read a counter, will retry: %s", error.message)
                 await asyncio.sleep(RETRY_MS / 1000)
                 continue
             except CorruptEntry as error:
-                # No id is safe without it; whoever repairs it finds the wishes waiting.
+                # No id is safe without it. The requests continue once the counter is repaired.
                 logger.error("a counter is damaged: %s", error.message)
                 await asyncio.sleep(CORRUPT_RETRY_MS / 1000)
                 continue
@@ -98,8 +98,8 @@ class IdSource:
             self._handle(CounterWritten(WriteStatus.UNKNOWN, ABSENT_VERSION))
             return
         except NotFound as error:
-            # The parent is gone, so nothing was written. Whoever repairs the tree finds the wishes waiting.
-            logger.error("a counter cannot be written: %s", error.message)
+            # The parent does not exist, so nothing was written. The requests continue once the tree is repaired.
+            logger.error("cannot write a counter, will retry: %s", error.message)
             await asyncio.sleep(CORRUPT_RETRY_MS / 1000)
             self._handle(CounterWritten(WriteStatus.CONFLICT, ABSENT_VERSION))
             return

@@ -1,8 +1,8 @@
-"""A stream to every metadata replica, for as long as this owner lives.
+"""A stream to every metadata replica, for the lifetime of this owner.
 
-Over it a replica tells what to serve. That the stream is there, and that it closes when this process dies, is the first
-half of what lets a replica place topics anew without waiting for the session (hazard 5): so the stream is to every
-replica, and it is opened again at once when it breaks.
+A replica sends its commands to serve or unload topics over it. An open stream, and its closing when this process dies,
+are the first half of the evidence by which a replica places topics again without waiting for the session to expire
+(hazard 5). So there is a stream to every replica, and a broken stream is opened again at once.
 """
 
 import asyncio
@@ -31,18 +31,18 @@ NewChannel = Callable[[str], Channel]
 
 @dataclass(slots=True, eq=False)
 class _Link:
-    """An open stream; one writes at a time."""
+    """An open stream. Writes are serialised."""
 
     stream: Stream[pb.OwnerHello, pb.OwnerCommand]
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def say(self, hello: pb.OwnerHello) -> None:
+    async def send(self, hello: pb.OwnerHello) -> None:
         async with self.writing:
             await self.stream.write(hello)
 
 
 class MetadataLinks:
-    """Keeps one link for each replica that is registered."""
+    """Keeps one link to each registered replica."""
 
     def __init__(
         self,
@@ -84,11 +84,11 @@ class MetadataLinks:
             channel = self._new_channel(address)
             try:
                 link = _Link(channel.stream(OWNER_STREAM))
-                await link.say(self._hello())
+                await link.send(self._hello())
                 self._streams[address] = link
                 async for command in link.stream:
                     pause_ms = RETRY_MS_MIN
-                    await self._obey(command, link)
+                    await self._execute(command, link)
             except InvariantViolated:
                 raise
             except OncelogError as error:
@@ -99,16 +99,16 @@ class MetadataLinks:
             await asyncio.sleep(pause_ms * random.uniform(0.5, 1) / 1000)
             pause_ms = min(pause_ms * 2, RETRY_MS_MAX)
 
-    async def say_draining(self) -> int:
-        """Tell every replica that this owner is about to stop, so that they move its topics. Returns how many heard."""
-        heard = 0
+    async def report_draining(self) -> int:
+        """Tell every replica that this owner drains, so that they move its topics. Returns the replicas reached."""
+        reached = 0
         for link in list(self._streams.values()):
             try:
-                await link.say(self._hello())
-                heard += 1
+                await link.send(self._hello())
+                reached += 1
             except OncelogError as error:
-                logger.info("a metadata service does not hear that this owner drains: %s", error.message)
-        return heard
+                logger.info("cannot tell a metadata service that this owner drains: %s", error.message)
+        return reached
 
     def _hello(self, beat: int = 0) -> pb.OwnerHello:
         return pb.OwnerHello(
@@ -120,23 +120,23 @@ class MetadataLinks:
             beat=beat,
         )
 
-    async def _obey(self, command: pb.OwnerCommand, link: _Link) -> None:
+    async def _execute(self, command: pb.OwnerCommand, link: _Link) -> None:
         match command.WhichOneof("command"):
             case "beat":
-                await link.say(self._hello(command.beat.number))
+                await link.send(self._hello(command.beat.number))
             case "assign":
                 try:
                     self._topics.assign(TopicId(command.assign.topic_id))
                 except TooManyRequests as error:
-                    logger.error("a topic is not taken: %s", error.message)
+                    logger.error("cannot take a topic: %s", error.message)
             case "unload":
                 try:
                     await self._topics.unload(TopicId(command.unload.topic_id))
                 except NotOwner as error:
-                    # Closed already. A stream that ends means that this process does, so it must not end of this.
-                    logger.info("a topic is not unloaded: %s", error.message)
+                    # Closed already. The stream must stay open: its end means that this process ends.
+                    logger.info("cannot unload a topic: %s", error.message)
             case _:
-                pass  # welcome: the stream counts as open at the other side
+                pass  # welcome: the other side considers the stream open
 
 
 def _address_of(replica: LiveMetadata) -> str:

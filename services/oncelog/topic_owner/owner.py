@@ -53,19 +53,19 @@ from oncelog.topic_owner.topic_runner import TopicRunner
 
 logger = logging.getLogger(__name__)
 
-#: A stream's received and unanswered batches; a client's own window is half of it.
+#: Bytes of received batches of one stream without an answer; the window of a client is half of it.
 UNANSWERED_BYTES_MAX = 128 * 1024 * 1024
 #: Producer ids are claimed ahead when fewer are left.
 PREFETCH_BELOW = 20
 STOP_GRACE_MS = 500
-#: Part of the drain's time. Most of it is for the topics; four such steps ask twice who else is there, say that this
-#: owner drains, and stay for a while after a hand-over: clients that still ask here are told to look it up again, and
-#: the takeovers elsewhere get the processor before the end of this process and the start of the next one do.
+#: Share of the drain timeout for each of four steps; the rest is for the topics. Two steps look for other owners, one
+#: reports that this owner drains, and one waits after a hand-over: clients that still send requests here are told to
+#: look the topic up again, and the takeovers elsewhere get CPU time before this process ends and the next one starts.
 STEP = 1 / 16
 
 
 def topic_settings(settings: TopicOwnerSettings) -> TopicSettings:
-    """The part of the process's settings that a topic's core needs."""
+    """The settings of the process that the core of a topic needs."""
     return TopicSettings(
         write_quorum=settings.write_quorum,
         ack_quorum=settings.ack_quorum,
@@ -82,11 +82,11 @@ def topic_settings(settings: TopicOwnerSettings) -> TopicSettings:
 
 
 class Owner:
-    """Holds the parts of one owner; `run` lives as long as the process."""
+    """The parts of one owner; `run` runs until the process ends."""
 
     def __init__(self, settings: TopicOwnerSettings) -> None:
         self.settings = settings
-        #: a new one at each start: what an earlier life of this process owned, it does not own
+        #: new at each start: this process does not own the topics of an earlier one
         self.incarnation = Incarnation(uuid4().hex)
         self.checksum: Checksum = crc32c
         self.security = OPEN
@@ -116,7 +116,7 @@ class Owner:
         )
 
     async def run(self, shutdown: Shutdown) -> None:
-        """Start, say so on standard output, serve until `shutdown`, drain, stop."""
+        """Start, report that on standard output, serve until `shutdown`, drain, stop."""
         settings = self.settings
         self.security = Security.of(settings)
         async with AsyncExitStack() as stack:
@@ -167,7 +167,7 @@ class Owner:
             )
             running.append(tasks.create_task(links.run()))
             self._unready = None
-            self._say_serving(settings.grpc_address(port), settings.address(health_port))
+            self._report_serving(settings.grpc_address(port), settings.address(health_port))
             await shutdown.wait()
             self._unready = "draining"
             handed_over = await self._hand_over(registry, links, view)
@@ -182,7 +182,7 @@ class Owner:
             await registration.leave()
 
     def _record(self, port: int, health_port: int) -> LiveOwner:
-        """Where others find this owner, which listens on these ports."""
+        """The registration of this owner, which listens on these ports."""
         host, _, grpc_port = self.settings.internal_address(port).rpartition(":")
         return LiveOwner(
             self.incarnation,
@@ -194,10 +194,10 @@ class Owner:
         )
 
     async def _hand_over(self, registry: Registry, links: MetadataLinks, view: StorageView) -> bool:
-        """Have the topics moved; whether there is anybody for that. Topics are served until they are asked for.
+        """Have the metadata services move the topics, which are served meanwhile. Returns whether one can do that.
 
-        A ZooKeeper that chooses a new leader just now could not write where topics go, and each would be closed here
-        with no owner until it can; and an upgrade restarts everything at once. So the others' restarts are waited for.
+        While ZooKeeper elects a leader it could not record new owners, and each topic that is closed here would have no
+        owner. An upgrade restarts all services at once. So this waits until the other services have restarted.
         """
         settings, patience_s = self.settings, self.settings.drain_timeout_ms / 1000 * STEP
         if await _only_one(registry, patience_s):
@@ -211,19 +211,19 @@ class Owner:
         self.topics.draining = True
         try:
             async with asyncio.timeout(patience_s):
-                return await links.say_draining() > 0
+                return await links.report_draining() > 0
         except TimeoutError:
             return False
 
     def _follow_session(self, session: StoreSession) -> None:
-        """After the end of a session every topic may be another's, and one that is only read would never learn it."""
+        """After a session has ended, another owner may have any topic. A topic that is only read would not notice."""
         known = session.session_id
 
         def changed(_state: SessionState) -> None:
             nonlocal known
             if session.session_id not in (None, known):
                 known = session.session_id
-                logger.warning("the session with ZooKeeper has ended: what is owned here is looked up again")
+                logger.warning("the ZooKeeper session has ended; reading the records of all topics of this owner again")
                 self.topics.look_again()
 
         session.add_listener(changed)
@@ -266,19 +266,19 @@ class Owner:
         server.unary(owner_codec.ASSIGN, admin.assign)
         server.unary(owner_codec.UNLOAD, admin.unload)
 
-    def _say_serving(self, address: str, health: str) -> None:
+    def _report_serving(self, address: str, health: str) -> None:
         serving = {"address": address, "health": health, "incarnation": self.incarnation}
         print(json.dumps({"serving": serving}), file=sys.stdout, flush=True)
         logger.info("serving", extra={"fields": serving})
 
 
 async def _only_one(registry: Registry, patience_s: float) -> bool:
-    """Whether nobody could take the topics of this owner. False too when ZooKeeper does not say: it may soon."""
+    """Whether no other owner can take the topics. Also False when ZooKeeper does not answer, because it may soon."""
     try:
         async with asyncio.timeout(patience_s):
             return len(await registry.owners.live()) < 2
     except (OncelogError, TimeoutError) as error:
-        logger.info("the other owners cannot be seen: %s", error)
+        logger.info("cannot list the other owners: %s", error)
         return False
 
 

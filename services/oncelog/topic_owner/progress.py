@@ -1,4 +1,4 @@
-"""How far a topic's readers may go, and who waits for it to go further, to serve, or to end."""
+"""How far a topic's readers may go, and waiting for the topic to go further, to serve, or to end."""
 
 import asyncio
 import time
@@ -12,20 +12,20 @@ _ENDED = (Phase.DEPOSED, Phase.CLOSED)
 
 
 class TopicProgress:
-    """Told by the topic's runner; looked at by readers and whoever unloads."""
+    """Written by the topic's runner; read by readers and by unload requests."""
 
     def __init__(self, core: Topic) -> None:
         self._core = core
         #: the last position that is confirmed
         self.confirmed: Position = BEFORE_ALL
-        #: when it moved there, ns
+        #: when it last moved, ns
         self.moved_ns = 0
-        #: when the event being handled was taken, ns
+        #: when the event being handled was posted, ns
         self.event_ns = 0
         self._waiting: list[asyncio.Future[None]] = []
         #: why the topic is not served
         self.troubles = Troubles(core)
-        #: why readers must not wait here for what comes next
+        #: why readers must not wait here for the next entries
         self._doubt: NotOwner | None = None
 
     @property
@@ -34,7 +34,7 @@ class TopicProgress:
 
     @property
     def waiting_count(self) -> int:
-        """How many wait for a change."""
+        """The number of tasks that wait for a change."""
         return len(self._waiting)
 
     def moved(self, confirmed: Position) -> None:
@@ -43,19 +43,19 @@ class TopicProgress:
         self.changed()
 
     def changed(self) -> None:
-        """Something happened that somebody may wait for."""
+        """Wake all tasks that wait for a change."""
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
             if not waiter.done():
                 waiter.set_result(None)
 
     def doubt(self, reason: NotOwner) -> None:
-        """A newer owner may be there: readers that wait for the log to grow are sent to look the topic up."""
+        """A newer owner may exist: readers that wait for the log to grow must look the topic up again."""
         self._doubt = reason
         self.changed()
 
     def trust(self) -> None:
-        """It was proved that this owner is the current one."""
+        """This owner has proved that it is the current one."""
         self._doubt = None
 
     async def until_serving(self) -> None:
@@ -65,7 +65,7 @@ class TopicProgress:
             await self._change()
 
     async def until_after(self, position: Position) -> None:
-        """Wait until something behind `position` is confirmed. Raises as `until_serving`, and what `doubt` was told."""
+        """Wait until an entry after `position` is confirmed. Raises as `until_serving`, and the error of `doubt`."""
         while self.confirmed <= position or self._core.phase is not Phase.SERVING:
             self._require_owned()
             if self._doubt is not None:
@@ -94,5 +94,5 @@ class TopicProgress:
             await waiter
         finally:
             if waiter.cancelled():
-                # On a quiet topic nothing changes, and readers that come and go would leave theirs here for ever.
+                # On a quiet topic nothing changes, so the waiters of disconnected readers would pile up here.
                 self._waiting = [other for other in self._waiting if other is not waiter]

@@ -1,9 +1,10 @@
-"""The publish stream of one client: frames become events of the topics, effects become frames (marks 2 and 6).
+"""The publish stream of one client: frames become events of the topics, and effects become frames.
 
-Two tasks a stream: one reads frames and posts them, one sends whatever answers wait, so answers coalesce while a frame
-is on its way. Reading stops while the batches received and not answered exceed `unanswered_bytes_max`: the client's own
-window, and gRPC's flow control behind it, then hold the rest. It also stops while answers wait that the client does not
-read, and while the rights of many of its openings are being looked up: nobody has proved a right to that memory.
+Each stream has two tasks. One reads frames and posts events; the other sends the answers that wait, so that answers
+coalesce while a frame is being sent. Reading stops while the received bytes without an answer exceed
+`unanswered_bytes_max`; the client's window, and gRPC's flow control behind it, then hold the rest back. Reading also
+stops while the client does not read its answers, and while the rights of many of its openings are being looked up,
+because no right to that memory is proved yet.
 """
 
 import asyncio
@@ -34,18 +35,17 @@ from oncelog.rpc.owner_codec import (
 from oncelog.rpc.server import ServerStream
 from oncelog.topic_owner.authorization import Checks, authorize, is_known_to_have
 from oncelog.topic_owner.batch_checks import BatchChecks, Checked
-from oncelog.topic_owner.open_requests import OpenRequests
 from oncelog.topic_owner.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.topic_registry import TopicRegistry
 from oncelog.topic_owner.topic_runner import TopicRunner
 from oncelog.topic_owner.write_trace import WriteTrace
 
-#: Room for the batch header and the id deltas beside one message of the largest size.
+#: Room for the batch header and the id deltas, besides one message of the largest size.
 BATCH_OVERHEAD_BYTES = 64 * 1024
-#: Answers in one frame; one that carries a name and an error's words has a few KiB, and a frame may have 16 MiB.
+#: Answers in one frame. An answer with a name and an error message has a few KiB, and a frame at most 16 MiB.
 FRAME_ITEMS_MAX = 4096
 
-#: Answers that may wait before the stream is read on; one frame more of them may come on top.
+#: Reading stops while more answers than this wait; the frame being handled may add some.
 OUTBOX_ITEMS_MAX = 8192
 #: Openings of one stream whose rights are being looked up.
 CHECKS_MAX = 1024
@@ -70,13 +70,13 @@ class PublishService:
         self.metrics = metrics
         self.message_bytes_max = message_bytes_max
         self.unanswered_bytes_max = unanswered_bytes_max
-        #: calls are numbered over all streams, for a topic knows nothing of streams
+        #: numbers calls across all streams, because a topic does not distinguish streams
         self.calls = count(1)
         self.streams: set[PublishStream] = set()
         self.trace = WriteTrace(metrics.telemetry)
 
     async def publish(self, stream: ServerStream[ReceivedPublish, PublishAnswers]) -> None:
-        """The handler of one stream: returns when the client is done or gone."""
+        """The handler of one stream. Returns when the client has finished or disconnected."""
         async with asyncio.TaskGroup() as tasks:
             client = PublishStream(self, stream, Checks(tasks))
             self.streams.add(client)
@@ -90,7 +90,7 @@ class PublishService:
 
 @dataclass(slots=True)
 class _Outbox:
-    """What waits to be sent."""
+    """What is to be sent."""
 
     answers: list[BatchAnswer] = field(default_factory=list)
     granted: list[OpenGranted] = field(default_factory=list)
@@ -102,7 +102,7 @@ class _Outbox:
         return len(self.answers) + len(self.granted) + len(self.denied) + len(self.ended) + len(self.switched)
 
     def take(self) -> PublishAnswers | None:
-        """The next frame, None when nothing waits; what does not fit goes with later ones, in the frame's order."""
+        """The next frame; None: there is nothing to send. What does not fit goes into later frames, in order."""
         if not (self.granted or self.denied or self.switched or self.ended) and len(self.answers) <= FRAME_ITEMS_MAX:
             answers, self.answers = self.answers, []
             return PublishAnswers(answers) if answers else None
@@ -116,14 +116,14 @@ class _Outbox:
 
 
 def _cut(waiting: list[ItemT], room: int) -> tuple[list[ItemT], int]:
-    """(the first `room` of what waits, which is taken away, room that is left)."""
+    """Remove the first `room` items. Returns them, and the room that is left."""
     taken = waiting[:room]
     del waiting[:room]
     return taken, room - len(taken)
 
 
 class _Session:
-    """One open session of this stream: its topic, and the bytes of each request not answered yet.
+    """One open session of this stream: its topic, and the bytes of each request without an answer.
 
     timed: (first request of a frame, when it arrived in ns) of the one frame whose latency is being taken.
     """
@@ -136,8 +136,49 @@ class _Session:
         self.timed: tuple[int, int] | None = None
 
 
+class OpenRequests:
+    """The unanswered requests to open of one stream, by the topic's call and by the client's open id."""
+
+    def __init__(self) -> None:
+        #: {call: (open id, the topic that has the request; None: it is not sent to the topic yet)}
+        self._of_call: dict[int, tuple[int, TopicRunner | None]] = {}
+        self._calls: dict[int, int] = {}
+
+    def add(self, call: int, open_id: int) -> None:
+        self._of_call[call] = (open_id, None)
+        self._calls[open_id] = call
+
+    def asked(self, call: int, runner: TopicRunner) -> bool:
+        """The topic gets the request now. Returns False if the client has withdrawn it."""
+        open_id, _ = self._of_call.get(call, (None, None))
+        if open_id is None:
+            return False
+        self._of_call[call] = (open_id, runner)
+        return True
+
+    def pop(self, call: int) -> int | None:
+        """The open id of a request that has an answer. None: it was withdrawn."""
+        open_id, _ = self._of_call.pop(call, (None, None))
+        if open_id is not None and self._calls.get(open_id) == call:
+            del self._calls[open_id]
+        return open_id
+
+    def cancel(self, open_id: int) -> None:
+        """The client has withdrawn the request. Requests that have an answer, or never arrived, are ignored."""
+        call = self._calls.pop(open_id, None)
+        if call is None:
+            return
+        _, runner = self._of_call.pop(call)
+        if runner is not None:
+            runner.abandon(call)
+
+    def cancel_all(self) -> None:
+        for open_id in list(self._calls):
+            self.cancel(open_id)
+
+
 class PublishStream:
-    """One client's stream; takes the answers of all its sessions (the topics' SessionSink)."""
+    """One client's stream. Receives the answers of all its sessions (the topics' SessionSink)."""
 
     def __init__(
         self, service: PublishService, stream: ServerStream[ReceivedPublish, PublishAnswers], checks: Checks
@@ -154,8 +195,7 @@ class PublishStream:
         self._waits_for_room = False
         self._finished = False
 
-    # --- from the client
-    # -----------------------------------------------------------------------------------------------
+    # --- from the client ----------------------------------------------------------------------------------------------
 
     async def receive(self) -> None:
         async for frame in self._stream:
@@ -175,7 +215,7 @@ class PublishStream:
 
     @property
     def _is_full(self) -> bool:
-        """More is not read: what came before waits for the storage nodes, the policies or the client."""
+        """Whether to stop reading: earlier requests wait for the storage nodes, the policies or the client."""
         return (
             self._unanswered_bytes > self._service.unanswered_bytes_max
             or len(self._out) > OUTBOX_ITEMS_MAX
@@ -210,7 +250,7 @@ class PublishStream:
             self._checks.start(self._open_checked(runner, opening, caller))
 
     async def _open_checked(self, runner: TopicRunner, opening: ProducerOpening, caller: Caller) -> None:
-        """Beside the stream, whose other topics do not wait for this one."""
+        """Runs in its own task, so that the other topics of the stream do not wait for this one."""
         try:
             await authorize(runner, caller, Right.PRODUCE)
         except InvariantViolated:
@@ -220,7 +260,7 @@ class PublishStream:
         else:
             self._ask(runner, opening, caller)
         finally:
-            asyncio.get_running_loop().call_soon(self._room.set)  # once this check has left the checks under way
+            asyncio.get_running_loop().call_soon(self._room.set)  # after this check has left the running checks
 
     def _ask(self, runner: TopicRunner, opening: ProducerOpening, caller: Caller) -> None:
         if self._opening.asked(opening.call, runner):
@@ -235,7 +275,7 @@ class PublishStream:
             self._wake.set()
 
     async def _take(self, frame: ReceivedPublish) -> None:
-        """Give each session its batches, in order; runs of one session stay together."""
+        """Give each session its batches, in order. Consecutive batches of one session stay together."""
         self._service.metrics.counts.frames_received += 1
         began_ns = time.time_ns()
         checked = await self._service.checks.check(frame, self._sessions)
@@ -265,7 +305,7 @@ class PublishStream:
         received_bytes = 0
         for request, data, checked in batches:
             if checked is None:
-                return  # the session began after the check, and before it nobody knew its number
+                return  # the session began after the check, so the client cannot have known its number
             if isinstance(checked, OncelogError):
                 refused = (request, checked)
                 break
@@ -294,7 +334,7 @@ class PublishStream:
             )
 
     def _refuse(self, number: SessionNumber, session: _Session, request: int, error: OncelogError) -> None:
-        """A batch that cannot even be read ends its session, as every refused batch does."""
+        """A batch that cannot be decoded ends its session, as every refused batch does."""
         session.runner.sinks.pop(number, None)
         session.runner.post(SessionClosed(number))
         self._forget(number)
@@ -303,8 +343,7 @@ class PublishStream:
         self._out.ended.append(EndedSession(number, error, session.runner.owner_epoch))
         self._wake.set()
 
-    # --- from the topics (SessionSink)
-    # ------------------------------------------------------------------------------------
+    # --- from the topics (SessionSink) --------------------------------------------------------------------------------
 
     def opened(self, call: int, runner: TopicRunner, answer: AnswerOpen) -> None:
         if not isinstance(answer.result, Granted):
@@ -375,11 +414,10 @@ class PublishStream:
         if self._waits_for_room and not self._is_full:
             self._room.set()
 
-    # --- to the client
-    # -----------------------------------------------------------------------------------------------------
+    # --- to the client ------------------------------------------------------------------------------------------------
 
     async def send(self) -> None:
-        """Send what waits, again and again, until `close`."""
+        """Send answers until `close`."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -391,7 +429,7 @@ class PublishStream:
                 return
 
     def close(self) -> None:
-        """The client sends nothing more, or is gone: its sessions end, and its requests to open are abandoned.
+        """The client has finished or disconnected: end its sessions and withdraw its requests to open.
 
         What is answered already is still sent where that is possible.
         """

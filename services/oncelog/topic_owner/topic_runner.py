@@ -1,8 +1,8 @@
-"""The shell of one topic: one queue of events, one core, and what the core's effects mean here.
+"""The shell of one topic: one queue of events, one core, and the execution of the core's effects.
 
-Events are handled where they are posted, one after the other, on the process's event loop; an event posted by an effect
-waits for its turn. Nothing is awaited between an event and its effects. Time is the wall clock in ms, for append times
-are stored; it never decides what is safe.
+Events are handled one after the other on the process's event loop, in the call that posts them. An event that an effect
+posts waits until the earlier ones are handled. Nothing is awaited between an event and its effects. Time is the wall
+clock in ms, because append times are stored; no safety decision depends on it.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ logger = logging.getLogger(__name__)
 
 
 class SessionSink(Protocol):
-    """Where the answers of one client's sessions go."""
+    """The receiver of the answers of one client's sessions."""
 
     def opened(self, call: int, runner: "TopicRunner", answer: AnswerOpen) -> None: ...
     def answered(self, answer: BatchAnswer) -> None: ...
@@ -97,7 +97,7 @@ class TopicRunner:
         self.core = Topic(topic_id, me, settings, checksum, first_session=first_session, nodes=nodes)
         self.cache = EntryCache(cache_budget)
         self.trace = TakeoverTrace(topic_id)
-        #: {session: where its answers go}; {call: who asked}
+        #: {session: where its answers go}; {call: where the answer to this opening goes}
         self.sinks: dict[SessionNumber, SessionSink] = {}
         self._calls: dict[int, SessionSink] = {}
         self.progress = TopicProgress(self.core)
@@ -128,8 +128,7 @@ class TopicRunner:
         #: proofs that this owner is the current one
         self.currency = Proofs(self)
 
-    # --- what others ask
-    # -------------------------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------------------------------
 
     @property
     def topic_id(self) -> TopicId:
@@ -149,44 +148,43 @@ class TopicRunner:
         return self._executor.grants
 
     def open(self, opening: ProducerOpening, sink: SessionSink) -> None:
-        """Answered by sink.opened, at once or when the topic serves."""
+        """Open a producer. The answer comes by sink.opened, at once or when the topic serves."""
         self._calls[opening.call] = sink
         self.post(opening)
 
     def abandon(self, call: int) -> None:
-        """Nobody waits for the answer to this opening any more."""
+        """The client has withdrawn this request to open a producer."""
         if self._calls.pop(call, None) is not None:
             self.post(OpeningAbandoned(call))
 
     async def record_shows_higher_epoch(self) -> bool:
-        """Whether the topic record, read now, is of a newer epoch than this runner's, or gone."""
+        """Read the topic record. Returns whether it has a newer epoch than this runner, or does not exist."""
         stored = await self.parts.topics.read(self.topic_id)
         return stored is None or stored.value.owner_epoch > self.owner_epoch
 
     async def why(self, error: OncelogError) -> OncelogError:
-        """What a reader is told that met `error`: a hole in the log of a topic that was deleted is no damage."""
+        """The error for a reader that met `error`: TopicNotFound if a hole in the log is due to a deletion."""
         if not isinstance(error, LogHole | UnreadableEntry):
             return error
         try:
             stored = await self.parts.topics.read(self.topic_id)
         except OncelogError:
-            return error  # it is not known whether the topic was deleted
+            return error  # whether the topic was deleted is unknown
         if stored is not None:
             return error
         return TopicNotFound(f"topic {self.name or self.topic_id} was deleted", topic_id=self.topic_id)
 
     async def ledger(self, ledger_id: LedgerId) -> LedgerMetadata:
-        """The record of one of the topic's ledgers. Raises LogHole."""
+        """Read the record of one of the topic's ledgers. Raises LogHole."""
         return await self._executor.ledger(ledger_id)
 
-    # --- events and effects
-    # ----------------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------------------
 
     def post(self, event: TopicEvent) -> None:
-        """Handle an event now, or after those before it. A broken invariant ends the process."""
+        """Handle an event now, or after those that are queued. A broken invariant ends the process."""
         queue = self._queue
         if queue is None:
-            raise InvariantViolated(f"topic {self.topic_id} goes on after a broken invariant")
+            raise InvariantViolated(f"topic {self.topic_id}: an event was posted after a broken invariant")
         queue.append(event)
         if len(queue) > 1:
             return
@@ -201,8 +199,7 @@ class TopicRunner:
             self._queue = None
             raise
 
-    # --- effects: clients
-    # ------------------------------------------------------------------------------------------------
+    # --- effects: clients ---------------------------------------------------------------------------------------------
 
     def _send_adds(self, effect: SendAdds) -> None:
         parts = self.parts
@@ -242,8 +239,7 @@ class TopicRunner:
     def _read_entry_ids(self, effect: ReadEntryIds) -> None:
         self._executor.start(self._read_ids(effect.position))
 
-    # --- effects: for people, and the ends
-    # --------------------------------------------------------------------------------
+    # --- effects: logs, counters, and the ends ------------------------------------------------------------------------
 
     def _phase_ended(self, effect: TakeoverPhaseEnded) -> None:
         if effect.phase is TakeoverPhase.ACQUIRE:
@@ -292,8 +288,7 @@ class TopicRunner:
         logger.info("topic %s is closed", self.name or self.topic_id)
         self._finish(closed=True)
 
-    # --- time, and the end
-    # -----------------------------------------------------------------------------------------------
+    # --- time, and the end --------------------------------------------------------------------------------------------
 
     def _fire(self, key: str) -> None:
         if not self.progress.ended:
@@ -316,11 +311,10 @@ class TopicRunner:
         """
         self.post(TopicAssigned(given_up))
 
-    # --- work that takes its time
-    # -----------------------------------------------------------------------------------------
+    # --- work in the background ---------------------------------------------------------------------------------------
 
     async def _read_ids(self, position: Position) -> None:
-        """The ids of a stored batch; None where it was trimmed. Unreadable: its session waits, loudly."""
+        """Read the ids of a stored batch. If the entry is unreadable, log that; its session keeps waiting."""
         parts = self.cache.get(*position)
         if parts is not None:
             body = parts[1]
@@ -329,7 +323,7 @@ class TopicRunner:
                 stored = await self._executor.ledger(position.ledger_id)
                 body = body_of(await read_entry(self.parts.links, stored, position.entry_id, headers_only=True))
             except UnreadableEntry as error:
-                logger.error("the ids at %s cannot be read, its producer waits: %s", position, error.message)
+                logger.error("cannot read the ids at %s; its producer waits: %s", position, error.message)
                 return
             except LogHole:
                 self.post(EntryIdsRead(position, None, b""))
@@ -338,6 +332,6 @@ class TopicRunner:
             header = peek_batch(body)
             decode_ids(header, deltas_of(header, body))
         except InvalidBatch as error:
-            logger.error("the ids at %s are damaged, its producer waits: %s", position, error.message)
+            logger.error("the ids at %s are damaged; its producer waits: %s", position, error.message)
             return
         self.post(EntryIdsRead(position, header, bytes(deltas_of(header, body))))
