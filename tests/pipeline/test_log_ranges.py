@@ -200,13 +200,13 @@ def test_a_wrong_mark_of_the_live_map_is_found() -> None:
     right = log.told()
     a = right[ProducerId(1)]
     wrong = {
-        "'a' (1) has the mark 21 there, 20 in the log": {**right, ProducerId(1): a._replace(mark=SequenceId(21))},
-        "'a' (1) has the mark 19 there, 20 in the log": {**right, ProducerId(1): a._replace(mark=SequenceId(19))},
-        "'a' (1) has the generation 1 there, 2 in": {**right, ProducerId(1): a._replace(generation=Generation(1))},
-        "'a' (1) is contiguous there": {**right, ProducerId(1): a._replace(mode=SequenceMode.CONTIGUOUS)},
+        "'a' (1) has the mark 21 in the report, 20 in": {**right, ProducerId(1): a._replace(mark=SequenceId(21))},
+        "'a' (1) has the mark 19 in the report, 20 in": {**right, ProducerId(1): a._replace(mark=SequenceId(19))},
+        "'a' (1) has the generation 1 in the report, 2": {**right, ProducerId(1): a._replace(generation=Generation(1))},
+        "'a' (1) is contiguous in the report": {**right, ProducerId(1): a._replace(mode=SequenceMode.CONTIGUOUS)},
         "'x' (1) is 'a' in the log": {**right, ProducerId(1): a._replace(name="x")},
-        "'a' (1) has the mark 20 in the log, and is not there": {ProducerId(2): right[ProducerId(2)]},
-        "'c' (3) has the mark -1 there, and is not in": {
+        "'a' (1) has the mark 20 in the log and is not reported": {ProducerId(2): right[ProducerId(2)]},
+        "'c' (3) has the mark -1 in the report and is not in": {
             **right, ProducerId(3): ReportedProducer("c", SequenceMode.MONOTONIC, Generation(1), SequenceId(-1)),
         },
     }  # fmt: skip
@@ -221,9 +221,9 @@ def test_a_live_map_of_another_place_is_found() -> None:
     """It counts messages that the log does not have, or is as of an entry that was not read."""
     log = small_log()
     [count] = judged(log, live=log.live()._replace(next_index=20)).findings
-    assert count.message == "the next message there is number 20, in the log 19"
+    assert count.message == "its next message has index 20, in the log 19"
     [place] = judged(log, live=log.live()._replace(position=Position(LedgerId(9), EntryId(3)))).findings
-    assert place.message == "it is as of 9:3, the log was read up to 9:2"
+    assert place.message == "its position is 9:3, but the log was read up to 9:2"
 
 
 def test_a_wrong_snapshot_is_found_though_what_follows_mends_it() -> None:
@@ -233,8 +233,8 @@ def test_a_wrong_snapshot_is_found_though_what_follows_mends_it() -> None:
     low = producers[ProducerId(1)]._replace(mark=SequenceId(10))
     right = then.snapshot()
     wrong = {
-        "has the mark 10 there, 11 in the log": right._replace(producers={**producers, ProducerId(1): low}),
-        "the next message there is number 15, in the log 16": right._replace(next_index=15),
+        "has the mark 10 in the report, 11 in the log": right._replace(producers={**producers, ProducerId(1): low}),
+        "its next message has index 15, in the log 16": right._replace(next_index=15),
     }
     for said, snapshot in wrong.items():
         for cuts in ((), (3,), tuple(range(1, ENTRIES))):
@@ -268,12 +268,12 @@ def test_a_record_that_contradicts_the_ledgers_is_found() -> None:
         return [fact._replace(**fields) if at == number else fact for at, fact in enumerate(good)]  # type: ignore[arg-type]
 
     wrong = {
-        "its record says 8": changed(1, first_index=8),
-        "the ledger begins at message 19, its record says 18": changed(3, first_index=18),
-        "entries 0 to 2 were read of 0 to 3": changed(1, last=EntryId(3)),
+        "its record has 8": changed(1, first_index=8),
+        "the ledger begins at message 19, its record has 18": changed(3, first_index=18),
+        "read entries 0 to 2 instead of 0 to 3": changed(1, last=EntryId(3)),
         "bodies have": changed(0, length=1),
         "is not closed": changed(1, whole=False),
-        "lists it behind": [good[1], good[0], *good[2:]],
+        "lists it after": [good[1], good[0], *good[2:]],
     }
     for said, facts in wrong.items():
         for cuts in ((), (5,), tuple(range(1, ENTRIES + 1))):

@@ -1,5 +1,5 @@
-"""The oracles: what every history must satisfy. They know the cores' formats, and nothing of faults or of who ran what.
+"""The oracles: the rules that every history and every log must satisfy, whatever faults happened.
 
-The simulation feeds them the history of a run and the entries of its storage nodes; demo, chaos and audit feed them
-real ones. `Violation` names the rule that was broken.
+The simulation checks the history of a run and the entries of its storage nodes with them, and the audit checks the log
+of a real cluster. A `Violation` names the broken rule.
 """

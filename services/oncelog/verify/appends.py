@@ -1,13 +1,13 @@
-"""What producers were promised, held against the log.
+"""Checks what producers were told against the log.
 
-    no loss          an answered message is in the log, at the position that it was answered with
-    no ghost         nothing is in the log that was not handed over, with that very value
-    no failure       what was called not stored is not stored by that instance
-    exact            what was called stale, never stored, is not in the log: in no batch, whatever its neighbours are
+    no loss          an acknowledged message is in the log, at the position in its answer
+    no ghost         every message in the log was sent, with this value
+    no failure       an instance has not stored a message that was answered as not stored
+    exact            a message that was answered as stale is not in the log, in no batch
     once             no (producer, id) is visible twice
-    order            a producer's ids ascend along the log, and no instance's message is overtaken by a later one
-    real time        what was answered before another was handed over stands before it
-    last id          the last sequence id told at an opening is the producer's mark at that grant
+    order            a producer's ids ascend along the log, and no later message of an instance overtakes an earlier one
+    real time        a message that was acknowledged before another one was sent stands before it in the log
+    last id          the last sequence id in the answer to an opening is the producer's mark at that grant
 
 Messages stored while deduplication was off are exempt from `once`, `order` and `exact`, and from nothing else.
 """
@@ -23,11 +23,11 @@ from oncelog.verify.history import History, HistoryAppend
 from oncelog.verify.violation import Violation
 
 DedupEnabled = Callable[[EntryHeader], bool]
-_TOLD_AS_NOT_STORED_NOW = (ResultKind.BELOW_MARK, ResultKind.STALE_SEQUENCE)
+_NOT_STORED_NOW = (ResultKind.BELOW_MARK, ResultKind.STALE_SEQUENCE)
 
 
 def check_appends(history: History, fold: LogFold, *, dedup_enabled: DedupEnabled = lambda _: True) -> None:
-    """Raises Violation. fold: of the whole log. judged: whether deduplication was on when an entry was appended."""
+    """Raises Violation. fold: of the whole log. dedup_enabled: for an entry at its append."""
     _check_once_and_order(fold, dedup_enabled)
     _check_ghosts(history, fold)
     given = _times_given(history)
@@ -61,20 +61,20 @@ def _in_log_order(places: dict[int, list[MessagePlace]]) -> Iterator[tuple[int, 
 
 
 def _check_ghosts(history: History, fold: LogFold) -> None:
-    handed: dict[tuple[str, int], list[bytes]] = {}
+    sent: dict[tuple[str, int], list[bytes]] = {}
     for append in history.appends:
         name = history.opens[append.opened].name
         for number, value in zip(append.ids, append.values, strict=True):
-            handed.setdefault((name, number), []).append(value)
+            sent.setdefault((name, number), []).append(value)
     for producer in fold.producers.values():
         for number, places in producer.places.items():
             for place in places:
-                if place.value not in handed.get((producer.name, number), ()):
+                if place.value not in sent.get((producer.name, number), ()):
                     raise Violation("no ghost", f"{producer.name!r} id {number} at {place.position} was never sent")
 
 
 def _times_given(history: History) -> dict[int, Counter[int]]:
-    """{instance: {id: how often it was handed over there}}."""
+    """{instance: {id: how often the instance sent it}}."""
     given: dict[int, Counter[int]] = {}
     for append in history.appends:
         given.setdefault(append.opened, Counter()).update(append.ids)
@@ -82,7 +82,7 @@ def _times_given(history: History) -> dict[int, Counter[int]]:
 
 
 def _check_refused(history: History, fold: LogFold, append: HistoryAppend, given: Counter[int]) -> None:
-    """An id that the instance handed over twice may be stored by the other append."""
+    """If the instance sent an id twice, the other append may have stored it."""
     opened = history.opens[append.opened]
     producer = fold.names.get(opened.name)
     if not append.refused or producer is None:
@@ -91,7 +91,7 @@ def _check_refused(history: History, fold: LogFold, append: HistoryAppend, given
         mine = [p for p in producer.places.get(number, []) if p.generation == opened.instance.generation]
         if mine and given[number] == 1:
             raise Violation(
-                "no failure", f"{opened.name!r} id {number} was called not stored and is at {mine[0].position}"
+                "no failure", f"{opened.name!r} id {number} was answered as not stored and is at {mine[0].position}"
             )
 
 
@@ -102,7 +102,7 @@ def _check_stale(history: History, fold: LogFold, append: HistoryAppend, dedup_e
         if producer is not None and append.kind_at(at) is ResultKind.STALE_SEQUENCE:
             found = [p for p in producer.places.get(number, []) if dedup_enabled(fold.entries[p.position].header)]
             if found:
-                raise Violation("exact", f"{name!r} id {number} was called never stored and is at {found[0].position}")
+                raise Violation("exact", f"{name!r} id {number} was answered as stale and is at {found[0].position}")
 
 
 def _check_answer(history: History, fold: LogFold, append: HistoryAppend) -> None:
@@ -122,7 +122,7 @@ def _check_message(
     name: str, places: dict[int, list[MessagePlace]], append: HistoryAppend, at: int, part: ResultRange, offset: int
 ) -> None:
     number, value = append.ids[at], append.values[at]
-    if part.kind in _TOLD_AS_NOT_STORED_NOW:
+    if part.kind in _NOT_STORED_NOW:
         return
     found = places.get(number, [])
     if part.position is not None:
@@ -135,9 +135,9 @@ def _check_message(
 
 
 def _check_overtaken(history: History, fold: LogFold) -> None:
-    """Of what one instance handed over, what it stored is a prefix, known and refused messages aside.
+    """The stored messages of an instance are a prefix of what it sent, except for known and refused messages.
 
-    Ids that are not above all that it handed over before are known, or stale: they say nothing of the order.
+    An id that is not above all earlier ids of the instance is known or stale, and does not count.
     """
     missing: dict[int, int] = {}
     highest: dict[int, int] = {}
@@ -155,7 +155,7 @@ def _check_overtaken(history: History, fold: LogFold) -> None:
                     "order",
                     f"{opened.name!r} {opened.instance}: id {number} is stored, {missing[append.opened]} is not",
                 )
-            if not places and not append.refused and append.kind_at(i) not in _TOLD_AS_NOT_STORED_NOW:
+            if not places and not append.refused and append.kind_at(i) not in _NOT_STORED_NOW:
                 missing.setdefault(append.opened, number)
 
 
@@ -166,7 +166,7 @@ def _check_real_time(history: History, fold: LogFold) -> None:
         answered = isinstance(append.result, tuple) and append.answered_at
         for at, number in enumerate(append.ids):
             times = first.setdefault((name, number), [append.invoked_at, 1 << 62])
-            if answered and append.kind_at(at) not in _TOLD_AS_NOT_STORED_NOW:
+            if answered and append.kind_at(at) not in _NOT_STORED_NOW:
                 times[1] = min(times[1], answered)
     latest, latest_name = 0, ""
     for entry in fold.entries.values():
@@ -196,5 +196,5 @@ def _check_last_ids(history: History, fold: LogFold) -> None:
         ]
         if opened.last_sequence_id != max(before, default=-1):
             raise Violation(
-                "last id", f"{opened.name!r} was told {opened.last_sequence_id}, the log said {max(before, default=-1)}"
+                "last id", f"{opened.name!r} received {opened.last_sequence_id}, the log has {max(before, default=-1)}"
             )

@@ -1,16 +1,16 @@
-"""The copies of a ledger's entries on its members, held against each other. Pure.
+"""Compares the copies of a ledger's entries on its members. Pure.
 
-    held      a member has answered for the entry and gave it whole; its digest counts
-    missing   a member has answered that it does not hold the entry
-    damaged   a member has answered that it cannot read it, or gave bytes that are not this entry's
-    unknown   a member has not answered: unknown is not missing, and nothing follows from it
+    held      the member returned the whole entry; its digest is compared
+    missing   the member answered that it does not hold the entry
+    damaged   the member answered that it cannot read the entry, or returned other bytes
+    unknown   the member did not answer, which does not mean that the entry is missing
 
 Rules
-- Two copies with different bytes are a violation, whichever is right, and so is a copy that is damaged.
-- A member that holds nothing of a ledger is a violation: its copy is gone, or never came to be; the next loss counts.
+- Two copies with different bytes are a violation, and so is a damaged copy.
+- A member that holds no entry of a ledger is a violation: its copy is lost or was never written.
 - An entry with fewer copies than the ack quorum is a violation, unless a member that did not answer may hold it.
-- An entry that one member lacks and that the ack quorum has is thin: the log promised no more. It is counted.
-- Of a ledger that is still written (quorum 0) nothing is missing: a copy may be on its way.
+- An entry that one member lacks and that the ack quorum has is thin. It is counted, because the log promises no more.
+- A ledger that is still written (quorum 0) has no missing copies: they may be on their way.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,10 +27,10 @@ SHOWN_CHARACTERS = 8
 
 @dataclass(slots=True)
 class MemberCopy:
-    """What one member said of some entries. digests: {entry: digest of its bytes}. damaged: {entry: why}.
+    """The answers of one member for some entries. digests: {entry: digest of its bytes}. damaged: {entry: why}.
 
-    silent: why the member did not answer for the rest; "": it has answered for all. holds_some: it has said that it
-    holds some entry of the ledger. begins: whether it holds anything of the ledger, None: unknown.
+    silent: why the member did not answer for the rest; empty if it did. holds_some: the member holds an entry of the
+    ledger. begins: whether it holds any entry of the ledger; None: unknown.
     """
 
     digests: dict[EntryId, bytes] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class MemberCopy:
 
 
 class CopiesComparison(NamedTuple):
-    """copies: held ones. thin: entries with fewer copies than members, and enough of them."""
+    """copies: number of held copies. thin: entries with fewer copies than members, but with the ack quorum."""
 
     findings: list[Finding]
     copies: int
@@ -56,7 +56,7 @@ class CopiesComparison(NamedTuple):
 def compare_copies(
     ledger_id: LedgerId, first: EntryId, last: EntryId, quorum: int, copies: Mapping[Incarnation, MemberCopy]
 ) -> CopiesComparison:
-    """Entries first to last of a ledger; of none, when only the beginning of the ledger was asked for (last < first).
+    """Compare entries first to last of a ledger. With last < first only the members themselves are checked.
 
     quorum: the ack quorum, 0: the ledger is still written.
     """
@@ -80,7 +80,7 @@ def compare_copies(
             scarce.append(entry_id)
         elif quorum and len(holders) + unknown < len(copies):
             thin += 1
-    findings += [_scarce(ledger_id, some, quorum) for some in _runs(scarce)]
+    findings += [_scarce(ledger_id, some, quorum) for some in _without_gaps(scarce)]
     return CopiesComparison(findings, sum(len(copy.digests) for copy in copies.values()), thin)
 
 
@@ -90,15 +90,15 @@ def shown(member: Incarnation) -> str:
 
 def _gone(ledger_id: LedgerId, first: EntryId, member: Incarnation) -> Finding:
     text = (
-        f"storage node {shown(member)} does not hold ledger {ledger_id}, of which it is a member: its copy is gone, or "
-        "the node was away when the ledger was written"
+        f"storage node {shown(member)} does not hold ledger {ledger_id} although it is a member: its copy is lost, or "
+        "the node was down when the ledger was written"
     )
     return Finding(RULE, Position(ledger_id, first), text)
 
 
 def _different(holders: Mapping[Incarnation, bytes]) -> str:
-    told = ", ".join(f"{shown(member)} {digest.hex()[:12]}" for member, digest in sorted(holders.items()))
-    return f"its copies differ, by their digests: {told}"
+    digests = ", ".join(f"{shown(member)} {digest.hex()[:12]}" for member, digest in sorted(holders.items()))
+    return f"its copies differ, by their digests: {digests}"
 
 
 def _scarce(ledger_id: LedgerId, run: Sequence[EntryId], quorum: int) -> Finding:
@@ -106,8 +106,8 @@ def _scarce(ledger_id: LedgerId, run: Sequence[EntryId], quorum: int) -> Finding
     return Finding(RULE, Position(ledger_id, run[0]), f"{what} fewer than {quorum} copies, the ack quorum")
 
 
-def _runs(entries: Iterable[EntryId]) -> Iterator[list[EntryId]]:
-    """Ascending entries as stretches without a hole."""
+def _without_gaps(entries: Iterable[EntryId]) -> Iterator[list[EntryId]]:
+    """Split ascending entries into runs without a gap."""
     run: list[EntryId] = []
     for entry_id in entries:
         if run and entry_id != run[-1] + 1:

@@ -1,9 +1,9 @@
-"""The log folded once more, by other code than the owner's: what dedup must know, and what the log itself must be.
+"""Folds the log again, by other code than the owner's: the state that dedup must have, and the rules of the log.
 
 base_index is dense from 0 over the whole log · positions ascend · owner epochs ascend, one to a ledger
-a name has one producer id, for ever, and a producer id one name · generations go up one by one, each from its own
-grant on · a grant states the persisted mark · no instance is granted what it has already · a batch is of the generation
-that its place in the log allows
+a name always has the same producer id, and a producer id one name · each grant increments the generation by one · a
+grant contains the persisted mark · an instance is not granted a name that it has already · the generation of a batch is
+that of the last grant before it
 """
 
 from dataclasses import dataclass, field
@@ -27,17 +27,17 @@ from oncelog.verify.violation import Violation
 
 
 class MessagePlace(NamedTuple):
-    """Where a message is, and under which generation it came."""
+    """Where a message is stored, with its value and the generation of its producer."""
 
     position: Position
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not used
     value: bytes
     generation: Generation
 
 
 @dataclass(slots=True)
 class FoldedProducer:
-    """places: every visible copy of every id, in log order. marked: those that moved the mark."""
+    """places: every visible copy of every id, in log order. marked: those that raised the mark."""
 
     name: str
     producer_id: ProducerId
@@ -51,14 +51,14 @@ class FoldedProducer:
 
 
 class LogFold:
-    """Takes a topic's entries in order. Raises Violation where they cannot follow each other."""
+    """Receives a topic's entries in order. Raises Violation if one cannot follow the entries before it."""
 
     def __init__(self) -> None:
         self.producers: dict[ProducerId, FoldedProducer] = {}
         self.names: dict[str, FoldedProducer] = {}
         self.position = BEFORE_ALL
         self.next_index = 0
-        #: (ledger, its owner epoch) of the newest entry
+        #: (ledger, owner epoch) of the newest entry
         self.epoch: tuple[LedgerId, OwnerEpoch] = (LedgerId(-1), OwnerEpoch(0))
         #: {position: entry}, in log order
         self.entries: dict[Position, LoggedEntry] = {}
@@ -95,9 +95,11 @@ class LogFold:
         if (known.name, known.mode, known.generation + 1) != (grant.name, grant.mode, grant.generation):
             raise Violation("grants", f"{grant} at {position} follows generation {known.generation} of {known.name!r}")
         if grant.persisted != known.mark:
-            raise Violation("grant's mark", f"{grant} at {position}, the log before it says {known.mark}")
+            raise Violation("grant's mark", f"{grant} at {position}, the log before it has {known.mark}")
         if grant.instance_id and known.instance_id == grant.instance_id:
-            raise Violation("one grant for an instance", f"{grant} at {position} is of the instance that had the name")
+            raise Violation(
+                "one grant for an instance", f"{grant} at {position} is for the instance that already has the name"
+            )
         known.generation = grant.generation
         known.instance_id = grant.instance_id
         known.role = known.role or grant.role
@@ -120,10 +122,8 @@ class LogFold:
                 known.mark = number
                 known.marked[number] = place
 
-    # --- the law ------------------------------------------------------------------------------------------------------
-
     def compare(self, state: DedupState) -> None:
-        """An owner's state after a takeover is the fold of the whole log. Raises Violation."""
+        """Raises Violation unless an owner's state after a takeover equals the fold of the whole log."""
         if (state.position, state.next_index) != (self.position, self.next_index):
             raise Violation(
                 "state is the fold",
@@ -140,12 +140,12 @@ class LogFold:
                 producer.role,
             )  # fmt: skip
             if mine != theirs:
-                raise Violation("state is the fold", f"producer {pid} is {theirs}, the log says {mine}")
-            _compare_runs(known, producer)
+                raise Violation("state is the fold", f"producer {pid} is {theirs}, the log has {mine}")
+            _compare_recent_batches(known, producer)
 
 
-def _compare_runs(known: FoldedProducer, producer: ProducerState) -> None:
-    """Above the floor, the recent batches name every id that moved the mark, and its place."""
+def _compare_recent_batches(known: FoldedProducer, producer: ProducerState) -> None:
+    """Above the floor, the recent batches contain every id that raised the mark, with its position."""
     beyond = {number: place for number, place in known.marked.items() if number > producer.recent_floor}
     if sum(recent.count for recent in producer.recent_batches) != len(beyond):
         raise Violation(
@@ -157,12 +157,12 @@ def _compare_runs(known: FoldedProducer, producer: ProducerState) -> None:
             place = beyond.get(number)
             if place is None or (place.position, place.index) != (recent.position, index):
                 raise Violation(
-                    "recent batches", f"producer {known.name!r}: {recent} names id {number}, the log says {place}"
+                    "recent batches", f"producer {known.name!r}: {recent} names id {number}, the log has {place}"
                 )
 
 
 def _named_by(recent: RecentBatch) -> list[tuple[int, int]]:
-    """[(id, index in its entry)], as far as the batch remembers."""
+    """[(id, index in its entry)] of the ids that the batch contains."""
     if recent.deltas is None:
         return [(recent.first, recent.offset)]
     return [(number, recent.offset + i) for i, number in enumerate(ids_of_batch(recent))]

@@ -1,7 +1,7 @@
-"""What happened, as its participants saw it: what was handed over, what was answered, what was read.
+"""The history of a topic as its clients saw it: appends, answers and reads.
 
-Order is by `at`, one count for the whole history: an event with a lower one ended before the other began. What is not
-answered may or may not have happened, and so may what was answered with an error that decides nothing.
+`at` orders the events of a history: an event with a lower number ended before one with a higher number began. An append
+without an answer may be stored or not, and so may one with an error that leaves this open.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from oncelog.core.ids import Position, SequenceId
 
 @dataclass(frozen=True, slots=True)
 class HistoryOpening:
-    """An instance of a producer was reported open. dense: its ids have no holes."""
+    """The opening of a producer instance was answered. dense: its ids have no gaps."""
 
     name: str
     instance: ProducerInstance
@@ -26,7 +26,7 @@ class HistoryOpening:
 
 @dataclass(slots=True)
 class HistoryAppend:
-    """One batch. opened: index of its instance in `History.opens`. result: None while nothing is known."""
+    """One batch. opened: index of its instance in `History.opens`. result: None before the answer."""
 
     opened: int
     request: int
@@ -38,11 +38,11 @@ class HistoryAppend:
 
     @property
     def refused(self) -> bool:
-        """The error says for certain that this append stored nothing, now or later."""
+        """Whether the error means that this append stores nothing, now or later."""
         return isinstance(self.result, OncelogError) and self.result.stored is False
 
     def kind_at(self, at: int) -> ResultKind | None:
-        """What was answered of the message at this index; None while nothing is known of it."""
+        """The answer for the message at this index. None if its result is unknown."""
         if isinstance(self.result, StaleSequence):
             return ResultKind.STALE_SEQUENCE
         if self.result is None or isinstance(self.result, OncelogError):
@@ -56,7 +56,7 @@ class HistoryAppend:
 
 @dataclass(frozen=True, slots=True)
 class HistoryRead:
-    """A reader was served one whole entry."""
+    """A reader received one whole entry."""
 
     reader: str
     position: Position
@@ -66,7 +66,7 @@ class HistoryRead:
 
 @dataclass(slots=True)
 class History:
-    """Of one topic."""
+    """The events of one topic."""
 
     opens: list[HistoryOpening] = field(default_factory=list)
     appends: list[HistoryAppend] = field(default_factory=list)
@@ -75,7 +75,7 @@ class History:
     _open_appends: dict[tuple[int, int], HistoryAppend] = field(default_factory=dict)
 
     def opened(self, name: str, instance: ProducerInstance, last: SequenceId, *, dense: bool) -> int:
-        """Note it; returns the index that its appends name."""
+        """Returns the index for the appends of this instance."""
         self.at += 1
         self.opens.append(HistoryOpening(name, instance, last, dense, self.at))
         return len(self.opens) - 1

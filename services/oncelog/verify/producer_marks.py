@@ -1,4 +1,4 @@
-"""The marks that a joined log gives, held against what somebody tells of the same place: a live map, a snapshot."""
+"""Compares the producers of a log with those that a live map or a snapshot reports for the same position."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from oncelog.verify.range_summary import Finding
 
 
 class ReportedProducer(NamedTuple):
-    """One producer, as it is told."""
+    """One producer in a live map or a snapshot."""
 
     name: str
     mode: SequenceMode
@@ -21,8 +21,8 @@ class ReportedProducer(NamedTuple):
 
 @dataclass(slots=True)
 class MarksComparison:
-    """How many producers are equal to what is told. at_least: not wholly seen, and not against it. untold: of the log,
-    beyond those that are told. unseen: told, of a part of the log that is gone."""
+    """equal: number of producers that are equal. at_least: compatible, but not fully read. not_listed: in the log and
+    not in the report. unseen: in the report, and only in a trimmed part of the log."""
 
     findings: list[Finding] = field(default_factory=list)
     equal: int = 0
@@ -38,51 +38,54 @@ class MarksComparison:
 
 def compare_marks(
     known: Mapping[ProducerId, JoinedProducer],
-    told: Mapping[ProducerId, ReportedProducer],
+    reported: Mapping[ProducerId, ReportedProducer],
     *,
     rule: str,
     lists_all: bool,
     blind: bool,
 ) -> MarksComparison:
-    """rule: who tells, "live map" or "snapshot". all_told: it lists every producer that it has. blind: something of the
-    log before was not seen."""
+    """rule: "live map" or "snapshot". lists_all: the report lists all its producers. blind: a part of the log before
+    could not be read."""
     compared = MarksComparison()
 
     def find(text: str) -> None:
         compared.findings.append(Finding(rule, None, text))
 
     for producer_id, producer in known.items():
-        its = told.get(producer_id)
-        if its is None:
+        theirs = reported.get(producer_id)
+        if theirs is None:
             if lists_all:
-                find(f"{producer.name!r} ({producer_id}) has the mark {producer.mark} in the log, and is not there")
+                find(f"{producer.name!r} ({producer_id}) has the mark {producer.mark} in the log and is not reported")
             else:
                 compared.not_listed += 1
             continue
-        wrong = _difference(producer, its)
+        wrong = _difference(producer, theirs)
         if wrong:
-            find(f"{its.name!r} ({producer_id}) {wrong}")
+            find(f"{theirs.name!r} ({producer_id}) {wrong}")
         elif producer.sure:
             compared.equal += 1
         else:
             compared.at_least += 1
-    for producer_id, its in told.items():
+    for producer_id, theirs in reported.items():
         if producer_id in known:
             continue
         if blind:
             compared.unseen += 1
         else:
-            find(f"{its.name!r} ({producer_id}) has the mark {its.mark} there, and is not in the log")
+            find(f"{theirs.name!r} ({producer_id}) has the mark {theirs.mark} in the report and is not in the log")
     return compared
 
 
-def _difference(producer: JoinedProducer, its: ReportedProducer) -> str:
-    """What is told and contradicts the log; empty: nothing."""
-    if producer.name and producer.name != its.name:
+def _difference(producer: JoinedProducer, reported: ReportedProducer) -> str:
+    """How the report contradicts the log; empty if it does not."""
+    if producer.name and producer.name != reported.name:
         return f"is {producer.name!r} in the log"
-    if producer.mode is not None and producer.mode != its.mode:
-        return f"is {its.mode.name.lower()} there, {producer.mode.name.lower()} in the log"
-    for what, theirs, ours in (("mark", its.mark, producer.mark), ("generation", its.generation, producer.generation)):
+    if producer.mode is not None and producer.mode != reported.mode:
+        return f"is {reported.mode.name.lower()} in the report, {producer.mode.name.lower()} in the log"
+    for what, theirs, ours in (
+        ("mark", reported.mark, producer.mark),
+        ("generation", reported.generation, producer.generation),
+    ):
         if theirs < ours or (producer.sure and theirs != ours):
-            return f"has the {what} {theirs} there, {ours} in the log"
+            return f"has the {what} {theirs} in the report, {ours} in the log"
     return ""

@@ -1,8 +1,8 @@
-"""Folds one range of a topic's log into a summary, knowing nothing of what came before it.
+"""Folds one range of a topic's log into a summary, without the ranges before it.
 
-The rules are those of `fold.LogFold`. What a range decides by itself is a finding here; what depends on the ranges
-before goes into the summary as presumed. Ids at or below the mark go there, too: whether such an id is stored twice or
-out of order is known when the whole log was looked through for it.
+The rules are those of `fold.LogFold`. A violation inside the range is a finding. What depends on earlier ranges goes
+into the summary and is checked by `range_join`. So do ids at or below the mark: only a search of the whole log shows
+whether such an id is stored twice or out of order.
 """
 
 from bisect import bisect_right
@@ -37,20 +37,20 @@ from oncelog.verify.stored_log import LoggedEntry
 
 
 class RangeFold:
-    """Takes the entries of one range in order."""
+    """Receives the entries of one range in order."""
 
     def __init__(self, topic_id: TopicId, remembered: Iterable[RememberedBatch] = ()) -> None:
-        """remembered: what a snapshot has of batches in this range."""
+        """remembered: the batches of this range that a snapshot contains."""
         self.summary = RangeSummary()
         self._topic_id = topic_id
         self._remembered: dict[Position, list[RememberedBatch]] = {}
         for one in remembered:
             self._remembered.setdefault(one.position, []).append(one)
-        #: whether an entry of this range could not be read: grants or batches may be missing
+        #: whether an entry of this range could not be read, so that grants or batches may be missing
         self._blind = False
 
     def add(self, entry: LoggedEntry) -> None:
-        """The entry's own bytes are known to be good."""
+        """The checksum of the entry was verified before."""
         header, summary = entry.header, self.summary
         self._follow(header)
         summary.entries += 1
@@ -67,14 +67,14 @@ class RangeFold:
         held = 0 if entry.batch is None else entry.batch.count - header.skip_first
         if header.count != held:
             self._find("count", header.position, f"the entry counts {header.count} messages and holds {held}")
-        for told in self._remembered.get(header.position, ()):
-            wrong = difference(told, entry)
+        for batch in self._remembered.get(header.position, ()):
+            wrong = difference(batch, entry)
             summary.remembered += not wrong
             if wrong:
                 self._find("snapshot", header.position, wrong)
 
     def compare(self, compared: CopiesComparison, silent: Mapping[Incarnation, str]) -> None:
-        """Take what the members hold of some entries of this range."""
+        """Add the comparison of the copies of some entries. silent: {member: why it did not answer}."""
         summary = self.summary
         summary.copies += compared.copies
         summary.thin += compared.thin
@@ -83,7 +83,7 @@ class RangeFold:
             self._find(*finding)
 
     def lose(self, position: Position, rule: str, message: str) -> None:
-        """An entry must be there and cannot be read, or not be understood: what it held is not known."""
+        """Add an entry that must exist and cannot be read or decoded."""
         self._blind = True
         summary = self.summary
         summary.lost += 1
@@ -95,7 +95,7 @@ class RangeFold:
         part.last = position.entry_id
         part.next_index = part.after_bytes = None
 
-    # --- the chain ----------------------------------------------------------------------------------------------------
+    # --- the order of entries -----------------------------------------------------------------------------------------
 
     def _follow(self, header: EntryHeader) -> None:
         ledgers = self.summary.ledgers
@@ -162,7 +162,7 @@ class RangeFold:
             )
         part.generation = grant.generation
         if self._blind and grant.persisted >= part.mark:
-            return  # what raised the mark may be what could not be read
+            return  # an entry that could not be read may have raised the mark
         kept = STATED_KEPT if grant.persisted == part.mark else STATED_ODD_KEPT
         if len(part.stated) < kept:
             part.stated.append(StatedMark(grant.persisted, part.mark, position))
@@ -201,7 +201,7 @@ class RangeFold:
             part.mark = SequenceId(new[-1])
 
     def _note_holes(self, position: Position, part: ProducerSummary, ids: Sequence[int]) -> None:
-        """ids: ascending, above the range's own mark. What stands before the first id of a range is not known here."""
+        """ids: ascending, above the mark of this range. The id before the first one of a range is not known here."""
         if part.mark >= 0 and ids[0] != part.mark + 1 and not self._blind:
             part.holes_count += 1
             if len(part.holes) < HOLES_KEPT:
@@ -231,7 +231,7 @@ class RangeFold:
 
 
 def ledger_border(before: LedgerSummary, part: LedgerSummary) -> list[Finding]:
-    """What is wrong between two parts that follow each other, of one ledger or of two."""
+    """The violations between two consecutive parts, of one ledger or of two."""
     found: list[Finding] = []
     position = Position(part.ledger_id, part.first)
     if part.ledger_id == before.ledger_id and part.first != before.last + 1:

@@ -1,8 +1,8 @@
-"""Summaries of the ranges of one log, joined in order: what each range presumes is held against the ranges before it.
+"""Joins the summaries of a log's ranges in order, and checks what each range assumes about the ranges before it.
 
-Pure, and the same whatever ranges a log was cut into. Where the log begins behind a trim, or an entry could not be
-read, what a producer had stored before is not known: from there on its mark is "at least", and what would follow from
-the missing part is no finding.
+Pure. The result does not depend on how the log was cut into ranges. After a trimmed start, or after an entry that could
+not be read, the earlier messages of a producer are unknown: its mark is then a lower bound, and nothing that depends on
+the missing part is a finding.
 """
 
 from bisect import bisect_right
@@ -15,13 +15,13 @@ from oncelog.core.ids import NO_SEQUENCE, EntryId, Generation, LedgerId, OwnerEp
 from oncelog.verify.range_fold import ledger_border
 from oncelog.verify.range_summary import Finding, IdRange, LedgerSummary, ProducerSummary, RangeSummary
 
-#: Ids at or below the mark that are looked for in the whole log, of one topic.
+#: How many ids at or below the mark are searched for in the whole log of a topic.
 LOOKED_FOR_MAX = 100_000
 
 
 class LedgerFact(NamedTuple):
-    """What the cluster's record says of a ledger. last: the last entry that is judged, -1 none. whole: it is closed,
-    and that is its end; then length is that of its bodies."""
+    """A ledger in the cluster's record. last: the last entry to check, -1: none. whole: the ledger is closed and ends
+    with `last`; length is then the size of its bodies."""
 
     ledger_id: LedgerId
     first_index: int
@@ -32,8 +32,8 @@ class LedgerFact(NamedTuple):
 
 @dataclass(slots=True)
 class JoinedProducer:
-    """sure: everything of it was seen; else the mark is "at least". followed: the log is seen without a gap since an
-    id of it."""
+    """sure: all its messages were read; otherwise the mark is a lower bound. followed: the log was read without a gap
+    since one of its ids."""
 
     name: str
     mode: SequenceMode | None
@@ -45,7 +45,7 @@ class JoinedProducer:
 
 
 class LowIds(NamedTuple):
-    """Ids of a stretch at or below the mark that held before it."""
+    """Ids of a range that are at or below the mark before it."""
 
     producer_id: ProducerId
     stretch: IdRange
@@ -62,8 +62,8 @@ class JoinedTakeover(NamedTuple):
 
 @dataclass(slots=True)
 class JoinedLog:
-    """A log up to where it was joined. blind: something before was not seen. low_unlisted: ids at or below the mark
-    beyond those that are listed, at least."""
+    """A log, joined up to some range. blind: an earlier part was not read. low_unlisted: at least so many further ids
+    at or below the mark."""
 
     producers: dict[ProducerId, JoinedProducer] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
@@ -73,7 +73,7 @@ class JoinedLog:
     epochs: list[JoinedTakeover] = field(default_factory=list)
     last: LedgerSummary | None = None
     blind: bool = False
-    #: modes of producers whose grants may be gone, as they are told
+    #: modes of producers whose grants may be trimmed, as the owner reports them
     modes: Mapping[ProducerId, SequenceMode] = field(default_factory=dict)
     totals: RangeSummary = field(default_factory=RangeSummary)
 
@@ -83,7 +83,7 @@ class JoinedLog:
 
 
 def join_ranges(summaries: Iterable[RangeSummary], *, from_start: bool) -> JoinedLog:
-    """The whole log. from_start False: what came before its first range was trimmed away."""
+    """Join the whole log. from_start False: the part before the first range was trimmed."""
     joined = JoinedLog(blind=not from_start)
     for summary in summaries:
         join_range(joined, summary)
@@ -91,7 +91,7 @@ def join_ranges(summaries: Iterable[RangeSummary], *, from_start: bool) -> Joine
 
 
 def join_range(joined: JoinedLog, summary: RangeSummary) -> None:
-    """Go on with the next range, which is not changed."""
+    """Add the next range. The summary is not changed."""
     joined.findings += summary.findings
     joined.findings_count += summary.findings_count
     for number, part in enumerate(summary.ledgers):
@@ -107,7 +107,7 @@ def join_range(joined: JoinedLog, summary: RangeSummary) -> None:
     joined.blind = joined.blind or summary.lost > 0
     for producer_id, each in summary.producers.items():
         _join_producer(joined, names, producer_id, each, blind=blind_before, lost=summary.lost > 0)
-    if summary.lost:  # also of those that this range seems to hold nothing of
+    if summary.lost:  # also for producers without an entry in this range
         for producer in joined.producers.values():
             producer.sure = producer.followed = False
     _add_totals(joined.totals, summary)
@@ -151,7 +151,7 @@ def _join_producer(
 def _appear(
     joined: JoinedLog, names: dict[str, ProducerId], producer_id: ProducerId, part: ProducerSummary, *, blind: bool
 ) -> JoinedProducer:
-    """A producer that no range before has named."""
+    """A producer that appears in no earlier range."""
     granted = part.granted
     known = JoinedProducer("", joined.modes.get(producer_id), Generation(0), NO_SEQUENCE, sure=not blind)
     if granted is not None:
@@ -197,16 +197,18 @@ def _check_presumed(joined: JoinedLog, known: JoinedProducer, part: ProducerSumm
     for stated in part.stated:
         mark = max(known.mark, stated.own)
         if stated.mark < mark or (known.sure and stated.mark != mark):
-            text = f"the grant of {known.name!r} says {stated.mark}, the log before it {mark}"
+            text = f"the grant of {known.name!r} has the mark {stated.mark}, the log before it {mark}"
             joined.find("grant's mark", stated.position, text)
     skipped = part.skipped
     if skipped is not None and known.sure and skipped.mark > known.mark:
-        text = f"id {skipped.mark} of {known.name!r} is skipped as known, the log before it ends at {known.mark}"
+        text = (
+            f"id {skipped.mark} of {known.name!r} is skipped as a duplicate, and the log before it ends at {known.mark}"
+        )
         joined.find("skipped", skipped.position, text)
 
 
 def _check_holes(joined: JoinedLog, known: JoinedProducer, part: ProducerSummary, *, lost: bool) -> None:
-    """A contiguous producer's ids follow each other, from 0 on."""
+    """The ids of a contiguous producer have no gaps and start with 0."""
     if known.mode is SequenceMode.CONTIGUOUS:
         for hole in part.holes:
             joined.find("hole", hole.position, _hole(known.name, hole.before, hole.after))
@@ -251,7 +253,7 @@ def _add_totals(totals: RangeSummary, summary: RangeSummary) -> None:
 
 
 def check_chain(summaries: Iterable[RangeSummary], facts: Sequence[LedgerFact]) -> list[Finding]:
-    """The cluster's list of ledgers against what was read: all there, whole, and numbered without a hole."""
+    """Check that all ledgers of the cluster's record were read, completely, and with indexes without a gap."""
     parts: dict[LedgerId, list[LedgerSummary]] = {}
     for summary in summaries:
         for part in summary.ledgers:
@@ -261,22 +263,22 @@ def check_chain(summaries: Iterable[RangeSummary], facts: Sequence[LedgerFact]) 
     for number, fact in enumerate(facts):
         position = Position(fact.ledger_id, EntryId(0))
         if number and fact.ledger_id <= facts[number - 1].ledger_id:
-            found.append(Finding("chain", position, f"the record lists it behind {facts[number - 1].ledger_id}"))
+            found.append(Finding("chain", position, f"the record lists it after {facts[number - 1].ledger_id}"))
         if not fact.whole and number + 1 < len(facts):
             found.append(Finding("chain", position, "the ledger is not closed, and another one follows it"))
         mine = parts.get(fact.ledger_id, [])
         begins = mine[0].first_index if mine else index
         if begins not in (None, fact.first_index):
-            text = f"the ledger begins at message {begins}, its record says {fact.first_index}"
+            text = f"the ledger begins at message {begins}, its record has {fact.first_index}"
             found.append(Finding("chain", position, text))
         last = mine[-1].last if mine else EntryId(-1)
         if last != fact.last or (mine and mine[0].first != 0):
             first = mine[0].first if mine else 0
-            text = f"entries {first} to {last} were read of 0 to {fact.last}"
+            text = f"read entries {first} to {last} instead of 0 to {fact.last}"
             found.append(Finding("chain", position, text))
         length = mine[-1].after_bytes if mine else 0
         if fact.whole and length is not None and length != fact.length:
-            text = f"the ledger's bodies have {length} bytes, its record says {fact.length}"
+            text = f"the ledger's bodies have {length} bytes, its record has {fact.length}"
             found.append(Finding("chain", Position(fact.ledger_id, last), text))
         index = mine[-1].next_index if mine else index
     return found
@@ -288,7 +290,7 @@ IdPlaces = Mapping[tuple[int, int], Sequence[tuple[Position, int]]]
 
 
 def looked_for(lows: Sequence[LowIds]) -> dict[int, set[int]]:
-    """{producer id: ids} to look for in the whole log, LOOKED_FOR_MAX at most."""
+    """{producer id: ids} to search for in the whole log, LOOKED_FOR_MAX at most."""
     wanted: dict[int, set[int]] = {}
     left = LOOKED_FOR_MAX
     for low in lows:
@@ -299,7 +301,7 @@ def looked_for(lows: Sequence[LowIds]) -> dict[int, set[int]]:
 
 
 def check_low_ids(joined: JoinedLog, places: IdPlaces) -> list[Finding]:
-    """Ids at or below the mark, as what they are: stored twice, or out of order. places: {(producer id, id): where}."""
+    """Findings for ids at or below the mark: stored twice, or out of order. places: {(producer id, id): where}."""
     found: list[Finding] = []
     for low in joined.low:
         name, here = joined.producers[low.producer_id].name, low.stretch.position
@@ -318,7 +320,7 @@ def check_low_ids(joined: JoinedLog, places: IdPlaces) -> list[Finding]:
             )
             found.append(Finding("once", here, text))
         if alone:
-            found.append(Finding("order", here, f"{_ids(alone)} of {name!r} behind id {low.mark}"))
+            found.append(Finding("order", here, f"{_ids(alone)} of {name!r} after id {low.mark}"))
     return found
 
 

@@ -1,8 +1,7 @@
-"""What is left of a range of a log once it was folded: small, whatever the range holds, and enough to be joined.
+"""The summary of a folded range of a log. Its size is bounded, and it is sufficient to join ranges.
 
-A range does not know what came before it. So a summary says two things of each producer: what the range does to it, and
-what it presumes of it (the mark and generation that it must come with). `range_join` holds the second against the
-ranges before.
+A range is folded without the ranges before it. So a summary has two kinds of facts about each producer: its changes
+in the range, and the assumptions of the range (mark and generation before it). `range_join` checks the second kind.
 """
 
 from collections.abc import Sequence
@@ -13,24 +12,24 @@ from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.ids import EntryId, Generation, Incarnation, LedgerId, OwnerEpoch, Position, ProducerId, SequenceId
 from oncelog.verify.time_series import TimeSeries
 
-#: Ids kept of a stretch that has holes. What is cut is counted.
+#: Ids kept of an `IdRange` with gaps. The rest is counted.
 IDS_KEPT = 4096
-#: Stretches kept of each producer: the first ones above the range's own mark, and those at or below it.
+#: `IdRange`s kept of each producer: the first ones above the mark of the range, and those at or below it.
 FRONT_KEPT = 8
 LOW_KEPT = 32
-#: Grants kept of each producer, and further ones whose mark is not the range's own.
+#: Grants kept of each producer, and further ones whose mark differs from that of the range.
 STATED_KEPT = 32
 STATED_ODD_KEPT = 64
-#: Generations before a grant that are kept of each producer: a good log has one.
+#: Generations before a grant that are kept of each producer. A correct log has one.
 EARLY_KEPT = 8
-#: Holes kept of each producer; the rest are counted.
+#: Gaps kept of each producer. The rest is counted.
 HOLES_KEPT = 8
 #: Findings kept of a range.
 FINDINGS_KEPT = 100
 
 
 class Finding(NamedTuple):
-    """A rule that is broken, and where. position None: of the topic as a whole."""
+    """A broken rule. position: None for the topic as a whole."""
 
     rule: str
     position: Position | None
@@ -38,13 +37,13 @@ class Finding(NamedTuple):
 
 
 class IdRange(NamedTuple):
-    """Ids that one entry stores one behind the other. ids: ascending, those kept; rows: how many there are.
+    """Consecutive messages of an entry. ids: ascending, those that are kept. rows: the number of messages.
 
     index: batch_index of the first.
     """
 
     position: Position
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not used
     ids: Sequence[int]
     rows: int
 
@@ -55,7 +54,7 @@ class IdRange(NamedTuple):
 
 
 class RangeGrant(NamedTuple):
-    """A grant as far as joining needs it."""
+    """The facts of a grant that joining needs."""
 
     position: Position
     name: str
@@ -64,7 +63,7 @@ class RangeGrant(NamedTuple):
 
 
 class StatedMark(NamedTuple):
-    """The mark that a grant states. own: the range's own one before it."""
+    """The mark in a grant. own: the mark of the range before the grant."""
 
     mark: SequenceId
     own: SequenceId
@@ -72,21 +71,21 @@ class StatedMark(NamedTuple):
 
 
 class RangeSkip(NamedTuple):
-    """The highest id of a batch that was known before it was stored."""
+    """The highest id of a batch that was skipped as a duplicate."""
 
     mark: SequenceId
     position: Position
 
 
 class EarlyBatch(NamedTuple):
-    """The first batch of a generation that comes before any grant of its producer in a range."""
+    """The first batch of a generation before any grant of its producer in the range."""
 
     generation: Generation
     position: Position
 
 
 class IdGap(NamedTuple):
-    """Ids between two that follow each other in the log, in one range."""
+    """Missing ids between two consecutive ids of a range."""
 
     position: Position
     before: SequenceId
@@ -97,12 +96,11 @@ class IdGap(NamedTuple):
 class ProducerSummary:
     """One producer in one range.
 
-    early: one batch of each generation that comes before the first grant here. generation: of the last grant here.
-    mark: the highest id stored in this range, -1 none. front: the first entries with ids above every other before them
-    in this range; front_cut: more follow. low: those at or below; low_rows counts them. stated: of its grants, the
-    first ones, and then those that a good log has only where a mark comes with the range. skipped: the highest one
-    above the mark. holes: the first ones, holes_count all, behind the first id; only a contiguous producer may have
-    none.
+    early: one batch of each generation before the first grant. generation: of the last grant. mark: the highest id
+    stored in this range, -1: none. front: the first entries with ids above all earlier ids of the range; front_cut:
+    there are more. low: entries with ids at or below; low_rows: their number of messages. stated: the first grants, and
+    those whose mark depends on earlier ranges. skipped: the highest one above the mark. holes: the first gaps after the
+    first id; holes_count: all of them. Only a contiguous producer must have none.
     """
 
     early: list[EarlyBatch] = field(default_factory=list)
@@ -122,10 +120,10 @@ class ProducerSummary:
 
 @dataclass(slots=True)
 class LedgerSummary:
-    """Consecutive entries of one ledger in one range. None: an entry that could not be read stood there.
+    """Consecutive entries of one ledger in one range. None: the entry there could not be read.
 
-    owner_epoch, last_epoch: of the first entry and of the last one. before_bytes, after_bytes: bodies of the ledger
-    before the first entry and with the last one.
+    owner_epoch, last_epoch: of the first and the last entry. before_bytes, after_bytes: size of the ledger's bodies
+    before the first entry, and including the last one.
     """
 
     ledger_id: LedgerId
@@ -143,32 +141,32 @@ class LedgerSummary:
 
 @dataclass(slots=True)
 class RangeSummary:
-    """One range, folded."""
+    """The summary of one range."""
 
     ledgers: list[LedgerSummary] = field(default_factory=list)
     producers: dict[ProducerId, ProducerSummary] = field(default_factory=dict)
     entries: int = 0
     grants: int = 0
     messages: int = 0
-    #: messages of stored batches that were known already
+    #: messages of stored batches that were skipped as duplicates
     skipped: int = 0
     #: messages published without deduplication
     unnamed: int = 0
     bytes: int = 0
-    #: entries that nobody could read
+    #: entries that could not be read on any member
     lost: int = 0
-    #: batches of a snapshot that are where it remembers them
+    #: batches of a snapshot that were found at their position
     remembered: int = 0
-    #: copies of entries that were compared, and entries with fewer copies than members, but enough
+    #: compared copies of entries, and entries with fewer copies than members but with the ack quorum
     copies: int = 0
     thin: int = 0
-    #: {storage node: why it did not answer}, where its copies were looked for
+    #: {storage node: why it did not answer}
     silent: dict[Incarnation, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     findings_count: int = 0
     stored_times: TimeSeries = field(default_factory=TimeSeries)
     skipped_times: TimeSeries = field(default_factory=TimeSeries)
     opened_times: TimeSeries = field(default_factory=TimeSeries)
-    #: ms, of the owners' clocks; None: no entry
+    #: ms, by the clocks of the owners; None without an entry
     first_ms: int | None = None
     last_ms: int | None = None

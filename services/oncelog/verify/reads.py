@@ -1,4 +1,4 @@
-"""What readers saw, held against the log: the same entries for all, in order, none left out, none above its end."""
+"""Checks that all readers saw the entries of the log, in order and without gaps."""
 
 from oncelog.core.ids import LedgerId, Position
 from oncelog.verify.fold import LogFold
@@ -7,21 +7,21 @@ from oncelog.verify.violation import Violation
 
 
 def check_reads(history: History, fold: LogFold, *, trimmed: dict[LedgerId, None] | None = None) -> None:
-    """Raises Violation. trimmed: ledgers that a reader may have found gone."""
+    """Raises Violation. trimmed: ledgers that a reader may have skipped."""
     order = {position: i for i, position in enumerate(fold.entries)}
     latest: dict[str, int] = {}
     for read in history.reads:
         entry = fold.entries.get(read.position)
         if entry is None:
-            raise Violation("reads", f"{read.reader} was served {read.position}, which is not in the log")
+            raise Violation("reads", f"{read.reader} received {read.position}, which is not in the log")
         if entry.data != read.data:
             raise Violation("positions are immutable", f"{read.reader} saw other bytes at {read.position}")
         before, now = latest.get(read.reader, -1), order[read.position]
         if now <= before:
-            raise Violation("reads", f"{read.reader} was served {read.position} after a later one")
+            raise Violation("reads", f"{read.reader} received {read.position} after a later entry")
         skipped = [p for p in _between(fold, before, now) if p.ledger_id not in (trimmed or {})]
         if skipped:
-            raise Violation("reads", f"{read.reader} was served {read.position} and not {skipped[0]}")
+            raise Violation("reads", f"{read.reader} received {read.position} without {skipped[0]}")
         latest[read.reader] = now
 
 

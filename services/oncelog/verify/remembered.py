@@ -1,7 +1,7 @@
-"""The batches that a snapshot remembers, held against the entries at their positions. Pure.
+"""Compares the batches in a snapshot with the entries at their positions. Pure.
 
-A takeover answers a repeated id with the position that the snapshot remembers. A wrong one is a wrong answer, and an id
-that stands at none is called "never stored".
+After a takeover, the position in the snapshot is the answer to a repeated id. A wrong position is a wrong answer, and
+an id without a position is answered as never stored.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from oncelog.verify.stored_log import LoggedEntry
 
 
 class RememberedBatch(NamedTuple):
-    """Ids first to last of a producer, `rows` of them, which the snapshot has at `position` from batch index
+    """`rows` messages of a producer with the ids first to last, in the snapshot at `position` from batch index
     `offset` on."""
 
     producer_id: ProducerId
@@ -22,18 +22,17 @@ class RememberedBatch(NamedTuple):
     offset: int
 
 
-def difference(told: RememberedBatch, entry: LoggedEntry) -> str:
-    """What the entry at the position holds instead; empty: it is as remembered."""
+def difference(remembered: RememberedBatch, entry: LoggedEntry) -> str:
+    """What the entry at the position contains instead; empty if it matches."""
     batch = entry.batch
-    what = f"the snapshot remembers ids {told.first} to {told.last} of producer {told.producer_id} here"
+    what = f"the snapshot has ids {remembered.first} to {remembered.last} of producer {remembered.producer_id} here"
     if batch is None:
-        return f"{what}, and the entry holds no messages"
-    if batch.producer_id != told.producer_id:
+        return f"{what}, and the entry has no messages"
+    if batch.producer_id != remembered.producer_id:
         return f"{what}, and the entry is of producer {batch.producer_id}"
-    rest = entry.ids[told.offset :]
-    if not rest or (rest[0], rest[-1], len(rest)) != (told.first, told.last, told.rows):
+    rest = entry.ids[remembered.offset :]
+    if not rest or (rest[0], rest[-1], len(rest)) != (remembered.first, remembered.last, remembered.rows):
         held = f"ids {entry.ids[0]} to {entry.ids[-1]}"
-        return (
-            f"{what}, {told.rows} from batch index {told.offset} on, and the entry holds {held}, {batch.count} in all"
-        )
+        where = f"{remembered.rows} from batch index {remembered.offset} on"
+        return f"{what}, {where}, and the entry has {held}, {batch.count} in all"
     return ""

@@ -1,4 +1,4 @@
-"""A topic's log as the storage nodes hold it: copies of closed ledgers, and the entries in order."""
+"""A topic's log on the storage nodes: its decoded entries, and the copies of closed ledgers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from oncelog.verify.violation import Violation
 
 @dataclass(frozen=True, slots=True)
 class LoggedEntry:
-    """One entry. grant is set; or batch, ids and values, of which the first header.skip_first do not count.
+    """One entry, with a grant, or with batch, ids and values. The first header.skip_first messages do not count.
 
-    values: () where they were not asked for.
+    values: empty if they were not decoded.
     """
 
     header: EntryHeader
@@ -32,9 +32,9 @@ class LoggedEntry:
 
 
 def parse_entry(data: bytes, position: Position, checksum: Checksum, *, keeps_values: bool = True) -> LoggedEntry:
-    """Raises Violation on bytes that are not a whole, intact entry of a topic's log.
+    """Raises Violation if the bytes are not a whole, intact entry of a topic's log.
 
-    keeps_values False: the payload is checked all the same, and no value is copied.
+    keeps_values False: the payload is checked, too, but no value is copied.
     """
     try:
         header = decode_entry(data, ledger_id=position.ledger_id, entry_id=position.entry_id, checksum=checksum)
@@ -52,16 +52,16 @@ def parse_entry(data: bytes, position: Position, checksum: Checksum, *, keeps_va
 
 
 def check_copies(metadata: LedgerMetadata, copies: Mapping[Incarnation, Mapping[EntryId, bytes]]) -> list[bytes]:
-    """Every entry up to the end of a CLOSED ledger is on at least Qa of its members, and all copies are equal.
+    """Check that every entry of a CLOSED ledger is on at least Qa of its members, and that all copies are equal.
 
-    copies: {holder: {entry: bytes}}, what is durable there. Returns the entries' bytes in order. Raises Violation.
+    copies: {holder: {entry: bytes}} of durable entries. Returns the bytes of the entries in order. Raises Violation.
     """
     name = metadata.ledger_id
     if metadata.state is not LedgerState.CLOSED:
         raise Violation("closed ledgers", f"ledger {name} is {metadata.state.value}")
-    strangers = [holder for holder, held in copies.items() if held and holder not in metadata.members]
-    if strangers:
-        raise Violation("holders", f"ledger {name} is held by {strangers}, its members are {metadata.members}")
+    others = [holder for holder, held in copies.items() if held and holder not in metadata.members]
+    if others:
+        raise Violation("holders", f"ledger {name} is held by {others}, its members are {metadata.members}")
     entries: list[bytes] = []
     for number in range(metadata.end + 1):
         found = [held[EntryId(number)] for held in copies.values() if number in held]

@@ -1,4 +1,4 @@
-"""How much happened when, in buckets that become wider as the time becomes longer, so that their number is bounded."""
+"""Counts over time in buckets. The buckets become wider as the time becomes longer, which bounds their number."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ _WIDTH_MS = 1000
 
 @dataclass(slots=True)
 class TimeSeries:
-    """counts: {number of a bucket: how much}; bucket n begins at n * width_ms, ms since 1970."""
+    """counts: {bucket: count}. Bucket n begins at n * width_ms, in ms since 1970."""
 
     width_ms: int = _WIDTH_MS
     counts: dict[int, int] = field(default_factory=dict)
@@ -21,7 +21,7 @@ class TimeSeries:
             self.widen(self.width_ms * 2)
 
     def widen(self, width_ms: int) -> None:
-        """width_ms: a multiple of the present one."""
+        """width_ms: a multiple of the current width."""
         factor = width_ms // self.width_ms
         counts: dict[int, int] = {}
         for number, count in self.counts.items():
@@ -29,7 +29,7 @@ class TimeSeries:
         self.width_ms, self.counts = width_ms, counts
 
     def merge(self, other: "TimeSeries") -> None:
-        """Add what another one counted, which is not changed."""
+        """Add the counts of another series, which is not changed."""
         theirs = TimeSeries(other.width_ms, dict(other.counts))
         width_ms = max(self.width_ms, theirs.width_ms)
         self.widen(width_ms)
@@ -40,7 +40,7 @@ class TimeSeries:
             self.widen(self.width_ms * 2)
 
     def between(self, first_ms: int, last_ms: int, buckets: int) -> list[int]:
-        """Counts of so many equal stretches of first_ms to last_ms; each bucket counts where it begins."""
+        """Counts in so many equal intervals from first_ms to last_ms. A bucket counts in the interval of its start."""
         found = [0] * buckets
         span_ms = max(1, last_ms - first_ms + 1)
         for number, count in self.counts.items():

@@ -1,5 +1,5 @@
-"""One topic, judged from the summaries of its ranges, the cluster's record of its ledgers, its owner's live map and its
-last snapshot. Pure but for `look`, which is asked only where something is wrong."""
+"""The check of one topic: the summaries of its ranges, the cluster's record of its ledgers, the live map of its owner
+and its last snapshot. Pure except for `look`, which is called only if an id is stored twice or out of order."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from oncelog.verify.range_join import (
 from oncelog.verify.range_summary import Finding, RangeSummary
 from oncelog.verify.remembered import RememberedBatch
 
-#: Which rules each check of a report stands for, in its order.
+#: The rules of each check in a report, in the order of the report.
 CHECKS: Mapping[str, tuple[str, ...]] = {
     "once": ("once",),
     "order": ("order",),
@@ -38,7 +38,7 @@ Look = Callable[[dict[int, set[int]]], IdPlaces]
 
 
 class LiveMap(NamedTuple):
-    """What the owner knows as of exactly `position`. all_told: `producers` are all that it has."""
+    """The producers of the owner as of `position`. lists_all: `producers` is complete."""
 
     position: Position
     next_index: int
@@ -47,8 +47,8 @@ class LiveMap(NamedTuple):
 
 
 class ReportedSnapshot(NamedTuple):
-    """A stored snapshot: the state as of exactly `position`, which is the last entry of a range, the `after`-th; None:
-    the log does not reach back to it. remembered: the batches that it has of its producers."""
+    """A stored snapshot: the state as of `position`, the last entry of range number `after`. after None: the log
+    before it was trimmed. remembered: its batches."""
 
     number: int
     position: Position
@@ -60,7 +60,7 @@ class ReportedSnapshot(NamedTuple):
 
 @dataclass(slots=True)
 class TopicCheck:
-    """findings: in the order of the log. snapshot None: there is none, or it was not compared."""
+    """findings: in the order of the log. snapshot: None if there is none, or it was not compared."""
 
     joined: JoinedLog
     findings: list[Finding]
@@ -69,7 +69,7 @@ class TopicCheck:
     snapshot: MarksComparison | None
 
     def count_of(self, check: str) -> int:
-        """Findings kept of one of CHECKS."""
+        """The number of kept findings of one of CHECKS."""
         return sum(finding.rule in CHECKS[check] for finding in self.findings)
 
 
@@ -82,29 +82,33 @@ def check_topic(
     snapshot: ReportedSnapshot | None,
     look: Look,
 ) -> TopicCheck:
-    """summaries: of ranges that follow each other, up to the position of `live`. from_start False: it was trimmed."""
-    modes = {producer_id: told.mode for producer_id, told in live.producers.items()}
+    """summaries: of consecutive ranges, up to the position of `live`. from_start False: the log was trimmed."""
+    modes = {producer_id: reported.mode for producer_id, reported in live.producers.items()}
     joined = JoinedLog(blind=not from_start, modes=modes)
     compared: MarksComparison | None = None
     for number, summary in enumerate(summaries):
         join_range(joined, summary)
         if snapshot is not None and number == snapshot.after:
-            compared = _held(joined, "snapshot", snapshot.position, snapshot.next_index, snapshot.producers)
-    for producer_id, told in live.producers.items():
+            compared = _compare_report(joined, "snapshot", snapshot.position, snapshot.next_index, snapshot.producers)
+    for producer_id, reported in live.producers.items():
         known = joined.producers.get(producer_id)
         if known is not None and not known.name:
-            known.name = told.name  # its grant was trimmed away
-    lively = _held(joined, "live map", live.position, live.next_index, live.producers, lists_all=live.lists_all)
-    found = [*joined.findings, *check_chain(summaries, facts), *lively.findings]
+            known.name = reported.name  # its grant was trimmed away
+    live_comparison = _compare_report(
+        joined, "live map", live.position, live.next_index, live.producers, lists_all=live.lists_all
+    )
+    found = [*joined.findings, *check_chain(summaries, facts), *live_comparison.findings]
     found += compared.findings if compared else []
     if joined.low:
         found += check_low_ids(joined, look(looked_for(joined.low)))
     hidden = joined.findings_count - len(joined.findings) + joined.low_unlisted
     end = Position(live.position.ledger_id, live.position.entry_id)
-    return TopicCheck(joined, sorted(found, key=lambda one: one.position or end), len(found) + hidden, lively, compared)
+    return TopicCheck(
+        joined, sorted(found, key=lambda one: one.position or end), len(found) + hidden, live_comparison, compared
+    )
 
 
-def _held(
+def _compare_report(
     joined: JoinedLog,
     rule: str,
     position: Position,
@@ -113,14 +117,14 @@ def _held(
     *,
     lists_all: bool = True,
 ) -> MarksComparison:
-    """What is told as of `position` against the log up to there."""
+    """Compare a report as of `position` with the log up to there."""
     compared = compare_marks(joined.producers, producers, rule=rule, lists_all=lists_all, blind=joined.blind)
     last = joined.last
     at = BEFORE_ALL if last is None else Position(last.ledger_id, last.last)
     if at != position:
-        compared.findings.append(Finding(rule, None, f"it is as of {position}, the log was read up to {at}"))
+        compared.findings.append(Finding(rule, None, f"its position is {position}, but the log was read up to {at}"))
     read = 0 if last is None else last.next_index
     if read is not None and read != next_index:
-        text = f"the next message there is number {next_index}, in the log {read}"
+        text = f"its next message has index {next_index}, in the log {read}"
         compared.findings.append(Finding(rule, None, text))
     return compared

@@ -1,4 +1,4 @@
-"""What an oracle says when a history breaks a rule."""
+"""The error of the oracles."""
 
 
 class Violation(Exception):
