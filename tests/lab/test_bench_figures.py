@@ -1,4 +1,4 @@
-"""Rows, targets and tables of the bench: the arithmetic by which a figure is said to be connected."""
+"""Rows, targets and tables of the benchmarks."""
 
 import io
 import json

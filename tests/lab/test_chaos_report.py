@@ -19,7 +19,7 @@ RIGHT: dict[str, Any] = {"acked": 10, "stored": 12, **dict.fromkeys(NAMES, 0), "
 
 
 def hit(kind: FaultKind, at_s: float, healthy_at_s: float | None) -> FaultHit:
-    return FaultHit(1, InjectedFault(Fault(kind, 0), "somebody", at_s), healthy_at_s)
+    return FaultHit(1, InjectedFault(Fault(kind, 0), "victim", at_s), healthy_at_s)
 
 
 def plan(*kinds: FaultKind) -> list[FaultStep]:
@@ -77,8 +77,8 @@ def test_figures_of_a_kind_are_those_of_its_hits() -> None:
     faults = FaultResults(hits=[hit(FaultKind.OWNER_KILL, at_s, at_s + 10) for at_s in at])
     made = report(faults, *[FaultKind.OWNER_KILL] * 4, FaultKind.STORAGE_KILL, pauses=pauses)
     names = ("kind", "count", "planned", "client_gap_ms_p50", "client_gap_ms_max", "opening_gap_ms_max")
-    told: Any = made.to_json()["faults"]
-    assert [tuple(kind[name] for name in names) for kind in told] == [
+    shown_json: Any = made.to_json()["faults"]
+    assert [tuple(kind[name] for name in names) for kind in shown_json] == [
         ("owner-kill", 3, 4, 300.0, 500.0, 800.0),
         ("storage-kill", 0, 1, None, None, None),
     ]
@@ -97,8 +97,8 @@ def test_share_of_long_pauses_counts_each_pause_once() -> None:
     pauses += [AckPause("steady-1", 900.0, 99.0), AckPause("steady-1", 900.0, 130.0), AckPause("http-1", 900.0, 101.0)]
     planned = plan(FaultKind.METADATA_KILL, FaultKind.REDIS_KILL)
     made = make_report(7, planned, faults, pauses, RIGHT, 150.0)
-    told: Any = made.to_json()["faults"]
-    assert [kind["above_quiet"] for kind in told] == [round(2 / 6, 4), None]
+    shown_json: Any = made.to_json()["faults"]
+    assert [kind["above_quiet"] for kind in shown_json] == [round(2 / 6, 4), None]
     assert "33.3%" in shown(made)
     assert "%" not in shown(make_report(7, planned, faults, pauses, RIGHT, None)), "without a quiet time"
 
