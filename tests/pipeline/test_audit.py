@@ -146,7 +146,7 @@ def test_damage_in_stored_entries_is_told_exactly(spark: SparkSession) -> None:
     messages = [one["message"] for one in topic["violations"]]
     assert messages[0] == "id 200 of 'b' stored again: it is at 1:3"
     assert "checksum mismatch" in messages[3]
-    assert messages[4] == "'a' (1) has the mark 39 there, 40 in the log"
+    assert messages[4] == "'a' (1) has the mark 39 in the report, 40 in the log"
     assert (topic["verdict"], topic["violations_count"]) == ("violations", 5)
     assert states(topic) == {
         "once": "violated", "order": "incomplete", "contiguous": "good", "producers": "incomplete",
