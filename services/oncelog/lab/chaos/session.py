@@ -18,7 +18,6 @@ from oncelog.lab.faults.injector import FaultInjector
 from oncelog.lab.faults.kinds import DEFAULT_KINDS, Component, FaultKind, why_not
 from oncelog.lab.faults.kubernetes_injector import KubernetesFaultInjector, NodeCommands
 from oncelog.lab.faults.process_injector import ProcessFaultInjector
-from oncelog.lab.kubernetes.api_server import ApiServer
 from oncelog.lab.kubernetes.kubectl import Kubectl
 from oncelog.lab.waiting import until
 from oncelog.lab.workload.link import RunningWorkload, WorkloadLink
@@ -148,8 +147,7 @@ async def kubernetes_run(
     namespace: str, release: str, seed: int, commands: NodeCommands
 ) -> AsyncIterator[tuple[FaultInjector, StartWorkload]]:
     """A release of the current kube context."""
-    async with ApiServer.connected() as api:
-        kubectl = Kubectl(namespace, api)
+    async with Kubectl.connected(namespace) as kubectl:
         nodes: list[str] = []
         injector = KubernetesFaultInjector(kubectl, release, commands, lambda: nodes[-1] if nodes else "")
         arguments = ("--seed", str(seed))

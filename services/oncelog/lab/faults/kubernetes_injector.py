@@ -12,8 +12,7 @@ from oncelog.lab.faults.container_pause import STOPPED
 from oncelog.lab.faults.control_pod import ControlPod
 from oncelog.lab.faults.injector import InjectedFault
 from oncelog.lab.faults.kinds import NODE_KINDS, PAUSES, VICTIM_COMPONENT, Component, Fault, FaultKind
-from oncelog.lab.kubernetes.api_server import CommandFailed
-from oncelog.lab.kubernetes.kubectl import Kubectl, run_command
+from oncelog.lab.kubernetes.kubectl import CommandFailed, Kubectl, run_command
 from oncelog.lab.kubernetes.release import (
     Pod,
     count_components,

@@ -1,37 +1,43 @@
-"""kubectl for one namespace of the current kube context."""
+"""kubectl for one namespace of the current kube context.
+
+Requests that repeat every second go through one `kubectl proxy` for the whole run, because a kubectl process for each
+would be too expensive. The proxy uses the credentials of the context and listens on a socket in a directory that only
+this user can enter.
+"""
 
 import asyncio
 import shlex
-from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+import shutil
+import tempfile
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Self
 
-from oncelog.lab.kubernetes.api_server import ApiServer, CommandFailed
+import httpx
 
-_TIMEOUT_S = 60.0
+from oncelog.lab.failures import LabFailed
+from oncelog.runtime.orphan_guard import guarded
+
+_START_DEADLINE_S = 30.0
+_REQUEST_TIMEOUT_S = 20.0
+_COMMAND_TIMEOUT_S = 60.0
+_SHOWN_MAX = 500
 _WORD_SHOWN_MAX = 60
 #: A list of pods is one line of output.
 _LINE_BYTES_MAX = 8 * 1024 * 1024
 
 
-class CommandResult(NamedTuple):
-    """The result of a command. command: as it is shown in messages."""
-
-    command: str
-    code: int
-    output: str
-    errors: str
-
-    def output_of_success(self) -> str:
-        """Standard output. Raises CommandFailed unless the code is 0."""
-        if self.code:
-            output = self.errors.strip() or self.output.strip()
-            raise CommandFailed(f"`{self.command}` failed: {output[-500:] or f'exit code {self.code}'}")
-        return self.output
+class CommandFailed(LabFailed):
+    """A command, or a request to the cluster, failed. The message quotes its output."""
 
 
-async def _result_of(*words: str, timeout_s: float = _TIMEOUT_S) -> CommandResult:
-    """Run a command, whatever its exit code is. Raises CommandFailed if it is missing or takes too long."""
+async def run_command(*words: str, timeout_s: float = _COMMAND_TIMEOUT_S, succeeds: bool = True) -> str:
+    """Standard output of a command. Raises CommandFailed if it is missing or takes too long.
+
+    succeeds: also raise if its exit code is not 0; otherwise, only if it printed nothing on standard output.
+    """
     shown = shlex.join(word if len(word) <= _WORD_SHOWN_MAX else f"{word[:_WORD_SHOWN_MAX]}…" for word in words)
     try:
         process = await asyncio.create_subprocess_exec(
@@ -48,44 +54,85 @@ async def _result_of(*words: str, timeout_s: float = _TIMEOUT_S) -> CommandResul
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return CommandResult(shown, process.returncode or 0, out.decode(errors="replace"), errors.decode(errors="replace"))
-
-
-async def run_command(*words: str, timeout_s: float = _TIMEOUT_S) -> str:
-    """Standard output of a command. Raises CommandFailed if it is missing, fails or takes too long."""
-    return (await _result_of(*words, timeout_s=timeout_s)).output_of_success()
+    output = out.decode(errors="replace")
+    if process.returncode and (succeeds or not output.strip()):
+        reason = errors.decode(errors="replace").strip() or output.strip() or f"exit code {process.returncode}"
+        raise CommandFailed(f"`{shown}` failed: {reason[-_SHOWN_MAX:]}")
+    return output
 
 
 class Kubectl:
-    """One namespace. Each method that talks to the cluster raises CommandFailed."""
+    """Created by `connected`. Each method that talks to the cluster raises CommandFailed."""
 
-    def __init__(self, namespace: str, api: ApiServer) -> None:
+    def __init__(self, namespace: str, api: httpx.AsyncClient) -> None:
         self.namespace = namespace
         self._api = api
 
-    async def run(self, *words: str, timeout_s: float = _TIMEOUT_S) -> str:
-        return await run_command(*self.words(*words), timeout_s=timeout_s)
+    @classmethod
+    @asynccontextmanager
+    async def connected(cls, namespace: str) -> AsyncIterator[Self]:
+        """Raises CommandFailed if kubectl is missing or its proxy does not start."""
+        kubectl = shutil.which("kubectl")
+        if kubectl is None:
+            raise CommandFailed("kubectl is not on the PATH: install it")
+        with tempfile.TemporaryDirectory(prefix="oncelog-chaos-") as directory:
+            socket = Path(directory) / "api"
+            command = guarded([kubectl, "proxy", "--unix-socket", str(socket)])
+            process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
+            try:
+                await _until_listening(process)
+                transport = httpx.AsyncHTTPTransport(uds=str(socket))
+                url = "http://localhost"
+                async with httpx.AsyncClient(transport=transport, base_url=url, timeout=_REQUEST_TIMEOUT_S) as api:
+                    yield cls(namespace, api)
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                await process.wait()
+
+    # --- requests through the proxy -----------------------------------------------------------------------------------
+
+    async def items(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
+        """Objects of a kind, named by its plural."""
+        return list((await self._request("GET", self._path(kind), params={"labelSelector": selector}))["items"])
+
+    async def nodes(self) -> list[dict[str, Any]]:
+        return list((await self._request("GET", "/api/v1/nodes"))["items"])
+
+    async def pod(self, name: str) -> dict[str, Any]:
+        return await self._request("GET", self._path("pods", name))
+
+    async def create(self, kind: str, manifest: Mapping[str, object]) -> None:
+        """Create an object of a kind, named by its plural."""
+        await self._request("POST", self._path(kind), json=manifest)
+
+    async def kill_pod(self, name: str) -> None:
+        """Delete a pod without a grace period. Does not wait for its end."""
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
+        await self._request("DELETE", self._path("pods", name), json=options)
+
+    def _path(self, *parts: str) -> str:
+        return "/".join(("/api/v1/namespaces", self.namespace, *parts))
+
+    async def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        try:
+            answer = await self._api.request(method, path, **options)
+            found: dict[str, Any] = answer.json()
+        except (httpx.TransportError, ValueError) as error:
+            raise CommandFailed(f"{method} {path}: no response from the API server: {error!r}") from error
+        if answer.is_error:
+            reason = str(found.get("message", found))[:_SHOWN_MAX]
+            raise CommandFailed(f"{method} {path} answers {answer.status_code}: {reason}")
+        return found
+
+    # --- commands -----------------------------------------------------------------------------------------------------
 
     def words(self, *words: str) -> tuple[str, ...]:
         """The command line."""
         return ("kubectl", "--namespace", self.namespace, *words)
 
-    async def items(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
-        """Objects of a kind, named by its plural."""
-        return list((await self._api.get(self._path(kind), labelSelector=selector))["items"])
-
-    async def nodes(self) -> list[dict[str, Any]]:
-        return list((await self._api.get("/api/v1/nodes"))["items"])
-
-    async def pod(self, name: str) -> dict[str, Any]:
-        return await self._api.get(self._path("pods", name))
-
-    def _path(self, *parts: str) -> str:
-        return "/".join(("/api/v1/namespaces", self.namespace, *parts))
-
-    async def create(self, kind: str, manifest: Mapping[str, object]) -> None:
-        """Create an object of a kind, named by its plural."""
-        await self._api.post(self._path(kind), manifest)
+    async def run(self, *words: str, timeout_s: float = _COMMAND_TIMEOUT_S) -> str:
+        return await run_command(*self.words(*words), timeout_s=timeout_s)
 
     async def delete(self, kinds: str, selector: str) -> None:
         """Delete all objects of these kinds with the label. Does not wait for their end."""
@@ -95,19 +142,27 @@ class Kubectl:
         """Delete a pod, and return when it is gone."""
         await self.run("delete", "pod", name, "--ignore-not-found")
 
-    async def kill_pod(self, name: str) -> None:
-        """Delete a pod without a grace period. Does not wait for its end."""
-        await self._api.delete_now(self._path("pods", name))
-
     async def may(self, verb: str, resource: str) -> bool:
         """Whether the user of the context has this permission.
 
         kubectl prints the answer on standard output, and "no" has the exit code 1. On standard error it prints
         warnings, for example that nodes are not namespaced.
         """
-        answer = await _result_of(*self.words("auth", "can-i", verb, resource, "--request-timeout", "20s"))
-        last = answer.output.strip().rpartition("\n")[2].strip()
-        if last == "yes" or last.startswith("no"):
-            return last == "yes"
-        answer.output_of_success()
-        raise CommandFailed(f"`{answer.command}` answers neither yes nor no: {answer.output.strip()[-500:]!r}")
+        words = self.words("auth", "can-i", verb, resource, "--request-timeout", f"{_REQUEST_TIMEOUT_S:.0f}s")
+        answer = (await run_command(*words, succeeds=False)).strip().rpartition("\n")[2].strip()
+        if answer != "yes" and not answer.startswith("no"):
+            raise CommandFailed(f"`{shlex.join(words)}` answers neither yes nor no: {answer[-_SHOWN_MAX:]!r}")
+        return answer == "yes"
+
+
+async def _until_listening(process: Process) -> None:
+    """Return when the proxy has printed its first line."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(_START_DEADLINE_S):
+            if not await process.stdout.readline():
+                output = (await process.stderr.read()).decode(errors="replace").strip()
+                raise CommandFailed(f"`kubectl proxy` failed: {output[-_SHOWN_MAX:] or 'no output'}")
+    except TimeoutError as error:
+        raise CommandFailed(f"`kubectl proxy` did not listen within {_START_DEADLINE_S:.0f} s") from error

@@ -30,6 +30,10 @@ class BenchSession:
         self._reader = reader
         self._writer = writer
 
+    def named(self, what: str) -> str:
+        """The name of a load in this session."""
+        return f"{what}, {self.master}"
+
     async def request(self, name: str, **arguments: Any) -> dict[str, Any]:
         """Send a request of `SparkWork`. Raises LabFailed."""
         self._writer.write(json.dumps([name, arguments]).encode() + b"\n")

@@ -43,7 +43,7 @@ async def sink_rows(
         CLIENT: partial(_publish, client, rows, settings.message_bytes)
     }
     loads |= {
-        _name(what, session): partial(_write, session, rows, place)
+        session.named(what): partial(_write, session, rows, place)
         for what, place in _places(cluster, directory).items()
         for session in sessions
     }
@@ -84,23 +84,19 @@ def _shown(
     one, two = sessions
     found = [rate_row(CLIENT, samples[CLIENT], row_bytes=size)]
     for session in sessions:
-        parquet = samples[_name("Parquet, written", session)]
+        parquet = samples[session.named("Parquet, written")]
         found += [
-            rate_row(_name("Parquet, written", session), parquet, row_bytes=size),
-            rate_row(_name("no sink at all", session), samples[_name("no sink at all", session)], row_bytes=size),
+            rate_row(session.named("Parquet, written"), parquet, row_bytes=size),
+            rate_row(session.named("no sink at all"), samples[session.named("no sink at all")], row_bytes=size),
         ]
         for mode in MODES:
-            name = _name(f"sink, mode={mode}", session)
+            name = session.named(f"sink, mode={mode}")
             found += [
                 rate_row(f"{name}, to Parquet", samples[name], parquet, of="Parquet", row_bytes=size),
                 rate_row(f"{name}, to the client", samples[name], samples[CLIENT], of="the client", row_bytes=size),
             ]
     for what in ("sink, mode=position", "sink, mode=batch", "Parquet, written"):
         found.append(
-            rate_row(f"{what}: 2 cores to 1", samples[_name(what, two)], samples[_name(what, one)], of=one.master)
+            rate_row(f"{what}: 2 cores to 1", samples[two.named(what)], samples[one.named(what)], of=one.master)
         )
     return found
-
-
-def _name(what: str, session: BenchSession) -> str:
-    return f"{what}, {session.master}"

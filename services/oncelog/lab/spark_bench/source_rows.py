@@ -60,7 +60,7 @@ async def source_rows(
         if answer["rows"] != count:
             raise LabFailed(f"{what}: found {answer['rows']} rows instead of {count}")
     loads = {
-        _name(what, session): partial(session.rate, count, "read", source=place)
+        session.named(what): partial(session.rate, count, "read", source=place)
         for what, (place, count) in places.items()
         for session in sessions
     }
@@ -75,15 +75,11 @@ def _shown(
     found = []
     for what in whats:
         for session in sessions:
-            theirs = None if what == PARQUET else samples[_name(PARQUET, session)]
+            theirs = None if what == PARQUET else samples[session.named(PARQUET)]
             found.append(
-                rate_row(_name(what, session), samples[_name(what, session)], theirs, of=PARQUET, row_bytes=size)
+                rate_row(session.named(what), samples[session.named(what)], theirs, of=PARQUET, row_bytes=size)
             )
     for what in whats:
-        ours, theirs = samples[_name(what, two)], samples[_name(what, one)]
+        ours, theirs = samples[two.named(what)], samples[one.named(what)]
         found.append(rate_row(f"{what}: 2 cores to 1", ours, theirs, of=one.master))
     return found
-
-
-def _name(what: str, session: BenchSession) -> str:
-    return f"{what}, {session.master}"

@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from oncelog.lab.failures import LabFailed
-from oncelog.lab.kubernetes.api_server import CommandFailed
-from oncelog.lab.kubernetes.kubectl import Kubectl
+from oncelog.lab.kubernetes.kubectl import CommandFailed, Kubectl
 from oncelog.lab.kubernetes.release import workload_manifest
 from oncelog.lab.waiting import until
 from oncelog.lab.workload.link import WorkloadLink
