@@ -329,8 +329,8 @@ class PublishStream:
         session.runner.post(BatchesReceived(number, received))
         if self._service.trace.on:
             waits = number in self._sessions and first in session.unanswered
-            self._service.trace.judged(
-                session.runner, number, first, began_ns=began_ns, checked_ns=checked_ns, waits=waits
+            self._service.trace.checked(
+                session.runner, number, first, began_ns=began_ns, validated_ns=checked_ns, waits=waits
             )
 
     def _refuse(self, number: SessionNumber, session: _Session, request: int, error: OncelogError) -> None:

@@ -27,23 +27,23 @@ class WriteTrace:
     def on(self) -> bool:
         return not isinstance(self.telemetry.tracer, NoOpTracer)
 
-    def judged(
+    def checked(
         self,
         runner: TopicRunner,
         session: SessionNumber,
         request: int,
         *,
         began_ns: int,
-        checked_ns: int,
+        validated_ns: int,
         waits: bool,
     ) -> None:
-        """Call after the core has checked a batch. Its frame arrived at `began_ns` and was validated at `checked_ns`.
+        """Call after the core has checked a batch. Its frame arrived at `began_ns` and was validated at `validated_ns`.
 
         waits: its answer follows later. A duplicate was answered already, and a refused batch gets no answer.
         """
         now_ns = time.time_ns()
-        self._record(runner, SpanName.RECEIVE, began_ns, checked_ns)
-        self._record(runner, SpanName.CHECK, checked_ns, now_ns)
+        self._record(runner, SpanName.RECEIVE, began_ns, validated_ns)
+        self._record(runner, SpanName.CHECK, validated_ns, now_ns)
         if waits:
             self._traced[session, request] = now_ns
 
