@@ -9,7 +9,7 @@ import pytest
 from oncelog.core.errors import PreconditionFailed
 from oncelog.core.names import DEFAULT_TENANT, NamespaceName
 from oncelog.stores.namespace_store import NamespaceStore
-from oncelog.stores.policy_store import CLUSTER, Policies, PolicyStore, Scope, mark_of
+from oncelog.stores.policy_store import CLUSTER, Policies, PolicyStore, Scope, tag_of
 from tests.contract.admin_world import FLIGHTS, Admin, serving
 from tests.contract.store_backends import MemoryBackend, new_cluster
 from tests.contract.test_admin_policies import DEFAULT, SWITCHES
@@ -131,13 +131,13 @@ async def test_lost_reply_is_not_taken_for_another_ones_change() -> None:
     session = await new_cluster(backend)
     policies = PolicyStore(session)
     for value in (False, True, None):
-        mark = mark_of(await policies.read(CLUSTER))
+        mark = tag_of(await policies.read(CLUSTER))
         backend.lose_next_reply(session)
-        stored = await policies.change(CLUSTER, lambda p: replace(p, deduplication=value), marks=[mark])  # noqa: B023
+        stored = await policies.change(CLUSTER, lambda p: replace(p, deduplication=value), tags=[mark])  # noqa: B023
         assert stored == await policies.read(CLUSTER)
         assert stored.value.deduplication is value
         backend.lose_next_request(session)
-        assert mark_of(await policies.change(CLUSTER, lambda p: replace(p, auto_create_topics=value))) != mark  # noqa: B023
+        assert tag_of(await policies.change(CLUSTER, lambda p: replace(p, auto_create_topics=value))) != mark  # noqa: B023
 
 
 @pytest.mark.parametrize("scope", [CLUSTER, ORDERS])
@@ -153,4 +153,4 @@ async def test_namespace_made_anew_is_not_what_was_read(scope: Scope) -> None:
     now = await policies.change(scope, lambda p: replace(p, deduplication=False))
     assert now.version == read.version + (scope == CLUSTER)
     with pytest.raises(PreconditionFailed):
-        await policies.change(scope, lambda p: replace(p, deduplication=None), marks=[mark_of(read)])
+        await policies.change(scope, lambda p: replace(p, deduplication=None), tags=[tag_of(read)])

@@ -44,9 +44,9 @@ async def test_entries_of_a_deleted_topic_are_deleted_after_the_second_listing(t
             granted = await client.open(runner, "importer")
             await client.stored(granted, batch_of(granted, [1]))
             kept = kept or held(world)
-        looking = collector(world)
+        collecting = collector(world)
         for _ in range(3):
-            await looking.look()
+            await collecting.collect()
         every = held(world)
         assert kept < every
         begun = await DeletionStore(world.session).begin(parse_topic("gone"))
@@ -55,9 +55,9 @@ async def test_entries_of_a_deleted_topic_are_deleted_after_the_second_listing(t
         assert set(begun.ledgers) >= every - kept
         for ledger_id in begun.ledgers:
             await LedgerStore(world.session).remove(ledger_id)
-        await looking.look()
+        await collecting.collect()
         assert held(world) == every
-        await looking.look()
+        await collecting.collect()
         await until(lambda: held(world) == kept, DEADLINE_S, waiting_for="the entries to be dropped")
         await world.node.stop()
         await world.node.start()
@@ -76,15 +76,15 @@ async def test_ledger_whose_record_was_deleted_by_mistake_is_kept_and_reported(t
         records = {ledger_id: await ledgers.read(LedgerId(ledger_id)) for ledger_id in before}
         for ledger_id in before:
             await ledgers.remove(LedgerId(ledger_id))
-        looking, counts = collector(world), world.node.runner.counts
+        collecting, counts = collector(world), world.node.runner.counts
         for _ in range(3):
-            await looking.look()
+            await collecting.collect()
         await until(lambda: counts.orphaned == before, DEADLINE_S, waiting_for="the ledgers to be reported")
         assert held(world) == before
         for record in records.values():
             assert record is not None
             await ledgers.create(record.value)
-        await looking.look()
+        await collecting.collect()
         assert held(world) == before
         assert not counts.orphaned
 
@@ -102,9 +102,9 @@ async def test_trimmed_ledger_is_deleted(tmp_path: Path) -> None:
         trimmed = replace(listed.value, ledgers=(LedgerLink(LedgerId(log + 1), 1),))
         await topics.write(trimmed, version=listed.version)
         await LedgerStore(world.session).remove(LedgerId(log))
-        looking = collector(world)
+        collecting = collector(world)
         for _ in range(2):
-            await looking.look()
+            await collecting.collect()
         await until(lambda: not held(world), DEADLINE_S, waiting_for="the entries to be erased")
 
 
@@ -122,7 +122,7 @@ async def test_store_of_another_cluster_proves_nothing(tmp_path: Path) -> None:
         for ledger_id in before:
             await LedgerStore(world.session).remove(LedgerId(ledger_id))
         for _ in range(3):
-            await foreign.look()
+            await foreign.collect()
         assert held(world) == before
 
 
@@ -140,13 +140,13 @@ async def test_ledger_missing_in_one_listing_only_is_kept(tmp_path: Path) -> Non
             return answers.pop(0)
 
         checked = world.node.runner.counts.checks
-        looking = GarbageCollector(world.node.runner, list_ledgers, interval_ms=60_000)
+        collecting = GarbageCollector(world.node.runner, list_ledgers, interval_ms=60_000)
         for _ in range(3):
-            await looking.look()
+            await collecting.collect()
         assert (held(world), world.node.runner.counts.checks) == (before, checked)
         # Even twice in a row the core reads the record itself before it believes it.
         for _ in range(2):
-            await looking.look()
+            await collecting.collect()
         await until(lambda: world.node.runner.counts.checks > checked, DEADLINE_S)
         await client.stored(granted, batch_of(granted, [2]))
         assert held(world) == before

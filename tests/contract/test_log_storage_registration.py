@@ -58,9 +58,9 @@ async def test_live_record_is_created_again_in_a_new_session(backend: Backend) -
     """A node whose session ended still serves, and must be found again."""
     session = await new_cluster(backend)
     registry = Registry(session)
-    membership = NodeRegistration(registry, live(A), address_is_chosen=True)
-    await membership.join()
-    keeping = asyncio.create_task(membership.keep())
+    registration = NodeRegistration(registry, live(A), address_is_chosen=True)
+    await registration.join()
+    keeping = asyncio.create_task(registration.keep())
     former = session.session_id
     await backend.expire(session)
 
@@ -70,15 +70,15 @@ async def test_live_record_is_created_again_in_a_new_session(backend: Backend) -
     await until(is_back, DEADLINE_S)
     keeping.cancel()
     await asyncio.wait([keeping])
-    await membership.leave()
+    await registration.leave()
     assert not await registry.storage_nodes.live()
 
 
 async def test_free_space_is_registered_after_a_large_change(backend: Backend) -> None:
     """Each change wakes every owner. That adds are refused is registered at once."""
     registry = Registry(await new_cluster(backend))
-    membership = NodeRegistration(registry, live(A), address_is_chosen=True)
-    await membership.join()
+    registration = NodeRegistration(registry, live(A), address_is_chosen=True)
+    await registration.join()
     told = [
         (8 * GIB - 1, False, 8 * GIB),
         (6 * GIB, False, 6 * GIB),
@@ -86,7 +86,7 @@ async def test_free_space_is_registered_after_a_large_change(backend: Backend) -
         (6 * GIB, True, 6 * GIB - 1),
     ]
     for free_bytes, read_only, shown in told:
-        await membership.tell(free_bytes=free_bytes, read_only=read_only)
+        await registration.update_space(free_bytes=free_bytes, read_only=read_only)
         node = (await registry.storage_nodes.live())[A]
         assert (node.free_bytes, node.read_only) == (shown, read_only)
 
@@ -100,9 +100,9 @@ async def order(registry: Registry, incarnation: Incarnation, *, read_only: bool
 async def test_read_only_request_is_registered_and_outlives_the_node(backend: Backend) -> None:
     """The cookie keeps the request: the next run of the node registers it at once, and so does a run after a move."""
     registry = Registry(await new_cluster(backend))
-    membership = NodeRegistration(registry, live(A), address_is_chosen=True)
-    await membership.join()
-    following = asyncio.create_task(membership.follow_order())
+    registration = NodeRegistration(registry, live(A), address_is_chosen=True)
+    await registration.join()
+    following = asyncio.create_task(registration.follow_read_only_requests())
 
     async def shown() -> bool:
         return (await registry.storage_nodes.live())[A].read_only
@@ -111,18 +111,18 @@ async def test_read_only_request_is_registered_and_outlives_the_node(backend: Ba
     await until(shown, DEADLINE_S)
     following.cancel()
     await asyncio.wait([following])
-    await membership.leave()
+    await registration.leave()
 
     again = NodeRegistration(registry, live(A, 7001), address_is_chosen=True)
     await again.join()
     assert await shown()
     assert (await registry.cookies())[A].read_only
-    following = asyncio.create_task(again.follow_order())
-    await again.tell(free_bytes=8 * GIB, read_only=True)
+    following = asyncio.create_task(again.follow_read_only_requests())
+    await again.update_space(free_bytes=8 * GIB, read_only=True)
     await order(registry, A, read_only=False)
-    await again.tell(free_bytes=8 * GIB, read_only=True)
+    await again.update_space(free_bytes=8 * GIB, read_only=True)
     assert await shown(), "there is no room, whatever is ordered"
-    await again.tell(free_bytes=8 * GIB, read_only=False)
+    await again.update_space(free_bytes=8 * GIB, read_only=False)
 
     async def cleared() -> bool:
         return not await shown()

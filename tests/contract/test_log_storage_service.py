@@ -279,5 +279,5 @@ async def test_full_disk_refuses_only_ordinary_adds(tmp_path: Path) -> None:
         assert recovered == dict.fromkeys(whole(adds), AppendStatus.OK)
         for free_bytes, read_only in ((1100, True), (1250, False), (1000, False), (999, True)):
             free[0] = free_bytes
-            space.look()
+            space.check()
             assert node.runner.read_only is read_only

@@ -46,7 +46,7 @@ async def test_cluster_is_created_once_and_another_is_refused(backend: Backend) 
     assert len({record.cluster_id for record in records}) == 1
     cluster_id = records[0].cluster_id
     assert (await ClusterStore(sessions[1]).require(cluster_id)).cluster_id == cluster_id
-    with pytest.raises(WrongCluster, match="not of other"):
+    with pytest.raises(WrongCluster, match="not other"):
         await ClusterStore(sessions[1]).require("other")
     with pytest.raises(WrongCluster):
         await ClusterStore(sessions[1]).establish("other")

@@ -187,7 +187,7 @@ async def test_record_too_large_for_the_server_is_refused_before_it_is_sent(zook
     """The server would answer by breaking the connection, which looks like a lost reply, again and again."""
     session = await zookeeper.open()
     assert await session.create("/a", bytes(DATA_BYTES_MAX)) is OK
-    with pytest.raises(InvalidArgument, match="over ZooKeeper's limit"):
+    with pytest.raises(InvalidArgument, match="exceeds ZooKeeper's limit"):
         await session.write("/a", bytes(DATA_BYTES_MAX + 1), version=0)
 
 

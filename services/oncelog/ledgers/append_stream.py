@@ -48,7 +48,8 @@ class AppendStream:
         self.member = member
         self.over = False
         self._stream: Stream[AppendFrame, list[AppendAnswer]] = channel.stream(APPEND)
-        self._calls = (on_answer, on_over)
+        self._on_answer = on_answer
+        self._on_over = on_over
         self._unanswered_bytes_max = unanswered_bytes_max
         self._queue: deque[tuple[Buffer, Buffer]] = deque()
         self._queued = asyncio.Event()
@@ -90,7 +91,7 @@ class AppendStream:
         self._unanswered.clear()
         if lost:
             logger.warning("adds to storage node %s failed for ledgers %s: %s", self.member, lost, error.message)
-        self._calls[1](self, lost)
+        self._on_over(self, lost)
 
     async def join(self) -> None:
         """After `end`: return when its tasks have ended."""
@@ -126,7 +127,7 @@ class AppendStream:
                     return
                 for ledger_id, entry_ids, status in answers:
                     self._settle(ledger_id, entry_ids)
-                    self._calls[0](self.member, ledger_id, list(entry_ids), status)
+                    self._on_answer(self.member, ledger_id, list(entry_ids), status)
             self.end(ServiceUnavailable("the storage node ended the stream"))
         except OncelogError as error:
             self.end(error)

@@ -43,15 +43,15 @@ class DescriptorReserve:
         Raises OSError; for lack of descriptors only after WAIT_S.
         """
         deadline = time.monotonic() + WAIT_S
-        told = False
+        logged = False
         while True:
             try:
                 return os.open(path, flags, mode)
             except OSError as error:
                 if error.errno not in _NONE_LEFT or time.monotonic() > deadline:
                     raise
-                if not told:
-                    told = True
+                if not logged:
+                    logged = True
                     logger.error("no file descriptors left: the journal opens %s from its reserve", path)
             if self._kept:
                 os.close(self._kept.pop())

@@ -14,7 +14,7 @@ WATCH_INTERVAL_S = 5.0
 WRITABLE_FACTOR = 1.25
 
 
-class Tell(Protocol):
+class UpdateRegistration(Protocol):
     """Announces the free space to the cluster."""
 
     def __call__(self, *, free_bytes: int, read_only: bool) -> Awaitable[None]: ...
@@ -29,9 +29,9 @@ class FreeSpace:
         self._free_bytes_min = free_bytes_min
         #: as of the last check
         self.free_bytes = 0
-        self.look()
+        self.check()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Check once. Notify the node when it becomes read-only or writable."""
         self.free_bytes = self._free_bytes()
         was = self._runner.read_only
@@ -44,9 +44,9 @@ class FreeSpace:
             )
             self._runner.set_read_only(read_only)
 
-    async def watch(self, tell: Tell) -> None:
+    async def watch(self, update: UpdateRegistration) -> None:
         """Never return."""
         while True:
             await asyncio.sleep(WATCH_INTERVAL_S)
-            self.look()
-            await tell(free_bytes=self.free_bytes, read_only=self._runner.read_only)
+            self.check()
+            await update(free_bytes=self.free_bytes, read_only=self._runner.read_only)

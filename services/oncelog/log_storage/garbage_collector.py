@@ -31,23 +31,23 @@ class GarbageCollector:
         self._list_ledgers = list_ledgers
         self._interval_ms = interval_ms
         #: held here, but without a record in the last listing
-        self._missed: set[LedgerId] = set()
+        self._missing: set[LedgerId] = set()
 
     async def watch(self) -> None:
         while True:
             await asyncio.sleep(self._interval_ms / 1000)
-            await self.look()
+            await self.collect()
 
-    async def look(self) -> None:
+    async def collect(self) -> None:
         """Let the node check the ledgers that had no record in the last listing and in this one."""
         try:
             listed = set(await self._list_ledgers())
         except OncelogError as error:
-            self._missed = set()
+            self._missing = set()
             logger.warning("cannot list the ledgers, so none is deleted: %s", error.message)
             return
         self._runner.counts.orphaned -= listed
-        missed = {LedgerId(held) for held in self._runner.index.entries.ledgers()} - listed
-        for ledger_id in sorted(missed & self._missed):
+        missing = {LedgerId(held) for held in self._runner.index.entries.ledgers()} - listed
+        for ledger_id in sorted(missing & self._missing):
             self._runner.handle(LedgerRecordMissing(ledger_id))
-        self._missed = missed
+        self._missing = missing

@@ -34,8 +34,8 @@ class NodeRegistration:
         self._node = node
         self._address_is_chosen = address_is_chosen
         #: why it is read-only: a full disk, or an operator's request
-        self._no_room = node.read_only
-        self._ordered = False
+        self._disk_full = node.read_only
+        self._requested = False
         self._registration = registry.register_storage_node(node)
 
     async def join(self) -> None:
@@ -49,28 +49,28 @@ class NodeRegistration:
         """Never return: create the live record again in each new session."""
         await self._registration.keep()
 
-    async def tell(self, *, free_bytes: int, read_only: bool) -> None:
+    async def update_space(self, *, free_bytes: int, read_only: bool) -> None:
         """Update the live record if the change is large enough."""
-        self._no_room = read_only
+        self._disk_full = read_only
         changed = abs(free_bytes - self._node.free_bytes) > self._node.free_bytes * FREE_CHANGE
-        await self._update(free_bytes if changed or self._told_otherwise else self._node.free_bytes)
+        await self._update(free_bytes if changed or self._outdated else self._node.free_bytes)
 
-    async def follow_order(self) -> None:
+    async def follow_read_only_requests(self) -> None:
         """Never return: apply an operator's read-only request whenever the cookie changes."""
         async for cookie in self._registry.watch_cookie(self._node.incarnation):
-            if cookie.read_only != self._ordered:
+            if cookie.read_only != self._requested:
                 fields = {"incarnation": self._node.incarnation, "read_only": cookie.read_only}
                 logger.warning("an operator changed the read-only request of this node", extra={"fields": fields})
-            self._ordered = cookie.read_only
+            self._requested = cookie.read_only
             await self._update(self._node.free_bytes)
 
     @property
-    def _told_otherwise(self) -> bool:
+    def _outdated(self) -> bool:
         """Whether the live record has an outdated read_only."""
-        return self._node.read_only != (self._no_room or self._ordered)
+        return self._node.read_only != (self._disk_full or self._requested)
 
     async def _update(self, free_bytes: int) -> None:
-        node = replace(self._node, free_bytes=free_bytes, read_only=self._no_room or self._ordered)
+        node = replace(self._node, free_bytes=free_bytes, read_only=self._disk_full or self._requested)
         if node == self._node:
             return
         self._node = node
@@ -95,7 +95,7 @@ class NodeRegistration:
             await self._registry.write_cookie(cookie, version=ABSENT_VERSION)
             return False
         cookie = stored.value
-        self._ordered = cookie.read_only
+        self._requested = cookie.read_only
         if cookie.retired:
             logger.warning(
                 "this directory was replaced or removed: the node serves its ledgers, but gets no new ones",

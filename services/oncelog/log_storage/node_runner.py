@@ -68,7 +68,7 @@ class LedgerRecords(Protocol):
         """Whether a ledger without a record was certainly deleted; see `core.storage.ledger`."""
 
 
-class AppendAsker(Protocol):
+class AppendAnswers(Protocol):
     """Receives the answers of one stream of adds."""
 
     def answered(self, ledger_id: LedgerId, entry_ids: list[EntryId], status: AppendStatus) -> None: ...
@@ -127,9 +127,10 @@ class NodeRunner:
         self.core = StorageNode(incarnation, self.index, crc32c)
         self._records = records
         self._next_call = 0
-        self._appenders: dict[int, AppendAsker] = {}
+        self._appenders: dict[int, AppendAnswers] = {}
         self._calls: dict[int, asyncio.Future[AnswerFence | AnswerRead]] = {}
-        self._waiters: tuple[asyncio.Event, set[asyncio.Task[None]]] = (asyncio.Event(), set())
+        self._group_synced = asyncio.Event()
+        self._checks: set[asyncio.Task[None]] = set()
 
     @classmethod
     async def open(
@@ -184,8 +185,7 @@ class NodeRunner:
 
     async def close(self) -> None:
         """Sync and confirm all records, end the journal. Requests that still wait get no answer."""
-        tasks = self._waiters[1]
-        for task in tasks:
+        for task in self._checks:
             task.cancel()
         for answer in self._calls.values():
             answer.cancel()
@@ -193,10 +193,10 @@ class NodeRunner:
 
     # --- what the service asks ---------------------------------------------------------------------------------------
 
-    def open_appender(self, asker: AppendAsker) -> int:
+    def open_appender(self, answers: AppendAnswers) -> int:
         """Returns the number under which its frames are appended."""
         self._next_call += 1
-        self._appenders[self._next_call] = asker
+        self._appenders[self._next_call] = answers
         return self._next_call
 
     def close_appender(self, call: int) -> None:
@@ -212,15 +212,14 @@ class NodeRunner:
 
     async def until_room(self, queue_bytes_max: int) -> None:
         """Wait until at most this many bytes wait for the disk. Until then a stream is not read."""
-        synced = self._waiters[0]
         while self.journal.pending_bytes > queue_bytes_max:
-            synced.clear()
-            await synced.wait()
+            self._group_synced.clear()
+            await self._group_synced.wait()
 
     async def fence(self, target: Incarnation, ledger_id: LedgerId) -> AnswerFence:
         """Returns once the fence is durable. Raises TooManyRequests."""
         self.counts.fences += 1
-        answer = await self._ask(lambda call: FenceReceived(call, target, ledger_id))
+        answer = await self._call(lambda call: FenceReceived(call, target, ledger_id))
         assert isinstance(answer, AnswerFence)
         return answer
 
@@ -228,11 +227,11 @@ class NodeRunner:
         self, target: Incarnation, ledger_id: LedgerId, first: EntryId, count: int, *, fence: bool
     ) -> AnswerRead:
         """Which of the ids are held. Waits for entries that are being written. Raises TooManyRequests."""
-        answer = await self._ask(lambda call: ReadReceived(call, target, ledger_id, first, count, fence))
+        answer = await self._call(lambda call: ReadReceived(call, target, ledger_id, first, count, fence))
         assert isinstance(answer, AnswerRead)
         return answer
 
-    async def _ask(self, event_of: Callable[[int], FenceReceived | ReadReceived]) -> AnswerFence | AnswerRead:
+    async def _call(self, event_of: Callable[[int], FenceReceived | ReadReceived]) -> AnswerFence | AnswerRead:
         if len(self._calls) >= CALLS_MAX:
             raise TooManyRequests(f"{CALLS_MAX} fences and reads are already waiting: retry")
         self._next_call += 1
@@ -275,9 +274,9 @@ class NodeRunner:
 
     def _answer_append(self, effect: AnswerAppend) -> None:
         self.counts.answered[effect.status] += len(effect.entry_ids)
-        asker = self._appenders.get(effect.call)
-        if asker is not None:
-            asker.answered(effect.ledger_id, effect.entry_ids, effect.status)
+        answers = self._appenders.get(effect.call)
+        if answers is not None:
+            answers.answered(effect.ledger_id, effect.entry_ids, effect.status)
 
     def _write(self, records: Sequence[JournalRecord]) -> None:
         batch = [SegmentRecord(kind, ledger_id, entry_id, data) for _, kind, ledger_id, entry_id, data in records]
@@ -288,16 +287,15 @@ class NodeRunner:
     def _synced(self, lsn: int) -> None:
         self.counts.groups_synced += 1
         self.handle(Synced(lsn))
-        self._waiters[0].set()
+        self._group_synced.set()
 
     # --- the check ---------------------------------------------------------------------------------------------------
 
     def _start_check(self, effect: CheckLedger) -> None:
         self.counts.checks += 1
-        tasks = self._waiters[1]
         task = start(self._check(effect), what="the check of a ledger")
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        self._checks.add(task)
+        task.add_done_callback(self._checks.discard)
 
     async def _check(self, effect: CheckLedger) -> None:
         """Retry until the record is known. Queued adds wait for it; the core limits their bytes."""

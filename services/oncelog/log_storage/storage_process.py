@@ -79,15 +79,20 @@ class StorageProcess:
             port = await self._serve(directory, runner, space, security, stack)
 
             address = settings.grpc_address(port)
-            host, _, told_port = address.rpartition(":")
-            live = LiveStorageNode(runner.incarnation, host, int(told_port), space.free_bytes, runner.read_only)
+            host, _, advertised_port = address.rpartition(":")
+            live = LiveStorageNode(runner.incarnation, host, int(advertised_port), space.free_bytes, runner.read_only)
             chosen = bool(settings.grpc_port or settings.advertised_port)
-            membership = NodeRegistration(Registry(session), live, address_is_chosen=chosen)
-            await membership.join()
+            registration = NodeRegistration(Registry(session), live, address_is_chosen=chosen)
+            await registration.join()
             async with asyncio.TaskGroup() as tasks:
                 listed = _ledger_lister(session, directory.identity.cluster_id)
                 collector = GarbageCollector(runner, listed, interval_ms=settings.collect_interval_ms)
-                works = (membership.keep(), membership.follow_order(), space.watch(membership.tell), collector.watch())
+                works = (
+                    registration.keep(),
+                    registration.follow_read_only_requests(),
+                    space.watch(registration.update_space),
+                    collector.watch(),
+                )
                 lasting = [tasks.create_task(work) for work in works]
                 self._unready = None
                 _say_serving(address, settings.address(health_port), runner.incarnation)
@@ -95,7 +100,7 @@ class StorageProcess:
                 self._unready = "draining"
                 for task in lasting:
                     task.cancel()
-            await membership.leave()
+            await registration.leave()
 
     async def _open_directory(self, cluster_id: str, stack: AsyncExitStack) -> StorageDirectory:
         """Raises StorageDirectoryRefused, DamagedSegment."""

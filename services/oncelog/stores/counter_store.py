@@ -4,7 +4,7 @@ from enum import Enum
 
 from oncelog.core.coordination.id_claim import CounterRecord, decode_counter, encode_counter
 from oncelog.stores import paths
-from oncelog.stores.json_records import noted
+from oncelog.stores.json_records import decoded
 from oncelog.stores.store_session import StoreSession, Versioned, WriteResult, create_or_write
 
 
@@ -22,7 +22,7 @@ class CounterStore:
     async def read(self) -> Versioned[CounterRecord] | None:
         """The record after a sync; None if nothing was ever claimed. Raises StoreUnavailable, CorruptEntry."""
         node = await self._session.read(self._path)
-        return None if node is None else Versioned(noted("a counter record", node.data, decode_counter), node.version)
+        return None if node is None else Versioned(decoded("a counter record", node.data, decode_counter), node.version)
 
     async def write(self, record: CounterRecord, *, version: int) -> WriteResult:
         """One compare-and-set from `version`; ABSENT_VERSION creates. Raises NotFound if there is no cluster."""

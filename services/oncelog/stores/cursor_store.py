@@ -8,7 +8,7 @@ from oncelog.core.formats.topic_record import CursorRecord, decode_cursor, encod
 from oncelog.core.ids import TopicId
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
-from oncelog.stores.json_records import noted
+from oncelog.stores.json_records import decoded
 from oncelog.stores.store_session import StoreSession, Versioned, WriteResult, create_or_write
 
 
@@ -19,7 +19,7 @@ class CursorStore:
     async def read(self, topic_id: TopicId, cursor: str) -> Versioned[CursorRecord] | None:
         """The record after a sync; None if it does not exist. Raises StoreUnavailable, CorruptEntry."""
         node = await self._session.read(paths.cursor(topic_id, cursor))
-        return None if node is None else Versioned(noted("a cursor record", node.data, decode_cursor), node.version)
+        return None if node is None else Versioned(decoded("a cursor record", node.data, decode_cursor), node.version)
 
     async def write(self, topic_id: TopicId, cursor: str, record: CursorRecord, *, version: int) -> WriteResult:
         """One compare-and-set from `version`; ABSENT_VERSION creates. Raises TopicNotFound for a deleted topic."""

@@ -26,7 +26,7 @@ from oncelog.core.ids import Incarnation, LedgerId, TopicId
 from oncelog.core.names import TopicName
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
-from oncelog.stores.json_records import decode_record, encode_record, noted
+from oncelog.stores.json_records import decode_record, decoded, encode_record
 from oncelog.stores.store_session import CreateStep, DeleteStep, Step, StoreSession, Versioned, WriteStep, Znode
 from oncelog.stores.topic_store import NameRecord, TopicStore, encode_name
 
@@ -100,7 +100,7 @@ class DeletionStore:
         folder = await self._session.read(paths.cursors(topic_id))
         if node is None or folder is None:
             return None
-        record = noted("a topic record", node.data, decode_topic)
+        record = decoded("a topic record", node.data, decode_topic)
         cursors = await self._cursors(topic_id)
         policies = await self._session.read(paths.topic_policies(topic_id))
         last = record.ledgers[-1].ledger_id if record.ledgers else None
@@ -132,7 +132,7 @@ class DeletionStore:
 def _ledgers(record: TopicRecord, cursors: dict[str, Znode]) -> tuple[LedgerId, ...]:
     ledgers = [link.ledger_id for link in record.ledgers]
     for node in cursors.values():
-        ledgers += [link.ledger_id for link in noted("a cursor record", node.data, decode_cursor).ledgers]
+        ledgers += [link.ledger_id for link in decoded("a cursor record", node.data, decode_cursor).ledgers]
     return tuple(ledgers)
 
 

@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 #: Timeout of one attempt to reach ZooKeeper; also the interval of log lines while it is away.
 ATTEMPT_TIMEOUT_MS = 5_000
 #: Pause between two reads of the cluster's record, and between two log lines about it.
-LOOK_PAUSE_MS = 250
-TELL_PAUSE_MS = 10_000
+RETRY_PAUSE_MS = 250
+LOG_PAUSE_MS = 10_000
 
 Connect = Callable[[int], Awaitable[StoreSession]]
 
@@ -100,23 +100,23 @@ class _Start:
                         f"correct {variable('zookeeper_hosts')}",
                         hosts=self._hosts,
                     ) from error
-                self._tell("ZooKeeper", error)
-                await asyncio.sleep(LOOK_PAUSE_MS / 1000)
+                self._log_waiting("ZooKeeper", error)
+                await asyncio.sleep(RETRY_PAUSE_MS / 1000)
 
     async def _cluster(self, store: ClusterStore, *, establish: bool) -> ClusterRecord:
-        told_s: float | None = None
+        logged_s: float | None = None
         while True:
             try:
                 return await (store.establish() if establish else store.require())
             except (StoreUnavailable, NotFound) as error:
                 if self._left_ms <= 0:
                     raise _too_late(error, self._hosts, self._timeout_ms) from error
-                if told_s is None or _now_s() - told_s >= TELL_PAUSE_MS / 1000:
-                    told_s = _now_s()
-                    self._tell("the cluster's record", error)
-                await asyncio.sleep(LOOK_PAUSE_MS / 1000)
+                if logged_s is None or _now_s() - logged_s >= LOG_PAUSE_MS / 1000:
+                    logged_s = _now_s()
+                    self._log_waiting("the cluster's record", error)
+                await asyncio.sleep(RETRY_PAUSE_MS / 1000)
 
-    def _tell(self, awaited: str, error: OncelogError) -> None:
+    def _log_waiting(self, awaited: str, error: OncelogError) -> None:
         fields = {"reason": error.message, "zookeeper": self._hosts, "left_s": max(0, self._left_ms) // 1000}
         logger.warning("waiting for %s", awaited, extra={"fields": fields})
 

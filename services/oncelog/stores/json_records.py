@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 FORMAT = 1
 #: Unreadable records remembered, so that each is logged once. Beyond this number they are logged again.
-TOLD_MAX = 10_000
+LOGGED_MAX = 10_000
 
 
 class DamagedRecords:
@@ -28,17 +28,17 @@ class DamagedRecords:
     def __init__(self) -> None:
         #: {kind of record: number of failed reads}
         self.counts: Counter[str] = Counter()
-        self._told: set[tuple[str, int]] = set()
+        self._logged: set[tuple[str, int]] = set()
 
     def note(self, what: str, data: bytes, why: str) -> None:
         """what: the kind, for example "a policies record"."""
         self.counts[what.removeprefix("a ").removeprefix("an ").removeprefix("the ")] += 1
         key = (what, crc32(data))
-        if key in self._told:
+        if key in self._logged:
             return
-        if len(self._told) >= TOLD_MAX:
-            self._told.clear()
-        self._told.add(key)
+        if len(self._logged) >= LOGGED_MAX:
+            self._logged.clear()
+        self._logged.add(key)
         fields = {"record": what, "bytes": len(data), "reason": why}
         logger.error("cannot read a record in ZooKeeper; ignoring it", extra={"fields": fields})
 
@@ -76,7 +76,7 @@ def decode_record(data: bytes, what: str, build: Callable[[dict[str, Any]], T]) 
         raise CorruptEntry(f"{what} cannot be read: {type(error).__name__}: {str(error)[:200]}") from error
 
 
-def noted(what: str, data: bytes, decode: Callable[[bytes], T]) -> T:
+def decoded(what: str, data: bytes, decode: Callable[[bytes], T]) -> T:
     """decode(data), for a record whose layout is defined in the core. Raises CorruptEntry; counted."""
     try:
         return decode(data)

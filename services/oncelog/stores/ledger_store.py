@@ -8,7 +8,7 @@ from oncelog.core.storage.ledger import LedgerOrigin, was_deleted
 from oncelog.core.store_status import WriteStatus
 from oncelog.stores import paths
 from oncelog.stores.cursor_store import CursorStore
-from oncelog.stores.json_records import noted
+from oncelog.stores.json_records import decoded
 from oncelog.stores.store_session import StoreSession, Versioned, WriteResult, Znode
 from oncelog.stores.topic_store import TopicStore
 
@@ -46,7 +46,7 @@ class LedgerStore:
 
 
 def _stored(node: Znode | None) -> Versioned[LedgerMetadata] | None:
-    return None if node is None else Versioned(noted("a ledger record", node.data, decode_ledger), node.version)
+    return None if node is None else Versioned(decoded("a ledger record", node.data, decode_ledger), node.version)
 
 
 class LedgerLookup:

@@ -110,12 +110,12 @@ class PolicyStore:
         return await create_or_write(self._session, _path(scope), encode_policies(policies), version=version)
 
     async def change(
-        self, scope: Scope, change: Callable[[Policies], Policies], *, marks: Collection[str] | None = None
+        self, scope: Scope, change: Callable[[Policies], Policies], *, tags: Collection[str] | None = None
     ) -> Versioned[Policies]:
         """Apply `change` to the present policies, again if another write is faster. Returns the stored policies.
 
         `change` must be idempotent: after a lost reply it may be applied to its own result.
-        marks: the present policies must have one of these tags; None: any.
+        tags: the present policies must have one of these tags; None: any.
         Raises NamespaceNotFound, PreconditionFailed, StoreUnavailable.
         """
         #: what may be written already, because a reply was lost
@@ -124,8 +124,8 @@ class PolicyStore:
             stored = await self.read(scope)
             if stored.value == in_doubt:
                 return stored
-            if marks is not None and mark_of(stored) not in marks:
-                message = f"these policies have changed: their tag is now {mark_of(stored)}; read them again"
+            if tags is not None and tag_of(stored) not in tags:
+                message = f"these policies have changed: their tag is now {tag_of(stored)}; read them again"
                 raise PreconditionFailed(message)
             changed = change(stored.value)
             if changed == stored.value:
@@ -194,7 +194,7 @@ class PolicyStore:
         return nearest([(one.value, source) for one, (_, source) in zip(stored, levels, strict=True)])
 
 
-def mark_of(stored: Versioned[Policies]) -> str:
+def tag_of(stored: Versioned[Policies]) -> str:
     """The tag of these policies: letters, digits and `-`. It is another one after each change.
 
     The version alone is not enough: a namespace that is deleted and created again counts from 0 (hazard 3).
@@ -236,14 +236,14 @@ def _build(fields: dict[str, Any]) -> Policies:
     return Policies(**values, permissions=_grants(fields.pop("permissions", {})), further=fields)
 
 
-def _grants(told: object) -> Grants:
+def _grants(value: object) -> Grants:
     """An invalid value must not pass for "no grants": that would be written back."""
-    if not isinstance(told, dict):
-        raise ValueError(f"permissions must be an object: {told!r}")
-    for role, rights in told.items():
+    if not isinstance(value, dict):
+        raise ValueError(f"permissions must be an object: {value!r}")
+    for role, rights in value.items():
         if not isinstance(rights, list) or not all(isinstance(right, str) for right in rights):
             raise ValueError(f"the rights of role {role!r} must be a list of names")
-    return {role: tuple(rights) for role, rights in told.items()}
+    return {role: tuple(rights) for role, rights in value.items()}
 
 
 def _path(scope: Scope) -> str:

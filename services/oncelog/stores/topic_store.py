@@ -24,7 +24,7 @@ from oncelog.core.formats.topic_record import TopicRecord, decode_topic, encode_
 from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog.stores import paths
-from oncelog.stores.json_records import decode_record, encode_record, noted
+from oncelog.stores.json_records import decode_record, decoded, encode_record
 from oncelog.stores.store_session import CheckStep, CreateStep, Step, StoreSession, Versioned, WriteResult
 
 #: Names read at a time by a listing of a namespace.
@@ -99,7 +99,7 @@ class TopicStore:
     async def read(self, topic_id: TopicId, *, timeout_ms: int | None = None) -> Versioned[TopicRecord] | None:
         """The topic record after a sync; None: deleted, or never created. Raises StoreUnavailable, CorruptEntry."""
         node = await self._session.read(paths.topic(topic_id), timeout_ms=timeout_ms)
-        return None if node is None else Versioned(noted("a topic record", node.data, decode_topic), node.version)
+        return None if node is None else Versioned(decoded("a topic record", node.data, decode_topic), node.version)
 
     async def write(self, record: TopicRecord, *, version: int) -> WriteResult:
         """One compare-and-set. CONFLICT also if the topic was deleted."""
@@ -114,7 +114,7 @@ class TopicStore:
             for node in nodes:
                 try:
                     if node is not None:
-                        yield noted("a topic record", node.data, decode_topic)
+                        yield decoded("a topic record", node.data, decode_topic)
                 except CorruptEntry as error:
                     yield error
 

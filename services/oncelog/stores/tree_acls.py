@@ -84,17 +84,17 @@ class TreeAcls:
 
     async def _until_ready(self) -> None:
         """Return once the tree is already closed, or all processes have the credentials."""
-        told: list[str] = []
+        logged: list[str] = []
         ready = 0
         while not self.closed and ready < READY_LOOKS:
             try:
                 waiting = await self.without_credentials()
             except (OncelogError, RequestInterrupted) as error:
                 logger.warning("cannot read the ACLs in ZooKeeper now; will retry: %s", error)
-                waiting = told
+                waiting = logged
             ready = 0 if waiting else ready + 1
-            if waiting and waiting != told:
-                told = waiting
+            if waiting and waiting != logged:
+                logged = waiting
                 fields = {"without_credentials": waiting[:10], "count": len(waiting)}
                 logger.warning(
                     "the tree in ZooKeeper stays open until all processes have credentials", extra={"fields": fields}

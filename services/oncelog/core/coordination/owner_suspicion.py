@@ -111,7 +111,7 @@ SuspicionEffect = ProbeOwner | OwnerSuspected
 
 
 @dataclass(slots=True)
-class _Closed:
+class _ClosedStream:
     """An owner's latest stream. answered: until it closed. gone: whether a probe was answered negatively, too."""
 
     stream: int
@@ -126,7 +126,7 @@ class OwnerSuspicion:
         #: {owner: its latest stream}, for open streams
         self._connected: dict[Incarnation, int] = {}
         #: owners whose stream closed, in that order
-        self._closed: dict[Incarnation, _Closed] = {}
+        self._closed: dict[Incarnation, _ClosedStream] = {}
 
     @property
     def suspected(self) -> tuple[Incarnation, ...]:
@@ -141,10 +141,10 @@ class OwnerSuspicion:
             case StreamClosed():
                 if self._connected.get(event.owner) == event.stream:
                     del self._connected[event.owner]
-                    self._closed[event.owner] = _Closed(event.stream, event.answered)
+                    self._closed[event.owner] = _ClosedStream(event.stream, event.answered)
                     return [ProbeOwner(event.owner, event.stream)]
             case ConnectionRefused() | HostUnreachable() | ConnectionAccepted():
-                return self._word(event)
+                return self._probe_answered(event)
             case SessionsUpdated():
                 for owner in self._closed.keys() - event.live:
                     del self._closed[owner]
@@ -152,7 +152,7 @@ class OwnerSuspicion:
                 assert_never(event)
         return []
 
-    def _word(self, event: ConnectionRefused | HostUnreachable | ConnectionAccepted) -> list[SuspicionEffect]:
+    def _probe_answered(self, event: ConnectionRefused | HostUnreachable | ConnectionAccepted) -> list[SuspicionEffect]:
         closed = self._closed.get(event.owner)
         if closed is None or event.stream not in {None, closed.stream}:
             return []

@@ -49,7 +49,7 @@ def fence_suffices(fenced: int, *, write_quorum: int, ack_quorum: int) -> bool:
 def describe(members: Iterable[str], *, copies: Iterable[str], negatives: Iterable[str], ack_quorum: int) -> str:
     """One line about one entry, for errors and logs: + for a copy, - for missing, ? for unknown."""
     have, lack, every = frozenset(copies), frozenset(negatives), tuple(members)
-    marks = " ".join(f"{member}{'+' if member in have else '-' if member in lack else '?'}" for member in every)
+    states = " ".join(f"{member}{'+' if member in have else '-' if member in lack else '?'}" for member in every)
     certain = missing_is_certain(len(lack), write_quorum=len(every), ack_quorum=ack_quorum)
     verdict = "acknowledged" if acked(len(have), ack_quorum) else "missing" if certain else "undecided"
-    return f"{marks} (Qa {ack_quorum} of {len(every)}): {verdict}"
+    return f"{states} (Qa {ack_quorum} of {len(every)}): {verdict}"

@@ -12,7 +12,7 @@ from fastapi import Header, Request, Response
 from fastapi.routing import APIRoute
 
 from oncelog.core.errors import InvalidArgument
-from oncelog.stores.policy_store import Policies, mark_of
+from oncelog.stores.policy_store import Policies, tag_of
 from oncelog.stores.store_session import Versioned
 
 _NAME = "If-Match"
@@ -30,11 +30,11 @@ _SAFE_METHODS = {"GET", "HEAD"}
 
 def show_tag(response: Response, stored: Versioned[Policies]) -> None:
     """Set the ETag of the policies in the response."""
-    response.headers["ETag"] = f'"{mark_of(stored)}"'
+    response.headers["ETag"] = f'"{tag_of(stored)}"'
 
 
-def marks_of(if_match: str | None) -> frozenset[str] | None:
-    """The version marks of which one must match; None: unconditional. A weak tag is valid, but matches nothing.
+def tags_of(if_match: str | None) -> frozenset[str] | None:
+    """The tags of which one must match; None: unconditional. A weak tag is valid, but matches nothing.
 
     Raises InvalidArgument.
     """

@@ -11,7 +11,7 @@ from oncelog.core.errors import Conflict
 from oncelog.core.names import check_part
 from oncelog.metadata.coordination.coordination import Coordination
 from oncelog.metadata.rest.access import requires
-from oncelog.metadata.rest.conditions import IfMatch, answers_tag, marks_of, show_tag
+from oncelog.metadata.rest.conditions import IfMatch, answers_tag, show_tag, tags_of
 from oncelog.metadata.rest.values import NamespacePath
 from oncelog.stores.policy_store import Policies
 
@@ -52,14 +52,14 @@ def routes(coordination: Coordination) -> APIRouter:
     ) -> None:
         """Replaces the rights that the role has in the namespace."""
         granting = _granting(role, tuple(right.value for right in dict.fromkeys(rights)))
-        show_tag(response, await coordination.policies.change(namespace, granting, marks=marks_of(if_match)))
+        show_tag(response, await coordination.policies.change(namespace, granting, tags=tags_of(if_match)))
 
     @router.delete("/{role}", summary="Revoke all rights of a role", operation_id="revoke_permissions", **changed)
     async def revoke_permissions(
         namespace: NamespacePath, role: RolePath, response: Response, if_match: IfMatch = None
     ) -> None:
         """The role can open no new producers and readers; open ones end with their connection."""
-        show_tag(response, await coordination.policies.change(namespace, _granting(role, ()), marks=marks_of(if_match)))
+        show_tag(response, await coordination.policies.change(namespace, _granting(role, ()), tags=tags_of(if_match)))
 
     return router
 

@@ -11,7 +11,7 @@ from oncelog.core.access import Right
 from oncelog.core.errors import NotFound
 from oncelog.metadata.coordination.coordination import Coordination
 from oncelog.metadata.rest.access import requires
-from oncelog.metadata.rest.conditions import IfMatch, answers_tag, marks_of, show_tag
+from oncelog.metadata.rest.conditions import IfMatch, answers_tag, show_tag, tags_of
 from oncelog.metadata.rest.values import AppliedSwitch, ClusterPath, NamespacePath, TopicPath
 from oncelog.stores.policy_store import CLUSTER, Effective, Policies, PolicySource, Scope, nearest
 from oncelog.stores.store_session import Versioned
@@ -132,7 +132,7 @@ async def _change(
 ) -> Versioned[Policies]:
     setting: dict[str, Any] = {name: value}
     return await coordination.policies.change(
-        scope, lambda policies: replace(policies, **setting), marks=marks_of(if_match)
+        scope, lambda policies: replace(policies, **setting), tags=tags_of(if_match)
     )
 
 
