@@ -51,6 +51,18 @@ def names_say_something(source: Source) -> Iterator[str]:
                 yield f"class {node.name} says nothing"
 
 
+def class_names_are_unique(sources: Sequence[Source]) -> Iterator[str]:
+    """A class of the package has its name alone; private classes, with an underscore, are their module's business."""
+    places: dict[str, str] = {}
+    for source in sources:
+        if source.is_python and source.inside("services/oncelog"):
+            for node in ast.walk(source.tree):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    if node.name in places:
+                        yield f"{source.path} and {places[node.name]}: two classes are called {node.name}"
+                    places[node.name] = source.path
+
+
 def services_share_no_code(sources: Sequence[Source]) -> Iterator[str]:
     """Six equal lines in two services belong in runtime, rpc or ledgers."""
     seen: dict[tuple[str, ...], Source] = {}
@@ -95,6 +107,12 @@ RULES = (
         each(names_say_something),
         ((Source("services/oncelog/utils.py", ""),), (Source("tests/x.py", "class TopicManager: pass"),)),
         (Source("services/oncelog/topic.py", "class Topic: pass"),),
+    ),
+    Rule(
+        "no two classes of the package have one name",
+        class_names_are_unique,
+        ((Source("services/oncelog/x.py", "class A: pass"), Source("services/oncelog/y.py", "class A: pass")),),
+        (Source("services/oncelog/x.py", "class _A: pass"), Source("services/oncelog/y.py", "class _A: pass")),
     ),
     Rule(
         "no two services share six lines",

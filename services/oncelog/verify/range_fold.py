@@ -24,13 +24,13 @@ from oncelog.verify.range_summary import (
     EarlyBatch,
     Finding,
     IdGap,
-    IdRange,
     LedgerSummary,
     ProducerSummary,
     RangeGrant,
     RangeSkip,
     RangeSummary,
     StatedMark,
+    StoredIds,
 )
 from oncelog.verify.remembered import RememberedBatch, difference
 from oncelog.verify.stored_log import LoggedEntry
@@ -191,11 +191,11 @@ class RangeFold:
         if low:
             part.low_rows += low
             if len(part.low) < LOW_KEPT:
-                part.low.append(IdRange.of(header.position, skip, new[:low]))
+                part.low.append(StoredIds.of(header.position, skip, new[:low]))
         if low < len(new):
             self._note_holes(header.position, part, new[low:])
             if len(part.front) < FRONT_KEPT:
-                part.front.append(IdRange.of(header.position, skip + low, new[low:]))
+                part.front.append(StoredIds.of(header.position, skip + low, new[low:]))
             else:
                 part.front_cut = True
             part.mark = SequenceId(new[-1])

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.ids import NO_SEQUENCE, EntryId, Generation, LedgerId, OwnerEpoch, Position, ProducerId, SequenceId
 from oncelog.verify.range_fold import ledger_border
-from oncelog.verify.range_summary import Finding, IdRange, LedgerSummary, ProducerSummary, RangeSummary
+from oncelog.verify.range_summary import Finding, LedgerSummary, ProducerSummary, RangeSummary, StoredIds
 
 #: How many ids at or below the mark are searched for in the whole log of a topic.
 LOOKED_FOR_MAX = 100_000
@@ -48,7 +48,7 @@ class LowIds(NamedTuple):
     """Ids of a range that are at or below the mark before it."""
 
     producer_id: ProducerId
-    stretch: IdRange
+    stretch: StoredIds
     mark: SequenceId
 
 
@@ -135,7 +135,7 @@ def _join_producer(
     for stretch in part.front:
         count = bisect_right(stretch.ids, known.mark)
         if count:
-            low = IdRange(stretch.position, stretch.index, stretch.ids[:count], count)
+            low = StoredIds(stretch.position, stretch.index, stretch.ids[:count], count)
             joined.low.append(LowIds(producer_id, low, known.mark))
             if count == len(stretch.ids) < stretch.rows:
                 joined.low_unlisted += 1

@@ -12,9 +12,9 @@ from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.ids import EntryId, Generation, Incarnation, LedgerId, OwnerEpoch, Position, ProducerId, SequenceId
 from oncelog.verify.time_series import TimeSeries
 
-#: Ids kept of an `IdRange` with gaps. The rest is counted.
+#: Ids kept of an `StoredIds` with gaps. The rest is counted.
 IDS_KEPT = 4096
-#: `IdRange`s kept of each producer: the first ones above the mark of the range, and those at or below it.
+#: `StoredIds`s kept of each producer: the first ones above the mark of the range, and those at or below it.
 FRONT_KEPT = 8
 LOW_KEPT = 32
 #: Grants kept of each producer, and further ones whose mark differs from that of the range.
@@ -36,7 +36,7 @@ class Finding(NamedTuple):
     message: str
 
 
-class IdRange(NamedTuple):
+class StoredIds(NamedTuple):
     """Consecutive messages of an entry. ids: ascending, those that are kept. rows: the number of messages.
 
     index: batch_index of the first.
@@ -48,7 +48,7 @@ class IdRange(NamedTuple):
     rows: int
 
     @classmethod
-    def of(cls, position: Position, index: int, ids: Sequence[int]) -> "IdRange":
+    def of(cls, position: Position, index: int, ids: Sequence[int]) -> "StoredIds":
         kept = ids if isinstance(ids, range) else list(ids[:IDS_KEPT])
         return cls(position, index, kept, len(ids))
 
@@ -107,9 +107,9 @@ class ProducerSummary:
     generation: Generation | None = None
     granted: RangeGrant | None = None
     mark: SequenceId = SequenceId(-1)
-    front: list[IdRange] = field(default_factory=list)
+    front: list[StoredIds] = field(default_factory=list)
     front_cut: bool = False
-    low: list[IdRange] = field(default_factory=list)
+    low: list[StoredIds] = field(default_factory=list)
     low_rows: int = 0
     stated: list[StatedMark] = field(default_factory=list)
     skipped: RangeSkip | None = None

@@ -21,7 +21,7 @@ from oncelog.metadata.http_publish.keyed_publish import KeyedAnswer, KeyedPublis
 from oncelog.metadata.http_publish.named_producers import NamedProducerKey, NamedProducers
 from oncelog.metadata.http_publish.publish_body import (
     MessageAnswer,
-    MessageFate,
+    MessageOutcome,
     Messages,
     PublishAnswer,
     PublishLimits,
@@ -204,15 +204,15 @@ def _rows(ids: Sequence[int], result: BatchResult) -> list[MessageAnswer]:
     ]
 
 
-def _fates(ids: Sequence[int], result: BatchResult) -> list[MessageFate]:
+def _fates(ids: Sequence[int], result: BatchResult) -> list[MessageOutcome]:
     """The fate of each message of a failed publish."""
     fates = []
     for each, sequence_id in zip(result.results, ids, strict=True):
         if isinstance(each, SendResult):
             stored = True if each.verified else None
-            fates.append(MessageFate(sequence_id=sequence_id, stored=stored, duplicate=each.duplicate, code=None))
+            fates.append(MessageOutcome(sequence_id=sequence_id, stored=stored, duplicate=each.duplicate, code=None))
         else:
-            fates.append(MessageFate(sequence_id=sequence_id, stored=each.stored, duplicate=False, code=each.code))
+            fates.append(MessageOutcome(sequence_id=sequence_id, stored=each.stored, duplicate=False, code=each.code))
     return fates
 
 

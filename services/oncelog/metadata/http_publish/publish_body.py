@@ -72,7 +72,7 @@ class MessageAnswer(BaseModel):
     )
 
 
-class MessageFate(BaseModel):
+class MessageOutcome(BaseModel):
     """The result of one message of a failed publish."""
 
     sequence_id: int
