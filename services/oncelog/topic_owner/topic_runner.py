@@ -263,7 +263,7 @@ class TopicRunner:
 
     def _snapshot_taken(self, effect: SnapshotTaken) -> None:
         self.parts.metrics.counts.event("snapshot")
-        self.parts.metrics.counts.event("batch_forgotten", effect.evicted)
+        self.parts.metrics.counts.event("batch_evicted", effect.evicted)
         logger.debug("topic %s: snapshot %d at %s", self.name, effect.number, effect.position)
 
     def _ack_quorum_lost(self, effect: AckQuorumLost) -> None:
