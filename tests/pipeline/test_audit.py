@@ -185,7 +185,7 @@ def test_what_cannot_be_seen_is_said_and_not_called_good() -> None:
     assert (whole["verdict"], whole["not_seen"], states(whole)["snapshot"]) == ("good", [], "good")
     assert whole["notes"] == ["stored since the audit began, and no part of it: 7 messages"]
     trimmed = topic_report(audit_here(storage, lambda: without_start(storage.plan(snapshot=snapshot), 5)))
-    assert "messages 0 to 4 were trimmed away" in trimmed["not_seen"][0]
+    assert "messages 0 to 4 were trimmed" in trimmed["not_seen"][0]
     gone = snapshot._replace(position=Position(LedgerId(0), EntryId(3)), remembered=())
     unreached = topic_report(audit_here(storage, lambda: storage.plan(snapshot=gone)))
     assert "snapshot 1 is of 0:3" in unreached["not_seen"][0]

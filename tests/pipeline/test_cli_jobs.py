@@ -21,16 +21,16 @@ from oncelog.pipeline.source.offsets import TopicState
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("export flights", "option directory is needed"),
-        ("export --to /data", "one of the options topic, topics, topicsPattern is needed"),
-        ("export flights --to s3://data", "option directory is a path, file:// or hdfs://, not s3://"),
-        ("export flights --to /data --rows-per-file many", "option rowsPerFile is 1 to 100000000"),
+        ("export flights", "option directory is required"),
+        ("export --to /data", "set one of the options topic, topics, topicsPattern"),
+        ("export flights --to s3://data", "option directory must be a path, file:// or hdfs://, not s3://"),
+        ("export flights --to /data --rows-per-file many", "option rowsPerFile must be 1 to 100000000"),
         ("export flights --to /data --verify", "--verify and --clean are about the whole directory: leave topics out"),
-        ("import /in --topic t --name n --format xml", "option format is one of parquet, csv"),
+        ("import /in --topic t --name n --format xml", "option format must be one of parquet, csv"),
         ("import /in --topic t --name n --delimiter ;", "option delimiter is for format=csv"),
-        ("compact prices --to prices", "public/default/prices is what is compacted: a new topic is needed"),
-        ("compact prices --to other --without-key keep", "option withoutKey is one of error, drop, not 'keep'"),
-        ("compact prices --to other --empty-value no", "option emptyValue is one of delete, keep, not 'no'"),
+        ("compact prices --to prices", "public/default/prices is the source of the compaction: name a new topic"),
+        ("compact prices --to other --without-key keep", "option withoutKey must be one of error, drop, not 'keep'"),
+        ("compact prices --to other --empty-value no", "option emptyValue must be one of delete, keep, not 'no'"),
     ],
 )
 def test_a_wrong_option_ends_the_command_before_spark_starts(words: str, message: str) -> None:

@@ -30,7 +30,7 @@ def test_under_spark_submit_its_own_options_are_refused(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--pattern", "(", "--url", "oncelog://127.0.0.1:1"], "is no regular expression"),
+        (["--pattern", "(", "--url", "oncelog://127.0.0.1:1"], "is not a regular expression"),
         ([], "name topics, or give --pattern"),
         (["flights", "--picture", "no/such/place.svg"], "there is no such directory"),
         (["a//b"], "topic"),

@@ -79,7 +79,7 @@ def test_a_compaction_equals_one_process_and_a_repeat_adds_nothing(spark: SparkS
     again = run(spark, own)
     assert (again.kept, again.repeated, again.others) == (len(expected), True, 0)
     assert told(cluster, "prices-compacted") == expected
-    with pytest.raises(Conflict, match=r"holds .* messages, which this job did not publish"):
+    with pytest.raises(Conflict, match=r"holds .* messages that this job did not publish"):
         run(spark, options(cluster, "prices", "prices-compacted", emptyValue="keep"))
 
 
@@ -97,7 +97,7 @@ def test_a_compaction_that_died_amid_its_copy_goes_on(spark: SparkSession, clust
         journal = log.journal(sink.scope)
         journal.open()
         journal.append(0, encode_record(WinnersRecord(batch, {sink.topic: 0}, (attempt,))))
-        send_rows(log.producer(sink.topic, sink.scope, "contiguous"), winners.part(0, 7), range(7))
+        send_rows(log.producer(sink.topic, sink.scope, "contiguous"), winners.slice(0, 7), range(7))
     outcome = run(spark, own)
     assert (outcome.repeated, outcome.kept, outcome.others) == (True, 20, 0)
     assert [each[:2] for each in told(cluster, "killed-compacted")] == [(b"k%d" % n, b"%d" % n) for n in range(20)]
@@ -135,20 +135,23 @@ def test_a_key_in_two_parts_is_named(spark: SparkSession) -> None:
         last_values(spark.createDataFrame([*told, (b"b", b"4", None, None, "t", 0, 1)], columns), own).collect()
     failure = failure_of(caught.value)
     assert isinstance(failure, InvalidArgument)
-    assert "key 62 (in hex) is in part 0 and in part 1" in failure.message
+    assert "key 62 (in hex) is in partition 0 and in partition 1" in failure.message
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"target": "x"}, "option topic is needed"),
-        ({"topic": "x"}, "option target is needed"),
-        ({"topic": "x", "target": "x"}, "public/default/x is what is compacted"),
-        ({"topic": "x", "target": "x-partition-1"}, "public/default/x-partition-1 is what is compacted"),
-        ({"topic": "x-partition-1", "target": "x"}, "public/default/x is what is compacted"),
+        ({"target": "x"}, "option topic is required"),
+        ({"topic": "x"}, "option target is required"),
+        ({"topic": "x", "target": "x"}, "public/default/x is the source of the compaction"),
+        ({"topic": "x", "target": "x-partition-1"}, "public/default/x-partition-1 is the source of the compaction"),
+        ({"topic": "x-partition-1", "target": "x"}, "public/default/x is the source of the compaction"),
         ({"topic": "x", "target": "y/z"}, "option target: "),
-        ({"topic": "x", "target": "y", "withoutKey": "keep"}, "option withoutKey is one of error, drop, not 'keep'"),
-        ({"topic": "x", "target": "y", "closedLedgers": "disk"}, "option closedLedgers is one of storage, owner"),
+        (
+            {"topic": "x", "target": "y", "withoutKey": "keep"},
+            "option withoutKey must be one of error, drop, not 'keep'",
+        ),
+        ({"topic": "x", "target": "y", "closedLedgers": "disk"}, "option closedLedgers must be one of storage, owner"),
         ({"topic": "x", "target": "y", "jobId": "1"}, "unknown option jobId"),
     ],
 )

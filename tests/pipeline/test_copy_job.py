@@ -87,5 +87,5 @@ def test_who_is_asked_for_closed_ledgers_is_said_by_a_variable_where_no_option_s
 
     assert (storage("owner"), storage("storage"), storage("")) == (False, True, True)
     assert storage("owner", closedLedgers="storage")
-    with pytest.raises(InvalidArgument, match="ONCELOG_CLOSED_LEDGERS is one of storage, owner, not 'both'"):
+    with pytest.raises(InvalidArgument, match="ONCELOG_CLOSED_LEDGERS must be one of storage, owner, not 'both'"):
         storage("both")

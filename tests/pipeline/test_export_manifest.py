@@ -72,14 +72,14 @@ def test_names_of_manifests_are_numbers() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"topics": "flights"}, "option directory is needed"),
-        ({"directory": "/data"}, "one of the options topic, topics, topicsPattern is needed"),
-        (GIVEN | {"directory": "s3a://bucket/data"}, "option directory is a path, file:// or hdfs://, not s3a://"),
-        (GIVEN | {"directory": "/data/{a,b}"}, r"option directory has one of .* which stand for patterns"),
-        (GIVEN | {"rowsPerFile": "0"}, "option rowsPerFile is 1 to 100000000, not '0'"),
-        (GIVEN | {"allowDataLoss": "maybe"}, "option allowDataLoss is true or false"),
-        (GIVEN | {"rowPerFile": "1"}, "unknown option rowPerFile; the nearest known one is rowsPerFile"),
-        (GIVEN | {"closedLedgers": "disk"}, "option closedLedgers is one of storage, owner"),
+        ({"topics": "flights"}, "option directory is required"),
+        ({"directory": "/data"}, "set one of the options topic, topics, topicsPattern"),
+        (GIVEN | {"directory": "s3a://bucket/data"}, "option directory must be a path, file:// or hdfs://, not s3a://"),
+        (GIVEN | {"directory": "/data/{a,b}"}, r"option directory contains one of .* which make it a pattern"),
+        (GIVEN | {"rowsPerFile": "0"}, "option rowsPerFile must be 1 to 100000000, not '0'"),
+        (GIVEN | {"allowDataLoss": "maybe"}, "option allowDataLoss must be true or false"),
+        (GIVEN | {"rowPerFile": "1"}, "unknown option rowPerFile; the most similar option is rowsPerFile"),
+        (GIVEN | {"closedLedgers": "disk"}, "option closedLedgers must be one of storage, owner"),
     ],
 )
 def test_a_wrong_option_is_told_with_its_limit(given: dict[str, str], message: str) -> None:
@@ -102,14 +102,14 @@ def test_directories_are_told_to_spark_and_to_the_driver() -> None:
     [
         ("dbfs:/data/x", "a path, file:// or hdfs://, not dbfs"),
         ("S3A:/bucket/x", "not s3a"),
-        ("C:/data", "a path of Windows"),
-        ("C:\\data", "a path of Windows"),
-        ("file://other.host/data", "a file of another host, other.host"),
-        ("file:data", "has no whole path"),
-        ("hdfs:data", "has no whole path"),
+        ("C:/data", "a Windows path"),
+        ("C:\\data", "a Windows path"),
+        ("file://other.host/data", "a file on another host, other.host"),
+        ("file:data", "has no absolute path"),
+        ("hdfs:data", "has no absolute path"),
         ("/data/a\nb", "a control character"),
-        ("~nobody-has-this-name/x", "no home directory"),
-        ("  ", "option directory is needed"),
+        ("~nobody-has-this-name/x", "cannot find the home directory"),
+        ("  ", "option directory is required"),
     ],
 )
 def test_what_is_neither_a_path_nor_a_known_uri_is_refused(text: str, message: str) -> None:

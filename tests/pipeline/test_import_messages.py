@@ -101,16 +101,16 @@ def test_rows_keep_their_number_over_many_batches(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda d: of_csv(d, "a,b\n1,2\n1,2,3\n"), r"f\.csv is no csv .*Row #3: .*\(the header is row 1\)"),
-        (lambda d: of_csv(d, "t\n\n1\nsoon\n", event_time="t"), r"f\.csv, row 2: column t is ms .* not 'soon'"),
+        (lambda d: of_csv(d, "a,b\n1,2\n1,2,3\n"), r"f\.csv is not a readable csv.*Row #3: .*\(the header is row 1\)"),
+        (lambda d: of_csv(d, "t\n\n1\nsoon\n", event_time="t"), r"f\.csv, row 2: column t must be ms .* not 'soon'"),
         (lambda d: of_csv(d, "t\n1\n99999999999999999\n", event_time="t"), r"f\.csv, row 2: .* beyond"),
-        (lambda d: of_csv(d, "a\n1\n", key="b"), r"f\.csv has no column b: it has a"),
-        (lambda d: of_csv(d, "a,a\n1,2\n"), r"f\.csv has two columns a"),
+        (lambda d: of_csv(d, "a\n1\n", key="b"), r"f\.csv has no column b; its columns are a"),
+        (lambda d: of_csv(d, "a,a\n1,2\n"), r"f\.csv has two columns named a"),
         (lambda d: of_parquet(d, {"v": ["x"] * 12_000 + [None]}, value="v"), r"f\.parquet, row 12001: .* null"),
         (lambda d: of_parquet(d, {"v": [[1]]}, value="v"), r"f\.parquet, row 1: column value is list"),
         (lambda d: of_parquet(d, {"t": [1.5]}, event_time="t"), r"f\.parquet, row 1: column t is double"),
         (lambda d: (d / "f.parquet").write_bytes(b"no") and rows_of(d, "f.parquet", ColumnMapping(FileFormat.PARQUET)),
-         r"f\.parquet is no parquet"),
+         r"f\.parquet is not a readable parquet"),
     ],
     ids=["fields", "time", "time beyond", "no column", "column twice", "null", "list", "fraction", "not parquet"],
 )  # fmt: skip
@@ -131,7 +131,7 @@ def test_bytes_that_are_no_text_are_named_where_they_are_to_be_one(tmp_path: Pat
 
 def test_a_row_that_is_too_large_is_named(tmp_path: Path) -> None:
     """With the limit of the log."""
-    with pytest.raises(MessageTooLarge, match=r"f\.parquet, row 2: .* at most 5242880"):
+    with pytest.raises(MessageTooLarge, match=r"f\.parquet, row 2: .* limit of 5242880"):
         of_parquet(tmp_path, {"v": [b"x", b"x" * (5 * 1024 * 1024 + 1)]}, value="v")
 
 

@@ -58,25 +58,27 @@ def test_a_file_with_another_time_or_on_demand_is_read_again() -> None:
 def test_a_file_that_changed_is_refused_whether_begun_or_done() -> None:
     """By its size at once, by its content where the size is the same."""
     after = known(encode_begun(TARGET, [A, B]), encode_done([A.path]))
-    with pytest.raises(Conflict, match=r"a\.csv is imported, and has changed since: it had 10 bytes and has 11"):
+    with pytest.raises(
+        Conflict, match=r"a\.csv is imported, and has changed since: its size was 10 bytes and is now 11"
+    ):
         plan_import(after, [found(A, size=11), found(B)], "as json", checksum=False)
-    with pytest.raises(Conflict, match=r"b/b\.csv was begun, so some of its rows are published, .* other content"):
+    with pytest.raises(Conflict, match=r"b/b\.csv is published in part, .* other content"):
         compare_read(after, [replace(B, mtime_ns=9, sha256="other")])
 
 
 def test_a_begun_file_must_be_finished_as_it_was_begun() -> None:
     """With the same mapping, and it must be there; a done one may go."""
     after = known(encode_begun(TARGET, [A, B]), encode_done([A.path]))
-    with pytest.raises(Conflict, match=r"b/b\.csv was begun with other options, as json"):
+    with pytest.raises(Conflict, match=r"b/b\.csv is published in part, with other options, as json"):
         plan_import(after, [found(A), found(B)], "other", checksum=False)
-    with pytest.raises(Conflict, match=r"b/b\.csv was begun, is not done, and is not among the files"):
+    with pytest.raises(Conflict, match=r"b/b\.csv is published in part, but is not among the files"):
         plan_import(after, [found(A)], "as json", checksum=False)
     assert plan_import(after, [found(B)], "as json", checksum=False).rest == (B,)
 
 
 def test_a_target_made_anew_and_foreign_records_are_refused() -> None:
     """The rows that the records speak of are not there."""
-    with pytest.raises(Conflict, match="deleted and made anew"):
+    with pytest.raises(Conflict, match="deleted and created anew"):
         known_files([encode_begun(TopicId("old"), [A])], TARGET)
     for data in (b"hello", b"{}", b"[]", b'{"format": 2, "kind": "import done", "files": []}'):
         with pytest.raises(CorruptEntry):
@@ -95,18 +97,18 @@ def test_each_file_has_a_producer_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"source": "/in", "topic": "t"}, "option name is needed"),
-        ({"source": "/in", "name": "x"}, "option topic is needed"),
-        ({"topic": "t", "name": "x"}, "option source is needed"),
-        (GIVEN | {"format": "json"}, "option format is one of parquet, csv, not 'json'"),
+        ({"source": "/in", "topic": "t"}, "option name is required"),
+        ({"source": "/in", "name": "x"}, "option topic is required"),
+        ({"topic": "t", "name": "x"}, "option source is required"),
+        (GIVEN | {"format": "json"}, "option format must be one of parquet, csv, not 'json'"),
         (GIVEN | {"delimiter": ";"}, "option delimiter is for format=csv"),
-        (GIVEN | {"format": "csv", "delimiter": "ab"}, "option delimiter is one character"),
-        (GIVEN | {"format": "csv", "delimiter": '"'}, "option delimiter is one character"),
-        (GIVEN | {"name": "x" * 101}, "option name has 101 characters, at most 100"),
+        (GIVEN | {"format": "csv", "delimiter": "ab"}, "option delimiter must be one character"),
+        (GIVEN | {"format": "csv", "delimiter": '"'}, "option delimiter must be one character"),
+        (GIVEN | {"name": "x" * 101}, "option name has 101 characters, more than the limit of 100"),
         (GIVEN | {"topic": "a/b"}, "option topic: "),
         (GIVEN | {"properties": "a,b,a"}, "option properties names a column twice"),
-        (GIVEN | {"keys": "a"}, "unknown option keys; the nearest known one is key"),
-        (GIVEN | {"sendTimeoutSeconds": "0"}, "option sendTimeoutSeconds is 1 to 86400"),
+        (GIVEN | {"keys": "a"}, "unknown option keys; the most similar option is key"),
+        (GIVEN | {"sendTimeoutSeconds": "0"}, "option sendTimeoutSeconds must be 1 to 86400"),
     ],
 )
 def test_a_wrong_option_is_told_with_its_limit(given: dict[str, str], message: str) -> None:
@@ -138,5 +140,5 @@ def test_a_source_is_a_path_or_a_uri(source: str, read: str) -> None:
 
 def test_a_scheme_that_arrow_does_not_know_is_told() -> None:
     """By the option's name."""
-    with pytest.raises(InvalidArgument, match="option source: dbfs:/in is not read"):
+    with pytest.raises(InvalidArgument, match="option source: cannot read dbfs:/in"):
         open_source("dbfs:/in")

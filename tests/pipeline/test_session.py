@@ -28,11 +28,11 @@ def java_that_says(home: Path, said: str) -> None:
 def test_a_missing_java_is_told_with_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark itself would say that a gateway exited."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(InvalidArgument, match=f"version 17 or later.*there is none at {tmp_path}"):
+    with pytest.raises(InvalidArgument, match=f"Java 17 or later.*none found at {tmp_path}"):
         check_java()
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InvalidArgument, match="there is none here"):
+    with pytest.raises(InvalidArgument, match="none found"):
         check_java()
 
 
@@ -46,5 +46,5 @@ def test_a_java_that_is_too_old_is_told_with_what_it_says(
     if good:
         check_java()
         return
-    with pytest.raises(InvalidArgument, match="says: " + (said or "nothing")):
+    with pytest.raises(InvalidArgument, match="prints: " + (said or "nothing")):
         check_java()

@@ -73,7 +73,7 @@ def test_rows_are_written_in_tasks_and_appended() -> None:
         new_stream_writer(GIVEN, SCHEMA, overwrite=False),
         new_writer(GIVEN | {"jobId": "j"}, SCHEMA, overwrite=False),
     ):
-        with pytest.raises(InvariantViolated, match="this is none"):
+        with pytest.raises(InvariantViolated, match="only be written in a task of Spark"):
             writer.write(iter([]))
     with pytest.raises(InvalidArgument, match="use outputMode append"):
         new_stream_writer(GIVEN, SCHEMA, overwrite=True)
@@ -103,8 +103,8 @@ def test_what_tasks_tell_is_of_this_very_batch() -> None:
     assert results_of([], 130) == []
     assert results_of([mine, TaskResult(MINE, 1, counts={"b": 2})], 130)[0] == mine
     wrong: list[tuple[list[WriterCommitMessage | None], int, str]] = [
-        ([mine, None], 130, "1 of 2 tasks told nothing"),
-        ([mine, WriterCommitMessage()], 130, "told nothing"),
+        ([mine, None], 130, "1 of 2 tasks have no result"),
+        ([mine, WriterCommitMessage()], 130, "have no result"),
         ([mine], 131, "other batches than 131"),
         ([mine, other], 130, "other batches than 130"),
         ([mine, TaskResult(RunBatch("query r", 130), 1)], 130, "other batches than 130"),
@@ -122,7 +122,7 @@ def test_a_commit_refuses_before_it_asks_the_log() -> None:
     for mode in ("batch", "position"):
         stream = new_stream_writer(GIVEN | {"mode": mode}, SCHEMA, overwrite=False)
         writer = new_writer(GIVEN | job | {"mode": mode}, SCHEMA, overwrite=False)
-        with pytest.raises(InvariantViolated, match="told nothing"):
+        with pytest.raises(InvariantViolated, match="have no result"):
             stream.commit([None], 1)
         with pytest.raises(InvariantViolated, match="other batches than 0"):
             writer.commit([TaskResult(MINE, 0)])

@@ -190,7 +190,7 @@ def test_target_without_its_journal_is_told() -> None:
 
 @pytest.mark.parametrize("kept", [0, 2])
 def test_journal_without_its_target_is_told(kept: int) -> None:
-    """The target was deleted and made anew, wholly or in part: rows that are gone cannot be copied any more."""
+    """The target was deleted and created anew, wholly or in part: rows that are gone cannot be copied any more."""
     world = World()
     for number in (0, 1):
         driver(world, number, 1).run()

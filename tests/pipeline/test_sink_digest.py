@@ -68,4 +68,4 @@ def test_what_is_not_told_is_no_difference() -> None:
     """The order of properties, and a column that is absent instead of empty."""
     assert rows_digest(rows([ONE])) == rows_digest(rows([ONE | {"properties": {"b": "2", "a": "1"}}]))
     only_values = rows_of(pa.RecordBatch.from_pydict({"value": [b"a"]}))
-    assert rows_digest(only_values) == rows_digest(rows([{"value": b"a"}, {"value": b"b", "key": b"k"}]).part(0, 1))
+    assert rows_digest(only_values) == rows_digest(rows([{"value": b"a"}, {"value": b"b", "key": b"k"}]).slice(0, 1))

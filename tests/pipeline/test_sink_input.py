@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 from oncelog.core.errors import InvalidArgument, InvalidSequenceId, MessageTooLarge
 from oncelog.pipeline.sink.batch_publisher import stages_done_with
 from oncelog.pipeline.sink.journal_records import RunBatch
-from oncelog.pipeline.sink.names import journal_topic, producer_name, source_part, stage_topic, stage_topics
+from oncelog.pipeline.sink.names import journal_topic, producer_name, source_partition, stage_topic, stage_topics
 from oncelog.pipeline.sink.options import Mode, sink_options
 from oncelog.pipeline.sink.rows import CALL_BYTES_MAX, Rows, check_ascending, gathered, joined, names_and_ids, rows_of
 from oncelog.pipeline.sink.writer import new_stream_writer, new_writer
@@ -36,13 +36,13 @@ def schema(columns: dict[str, Any]) -> StructType:
 @pytest.mark.parametrize(
     ("change", "field", "said"),
     [
-        ({"topic": None}, "topic", "option topic is needed"),
+        ({"topic": None}, "topic", "option topic is required"),
         ({"topic": "a/b"}, "topic", "tenant/namespace/name"),
-        ({"producerPrefix": None}, "producerPrefix", "option producerPrefix is needed"),
-        ({"producerPrefix": "x" * 101}, "producerPrefix", "at most 100"),
+        ({"producerPrefix": None}, "producerPrefix", "option producerPrefix is required"),
+        ({"producerPrefix": "x" * 101}, "producerPrefix", "limit of 100"),
         ({"producerPrefix": "a\nb"}, "producerPrefix", "control"),
         ({"mode": "batches"}, "mode", "position, batch"),
-        ({"producerPrefx": "x"}, "producerPrefx", "nearest known one is producerPrefix"),
+        ({"producerPrefx": "x"}, "producerPrefx", "most similar option is producerPrefix"),
         ({"onNewCheckpoint": "go"}, "onNewCheckpoint", "error, continue"),
         ({"sendTimeoutSeconds": "0"}, "sendTimeoutSeconds", "1 to 86400"),
         ({"rowsPerClaim": "many"}, "rowsPerClaim", "1 to 100000"),
@@ -59,7 +59,7 @@ def test_wrong_option_is_named(change: dict[str, str | None], field: str, said: 
 
 def test_batch_write_needs_its_identity() -> None:
     """A repeated job is known by its jobId, or not at all; onNewCheckpoint is a stream's."""
-    with pytest.raises(InvalidArgument, match="option jobId is needed"):
+    with pytest.raises(InvalidArgument, match="option jobId is required"):
         sink_options(GIVEN, {}, streaming=False)
     with pytest.raises(InvalidArgument, match="for streams"):
         sink_options(GIVEN | {"jobId": "j", "onNewCheckpoint": "error"}, {}, streaming=False)
@@ -74,12 +74,12 @@ def test_options_of_spark_itself_pass() -> None:
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ({"colour": StringType()}, "unknown column colour; the nearest known one is"),
-        ({"Key": StringType()}, "unknown column Key; the nearest known one is key"),
-        ({"value": LongType()}, "column value is binary or string or varchar or char, not bigint"),
-        ({"event_time": TimestampNTZType()}, "column event_time is timestamp, not timestamp_ntz"),
-        ({"properties": MapType(StringType(), IntegerType())}, "column properties is map<string,string>, not"),
-        ({"index": StringType()}, "column index is bigint"),
+        ({"colour": StringType()}, "unknown column colour; the most similar column is"),
+        ({"Key": StringType()}, "unknown column Key; the most similar column is key"),
+        ({"value": LongType()}, "column value must be binary or string or varchar or char, not bigint"),
+        ({"event_time": TimestampNTZType()}, "column event_time must be timestamp, not timestamp_ntz"),
+        ({"properties": MapType(StringType(), IntegerType())}, "column properties must be map<string,string>, not"),
+        ({"index": StringType()}, "column index must be bigint"),
     ],
 )
 def test_wrong_column_is_named(columns: dict[str, Any], said: str) -> None:
@@ -95,7 +95,7 @@ def test_rows_need_a_value_and_in_mode_position_an_identity() -> None:
     position = GIVEN | {"mode": "position"}
     lacking = ({"topic": StringType()}, {"sequence_id": LongType()}, {"topic": StringType(), "index": LongType()})
     for columns in (VALUE, *(VALUE | each for each in lacking)):
-        with pytest.raises(InvalidArgument, match="mode=position needs the columns"):
+        with pytest.raises(InvalidArgument, match="mode=position requires the columns"):
             new_stream_writer(position, schema(columns), overwrite=False)
     new_stream_writer(
         position,
@@ -120,10 +120,10 @@ def test_null_and_large_values_are_named() -> None:
         rows_of(pa.record_batch({"value": ["x" * 5_300_000]}))
     with pytest.raises(MessageTooLarge, match="column key has"):
         rows_of(pa.record_batch({"value": ["x"], "key": ["x" * 5_300_000]}))
-    with pytest.raises(MessageTooLarge, match="together"):
+    with pytest.raises(MessageTooLarge, match="value, key and properties"):
         rows_of(pa.record_batch({"value": ["x" * 3_000_000], "key": ["x" * 3_000_000]}))
     empty = pa.array([[("a", None)]], pa.map_(pa.string(), pa.string()))
-    with pytest.raises(InvalidArgument, match="'a' has no value"):
+    with pytest.raises(InvalidArgument, match="'a' is null"):
         rows_of(pa.record_batch({"value": ["x"], "properties": empty}))
 
 
@@ -187,7 +187,7 @@ def test_stretches_are_those_of_a_walk_over_the_rows(given_: list[tuple[str, int
     """Topic, part and ids are looked at as columns; a row that went to another producer would be lost or doubled."""
     walked: list[tuple[str, int, list[int]]] = []
     for at, (topic, part, topic_id, index) in enumerate(given_):
-        name = f"s/{source_part(topic, part)}#{topic_id}"
+        name = f"s/{source_partition(topic, part)}#{topic_id}"
         if walked and walked[-1][0] == name:
             walked[-1][2].append(index)
         else:
@@ -211,7 +211,7 @@ def test_pieces_are_gathered_into_calls_and_none_is_lost(sizes: list[int]) -> No
 
 def test_names_differ_where_they_must() -> None:
     """A journal for each producer of each target; hidden topics beside the target."""
-    assert source_part("t", None) == source_part("t", -1) == "t"
+    assert source_partition("t", None) == source_partition("t", -1) == "t"
     assert journal_topic("a/b/c", "p") != journal_topic("a/b/c", "q")
     assert journal_topic("a/b/c", "p").startswith("a/b/__sink.c.")
     assert stage_topic("a/b/c", "p", "r", 0) != stage_topic("a/b/c", "p", "r", 1)

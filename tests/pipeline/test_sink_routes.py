@@ -213,7 +213,8 @@ def test_rows_without_a_key_go_by_their_value() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topic", "number", "said"), [("out", 3, "has 3 parts"), ("plain", 0, "has no parts"), (None, 0, "topic is null")]
+    ("topic", "number", "said"),
+    [("out", 3, "has 3 partitions"), ("plain", 0, "is not partitioned"), (None, 0, "topic is null")],
 )
 def test_destination_that_is_not_there_is_named(topic: str | None, number: int, said: str) -> None:
     """Before anything is published."""
@@ -232,13 +233,13 @@ def test_options_and_columns_of_destinations_are_checked() -> None:
     assert sink_options(elsewhere, {}, streaming=True).topic == "a/b/__sink.by-row"
     fixed = sink_options({"producerPrefix": "p", "destination": "columns", "topic": "t"}, {}, streaming=True)
     assert (fixed.target, fixed.by_columns, fixed.by_row) == ("public/default/t", True, False)
-    with pytest.raises(InvalidArgument, match="option topic is needed"):
+    with pytest.raises(InvalidArgument, match="option topic is required"):
         sink_options({"producerPrefix": "p"}, {}, streaming=True)
     with pytest.raises(InvalidArgument, match="stateNamespace is for rows that name their topics"):
         sink_options({"producerPrefix": "p", "topic": "t", "stateNamespace": "a/b"}, {}, streaming=True)
     source = {"value": "binary", "topic": "string", "topic_id": "string", "index": "bigint"}
-    with pytest.raises(InvalidArgument, match="needs the columns producer_name and sequence_id"):
+    with pytest.raises(InvalidArgument, match="requires the columns producer_name and sequence_id"):
         check_columns(source, Mode.POSITION, by_columns=True, by_row=True)
-    with pytest.raises(InvalidArgument, match="needs a column topic"):
+    with pytest.raises(InvalidArgument, match="requires a column topic"):
         check_columns({"value": "binary"}, Mode.BATCH, by_columns=True, by_row=True)
     check_columns(source, Mode.BATCH, by_columns=True, by_row=True)

@@ -166,7 +166,7 @@ def test_a_task_that_everybody_took_for_dead_ends_fenced() -> None:
 
 def test_a_topic_that_use_may_not_create_is_named() -> None:
     """The first one is the journal."""
-    with pytest.raises(TopicNotFound, match=r"__sink\.out\..*\.journal does not exist.*create it"):
+    with pytest.raises(TopicNotFound, match=r"__sink\.out\..*\.journal does not exist.*create the topic"):
         publish(MemoryLog(creates=False), 0, [columns([1])])
 
 

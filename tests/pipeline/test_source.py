@@ -370,7 +370,7 @@ def test_a_stream_goes_on_behind_its_checkpoint(
 
 def test_bad_options_reach_the_user(load: Callable[..., DataFrame]) -> None:
     """Through Spark's own errors, with the option's name."""
-    with pytest.raises(PySparkException, match="unknown option topik; the nearest known one is topic"):
+    with pytest.raises(PySparkException, match="unknown option topik; the most similar option is topic"):
         load(topik="flights").count()
     with pytest.raises(PySparkException, match="topic public/default/nowhere does not exist"):
         load(topic="nowhere").count()

@@ -123,7 +123,7 @@ def test_what_was_trimmed_away_is_a_loss_and_the_rest_is_read() -> None:
 def test_a_loss_names_the_option_that_reads_on() -> None:
     """With what is gone, and what is left."""
     _, losses = kept_of([span("flights", 2, 9)], {"flights": state("flights", 5, 20)})
-    with pytest.raises(NotFound, match=r"messages 2 to 4 of flights .* begins with message 5.*failOnDataLoss") as told:
+    with pytest.raises(NotFound, match=r"messages 2 to 4 of flights .*first message kept is 5.*failOnDataLoss") as told:
         refuse_loss(losses)
     assert told.value.details["field"] == "failOnDataLoss"
     refuse_loss([])

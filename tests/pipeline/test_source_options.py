@@ -82,17 +82,17 @@ def test_a_name_that_only_resembles_hidden_ones_is_a_topic() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "topic, topics, topicsPattern is needed: none"),
-        ({"topic": "a", "topics": "b"}, "topic and topics are given"),
+        ({}, "set one of the options topic, topics, topicsPattern: none"),
+        ({"topic": "a", "topics": "b"}, "topic and topics are set"),
         ({"topic": " "}, "topic is empty"),
         ({"topic": "a,b"}, "option topic"),
         ({"topics": "a,,b"}, "option topics"),
-        ({"topicsPattern": "("}, "no regular expression"),
+        ({"topicsPattern": "("}, "not a regular expression"),
         ({"topicsPattern": "a/b/c/d"}, "topicsPattern"),
         ({"topicsPattern": "x" * 1001}, "1000 characters"),
         ({"topic": "a", "startPosition": "latest"}, "unknown option startPosition; .*startingPosition"),
         ({"topic": "a", "maxRows": "5"}, "unknown option maxRows; .*maxRowsPerBatch"),
-        ({"topic": "a", "endingPosition": "earliest"}, "nothing is before"),
+        ({"topic": "a", "endingPosition": "earliest"}, "cannot be earliest"),
         ({"topic": "a", "maxRowsPerBatch": "5"}, "is for streams"),
         ({"topic": "a", "rowsPerPartition": "0"}, "1 to "),
         ({"topic": "a", "rowsPerPartition": "1e3"}, "1 to "),
@@ -153,13 +153,15 @@ def test_variables_are_the_connections_defaults(tmp_path: Path) -> None:
         ("maxOffsetsPerTrigger", "use maxRowsPerBatch, or maxBytesPerBatch"),
         ("minPartitions", "use rowsPerPartition"),
         ("kafka.sasl.mechanism", "use tokenFile"),
-        ("kafka.group.id", "the checkpoint alone"),
+        ("kafka.group.id", "only the checkpoint"),
         ("kafka.fetch.min.bytes", "leave it out"),
     ],
 )
 def test_options_of_the_kafka_connector_name_ours(option: str, said: str) -> None:
     """A query is moved from Kafka by its errors; what is not of Kafka is a misspelling as before."""
-    with pytest.raises(InvalidArgument, match=f"option {option} is of Spark's Kafka connector; .*{said}") as raised:
+    with pytest.raises(
+        InvalidArgument, match=f"option {option} belongs to Spark's Kafka connector; .*{said}"
+    ) as raised:
         source_options({"topic": "a", option: "x"}, {}, streaming=False)
     assert raised.value.details["field"] == option
     with pytest.raises(InvalidArgument, match="Kafka connector"):
@@ -170,7 +172,11 @@ def test_columns_are_chosen_by_name() -> None:
     """In the order in which rows have them."""
     assert read(topic="a", columns=" value, index").columns == ("value", "index")
     assert read(topic="a").columns is None
-    for wrong, said in (("valeu", "names 'valeu'; the columns are key, value"), ("key,key", "twice"), ("", "names ''")):
+    for wrong, said in (
+        ("valeu", "names 'valeu', which is not a column; the columns are key, value"),
+        ("key,key", "twice"),
+        ("", "names ''"),
+    ):
         with pytest.raises(InvalidArgument, match=said):
             read(topic="a", columns=wrong)
 
@@ -185,5 +191,5 @@ def test_limit_by_bytes_is_for_streams() -> None:
 @pytest.mark.parametrize("url", ["oncelog+proxy://127.0.0.1:6650", "oncelog+proxy+tls://logs.example:443"])
 def test_a_way_through_gateways_is_refused_with_the_reason(url: str) -> None:
     """Spark asks owners and storage nodes itself; it would look topics up and then reach nobody."""
-    with pytest.raises(InvalidArgument, match=r"run it where their addresses are reached, with oncelog://"):
+    with pytest.raises(InvalidArgument, match=r"Run it where their addresses can be reached, with oncelog://"):
         read(topic="flights", serviceUrl=url)

@@ -103,7 +103,7 @@ def test_an_entry_is_judged_by_what_its_messages_share() -> None:
     found = FoundEntry(opened(stored_entry([b"x"], place=(3, 4))), "importer")
 
     def wants(*filters: Filter) -> bool:
-        return bounds_of(list(filters)).wants_entry(found)
+        return bounds_of(list(filters)).may_want_entry(found)
 
     packed = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
     assert wants()
@@ -119,6 +119,6 @@ def test_an_entry_is_judged_by_what_its_messages_share() -> None:
 def test_topics_and_parts_are_judged_by_their_names() -> None:
     """As rows name them."""
     origin = RowOrigin("public/default/parts", 1)
-    assert bounds_of([EqualTo(("topic",), "public/default/parts"), EqualTo(("partition",), 1)]).wants_topic(origin)
-    assert not bounds_of([EqualTo(("topic",), "public/default/other")]).wants_topic(origin)
-    assert not bounds_of([GreaterThan(("partition",), 1)]).wants_topic(origin)
+    assert bounds_of([EqualTo(("topic",), "public/default/parts"), EqualTo(("partition",), 1)]).may_want_topic(origin)
+    assert not bounds_of([EqualTo(("topic",), "public/default/other")]).may_want_topic(origin)
+    assert not bounds_of([GreaterThan(("partition",), 1)]).may_want_topic(origin)

@@ -136,7 +136,7 @@ class Strikes:
             for start in range(0, len(rows), COPIED_ROWS):
                 end = min(start + COPIED_ROWS, len(rows))
                 self.reached(Point.COPYING, batch_id, sent)
-                send_rows(producer, rows.part(start, end), ids[start:end])
+                send_rows(producer, rows.slice(start, end), ids[start:end])
                 sent += 1
 
         sink_batch.send_rows = announced  # type: ignore[assignment, attr-defined]

@@ -1,5 +1,8 @@
-"""Spark reads and writes topics: `spark.read.format("oncelog")` and its three siblings. The only importer of PySpark.
+"""Spark reads and writes topics with the format "oncelog". The only package that imports PySpark.
 
-Needs the extra `pipeline` and a Java from version 17 on. `session.new_session` makes a session that knows the format;
-any other session learns it by `spark.dataSource.register(OncelogDataSource)` (`data_source`).
+    source, sink                                      `spark.read`, `readStream`, `df.write`, `writeStream`
+    audit, compaction, copy_job, export, file_import  jobs over whole topics (`oncelog pipeline …`)
+
+Needs the extra `pipeline` and Java 17 or later. `session.new_session` makes a session with the format; in any other
+session call `spark.dataSource.register(OncelogDataSource)` (`data_source`).
 """

@@ -1,8 +1,9 @@
-"""The job `copy`: messages of one or several topics go on to another topic, each once, as long as the job runs.
+"""The job `copy`: publish the messages of one or several topics to another topic, each once, as long as the job runs.
 
-A stream without a shuffle: a row keeps its place in the source as its identity (mode=position of the sink), so whatever
-is killed, restarted or run twice at once, the target holds each message once. What chooses and changes rows is SQL over
-the source's columns; it must say the same of the same row at every replay, as `rand()` and `now()` do not.
+A stream without a shuffle: a row keeps its position in the source as its identity (mode=position of the sink). So
+whatever is killed, restarted or run twice at once, the target holds each message once. Rows are filtered and changed by
+SQL over the source's columns. The SQL must give the same result for the same row at every replay; `rand()` and `now()`
+do not.
 """
 
 import json
@@ -20,13 +21,13 @@ from oncelog.pipeline.data_source import FORMAT
 from oncelog.pipeline.sink.options import sink_options
 from oncelog.pipeline.source.options import source_options
 
-#: Between two words on how far the job is.
-TELLING_S = 60
+#: Between two progress messages.
+REPORT_PERIOD_S = 60
 
 
 @dataclass(frozen=True, slots=True)
 class CopyJob:
-    """What to copy. trigger_s: at least so long from batch to batch; None: what is there now, and then the end.
+    """What to copy. trigger_s: minimum time from batch to batch; None: copy what is stored now, then end.
     where, value: SQL, or None. reading, writing: options of source and sink, by name."""
 
     checkpoint: str
@@ -37,23 +38,23 @@ class CopyJob:
     writing: Mapping[str, str] = field(default_factory=dict)
 
 
-def run_copy(session: SparkSession, job: CopyJob, tell: Callable[[str], None]) -> None:
-    """Copy until what is there now is copied, or for good. Raises what ended the query."""
+def run_copy(session: SparkSession, job: CopyJob, report: Callable[[str], None]) -> None:
+    """Copy until what is stored now is copied; with a trigger, until the query ends. Raises what ended the query."""
     query = start_copy(session, job)
-    while not query.awaitTermination(TELLING_S):
-        tell(progress_of(query))
-    tell(progress_of(query))
+    while not query.awaitTermination(REPORT_PERIOD_S):
+        report(progress_of(query))
+    report(progress_of(query))
 
 
 def start_copy(session: SparkSession, job: CopyJob) -> StreamingQuery:
     """Start it. It goes on until it fails or is stopped, or, without a trigger, to the end of what is there.
 
-    Raises InvalidArgument on options that are none, before Spark asks anything.
+    Raises InvalidArgument for wrong options, before Spark does anything.
     """
     source_options(job.reading, os.environ, streaming=True)
     sink_options(job.writing, os.environ, streaming=True)
     if not job.checkpoint.strip():
-        raise InvalidArgument("the checkpoint is empty: where is it?", field="checkpoint")
+        raise InvalidArgument("the checkpoint must not be empty: name its directory", field="checkpoint")
     rows = chosen(session.readStream.format(FORMAT).options(**job.reading).load(), job)
     writer = rows.writeStream.format(FORMAT).options(**job.writing).option("checkpointLocation", job.checkpoint)
     if job.trigger_s is None:
@@ -62,27 +63,27 @@ def start_copy(session: SparkSession, job: CopyJob) -> StreamingQuery:
 
 
 def chosen(rows: DataFrame, job: CopyJob) -> DataFrame:
-    """The rows that are copied, with the value that they get. Identity, key, properties and event time stay."""
+    """The rows to copy, with their new values. Identity, key, properties and event time stay."""
     if job.where is not None:
         rows = rows.where(job.where)
     return rows if job.value is None else rows.withColumn("value", expr(job.value))
 
 
 def progress_of(query: StreamingQuery) -> str:
-    """How far it is, for people."""
+    """How far the query is, as a sentence."""
     last = query.lastProgress
     if last is None:
         return "no batch has ended yet"
-    told = f"batch {last['batchId']}: {last['numInputRows']} rows, {last['processedRowsPerSecond'] or 0:.0f} a second"
+    text = f"batch {last['batchId']}: {last['numInputRows']} rows, {last['processedRowsPerSecond'] or 0:.0f} a second"
     lag = lag_of(last)
-    return told if lag is None else f"{told}, {lag} rows behind"
+    return text if lag is None else f"{text}, {lag} rows behind"
 
 
 def lag_of(progress: Mapping[str, Any]) -> int | None:
-    """Messages that waited behind the batch, from a query's progress; None: the source did not tell."""
+    """Messages that were stored behind the batch, from a query's progress; None: the source has not reported it."""
     for source in progress["sources"]:
         latest = source["latestOffset"]
-        told = json.loads(latest) if isinstance(latest, str) else latest
-        if isinstance(told, Mapping) and "lag" in told:
-            return int(told["lag"]["rows"])
+        offset = json.loads(latest) if isinstance(latest, str) else latest
+        if isinstance(offset, Mapping) and "lag" in offset:
+            return int(offset["lag"]["rows"])
     return None

@@ -1,7 +1,7 @@
 """The format "oncelog" of Spark, for reading and writing, in batches and as a stream.
 
-Spark pickles these objects by reference: executors need this package, too. Nothing here, and nothing that is made while
-planning, may hold a connection: workers are forked, and a gRPC channel does not live through that.
+Spark pickles these objects by reference, so executors need this package, too. No object here, or made while planning,
+may hold a connection: workers are forked, and a gRPC channel does not survive a fork.
 """
 
 from pyspark.sql.datasource import (
@@ -17,9 +17,9 @@ FORMAT = "oncelog"
 
 
 class OncelogDataSource(DataSource):
-    """Options: of reading in `source.options`, of writing in `sink.options`, of both in `options`.
+    """Options: for reading in `source.options`, for writing in `sink.options`, for both in `options`.
 
-    What a query does not use is not imported: Spark makes a process for each step of planning.
+    Modules are imported when they are used: Spark starts a process for each step of planning.
     """
 
     @classmethod
@@ -27,7 +27,7 @@ class OncelogDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """Of what is read."""
+        """The columns that are read."""
         from oncelog.pipeline.source.options import columns_of
         from oncelog.pipeline.source.reader import schema_of
 

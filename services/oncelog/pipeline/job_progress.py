@@ -1,4 +1,4 @@
-"""What a job of Spark has done so far, told now and then: stages come and go, so each is told on its own."""
+"""Progress messages of Spark jobs. Each message covers the stages that run at that moment."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -13,11 +13,11 @@ _PERIOD_S = 5.0
 
 
 @contextmanager
-def report_progress(context: "SparkContext", what: str, tell: Report) -> Iterator[None]:
-    """Tell `what`, and every few seconds how many tasks of what runs have ended."""
-    tell(what)
+def report_progress(context: "SparkContext", what: str, report: Report) -> Iterator[None]:
+    """Report `what`, and every few seconds how many tasks of the running stages have ended."""
+    report(what)
     over = threading.Event()
-    thread = threading.Thread(target=_watch, args=(context, what, tell, over), name="job-progress", daemon=True)
+    thread = threading.Thread(target=_watch, args=(context, what, report, over), name="job-progress", daemon=True)
     thread.start()
     try:
         yield
@@ -26,14 +26,14 @@ def report_progress(context: "SparkContext", what: str, tell: Report) -> Iterato
         thread.join()
 
 
-def _watch(context: "SparkContext", what: str, tell: Report, over: threading.Event) -> None:
+def _watch(context: "SparkContext", what: str, report: Report, over: threading.Event) -> None:
     tracker, before = context.statusTracker(), ""
     while not over.wait(_PERIOD_S):
         stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
         known = [stage for stage in stages if stage is not None]
         now = ", ".join(f"{stage.numCompletedTasks} of {stage.numTasks} tasks" for stage in known)
         if now and now != before:
-            tell(f"{what}: {now}")
+            report(f"{what}: {now}")
         before = now
 
 

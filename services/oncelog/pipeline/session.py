@@ -1,10 +1,10 @@
-"""A Spark session that knows the format "oncelog".
+"""Spark sessions with the format "oncelog", and the errors that their tasks end with.
 
-PYSPARK_PYTHON must name this very interpreter: by default Spark starts whatever `python3` is, which may lack this
-package, and then says only that a worker failed to connect back.
+PYSPARK_PYTHON must name this interpreter: by default Spark starts `python3`, which may lack this package, and then
+reports only that a worker failed to connect back.
 
-Under spark-submit the Java process is there already, with the master and the settings that were given to it, and so
-may be PYSPARK_PYTHON: nothing of that is overridden.
+Under spark-submit the Java process already runs, with its own master and settings, and PYSPARK_PYTHON may be set:
+nothing of this is overridden.
 """
 
 import os
@@ -27,9 +27,9 @@ from oncelog.pipeline.data_source import OncelogDataSource
 JAVA_VERSION_MIN = 17
 _RAISED = re.compile(r"oncelog\.core\.errors\.(\w+): (.+)")
 _JAVA_TIMEOUT_S = 30
-#: Where spark-submit tells the Python that it starts how to reach it.
+#: The port of the Java process, which spark-submit sets for the Python that it starts.
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
-#: Of a job on this machine: nothing listens beyond it, and nothing is there to be looked at.
+#: For a job on this machine: Spark listens on loopback only, and has no web UI.
 _LOCAL = {
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -40,7 +40,7 @@ _LOCAL = {
 
 
 def new_session(name: str, *, master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """A session named `name`, or the one that this process has. master None: as spark-submit says, else local[*].
+    """A session named `name`, or the one that this process has. master None: that of spark-submit, else local[*].
 
     Raises InvalidArgument where there is no Java that Spark can use.
     """
@@ -61,13 +61,13 @@ def new_session(name: str, *, master: str | None = None, settings: Mapping[str, 
 
 
 def under_spark_submit() -> bool:
-    """Whether spark-submit has started this process."""
+    """Whether spark-submit started this process."""
     return _GATEWAY in os.environ
 
 
 @contextmanager
 def job_session(name: str, *, master: str | None, settings: Mapping[str, str]) -> Iterator[SparkSession]:
-    """A session for one job, stopped at its end. master None: as spark-submit says, else local[*].
+    """A session for one job, stopped at its end. master None: that of spark-submit, else local[*].
 
     Raises as `new_session`.
     """
@@ -83,21 +83,21 @@ def job_session(name: str, *, master: str | None, settings: Mapping[str, str]) -
 
 
 def check_java() -> None:
-    """Raises InvalidArgument, with what to do."""
+    """Raises InvalidArgument where Java is missing or too old."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
-        raise InvalidArgument(_need(f"there is none at {java}" if java else "there is none here"), field="JAVA_HOME")
+        raise InvalidArgument(_need(f"none found at {java}" if java else "none found"), field="JAVA_HOME")
     answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_JAVA_TIMEOUT_S, check=False)
     version = java_version(answer.stderr)
     if version is None or version < JAVA_VERSION_MIN:
-        said = (answer.stderr.strip() or "nothing").splitlines()[0][:200]
-        raise InvalidArgument(_need(f"{java} says: {said}"), field="JAVA_HOME")
+        output = (answer.stderr.strip() or "nothing").splitlines()[0][:200]
+        raise InvalidArgument(_need(f"{java} -version prints: {output}"), field="JAVA_HOME")
 
 
-def java_version(said: str) -> int | None:
-    """The major version that `java -version` told: 17 of `openjdk version "17.0.15"`, 8 of "1.8.0_292"."""
-    _, _, rest = said.partition('version "')
+def java_version(output: str) -> int | None:
+    """The major version in the output of `java -version`: 17 of `openjdk version "17.0.15"`, 8 of "1.8.0_292"."""
+    _, _, rest = output.partition('version "')
     parts = rest.partition('"')[0].replace("_", ".").replace("-", ".").split(".")
     if parts[0] == "1" and len(parts) > 1:
         parts = parts[1:]
@@ -105,11 +105,12 @@ def java_version(said: str) -> int | None:
 
 
 def _need(found: str) -> str:
-    return f"Spark needs a Java of version {JAVA_VERSION_MIN} or later, in JAVA_HOME or on the PATH: {found}"
+    return f"Spark needs Java {JAVA_VERSION_MIN} or later, in JAVA_HOME or on the PATH: {found}"
 
 
 def failure_of(error: BaseException) -> OncelogError | None:
-    """None: it is no failure of Spark's. The code and the message are kept, so that "try again" stays known."""
+    """The error of this package that a Spark task ended with, taken from the text of Spark's error. Its class is kept,
+    so callers can still tell retriable errors. None: the error is not from Spark."""
     if isinstance(error, OncelogError):
         return error
     if not isinstance(error, Py4JError | PySparkException):

@@ -1,1 +1,1 @@
-"""The last value of each key of a topic, in a topic of their own (`job` has the rules)."""
+"""Compaction: publish the last message of each key of a topic to a new topic (`job` has the rules)."""

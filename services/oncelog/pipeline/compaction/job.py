@@ -1,13 +1,15 @@
-"""Performs a compaction in a Spark session: the last message of each key goes on to a new topic, once.
+"""Runs a compaction in a Spark session: publishes the last message of each key to a new topic, once.
 
 Rules
-- The source ends, for this job, where it ends when the job begins. The last message of a key is the one with the
-  highest number in its topic part. Between parts there is no order, so a key in two of them is an error.
-- What is kept comes in the order of the log: by part, then by number. It keeps key, value, event time and properties.
-- An empty value removes its key, unless it is to be kept: every message of the log has a value, so there is no null.
-- The job is known by its source and options. It publishes by the sink's mode=batch: the record of its winners is stored
-  first and counts for ever, so a job that is killed and repeated goes on with the rows of then, and one that is
-  repeated when it is done adds nothing. A target with messages and without this job's record is another's: refused.
+- The job reads the source up to its end when the job begins. The last message of a key is the one with the highest
+  number in its partition. There is no order between partitions, so a key in two of them is an error.
+- Messages are published in the order of the log: by partition, then by number. They keep key, value, event time and
+  properties.
+- An empty value deletes its key, unless such messages are to be kept: every message of the log has a value, so there is
+  no null.
+- The job is identified by its source and options. It publishes with the sink's mode=batch: its record is stored first
+  and counts for ever. So a job that is killed and repeated continues with the same rows, and a job that is repeated
+  after it finished adds nothing. A target that has messages, but no record of this job, is refused.
 """
 
 import json
@@ -30,16 +32,16 @@ from oncelog.pipeline.sink.options import ADMIN_URL, JOB_ID, MODE, PRODUCER_PREF
 from oncelog.pipeline.source.offsets import TopicState
 from oncelog.pipeline.source.topic_catalog import TopicCatalog
 
-_PART = "if(partition < 0, topic, concat(topic, '-partition-', partition))"
+_PARTITION = "if(partition < 0, topic, concat(topic, '-partition-', partition))"
 _KEPT = "struct<value: binary, event_time: timestamp, properties: map<string, string>, partition: int, index: bigint>"
-#: As failures of tasks are told, so that the command knows them again (`session`).
+#: An error in the form of Spark's report of a failed task, which `session.failure_of` turns into the error again.
 _RAISE = "raise_error(concat('oncelog.core.errors.InvalidArgument: ', {}))"
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """kept: messages that the job published in all. repeated: its winners were known before, and what was missing of
-    them was published. others: further messages in the target, which somebody else published."""
+    """kept: messages that the job has published in all. repeated: its record was stored by an earlier run, and the
+    missing rows were published. others: messages in the target from other programs."""
 
     job_id: str
     source: tuple[TopicState, ...]
@@ -48,51 +50,53 @@ class CompactionResult:
     others: int
 
 
-def compact_topic(session: SparkSession, options: CompactOptions, tell: Report) -> CompactionResult:
-    """Raises OncelogError; the same call again goes on from there."""
+def compact_topic(session: SparkSession, options: CompactOptions, report: Report) -> CompactionResult:
+    """Raises OncelogError; the same call again continues from there."""
     states = _states(options, options.source)
     if not states:
-        raise TopicNotFound(f"{options.source}: nobody has published there yet", topic=options.source)
+        raise TopicNotFound(f"{options.source}: no message was ever published", topic=options.source)
     job_id = options.job_id(states.values())
     sink = options.sink(job_id)
     repeated = bool(_next(options, journal_topic(options.target, sink.scope)))
     held = _next(options, options.target)
     if held and not repeated:
         raise Conflict(
-            f"{options.target} holds {held} messages, which this job did not publish (it is known by its source and "
-            "options): a compaction goes to a new topic",
+            f"{options.target} holds {held} messages that this job did not publish (a job is identified by its source "
+            "and options): name a new topic",
             topic=options.target,
         )
     if not repeated:
-        _write(session, options, job_id, states, tell)
-    # Finds the winners' record and publishes what the target lacks of it; where it is whole, that is nothing.
+        _write(session, options, job_id, states, report)
+    # Finds the record and publishes the rows that the target lacks, if there are any.
     record = finish_batch(sink, RunBatch(f"job {job_id}", 0))
     kept = 0 if record is None else record.count
     others = _next(options, options.target) - kept
     if others and not repeated:
         raise Conflict(
-            f"somebody else published {others} messages to {options.target} meanwhile: the compaction is in it, but "
-            "not alone. Repeat it with another target",
+            f"another program published {others} messages to {options.target} meanwhile. The target has the "
+            "compaction, but also those messages. Repeat it with another target",
             topic=options.target,
         )
     return CompactionResult(job_id, tuple(states.values()), kept, repeated, others)
 
 
 def last_values(rows: DataFrame, options: CompactOptions) -> DataFrame:
-    """rows: of the source. The messages that are kept, in the order of the log. Evaluating it fails on a message
-    without a key, unless those are dropped, and on a key in two parts."""
-    no_key = _RAISE.format(f"'message ', index, ' of ', {_PART}, ' has no key; withoutKey=drop leaves such ones out'")
+    """The messages that are kept, in the order of the log. rows: of the source. Evaluating it fails for a message
+    without a key, unless those are dropped, and for a key in two partitions."""
+    no_key = _RAISE.format(
+        f"'message ', index, ' of ', {_PARTITION}, ' has no key; withoutKey=drop drops such messages'"
+    )
     if options.keyless_dropped:
         rows = rows.where("key is not null")
     else:
         rows = rows.withColumn("key", f.expr(f"coalesce(key, cast({no_key} as binary))"))
-    two_parts = _RAISE.format(
-        "'key ', hex(key), ' (in hex) is in part ', min(partition), ' and in part ', max(partition), "
-        "': between them there is no order; compact each part'"
+    two_partitions = _RAISE.format(
+        "'key ', hex(key), ' (in hex) is in partition ', min(partition), ' and in partition ', max(partition), "
+        "': there is no order between them; compact each partition'"
     )
     last = "max_by(struct(value, event_time, properties, partition, index), index)"
     kept = rows.groupBy("key").agg(
-        f.expr(f"if(min(partition) = max(partition), {last}, cast({two_parts} as {_KEPT}))").alias("last")
+        f.expr(f"if(min(partition) = max(partition), {last}, cast({two_partitions} as {_KEPT}))").alias("last")
     )
     if options.empty_deletes:
         kept = kept.where("length(last.value) > 0")
@@ -101,7 +105,7 @@ def last_values(rows: DataFrame, options: CompactOptions) -> DataFrame:
 
 
 def _write(
-    session: SparkSession, options: CompactOptions, job_id: str, states: Mapping[str, TopicState], tell: Report
+    session: SparkSession, options: CompactOptions, job_id: str, states: Mapping[str, TopicState], report: Report
 ) -> None:
     session.dataSource.register(OncelogDataSource)
     link = as_options(options.connection)
@@ -125,7 +129,7 @@ def _write(
         writing[ADMIN_URL] = options.admin_url
     count = sum(state.next - state.earliest for state in full.values())
     with report_progress(
-        session.sparkContext, f"compacting {counted(count, 'message')} of {counted(len(full), 'topic part')}", tell
+        session.sparkContext, f"compacting {counted(count, 'message')} of {counted(len(full), 'partition')}", report
     ):
         rows = last_values(session.read.format(FORMAT).options(**reading).load(), options)
         rows.write.format(FORMAT).mode("append").options(**writing).save()
@@ -139,7 +143,7 @@ def _states(options: CompactOptions, topic: str) -> dict[str, TopicState]:
 
 
 def _next(options: CompactOptions, topic: str) -> int:
-    """Messages that were ever in the topic; 0: it is not there."""
+    """Messages that were ever published to the topic; 0: it does not exist."""
     try:
         return sum(state.next for state in _states(options, topic).values())
     except TopicNotFound:

@@ -1,4 +1,4 @@
-"""The options of a compaction. Pure: what is wrong with them is said before anything is asked or written."""
+"""The options of a compaction. Pure: wrong options are refused before anything is read or written."""
 
 import hashlib
 import json
@@ -28,15 +28,15 @@ WITHOUT_KEY = "withoutKey"
 EMPTY_VALUE = "emptyValue"
 ERROR, DROP, DELETE, KEEP = "error", "drop", "delete", "keep"
 NAMES = (*connection.NAMES, TOPIC, TARGET, WITHOUT_KEY, EMPTY_VALUE, CLOSED_LEDGERS, ADMIN_URL, SEND_TIMEOUT)
-#: Every compaction publishes under names that begin so.
+#: The prefix of the producer names of compactions.
 PREFIX = "compact"
 _ID_CHARACTERS = 24
 
 
 @dataclass(frozen=True, slots=True)
 class CompactOptions:
-    """source, target: full names. keyless_dropped: else a message without a key is an error. empty_deletes: an empty
-    value removes its key, as in Pulsar."""
+    """source, target: full names. keyless_dropped: drop messages without a key; otherwise they are an error.
+    empty_deletes: an empty value deletes its key, as in Pulsar."""
 
     connection: ConnectionOptions
     source: str
@@ -48,18 +48,18 @@ class CompactOptions:
     send_timeout_s: int = SEND_TIMEOUT_S
 
     def job_id(self, states: Iterable[TopicState]) -> str:
-        """What makes a repeat known: the same topic, told by its ids, in the same way. Where it ends is no part of it:
-        a job that is repeated before it published anything takes what is there by then."""
-        told = {
+        """Identifies a repeated job: the same topic, by its ids, and the same options. The end of the topic is not part
+        of it: a job that is repeated before it published anything uses the messages that are stored by then."""
+        identity = {
             "source": self.source,
             "parts": sorted((state.topic, str(state.topic_id)) for state in states),
             "keyless_dropped": self.keyless_dropped,
             "empty_deletes": self.empty_deletes,
         }
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:_ID_CHARACTERS]
+        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:_ID_CHARACTERS]
 
     def sink(self, job_id: str) -> SinkOptions:
-        """As the sink takes them."""
+        """As options of the sink."""
         return SinkOptions(
             self.connection,
             self.target,
@@ -72,11 +72,13 @@ class CompactOptions:
 
 
 def compact_options(given: Mapping[str, str], environment: Mapping[str, str]) -> CompactOptions:
-    """Read all options of a compaction. Raises InvalidArgument, which names the option."""
+    """Parse all options of a compaction. Raises InvalidArgument, which names the option."""
     options = GivenOptions(given, NAMES)
     source, target = _topic(options, TOPIC, "the topic to compact"), _topic(options, TARGET, "a new topic")
     if target in {source, topic_of(source)} or topic_of(target) == source:
-        raise InvalidArgument(f"option {TARGET}: {target} is what is compacted: a new topic is needed", field=TARGET)
+        raise InvalidArgument(
+            f"option {TARGET}: {target} is the source of the compaction: name a new topic", field=TARGET
+        )
     reading = {name: value for name in (TOPIC, CLOSED_LEDGERS) if (value := options.text(name)) is not None}
     closed = source_options(reading, environment, streaming=False).closed_from_storage
     return CompactOptions(
@@ -94,7 +96,7 @@ def compact_options(given: Mapping[str, str], environment: Mapping[str, str]) ->
 def _topic(options: GivenOptions, name: str, what: str) -> str:
     text = options.text(name)
     if text is None:
-        raise InvalidArgument(f"option {name} is needed: {what}", field=name)
+        raise InvalidArgument(f"option {name} is required: {what}", field=name)
     try:
         return str(parse_topic(text.strip()))
     except OncelogError as error:

@@ -47,11 +47,11 @@ class ExportResult:
     leftovers: tuple[Leftover, ...] = ()
 
 
-def export_topics(session: SparkSession, options: ExportOptions, now_ms: int, tell: Report) -> ExportResult:
+def export_topics(session: SparkSession, options: ExportOptions, now_ms: int, report: Report) -> ExportResult:
     """Export what is new. Raises OncelogError; then nothing was exported, unless the outcome of the commit is unknown:
     the next run then finds out."""
     exported = ExportStore(store_of(options.directory, session))
-    steps = _SparkExport(session, options, exported, tell)
+    steps = _SparkExport(session, options, exported, report)
     outcome = run_export(steps, new_token(), now_ms, options.covers, loss_allowed=options.loss_allowed)
     return ExportResult(outcome.manifest, outcome.gone, leftovers(exported))
 
@@ -64,11 +64,11 @@ def new_token() -> str:
 class _SparkExport:
     """The `ExportSteps` of one run in one session."""
 
-    def __init__(self, session: SparkSession, options: ExportOptions, exported: ExportStore, tell: Report) -> None:
+    def __init__(self, session: SparkSession, options: ExportOptions, exported: ExportStore, report: Report) -> None:
         self._session = session
         self._options = options
         self._exported = exported
-        self._tell = tell
+        self._report = report
 
     def last_manifest(self) -> ExportManifest | None:
         return self._exported.last()
@@ -109,13 +109,15 @@ class _SparkExport:
         rows = sum(each.rows for each in ranges)
         what = f"writing {counted(rows, 'row')} of {counted(len(ranges), 'partition')} to {run}"
         with session_settings(self._session):
-            with report_progress(self._session.sparkContext, what, self._tell):
+            with report_progress(self._session.sparkContext, what, self._report):
                 frame = _rows(self._session, self._options, ranges)
                 self._exported.claim(run)
-                place = f"{self._options.directory.uri}/{run}"
-                frame.write.partitionBy("topic", "date").mode("errorifexists").parquet(place)
+                path = f"{self._options.directory.uri}/{run}"
+                frame.write.partitionBy("topic", "date").mode("errorifexists").parquet(path)
             sizes = self._exported.sizes(run)
-            with report_progress(self._session.sparkContext, f"reading {counted(len(sizes), 'file')} back", self._tell):
+            with report_progress(
+                self._session.sparkContext, f"reading {counted(len(sizes), 'file')} back", self._report
+            ):
                 return read_back(self._session, self._options.directory.uri, sizes)
 
 

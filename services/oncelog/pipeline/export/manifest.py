@@ -1,12 +1,13 @@
-"""What an export has committed: manifests, one file of JSON for each run that ended well. Pure: bytes in, values out.
+"""What an export has committed: manifests, one JSON file for each run that succeeded. Pure: bytes in, values out.
 
     DIR/_manifests/000000042.json              manifest 42; made once, never changed
     DIR/run=000042-5f0c2d1e/topic=…/date=…/…   its files; a run that is in no manifest is a leftover
-    DIR/_runs/run=000042-5f0c2d1e              claims that directory for the export, from before it is made on until a
+    DIR/_runs/run=000042-5f0c2d1e              claims this directory for the export, from before it is made until a
                                                manifest names it or it is deleted
 
-Manifest n + 1 goes on where manifest n ended: it carries how far every topic part is exported, so the last one is
-enough to go on. All of them together name the files of the export. Numbers leave no gap.
+Manifest n + 1 continues where manifest n ended: each manifest has the position up to which every partition is exported,
+so the last manifest is enough to continue. All manifests together name the files of the export. Their numbers have no
+gaps.
 """
 
 import json
@@ -31,8 +32,8 @@ _DIGITS = 9
 
 @dataclass(frozen=True, slots=True)
 class ExportedPosition:
-    """Messages below `next` of the topic part with this id are exported. gone: the topic was not there any more, and
-    that was allowed."""
+    """Messages below `next` of the partition with this id are exported. gone: the topic was deleted, and that was
+    allowed."""
 
     topic_id: TopicId
     next: int
@@ -41,7 +42,7 @@ class ExportedPosition:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRange:
-    """Messages first to end - 1 of one topic part, of which those below `kept` were lost before they could be read."""
+    """Messages first to end - 1 of one partition, of which those below `kept` were lost before they could be read."""
 
     topic: str
     topic_id: TopicId
@@ -69,7 +70,8 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class ExportManifest:
-    """run: the name of its directory. ranges: what this run adds. reached: {topic part: how far}, of all runs."""
+    """run: the name of its directory. ranges: what this run adds. reached: {partition: how far it is exported}, by all
+    runs."""
 
     number: int
     run: str
@@ -92,35 +94,35 @@ def manifest_name(number: int) -> str:
 
 
 def manifest_number(name: str) -> int | None:
-    """None: no name of a manifest."""
+    """None: not the name of a manifest."""
     digits = name.removesuffix(_SUFFIX)
     return int(digits) if name.endswith(_SUFFIX) and digits.isascii() and digits.isdigit() else None
 
 
 def run_name(number: int, token: str) -> str:
-    """token: of this very run; no other ever has it."""
+    """token: of this run; no other run ever has it."""
     return f"{RUN}{number:06d}-{token}"
 
 
 def encode_claim(run: str) -> bytes:
-    """What stands in the file by which a run claims its directory."""
+    """The content of the file by which a run claims its directory."""
     return json.dumps({"format": FORMAT, "kind": _RUN_KIND, "run": run}).encode() + b"\n"
 
 
 def is_claim(name: str, data: bytes) -> bool:
-    """Whether a file of this name and content claims the directory of that name. False: it is somebody else's file."""
+    """Whether a file of this name and content claims the directory of that name. False: the file is not an export's."""
     if _RUN_NAME.fullmatch(name) is None:
         return False
     try:
-        told = json.loads(data)
+        fields = json.loads(data)
     except ValueError:
         return False
-    return isinstance(told, dict) and (told.get("kind"), told.get("run")) == (_RUN_KIND, name)
+    return isinstance(fields, dict) and (fields.get("kind"), fields.get("run")) == (_RUN_KIND, name)
 
 
 def encode_manifest(manifest: ExportManifest) -> bytes:
-    """JSON for people and programs; field names are part of the format."""
-    told: dict[str, Any] = {
+    """JSON, also for other programs; field names are part of the format."""
+    fields: dict[str, Any] = {
         "format": FORMAT,
         "kind": KIND,
         "number": manifest.number,
@@ -147,45 +149,49 @@ def encode_manifest(manifest: ExportManifest) -> bytes:
             for topic, r in sorted(manifest.reached.items())
         },
     }
-    return json.dumps(told, indent=1).encode() + b"\n"
+    return json.dumps(fields, indent=1).encode() + b"\n"
 
 
 def decode_manifest(number: int, data: bytes) -> ExportManifest:
-    """Raises CorruptEntry where the bytes are no manifest of this number."""
+    """Raises CorruptEntry where the bytes are not a manifest of this number."""
     name = manifest_name(number)
     try:
-        told = json.loads(data)
-        if (told["format"], told["kind"], told["number"]) != (FORMAT, KIND, number):
-            raise CorruptEntry(f"{MANIFESTS}/{name} is no manifest {number} of format {FORMAT}")
+        fields = json.loads(data)
+        if (fields["format"], fields["kind"], fields["number"]) != (FORMAT, KIND, number):
+            raise CorruptEntry(f"{MANIFESTS}/{name} is not manifest {number} of format {FORMAT}")
         return ExportManifest(
             number,
-            str(told["run"]),
-            int(told["made_ms"]),
-            tuple(_range(each) for each in told["ranges"]),
-            tuple(_file(each) for each in told["files"]),
+            str(fields["run"]),
+            int(fields["made_ms"]),
+            tuple(_range(each) for each in fields["ranges"]),
+            tuple(_file(each) for each in fields["files"]),
             {
                 str(topic): ExportedPosition(TopicId(r["topic_id"]), int(r["next"]), bool(r.get("gone", False)))
-                for topic, r in told["reached"].items()
+                for topic, r in fields["reached"].items()
             },
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        message = f"{MANIFESTS}/{name} cannot be read ({type(error).__name__}: {error}): put a good copy back"
+        message = f"{MANIFESTS}/{name} cannot be read ({type(error).__name__}: {error}): restore a good copy"
         raise CorruptEntry(message) from error
 
 
 def check_dense(manifests: Iterable[ExportManifest]) -> None:
-    """Raises LogHole where one is missing: what it names would be exported again, or be missed by readers."""
+    """Raises LogHole where a manifest is missing: its messages would be exported again, or readers would miss them."""
     for expected, manifest in enumerate(manifests):
         if manifest.number != expected:
-            message = f"{MANIFESTS}/{manifest_name(expected)} is missing, but later ones are there: put it back"
+            message = f"{MANIFESTS}/{manifest_name(expected)} is missing, although later manifests exist: restore it"
             raise LogHole(message)
 
 
-def _range(told: Mapping[str, Any]) -> PartitionRange:
-    topic_id = TopicId(str(told["topic_id"]))
-    return PartitionRange(str(told["topic"]), topic_id, int(told["from"]), int(told["to"]), int(told["kept_from"]))
+def _range(fields: Mapping[str, Any]) -> PartitionRange:
+    topic_id = TopicId(str(fields["topic_id"]))
+    return PartitionRange(
+        str(fields["topic"]), topic_id, int(fields["from"]), int(fields["to"]), int(fields["kept_from"])
+    )
 
 
-def _file(told: Mapping[str, Any]) -> DataFile:
-    first, last, rows = int(told["first"]), int(told["last"]), int(told["rows"])
-    return DataFile(str(told["path"]), str(told["topic"]), int(told["bytes"]), rows, first, last, str(told["checksum"]))
+def _file(fields: Mapping[str, Any]) -> DataFile:
+    first, last, rows = int(fields["first"]), int(fields["last"]), int(fields["rows"])
+    return DataFile(
+        str(fields["path"]), str(fields["topic"]), int(fields["bytes"]), rows, first, last, str(fields["checksum"])
+    )

@@ -1,4 +1,4 @@
-"""The options of an export. Pure: what is wrong with them is said before anything is asked or written."""
+"""The options of an export. Pure: wrong options are refused before anything is read or written."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,15 +35,16 @@ NAMES = (
 )
 ROWS_PER_FILE_DEFAULT = 1_000_000
 ROWS_PER_FILE_MAX = 100_000_000
-#: Characters that Spark takes for a pattern wherever it is given a path.
+#: Characters that make a path a pattern for Spark.
 _PATTERN_CHARACTERS = "*?[]{}\\"
-#: Stores where a file can be made under a name, whole or not at all, once. See `store`.
+#: Besides local directories, the only supported store: a file can be created atomically, under a free name. See
+#: `store`.
 HDFS = "hdfs"
 
 
 @dataclass(frozen=True, slots=True)
 class ExportLocation:
-    """Where an export lies. scheme: LOCAL or HDFS. path: absolute, for the driver; uri: for Spark."""
+    """The directory of an export. scheme: LOCAL or HDFS. path: absolute, for the driver; uri: for Spark."""
 
     scheme: str
     path: str
@@ -61,12 +62,12 @@ class ExportOptions:
     loss_allowed: bool = False
     closed_ledgers: str = STORAGE
 
-    def covers(self, part: str) -> bool:
-        """Whether a topic, or part, of this full name is to be exported."""
+    def covers(self, name: str) -> bool:
+        """Whether a topic, or partition, of this full name is exported."""
         if isinstance(self.topics, TopicPattern):
-            whole = parse_topic(topic_of(part))
+            whole = parse_topic(topic_of(name))
             return whole.namespace_name == self.topics.namespace and self.topics.matches(str(whole))
-        return part in self.topics or topic_of(part) in self.topics
+        return name in self.topics or topic_of(name) in self.topics
 
 
 def export_options(given: Mapping[str, str], environment: Mapping[str, str]) -> ExportOptions:
@@ -86,16 +87,18 @@ def export_options(given: Mapping[str, str], environment: Mapping[str, str]) -> 
 def export_location(text: str | None) -> ExportLocation:
     """A path or URI as users write it. Raises InvalidArgument."""
     if text is None or not text.strip():
-        raise InvalidArgument(f"option {DIRECTORY} is needed: where the files are, or shall be", field=DIRECTORY)
+        raise InvalidArgument(f"option {DIRECTORY} is required: the directory of the export", field=DIRECTORY)
     location = file_location(DIRECTORY, text)
     if any(character in text for character in _PATTERN_CHARACTERS):
-        message = f"option {DIRECTORY} has one of {' '.join(_PATTERN_CHARACTERS)}, which stand for patterns: {text:.80}"
+        message = (
+            f"option {DIRECTORY} contains one of {' '.join(_PATTERN_CHARACTERS)}, which make it a pattern: {text:.80}"
+        )
         raise InvalidArgument(message, field=DIRECTORY)
     if location.scheme in {LOCAL, HDFS}:
         return ExportLocation(location.scheme, location.path, location.text)
     raise InvalidArgument(
-        f"option {DIRECTORY} is a path, file:// or hdfs://, not {location.scheme}://: a manifest must appear under its "
-        "name whole or not at all, and only where none is yet; these stores do that, others do not, or not by default",
+        f"option {DIRECTORY} must be a path, file:// or hdfs://, not {location.scheme}://: a manifest must be created "
+        "atomically, and only under a free name; other stores cannot do that, or not by default",
         field=DIRECTORY,
     )
 

@@ -1,4 +1,4 @@
-"""Reading an export: the files that its manifests name, and no others; and whether they are as they were.
+"""Reading an export: only the files that its manifests name. Verifying that these files have not changed.
 
 from oncelog.pipeline.export.reading import read_export
 frame = read_export(spark, "/data/flights")
@@ -29,7 +29,7 @@ FILE_SCHEMA = StructType(
     [*(each for each in SCHEMA.fields if each.name not in _IN_PATHS), StructField("topic", StringType()),
      StructField("date", DateType())]
 )  # fmt: skip
-#: Times as other readers know them, and as they are: whatever a producer's clock said.
+#: Times in a common format, and unchanged, even where a producer's clock was wrong.
 _SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
@@ -37,7 +37,7 @@ _SETTINGS = {
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
 }
-#: Files are found bad one by one up to so many at once; reading stops at the first.
+#: Files that are verified together. Where this fails, each of them is verified on its own.
 _CHECKED_AT_ONCE = 64
 _CHECKSUM = (
     "hex(bit_xor(xxhash64(key, value, topic, partition, topic_id, ledger_id, entry_id, batch_index, index, "
@@ -47,7 +47,7 @@ _CHECKSUM = (
 
 @dataclass(frozen=True, slots=True)
 class VerifiedExport:
-    """problems: a sentence each; empty: files and manifests agree."""
+    """problems: one sentence each; empty: files and manifests agree."""
 
     manifests: int
     files: int
@@ -59,17 +59,17 @@ class VerifiedExport:
 
 def read_export(spark: SparkSession, directory: str) -> DataFrame:
     """Every exported message once: the source's columns, and `date`. Raises InvalidArgument, CorruptEntry, LogHole."""
-    place = export_location(directory)
-    manifests = ExportStore(store_of(place, spark)).manifests()
-    files = [f"{place.uri}/{file.path}" for manifest in manifests for file in manifest.files]
-    return _frame(spark, place.uri, files).select(*COLUMNS)
+    location = export_location(directory)
+    manifests = ExportStore(store_of(location, spark)).manifests()
+    files = [f"{location.uri}/{file.path}" for manifest in manifests for file in manifest.files]
+    return _frame(spark, location.uri, files).select(*COLUMNS)
 
 
 def verify_export(spark: SparkSession, directory: str) -> VerifiedExport:
-    """Read all of it, and compare each file with what its manifest says. Raises CorruptEntry, LogHole where manifests
-    themselves are not there."""
-    place = export_location(directory)
-    exported = ExportStore(store_of(place, spark))
+    """Read the whole export, and compare each file with its manifest. Raises CorruptEntry, LogHole where manifests
+    are damaged or missing."""
+    location = export_location(directory)
+    exported = ExportStore(store_of(location, spark))
     manifests = exported.manifests()
     problems = list(_chain_problems(manifests))
     sizes: dict[str, int] = {}
@@ -78,13 +78,13 @@ def verify_export(spark: SparkSession, directory: str) -> VerifiedExport:
             sizes |= exported.sizes(manifest.run)
     named = {file.path: file for manifest in manifests for file in manifest.files}
     problems += [f"{path} is missing" for path in sorted(set(named) - set(sizes))]
-    problems += [f"{path} lies in the directory of a run whose manifest does not name it" for path in
+    problems += [f"{path} is in the directory of a run, but not in its manifest" for path in
                  sorted(set(sizes) - set(named))]  # fmt: skip
     present = sorted(set(named) & set(sizes))
     with session_settings(spark):
         for at in range(0, len(present), _CHECKED_AT_ONCE):
             problems += _file_problems(
-                spark, place.uri, [named[path] for path in present[at : at + _CHECKED_AT_ONCE]], sizes
+                spark, location.uri, [named[path] for path in present[at : at + _CHECKED_AT_ONCE]], sizes
             )
     reached: dict[str, int] = {topic: r.next for topic, r in manifests[-1].reached.items()} if manifests else {}
     rows = sum(manifest.rows for manifest in manifests)
@@ -93,12 +93,12 @@ def verify_export(spark: SparkSession, directory: str) -> VerifiedExport:
 
 
 def read_back(spark: SparkSession, uri: str, sizes: Mapping[str, int]) -> list[VerifiedFile]:
-    """What files hold, by path. A session of `session_settings`. sizes: {path: bytes}."""
+    """The contents of files, by path. Call it within `session_settings`. sizes: {path: bytes}."""
     if not sizes:
         return []
     frame = _frame(spark, uri, [f"{uri}/{path}" for path in sorted(sizes)])
-    part = f.expr("if(partition < 0, topic, concat(topic, '-partition-', partition))")
-    grouped = frame.groupBy(f.col("_metadata.file_path").alias("path"), part.alias("part")).agg(
+    partition = f.expr("if(partition < 0, topic, concat(topic, '-partition-', partition))")
+    grouped = frame.groupBy(f.col("_metadata.file_path").alias("path"), partition.alias("partition_name")).agg(
         f.count("*").alias("rows"),
         f.min("index").alias("first"),
         f.max("index").alias("last"),
@@ -108,14 +108,16 @@ def read_back(spark: SparkSession, uri: str, sizes: Mapping[str, int]) -> list[V
     found = []
     for row in grouped.collect():
         path = _relative(row["path"], sizes)
-        file = DataFile(path, row["part"], sizes[path], row["rows"], row["first"], row["last"], row["checksum"])
+        file = DataFile(
+            path, row["partition_name"], sizes[path], row["rows"], row["first"], row["last"], row["checksum"]
+        )
         found.append(VerifiedFile(file, int(row["index_sum"])))
     return sorted(found, key=lambda each: each.file.path)
 
 
 @contextmanager
 def session_settings(spark: SparkSession) -> Iterator[None]:
-    """The session's settings are put back afterwards."""
+    """Set what reading and writing the files needs; restore the session's settings afterwards."""
     before = {name: spark.conf.get(name, None) for name in _SETTINGS}
     try:
         for name, value in _SETTINGS.items():
@@ -132,33 +134,33 @@ def _frame(spark: SparkSession, uri: str, files: Sequence[str]) -> DataFrame:
     return spark.read.schema(FILE_SCHEMA).option("basePath", uri).parquet(*files)
 
 
-def _relative(told: str, paths: Mapping[str, int]) -> str:
-    """Which of the paths Spark's URI of a file means."""
-    whole = unquote(told)
+def _relative(uri: str, paths: Mapping[str, int]) -> str:
+    """The path among `paths` that Spark's URI of a file stands for."""
+    whole = unquote(uri)
     at = whole.find("/run=")
     while at >= 0:
         if whole[at + 1 :] in paths:
             return whole[at + 1 :]
         at = whole.find("/run=", at + 1)
-    raise CorruptEntry(f"Spark names a file that was not listed: {told}")
+    raise CorruptEntry(f"Spark returned a file that was not listed: {uri}")
 
 
 def _chain_problems(manifests: Sequence[ExportManifest]) -> Iterator[str]:
-    """Each manifest must go on where the ones before ended, and its files must hold its ranges."""
+    """Each manifest must continue where the ones before ended, and its files must hold its ranges."""
     reached: dict[str, tuple[str, int]] = {}
     for manifest in manifests:
         for each in manifest.ranges:
             topic_id, following = reached.get(each.topic, (each.topic_id, each.first))
             if (topic_id, following) != (each.topic_id, each.first):
-                yield f"manifest {manifest.number}: {each.topic} goes on at {each.first}, {following} was reached"
+                yield f"manifest {manifest.number}: {each.topic} continues at {each.first} instead of {following}"
             rows = sum(file.rows for file in manifest.files if file.topic == each.topic)
             if rows != each.rows:
-                yield f"manifest {manifest.number}: {rows} rows of {each.topic} in its files, {each.rows} in its range"
+                yield f"manifest {manifest.number}: its files have {rows} rows of {each.topic}, its range {each.rows}"
             reached[each.topic] = (each.topic_id, each.end)
 
 
 def _file_problems(spark: SparkSession, uri: str, files: Sequence[DataFile], sizes: Mapping[str, int]) -> list[str]:
-    """Of these files; each is read on its own where they cannot be read together."""
+    """The problems of these files; each file is read on its own where they cannot be read together."""
     try:
         found = {
             each.file.path: each.file for each in read_back(spark, uri, {file.path: sizes[file.path] for file in files})
@@ -168,14 +170,16 @@ def _file_problems(spark: SparkSession, uri: str, files: Sequence[DataFile], siz
             return [f"{files[0].path} cannot be read: {str(error).splitlines()[0][:200]}"]
         halves = files[: len(files) // 2], files[len(files) // 2 :]
         return functools.reduce(operator.iadd, (_file_problems(spark, uri, half, sizes) for half in halves), [])
-    return [f"{file.path} is not as it was written: {_differences(file, found.get(file.path))}" for file in files
-            if found.get(file.path) != file]  # fmt: skip
+    changed = [file for file in files if found.get(file.path) != file]
+    return [
+        f"{each.path} has changed since it was written: {_differences(each, found.get(each.path))}" for each in changed
+    ]
 
 
 def _differences(named: DataFile, found: DataFile | None) -> str:
     if found is None:
         return "it has no rows"
     names = ("size_bytes", "rows", "first", "last", "checksum", "topic")
-    told = [f"{name} {getattr(found, name)}, not {getattr(named, name)}" for name in names
+    changes = [f"{name} {getattr(found, name)}, not {getattr(named, name)}" for name in names
             if getattr(found, name) != getattr(named, name)]  # fmt: skip
-    return "; ".join(told)
+    return "; ".join(changes)

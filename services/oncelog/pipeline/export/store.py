@@ -1,8 +1,8 @@
-"""The directory of an export: on a file system of this machine (NFS, too), or on HDFS.
+"""The directory of an export: on a file system of this machine (including NFS), or on HDFS.
 
-What an export needs of a store, and why others than these are refused: a manifest appears under its name whole or not
-at all, and only if none is there. Locally a hard link does that (rename would replace); on HDFS a rename, which refuses
-a name that is taken. Both hold across machines. The names of data files need no such thing: no two runs share any.
+An export needs a store where a manifest is created atomically, and only under a free name; other stores are refused.
+Locally a hard link does this (a rename would replace); on HDFS a rename, which refuses a name that is taken. Both hold
+across machines. Data files do not need this: no two runs use the same names.
 """
 
 import os
@@ -33,7 +33,7 @@ from oncelog.pipeline.export.manifest import (
 from oncelog.pipeline.export.options import ExportLocation
 from oncelog.pipeline.locations import LOCAL
 
-#: Where a run writes its manifest before that gets its name: in its own directory, which Spark's readers skip.
+#: The manifest of a run before it gets its final name: in the directory of the run, under a name that Spark skips.
 _DRAFT = "_manifest.json"
 
 
@@ -41,26 +41,26 @@ class FileStore(Protocol):
     """Files below one directory. Paths are relative to it, with slashes."""
 
     def names(self, path: str) -> list[str]:
-        """What is in a directory, sorted; nothing where there is none."""
+        """The names in a directory, sorted; empty where it does not exist."""
 
     def read(self, path: str) -> bytes:
         """A whole file."""
 
     def write(self, path: str, data: bytes) -> None:
-        """A new file, durable, with the directories above it. The name is the caller's alone."""
+        """Create a file durably, with the directories above it. No other process uses this name."""
 
     def publish(self, draft: str, path: str) -> bool:
-        """Give the draft this name, too, or instead, in one step; False: the name is taken."""
+        """Give the draft this name, atomically, in addition or instead; False: the name is taken."""
 
     def sizes(self, path: str) -> dict[str, int]:
-        """{path of each file in or under a directory: its bytes}."""
+        """{path of each file in or below a directory: its bytes}."""
 
     def remove(self, path: str) -> None:
-        """A file, or a directory with all in it; nothing where there is none."""
+        """Remove a file, or a directory with its contents, if it exists."""
 
 
 def store_of(directory: ExportLocation, session: SparkSession) -> FileStore:
-    """Raises InvalidArgument where it is no directory."""
+    """Raises InvalidArgument where the location is not a directory."""
     if directory.scheme == LOCAL:
         return LocalStore(Path(directory.path))
     return HadoopStore(session, directory.uri)
@@ -69,53 +69,55 @@ def store_of(directory: ExportLocation, session: SparkSession) -> FileStore:
 class ExportStore:
     """Manifests and runs in a store.
 
-    Nobody else's directory is ever deleted: a run claims its name before it makes its directory, by a file in RUNS, and
-    only what is claimed is removed. A directory whose name merely begins as a run's is left alone.
+    Directories of other programs are never deleted: a run claims its name by a file in RUNS before it makes its
+    directory, and only claimed directories are removed. Another directory whose name begins like a run's is kept.
     """
 
     def __init__(self, store: FileStore) -> None:
         self._store = store
 
     def manifests(self) -> list[ExportManifest]:
-        """All of them, by number. Raises CorruptEntry, LogHole."""
+        """All manifests, by number. Raises CorruptEntry, LogHole."""
         numbers = self._numbers()
         found = [self._manifest(number) for number in numbers]
         check_dense(found)
         return found
 
     def last(self) -> ExportManifest | None:
-        """Raises CorruptEntry, LogHole."""
+        """The last manifest; None: there is none. Raises CorruptEntry, LogHole."""
         numbers = self._numbers()
         if numbers and numbers != list(range(len(numbers))):
             check_dense([self._manifest(number) for number in numbers])
         return self._manifest(numbers[-1]) if numbers else None
 
     def commit(self, manifest: ExportManifest) -> str | None:
-        """Make the manifest. None: it is made; else the name of the run that has its number, and this one is gone."""
+        """Store the manifest, and return None. If another run has its number: return the name of that run, and delete
+        this manifest's run."""
         draft, path = f"{manifest.run}/{_DRAFT}", f"{MANIFESTS}/{manifest_name(manifest.number)}"
         self.claim(manifest.run)
         self._store.write(draft, encode_manifest(manifest))
         published = self._store.publish(draft, path)
-        there = manifest.run if published else self._manifest(manifest.number).run
-        # A link that was made and whose answer was lost says the second time that the name is taken.
-        if there != manifest.run:
+        stored = manifest.run if published else self._manifest(manifest.number).run
+        # When the answer of a successful link was lost, the retry reports that the name is taken.
+        if stored != manifest.run:
             self.remove(manifest.run)
-            return there
-        with suppress(OSError, Py4JError):  # it is not needed any more, and does no harm
+            return stored
+        with suppress(OSError, Py4JError):  # it is not needed any more, and harmless
             self._store.remove(f"{RUNS}/{manifest.run}")
         return None
 
     def claim(self, run: str) -> None:
-        """Say that the directory of this run is the export's, before it is made. Doing so again changes nothing."""
+        """Claim the directory of this run for the export, before it is made. Idempotent."""
         if run not in self._store.names(RUNS):
             self._store.write(f"{RUNS}/{run}", encode_claim(run))
 
     def runs(self) -> list[str]:
-        """Names of runs that were begun and neither committed nor removed; one that has just committed may be there."""
+        """Names of runs that were begun and neither committed nor removed; may include a run that has just
+        committed."""
         return [name for name in self._store.names(RUNS) if self._is_claimed(name)]
 
     def foreign(self) -> list[str]:
-        """Names in the directory that begin as a run's, and that neither a claim nor a manifest knows."""
+        """Names in the directory that begin like a run's, but belong to no claim and no manifest."""
         named = [name for name in self._store.names("") if name.startswith(RUN)]
         known = {*self.runs(), *(manifest.run for manifest in self.manifests())} if named else set()
         return [name for name in named if name not in known]
@@ -125,12 +127,12 @@ class ExportStore:
         return DirectorySize(len(sizes), sum(sizes.values()))
 
     def sizes(self, run: str) -> Mapping[str, int]:
-        """{path of a data file: its bytes}; hidden files are none."""
+        """{path of a data file: its bytes}; without hidden files."""
         found = self._store.sizes(run)
         return {path: size for path, size in found.items() if not path.rpartition("/")[2].startswith(("_", "."))}
 
     def remove(self, run: str) -> None:
-        """The claim goes last, so that a removal that is cut short can be done again."""
+        """Remove the run's files. The claim is removed last, so that an interrupted removal can be repeated."""
         if run in self._store.names(RUNS) and self._is_claimed(run):
             self._store.remove(run)
             self._store.remove(f"{RUNS}/{run}")
@@ -151,7 +153,7 @@ class LocalStore:
 
     def __init__(self, root: Path) -> None:
         if root.exists() and not root.is_dir():
-            raise InvalidArgument(f"{root} is no directory", field="directory")
+            raise InvalidArgument(f"{root} is not a directory", field="directory")
         self._root = root
 
     def names(self, path: str) -> list[str]:
@@ -197,10 +199,10 @@ class LocalStore:
 
 
 class HadoopStore:
-    """On what Hadoop's FileContext reaches; of the schemes let in only HDFS renames as it must be."""
+    """A directory that Hadoop's FileContext can access. Of its schemes only HDFS is allowed, for its kind of rename."""
 
     def __init__(self, session: SparkSession, uri: str) -> None:
-        # What PySpark itself talks to Java with; it has no public name.
+        # PySpark's own access to Java; it has no public name.
         spark: Any = session.sparkContext
         jvm, configuration = spark._jvm, spark._jsc.hadoopConfiguration()  # noqa: SLF001
         self._hadoop: Any = jvm.org.apache.hadoop
@@ -211,8 +213,8 @@ class HadoopStore:
         self._prefix = self._files.makeQualified(self._root).toUri().getPath().rstrip("/")
         found = self._files.exists(self._root)
         if found and not self._files.getFileStatus(self._root).isDirectory():
-            raise InvalidArgument(f"{uri} is no directory", field="directory")
-        # NONE: refuse a name that is taken.
+            raise InvalidArgument(f"{uri} is not a directory", field="directory")
+        # NONE: a rename fails where the name is taken.
         self._refusing = spark._gateway.new_array(self._hadoop.fs.Options.Rename, 1)  # noqa: SLF001
         self._refusing[0] = self._hadoop.fs.Options.Rename.NONE
 

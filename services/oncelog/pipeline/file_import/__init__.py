@@ -1,1 +1,1 @@
-"""Parquet and CSV files as messages of a topic, each row once (`records` has the rules)."""
+"""Import: publish the rows of Parquet and CSV files to a topic, each row once (`records` has the rules)."""

@@ -1,6 +1,6 @@
-"""Files of an import, wherever Arrow reads them: on this machine or NFS; other stores by their URI.
+"""Files of an import, in any store that Arrow can read: local or NFS paths, other stores by their URI.
 
-Rows of a file come in its order, always the same one: one reader, from the first row to the last.
+Rows are read in the order of the file, by one reader, so the order is always the same.
 """
 
 import hashlib
@@ -16,13 +16,13 @@ from oncelog.pipeline.file_import.options import SOURCE, ColumnMapping, FileForm
 from oncelog.pipeline.file_import.records import SourceFile
 
 _PIECE_BYTES = 1024 * 1024
-#: A row of CSV is not longer; rows of one block become messages together.
+#: Maximum length of a CSV row; rows of one block become messages together.
 _BLOCK_BYTES = 8 * 1024 * 1024
 _ROWS = 10_000
 
 
 class FileSource(NamedTuple):
-    """base: what paths of files are below, as the file system names it."""
+    """base: the directory above all paths of files, as the file system names it."""
 
     files: Any
     base: str
@@ -32,20 +32,20 @@ class FileSource(NamedTuple):
 
 
 def open_source(uri: str) -> FileSource:
-    """uri: an absolute path or a URI. Raises InvalidArgument where Arrow does not know it."""
+    """uri: an absolute path or a URI. Raises InvalidArgument where Arrow does not support it."""
     try:
         files, path = (fs.LocalFileSystem(), uri) if uri.startswith("/") else fs.FileSystem.from_uri(uri)
     except (pa.ArrowInvalid, OSError) as error:
-        raise InvalidArgument(f"option {SOURCE}: {uri:.80} is not read: {error}", field=SOURCE) from error
+        raise InvalidArgument(f"option {SOURCE}: cannot read {uri:.80}: {error}", field=SOURCE) from error
     info = files.get_file_info(path)
     if info.type == fs.FileType.NotFound:
-        raise NotFound(f"option {SOURCE}: {uri} is not there", field=SOURCE)
+        raise NotFound(f"option {SOURCE}: {uri} does not exist", field=SOURCE)
     path = path.rstrip("/")
     return FileSource(files, path if info.type == fs.FileType.Directory else path.rpartition("/")[0])
 
 
 def list_files(uri: str, glob: str) -> list[SourceFile]:
-    """Files below a directory whose paths match, by path; or the one file. Names with _ or . before them are hidden."""
+    """Files below a directory whose paths match, by path; or the one file. Names that begin with _ or . are skipped."""
     source = open_source(uri)
     whole = source.files.get_file_info(uri if uri.startswith("/") else fs.FileSystem.from_uri(uri)[1])
     if whole.type != fs.FileType.Directory:
@@ -55,7 +55,7 @@ def list_files(uri: str, glob: str) -> list[SourceFile]:
     hidden = tuple("_.")
     return sorted(
         (each for each in found if fnmatchcase(each.path, glob)
-         and not any(part.startswith(hidden) for part in each.path.split("/"))),
+         and not any(name.startswith(hidden) for name in each.path.split("/"))),
         key=lambda each: each.path,
     )  # fmt: skip
 
@@ -64,7 +64,7 @@ def state_of(source: FileSource, path: str) -> SourceFile:
     """Raises NotFound."""
     info = source.files.get_file_info(source.whole(path))
     if info.type != fs.FileType.File:
-        raise NotFound(f"{path} is not there any more", field=path)
+        raise NotFound(f"{path} does not exist any more", field=path)
     return _found(source, info)
 
 
@@ -78,7 +78,7 @@ def checksum_of(source: FileSource, path: str) -> str:
 
 
 def batches_of(source: FileSource, path: str, mapped: ColumnMapping) -> Iterator[Any]:
-    """All rows of a file as batches of Arrow. Raises InvalidArgument, which names the file and what Arrow found."""
+    """All rows of a file as Arrow batches. Raises InvalidArgument, with the file and Arrow's error."""
     try:
         if mapped.format is FileFormat.PARQUET:
             yield from _of_parquet(source, path)
@@ -89,7 +89,7 @@ def batches_of(source: FileSource, path: str, mapped: ColumnMapping) -> Iterator
         if "straddling" in text:
             text = f"a row is longer than {_BLOCK_BYTES} bytes"
         header = "" if mapped.names or "Row #" not in text else " (the header is row 1)"
-        raise InvalidArgument(f"{path} is no {mapped.format} that can be read: {text}{header}", field=path) from error
+        raise InvalidArgument(f"{path} is not a readable {mapped.format} file: {text}{header}", field=path) from error
     except pa.ArrowException as error:
         raise Fatal(f"{path} cannot be read: {error}") from error
 
@@ -103,7 +103,7 @@ def _of_csv(source: FileSource, path: str, mapped: ColumnMapping) -> Iterator[An
     names = mapped.names or _header(source, path, mapped)
     reading = csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES, column_names=list(mapped.names) or None)
     parsing = csv.ParseOptions(delimiter=mapped.delimiter, newlines_in_values=True)
-    # Fields are bytes as they stand: what they mean, the mapping says.
+    # Fields are read as bytes, without a conversion: `messages` converts them.
     converting = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.binary()), strings_can_be_null=False)
     if not names:
         return
@@ -114,7 +114,7 @@ def _of_csv(source: FileSource, path: str, mapped: ColumnMapping) -> Iterator[An
 
 
 def _header(source: FileSource, path: str, mapped: ColumnMapping) -> list[str]:
-    """Names of the columns; none of an empty file."""
+    """Names of the columns; [] for an empty file."""
     if not state_of(source, path).size:
         return []
     reading = csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES)

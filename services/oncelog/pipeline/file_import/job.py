@@ -1,5 +1,5 @@
-"""Performs an import in a Spark session: files are checked and published by tasks, what is known of them is kept by the
-driver in a hidden topic beside the target (`records`)."""
+"""Runs an import in a Spark session: tasks check and publish files, the driver keeps records of them in a hidden topic
+beside the target (`records`)."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +31,7 @@ from oncelog.pipeline.sink.log import SinkJournal, SinkLog, connected
 from oncelog.pipeline.sink.names import journal_topic
 from oncelog.pipeline.source.topic_catalog import TopicCatalog
 
-#: Files that are checked, written down and published together: what is bad among them holds up these alone.
+#: Files that are checked, recorded and published together: a bad file stops only these.
 FILES_AT_ONCE = 500
 _TASKS_PER_PROCESSOR = 4
 
@@ -40,8 +40,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """found: files that are there. done: of those, how many were before. rows: published now; size_bytes: of the files
-    that are new."""
+    """found: files that exist now. done: those among them that were published before. rows: published now; size_bytes:
+    of the new files."""
 
     topic: str
     found: int
@@ -54,8 +54,8 @@ class ImportResult:
     files: tuple[tuple[str, int], ...] = ()
 
 
-def import_files(session: SparkSession, options: ImportOptions, tell: Report) -> ImportResult:
-    """Publish what is new. Raises OncelogError; what was published then stays, and the next try goes on behind it."""
+def import_files(session: SparkSession, options: ImportOptions, report: Report) -> ImportResult:
+    """Publish what is new. Raises OncelogError; rows published by then stay, and the next try continues behind them."""
     found = list_files(options.source, options.glob)
     if not found:
         raise NotFound(f"no file below {options.source} matches {options.glob}", field="glob")
@@ -63,12 +63,12 @@ def import_files(session: SparkSession, options: ImportOptions, tell: Report) ->
         kept = ImportJournal(client, options)
         known = kept.open()
         todo = plan_import(known, found, options.mapped.text, checksum=options.checksum)
-        parts = _pieces(todo.check, FILES_AT_ONCE) or [()]
+        groups = _pieces(todo.check, FILES_AT_ONCE) or [()]
         new = resumed = rows = size_bytes = 0
-        told: list[tuple[str, int]] = []
-        for number, part in enumerate(parts):
-            what = f"reading {counted(len(part), 'file')}"
-            read = _in_tasks(session, what, tell, partial(_check, options), [each._asdict() for each in part])
+        published: list[tuple[str, int]] = []
+        for number, group in enumerate(groups):
+            what = f"reading {counted(len(group), 'file')}"
+            read = _in_tasks(session, what, report, partial(_check, options), [each._asdict() for each in group])
             fresh, rest = compare_read(known, [FileRecord(**each) for each in read])
             if number == 0:
                 rest += todo.rest
@@ -76,42 +76,46 @@ def import_files(session: SparkSession, options: ImportOptions, tell: Report) ->
                 kept.append(encode_begun(kept.target_id, fresh))
             what = f"publishing {counted(len(fresh) + len(rest), 'file')}"
             files = [*fresh, *rest]
-            counts = _in_tasks(session, what, tell, partial(_import, options), [asdict(each) for each in files])
+            counts = _in_tasks(session, what, report, partial(_import, options), [asdict(each) for each in files])
             if files:
                 kept.append(encode_done(each.path for each in files))
             new, resumed, rows = new + len(fresh), resumed + len(rest), rows + sum(counts)
             size_bytes += sum(each.size for each in fresh)
-            told += [(each.path, each.rows) for each in files]
+            published += [(each.path, each.rows) for each in files]
         done = len(found) - new - resumed
-        return ImportResult(options.topic, len(found), done, new, resumed, rows, size_bytes, tuple(told))
+        return ImportResult(options.topic, len(found), done, new, resumed, rows, size_bytes, tuple(published))
 
 
 class ImportJournal:
-    """The hidden topic with what is known of the files. Opening it fences an import of the same name, which ends."""
+    """The hidden topic with the records of the files. Opening it fences another import of the same name, which then
+    fails."""
 
     def __init__(self, client: Client, options: ImportOptions) -> None:
         self._log = SinkLog(client, options.sink)
         self._options = options
-        # No producer has such a name, so no journal of the sink is this one.
+        # No producer has such a name, so the sink never has a journal of this name.
         self._journal = SinkJournal(self._log, journal_topic(options.topic, f"import\n{options.name}"))
         self._number = -1
         self.target_id = TopicId("")
 
     def open(self) -> dict[str, FileRecord]:
-        """What is known. Makes the target where use creates topics. Raises Conflict, CorruptEntry."""
+        """Returns {path: its record}. Creates the target where topics are created automatically. Raises Conflict,
+        CorruptEntry."""
         self._log.producer(self._options.topic, self._options.name, "contiguous").close()
         self.target_id = _topic_id(self._options)
         self._number, last = self._journal.open()
         return known_files([] if last is None else self._records(), self.target_id)
 
     def _records(self) -> list[bytes]:
-        """All of them: record n is message n."""
+        """All records: record n is message n."""
         found: list[bytes] = []
         with self._log.client.create_reader(self._journal.topic) as reader:
             while len(found) <= self._number:
                 message = reader.read_next(timeout=self._log.timeout_s)
                 if message.sequence_id != len(found):
-                    raise LogHole(f"{self._journal.topic} lacks record {len(found)} of this import: was it trimmed?")
+                    raise LogHole(
+                        f"{self._journal.topic} lacks record {len(found)} of this import: it was probably trimmed"
+                    )
                 found.append(message.value)
         return found
 
@@ -120,7 +124,7 @@ class ImportJournal:
         try:
             self._journal.append(self._number, record)
         except ProducerFenced as error:
-            message = f"another import of the name {self._options.name} has begun: it does the rest"
+            message = f"another import of the name {self._options.name} has begun; it continues the work"
             raise Conflict(message, field="name") from error
 
 
@@ -134,24 +138,24 @@ def _topic_id(options: ImportOptions) -> TopicId:
 # --- in tasks ---------------------------------------------------------------------------------------------------------
 
 
-def _check(options: ImportOptions, told: dict[str, Any]) -> Any:
-    return asdict(check_file(options, SourceFile(**told)))
+def _check(options: ImportOptions, fields: dict[str, Any]) -> Any:
+    return asdict(check_file(options, SourceFile(**fields)))
 
 
-def _import(options: ImportOptions, told: dict[str, Any]) -> Any:
-    return import_file(options, FileRecord(**told))
+def _import(options: ImportOptions, fields: dict[str, Any]) -> Any:
+    return import_file(options, FileRecord(**fields))
 
 
 def _in_tasks(
-    session: SparkSession, what: str, tell: Report, work: Callable[[Any], Any], given: Sequence[dict[str, Any]]
+    session: SparkSession, what: str, report: Report, work: Callable[[Any], Any], given: Sequence[dict[str, Any]]
 ) -> list[Any]:
-    """`work` of each, in tasks of Spark, in their order. What it is given and returns is what JSON can say."""
+    """`work` of each item, in tasks of Spark; results in order. Items and results are converted to JSON."""
     if not given:
         return []
     context = session.sparkContext
     count = min(len(given), _TASKS_PER_PROCESSOR * context.defaultParallelism)
     numbers = session.range(0, len(given), 1, count)
-    with report_progress(context, what, tell):
+    with report_progress(context, what, report):
         rows = numbers.mapInArrow(partial(_work, work, list(given)), "number long, answer string").collect()
     return [json.loads(row["answer"]) for row in sorted(rows, key=lambda row: row["number"])]
 

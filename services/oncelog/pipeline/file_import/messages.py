@@ -1,7 +1,7 @@
-"""Rows of files as messages: which columns make one, and which row of which file cannot be one.
+"""Rows of files as messages.
 
-A batch of Arrow becomes the columns that the sink takes. An error names the file and the row: the first row of data is
-row 1, and a header is none.
+An Arrow batch becomes the columns that the sink takes. An error names the file and the row: the first row of data is
+row 1; a header is not counted.
 """
 
 import json
@@ -23,7 +23,7 @@ _MILLISECONDS_MAX = 2**53
 
 
 def messages_of(path: str, batches: Iterator[Any], mapped: ColumnMapping) -> Iterator[Rows]:
-    """batches: of one file, in its order. Raises InvalidArgument, MessageTooLarge, which name the file and the row."""
+    """batches: of one file, in order. Raises InvalidArgument, MessageTooLarge, which name the file and the row."""
     at = 0
     for batch in batches:
         if not at:
@@ -39,7 +39,7 @@ def _rows(path: str, at: int, batch: Any, mapped: ColumnMapping) -> Rows:
     except (InvalidArgument, pa.ArrowInvalid, ValueError, OverflowError) as error:
         for number in range(batch.num_rows):
             _try_row(path, at + number + 1, batch.slice(number, 1), mapped)
-        # No row is bad alone: together they are more than Arrow's columns of this kind hold.
+        # Each row is valid alone: together they exceed the size of such a column in Arrow.
         raise InvalidArgument(f"{path}, rows {at + 1} to {at + batch.num_rows}: {error}", field=path) from error
 
 
@@ -55,10 +55,10 @@ def _try_row(path: str, row: int, batch: Any, mapped: ColumnMapping) -> None:
 def _check_columns(path: str, names: Sequence[str], mapped: ColumnMapping) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise InvalidArgument(f"{path} has two columns {twice[0]}: which one is meant?", field=path)
+        raise InvalidArgument(f"{path} has two columns named {twice[0]}", field=path)
     for name in (mapped.value, mapped.key, mapped.event_time, *mapped.properties):
         if name is not None and name not in names:
-            raise InvalidArgument(f"{path} has no column {name}: it has {', '.join(names)}", field=path)
+            raise InvalidArgument(f"{path} has no column {name}; its columns are {', '.join(names)}", field=path)
 
 
 def _message_columns(batch: Any, mapped: ColumnMapping) -> Any:
@@ -73,10 +73,12 @@ def _message_columns(batch: Any, mapped: ColumnMapping) -> Any:
 
 
 def _bytes(column: Any, name: str) -> Any:
-    """Texts and bytes as they are, numbers and times as texts."""
+    """Strings and bytes as they are, numbers and times as strings."""
     kind = column.type
     if pa.types.is_nested(kind):
-        raise InvalidArgument(f"column {name} is {kind}: only all columns together become JSON", field=name)
+        raise InvalidArgument(
+            f"column {name} is {kind}, which cannot be a message: use all columns, as JSON", field=name
+        )
     if pa.types.is_dictionary(kind):
         column = column.dictionary_decode()
         kind = column.type
@@ -86,25 +88,27 @@ def _bytes(column: Any, name: str) -> Any:
 
 
 def _empty_as_null(column: Any, mapped: ColumnMapping) -> Any:
-    """CSV has no null: an empty field is none."""
+    """CSV has no null: an empty field becomes null."""
     if mapped.format is not FileFormat.CSV:
         return column
     return pa.array([each or None for each in column.to_pylist()], pa.binary())
 
 
 def _times(column: Any, name: str) -> Any:
-    """Times and dates as they are, in UTC where they have no zone; numbers are ms since 1970; texts are either."""
+    """Times and dates as they are, in UTC where they have no zone; numbers are ms since 1970; strings are either."""
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return column.cast(pa.timestamp("us", getattr(kind, "tz", None)), safe=False).cast(_TIME)
     if pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind):
         return pa.array([_time(each, name) for each in column.to_pylist()], _TIME)
-    raise InvalidArgument(f"column {name} is {kind}: a time, a number of ms since 1970, or a text", field=name)
+    raise InvalidArgument(
+        f"column {name} is {kind}; it must be a time, a number of ms since 1970, or a string", field=name
+    )
 
 
-def _time(told: int | str | bytes | None, name: str) -> int | None:
+def _time(value: int | str | bytes | None, name: str) -> int | None:
     """Microseconds since 1970."""
-    text = told.decode() if isinstance(told, bytes) else told
+    text = value.decode() if isinstance(value, bytes) else value
     if text is None or text == "":
         return None
     if isinstance(text, str) and text.removeprefix("-").isascii() and text.removeprefix("-").isdigit():
@@ -116,7 +120,7 @@ def _time(told: int | str | bytes | None, name: str) -> int | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        message = f"column {name} is ms since 1970 or ISO 8601, as 2026-03-01T12:00:00Z, not {text[:40]!r}"
+        message = f"column {name} must be ms since 1970 or ISO 8601, as 2026-03-01T12:00:00Z, not {text[:40]!r}"
         raise InvalidArgument(message, field=name) from error
     moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
@@ -124,7 +128,7 @@ def _time(told: int | str | bytes | None, name: str) -> int | None:
 
 
 def _properties(batch: Any, mapped: ColumnMapping) -> Any:
-    """A column is a property of its name, null: none; a map of texts is several."""
+    """A column is a property of the same name; null: none. A map of strings is several properties."""
     found: list[list[tuple[str, str]]] = [[] for _ in range(batch.num_rows)]
     for name in mapped.properties:
         column = batch.column(name)
@@ -137,7 +141,7 @@ def _properties(batch: Any, mapped: ColumnMapping) -> Any:
                 properties.append((name, value.decode()))
     for properties in found:
         if len({key for key, _ in properties}) != len(properties):
-            raise InvalidArgument(f"a property is there twice: {', '.join(key for key, _ in properties)}")
+            raise InvalidArgument(f"a row has a property twice: {', '.join(key for key, _ in properties)}")
     return pa.array(found, pa.map_(pa.string(), pa.string()))
 
 
@@ -156,7 +160,7 @@ def _object(row: dict[str, Any]) -> bytes:
 
 
 def _plain(value: object) -> object:
-    """What JSON has no form for: times in ISO 8601, exact decimals as texts, bytes in base64."""
+    """Values without a form in JSON: times in ISO 8601, exact decimals as strings, bytes in base64."""
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     if isinstance(value, Decimal):
@@ -167,7 +171,7 @@ def _plain(value: object) -> object:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinite numbers, and none that are not a number: they become texts."""
+    """JSON has no infinite numbers and no NaN: they become strings."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The options of an import. Pure: what is wrong with them is said before anything is asked, read or written."""
+"""The options of an import. Pure: wrong options are refused before anything is read or written."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -51,7 +51,7 @@ _TAB = {"\\t": "\t", "tab": "\t"}
 
 
 class FileFormat(StrEnum):
-    """What files hold."""
+    """The format of the files."""
 
     PARQUET = "parquet"
     CSV = "csv"
@@ -59,8 +59,8 @@ class FileFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ColumnMapping:
-    """Which columns make a message. value None: all of them, as an object of JSON. names: of the columns of CSV files
-    without a header; (): the first row is one. delimiter: of CSV."""
+    """Which columns make a message. value None: all columns, as a JSON object. names: the columns of CSV files without
+    a header; (): the first row is the header. delimiter: of CSV."""
 
     format: FileFormat
     value: str | None = None
@@ -72,14 +72,14 @@ class ColumnMapping:
 
     @property
     def text(self) -> str:
-        """What is kept with each file: rows of one file are not to be made in two ways."""
-        told = {name: getattr(self, name) for name in self.__slots__}
-        return json.dumps(told, sort_keys=True)
+        """Stored with each file, because all rows of a file must be made in the same way."""
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return json.dumps(fields, sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """Plain values: they travel to executors. source: a path or URI. glob: of paths below it, None: by the format."""
+    """Plain values: they are sent to executors. source: a path or URI. glob: of paths below it; None: by the format."""
 
     connection: ConnectionOptions
     topic: str
@@ -92,18 +92,18 @@ class ImportOptions:
 
     @property
     def sink(self) -> SinkOptions:
-        """As the sink's own parts take them."""
+        """As options of the sink."""
         return SinkOptions(self.connection, self.topic, self.name, Mode.POSITION, send_timeout_s=self.send_timeout_s)
 
 
 def import_options(given: Mapping[str, str], environment: Mapping[str, str]) -> ImportOptions:
-    """Read all options of an import. Raises InvalidArgument, which names the option."""
+    """Parse all options of an import. Raises InvalidArgument, which names the option."""
     options = GivenOptions(given, NAMES)
     mapped = _mapped(options)
     return ImportOptions(
         connection=connection_options(options, environment),
         topic=_named(TOPIC, _needed(options, TOPIC, "the topic to write to"), parse_topic),
-        name=_name(_needed(options, NAME, "what this import is known by, the same for good: its producers' prefix")),
+        name=_name(_needed(options, NAME, "a stable name of this import, the prefix of its producers' names")),
         source=source_uri(_needed(options, SOURCE, "a directory or file")),
         mapped=mapped,
         glob=options.text(GLOB) or f"*.{mapped.format}",
@@ -113,12 +113,12 @@ def import_options(given: Mapping[str, str], environment: Mapping[str, str]) -> 
 
 
 def source_uri(text: str) -> str:
-    """A path as a whole one; a URI as it is. Raises InvalidArgument."""
+    """A path made absolute; a URI as it is. Raises InvalidArgument."""
     location = file_location(SOURCE, text)
     if location.scheme == LOCAL:
         return location.path
     if location.path == "/":
-        raise InvalidArgument(f"option {SOURCE}: {text:.80} names no directory or file", field=SOURCE)
+        raise InvalidArgument(f"option {SOURCE}: {text:.80} is not a directory or file", field=SOURCE)
     return location.text
 
 
@@ -126,7 +126,9 @@ def _mapped(options: GivenOptions) -> ColumnMapping:
     kind = FileFormat(options.choice(FORMAT, list(FileFormat), default=FileFormat.PARQUET))
     for name in (DELIMITER, COLUMNS):
         if kind is not FileFormat.CSV and options.text(name) is not None:
-            raise InvalidArgument(f"option {name} is for {FORMAT}={FileFormat.CSV}: Parquet says it itself", field=name)
+            raise InvalidArgument(
+                f"option {name} is for {FORMAT}={FileFormat.CSV} only: Parquet files contain it", field=name
+            )
     return ColumnMapping(
         kind,
         value=options.text(VALUE),
@@ -149,20 +151,22 @@ def _delimiter(options: GivenOptions) -> str:
     given = options.text(DELIMITER) or ","
     found = _TAB.get(given, given)
     if len(found) != 1 or not found.isascii() or found in '"\r\n':
-        raise InvalidArgument(f"option {DELIMITER} is one character, or \\t, not {given!r}", field=DELIMITER, limit=1)
+        raise InvalidArgument(
+            f"option {DELIMITER} must be one character, or \\t, not {given!r}", field=DELIMITER, limit=1
+        )
     return found
 
 
 def _needed(options: GivenOptions, name: str, what: str) -> str:
     value = options.text(name)
     if value is None:
-        raise InvalidArgument(f"option {name} is needed: {what}", field=name)
+        raise InvalidArgument(f"option {name} is required: {what}", field=name)
     return value.strip()
 
 
 def _name(text: str) -> str:
     if len(text) > PREFIX_CHARACTERS_MAX:
-        message = f"option {NAME} has {len(text)} characters, at most {PREFIX_CHARACTERS_MAX} are allowed"
+        message = f"option {NAME} has {len(text)} characters, more than the limit of {PREFIX_CHARACTERS_MAX}"
         raise InvalidArgument(message, field=NAME, limit=PREFIX_CHARACTERS_MAX)
     return _named(NAME, text, check_producer_name)
 

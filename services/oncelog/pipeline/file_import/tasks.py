@@ -1,4 +1,4 @@
-"""What tasks of an import do with one file each: read all of it, and later publish what the log lacks of it."""
+"""The work of an import's tasks, one file each: check the whole file, and later publish the rows that the log lacks."""
 
 from collections.abc import Iterator
 
@@ -12,8 +12,8 @@ from oncelog.pipeline.sink.rows import Rows
 
 
 def check_file(options: ImportOptions, found: SourceFile) -> FileRecord:
-    """Read all of a file, so that nothing is published of one that cannot be. Raises InvalidArgument, which names the
-    row; Conflict where it changes meanwhile."""
+    """Read a whole file before any of its rows is published. Raises InvalidArgument, which names a row that cannot be a
+    message; Conflict where the file changes meanwhile."""
     source = open_source(options.source)
     before = state_of(source, found.path)
     digest = checksum_of(source, found.path)
@@ -23,13 +23,13 @@ def check_file(options: ImportOptions, found: SourceFile) -> FileRecord:
 
 
 def import_file(options: ImportOptions, file: FileRecord) -> int:
-    """Publish the rows that the log lacks; how many those were. Raises OncelogError."""
+    """Publish the rows that the log lacks; returns their number. Raises OncelogError."""
     with connected(options.sink) as client:
         return publish_file(SinkLog(client, options.sink), options, file)
 
 
 def publish_file(log: SinkLog, options: ImportOptions, file: FileRecord) -> int:
-    """The file is as it was when it was checked: before, and after. Raises Conflict where it is not."""
+    """Raises Conflict where the file differs from when it was checked, before or after publishing."""
     source = open_source(options.source)
     before = SourceFile(file.path, file.size, file.mtime_ns)
     _check_same(before, state_of(source, file.path))
@@ -39,22 +39,24 @@ def publish_file(log: SinkLog, options: ImportOptions, file: FileRecord) -> int:
 
 
 def publish_rows(log: SinkLog, options: ImportOptions, file: FileRecord, pieces: Iterator[Rows]) -> int:
-    """Row n of the file gets sequence id n under the file's own name, which older attempts are fenced from."""
+    """Row n of the file gets sequence id n under the file's own name; older attempts are fenced."""
     producer = log.producer(options.topic, producer_of(options.name, file.path), "contiguous")
     mark = producer.last_sequence_id
     if mark >= file.rows:
-        message = f"the topic holds {mark + 1} rows of {file.path}, which has {file.rows}: it was another file then"
+        message = (
+            f"the topic holds {mark + 1} rows of {file.path}, but the file has {file.rows}: it was another file before"
+        )
         raise Conflict(f"{message}. Import it under another path, or with another name", field=file.path)
     at = published = 0
     for rows in pieces:
         start = min(len(rows), max(0, mark + 1 - at))
         if start < len(rows):
-            send_rows(producer, rows.part(start, len(rows)), range(at + start, at + len(rows)))
+            send_rows(producer, rows.slice(start, len(rows)), range(at + start, at + len(rows)))
             published += len(rows) - start
         at += len(rows)
     producer.close()
     if at != file.rows:
-        raise Conflict(f"{file.path} had {file.rows} rows when it was checked, and has {at}", field=file.path)
+        raise Conflict(f"{file.path} had {file.rows} rows when it was checked, and has {at} now", field=file.path)
     return published
 
 
@@ -65,7 +67,7 @@ def _rows(source: FileSource, options: ImportOptions, path: str) -> Iterator[Row
 def _check_same(before: SourceFile, after: SourceFile) -> None:
     if before != after:
         raise Conflict(
-            f"{before.path} has changed while it was read: import files that are whole, and move them in place when "
-            "they are",
+            f"{before.path} has changed while it was read: write files elsewhere, and move them to the source when "
+            "they are complete",
             field=before.path,
         )

@@ -74,12 +74,12 @@ class _Destinations:
         at = dict.fromkeys(record.bases, skipped)
         for attempt, rows in staged(self._log, record, skipped):
             target = next(iter(attempt.routes)) if rows.topics is None else None
-            for topic, places in spread(rows, target, attempt.routes).items():
-                first, at[topic] = at[topic], at[topic] + len(places)
-                known = min(len(places), max(0, done[topic] - first))
-                if known < len(places):
+            for topic, numbers in spread(rows, target, attempt.routes).items():
+                first, at[topic] = at[topic], at[topic] + len(numbers)
+                known = min(len(numbers), max(0, done[topic] - first))
+                if known < len(numbers):
                     ids = range(record.bases[topic] + first + known, record.bases[topic] + at[topic])
-                    send_rows(self._producers[topic], rows.take(places[known:]), ids)
+                    send_rows(self._producers[topic], rows.take(numbers[known:]), ids)
         if at != record.counts:
             raise InvariantViolated(f"{at} rows were copied of {record.counts}")
 

@@ -1,15 +1,15 @@
-"""Is a replayed batch the very batch whose record is stored? Pure, for mode batch.
+"""Is a replayed batch the same batch as the one whose record is stored? Pure, for mode batch.
 
-A batch id alone proves nothing: a checkpoint that was set back, or copied, gives the same id to other rows. If the
-stored record were taken for them, they would be lost. So one of two proofs is needed:
+A batch id alone proves nothing: a checkpoint that was set back, or copied, gives the same id to other rows. If they
+were taken for the rows of the stored record, they would be lost. So one of two proofs is needed:
 
-- the source offsets: Spark's own file of this batch in the checkpoint has the same bytes as when the record was stored.
-  Spark writes that file once for a batch, before the batch runs, and a replay reads it. The file is known where the
-  checkpoint is a directory that the driver can read; elsewhere this proof is not available.
-- the rows: as many, with the same digest (`row_digest`), whatever the partitions and the order.
+- the source offsets: Spark's file of this batch in the checkpoint has the same bytes as when the record was stored.
+  Spark writes the file once for a batch, before the batch runs, and a replay reads it. This proof is available where
+  the checkpoint is a directory that the driver can read.
+- the rows: the same number, with the same digest (`row_digest`), in any partitions and order.
 
-Anything else is refused. A query that gives other rows at each replay (`rand()`, `now()`) has only the first proof;
-where that is not available, `onChangedReplay=keep` says that the stored rows count.
+Anything else is refused. A query with other rows at each replay (`rand()`, `now()`) has only the first proof; where
+that is not available, `onChangedReplay=keep` keeps the stored rows.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _SHOWN_PARTITIONS = 5
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a driver brings for a batch. attempts: by partition. offsets: see `offsets_token`, empty: not known."""
+    """The batch as the driver has it now. attempts: by partition. offsets: from `offsets_token`; empty: not known."""
 
     attempts: tuple[StagedAttempt, ...]
     offsets: str = ""
@@ -43,13 +43,13 @@ class Replay:
 
 
 def offsets_token(checkpoint: str | None, batch_id: int) -> str:
-    """A hash of Spark's file with the source offsets of a batch; empty where it cannot be read from here."""
+    """A hash of Spark's file with the source offsets of a batch; empty where the driver cannot read it."""
     if checkpoint is None:
         return ""
-    place = urlsplit(checkpoint)
-    if place.scheme not in {"", "file"}:
+    location = urlsplit(checkpoint)
+    if location.scheme not in {"", "file"}:
         return ""
-    path = Path(unquote(place.path) if place.scheme else checkpoint)
+    path = Path(unquote(location.path) if location.scheme else checkpoint)
     try:
         data = (path / _OFFSETS / str(batch_id)).read_bytes()
     except OSError:
@@ -58,45 +58,46 @@ def offsets_token(checkpoint: str | None, batch_id: int) -> str:
 
 
 def same_rows(stored: WinnersRecord, replay: Replay) -> bool:
-    """Whether both have the same rows, in whatever order and partitions."""
+    """Whether both have the same rows, in any order and partitions."""
     return (stored.count, stored.digest) == (replay.count, replay.digest)
 
 
 def same_offsets(stored: WinnersRecord, replay: Replay) -> bool:
-    """Whether both are known to be of the same source offsets."""
+    """Whether both are known to have the same source offsets."""
     return bool(stored.offsets) and stored.offsets == replay.offsets
 
 
 def difference(stored: WinnersRecord, replay: Replay) -> str:
-    """What differs, for people."""
+    """The differences, as a sentence."""
     before, now = (f"{each.count} rows with digest {each.digest:016x}" for each in (stored, replay))
-    told = [f"{before} are stored, the replay has {now}"]
-    if parts := _partitions(stored, replay):
-        told.append(f"rows differ in the partitions {parts}")
+    found = [f"{before} are stored, the replay has {now}"]
+    if partitions := _partitions(stored, replay):
+        found.append(f"rows differ in the partitions {partitions}")
     if not stored.offsets or not replay.offsets:
-        told.append("the source offsets cannot be compared, as the checkpoint is not a directory of the driver")
+        found.append("the source offsets cannot be compared: the driver cannot read the checkpoint as a directory")
     else:
-        told.append(f"the source offsets {'are the same' if same_offsets(stored, replay) else 'differ, too'}")
-    return "; ".join(told)
+        found.append(f"the source offsets {'are the same' if same_offsets(stored, replay) else 'differ, too'}")
+    return "; ".join(found)
 
 
 def changed(batch: RunBatch, stored: WinnersRecord, replay: Replay) -> OncelogError:
-    """The error of a batch that is not the stored one."""
+    """The error for a batch that is not the stored one."""
     what = f"{batch} was published before with other rows: {difference(stored, replay)}. Nothing was published now"
     if batch.run_id.startswith("job "):
         return Conflict(
-            f"{what}. For other rows use another jobId; if the query gives other rows each time, and those of the "
-            "first run count, set the option onChangedReplay to keep"
+            f"{what}. For other rows use another jobId. If the query has other rows at each run, and those of the "
+            "first run should count, set the option onChangedReplay to keep"
         )
     return Conflict(
         f"{what}. The checkpoint was set back or copied: put the newest one back, or begin a new one with "
-        "onNewCheckpoint=continue and a startingPosition behind what is published. If the query itself gives other "
-        "rows at a replay, as rand() does, and those published count, set the option onChangedReplay to keep"
+        "onNewCheckpoint=continue and a startingPosition behind what is published. If the query has other rows at each "
+        "replay, as with rand(), and the published rows should count, set the option onChangedReplay to keep"
     )
 
 
 def _partitions(stored: WinnersRecord, replay: Replay) -> str:
-    """The first partitions that differ; empty where both were cut otherwise, or the record does not list them."""
+    """The first partitions that differ; empty where both were cut in different ways, or the record lists no
+    attempts."""
     before = {each.partition: (each.count, each.digest) for each in stored.attempts}
     now = {each.partition: (each.count, each.digest) for each in replay.attempts}
     if before.keys() != now.keys():

@@ -1,8 +1,8 @@
 """Staged rows of mode batch: tasks write them to a hidden topic, the driver's commit copies those that count.
 
-Each attempt stages under a name of its own, made up at random, so that rows of a zombie, of an attempt that lost, or of
-a driver's former life are never taken for others. What is staged and does not count is never read; with adminUrl given
-it goes with its topic, once the batches that share it are published.
+Each attempt stages its rows under a random name of its own, so rows of a zombie, of an attempt that does not count, or
+from before a driver's restart are never taken for others. Staged rows that do not count are never read. With adminUrl
+their topic is deleted once the batches that share it are published.
 """
 
 import logging
@@ -26,15 +26,15 @@ from oncelog.pipeline.sink.rows import Rows, gathered
 
 _LOG = logging.getLogger("oncelog")
 _ADMIN_TIMEOUT_S = 10.0
-#: Attempts that one message lists, and about how many bytes they have there.
+#: Attempts that one message lists at most, and about how many bytes they have there.
 PAGE_ATTEMPTS = 2_000
 PAGE_BYTES = 2 * 1024 * 1024
-#: Properties of staged rows that say where the row goes; the copy takes them off.
+#: Properties of staged rows with the destination of the row; the copy removes them.
 _TOPIC, _PARTITION = "__sink.topic", "__sink.partition"
 
 
 def stage(log: SinkLog, topic: str, partition: int, attempt: int, pieces: Iterable[Rows]) -> StagedAttempt | None:
-    """Store the rows of one attempt; None: it has none. Raises OncelogError."""
+    """Store the rows of one attempt; None: it has no rows. Raises OncelogError."""
     name, digest, start = f"staged/{uuid.uuid4().hex}", 0, ""
     counts: Counter[str] = Counter()
     routes: dict[str, int] = {}
@@ -45,13 +45,13 @@ def stage(log: SinkLog, topic: str, partition: int, attempt: int, pieces: Iterab
             continue
         producer = producer or log.producer(topic, name, "monotonic")
         routes |= log.router.routes_for(rows)
-        for destination, places in spread(rows, log.router.target, routes).items():
-            counts[destination] += len(places)
+        for destination, numbers in spread(rows, log.router.target, routes).items():
+            counts[destination] += len(numbers)
         by_columns = by_columns or rows.topics is not None or rows.partitions is not None
         first = send_rows(producer, _with_destinations(rows), None).first
         if not start:
             if first is None:
-                raise UnreadableEntry(f"the log no longer knows where {name} begins on {topic}: stage it again")
+                raise UnreadableEntry(f"the log no longer remembers where {name} begins on {topic}: stage it again")
             start = first.to_bytes().hex()
         digest = sum_of((digest, rows_digest(rows)))
     if producer is None:
@@ -63,7 +63,7 @@ def stage(log: SinkLog, topic: str, partition: int, attempt: int, pieces: Iterab
 
 
 def _with_destinations(rows: Rows) -> Rows:
-    """Each row with its topic and part among its properties, where rows say them."""
+    """Each row with its topic and partition among its properties, where rows name them."""
     if rows.topics is None and rows.partitions is None:
         return rows
     found = []
@@ -78,20 +78,20 @@ def _with_destinations(rows: Rows) -> Rows:
 
 
 def _destinations_of(rows: Rows) -> Rows:
-    """The opposite: rows as they were given."""
+    """The inverse of `_with_destinations`."""
     listed = [dict(each or {}) for each in rows.properties or ()]
     topics = [each.pop(_TOPIC, None) for each in listed]
-    parts = [each.pop(_PARTITION, None) for each in listed]
+    partitions = [each.pop(_PARTITION, None) for each in listed]
     return replace(
         rows,
         properties=listed if any(listed) else None,
         topics=None if None in topics or not topics else [each for each in topics if each is not None],
-        partitions=[None if each is None else int(each) for each in parts] if any(parts) else None,
+        partitions=[None if each is None else int(each) for each in partitions] if any(partitions) else None,
     )
 
 
 def staged(log: SinkLog, record: WinnersRecord, done: int) -> Iterator[tuple[StagedAttempt, Rows]]:
-    """The record's rows in its order, but for the first `done`. Raises LogHole when some are gone."""
+    """The record's rows in its order, without the first `done`. Raises LogHole when some are gone."""
     for attempt in record.attempts if record.paged is None else _attempts_of(log, record.paged):
         if done >= attempt.count:
             done -= attempt.count
@@ -102,7 +102,8 @@ def staged(log: SinkLog, record: WinnersRecord, done: int) -> Iterator[tuple[Sta
 
 
 def paged(log: SinkLog, topic: str, record: WinnersRecord) -> WinnersRecord:
-    """The record as it fits a message: with many attempts these are stored on pages in the topic, before the record.
+    """The record in a form that fits into one message: many attempts are stored on pages in the topic, before the
+    record.
 
     Raises OncelogError.
     """
@@ -114,14 +115,16 @@ def paged(log: SinkLog, topic: str, record: WinnersRecord) -> WinnersRecord:
     for number, page in enumerate(pages):
         result = producer.send(encode_page(page), sequence_id=number)
         if result.message_id is None:
-            raise UnreadableEntry(f"the log no longer knows where a page of {record.batch} is on {topic}: try again")
+            raise UnreadableEntry(
+                f"the log no longer remembers where a page of {record.batch} is on {topic}: try again"
+            )
         ids.append(result.message_id.to_bytes().hex())
     producer.close()
     return replace(record, attempts=(), paged=AttemptPages(tuple(ids), topic, record.digest, record.counts))
 
 
 def _pages(attempts: Sequence[StagedAttempt]) -> Iterator[Sequence[StagedAttempt]]:
-    """Stretches that fit a message: an attempt takes more, the more destinations it has."""
+    """Attempts that fit into one message each time: an attempt is larger, the more destinations it has."""
     start = weight = 0
     for at, attempt in enumerate(attempts):
         own = 400 + sum(len(topic) + 16 for topic in (*attempt.counts, *attempt.routes))
@@ -134,9 +137,9 @@ def _pages(attempts: Sequence[StagedAttempt]) -> Iterator[Sequence[StagedAttempt
 
 
 def _attempts_of(log: SinkLog, pages: AttemptPages) -> Iterator[StagedAttempt]:
-    for place in pages.ids:
+    for message_id in pages.ids:
         try:
-            page = next(log.read_from(MessageId.from_bytes(bytes.fromhex(place)), pages.topic))
+            page = next(log.read_from(MessageId.from_bytes(bytes.fromhex(message_id)), pages.topic))
         except OncelogError as error:
             if error.retriable:
                 raise
@@ -163,7 +166,7 @@ def _rows_of(log: SinkLog, attempt: StagedAttempt, done: int) -> Iterator[Rows]:
         message = f"staged rows of partition {attempt.partition} on {attempt.topic} cannot be read: {error.message}"
         raise LogHole(message) from error
     if at != attempt.count:
-        raise LogHole(f"{attempt.name} on {attempt.topic} has {at} rows, {attempt.count} were told")
+        raise LogHole(f"{attempt.name} on {attempt.topic} has {at} rows instead of {attempt.count}")
 
 
 def _rows(batch: MessageBatch, skip: int) -> Rows:
@@ -179,15 +182,15 @@ def _rows(batch: MessageBatch, skip: int) -> Rows:
 
 
 def remove_stage(options: SinkOptions, topics: Sequence[str]) -> None:
-    """Delete staging topics that nobody needs any more. A failure is logged: nothing rests on them but space."""
+    """Delete staging topics that are not needed any more. A failure is only logged: they only take space."""
     if options.admin_url is None or not topics:
         return
-    import httpx  # once in 64 batches; see `sink`
+    import httpx  # needed once in 64 batches; see `writer`
 
     topic, credentials = topics[0], options.connection.credentials()
-    place = urlsplit(options.admin_url)
+    address = urlsplit(options.admin_url)
     try:
-        credentials.check_address(f"{place.hostname}:{place.port}")
+        credentials.check_address(f"{address.hostname}:{address.port}")
         authorization = credentials.authorization
         with httpx.Client(
             timeout=_ADMIN_TIMEOUT_S, trust_env=False, verify=credentials.ssl_context() or True

@@ -1,13 +1,13 @@
-"""What the sink writes down in its journals: one record for a batch, before anything of the batch is in the target.
+"""The records in the sink's journals: one record for a batch, stored before any row of the batch is in the target.
 
 A journal is a hidden topic of one producer of the target. Its record n is the message with sequence id n of its one,
-contiguous producer. A record says which run (query or job) and batch it is of, and which runs wrote before it. Pure:
-bytes in, values out.
+contiguous producer. A record names its run (query or job), its batch, and the runs that wrote before it. Pure: bytes
+in, values out.
 
-- WinnersRecord (mode batch): which attempts count, in the order in which they are copied, and which sequence ids their
-  rows get: base, base + 1 … Their order and number never change once the record is stored.
-- ClaimRecord (mode position): the next ids of the batch that its task is about to publish. All claims of a batch, one
-  behind the other, are what may be in the target of it. A task that has other ids has another share of the batch.
+- WinnersRecord (mode batch): the attempts that count, in the order in which they are copied, and the sequence ids of
+  their rows: base, base + 1 … Their order and number never change once the record is stored.
+- ClaimRecord (mode position): the next ids of the batch that its task is about to publish. All claims of a batch
+  together are what the target may have of it. A task with other ids has another share of the batch.
 """
 
 import json
@@ -27,7 +27,7 @@ _PAGE = "Page"
 
 @dataclass(frozen=True, slots=True)
 class RunBatch:
-    """A batch of a run. run_id: of the query, or of the job, whose one batch has number 0."""
+    """A batch of a run. run_id: of the query, or of the job; the only batch of a job has number 0."""
 
     run_id: str
     batch_id: int
@@ -38,11 +38,11 @@ class RunBatch:
 
 @dataclass(frozen=True, slots=True)
 class StagedAttempt:
-    """Rows that one task staged. name: its producer on the staging topic, used by no other attempt ever.
+    """Rows that one task staged. name: its producer on the staging topic; no other attempt ever uses it.
 
-    start: the message id of its first row, in hex; its rows are the first `count` ones under its name from there on.
-    digest: of its rows (`row_digest`). routes: the number of parts of each topic that they go to, by which they are
-    routed. counts: {destination: how many}. by_columns: each row is staged with its destination.
+    start: the message id of its first row, in hex; its rows are the first `count` messages under its name from there
+    on. digest: of its rows (`row_digest`). routes: the number of partitions of each topic that they go to, by which
+    they are routed. counts: {destination: how many}. by_columns: each row is staged with its destination.
     """
 
     partition: int
@@ -60,7 +60,7 @@ class StagedAttempt:
 @dataclass(frozen=True, slots=True)
 class AttemptPages:
     """Attempts that are too many for one message. ids: message ids, in hex, of the pages that list them, in order.
-    topic: where the pages are. digest, counts: of all rows."""
+    topic: of the pages. digest, counts: of all rows."""
 
     ids: tuple[str, ...]
     topic: str
@@ -71,8 +71,8 @@ class AttemptPages:
 @dataclass(frozen=True, slots=True)
 class WinnersRecord:
     """bases: {destination: the sequence id of the first row that goes there}. former: runs that wrote under this name
-    before; none of them may go on. offsets: a hash of the batch's source offsets (`batch_replay`), empty: not known.
-    paged: attempts is empty then, and pages list them."""
+    before; none of them may continue. offsets: a hash of the batch's source offsets (`batch_replay`), empty: not known.
+    paged: if set, attempts is empty, and pages list them."""
 
     batch: RunBatch
     bases: Mapping[str, int]
@@ -83,7 +83,7 @@ class WinnersRecord:
 
     @property
     def digest(self) -> int:
-        """Of all rows, whatever their order."""
+        """Of all rows, independent of their order."""
         if self.paged is not None:
             return self.paged.digest
         return sum_of(attempt.digest for attempt in self.attempts)
@@ -94,7 +94,7 @@ class WinnersRecord:
 
     @property
     def counts(self) -> dict[str, int]:
-        """{destination: rows that go there}."""
+        """{destination: number of rows that go there}."""
         return counts_of(self.attempts) if self.paged is None else dict(self.paged.counts)
 
     @property
@@ -104,7 +104,7 @@ class WinnersRecord:
 
 
 def counts_of(attempts: Iterable[StagedAttempt]) -> dict[str, int]:
-    """{destination: rows that go there}, of all of them."""
+    """{destination: number of rows that go there}, of all attempts."""
     found: Counter[str] = Counter()
     for attempt in attempts:
         found.update(attempt.counts)
@@ -113,7 +113,7 @@ def counts_of(attempts: Iterable[StagedAttempt]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class IdRange:
-    """Consecutive ids of a task: `count` of them, from first to last."""
+    """Consecutive ids of a task: `count` of them, from first to last, possibly with gaps."""
 
     first: int
     last: int
@@ -131,9 +131,9 @@ class IdRange:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRecord:
-    """start: the message id, in hex, of the batch's first claim, empty in that one. former: see WinnersRecord.
-    routes: the number of parts of each topic that its rows go to. positions: for each destination a message id, in hex:
-    what is published of this claim lies behind it; empty: the beginning."""
+    """start: the message id, in hex, of the batch's first claim; empty in the first claim. former: as in WinnersRecord.
+    routes: the number of partitions of each topic that its rows go to. positions: for each destination a message id, in
+    hex: rows of this claim are published behind it; empty: the beginning."""
 
     batch: RunBatch
     ids: IdRange
@@ -150,7 +150,7 @@ def encode_record(record: WinnersRecord | ClaimRecord) -> bytes:
 
 
 def decode_winners(data: bytes) -> WinnersRecord:
-    """Raises CorruptEntry when the bytes are no such record."""
+    """Raises CorruptEntry when the bytes are not such a record."""
     fields = _fields(data, WinnersRecord.__name__)
     try:
         return WinnersRecord(
@@ -172,7 +172,7 @@ def encode_page(attempts: Sequence[StagedAttempt]) -> bytes:
 
 
 def decode_page(data: bytes) -> tuple[StagedAttempt, ...]:
-    """Raises CorruptEntry when the bytes are no such list."""
+    """Raises CorruptEntry when the bytes are not such a list."""
     try:
         return _attempts(_fields(data, _PAGE))
     except (KeyError, TypeError, ValueError) as error:
@@ -180,7 +180,7 @@ def decode_page(data: bytes) -> tuple[StagedAttempt, ...]:
 
 
 def decode_claim(data: bytes) -> ClaimRecord:
-    """Raises CorruptEntry when the bytes are no such record."""
+    """Raises CorruptEntry when the bytes are not such a record."""
     fields = _fields(data, ClaimRecord.__name__)
     try:
         return ClaimRecord(
@@ -199,7 +199,7 @@ def _fields(data: bytes, kind: str) -> dict[str, object]:
     try:
         fields = json.loads(data)
     except ValueError as error:
-        raise _corrupt(f"no JSON: {error}") from error
+        raise _corrupt(f"not JSON: {error}") from error
     if not isinstance(fields, dict) or (fields.get("format"), fields.get("kind")) != (FORMAT, kind):
         raise _corrupt(f"not a {kind} of format {FORMAT}")
     return fields
@@ -224,4 +224,4 @@ def _former(fields: dict[str, object]) -> tuple[str, ...]:
 
 
 def _corrupt(reason: str) -> CorruptEntry:
-    return CorruptEntry(f"a journal of the sink holds what the sink did not write: {reason}")
+    return CorruptEntry(f"a journal of the sink has a record that the sink did not write: {reason}")

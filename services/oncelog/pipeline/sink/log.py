@@ -1,7 +1,6 @@
-"""The log as the sink uses it: one client for a task or a commit, contiguous producers, and journals.
+"""The log as the sink uses it: one client for a task or a commit, its producers, and journals.
 
-Made inside a task or a commit, never before: workers are forked. What a core calls an interruption is decided here:
-fenced, or an outcome that is not known. Everything else is an error of its own.
+A client is made inside a task or a commit, never before: workers are forked.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -45,7 +44,7 @@ def connected(options: SinkOptions) -> Iterator[Client]:
 
 
 def partitions_in(connection: ConnectionOptions, topic: str) -> int:
-    """How many parts the topic has; 0: none, or it is not there yet, and use creates it without parts."""
+    """How many partitions the topic has; 0: none, or it does not exist yet and is created on first use."""
 
     async def ask(cluster: ClusterConnection) -> int:
         try:
@@ -57,7 +56,7 @@ def partitions_in(connection: ConnectionOptions, topic: str) -> int:
 
 
 class SinkLog:
-    """Opens what the sink writes to and reads from; every wait is bounded by sendTimeoutSeconds."""
+    """Opens producers, journals and readers; every wait is bounded by sendTimeoutSeconds."""
 
     def __init__(self, client: Client, options: SinkOptions, partitions_of: Callable[[str], int] | None = None) -> None:
         self.client = client
@@ -66,14 +65,15 @@ class SinkLog:
         self.timeout_s = float(options.send_timeout_s)
 
     def producer(self, topic: str, name: str, mode: Literal["monotonic", "contiguous"]) -> Producer:
-        """A new instance, which fences the older ones. Raises OncelogError."""
+        """A new instance, which fences older instances of the name. Raises OncelogError."""
         try:
             return self.client.create_producer(
                 topic, producer_name=name, sequence_mode=mode, send_timeout=self.timeout_s
             )
         except TopicNotFound as error:
             raise TopicNotFound(
-                f"topic {topic} does not exist, and its namespace forbids creation by use: create it ({error.message})"
+                f"topic {topic} does not exist, and its namespace does not allow automatic creation: create the topic "
+                f"({error.message})"
             ) from error
 
     def journal(self, producer: str) -> "SinkJournal":
@@ -81,7 +81,7 @@ class SinkLog:
         return SinkJournal(self, journal_topic(self.target, producer))
 
     def read_from(self, start: MessageId, topic: str) -> Iterator[Message]:
-        """Messages from this one on, waiting for each. Raises DeadlineExceeded when none comes in time."""
+        """Messages from this one on, waiting for each. Raises DeadlineExceeded when no message comes in time."""
         with self.client.create_reader(topic, start=start, inclusive=True) as reader:
             while True:
                 yield reader.read_next(timeout=self.timeout_s)
@@ -97,9 +97,10 @@ class SinkJournal:
         self._last: Message | None = None
 
     def open(self) -> tuple[int, bytes | None]:
-        """Fence whoever had it open; the number of the last record and its bytes, (-1, None) when there is none.
+        """Fence older instances. Returns the number of the last record and its bytes, (-1, None) when there is none.
 
-        Raises Conflict when somebody opened it since, or something foreign is in it.
+        Raises Retriable when another instance opened the journal since, Conflict when it has a message of another
+        program.
         """
         self.close()
         self._producer = self._log.producer(self.topic, JOURNAL, "contiguous")
@@ -108,33 +109,33 @@ class SinkJournal:
         self._last = None if last_id is None else next(self._log.read_from(last_id, self.topic))
         found = -1 if self._last is None else self._last.sequence_id
         if found > number and self._last is not None and self._last.producer_name == JOURNAL:
-            raise Retriable(f"another driver or attempt has written to journal {self.topic} since")
+            raise Retriable(f"another driver or attempt has written to journal {self.topic} meanwhile")
         if found != number or (self._last is not None and self._last.producer_name != JOURNAL):
             raise Conflict(
-                f"journal {self.topic} ends with a message that is not the sink's: who else publishes there?"
+                f"journal {self.topic} ends with a message of another program: only this sink may publish there"
             )
         return number, None if self._last is None else self._last.value
 
     @property
     def last_id(self) -> str:
-        """Message id of the last record when it was opened, in hex; empty: there was none."""
+        """Message id of the last record when the journal was opened, in hex; empty: there was none."""
         return "" if self._last is None else self._last.message_id.to_bytes().hex()
 
     def records(self, start: str, end: int) -> Iterator[bytes]:
-        """The records from the one with this message id, "" the first one, up to number `end`."""
-        place = MessageId.from_bytes(bytes.fromhex(start)) if start else EARLIEST
-        for message in self._log.read_from(place, self.topic):
+        """The records from this message id on ("": from the first record) up to number `end`."""
+        first = MessageId.from_bytes(bytes.fromhex(start)) if start else EARLIEST
+        for message in self._log.read_from(first, self.topic):
             yield message.value
             if message.sequence_id >= end:
                 break
 
     def append(self, number: int, record: bytes) -> str:
-        """Store it; its message id, in hex. Raises OncelogError, ProducerFenced for one."""
+        """Store the record. Returns its message id, in hex. Raises OncelogError, for example ProducerFenced."""
         if self._producer is None:
             raise ProducerClosed("the journal is not open")
         result = self._producer.send(record, sequence_id=number)
         if result.duplicate or result.message_id is None:
-            raise Retriable(f"record {number} of journal {self.topic} was there already")
+            raise Retriable(f"record {number} of journal {self.topic} was stored already")
         return result.message_id.to_bytes().hex()
 
     def close(self) -> None:
@@ -151,8 +152,9 @@ class SinkJournal:
 
 @dataclass(slots=True)
 class SentRows:
-    """What became of rows that were sent. first, last: message ids of the first and last row, None where the log does
-    not remember them. unverified: ids that were not stored now, and that the log does not know to be stored.
+    """The outcome of rows that were sent. first, last: message ids of the first and last row, None where the log does
+    not remember them. unverified: ids that were not stored by this send, and of which the log does not know whether
+    they were ever stored.
     """
 
     first: MessageId | None = None
@@ -161,13 +163,13 @@ class SentRows:
 
 
 def send_rows(producer: Producer, rows: Rows, ids: Sequence[int] | None) -> SentRows:
-    """Publish all of them and wait until they are stored, but for those that are `unverified`.
+    """Publish all rows and wait until they are stored, except those that are `unverified`.
 
-    ids None: automatic ones, which are always new.
+    ids None: automatic ids, which are always new.
     """
     sent = SentRows()
     for start, end in rows.calls():
-        part = rows.part(start, end)
+        part = rows.slice(start, end)
         result = producer.send_many(
             part.values,
             sequence_ids=None if ids is None else ids[start:end],
@@ -179,6 +181,6 @@ def send_rows(producer: Producer, rows: Rows, ids: Sequence[int] | None) -> Sent
             sent.first = result.message_ids[0]
         sent.last = result.message_ids[-1]
         given = range(start, end) if ids is None else ids[start:end]
-        for stretch in result.unverified_ranges:
-            sent.unverified += given[stretch.start : stretch.stop]
+        for each in result.unverified_ranges:
+            sent.unverified += given[each.start : each.stop]
     return sent

@@ -1,7 +1,8 @@
-"""The options of writing, and the columns that may be written. Pure: planning processes import it, one for each batch.
+"""The options of writing, and the columns that may be written. Pure, and quick to import: each batch is planned in a
+process of its own.
 
-Columns of the source are all accepted, so that what was read can be written. Those that say where a row came from are
-its identity in mode position; they never say where it goes.
+All columns of the source are accepted, so that rows that were read can be written. The columns with a row's position in
+the source are its identity in mode position; they never determine its destination.
 """
 
 import difflib
@@ -40,7 +41,7 @@ NAMES = (
     SEND_TIMEOUT,
     ROWS_PER_CLAIM,
 )
-#: Of Spark itself, which passes them on.
+#: Spark's own options, which it passes on.
 CHECKPOINT = "checkpointLocation"
 SPARK_NAMES = (CHECKPOINT, "queryName")
 ADMIN_URL_VARIABLE = "ONCELOG_ADMIN_URL"
@@ -49,12 +50,12 @@ SEND_TIMEOUT_S_MAX = 86_400
 ROWS_CLAIMED = 10_000
 ROWS_CLAIMED_MAX = 100_000
 DEFAULT_NAMESPACE = "public/default"
-#: So that a name has room for the topic part behind it.
+#: Leaves room in a producer's name for the source's name behind the prefix.
 PREFIX_CHARACTERS_MAX = 100
 
 
 class Mode(StrEnum):
-    """How a row gets the identity that it keeps over every replay."""
+    """What identifies a row over replays."""
 
     POSITION = "position"
     BATCH = "batch"
@@ -62,10 +63,10 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Plain values: they travel to executors. job_id: None for a stream. continues: onNewCheckpoint=continue.
-    topic: the target; where each row names its own, a name that stands for all of them, beside the hidden topics.
+    """Plain values: they are sent to executors. job_id: None for a stream. continues: onNewCheckpoint=continue.
+    topic: the target; where each row names its own topic, a name for all of them, beside the hidden topics.
     by_columns: destination=columns. by_row: each row names its topic. keeps_stored: onChangedReplay=keep.
-    checkpoint: as the query names it, None: it is not known."""
+    checkpoint: as the query names it; None: not known."""
 
     connection: ConnectionOptions
     topic: str
@@ -88,7 +89,7 @@ class SinkOptions:
 
     @property
     def scope(self) -> str:
-        """What the names of producers begin with: each job has names of its own."""
+        """The prefix of producers' names: each job has names of its own."""
         return self.prefix if self.job_id is None else f"{self.prefix}/{self.job_id}"
 
 
@@ -98,14 +99,16 @@ def sink_options(given: Mapping[str, str], environment: Mapping[str, str], *, st
     options = GivenOptions(own, NAMES)
     job_id = options.text(JOB_ID)
     if streaming and job_id is not None:
-        raise InvalidArgument(f"option {JOB_ID} is for batch writes: a stream's checkpoint knows it", field=JOB_ID)
+        raise InvalidArgument(
+            f"option {JOB_ID} is for batch writes only: the checkpoint identifies a stream", field=JOB_ID
+        )
     if not streaming and options.text(ON_NEW_CHECKPOINT) is not None:
-        message = f"option {ON_NEW_CHECKPOINT} is for streams: a batch write is known by its {JOB_ID}"
+        message = f"option {ON_NEW_CHECKPOINT} is for streams only: the option {JOB_ID} identifies a batch write"
         raise InvalidArgument(message, field=ON_NEW_CHECKPOINT)
     by_columns = options.choice(DESTINATION, ("option", "columns"), default="option") == "columns"
     by_row = by_columns and options.text(TOPIC) is None
     if not by_row and options.text(STATE_NAMESPACE) is not None:
-        message = f"option {STATE_NAMESPACE} is for rows that name their topics: the hidden topics lie beside {TOPIC}"
+        message = f"option {STATE_NAMESPACE} is for rows that name their topics: here hidden topics lie beside {TOPIC}"
         raise InvalidArgument(message, field=STATE_NAMESPACE)
     return SinkOptions(
         connection=connection_options(options, environment),
@@ -125,14 +128,14 @@ def sink_options(given: Mapping[str, str], environment: Mapping[str, str], *, st
 
 
 def _checkpoint(given: Mapping[str, str]) -> str | None:
-    """Spark passes its own option on, in whatever letters it was given."""
+    """Spark passes its own option on, in upper or lower case, as it was set."""
     return next((value for name, value in given.items() if name.lower() == CHECKPOINT.lower()), None)
 
 
 def _needed(options: GivenOptions, name: str, what: str) -> str:
     value = options.text(name)
     if value is None:
-        raise InvalidArgument(f"option {name} is needed: {what}", field=name)
+        raise InvalidArgument(f"option {name} is required: {what}", field=name)
     return value.strip()
 
 
@@ -144,7 +147,7 @@ def _topic(text: str) -> str:
 
 
 def _state_topic(options: GivenOptions) -> str:
-    """What hidden topics are named after where each row names its topic; nobody publishes there."""
+    """The name after which hidden topics are named where each row names its topic; no message is published there."""
     try:
         namespace = parse_namespace(options.text(STATE_NAMESPACE) or DEFAULT_NAMESPACE)
     except OncelogError as error:
@@ -153,18 +156,18 @@ def _state_topic(options: GivenOptions) -> str:
 
 
 def _prefix(options: GivenOptions) -> str:
-    what = "the name under which this query or family of jobs publishes, the same for good"
+    what = "a stable name of this query or family of jobs"
     return _name_part(PRODUCER_PREFIX, _needed(options, PRODUCER_PREFIX, what))
 
 
 def _job_id(options: GivenOptions) -> str:
-    what = "what makes this write known when it is repeated, as a date or the id of a run"
+    what = "the name that identifies this write when it is repeated, as a date or the id of a run"
     return _name_part(JOB_ID, _needed(options, JOB_ID, what))
 
 
 def _name_part(option: str, text: str) -> str:
     if len(text) > PREFIX_CHARACTERS_MAX:
-        message = f"option {option} has {len(text)} characters, at most {PREFIX_CHARACTERS_MAX} are allowed"
+        message = f"option {option} has {len(text)} characters, more than the limit of {PREFIX_CHARACTERS_MAX}"
         raise InvalidArgument(message, field=option, limit=PREFIX_CHARACTERS_MAX)
     try:
         return check_producer_name(text)
@@ -200,27 +203,29 @@ def check_columns(columns: Mapping[str, str], mode: Mode, *, by_columns: bool = 
     for name, kind in columns.items():
         if name not in COLUMNS:
             near = difflib.get_close_matches(name.lower(), sorted(COLUMNS), n=1, cutoff=0.0)[0]
-            message = f"unknown column {name}; the nearest known one is {near} ({' or '.join(COLUMNS[near])})"
+            message = f"unknown column {name}; the most similar column is {near} ({' or '.join(COLUMNS[near])})"
             raise InvalidArgument(message, field=name)
         if kind.partition("(")[0] not in COLUMNS[name]:
-            raise InvalidArgument(f"column {name} is {' or '.join(COLUMNS[name])}, not {kind}", field=name)
+            raise InvalidArgument(f"column {name} must be {' or '.join(COLUMNS[name])}, not {kind}", field=name)
     if "value" not in columns:
-        raise InvalidArgument("a column value (binary or string) is needed: the message itself", field="value")
+        raise InvalidArgument(
+            "a column value (binary or string) is required: the content of the message", field="value"
+        )
     if by_row and "topic" not in columns:
-        raise InvalidArgument("destination=columns needs a column topic, or the option topic", field="topic")
+        raise InvalidArgument("destination=columns requires a column topic, or the option topic", field="topic")
     by_position, by_producer = (
         {"topic", "topic_id", "index"} <= set(columns),
         {"producer_name", "sequence_id"} <= set(columns),
     )
     if by_columns and mode is Mode.POSITION and not by_producer:
         raise InvalidArgument(
-            "destination=columns with mode=position needs the columns producer_name and sequence_id, which say which "
-            "row is which after a replay: topic and partition say where it goes",
+            "destination=columns with mode=position requires the columns producer_name and sequence_id, which identify "
+            "a row after a replay: topic and partition are its destination",
             field="destination",
         )
     if mode is Mode.POSITION and not (by_position or by_producer):
         raise InvalidArgument(
-            "mode=position needs the columns topic, topic_id and index (with partition where topics have parts), or "
-            "producer_name and sequence_id, which say which row is which after a replay; without them, mode=batch",
+            "mode=position requires the columns topic, topic_id and index (with partition for partitioned topics), or "
+            "producer_name and sequence_id, which identify a row after a replay; without them use mode=batch",
             field="mode",
         )

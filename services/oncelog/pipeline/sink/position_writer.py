@@ -30,7 +30,7 @@ def publish_by_position(
         for name, start, ids in names_and_ids(arrow_batch, options.scope, by_columns=options.by_columns):
             if name not in writers:
                 writers[name] = _ProducerWriter(log, name, batch, options)
-            writers[name].add(rows.part(start, start + len(ids)), ids)
+            writers[name].add(rows.slice(start, start + len(ids)), ids)
     for writer in writers.values():
         writer.end()
     return {name: writer.count for name, writer in writers.items()}
@@ -81,9 +81,9 @@ class _ProducerWriter:
             if rest < wanted and rest <= fitting and not at_end:
                 break
             end = start + min(rest, wanted, fitting)
-            self._publish(rows.part(start, end), ids[start:end])
+            self._publish(rows.slice(start, end), ids[start:end])
             start = end
-        self._waiting = [(rows.part(start, len(ids)), ids[start:])] if start < len(ids) else []
+        self._waiting = [(rows.slice(start, len(ids)), ids[start:])] if start < len(ids) else []
 
     @property
     def _claim_rows(self) -> int:
@@ -130,7 +130,7 @@ class _ProducerLog:
 
     def open_target(self) -> int:
         target = self._log.router.target
-        if target is None or self._log.router.parts_of(target):
+        if target is None or self._log.router.partitions_of(target):
             return -1
         return self._open(target)
 

@@ -1,12 +1,12 @@
-"""Where each row goes: to which topic, and to which of its parts. Pure.
+"""The destination of each row: a topic, and one of its partitions. Pure.
 
 Rules
 - The topic is the option `topic`; with destination=columns and without that option, it is the row's column `topic`.
-- With destination=columns the row's column `partition` names the part, where it is not null (nor -1).
-- Otherwise the part is that of the row's key (`core.routing`), and of its value where it has no key. Both are functions
-  of the row and of the number of parts, so that a retry routes it the same way.
-- The number of parts is looked up once for a task. What was routed with it is stored with it, in a claim or with the
-  attempt: a retry after the topic got further parts routes the same rows by the number of then.
+- With destination=columns the row's column `partition` is the partition, where it is not null (or -1).
+- Otherwise the partition is that of the row's key (`core.producer.routing`), or of its value where it has no key. Both
+  depend only on the row and the number of partitions, so a retry routes the row the same way.
+- The number of partitions is looked up once for a task, and stored in a claim or with the attempt: a retry after the
+  topic got more partitions routes the same rows by the stored number.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,34 +15,36 @@ from oncelog.core.errors import InvalidArgument
 from oncelog.core.producer.routing import partition_of
 from oncelog.pipeline.sink.rows import Rows
 
-#: {full name of a topic: number of its parts, 0: it has none}
+#: {full name of a topic: number of its partitions; 0: it is not partitioned}
 Routes = Mapping[str, int]
 
 
 class Router:
-    """Looks up the number of parts of each topic once. target: of all rows, None: each row names its own."""
+    """Looks up the number of partitions of each topic once. target: the topic of all rows; None: each row names its
+    topic."""
 
-    def __init__(self, target: str | None, partitions_of: Callable[[str], int]) -> None:
+    def __init__(self, target: str | None, look_up: Callable[[str], int]) -> None:
         self.target = target
-        self._partitions_of = partitions_of
+        self._look_up = look_up
         self._known: dict[str, int] = {}
 
     def routes_for(self, rows: Rows) -> dict[str, int]:
-        """Of the topics that these rows go to."""
+        """The routes of the topics that these rows go to."""
         topics = [self.target] if self.target is not None else dict.fromkeys(rows.topics or ())
-        return {topic: self.parts_of(topic) for topic in topics}
+        return {topic: self.partitions_of(topic) for topic in topics}
 
-    def parts_of(self, topic: str) -> int:
-        """0: the topic has none."""
+    def partitions_of(self, topic: str) -> int:
+        """0: the topic is not partitioned."""
         if topic not in self._known:
-            self._known[topic] = self._partitions_of(topic)
+            self._known[topic] = self._look_up(topic)
         return self._known[topic]
 
 
 def spread(rows: Rows, target: str | None, routes: Routes) -> dict[str, Sequence[int]]:
-    """{destination: the rows that go there, ascending}; a destination is a topic without parts, or a part.
+    """{destination: numbers of the rows that go there, ascending}; a destination is a topic without partitions, or a
+    partition.
 
-    Raises InvalidArgument for a part that is not there.
+    Raises InvalidArgument for a partition that does not exist.
     """
     if target is not None and not routes[target] and rows.partitions is None:
         return {target: range(len(rows))}
@@ -50,7 +52,7 @@ def spread(rows: Rows, target: str | None, routes: Routes) -> dict[str, Sequence
     topics = [target] * len(rows) if target is not None else rows.topics or ()
     for at, topic in enumerate(topics):
         if topic is None:
-            raise InvalidArgument("column topic is null in a row: destination=columns needs it", field="topic")
+            raise InvalidArgument("column topic is null in a row: destination=columns requires it", field="topic")
         found.setdefault(_destination(rows, at, topic, routes[topic]), []).append(at)
     return dict(found)
 
@@ -58,7 +60,7 @@ def spread(rows: Rows, target: str | None, routes: Routes) -> dict[str, Sequence
 def _destination(rows: Rows, at: int, topic: str, count: int) -> str:
     number = None if rows.partitions is None else rows.partitions[at]
     if number is not None and number >= count:
-        has = f"has {count} parts" if count else "has no parts"
+        has = f"has {count} partitions" if count else "is not partitioned"
         raise InvalidArgument(
             f"column partition is {number} in a row, but {topic} {has}", field="partition", limit=count
         )

@@ -1,11 +1,11 @@
-"""A digest of rows that does not depend on their order: it proves that a replayed batch has the same rows.
+"""A digest of rows that is independent of their order: it proves that a replayed batch has the same rows.
 
 Spark may cut the replay of a micro-batch into other partitions, and may give rows of one partition in another order.
 So the digest of a set of rows is the sum, modulo 2**64, of a 64-bit hash of each row. Digests of partitions add up to
 the digest of the batch. The hash covers value, key, event time (milliseconds), properties and destination.
 
-The hash of a row joins two CRCs and the length of each field, mixed by splitmix64. It finds rows that are missing,
-added or changed by mistake. It is no protection against rows that were chosen to collide.
+The hash of a row combines two CRCs and the length of each field, mixed by splitmix64. It detects rows that are missing,
+added or changed by mistake. It does not protect against rows that were chosen to collide.
 """
 
 import json
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from oncelog.pipeline.sink.rows import Rows
 
 DIGEST_MODULUS = 2**64
-#: One for each optional field, so that a key is never taken for properties.
+#: One salt for each optional field, so that a key never has the hash of properties.
 _KEY, _TIME, _PROPERTIES = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
 _TOPIC, _PARTITION = 0x27D4EB2F165667C5, 0x85EBCA77C2B2AE63
 Hashes = np.ndarray[Any, Any]
@@ -56,7 +56,7 @@ def sum_of(digests: Iterable[int]) -> int:
 
 
 def _where_present(fields: Sequence[bytes | None], salt: int) -> Hashes:
-    """0 for an absent field: an absent column says the same as a column without values."""
+    """0 for an absent field: an absent column equals a column without values."""
     present = np.fromiter((each is not None for each in fields), bool, len(fields))
     hashes = _mixed(_hashes([each or b"" for each in fields]) + np.array([salt], dtype=np.uint64))
     return np.where(present, hashes, np.zeros(1, dtype=np.uint64))
@@ -71,7 +71,7 @@ def _hashes(fields: Sequence[Any]) -> Hashes:
 
 
 def _mixed(numbers: Hashes) -> Hashes:
-    """splitmix64 of each; arrays wrap around without a warning."""
+    """splitmix64 of each number; arrays wrap around without a warning."""
     mixed = numbers + np.array([_KEY], dtype=np.uint64)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.array([0xBF58476D1CE4E5B9], dtype=np.uint64)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.array([0x94D049BB133111EB], dtype=np.uint64)

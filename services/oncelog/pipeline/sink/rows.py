@@ -1,6 +1,6 @@
-"""Rows of a DataFrame as messages: what their columns (`options`) hold, and how many fit a call.
+"""Rows of a DataFrame as messages: the contents of their columns (`options`), and how many fit into one call.
 
-What can be said of a whole column is said of it by Arrow or NumPy: rows become Python's objects once, for the SDK.
+Whole columns are handled by Arrow or NumPy where possible; rows become Python objects only once, for the SDK.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,18 +23,18 @@ T = TypeVar("T")
 #: Bytes of each row.
 Sizes = np.ndarray[Any, Any]
 
-#: Values and further columns of one call to the log. A call is waited for, and its batches are under way together.
+#: Bytes of values and other columns in one call to the log. The batches of one call are in flight together.
 CALL_BYTES_MAX = 4 * 1024 * 1024
 _NO_SIZES = np.zeros(0, dtype=np.int64)
-#: What a message costs beside its bytes.
+#: Overhead of a message.
 _OVERHEAD_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Messages to be, in columns of equal length; None: no message has one. sizes: bytes of each.
+    """Rows to publish, in columns of equal length; None: no row has a value. sizes: bytes of each row.
 
-    topics, partitions: where rows go, if they say it themselves: full names, and numbers of parts.
+    topics, partitions: the destination of each row, where rows name it: full names, and numbers of partitions.
     """
 
     values: Sequence[Buffer]
@@ -52,7 +52,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self.values)
 
-    def part(self, start: int, end: int) -> "Rows":
+    def slice(self, start: int, end: int) -> "Rows":
         piece = slice(start, end)
         return Rows(
             self.values[piece],
@@ -64,26 +64,26 @@ class Rows:
             None if self.partitions is None else self.partitions[piece],
         )
 
-    def take(self, places: Sequence[int]) -> "Rows":
-        """The rows at these places, ascending."""
-        if len(places) == len(self):
+    def take(self, numbers: Sequence[int]) -> "Rows":
+        """The rows with these numbers, ascending."""
+        if len(numbers) == len(self):
             return self
 
         def of(column: Sequence[T] | None) -> list[T] | None:
-            return None if column is None else [column[at] for at in places]
+            return None if column is None else [column[at] for at in numbers]
 
         return Rows(
-            [self.values[at] for at in places],
+            [self.values[at] for at in numbers],
             of(self.keys),
             of(self.event_times_ms),
             of(self.properties),
-            self.sizes[np.asarray(places, dtype=np.int64)],
+            self.sizes[np.asarray(numbers, dtype=np.int64)],
             of(self.topics),
             of(self.partitions),
         )
 
     def calls(self) -> Iterator[tuple[int, int]]:
-        """Cut into stretches of at most CALL_BYTES_MAX, or one row."""
+        """Ranges of rows with at most CALL_BYTES_MAX bytes each, or one row."""
         start = 0
         while start < len(self.sizes):
             end = start + cut(self.sizes[start:], CALL_BYTES_MAX)
@@ -92,14 +92,14 @@ class Rows:
 
 
 def rows_of(batch: Any, *, by_columns: bool = False, by_row: bool = False) -> Rows:
-    """batch: Arrow's, of columns that were checked. by_columns: the column partition says where rows go. by_row: the
-    column topic does, too.
+    """batch: an Arrow batch with checked columns. by_columns: the column partition is part of the destination. by_row:
+    the column topic is, too.
 
     Raises InvalidArgument, MessageTooLarge.
     """
     values = _column(batch, "value")
     if values.null_count:
-        raise InvalidArgument("column value is null in a row: every message has a value", field="value")
+        raise InvalidArgument("column value is null in a row: every message needs a value", field="value")
     _check_size("value", values)
     sizes = _lengths(values) + _OVERHEAD_BYTES
     keys = _column(batch, "key")
@@ -113,7 +113,7 @@ def rows_of(batch: Any, *, by_columns: bool = False, by_row: bool = False) -> Ro
         sizes = sizes + np.array([_text_bytes(each) for each in properties], dtype=np.int64)
     largest = int(sizes.max(initial=0))
     if largest > MESSAGE_BYTES_MAX:
-        message = f"value, key and properties of a row have {largest} bytes together, at most {MESSAGE_BYTES_MAX} fit"
+        message = f"value, key and properties of a row have {largest} bytes, more than the limit of {MESSAGE_BYTES_MAX}"
         raise MessageTooLarge(message, field="value", limit=MESSAGE_BYTES_MAX)
     times = _times_ms(_column(batch, "event_time"))
     topics = _topics(_column(batch, "topic")) if by_row else None
@@ -125,7 +125,7 @@ def _topics(column: Any) -> list[str] | None:
     if column is None:
         return None
     if column.null_count:
-        raise InvalidArgument("column topic is null in a row: destination=columns needs it", field="topic")
+        raise InvalidArgument("column topic is null in a row: destination=columns requires it", field="topic")
     listed = column.to_pylist()
     full = {name: str(parse_topic(name)) for name in set(listed)}
     return [full[name] for name in listed]
@@ -138,9 +138,9 @@ def _partitions(column: Any) -> list[int | None] | None:
 
 
 def names_and_ids(batch: Any, scope: str, *, by_columns: bool = False) -> Iterator[tuple[str, int, Sequence[int]]]:
-    """Stretches of rows of one producer: its name, the first row, the sequence ids. Raises InvalidArgument.
+    """Consecutive rows of one producer: its name, the first row, the sequence ids. Raises InvalidArgument.
 
-    Ids without holes are a range.
+    Ids without gaps are a range.
     """
     by_position = not by_columns and all(
         _column(batch, column) is not None for column in ("topic", "topic_id", "index")
@@ -148,7 +148,7 @@ def names_and_ids(batch: Any, scope: str, *, by_columns: bool = False) -> Iterat
     name_column, id_column = ("topic", "index") if by_position else ("producer_name", "sequence_id")
     for column in (name_column, id_column, *(["topic_id"] if by_position else [])):
         if _column(batch, column).null_count:
-            raise InvalidArgument(f"column {column} is null in a row: mode=position needs it", field=column)
+            raise InvalidArgument(f"column {column} is null in a row: mode=position requires it", field=column)
     names, parts = _column(batch, name_column), _column(batch, "partition") if by_position else None
     topic_ids = _column(batch, "topic_id") if by_position else None
     ids = _column(batch, id_column).to_numpy()
@@ -163,7 +163,7 @@ def names_and_ids(batch: Any, scope: str, *, by_columns: bool = False) -> Iterat
 
 
 def _starts(column: Any) -> set[int]:
-    """The rows whose value is not that of the row before."""
+    """The rows whose value differs from that of the row before."""
     ends = pc.run_end_encode(column).run_ends.to_pylist()
     return {0, *ends[:-1]} if ends else set()
 
@@ -176,22 +176,21 @@ def _plain_ids(ids: "np.ndarray[Any, Any]") -> Sequence[int]:
 
 
 def check_ascending(producer: str, last: int, ids: Sequence[int]) -> None:
-    """last: the id before, -1: none. Raises InvalidSequenceId, which names both ids."""
+    """last: the previous id, -1: none. Raises InvalidSequenceId, which names both ids."""
     ascend = isinstance(ids, range) or min(map(sub, ids[1:], ids), default=1) > 0
     if ids[0] > last and ascend and ids[0] >= 0 and ids[-1] <= SEQUENCE_ID_MAX:
         return
     before = [last, *ids]
     at = next(i for i in range(1, len(before)) if before[i] <= before[i - 1])
     raise InvalidSequenceId(
-        f"{producer}: id {before[at]} comes after {before[at - 1]} in one task. In mode=position the rows of a "
-        "producer come in ascending order, each id once: no repartition, sort or explode between source and sink; or "
-        "use mode=batch",
+        f"{producer}: id {before[at]} comes after {before[at - 1]} in one task. In mode=position the ids of a producer "
+        "must ascend: no repartition, sort or explode between source and sink; or use mode=batch",
         field="index",
     )
 
 
 def cut(sizes: Sizes, bytes_max: int) -> int:
-    """How many rows fit into bytes_max, at least one."""
+    """How many rows fit into bytes_max; at least one."""
     return max(1, int(np.searchsorted(np.cumsum(sizes), bytes_max, side="right")))
 
 
@@ -203,12 +202,12 @@ def _column(batch: Any, name: str) -> Any:
 def _check_size(name: str, column: Any) -> None:
     largest = pc.max(pc.binary_length(column)).as_py() or 0
     if largest > MESSAGE_BYTES_MAX:
-        message = f"column {name} has {largest} bytes in a row, at most {MESSAGE_BYTES_MAX} fit a message"
+        message = f"column {name} has {largest} bytes in a row, more than the limit of {MESSAGE_BYTES_MAX}"
         raise MessageTooLarge(message, field=name, limit=MESSAGE_BYTES_MAX)
 
 
 def _lengths(column: Any) -> Sizes:
-    """Bytes of each; 0 where there is none."""
+    """Bytes of each value; 0 for null."""
     found: Sizes = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     return found
 
@@ -219,7 +218,7 @@ def _bytes_list(column: Any) -> list[bytes]:
 
 
 def _times_ms(column: Any) -> list[int | None] | None:
-    """Milliseconds since 1970; what is finer is cut off."""
+    """Milliseconds since 1970; smaller units are cut off."""
     if column is None or column.null_count == len(column):
         return None
     return [
@@ -236,7 +235,7 @@ def _properties(column: Any) -> list[dict[str, str] | None] | None:
         if each is not None and None in each.values():
             name = next(key for key, value in each.items() if value is None)
             raise InvalidArgument(
-                f"column properties: {name!r} has no value in a row: leave it out", field="properties"
+                f"column properties: {name!r} is null in a row: leave the property out", field="properties"
             )
     return listed
 
@@ -246,7 +245,7 @@ def _text_bytes(properties: Mapping[str, str] | None) -> int:
 
 
 def gathered(pieces: Iterable[Rows]) -> Iterator[Rows]:
-    """The same rows in fewer pieces, each of about one call: a call is waited for, however little it has."""
+    """The same rows in fewer pieces, each of about one call, because each call waits for its answer."""
     waiting: list[Rows] = []
     waiting_bytes = 0
     for rows in pieces:
@@ -260,7 +259,7 @@ def gathered(pieces: Iterable[Rows]) -> Iterator[Rows]:
 
 
 def joined(pieces: Sequence[tuple[Rows, Sequence[int]]]) -> tuple[Rows, Sequence[int]]:
-    """All of them in one, with their ids, which ascend."""
+    """All rows in one piece, with their ids, which ascend."""
     rows, lists = _joined([rows for rows, _ in pieces]), [ids for _, ids in pieces]
     dense = range(lists[0][0], lists[-1][-1] + 1) if lists else range(0)
     return rows, dense if len(dense) == len(rows) else [each for ids in lists for each in ids]

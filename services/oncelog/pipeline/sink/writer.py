@@ -1,13 +1,14 @@
 """Writing to a topic from Spark, effectively once: `df.write` and `df.writeStream` with format "oncelog".
 
-Two modes give a row an identity that every replay gives it again. `position`: its place in the source is its sequence
-id, and tasks publish it themselves. `batch`: tasks stage rows, and the driver's commit publishes the winners'.
-Spark makes a writer anew for each batch, and pickles it to tasks: a writer holds options, and nothing alive.
+Two modes give a row an identity that is the same at every replay. `position`: its position in the source is its
+sequence id, and tasks publish it themselves. `batch`: tasks stage rows, and the driver's commit publishes the rows of
+the attempts that count. Spark makes a writer anew for each batch, and pickles it to tasks: a writer holds options, and
+no connections.
 
-Spark starts an interpreter to plan each batch and another one to commit it, so what only tasks or commits of mode batch
-need is imported there: it takes longer than all that a small batch does.
+Spark starts an interpreter to plan each batch and another one to commit it. So modules that only tasks or commits need
+are imported there: importing them takes longer than a small batch.
 
-abort undoes nothing: it is also called after a commit that failed, when rows are published already.
+abort undoes nothing: Spark also calls it after a commit that failed, when rows are published already.
 """
 
 import os
@@ -27,8 +28,8 @@ from oncelog.pipeline.sink.options import Mode, SinkOptions, check_columns, sink
 if TYPE_CHECKING:
     from oncelog.pipeline.sink.log import SinkLog
 
-#: Local properties that Spark gives to the tasks of a micro-batch. Its own `foreach` reads the first; neither is
-#: documented, so a task that lacks one fails.
+#: Local properties that Spark sets for the tasks of a micro-batch. Its own `foreach` reads the first; neither is
+#: documented, so a task without one of them fails.
 BATCH_PROPERTY = "streaming.sql.batchId"
 QUERY_PROPERTY = "sql.streaming.queryId"
 _JOB_BATCH = 0
@@ -36,7 +37,7 @@ _JOB_BATCH = 0
 
 @dataclass(frozen=True)
 class TaskResult(WriterCommitMessage):
-    """What a task tells. attempt: what it staged, in mode batch. counts: {producer: rows}, in mode position."""
+    """The result of a task. attempt: what it staged, in mode batch. counts: {producer: rows}, in mode position."""
 
     batch: RunBatch
     partition: int
@@ -45,16 +46,16 @@ class TaskResult(WriterCommitMessage):
 
 
 def new_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> "OncelogWriter":
-    """Of a batch write. Raises InvalidArgument."""
-    _refuse_overwriting(overwrite, "a topic is only appended to: use mode append")
+    """For a batch write. Raises InvalidArgument."""
+    _refuse_overwriting(overwrite, "topics are append-only: use mode append")
     return OncelogWriter(_checked(given, schema, streaming=False))
 
 
 def new_stream_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> "OncelogStreamWriter":
-    """Of a stream. Raises InvalidArgument."""
+    """For a stream. Raises InvalidArgument."""
     _refuse_overwriting(
         overwrite,
-        "a topic is only appended to: use outputMode append, the only one that Spark gives to sinks in Python",
+        "topics are append-only: use outputMode append, the only one that Spark supports for sinks in Python",
     )
     return OncelogStreamWriter(_checked(given, schema, streaming=True))
 
@@ -66,7 +67,7 @@ class OncelogStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[Any]) -> TaskResult:
-        """In a task. The query and the batch are known from the task's local properties."""
+        """In a task. The task's local properties name the query and the batch."""
         context = _task()
         return _write(self._options, query_batch(context), context, iterator)
 
@@ -75,11 +76,11 @@ class OncelogStreamWriter(DataSourceStreamArrowWriter):
         _commit(self._options, messages, batch_id)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Nothing is undone: what is published counts, and what is only staged is never read."""
+        """Nothing is undone: published rows count, and rows that are only staged are never read."""
 
 
 class OncelogWriter(DataSourceArrowWriter):
-    """One batch write, which its jobId makes known."""
+    """One batch write, identified by its jobId."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -93,7 +94,7 @@ class OncelogWriter(DataSourceArrowWriter):
         _commit(self._options, messages, _JOB_BATCH)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Nothing is undone: see OncelogStreamWriter."""
+        """Nothing is undone, as in OncelogStreamWriter."""
 
 
 def _checked(given: Mapping[str, str], schema: StructType, *, streaming: bool) -> SinkOptions:
@@ -111,17 +112,17 @@ def _refuse_overwriting(overwrite: bool, what: str) -> None:
 def _task() -> TaskContext:
     context = TaskContext.get()
     if context is None:
-        raise InvariantViolated("rows are written in a task of Spark, and this is none")
+        raise InvariantViolated("rows can only be written in a task of Spark")
     return context
 
 
 def query_batch(context: TaskContext) -> RunBatch:
-    """The micro-batch that a task belongs to. Raises InvariantViolated where Spark does not tell."""
+    """The micro-batch that a task belongs to. Raises InvariantViolated where Spark does not set its properties."""
     query_id, batch_id = (context.getLocalProperty(name) for name in (QUERY_PROPERTY, BATCH_PROPERTY))
     if not query_id or batch_id is None or not batch_id.isdigit():
         raise InvariantViolated(
-            f"this Spark tells tasks no {QUERY_PROPERTY} ({query_id!r}) or no {BATCH_PROPERTY} ({batch_id!r}): "
-            "a replay could not be told from new rows, so nothing is written"
+            f"this version of Spark does not set {QUERY_PROPERTY} ({query_id!r}) or {BATCH_PROPERTY} ({batch_id!r}) "
+            "for tasks: a replay could not be distinguished from new rows, so nothing is written"
         )
     return RunBatch(f"query {query_id}", int(batch_id))
 
@@ -130,19 +131,19 @@ def _write(options: SinkOptions, batch: RunBatch, context: TaskContext, iterator
     from oncelog.pipeline.sink.log import SinkLog, connected
 
     with connected(options) as client:
-        place = context.partitionId(), context.attemptNumber()
-        return write_rows(SinkLog(client, options), options, batch, place, iterator)
+        task = context.partitionId(), context.attemptNumber()
+        return write_rows(SinkLog(client, options), options, batch, task, iterator)
 
 
 def write_rows(
-    log: "SinkLog", options: SinkOptions, batch: RunBatch, place: tuple[int, int], iterator: Iterator[Any]
+    log: "SinkLog", options: SinkOptions, batch: RunBatch, task: tuple[int, int], iterator: Iterator[Any]
 ) -> TaskResult:
-    """All rows of a task, by the mode. place: its partition and attempt."""
+    """Write all rows of a task, by the mode. task: its partition and attempt."""
     from oncelog.pipeline.sink.batch_staging import stage
     from oncelog.pipeline.sink.position_writer import publish_by_position
     from oncelog.pipeline.sink.rows import rows_of
 
-    partition, attempt = place
+    partition, attempt = task
     if options.mode is Mode.POSITION:
         return TaskResult(batch, partition, counts=publish_by_position(log, options, batch, iterator))
     number, slot = stage_number(batch.batch_id), stage_slot(partition)
@@ -152,7 +153,7 @@ def write_rows(
 
 
 def _commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-    """Raises OncelogError; Spark then fails the batch, and a replay of it comes back here."""
+    """Raises OncelogError; Spark then fails the batch, and commits its replay here."""
     written = results_of(messages, batch_id)
     if written and options.mode is Mode.BATCH:
         from oncelog.pipeline.sink.batch_publisher import commit_batch
@@ -161,16 +162,16 @@ def _commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]
 
 
 def results_of(messages: Sequence[WriterCommitMessage | None], batch_id: int) -> list[TaskResult]:
-    """What the tasks of a batch have told, once it is known to be of this batch, and of one task for each producer.
+    """The results of the tasks of a batch, checked to be of this batch, and of one task for each producer.
 
-    Raises InvariantViolated, and Conflict for a name that two tasks published under: claims refuse it before.
+    Raises InvariantViolated, and Conflict for a name that two tasks published under; claims refuse it earlier.
     """
     written = [each for each in messages if isinstance(each, TaskResult)]
     if len(written) != len(messages):
-        raise InvariantViolated(f"{len(messages) - len(written)} of {len(messages)} tasks told nothing")
+        raise InvariantViolated(f"{len(messages) - len(written)} of {len(messages)} tasks have no result")
     batches = sorted({str(each.batch) for each in written})
     if len(batches) > 1 or any(each.batch.batch_id != batch_id for each in written):
-        raise InvariantViolated(f"tasks tell of other batches than {batch_id}: {batches}")
+        raise InvariantViolated(f"tasks belong to other batches than {batch_id}: {batches}")
     names = [name for each in written for name in each.counts]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise Conflict(f"several tasks of {batches[0]} published under {', '.join(twice)}")

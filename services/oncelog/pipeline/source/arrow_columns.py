@@ -20,19 +20,19 @@ from oncelog.core.formats.batch import Buffer, decode_ids, deltas_of, payload_of
 from oncelog.core.formats.batch_check import check_columns
 from oncelog.core.formats.columns import Column, decode_properties, expand_payload, split_columns
 
-#: Batches are joined up to so many rows and bytes of payload: each one costs Spark some microseconds whatever it holds.
+#: Batches are joined up to this many rows and bytes of payload: each batch has a fixed cost in Spark.
 ROWS_TARGET = 65_536
 BYTES_TARGET = 8 * 1024 * 1024
 _NONE_LENGTH = 0xFFFFFFFF
 _NONE_TIME = -(2**63)
 _NONE_LENGTH_BYTES = b"\xff\xff\xff\xff"
 _NONE_TIME_BYTES = _NONE_TIME.to_bytes(8, "little", signed=True)
-#: Spark counts microseconds in 64 bits: an event time beyond them is none.
+#: Spark stores times as microseconds in 64 bits: an event time beyond them becomes null.
 _TIME_MS_MAX = (2**63 - 1) // 1000
 
 UTC_TIME = pa.timestamp("us", tz="UTC")
 PROPERTIES = pa.map_(pa.string(), pa.string())
-#: As Spark makes it of the source's schema.
+#: As Spark derives it from the source's schema.
 ARROW_SCHEMA = pa.schema(
     [
         ("key", pa.binary()),
@@ -51,22 +51,22 @@ ARROW_SCHEMA = pa.schema(
         ("properties", PROPERTIES),
     ]
 )
-#: Columns that only the payload of an entry has.
+#: Columns that are in the payload of an entry.
 _PAYLOAD = frozenset({"key", "value", "event_time", "properties"})
 Array = Any
 RecordBatch = Any
 
 
 class FoundEntry(NamedTuple):
-    """An entry of messages as it was read. producer_name None: not deduplicated, or not known any more."""
+    """An entry of messages as it was read. producer_name None: not deduplicated, or the producer has expired."""
 
     stored: StoredBatch
     producer_name: str | None
 
 
 class RowOrigin(NamedTuple):
-    """topic: the name without the suffix of a part. partition: the number of the part, -1: the topic has none.
-    topic_id: of the topic, or of the part: another one once the topic is deleted and made anew."""
+    """topic: the name without the suffix of a partition. partition: its number, -1: the topic has no partitions.
+    topic_id: of the topic, or of the partition; a topic that is deleted and created anew has another one."""
 
     topic: str
     partition: int
@@ -92,8 +92,8 @@ def entry_slice(
 ) -> EntrySlice | None:
     """The entry, if it has messages whose numbers are first to end - 1. Raises CorruptEntry.
 
-    check: compare all lengths now, so that `record_batch` finds nothing wrong with it. unpack: False where no column of
-    the payload is wanted; then it is not looked at.
+    check: verify all lengths now, so that `record_batch` cannot fail on it. unpack: False where no column of the
+    payload is wanted; then the payload is not decompressed.
     """
     entry, batch, body = found.stored
     low = entry.skip_first + max(0, first - entry.base_index)
@@ -117,7 +117,7 @@ def needs_payload(columns: Sequence[str] | None) -> bool:
 
 
 def record_batch(pieces: Sequence[EntrySlice], origin: RowOrigin, columns: Sequence[str] | None = None) -> RecordBatch:
-    """The wanted messages of some entries, in order. pieces: at least one. columns: those to make, None: all.
+    """The wanted messages of some entries, in order. pieces: at least one. columns: those to make; None: all.
 
     Raises CorruptEntry where a payload contradicts its header.
     """
@@ -158,7 +158,7 @@ def _publish_times(microseconds: np.ndarray[Any, Any]) -> Array:
 
 
 class BatchJoiner:
-    """Gathers entries until they are worth a message to Spark."""
+    """Gathers entries until there are enough for one batch for Spark."""
 
     def __init__(self, origin: RowOrigin, columns: Sequence[str] | None = None) -> None:
         self._origin = origin
@@ -168,20 +168,20 @@ class BatchJoiner:
         self._bytes = 0
 
     def add(self, piece: EntrySlice) -> list[RecordBatch]:
-        """What is ready with this entry: one batch, or none. Raises CorruptEntry."""
+        """The batch that this entry completes, or none. Raises CorruptEntry."""
         self._waiting.append(piece)
         self._rows += piece.high - piece.low
         self._bytes += len(piece.columns.get(Column.VALUES, b""))
         return self.rest() if self._rows >= ROWS_TARGET or self._bytes >= BYTES_TARGET else []
 
     def rest(self) -> list[RecordBatch]:
-        """What is left, as one batch. Raises CorruptEntry."""
+        """The remaining entries, as one batch. Raises CorruptEntry."""
         waiting, self._waiting, self._rows, self._bytes = self._waiting, [], 0, 0
         return [record_batch(waiting, self._origin, self._columns)] if waiting else []
 
 
 def _wanted(batch: RecordBatch, pieces: Sequence[EntrySlice], starts: np.ndarray[Any, Any]) -> RecordBatch:
-    """Without the messages that are not: a slice, where they are at its ends."""
+    """Only the wanted messages: a slice, where the others are at the ends."""
     if all(each.high - each.low == each.size for each in pieces[1:-1]) and (
         len(pieces) == 1 or (pieces[0].high == pieces[0].size and pieces[-1].low == 0)
     ):
@@ -197,14 +197,14 @@ def _corrupt(found: FoundEntry, error: InvalidBatch) -> CorruptEntry:
     entry = found.stored.entry
     return CorruptEntry(
         f"entry {entry.position} (messages {entry.base_index} to {entry.next_index - 1}) cannot be read: {error}. "
-        "Option onCorrupt=skip passes over such entries"
+        "Set onCorrupt=skip to pass over such entries"
     )
 
 
 def _bytes_array(
     pieces: Sequence[EntrySlice], column: Column, counts: np.ndarray[Any, Any], starts: np.ndarray[Any, Any]
 ) -> Array:
-    """A column of variable length as it is stored: the lengths, then the bytes. Keys may be absent, by their length.
+    """A column of variable length as it is stored: the lengths, then the bytes. A special length marks an absent key.
 
     Raises CorruptEntry where the lengths do not add up: Arrow itself would read beyond the buffer.
     """
@@ -238,7 +238,7 @@ def _lengths_of(content: memoryview | None, piece: EntrySlice) -> Buffer:
 
 
 def _joined(parts: Sequence[Buffer]) -> Buffer:
-    """One part is as it is: not copied."""
+    """A single part is not copied."""
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -289,7 +289,7 @@ def _microseconds(time_ms: int) -> int:
 
 
 def _ids_array(pieces: Sequence[EntrySlice], ids: np.ndarray[Any, Any], starts: np.ndarray[Any, Any]) -> Array:
-    """ids: as they are where an entry's are dense; the others are put in."""
+    """ids: dense ones for each entry; those of entries with gaps are replaced."""
     for start, piece in zip(starts.tolist(), pieces, strict=True):
         stored = piece.found.stored
         if not stored.batch.dense:
@@ -306,7 +306,7 @@ def _ids_with_holes(stored: StoredBatch) -> "np.ndarray[Any, Any] | Sequence[int
     steps = np.frombuffer(deltas, dtype=np.uint8)
     if len(steps) != batch.count - 1 or (steps & 128).any():
         return decode_ids(batch, deltas)
-    ids = np.full(batch.count, batch.first, dtype=np.int64)  # a byte each, the common case: a running sum
+    ids = np.full(batch.count, batch.first, dtype=np.int64)  # one byte for each, the common case: a running sum
     ids[1:] += np.cumsum(steps.astype(np.int64) + 1)
     return ids
 

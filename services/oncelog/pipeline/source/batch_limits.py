@@ -1,22 +1,22 @@
-"""How much one micro-batch takes of what waits: by rows exactly, by bytes by what a row weighs on average. Pure.
+"""How many messages one micro-batch takes: exact by rows, estimated from the average size of a row by bytes. Pure.
 
-Bytes are those of entries as they are stored: compressed, where the producer compresses. What a row weighs is known for
-each closed ledger from its length, and for the open ledger of a topic from the ledger before it, or from a sample.
+Bytes are those of entries as they are stored: compressed, where the producer compresses. The average size of a row is
+known for each closed ledger from the ledger's length. For the open ledger of a topic it is that of a sample, or of the
+ledger before it.
 """
 
 from collections.abc import Iterable, Mapping
 
 from oncelog.pipeline.source.offsets import Span, TopicState
 
-#: A row's bytes where nothing is known: neither a closed ledger nor a sample.
+#: A row's bytes where neither a closed ledger nor a sample gives an average.
 ROW_BYTES = 1024.0
 
 
 def admit(spans: Iterable[Span], rows_max: int | None) -> list[Span]:
-    """The first rows_max messages, each topic with its share of what waits; None: all.
+    """The first rows_max messages, shared among the topics by how many messages each has; None: all.
 
-    Shares are rounded down, and what is left goes to the smallest of them first: no topic waits behind a busy one for
-    ever.
+    Shares are rounded down, and the rest goes to the smallest shares first: a busy topic never starves another one.
     """
     wanted = [span for span in sorted(spans) if span.rows > 0]
     total = sum(span.rows for span in wanted)
@@ -30,7 +30,7 @@ def admit(spans: Iterable[Span], rows_max: int | None) -> list[Span]:
 
 
 def weights_of(span: Span, state: TopicState | None, open_row_bytes: float | None) -> list[tuple[int, float]]:
-    """[(rows, bytes of each)] of the span, in its order. open_row_bytes: a sample of the topic, None: there is none."""
+    """[(rows, bytes of each)] of the span, in order. open_row_bytes: from a sample of the topic; None: no sample."""
     pieces: list[tuple[int, float]] = []
     at, last = span.first, None
     for ledger in () if state is None else state.closed:
@@ -48,7 +48,7 @@ def weights_of(span: Span, state: TopicState | None, open_row_bytes: float | Non
 def admit_bytes(
     spans: Iterable[Span], states: Mapping[str, TopicState], samples: Mapping[str, float], bytes_max: int | None
 ) -> list[Span]:
-    """The first bytes_max bytes, each topic with its share of what waits, and at least one row; None: all."""
+    """The first bytes_max bytes, shared as in `admit`, but at least one row of each topic; None: all."""
     wanted = [span for span in sorted(spans) if span.rows > 0]
     weights = [weights_of(span, states.get(span.topic), samples.get(span.topic)) for span in wanted]
     totals = [sum(rows * each for rows, each in pieces) for pieces in weights]
@@ -69,7 +69,7 @@ def admitted(
     rows_max: int | None,
     bytes_max: int | None,
 ) -> list[Span]:
-    """What both limits allow."""
+    """The messages that both limits allow."""
     return admit(admit_bytes(spans, states, samples, bytes_max), rows_max)
 
 

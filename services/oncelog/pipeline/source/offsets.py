@@ -1,15 +1,16 @@
-"""How far a query has read, as Spark keeps it, and what that makes of a topic's log. Pure.
+"""Offsets of a query as Spark keeps them, and the messages between two of them. Pure.
 
-Each message of a topic has a dense number (`index` of the source's columns), which no roll of a ledger, takeover or
-trim changes. So an offset is one number a topic: that of the next message. What lies between two is a subtraction.
+Each message of a partition has a dense number (the column `index`), which no roll of a ledger, takeover or trim
+changes. So an offset is one number for each partition: that of the next message. "Topic" here means a topic without
+partitions, or one partition.
 
     {"format": 1, "topics": {"public/default/flights": {"topic_id": "0123…", "next": 42}}}
 
 Rules
-- A topic that the beginning does not know is read from its first message, number 0: it came after the query began.
+- A topic that is missing in the start offset is read from its first message, number 0: it came after the query began.
 - A topic of the same name with another id is another topic, and begins at 0, too.
-- Whether a topic was read to its end cannot be known once it is deleted, so its deletion is a loss (`gone_between`).
-- An owner that was deposed may tell an older end: what was read before stays read.
+- Once a topic is deleted, nothing shows whether it was read to its end. So its deletion is a loss (`gone_between`).
+- A deposed owner may return an older end of the topic. Offsets never go back.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,12 +31,12 @@ class TopicOffset(NamedTuple):
     next: int
 
 
-#: {full name of a topic, or of a part: how far it is read}
+#: {full name of a topic, or of a partition: how far it is read}
 TopicOffsets = Mapping[str, TopicOffset]
 
 
 class ClosedLedger(NamedTuple):
-    """A ledger that storage nodes can give: messages first to end - 1 are in its entries 0 to last_entry.
+    """A ledger that can be read from storage nodes: messages first to end - 1 are in its entries 0 to last_entry.
 
     members: (incarnation, host:port or "" while it is not registered). length_bytes: of all of its entries.
     """
@@ -50,9 +51,9 @@ class ClosedLedger(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """What the cluster says of one topic, or part, now: it keeps the messages `earliest` to `next` - 1.
+    """The current state of one topic, or partition: it keeps the messages `earliest` to `next` - 1.
 
-    closed: those of its ledgers that need no owner, ascending and without a gap between them.
+    closed: those of its ledgers that can be read without its owner, ascending and without a gap between them.
     """
 
     topic: str
@@ -77,15 +78,15 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TaskRange:
-    """What one task reads. closed: the ledgers in it that storage nodes are asked for; () for none."""
+    """What one task reads. closed: the ledgers of it that are read from storage nodes."""
 
     span: Span
     closed: tuple[ClosedLedger, ...] = ()
 
 
 class MessageLoss(NamedTuple):
-    """Messages first to end - 1, which were to be read, are gone. kept: the first that is left, None: the topic is not
-    there any more. end None: the topic was deleted, and how many messages it had is not known."""
+    """Messages first to end - 1, which were to be read, are gone. kept: the first message that is left; None: the topic
+    does not exist any more. end None: the topic was deleted, and nothing shows how many messages it had."""
 
     topic: str
     first: int
@@ -94,70 +95,75 @@ class MessageLoss(NamedTuple):
 
     def __str__(self) -> str:
         if self.end is None:
-            anew = "" if self.kept is None else " and made anew"
+            anew = "" if self.kept is None else " and created anew"
             return f"{self.topic} was deleted{anew}: its messages from number {self.first} on, if it had any, are gone"
         lost = f"messages {self.first} to {self.end - 1} of {self.topic}"
         if self.kept is None:
             return f"{lost} are gone: the topic was deleted"
-        return f"{lost} were trimmed away: what is kept begins with message {self.kept}"
+        return f"{lost} were trimmed (the first message kept is {self.kept})"
 
 
-def encode_offset(marks: TopicOffsets) -> dict[str, Any]:
-    """As Spark's checkpoint keeps it: dicts of texts and integers."""
-    topics = {topic: {"topic_id": mark.topic_id, "next": mark.next} for topic, mark in sorted(marks.items())}
+def encode_offset(offsets: TopicOffsets) -> dict[str, Any]:
+    """As Spark's checkpoint keeps it: dicts of strings and integers."""
+    topics = {topic: {"topic_id": offset.topic_id, "next": offset.next} for topic, offset in sorted(offsets.items())}
     return {"format": FORMAT, "topics": topics}
 
 
-def decode_offset(offset: Mapping[str, Any]) -> dict[str, TopicOffset]:
-    """Raises InvalidArgument: a checkpoint of another source, or of a later version."""
-    if offset.get("format") != FORMAT:
-        message = f"the checkpoint holds no offset of format {FORMAT} of this source: {str(offset)[:200]}"
+def decode_offset(stored: Mapping[str, Any]) -> dict[str, TopicOffset]:
+    """Raises InvalidArgument for a checkpoint of another source, or of a later version."""
+    if stored.get("format") != FORMAT:
+        message = f"the checkpoint has no offset of format {FORMAT} of this source: {str(stored)[:200]}"
         raise InvalidArgument(message, field="checkpointLocation")
     return {
-        topic: TopicOffset(TopicId(told["topic_id"]), int(told["next"])) for topic, told in offset["topics"].items()
+        topic: TopicOffset(TopicId(each["topic_id"]), int(each["next"])) for topic, each in stored["topics"].items()
     }
 
 
 def offsets_at_end(states: Iterable[TopicState]) -> dict[str, TopicOffset]:
-    """The offset behind everything that is there now."""
+    """The offset behind all messages that are stored now."""
     return {state.topic: TopicOffset(state.topic_id, state.next) for state in states}
 
 
-def not_before(marks: TopicOffsets, start: TopicOffsets) -> dict[str, TopicOffset]:
-    """`marks`, but for a topic that `start` has read further."""
-    return {topic: mark._replace(next=max(mark.next, begin_of(start, topic, mark))) for topic, mark in marks.items()}
+def not_before(offsets: TopicOffsets, start: TopicOffsets) -> dict[str, TopicOffset]:
+    """`offsets`, and `start` for each topic where it is further."""
+    return {
+        topic: offset._replace(next=max(offset.next, begin_of(start, topic, offset)))
+        for topic, offset in offsets.items()
+    }
 
 
 def begin_of(start: TopicOffsets, topic: str, end: TopicOffset) -> int:
-    """The first message behind `start` of the topic that `end` speaks of."""
+    """The first message behind `start` of a topic whose end is `end`."""
     before = start.get(topic)
     return before.next if before is not None and before.topic_id == end.topic_id else 0
 
 
 def spans_between(start: TopicOffsets, end: TopicOffsets) -> list[Span]:
-    """What a batch from one offset to the other holds, by topic."""
-    spans = [Span(topic, mark.topic_id, begin_of(start, topic, mark), mark.next) for topic, mark in end.items()]
+    """The messages of a batch from one offset to the other, by topic."""
+    spans = [Span(topic, offset.topic_id, begin_of(start, topic, offset), offset.next) for topic, offset in end.items()]
     return sorted(span for span in spans if span.rows > 0)
 
 
 def gone_between(start: TopicOffsets, end: TopicOffsets) -> list[MessageLoss]:
-    """Topics that were read up to `start` and are not the same at `end`: deleted, or deleted and made anew."""
+    """Topics of `start` that were deleted before `end`, or deleted and created anew."""
     losses = []
-    for topic, mark in sorted(start.items()):
+    for topic, offset in sorted(start.items()):
         after = end.get(topic)
-        if after is None or after.topic_id != mark.topic_id:
-            losses.append(MessageLoss(topic, mark.next, None, None if after is None else 0))
+        if after is None or after.topic_id != offset.topic_id:
+            losses.append(MessageLoss(topic, offset.next, None, None if after is None else 0))
     return losses
 
 
 def offsets_after(start: TopicOffsets, latest: TopicOffsets, admitted: Iterable[Span]) -> dict[str, TopicOffset]:
-    """The offset behind a batch: where each topic of `latest` is once `admitted` was read."""
+    """The offset behind a batch: how far each topic of `latest` is read once `admitted` was read."""
     ends = {span.topic: span.end for span in admitted}
-    return {topic: mark._replace(next=ends.get(topic, begin_of(start, topic, mark))) for topic, mark in latest.items()}
+    return {
+        topic: offset._replace(next=ends.get(topic, begin_of(start, topic, offset))) for topic, offset in latest.items()
+    }
 
 
 def kept_of(spans: Iterable[Span], states: Mapping[str, TopicState]) -> tuple[list[Span], list[MessageLoss]]:
-    """What of the spans is still there, and what was lost of them."""
+    """Those of the messages that are still kept, and those that are lost."""
     kept: list[Span] = []
     losses: list[MessageLoss] = []
     for span in spans:
@@ -174,20 +180,20 @@ def kept_of(spans: Iterable[Span], states: Mapping[str, TopicState]) -> tuple[li
 
 
 def refuse_loss(losses: Iterable[MessageLoss]) -> None:
-    """Raises NotFound for the first loss, with the option that reads on in spite of it."""
+    """Raises NotFound for the first loss, and names the option that allows it."""
     for loss in losses:
-        message = f"{loss}. To go on with what there is, set the option failOnDataLoss to false"
+        message = f"{loss}. To continue with the messages that are kept, set the option failOnDataLoss to false"
         raise NotFound(message, field="failOnDataLoss", topic=loss.topic)
 
 
 def lag_between(behind: TopicOffsets, latest: TopicOffsets) -> dict[str, Any]:
-    """Messages that wait behind an offset: {"rows": in all, "topics": {topic: how many}}, topics that lag alone."""
+    """Messages behind an offset: {"rows": in all, "topics": {topic: how many}}, without topics that have none."""
     waiting = {span.topic: span.rows for span in spans_between(behind, latest)}
     return {"rows": sum(waiting.values()), "topics": waiting}
 
 
 def split(span: Span, rows_max: int | None) -> list[Span]:
-    """The span in pieces of about one size, none above rows_max; None: whole."""
+    """The span in pieces of about the same size, none above rows_max; None: one piece."""
     if rows_max is None or span.rows <= rows_max:
         return [span]
     count = -(-span.rows // rows_max)
@@ -196,5 +202,5 @@ def split(span: Span, rows_max: int | None) -> list[Span]:
 
 
 def ledgers_of(span: Span, state: TopicState) -> tuple[ClosedLedger, ...]:
-    """The closed ledgers that hold messages of the span."""
+    """The closed ledgers with messages of the span."""
     return tuple(ledger for ledger in state.closed if ledger.first < span.end and ledger.end > span.first)

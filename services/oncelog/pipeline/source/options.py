@@ -1,4 +1,4 @@
-"""The options of reading. Pure: what is wrong with them is said before anything is asked."""
+"""The options of reading. Pure: wrong options are refused before the cluster is contacted."""
 
 import re
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ NAMES = (
     ON_CORRUPT,
     CLOSED_LEDGERS,
 )
-#: Of a row, in order.
+#: The columns of a row, in order.
 COLUMN_NAMES = (
     "key",
     "value",
@@ -55,28 +55,28 @@ COLUMN_NAMES = (
     "sequence_id",
     "properties",
 )
-#: Whom closed ledgers are read from.
+#: Where closed ledgers are read from.
 STORAGE, OWNER = "storage", "owner"
-#: What a task does at an entry that cannot be read.
+#: What a task does with an entry that cannot be read.
 RAISE, SKIP = "raise", "skip"
 CLOSED_LEDGERS_VARIABLE = "ONCELOG_CLOSED_LEDGERS"
 DEFAULT_NAMESPACE = "public/default"
 ROWS_LIMIT = 2**62
 PATTERN_CHARACTERS_MAX = 1000
-#: With the dot as it is, escaped or in brackets.
+#: Without the dot, which an expression may have as it is, escaped or in brackets.
 _HIDDEN_NAMED = HIDDEN.rstrip(".")
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPattern:
-    """Topics of one namespace whose last element matches as a whole. The hidden ones of the sink are meant only by an
-    expression that begins with their prefix: journals and staged rows are nobody's messages."""
+    """Topics of one namespace whose last element matches as a whole. Hidden topics of the sink match only an expression
+    that begins with their prefix: journals and staged rows are not messages of an application."""
 
     namespace: NamespaceName
     expression: str
 
     def matches(self, topic: str) -> bool:
-        """topic: a full name, not of a part."""
+        """topic: a full name, not of a partition."""
         name = parse_topic(topic).local_full
         if name.startswith(HIDDEN) and not self.expression.removeprefix("^").startswith(_HIDDEN_NAMED):
             return False
@@ -86,7 +86,7 @@ class TopicPattern:
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     """topics: full names, or a pattern. rows_max, bytes_max: of one batch of a stream; rows_per_partition: of one task;
-    None: no limit. ending: of a batch read alone. columns: those that are read, None: all."""
+    None: no limit. ending: for batch reads only. columns: those that are read; None: all."""
 
     connection: ConnectionOptions
     topics: tuple[str, ...] | TopicPattern
@@ -102,7 +102,7 @@ class SourceOptions:
 
 
 def follows(topics: tuple[str, ...] | TopicPattern, topic: str) -> bool:
-    """Whether a query with these options reads the topic, or part. topic: a full name."""
+    """Whether a query with these options reads the topic, or partition. topic: a full name."""
     whole = topic_of(topic)
     return topics.matches(whole) if isinstance(topics, TopicPattern) else whole in topics or topic in topics
 
@@ -115,7 +115,7 @@ def source_options(given: Mapping[str, str], environment: Mapping[str, str], *, 
     starting = parse_position(STARTING, options.text(STARTING) or Edge.EARLIEST)
     ending = parse_position(ENDING, options.text(ENDING) or Edge.LATEST)
     if ending is Edge.EARLIEST:
-        raise InvalidArgument(f"option {ENDING} is an end: nothing is before the earliest message", field=ENDING)
+        raise InvalidArgument(f"option {ENDING} cannot be earliest: there is no message before it", field=ENDING)
     return SourceOptions(
         connection=connection_options(options, environment),
         topics=topics,
@@ -132,7 +132,7 @@ def source_options(given: Mapping[str, str], environment: Mapping[str, str], *, 
 
 
 def columns_of(given: Mapping[str, str]) -> tuple[str, ...] | None:
-    """The option `columns`: names with commas, in the order in which rows have them; None: all of them.
+    """The option `columns`: names, separated by commas, in the order of the columns of a row; None: all columns.
 
     Raises InvalidArgument.
     """
@@ -143,7 +143,9 @@ def columns_of(given: Mapping[str, str]) -> tuple[str, ...] | None:
     for name in names:
         if name not in COLUMN_NAMES:
             known = ", ".join(COLUMN_NAMES)
-            raise InvalidArgument(f"option {COLUMNS} names {name!r}; the columns are {known}", field=COLUMNS)
+            raise InvalidArgument(
+                f"option {COLUMNS} names {name!r}, which is not a column; the columns are {known}", field=COLUMNS
+            )
     if len(set(names)) != len(names):
         raise InvalidArgument(f"option {COLUMNS} names a column twice: {text}", field=COLUMNS)
     return names
@@ -153,24 +155,24 @@ def _closed_ledgers(options: GivenOptions, environment: Mapping[str, str]) -> st
     known = (STORAGE, OWNER)
     default = environment.get(CLOSED_LEDGERS_VARIABLE) or STORAGE
     if default not in known:
-        message = f"the variable {CLOSED_LEDGERS_VARIABLE} is one of {', '.join(known)}, not {default!r}"
+        message = f"the variable {CLOSED_LEDGERS_VARIABLE} must be one of {', '.join(known)}, not {default!r}"
         raise InvalidArgument(message, field=CLOSED_LEDGERS_VARIABLE)
     return options.choice(CLOSED_LEDGERS, known, default=default)
 
 
 def _refuse_foreign(options: GivenOptions, *, streaming: bool) -> None:
     if streaming and options.text(ENDING) is not None:
-        raise InvalidArgument(f"option {ENDING} is for batch reads: a stream has no end", field=ENDING)
+        raise InvalidArgument(f"option {ENDING} is for batch reads only: a stream has no end", field=ENDING)
     for name in (ROWS_MAX, BYTES_MAX):
         if not streaming and options.text(name) is not None:
-            raise InvalidArgument(f"option {name} is for streams: a batch read is one batch", field=name)
+            raise InvalidArgument(f"option {name} is for streams only: a batch read is one batch", field=name)
 
 
 def _topics(options: GivenOptions) -> tuple[str, ...] | TopicPattern:
     given = [name for name in (TOPIC, TOPICS, TOPICS_PATTERN) if options.text(name) is not None]
     if len(given) != 1:
-        said = "none is given" if not given else f"{' and '.join(given)} are given"
-        raise InvalidArgument(f"one of the options {TOPIC}, {TOPICS}, {TOPICS_PATTERN} is needed: {said}", field=TOPIC)
+        found = "none is set" if not given else f"{' and '.join(given)} are set"
+        raise InvalidArgument(f"set one of the options {TOPIC}, {TOPICS}, {TOPICS_PATTERN}: {found}", field=TOPIC)
     text = options.text(given[0]) or ""
     if given[0] == TOPICS_PATTERN:
         return _pattern(text)
@@ -195,7 +197,7 @@ def _pattern(text: str) -> TopicPattern:
         re.compile(expression)
         return TopicPattern(parse_namespace(namespace or DEFAULT_NAMESPACE), expression)
     except re.error as error:
-        message = f"option {TOPICS_PATTERN} is no regular expression: {error}"
+        message = f"option {TOPICS_PATTERN} is not a regular expression: {error}"
         raise InvalidArgument(message, field=TOPICS_PATTERN) from error
     except OncelogError as error:
         raise InvalidArgument(f"option {TOPICS_PATTERN}: {error.message}", field=TOPICS_PATTERN) from error

@@ -1,7 +1,7 @@
-"""Which messages a query cannot want, by the filters that Spark pushes. Pure.
+"""Limits of what a query can want, from the filters that Spark pushes down. Pure.
 
-Spark still evaluates every filter itself. So what is kept of one may be coarse, and what is not understood costs
-nothing but time: a bound only lets whole topics, ledgers and entries be left out, without unpacking them.
+Spark still evaluates every filter itself. So limits may be coarse, and a filter that is not understood only costs time:
+limits exclude whole topics, ledgers and entries, which are then not decompressed.
 
     topic, partition       topics
     index                  ranges of a topic, before anything is planned
@@ -48,7 +48,7 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What is wanted at most. topics, producer_names: None for any; publish_time in microseconds since 1970."""
+    """Limits of what is wanted. topics, producer_names: None for any; publish_time in microseconds since 1970."""
 
     index: Between = Between()
     ledger_id: Between = Between()
@@ -57,11 +57,11 @@ class Bounds:
     topics: frozenset[str] | None = None
     producer_names: frozenset[str] | None = None
 
-    def wants_topic(self, origin: RowOrigin) -> bool:
+    def may_want_topic(self, origin: RowOrigin) -> bool:
         return origin.partition in self.partition and (self.topics is None or origin.topic in self.topics)
 
-    def wants_entry(self, found: FoundEntry) -> bool:
-        """By what all of its messages share."""
+    def may_want_entry(self, found: FoundEntry) -> bool:
+        """By the columns that are equal for all messages of an entry."""
         return (
             found.stored.entry.ledger_id in self.ledger_id
             and found.stored.batch.publish_time_ms * 1000 in self.publish_time
@@ -69,7 +69,7 @@ class Bounds:
         )
 
     def cut(self, span: Span) -> Span:
-        """The part of the span that is wanted; perhaps none of it."""
+        """The messages of the span that are wanted, possibly none."""
         first = max(span.first, self.index.least)
         return span._replace(first=first, end=max(first, min(span.end, self.index.most + 1)))
 
@@ -91,7 +91,7 @@ _NAMES = {"topic": "topics", "producer_name": "producer_names"}
 
 
 def bounds_of(filters: list[Filter]) -> Bounds:
-    """What all of the filters together leave; those that say nothing about a bound are passed over."""
+    """The limits from all filters together; filters that give no limit are ignored."""
     bounds = EVERYTHING
     for each in filters:
         bounds = _narrowed(bounds, each)
@@ -135,7 +135,8 @@ def _between(each: Filter) -> Between | None:
 
 
 def _number(value: Any, *, above: int = 0) -> int | None:
-    """An integer, or the microseconds of a time; None: what only Spark can compare. above: added, for < and >."""
+    """An integer, or the microseconds of a time; None: a value that only Spark can compare. above: added, for < and
+    >."""
     if isinstance(value, datetime) and value.tzinfo is not None:
         since = value - _EPOCH
         return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds + above

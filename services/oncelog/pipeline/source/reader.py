@@ -113,13 +113,13 @@ class TopicRange(InputPartition):
     range_: TaskRange
 
 
-#: Of no partitions Spark makes one without a value.
+#: Spark makes an empty list of partitions one partition without a value.
 NOTHING = TopicRange(TaskRange(Span("", TopicId(""), 0, 0)))
 
 
 class _FilterPushdown:
-    """`pushFilters` of a reader. Spark refuses a reader that takes filters in a session without filter push-down (it
-    compares `__func__`), for they would be lost; none is lost here, as Spark evaluates all of them in any case."""
+    """`pushFilters` of a reader. In a session without filter push-down Spark refuses a reader with this method (it
+    compares `__func__`), because filters could be lost. Here none is lost: Spark evaluates all of them again."""
 
     def __init__(self, reader: "TopicReader") -> None:
         self._reader = reader
@@ -131,11 +131,11 @@ class _FilterPushdown:
 
 
 class TopicReader(DataSourceReader):
-    """Reads topics once, from one place to another."""
+    """Reads topics once, from one position to another."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        #: what the query wants at most; the pushed filters say it
+        #: limits of what the query wants, from the pushed filters
         self.bounds = EVERYTHING
         self.pushFilters = _FilterPushdown(self)  # type: ignore[method-assign]
 
@@ -150,7 +150,7 @@ class TopicReader(DataSourceReader):
         starts = await catalog.numbers_at(STARTING, options.starting, states.values())
         ends = await catalog.numbers_at(ENDING, options.ending, states.values())
         spans = [Span(s.topic, s.topic_id, starts[s.topic], ends[s.topic]) for s in states.values()]
-        wanted = [self.bounds.cut(span) for span in spans if self.bounds.wants_topic(origin_of(span.topic))]
+        wanted = [self.bounds.cut(span) for span in spans if self.bounds.may_want_topic(origin_of(span.topic))]
         return planned([span for span in wanted if span.rows > 0], states, options, self.bounds)
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
@@ -159,15 +159,15 @@ class TopicReader(DataSourceReader):
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads topics in one batch after the other; Spark keeps how far."""
+    """Reads topics in one batch after the other; Spark keeps the offsets."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        #: where a query ends that reads what is there now
+        #: where a query ends that reads what is stored now (availableNow)
         self._target: dict[str, TopicOffset] | None = None
-        #: as the last batch was cut: planning it asks for nothing again
+        #: as of when the last batch was cut, so that planning the batch needs no further calls
         self._known: dict[str, TopicState] = {}
-        #: where the last batch ends that this process has cut
+        #: the end of the last batch that this process has cut
         self._cut: dict[str, TopicOffset] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
@@ -191,7 +191,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before = decode_offset(start)
         states = self._known = self._states()
         now = offsets_at_end(states.values())
-        self._tell_gone(before, now)
+        self._report_deleted(before, now)
         latest = not_before(now if self._target is None else self._target, before)
         kept, losses = kept_of(spans_between(before, latest), states)
         report_losses(losses, self._options)
@@ -204,24 +204,24 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return encode_offset(self._cut)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """The end of each topic now, as the progress of the query tells it (sources[0].latestOffset), and `lag`: the
-        messages behind the batch that was cut last. Spark's sources in Python have no metrics of their own (4.3)."""
+        """The end of each topic now, for the progress of the query (sources[0].latestOffset), and `lag`: the messages
+        behind the batch that was cut last. Spark's sources in Python have no metrics of their own (4.3)."""
         latest = offsets_at_end(self._states().values())
-        told = encode_offset(latest)
+        offset = encode_offset(latest)
         if self._cut is not None:
-            told["lag"] = lag_between(self._cut, latest)
-            logger.info("%d messages wait behind this batch", told["lag"]["rows"])
-        return told
+            offset["lag"] = lag_between(self._cut, latest)
+            logger.info("%d messages are stored behind this batch", offset["lag"]["rows"])
+        return offset
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         before, behind = decode_offset(start), decode_offset(end)
-        self._tell_gone(before, behind)
+        self._report_deleted(before, behind)
         spans = spans_between(before, behind)
         states = self._known if all(covers_span(self._known, span) for span in spans) else self._states()
         return [TopicRange(one) for one in planned(spans, states, self._options, EVERYTHING)]
 
-    def _tell_gone(self, before: TopicOffsets, after: TopicOffsets) -> None:
-        """Topics that the query has read from, and that were deleted since: what was unread in them is not known."""
+    def _report_deleted(self, before: TopicOffsets, after: TopicOffsets) -> None:
+        """Report topics that the query has read from and that were deleted since, with or without unread messages."""
         gone = [loss for loss in gone_between(before, after) if follows(self._options.topics, loss.topic)]
         report_losses(gone, self._options)
 
@@ -231,7 +231,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _samples(self, spans: Sequence[Span]) -> dict[str, float]:
-        """What a row weighs in topics without a closed ledger."""
+        """Average bytes of a row in topics without a closed ledger."""
         unknown = [span for span in spans if not self._known[span.topic].closed]
 
         async def ask(cluster: ClusterConnection) -> dict[str, float]:
@@ -249,7 +249,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def planned(
     spans: Sequence[Span], states: Mapping[str, TopicState], options: SourceOptions, bounds: Bounds
 ) -> list[TaskRange]:
-    """One range a task. Raises NotFound where messages are gone and that is not allowed."""
+    """The ranges of all tasks. Raises NotFound where messages are gone and that is not allowed."""
     kept, losses = kept_of(spans, states)
     report_losses(losses, options)
     ranges: list[TaskRange] = []
@@ -264,7 +264,7 @@ def planned(
 
 
 def report_losses(losses: Sequence[MessageLoss], options: SourceOptions) -> None:
-    """Raises NotFound unless losses are allowed; then they are told in the log."""
+    """Raises NotFound unless losses are allowed; then they are logged."""
     if options.fail_on_data_loss:
         refuse_loss(losses)
     for loss in losses:
@@ -272,13 +272,13 @@ def report_losses(losses: Sequence[MessageLoss], options: SourceOptions) -> None
 
 
 def covers_span(states: Mapping[str, TopicState], span: Span) -> bool:
-    """Whether the states are new enough to plan the span. What is trimmed since then is found by the task."""
+    """Whether the states are new enough to plan the span. The task finds messages that were trimmed since."""
     state = states.get(span.topic)
     return state is not None and state.topic_id == span.topic_id and state.next >= span.end
 
 
 def origin_of(topic: str, topic_id: str = "") -> RowOrigin:
-    """As rows name it."""
+    """As rows name the topic."""
     partition = parse_topic(topic).partition
     return RowOrigin(topic_of(topic), -1 if partition is None else partition, topic_id)
 
@@ -312,32 +312,34 @@ async def _batches(range_: TaskRange, options: SourceOptions, bounds: Bounds) ->
         )
         async with aclosing(reader.entries()) as entries:
             async for found in entries:
-                if bounds.wants_entry(found):
-                    piece = _piece(found, span, options)
+                if bounds.may_want_entry(found):
+                    piece = _slice_of(found, span, options)
                     for ready in () if piece is None else joiner.add(piece):
                         yield ready
     for rest in joiner.rest():
         yield rest
 
 
-def _piece(found: FoundEntry, span: Span, options: SourceOptions) -> EntrySlice | None:
-    """None: nothing of the entry is wanted, or it cannot be read and is skipped. Raises CorruptEntry."""
+def _slice_of(found: FoundEntry, span: Span, options: SourceOptions) -> EntrySlice | None:
+    """None: no message of the entry is wanted, or it cannot be read and is skipped. Raises CorruptEntry."""
     try:
         unpack = needs_payload(options.columns)
         return entry_slice(found, first=span.first, end=span.end, check=options.skip_corrupt, unpack=unpack)
     except CorruptEntry as error:
         if not options.skip_corrupt:
             raise
-        logger.warning("%s: skipped, as option %s says: %s", span.topic, ON_CORRUPT, error.message)
+        logger.warning("%s: skipped an entry (option %s=skip): %s", span.topic, ON_CORRUPT, error.message)
         return None
 
 
 def schema_of(columns: Sequence[str] | None) -> StructType:
-    """Of rows with these columns; None: with all."""
+    """The schema of rows with these columns; None: with all."""
     return SCHEMA if columns is None else StructType([SCHEMA[name] for name in columns])
 
 
 def _check_schema(schema: StructType, columns: Sequence[str] | None) -> None:
     if schema != schema_of(columns):
-        message = f"the columns of a topic are {SCHEMA.simpleString()}: leave the schema out, and select what you need"
+        message = (
+            f"the columns of a topic are {SCHEMA.simpleString()}: do not set a schema; select the columns you need"
+        )
         raise InvalidArgument(message, field="schema")

@@ -1,7 +1,7 @@
-"""What the cluster says of the topics that a query reads: their parts, how far each goes, its closed ledgers.
+"""The state of the topics that a query reads: their partitions, the end of each, its closed ledgers.
 
-Nothing of it is kept between two batches, so a topic that a pattern matches from now on, or a further part, is there in
-the next one.
+Nothing is kept between two batches. So a new topic that matches a pattern, or a new partition, is read in the next
+batch.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from oncelog.rpc.reader_codec import StartIndex, StartTime
 from oncelog.wire import metadata_pb2 as pb
 from oncelog.wire.owner_pb2 import LastMessageRequest
 
-#: Topics asked about at the same time.
+#: Topics whose state is requested at the same time.
 _AT_ONCE = 16
 
 
 class TopicCatalog:
-    """Asks about the topics of one query."""
+    """The topics of one query."""
 
     def __init__(self, cluster: ClusterConnection, topics: tuple[str, ...] | TopicPattern) -> None:
         self._cluster = cluster
@@ -34,23 +34,24 @@ class TopicCatalog:
         self._at_once = asyncio.Semaphore(_AT_ONCE)
 
     async def states(self) -> dict[str, TopicState]:
-        """{full name of each topic or part: its state}, by name. Raises TopicNotFound for one that was named."""
+        """{full name of each topic or partition: its state}, by name. Raises TopicNotFound for a topic that the query
+        names."""
         whole = await self._matching() if isinstance(self._topics, TopicPattern) else self._topics
-        parts = [name for names in await asyncio.gather(*map(self._parts, whole)) for name in names]
-        found = await asyncio.gather(*map(self._state, parts))
+        partitions = [name for names in await asyncio.gather(*map(self._partitions, whole)) for name in names]
+        found = await asyncio.gather(*map(self._state, partitions))
         return {state.topic: state for state in sorted(filter(None, found), key=lambda state: state.topic)}
 
-    async def numbers_at(self, option: str, place: PositionOption, states: Iterable[TopicState]) -> dict[str, int]:
-        """{topic: number of the first message from the place on}. Raises InvalidArgument."""
+    async def numbers_at(self, option: str, position: PositionOption, states: Iterable[TopicState]) -> dict[str, int]:
+        """{topic: number of the first message at or behind the position}. Raises InvalidArgument."""
         listed = list(states)
-        if isinstance(place, AtTime):
-            numbers = await asyncio.gather(*(self._number_at_time(state, place.time_ms) for state in listed))
+        if isinstance(position, AtTime):
+            numbers = await asyncio.gather(*(self._number_at_time(state, position.time_ms) for state in listed))
             return dict(zip((state.topic for state in listed), numbers, strict=True))
-        check_named(option, place, (state.topic for state in listed))
-        return {state.topic: number_at(option, place, state) for state in listed}
+        check_named(option, position, (state.topic for state in listed))
+        return {state.topic: number_at(option, position, state) for state in listed}
 
     async def row_bytes(self, state: TopicState, number: int) -> float | None:
-        """What a row weighs in the entries from this message on; None: there are none yet. Raises as `states`."""
+        """Average bytes of a row in the entries from this message on; None: there are none yet. Raises as `states`."""
         entries = await self._first_entries(state, StartIndex(number))
         rows = sum(stored.entry.count for stored in entries)
         return sum(len(stored.body) for stored in entries) / rows if rows else None
@@ -60,21 +61,21 @@ class TopicCatalog:
         answer = await self._cluster.ask_metadata(TOPICS, pb.TopicsRequest(namespace=str(self._topics.namespace)))
         return [one.topic for one in answer.topics if self._topics.matches(one.topic)]
 
-    async def _parts(self, topic: str) -> list[str]:
+    async def _partitions(self, topic: str) -> list[str]:
         async with self._at_once:
             try:
                 count = await self._cluster.partitions(topic)
             except TopicNotFound:
                 if isinstance(self._topics, TopicPattern):
-                    return []  # deleted since it was listed
+                    return []  # it was deleted after it was listed
                 raise
         return [f"{topic}-partition-{number}" for number in range(count)] or [topic]
 
     async def _state(self, topic: str) -> TopicState | None:
-        """None: a part that nobody has used yet, or a topic of a pattern that was deleted meanwhile."""
+        """None: a partition that was never used, or a topic of a pattern that was deleted meanwhile."""
         async with self._at_once:
             try:
-                # The ledgers first: what is closed now stays so, and what is written meanwhile is behind it.
+                # The ledgers first: closed ledgers stay closed, and messages stored meanwhile are behind them.
                 ledgers = await self._cluster.ask_metadata(LEDGERS, pb.LedgersRequest(topic=topic))
                 last = await self._cluster.ask_owner(
                     topic,
@@ -93,7 +94,7 @@ class TopicCatalog:
         )
 
     async def _number_at_time(self, state: TopicState, time_ms: int) -> int:
-        """Of the first message appended at or after the time; the end where there is none."""
+        """Number of the first message appended at or after the time; the end where there is none."""
         entries = await self._first_entries(state, StartTime(time_ms))
         return entries[0].entry.base_index if entries else state.next
 
@@ -113,7 +114,7 @@ class TopicCatalog:
 
 
 def closed_of(ledgers: Iterable[pb.TopicLedger]) -> tuple[ClosedLedger, ...]:
-    """Those that need no owner: CLOSED, and with a successor, which says where their numbers end."""
+    """Those that can be read without the owner: CLOSED, and with a successor, which shows where their numbers end."""
     listed = list(ledgers)
     found: list[ClosedLedger] = []
     for ledger, following in pairwise(listed):
