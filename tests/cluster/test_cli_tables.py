@@ -240,11 +240,11 @@ def test_audit_fits_80_columns() -> None:
         "topic": "public/default/flights", "verdict": "violations", "end": {"position": "123456:789", "next_index": 9},
         "checks": [
             {"check": "base_index", "state": "incomplete", "violations": 12,
-             "held_against": "number 12, as of 1234567:8901: 12 of 12 producers equal, 64 remembered batches in place"}
+             "compared_with": "number 12, as of 1234567:8901: 12 of 12 producers equal, 64 remembered batches in place"}
         ],
         "messages": 9, "entries": 9, "ledgers": 1, "bytes": 9, "ranges": 1,
-        "duplicates_refused": {"in_log": 0, "told_by_owner": {}, "owner_epoch": 1}, "takeovers": [],
-        "violations": [], "violations_count": 0, "not_seen": [], "notes": [],
+        "duplicates_refused": {"in_log": 0, "reported_by_owner": {}, "owner_epoch": 1}, "takeovers": [],
+        "violations": [], "violations_count": 0, "not_checked": [], "notes": [],
     }  # fmt: skip
     report = {"topics": [topic], "verdict": "violations", "seconds": 1.0}
     assert_whole(rendered(show_report, report), "base_index", "incomplete", "1234567:8901", "remembered")

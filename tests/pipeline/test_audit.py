@@ -36,7 +36,7 @@ from tests.pipeline.planted_log import TOPIC_ID, PlantedLog
 from tests.pipeline.planted_storage import NODE, PlantedStorage, without_start
 from tests.pipeline.test_source import kill_owner, publish, run
 
-Places = list[tuple[str, str | None]]
+IdPlaces = list[tuple[str, str | None]]
 ENTRIES = 20
 SIZE = 25
 
@@ -69,7 +69,9 @@ def test_a_topic_with_duplicates_and_takeovers_is_good(spark: SparkSession, clus
         connection_given(cluster.url, None, None, False) | topics_given(None, "audited.*"), {}, streaming=False
     )
     told: list[tuple[str, int, int]] = []
-    audits = audit_topics(spark, options, entries_max=7, tell=lambda *progress: told.append(progress), all_copies=True)
+    audits = audit_topics(
+        spark, options, entries_max=7, report=lambda *progress: told.append(progress), all_copies=True
+    )
     report = report_of(audits, began_ms=1, seconds=1.0)
     assert report["verdict"] == "good", json.dumps(report)
     by_name = {topic["topic"].rpartition("/")[2]: topic for topic in report["topics"]}
@@ -78,12 +80,12 @@ def test_a_topic_with_duplicates_and_takeovers_is_good(spark: SparkSession, clus
     }  # fmt: skip
     topic = by_name["audited"]
     assert topic["messages"] == topic["end"]["next_index"] == (2 * ENTRIES + 1 + 2) * SIZE - 10
-    assert (topic["violations"], topic["not_seen"], topic["producers"]) == ([], [], 2)
+    assert (topic["violations"], topic["not_checked"], topic["producers"]) == ([], [], 2)
     assert set(states(topic).values()) == {"good"}, "a snapshot was compared, too"
     assert (topic["duplicates_refused"]["in_log"], sum(topic["timeline"]["duplicates_refused"])) == (10, 10)
     assert len(topic["takeovers"]) >= 2
     assert topic["ranges"] >= topic["entries"] / 7 > 5
-    held = {check["check"]: check["held_against"] for check in topic["checks"]}
+    held = {check["check"]: check["compared_with"] for check in topic["checks"]}
     assert int(held["copies"].partition(" ")[0].replace(",", "")) >= 2 * topic["entries"]
     assert " 0 remembered" not in held["snapshot"]
     assert sum(topic["timeline"]["stored"]) == topic["messages"]
@@ -182,18 +184,20 @@ def test_what_cannot_be_seen_is_said_and_not_called_good() -> None:
     storage = PlantedStorage(log)
     snapshot = log.snapshot()
     whole = topic_report(audit_here(storage, lambda: storage.plan(snapshot=snapshot)))
-    assert (whole["verdict"], whole["not_seen"], states(whole)["snapshot"]) == ("good", [], "good")
+    assert (whole["verdict"], whole["not_checked"], states(whole)["snapshot"]) == ("good", [], "good")
     assert whole["notes"] == ["stored since the audit began, and no part of it: 7 messages"]
     trimmed = topic_report(audit_here(storage, lambda: without_start(storage.plan(snapshot=snapshot), 5)))
-    assert "messages 0 to 4 were trimmed" in trimmed["not_seen"][0]
+    assert "messages 0 to 4 were trimmed" in trimmed["not_checked"][0]
     gone = snapshot._replace(position=Position(LedgerId(0), EntryId(3)), remembered=())
     unreached = topic_report(audit_here(storage, lambda: storage.plan(snapshot=gone)))
-    assert "snapshot 1 is of 0:3" in unreached["not_seen"][0]
+    assert "snapshot 1 has the position 0:3" in unreached["not_checked"][0]
     newer = topic_report(audit_here(storage, lambda: replace(storage.plan(), snapshot_newer=True)))
-    assert newer["not_seen"] == ["the snapshots have given way to later ones since: run it again"]
-    cut_off = log.live()._replace(producers={}, lists_all=False)
+    assert newer["not_checked"] == ["later snapshots have replaced those of this position: run the audit again"]
+    cut_off = log.live()._replace(
+        producers={},
+    )
     listed = topic_report(audit_here(storage, lambda: storage.plan(live=cut_off)))
-    assert "lists 0 producers; 1 others" in listed["not_seen"][0]
+    assert "lists 0 producers; 1 other" in listed["not_checked"][0]
     for one in (unreached, newer, listed):
         assert (one["verdict"], one["violations"]) == ("incomplete", [])
     assert "incomplete" in states(listed).values()
@@ -257,7 +261,7 @@ def test_the_picture_and_the_table_show_the_report() -> None:
     report = report_of(audits, began_ms=1, seconds=2.0)
     assert report["verdict"] == "good"
     assert report["topics"][0]["takeovers"] == [
-        {"owner_epoch": 2, "time_ms": 3_000, "position": "2:0", "told_by": "log"}
+        {"owner_epoch": 2, "time_ms": 3_000, "position": "2:0", "reported_by": "log"}
     ]
     root = ET.fromstring(picture_of(report))
     texts = [text for element in root.iter() if (text := element.text)]

@@ -134,7 +134,7 @@ def test_undamaged_copies_are_good(all_copies: bool) -> None:
     report = audited(nodes_of(two_ledgers()), all_copies=all_copies)
     assert (report["verdict"], report["violations"], report["notes"]) == ("good", [], ["no snapshot was taken yet"])
     copies = next(check for check in report["checks"] if check["check"] == "copies")
-    assert copies["held_against"].startswith("18 copies" if all_copies else "the beginning of 3 ledgers")
+    assert copies["compared_with"].startswith("18 copies" if all_copies else "the beginning of 3 ledgers")
 
 
 @pytest.mark.parametrize("all_copies", [False, True])
@@ -206,7 +206,7 @@ def test_node_that_does_not_answer_is_unknown_and_not_missing() -> None:
 
     whole, quick = audit(True), audit(False)
     assert (whole["verdict"], whole["violations"]) == ("incomplete", [])
-    assert "cccccccc: it is not registered" in whole["not_seen"][0]
+    assert "cccccccc: not registered" in whole["not_checked"][0]
     assert quick["verdict"] == "good"
     assert "cccccccc" in " ".join(quick["notes"])
 
@@ -214,14 +214,14 @@ def test_node_that_does_not_answer_is_unknown_and_not_missing() -> None:
 # --- snapshots --------------------------------------------------------------------------------------------------------
 
 
-def test_remembered_batches_are_held_against_their_places() -> None:
+def test_remembered_batches_are_compared_with_their_places() -> None:
     """A wrong position answers a repeated id wrongly, or calls it never stored."""
     log = two_ledgers()
     [storage] = [PlantedStorage(log)]
     snapshot = log.snapshot()
     good = audited([storage], snapshot=snapshot)
     assert (good["verdict"], good["violations"]) == ("good", [])
-    held = next(check["held_against"] for check in good["checks"] if check["check"] == "snapshot")
+    held = next(check["compared_with"] for check in good["checks"] if check["check"] == "snapshot")
     assert held.endswith("5 remembered batches in place")
     first, second, *rest = snapshot.remembered
     for wrong, place in (

@@ -25,7 +25,7 @@ from oncelog.pipeline.source.offsets import TopicState
         ("export --to /data", "set one of the options topic, topics, topicsPattern"),
         ("export flights --to s3://data", "option directory must be a path, file:// or hdfs://, not s3://"),
         ("export flights --to /data --rows-per-file many", "option rowsPerFile must be 1 to 100000000"),
-        ("export flights --to /data --verify", "--verify and --clean are about the whole directory: leave topics out"),
+        ("export flights --to /data --verify", "--verify and --clean apply to the whole directory: leave out topics"),
         ("import /in --topic t --name n --format xml", "option format must be one of parquet, csv"),
         ("import /in --topic t --name n --delimiter ;", "option delimiter is for format=csv"),
         ("compact prices --to prices", "public/default/prices is the source of the compaction: name a new topic"),
@@ -58,14 +58,14 @@ def test_the_help_tells_every_name_of_an_answer() -> None:
     manifest = ExportManifest(
         0, "run=000000-x", 0, (PartitionRange("t", TopicId("id"), 0, 5, 0),), (DataFile("f", "t", 1, 5, 0, 4, ""),)
     )
-    exported = export.told_of(ExportResult(manifest, ("gone",), (Leftover("run=000000-y", 1, 2),)))
+    exported = export.result_of(ExportResult(manifest, ("gone",), (Leftover("run=000000-y", 1, 2),)))
     assert names_of(exported) <= names_told(export.export.__doc__ or "")
     assert (exported["rows"], exported["bytes"]) == (5, 1)
-    verified = export.verified_of(VerifiedExport(1, 2, 3, 4, {"t": 5}, ("bad",)))
+    verified = export.verification_of(VerifiedExport(1, 2, 3, 4, {"t": 5}, ("bad",)))
     assert names_of(verified) <= names_told(export.export.__doc__ or "")
     assert verified["ok"] is False
-    imported = import_files.told_of(ImportResult("t", 1, 0, 1, 0, 5, 9, (("a.csv", 5),)))
+    imported = import_files.result_of(ImportResult("t", 1, 0, 1, 0, 5, 9, (("a.csv", 5),)))
     assert names_of(imported) <= names_told(import_files.import_files.__doc__ or "")
-    compacted = compact.told_of(CompactionResult("job", (state,), 3, False, 0), "other")
+    compacted = compact.result_of(CompactionResult("job", (state,), 3, False, 0), "other")
     assert names_of(compacted) <= names_told(compact.compact.__doc__ or "")
     assert (compacted["read"], compacted["kept"]) == (5, 3)

@@ -13,7 +13,7 @@ from oncelog.pipeline.session import failure_of, under_spark_submit
 @pytest.mark.parametrize("conf", ["spark.x", "memory=4g", "=4g"])
 def test_what_is_no_setting_of_spark_is_refused(conf: str) -> None:
     """With the form that it should have."""
-    with pytest.raises(InvalidArgument, match=r"--conf is spark\.KEY=VALUE"):
+    with pytest.raises(InvalidArgument, match=r"--conf must be spark\.KEY=VALUE"):
         spark_options(None, [conf])
     assert spark_options("local[2]", ["spark.x=a=b"]).settings == {"spark.x": "a=b"}
 
@@ -24,15 +24,15 @@ def test_under_spark_submit_its_own_options_are_refused(monkeypatch: pytest.Monk
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     answer = CliRunner().invoke(app, ["pipeline", "audit", "flights", "--master", "local[1]"])
     assert answer.exit_code == 1
-    assert "under spark-submit --master and --conf are its own" in answer.stderr
+    assert "under spark-submit set --master and --conf" in answer.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["--pattern", "(", "--url", "oncelog://127.0.0.1:1"], "is not a regular expression"),
-        ([], "name topics, or give --pattern"),
-        (["flights", "--picture", "no/such/place.svg"], "there is no such directory"),
+        ([], "name topics, or set --pattern"),
+        (["flights", "--picture", "no/such/place.svg"], "the directory does not exist"),
         (["a//b"], "topic"),
     ],
 )

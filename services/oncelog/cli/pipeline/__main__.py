@@ -2,13 +2,13 @@
 
     spark-submit --master k8s://… --conf … local:///…/oncelog/cli/pipeline/__main__.py audit flights --url …
 
-The package itself must be installed where the driver and the executors run.
+The package must be installed where the driver and the executors run.
 """
 
 import sys
 from pathlib import Path
 
-# Python puts a script's own directory first: its modules would hide others of the same name.
+# Python puts a script's own directory first: its modules would hide other modules of the same name.
 if __name__ == "__main__":
     sys.path[:] = [place for place in sys.path if Path(place).resolve() != Path(__file__).resolve().parent]
 

@@ -10,9 +10,9 @@ from oncelog.cli.pipeline.copy import copy
 from oncelog.cli.pipeline.export import export
 from oncelog.cli.pipeline.import_files import import_files
 
-_HELP = f"""Jobs over whole topics, on Spark: on this machine, on a cluster by --master, or by spark-submit.
+_HELP = f"""Run jobs over whole topics on Spark: on this machine, on a cluster with --master, or by spark-submit.
 
-They need Spark's Python packages ({install_command("pipeline")}) and a Java from 17 on, in JAVA_HOME or on the PATH.
+They need Spark's Python packages ({install_command("pipeline")}) and Java 17 or later, in JAVA_HOME or on the PATH.
 
     oncelog pipeline audit flights
 
@@ -26,8 +26,8 @@ They need Spark's Python packages ({install_command("pipeline")}) and a Java fro
 
     spark-submit --master … PLACE/oncelog/cli/pipeline/__main__.py audit flights
 
-PLACE is where the package is installed, `pip show oncelog` tells. Under spark-submit the master and Spark's settings
-come from there; all other options are the same.
+PLACE is the directory of the installed package; see `pip show oncelog`. spark-submit sets the master and Spark's
+settings; all other options are the same.
 
 {EXIT_CODES}"""
 
@@ -36,7 +36,7 @@ pipeline = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode="markd
 
 @pipeline.callback()
 def root() -> None:
-    """A group, however few its commands are."""
+    """Makes this a group of commands."""
 
 
 pipeline.command()(audit)

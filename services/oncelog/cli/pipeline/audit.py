@@ -1,4 +1,4 @@
-"""`oncelog pipeline audit`: whole topics held against what the log promises."""
+"""`oncelog pipeline audit`: check whole topics against the guarantees of the log."""
 
 import json
 import time
@@ -19,7 +19,6 @@ from oncelog.cli.options import (
     TokenFileOption,
     UrlOption,
 )
-from oncelog.cli.pipeline.answers import table_console
 from oncelog.cli.pipeline.audit_table import show_report
 from oncelog.cli.pipeline.options import (
     ConfOption,
@@ -29,7 +28,7 @@ from oncelog.cli.pipeline.options import (
     connection_given,
     topics_given,
 )
-from oncelog.cli.pipeline.progress import TaskProgress
+from oncelog.cli.pipeline.output import TaskProgress, table_console
 from oncelog.cli.pipeline.running import run_job
 from oncelog.core.errors import InvalidArgument
 
@@ -41,45 +40,48 @@ if TYPE_CHECKING:
 _TABLE_WIDTH = 120
 
 PictureOption = Annotated[
-    Path | None, typer.Option("--picture", dir_okay=False, help="Write a picture of it here: an SVG.")
+    Path | None, typer.Option("--picture", dir_okay=False, help="Write a picture of the audit to this SVG file.")
 ]
 EntriesOption = Annotated[
-    int, typer.Option("--entries-per-task", min=1, max=1_000_000, help="Entries that one task reads at most.")
+    int, typer.Option("--entries-per-task", min=1, max=1_000_000, help="Maximum number of entries that one task reads.")
 ]
 
 CopiesOption = Annotated[
-    bool, typer.Option("--all-copies", help="Read each storage node's copy of every entry, and compare them.")
+    bool, typer.Option("--all-copies", help="Read the copies of every entry on all storage nodes, and compare them.")
 ]
 
-_HELP = """Hold whole topics against what the log promises: every entry is read from the storage nodes, in parallel.
+_HELP = """Check whole topics against the guarantees of the log. Reads every entry from the storage nodes, in parallel.
 
     oncelog pipeline audit flights
 
     oncelog pipeline audit --pattern 'orders-.*' --picture orders.svg -o json
 
-    oncelog pipeline audit flights --all-copies      # every copy on every storage node, three times as much to read
+    oncelog pipeline audit flights --all-copies      # all copies of each entry: reads three times as much
 
-once: each id of a producer is stored once. order: a producer's ids ascend. contiguous: those of a contiguous producer
-follow each other without a hole. producers: names, generations, fences and the marks that openings state follow from
-the log. base_index: messages are numbered without a hole. digests: each entry can be read, and carries the checksums of
-itself and of its batch. copies: every storage node of a closed ledger holds it; with --all-copies each entry has as
-many copies as were promised, and all are equal. chain: ledgers are whole, and follow each other without a gap. live
-map: the marks that the log gives are those that the topic's owner has. snapshot: they were those of its last snapshot,
-at the entry that this is of; it remembers batches where they are, and a log that needs a snapshot has one that can be
-read.
+The checks:
 
-A topic is audited up to where it ended when the audit began. What cannot be seen is said, and then the verdict is
-incomplete, never good: the beginning of a log that was trimmed, entries that cannot be read, producers that the owner
-does not list.
+- once: each id of a producer is stored once. order: the ids of a producer ascend. contiguous: the ids of a contiguous
+  producer have no gap.
+- producers: names, generations, fences and the last ids at each opening agree with the log.
+- base_index: messages are numbered without a gap. chain: ledgers are complete, and follow each other without a gap.
+- digests: each entry can be read, and has the right checksums, its own and that of its batch.
+- copies: every storage node of a closed ledger holds it. With --all-copies each entry has the guaranteed number of
+  copies, and all are equal.
+- live map: the topic owner has the same last id of each producer as the log. snapshot: so does its last snapshot, at
+  the snapshot's position; the batches that it remembers are there; and a log that needs a snapshot has a readable one.
 
-Where the cluster has tokens, it needs one of a superuser: storage nodes serve nobody else. -o json prints: format,
-verdict (good, violations, incomplete), began_ms, seconds, and for each of `topics`: topic, topic_id, verdict, end,
-first_index, ledgers, ranges, entries, messages, messages_not_deduplicated, bytes, producers, checks (check, state,
-violations, held_against), violations_count, violations (rule, position, message), not_seen, notes,
-duplicates_refused, takeovers, timeline.
+The audit covers each topic up to its end when the audit begins. If something cannot be checked, the verdict is
+incomplete, never good: messages that were trimmed, entries that cannot be read, producers that the topic owner does not
+list.
 
-Exit codes: 0 good; 1 violations, or incomplete, or failed; 2 wrong usage; 4 cluster not reached, try again; 70 a bug;
-130 interrupted."""
+In a cluster with tokens the audit needs a superuser's token, because storage nodes serve only superusers. -o json
+prints: format, verdict (good, violations, incomplete), began_ms, seconds, and for each of `topics`: topic, topic_id,
+verdict, end, first_index, ledgers, ranges, entries, messages, messages_not_deduplicated, bytes, producers, checks
+(check, state, violations, compared_with), violations_count, violations (rule, position, message), not_checked, notes,
+duplicates_refused (in_log, reported_by_owner, owner_epoch), takeovers, timeline.
+
+Exit codes: 0 good; 1 violations, incomplete, or failed; 2 wrong usage; 4 cluster not reached, try again; 70 a bug; 130
+interrupted."""
 
 
 def audit(
@@ -103,7 +105,7 @@ def audit(
         from oncelog.pipeline.source.options import source_options
 
         if picture is not None and not picture.absolute().parent.is_dir():
-            raise InvalidArgument(f"--picture {picture}: there is no such directory", field="picture")
+            raise InvalidArgument(f"--picture {picture}: the directory does not exist", field="picture")
         link = connection_given(url, token_file, tls_ca_file, allow_plaintext_token)
         return source_options(link | topics_given(topics, pattern), {}, streaming=False)
 
@@ -113,8 +115,10 @@ def audit(
         from oncelog.pipeline.audit.report import GOOD, report_of
 
         began_ms, began_s = int(time.time() * 1000), time.monotonic()
-        tell = TaskProgress(errors).tell
-        audits = audit_topics(spark, options(), entries_max=entries_per_task, tell=tell, all_copies=all_copies)
+        report_tasks = TaskProgress(errors).report
+        audits = audit_topics(
+            spark, options(), entries_max=entries_per_task, report=report_tasks, all_copies=all_copies
+        )
         report = report_of(audits, began_ms=began_ms, seconds=time.monotonic() - began_s)
         if output is Output.JSON:
             print(json.dumps(report, indent=2))

@@ -1,4 +1,4 @@
-"""The report of an audit for people."""
+"""The report of an audit, as tables."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,11 +25,11 @@ def show_report(report: Json, console: Console) -> None:
 
 def _show_topic(topic: Json, console: Console) -> None:
     table = Table(title=f"{topic['topic']}: {topic['verdict']}", title_justify="left", title_style="bold")
-    for column in ("check", "state", "violations", "held against"):
+    for column in ("check", "state", "violations", "compared with"):
         table.add_column(column, justify="right" if column == "violations" else "left", overflow="fold")
     for check in topic["checks"]:
         state = f"[{_STYLES[check['state']]}]{check['state']}[/]"
-        table.add_row(check["check"], state, str(check["violations"]), check["held_against"])
+        table.add_row(check["check"], state, str(check["violations"]), check["compared_with"])
     console.print(table)
     end = topic["end"]
     held = (
@@ -42,23 +42,23 @@ def _show_topic(topic: Json, console: Console) -> None:
         markup=False,
     )
     refused = topic["duplicates_refused"]
-    told = ", ".join(f"{name} {count:,}" for name, count in refused["told_by_owner"].items()) or "none"
+    reported = ", ".join(f"{name} {count:,}" for name, count in refused["reported_by_owner"].items()) or "none"
     console.print(
-        f"  duplicates refused: {refused['in_log']:,} in the log; by its owner's count of epoch "
-        f"{refused['owner_epoch']}: {told}",
+        f"  duplicates refused: {refused['in_log']:,} in the log; counted by the topic owner of epoch "
+        f"{refused['owner_epoch']}: {reported}",
         markup=False,
     )
     times = ", ".join(f"{one['owner_epoch']}" for one in topic["takeovers"][:_SHOWN_MAX])
     console.print(
         f"  takeovers: {len(topic['takeovers'])}" + (f", owner epochs {times}" if times else ""), markup=False
     )
-    _show_list("violations", [_told(one) for one in topic["violations"]], topic["violations_count"], console)
-    _show_list("not seen", topic["not_seen"], len(topic["not_seen"]), console)
+    _show_list("violations", [_sentence(one) for one in topic["violations"]], topic["violations_count"], console)
+    _show_list("not checked", topic["not_checked"], len(topic["not_checked"]), console)
     _show_list("note", topic["notes"], len(topic["notes"]), console)
     console.print()
 
 
-def _told(violation: Json) -> str:
+def _sentence(violation: Json) -> str:
     where = f" at {violation['position']}" if violation["position"] else ""
     return f"{violation['rule']}{where}: {violation['message']}"
 

@@ -1,4 +1,4 @@
-"""`oncelog pipeline compact`: the last message of each key, in a new topic."""
+"""`oncelog pipeline compact`: publish the last message of each key to a new topic."""
 
 import os
 import time
@@ -16,8 +16,8 @@ from oncelog.cli.options import (
     TokenFileOption,
     UrlOption,
 )
-from oncelog.cli.pipeline.answers import answer, checked, tell_progress, timed
 from oncelog.cli.pipeline.options import ConfOption, MasterOption, connection_given, given
+from oncelog.cli.pipeline.output import checked, print_progress, print_result, timed
 from oncelog.cli.pipeline.running import run_job
 
 if TYPE_CHECKING:
@@ -26,35 +26,46 @@ if TYPE_CHECKING:
     from oncelog.pipeline.compaction.job import CompactionResult
     from oncelog.pipeline.compaction.options import CompactOptions
 
-_HELP = f"""Publish the last message of each key to a new topic, each once, however often this is run or killed.
+_HELP = f"""Publish the last message of each key to a new topic, each once, however often the command is run or killed.
 
     oncelog pipeline compact prices --to prices-compacted
 
-The source ends where it ends when the command begins; what is kept has the order of the log. A message with an empty
-value removes its key; --empty-value keep keeps it as any other. A message without a key is an error, --without-key drop
-leaves such ones out. A topic with parts is compacted as one: a key that is in two parts is an error, for between them
-there is no order; then compact each part.
+Reads the source up to its end when the command begins. Messages keep the order of the log. A message with an empty
+value deletes its key; with --empty-value keep it is kept like any other. A message without a key is an error; with
+--without-key drop such messages are dropped. A partitioned topic is compacted as a whole. A key in two partitions is an
+error, because there is no order between partitions: compact each partition.
 
-The job is known by its source and options: repeated after it was killed it goes on, repeated when it is done it adds
-nothing. A target that holds messages of anybody else is refused. --admin-url deletes what was staged on the way.
+The job is identified by its source and options. Run it again after it was killed, and it continues; run it again after
+it finished, and it adds nothing. A target with messages of other programs is refused. With --admin-url the staging
+topic is deleted at the end.
 
--o json prints: source (topic, topic_id, from, to), target, read, kept, repeated (it had begun before), others (messages
-in the target that are not of this job), job_id, seconds.
+-o json prints: source (topic, topic_id, from, to), target, read, kept, repeated (an earlier run had begun), others
+(messages in the target that are not of this job), job_id, seconds.
 
 {EXIT_CODES}"""
 
 
 def compact(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to compact, with all its parts.")],
-    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="A new topic.")],
-    without_key: Annotated[str | None, typer.Option(help="Messages without a key: error or drop [error].")] = None,
-    empty_value: Annotated[str | None, typer.Option(help="Empty values: delete the key, or keep [delete].")] = None,
-    closed_ledgers: Annotated[
-        str | None, typer.Option(help="storage, or owner where storage nodes are not reached from executors [storage].")
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to compact, with all its partitions.")],
+    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="The new topic to publish to.")],
+    without_key: Annotated[
+        str | None, typer.Option(help="What to do with messages without a key: error or drop [error].")
     ] = None,
-    send_timeout: Annotated[str | None, typer.Option(help="Seconds that each step waits for the log [120].")] = None,
+    empty_value: Annotated[
+        str | None, typer.Option(help="What an empty value does: delete its key, or keep the message [delete].")
+    ] = None,
+    closed_ledgers: Annotated[
+        str | None,
+        typer.Option(
+            help="Read closed ledgers from storage, or from owner if executors cannot reach storage nodes [storage]."
+        ),
+    ] = None,
+    send_timeout: Annotated[str | None, typer.Option(help="Timeout of each step, in seconds [120].")] = None,
     admin_url: Annotated[
-        str | None, typer.Option(envvar="ONCELOG_ADMIN_URL", help="REST, to delete the staging topic; none: it stays.")
+        str | None,
+        typer.Option(
+            envvar="ONCELOG_ADMIN_URL", help="REST address, to delete the staging topic; without it the topic stays."
+        ),
     ] = None,
     url: UrlOption = DEFAULT_URL,
     token_file: TokenFileOption = None,
@@ -91,13 +102,13 @@ def _compact(spark: "SparkSession", options: "CompactOptions", output: Output) -
     from oncelog.pipeline.compaction.job import compact_topic
 
     began_s = time.monotonic()
-    told = told_of(compact_topic(spark, options, tell_progress), options.target)
-    answer(timed(told, began_s), output)
+    result = result_of(compact_topic(spark, options, print_progress), options.target)
+    print_result(timed(result, began_s), output)
     return Exit.OK
 
 
-def told_of(found: "CompactionResult", target: str) -> dict[str, object]:
-    """By the names of the help."""
+def result_of(found: "CompactionResult", target: str) -> dict[str, object]:
+    """As documented in the help."""
     source = [
         {"topic": state.topic, "topic_id": state.topic_id, "from": state.earliest, "to": state.next}
         for state in found.source

@@ -1,4 +1,4 @@
-"""`oncelog pipeline copy`: messages of topics go on to another topic, each once."""
+"""`oncelog pipeline copy`: copy the messages of topics to another topic, each once."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 TRIGGER_SECONDS = 1.0
 TRIGGER_SECONDS_MAX = 86_400.0
 
-_HELP = f"""Copy the messages of topics to another topic, each once, until it is stopped.
+_HELP = f"""Copy the messages of topics to another topic, each once, until the command is stopped.
 
-Whatever is killed, restarted or run twice at once, the target holds each message once: a message keeps its place in
-its topic as its identity. Keys, properties and event times stay. --where and --value are SQL of Spark over the
-columns of what is read (key, value, topic, publish_time …); of one message they must say the same each time.
+Whatever is killed, restarted or run twice at once, the target holds each message once, because a message keeps its
+position in its topic as its identity. Keys, properties and event times stay. --where and --value are Spark SQL over the
+columns of a message (key, value, topic, publish_time …); they must give the same result for a message each time.
 
     oncelog pipeline copy --from orders --to checked --producer-prefix check --checkpoint /var/lib/check
 
@@ -31,56 +31,66 @@ columns of what is read (key, value, topic, publish_time …); of one message th
 
 
 class ClosedLedgersSource(StrEnum):
-    """Whom closed ledgers are read from."""
+    """Where closed ledgers are read from."""
 
     STORAGE = "storage"
     OWNER = "owner"
 
 
 class NewCheckpoint(StrEnum):
-    """What a checkpoint does that is not the one which published under the prefix."""
+    """What to do if another checkpoint has published under the prefix."""
 
     ERROR = "error"
     CONTINUE = "continue"
 
 
-TargetOption = Annotated[str, typer.Option("--to", help="The topic to write to.")]
+TargetOption = Annotated[str, typer.Option("--to", help="The topic to publish to.")]
 PrefixOption = Annotated[
-    str, typer.Option("--producer-prefix", help="The name that it publishes under, the same for good.")
+    str, typer.Option("--producer-prefix", help="Stable name to publish under. Use the same name on every run.")
 ]
 CheckpointOption = Annotated[
-    str, typer.Option("--checkpoint", help="Directory or URL where Spark keeps how far it is, the same for good.")
+    str,
+    typer.Option("--checkpoint", help="Directory or URL where Spark keeps its offsets. Use the same one on every run."),
 ]
-SourceOption = Annotated[str | None, typer.Option("--from", help="Topics to read, with commas.")]
+SourceOption = Annotated[str | None, typer.Option("--from", help="Topics to read, separated by commas.")]
 SourcePatternOption = Annotated[
-    str | None, typer.Option("--from-pattern", help="Or a regular expression for whole names of one namespace.")
+    str | None,
+    typer.Option("--from-pattern", help="Regular expression for whole names of one namespace, instead of --from."),
 ]
-WhereOption = Annotated[str | None, typer.Option("--where", help="Copy the rows alone for which this is true.")]
-ValueOption = Annotated[str | None, typer.Option("--value", help="What the value becomes: bytes or text.")]
+WhereOption = Annotated[
+    str | None, typer.Option("--where", help="SQL condition: copy only the messages for which it is true.")
+]
+ValueOption = Annotated[str | None, typer.Option("--value", help="SQL expression of the new value: binary or string.")]
 StartingOption = Annotated[
-    str | None, typer.Option("--starting-position", help="Without a checkpoint: earliest (the default), latest …")
+    str | None,
+    typer.Option("--starting-position", help="Where to begin without a checkpoint: earliest, latest, … [earliest]."),
 ]
 RowsOption = Annotated[
-    int | None, typer.Option("--max-rows-per-batch", min=1, help="At most so many in a batch; by default all.")
+    int | None, typer.Option("--max-rows-per-batch", min=1, help="Maximum number of messages in a batch [all].")
 ]
 TriggerOption = Annotated[
-    float, typer.Option("--trigger-seconds", min=0, max=TRIGGER_SECONDS_MAX, help="From batch to batch.")
+    float,
+    typer.Option("--trigger-seconds", min=0, max=TRIGGER_SECONDS_MAX, help="Minimum seconds from batch to batch."),
 ]
 AvailableNowOption = Annotated[
-    bool, typer.Option("--available-now", help="Copy what is there now, in batches, and end.")
+    bool, typer.Option("--available-now", help="Copy the messages that are stored now, then end.")
 ]
 LedgersOption = Annotated[
     ClosedLedgersSource | None,
     typer.Option(
-        "--closed-ledgers", envvar="ONCELOG_CLOSED_LEDGERS", help="Read them from storage nodes or the owner."
+        "--closed-ledgers",
+        envvar="ONCELOG_CLOSED_LEDGERS",
+        help="Read closed ledgers from storage nodes or the topic owner.",
     ),
 ]
 NewCheckpointOption = Annotated[
     NewCheckpoint | None,
-    typer.Option("--on-new-checkpoint", help="When another checkpoint published under this prefix."),
+    typer.Option(
+        "--on-new-checkpoint", help="What to do if another checkpoint has published under this prefix [error]."
+    ),
 ]
 SkipLostOption = Annotated[
-    bool, typer.Option("--skip-lost", help="Go on where messages are gone, in place of an error.")
+    bool, typer.Option("--skip-lost", help="Continue where messages are gone, instead of failing.")
 ]
 
 

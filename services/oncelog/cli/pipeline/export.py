@@ -1,4 +1,4 @@
-"""`oncelog pipeline export`: what is new in topics, as Parquet files that a manifest names."""
+"""`oncelog pipeline export`: write new messages of topics to Parquet files that a manifest names."""
 
 import os
 import time
@@ -16,7 +16,6 @@ from oncelog.cli.options import (
     TokenFileOption,
     UrlOption,
 )
-from oncelog.cli.pipeline.answers import answer, checked, tell_progress, timed
 from oncelog.cli.pipeline.options import (
     ConfOption,
     MasterOption,
@@ -25,6 +24,7 @@ from oncelog.cli.pipeline.options import (
     connection_given,
     given,
 )
+from oncelog.cli.pipeline.output import checked, print_progress, print_result, timed
 from oncelog.cli.pipeline.running import run_job
 from oncelog.core.errors import InvalidArgument
 
@@ -36,31 +36,31 @@ if TYPE_CHECKING:
     from oncelog.pipeline.export.options import ExportLocation, ExportOptions
     from oncelog.pipeline.export.reading import VerifiedExport
 
-_HELP = f"""Write what is new in topics to Parquet files, each message to exactly one file of the export.
+_HELP = f"""Write the new messages of topics to Parquet files, each message to exactly one file of the export.
 
-    oncelog pipeline export flights --to /data/flights       # run it again, by cron say: it goes on where it ended
+    oncelog pipeline export flights --to /data/flights       # run it again, for example by cron: it continues
 
     oncelog pipeline export --pattern '.*' --to /data/all    # every topic of public/default
 
-    oncelog pipeline export --to /data/flights --verify      # are all files there, and as they were written?
+    oncelog pipeline export --to /data/flights --verify      # check all files against their manifests
 
-    oncelog pipeline export --to /data/flights --clean       # delete what runs that died have left
+    oncelog pipeline export --to /data/flights --clean       # delete the files of killed runs
 
-DIR/run=…/topic=…/date=… holds the files: the date is that of publishing, in UTC. DIR/_manifests has a manifest for each
-run that ended well: its files, their rows, and the numbers from … to of each topic part. Only what a manifest names
-counts. A run that is killed counts nothing, and the next one does its work; of two at once, one ends with an error. So
-read what manifests name:
+The files are in DIR/run=…/topic=…/date=…; the date is that of publishing, in UTC. DIR/_manifests has a manifest for
+each run that succeeded: its files, their rows, and the message numbers of each partition. Only files that a manifest
+names count. A killed run exports nothing, and the next run does its work. Of two runs at once, one ends with an error.
+So read the files that manifests name:
 
     from oncelog.pipeline.export.reading import read_export; frame = read_export(spark, "/data/flights")
 
-DIR is a path, on a cluster one that driver and executors share, or hdfs://; other schemes are refused. Messages that
-were trimmed away before they were exported, and topics that are gone, are errors unless --allow-data-loss; a topic that
-was deleted and made anew needs a directory of its own.
+DIR is a path, which driver and executors must share, or hdfs://; other schemes are refused. Messages that were trimmed
+before they were exported, and topics that were deleted, are errors without --allow-data-loss. A topic that was deleted
+and created anew needs another directory.
 
 -o json prints: manifest (null: nothing was new), run, rows, files, bytes, topics (topic, topic_id, from, to,
 kept_from), gone, leftovers (run, files, bytes), seconds; with --verify: manifests, files, rows, bytes, topics
-(topic, next), problems, ok; with --clean: removed, bytes, foreign (directories that begin with run= and are not of this
-export: they are left alone).
+(topic, next), problems, ok; with --clean: removed, bytes, foreign (directories that begin with run= but do not belong
+to this export; they are kept).
 
 {EXIT_CODES}"""
 
@@ -70,19 +70,22 @@ def export(
     to: Annotated[str | None, typer.Option("--to", metavar="DIR", help="The directory of the export.")] = None,
     pattern: PatternOption = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Read all of it, and compare it with the manifests.")
+        bool, typer.Option("--verify", help="Read the whole export, and compare it with the manifests.")
     ] = False,
     clean: Annotated[
-        bool, typer.Option("--clean", help="Delete what no manifest names; running exports lose.")
+        bool, typer.Option("--clean", help="Delete runs that no manifest names. Exports that run now will fail.")
     ] = False,
     rows_per_file: Annotated[
-        str | None, typer.Option(help="At most so many messages a file and task [1000000].")
+        str | None, typer.Option(help="Maximum number of messages in a file and task [1000000].")
     ] = None,
     allow_data_loss: Annotated[
-        bool, typer.Option("--allow-data-loss", help="Go on behind what is gone; the manifest says what that was.")
+        bool, typer.Option("--allow-data-loss", help="Continue where messages are gone; the manifest lists them.")
     ] = False,
     closed_ledgers: Annotated[
-        str | None, typer.Option(help="storage, or owner where storage nodes are not reached from executors [storage].")
+        str | None,
+        typer.Option(
+            help="Read closed ledgers from storage, or from owner if executors cannot reach storage nodes [storage]."
+        ),
     ] = None,
     url: UrlOption = DEFAULT_URL,
     token_file: TokenFileOption = None,
@@ -93,7 +96,7 @@ def export(
     output: OutputOption = Output.TABLE,
 ) -> None:
     if verify and clean:
-        raise typer.BadParameter("--verify and --clean are two commands: first clean, then verify")
+        raise typer.BadParameter("--verify and --clean cannot be combined: first clean, then verify")
     own = given(
         topics=",".join(topics or ()),
         topicsPattern=pattern,
@@ -118,7 +121,7 @@ def _place(to: str | None, *, verify: bool, clean: bool, own: dict[str, str]) ->
     from oncelog.pipeline.export.options import export_location
 
     if own and (verify or clean):
-        message = f"--verify and --clean are about the whole directory: leave {', '.join(own)} out"
+        message = f"--verify and --clean apply to the whole directory: leave out {', '.join(own)}"
         raise InvalidArgument(message, field=next(iter(own)))
     return export_location(to)
 
@@ -133,8 +136,8 @@ def _export(spark: "SparkSession", options: "ExportOptions", output: Output) -> 
     from oncelog.pipeline.export.job import export_topics
 
     began_s = time.monotonic()
-    outcome = export_topics(spark, options, _now_ms(), tell_progress)
-    answer(timed(told_of(outcome), began_s), output)
+    outcome = export_topics(spark, options, _now_ms(), print_progress)
+    print_result(timed(result_of(outcome), began_s), output)
     return Exit.OK
 
 
@@ -145,12 +148,12 @@ def _clean(spark: "SparkSession", place: "ExportLocation", output: Output) -> Ex
 
     exported = ExportStore(store_of(place, spark))
     removed = clean(exported, new_token(), _now_ms())
-    told = {
+    result = {
         "removed": [_leftover(each) for each in removed],
         "bytes": sum(each.size_bytes for each in removed),
         "foreign": exported.foreign(),
     }
-    answer(told, output)
+    print_result(result, output)
     return Exit.OK
 
 
@@ -158,12 +161,12 @@ def _verify(spark: "SparkSession", place: "ExportLocation", output: Output) -> E
     from oncelog.pipeline.export.reading import verify_export
 
     found = verify_export(spark, place.uri)
-    answer(verified_of(found), output)
+    print_result(verification_of(found), output)
     return Exit.FAILED if found.problems else Exit.OK
 
 
-def told_of(outcome: "ExportResult") -> dict[str, object]:
-    """By the names of the help."""
+def result_of(outcome: "ExportResult") -> dict[str, object]:
+    """As documented in the help."""
     made = outcome.manifest
     ranges = () if made is None else made.ranges
     return {
@@ -181,7 +184,7 @@ def told_of(outcome: "ExportResult") -> dict[str, object]:
     }
 
 
-def verified_of(found: "VerifiedExport") -> dict[str, object]:
+def verification_of(found: "VerifiedExport") -> dict[str, object]:
     return {
         "manifests": found.manifests,
         "files": found.files,

@@ -1,4 +1,4 @@
-"""`oncelog pipeline import`: files as messages of a topic, each row once."""
+"""`oncelog pipeline import`: publish the rows of files to a topic, each row once."""
 
 import os
 import time
@@ -16,8 +16,8 @@ from oncelog.cli.options import (
     TokenFileOption,
     UrlOption,
 )
-from oncelog.cli.pipeline.answers import answer, checked, tell_progress, timed
 from oncelog.cli.pipeline.options import ConfOption, MasterOption, connection_given, given
+from oncelog.cli.pipeline.output import checked, print_progress, print_result, timed
 from oncelog.cli.pipeline.running import run_job
 
 if TYPE_CHECKING:
@@ -26,46 +26,56 @@ if TYPE_CHECKING:
     from oncelog.pipeline.file_import.job import ImportResult
     from oncelog.pipeline.file_import.options import ImportOptions
 
-_HELP = f"""Publish the rows of Parquet or CSV files, each once, however often this is run, killed and run again.
+_HELP = f"""Publish the rows of Parquet or CSV files, each once, however often the command is run or killed.
 
     oncelog pipeline import /data/in --topic flights --name landing      # all *.parquet below /data/in
 
     oncelog pipeline import /data/in --topic flights --name landing --format csv --key id --value line
 
-Run it again when files have come: what is published already is passed over, by the name and the path below SOURCE. So
-SOURCE may be mounted elsewhere another time, but a file stays under its path, and as it is: one that changed is an
-error that names it. The rows of a file come in its order, those of several files side by side.
+Run it again for new files: rows that are published already are skipped, by the name and the file's path below SOURCE.
+SOURCE may be mounted elsewhere another time, but a file must keep its path and its content: a changed file is an error
+that names it. The rows of a file are published in order, those of several files in parallel.
 
-A message is all columns as an object of JSON, or --value alone, as it stands; --key, --event-time (a time, ISO 8601, or
-ms since 1970) and --property take further columns. All of a file is read before the first row of it is published: a row
-that cannot be a message is an error that names file and row, and then nothing of that file is published.
+The value of a message is a JSON object of all columns, or the column --value as it is. --key, --event-time (a time, ISO
+8601, or ms since 1970) and --property use further columns. A whole file is checked before its first row is published: a
+row that cannot be a message is an error that names file and row, and nothing of this file is published.
 
 -o json prints: topic, found, done (before), new, resumed (files), rows (published now), bytes (of new files), files
-(path, rows: of those that are new or resumed), seconds.
+(path, rows; those that are new or resumed), seconds.
 
 {EXIT_CODES}"""
 
 
 def import_files(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A directory, or one file; on NFS for a cluster.")],
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A directory, or one file; all executors must be able to read it.")
+    ],
     topic: Annotated[str, typer.Option(help="The topic to publish to.")],
-    name: Annotated[str, typer.Option(help="What this import is known by, the same for good.")],
-    kind: Annotated[str | None, typer.Option("--format", help="parquet or csv [parquet].")] = None,
-    glob: Annotated[str | None, typer.Option(help="Of paths below SOURCE; * crosses directories [*.FORMAT].")] = None,
-    value: Annotated[str | None, typer.Option(metavar="COLUMN", help="The value [all columns, as JSON].")] = None,
-    key: Annotated[str | None, typer.Option(metavar="COLUMN", help="The key [none].")] = None,
-    event_time: Annotated[str | None, typer.Option(metavar="COLUMN", help="The event time [none].")] = None,
-    properties: Annotated[
-        list[str] | None, typer.Option("--property", metavar="COLUMN", help="A property of this name; any number.")
+    name: Annotated[str, typer.Option(help="Stable name of this import. Use the same name on every run.")],
+    kind: Annotated[str | None, typer.Option("--format", help="Format of the files: parquet or csv [parquet].")] = None,
+    glob: Annotated[
+        str | None, typer.Option(help="Pattern of paths below SOURCE; * also matches / [*.FORMAT].")
     ] = None,
-    delimiter: Annotated[str | None, typer.Option(help="Of CSV: one character, or \\t [,].")] = None,
+    value: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of the value [all columns, as JSON].")
+    ] = None,
+    key: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the key [none].")] = None,
+    event_time: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the event time [none].")] = None,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--property", metavar="COLUMN", help="Column to use as a property of the same name; may be repeated."
+        ),
+    ] = None,
+    delimiter: Annotated[str | None, typer.Option(help="Delimiter of CSV files: one character, or \\t [,].")] = None,
     columns: Annotated[
-        str | None, typer.Option(metavar="NAME,NAME…", help="Of CSV without a header: its columns.")
+        str | None, typer.Option(metavar="NAME,NAME…", help="Names of the columns of CSV files without a header.")
     ] = None,
     checksum: Annotated[
-        bool, typer.Option("--checksum", help="Read known files again, too: same size and time may be another file.")
+        bool,
+        typer.Option("--checksum", help="Read known files again, to find changed content with the same size and time."),
     ] = False,
-    send_timeout: Annotated[str | None, typer.Option(help="Seconds that each step waits for the log [120].")] = None,
+    send_timeout: Annotated[str | None, typer.Option(help="Timeout of each step, in seconds [120].")] = None,
     url: UrlOption = DEFAULT_URL,
     token_file: TokenFileOption = None,
     tls_ca_file: TlsCaFileOption = None,
@@ -107,13 +117,13 @@ def _import(spark: "SparkSession", options: "ImportOptions", output: Output) -> 
     from oncelog.pipeline.file_import.job import import_files as run
 
     began_s = time.monotonic()
-    told = told_of(run(spark, options, tell_progress))
-    answer(timed(told, began_s), output)
+    result = result_of(run(spark, options, print_progress))
+    print_result(timed(result, began_s), output)
     return Exit.OK
 
 
-def told_of(found: "ImportResult") -> dict[str, object]:
-    """By the names of the help."""
+def result_of(found: "ImportResult") -> dict[str, object]:
+    """As documented in the help."""
     return {
         "topic": found.topic,
         "found": found.found,

@@ -1,6 +1,6 @@
-"""Options that all jobs share besides those of `cli.options`: where Spark runs, and which topics.
+"""Options that jobs share, besides those of `cli.options`: Spark's master and settings, and topics.
 
-Under spark-submit (`cli/pipeline/__main__.py`) Spark's own options come from there, and these are refused.
+Under spark-submit (`cli/pipeline/__main__.py`) --master and --conf are refused: spark-submit sets them.
 """
 
 from collections.abc import Iterable
@@ -14,46 +14,48 @@ from oncelog.core.errors import InvalidArgument
 
 MasterOption = Annotated[
     str | None,
-    typer.Option("--master", help="Spark's master; by default local[*], all processors of this machine."),
+    typer.Option("--master", help="Spark master [local[*], all processors of this machine]."),
 ]
 ConfOption = Annotated[
     list[str] | None,
-    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark, as spark.driver.memory=4g; any number."),
+    typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting, as spark.driver.memory=4g; may be repeated."),
 ]
 TopicsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[TOPIC]…", help="Names, or tenant/namespace/name; of a topic with parts, all of them."),
+    typer.Argument(metavar="[TOPIC]…", help="Topics, as NAME or TENANT/NAMESPACE/NAME, with all their partitions."),
 ]
 PatternOption = Annotated[
     str | None,
-    typer.Option("--pattern", help="Regular expression for whole names: of public/default, or tenant/namespace/EXPR."),
+    typer.Option(
+        "--pattern", help="Regular expression for whole names in public/default, or TENANT/NAMESPACE/EXPRESSION."
+    ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """master None: as spark-submit says, else local[*]. settings: {key: value}."""
+    """master None: that of spark-submit, else local[*]. settings: {key: value}."""
 
     master: str | None
     settings: dict[str, str]
 
 
 def spark_options(master: str | None, conf: Iterable[str] | None) -> SparkOptions:
-    """Raises InvalidArgument on a setting that is none."""
+    """Raises InvalidArgument for a wrong setting."""
     settings: dict[str, str] = {}
     for one in conf or ():
         key, equals, value = one.partition("=")
         if not equals or not key.strip().startswith("spark."):
-            raise InvalidArgument(f"--conf is spark.KEY=VALUE, not {one[:80]!r}", field="conf")
+            raise InvalidArgument(f"--conf must be spark.KEY=VALUE, not {one[:80]!r}", field="conf")
         settings[key.strip()] = value.strip()
     if master is not None and not master.strip():
-        raise InvalidArgument("--master is empty", field="master")
+        raise InvalidArgument("--master must not be empty", field="master")
     return SparkOptions(master, settings)
 
 
 def given(**options: str | int | Path | None) -> dict[str, str]:
-    """Options as jobs take them, by their names, as texts. None and "": not given. Executors may have another working
-    directory, so paths are whole ones."""
+    """Options of a job, by name, as strings. None and "": not set. Paths are made absolute, because executors may have
+    another working directory."""
     return {name: _text(value) for name, value in options.items() if value not in (None, "")}
 
 
@@ -66,12 +68,12 @@ def _text(value: str | int | Path | None) -> str:
 def connection_given(
     url: str, token_file: Path | None, tls_ca_file: Path | None, allow_plaintext_token: bool
 ) -> dict[str, str]:
-    """How to reach the cluster, as options of jobs."""
+    """Address and credentials of the cluster, as options of a job."""
     return given(serviceUrl=url, tokenFile=token_file, tlsCaFile=tls_ca_file, allowPlaintextToken=allow_plaintext_token)
 
 
 def topics_given(topics: list[str] | None, pattern: str | None) -> dict[str, str]:
-    """Which topics, as options of the format "oncelog". Raises InvalidArgument unless they are named in one way."""
+    """Topics, as options of the format "oncelog". Raises InvalidArgument unless exactly one of both is set."""
     if bool(topics) == bool(pattern):
-        raise InvalidArgument("name topics, or give --pattern: one of both", field="topics")
+        raise InvalidArgument("name topics, or set --pattern, but not both", field="topics")
     return given(topicsPattern=pattern, topics=",".join(topics or ()))

@@ -1,8 +1,8 @@
-"""How a job runs: what it needs is there, a session for as long as it takes, its errors explained, Ctrl-C obeyed.
+"""Runs a job: checks what it needs, opens a Spark session for it, explains its errors, ends it on Ctrl-C and SIGTERM.
 
     raise typer.Exit(run_job("oncelog audit", master, conf, lambda spark: audit(spark, …)))
 
-PySpark is imported here when a command runs, never before: --help takes no seconds, and works without it.
+PySpark is imported when a command runs, not before: --help is quick, and works without PySpark.
 """
 
 import os
@@ -31,9 +31,9 @@ def run_job(
     work: "Callable[[SparkSession], Exit]",
     check: Callable[[], object] | None = None,
 ) -> Exit:
-    """Do `work` in a session named `name`; returns the code to exit with. Errors are explained on standard error.
+    """Do `work` in a session named `name`. Returns the exit code; errors are explained on standard error.
 
-    check: raises what is wrong with the command's own options, before the seconds that a session takes.
+    check: raises for wrong options of the command, before the session is started, which takes seconds.
     """
     errors = Console(stderr=True, highlight=False)
     try:
@@ -41,12 +41,12 @@ def run_job(
         check_installed("pipeline")
         if check is not None:
             check()
-        # gRPC reports every connection that ends, and every process that Spark starts beside it.
+        # Otherwise gRPC logs every connection that ends, and every process that Spark forks.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         from oncelog.pipeline.session import job_session, under_spark_submit
 
         if under_spark_submit() and (choice.master or choice.settings):
-            raise InvalidArgument("under spark-submit --master and --conf are its own: give them before the file")
+            raise InvalidArgument("under spark-submit set --master and --conf as its own options, before the file")
         with _ended_by_sigterm(), job_session(name, master=choice.master, settings=choice.settings) as session:
             return work(session)
     except KeyboardInterrupt:
@@ -54,12 +54,12 @@ def run_job(
         return Exit.INTERRUPTED
     except OncelogError as error:
         return explain(error, errors)
-    except Exception as error:  # noqa: BLE001  # Spark and its gateway have no common error; what is none of them is a bug
+    except Exception as error:  # noqa: BLE001  # Spark and its gateway have no common error; any other error is a bug
         return explain(_of_spark(error), errors)
 
 
 def _of_spark(error: Exception) -> Exception:
-    """The error of ours that a task ended with; else the error itself."""
+    """The error of this package that a task ended with; otherwise the error itself."""
     if find_spec("pyspark") is None:
         return error
     from oncelog.pipeline.session import failure_of
@@ -69,7 +69,7 @@ def _of_spark(error: Exception) -> Exception:
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM does what Ctrl-C does."""
+    """SIGTERM has the same effect as Ctrl-C."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

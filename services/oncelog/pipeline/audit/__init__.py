@@ -1,1 +1,1 @@
-"""The audit: whole topics read in ranges, in parallel on Spark, and judged from small summaries (`verify`)."""
+"""The audit: whole topics are read in ranges, in parallel on Spark, and checked from small summaries (`verify`)."""

@@ -1,6 +1,6 @@
-"""Reads what each member of a ledger holds of it, one by one: the copies, not the log.
+"""Reads the copies of a ledger: what each of its members holds.
 
-A member that does not answer in SILENCE_MS is passed over and told; the same one is not waited for again in this task.
+A member that does not answer within SILENCE_MS is skipped and reported; this task does not wait for it again.
 """
 
 import asyncio
@@ -19,17 +19,17 @@ from oncelog.pipeline.audit.ledger_ranges import LedgerSlice
 from oncelog.rpc.storage_codec import ReadRequest, ReceivedRead
 from oncelog.verify.copies import MemberCopy
 
-#: A member that is silent for so long is passed over.
+#: A member that does not answer for this long is skipped.
 SILENCE_MS = 10_000
 _READ_TIMEOUT_MS = 60_000
 _ENTRIES_MAX = 4096
 _BYTES_MAX = 64 * 1024 * 1024
 _DIGEST_BYTES = 16
-_NOT_REGISTERED = "it is not registered"
+_NOT_REGISTERED = "not registered"
 
 
 class CopyReading:
-    """The members of some ledgers, for one task. registered: those that have an address now."""
+    """The members of some ledgers, for one task. registered: members with an address."""
 
     def __init__(
         self, storage: StorageLinks, registered: Iterable[Incarnation], *, silence_ms: int = SILENCE_MS
@@ -37,18 +37,19 @@ class CopyReading:
         self._storage = storage
         self._registered = frozenset(registered)
         self._silence_ms = silence_ms
-        #: {member: why it does not answer}
+        #: {member: the reason why it does not answer}
         self._silent: dict[Incarnation, str] = {}
 
     async def beginnings_of(self, piece: LedgerSlice) -> dict[Incarnation, MemberCopy]:
-        """Whether each member holds anything of the ledger, of a slice that begins there; else nothing."""
+        """Whether each member holds anything of the ledger, if the slice is the ledger's first; otherwise empty
+        copies."""
         copies = {member: MemberCopy() for member, _ in piece.members}
         if piece.first == 0 and piece.quorum:
             await asyncio.gather(*(self._begins(piece.ledger_id, member, copy) for member, copy in copies.items()))
         return copies
 
     async def copies_of(self, piece: LedgerSlice) -> dict[Incarnation, MemberCopy]:
-        """Every entry of the slice, of every member."""
+        """The copies of every entry of the slice on every member."""
         copies = {member: MemberCopy() for member, _ in piece.members}
         await asyncio.gather(*(self._whole(piece, member, copy) for member, copy in copies.items()))
         return copies
@@ -69,7 +70,7 @@ class CopyReading:
     async def _read(
         self, ledger_id: LedgerId, member: Incarnation, first: EntryId, last: EntryId, copy: MemberCopy
     ) -> None:
-        """Into `copy`; `silent` is set when the member does not answer for all of it."""
+        """Read into `copy`; `silent` is set when the member does not answer for all entries."""
         if member not in self._registered:
             copy.silent = _NOT_REGISTERED
         copy.silent = copy.silent or self._silent.get(member, "")
@@ -81,16 +82,16 @@ class CopyReading:
             try:
                 following = await self._frames(request, copy)
             except TimeoutError:
-                copy.silent = f"it was silent for {self._silence_ms} ms"
+                copy.silent = f"no answer within {self._silence_ms} ms"
             except OncelogError as error:
                 copy.silent = error.message
             if following == before:
-                copy.silent = copy.silent or "it gave no answer"
+                copy.silent = copy.silent or "no answer"
         if copy.silent:
             self._silent[member] = copy.silent
 
     async def _frames(self, request: ReadRequest, copy: MemberCopy) -> int:
-        """Take the frames of one call; returns the first entry that it did not answer for."""
+        """Read the frames of one call. Returns the first entry without an answer."""
         following: int = request.first_entry
         async with aclosing(self._storage.read(request.target, request, timeout_ms=_READ_TIMEOUT_MS)) as frames:
             while True:

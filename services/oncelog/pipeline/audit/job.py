@@ -1,7 +1,7 @@
 """The audit of some topics: their ranges as tasks of one Spark job, then a verdict for each topic.
 
-Only where ids stand at or below a mark a second job looks for them in the whole log, to tell what is stored twice from
-what is out of order.
+Only where ids are not above the last id before them, a second job searches the whole log for these ids, to distinguish
+messages that are stored twice from messages that are out of order.
 """
 
 import threading
@@ -30,16 +30,16 @@ from oncelog.verify.topic_check import TopicCheck, check_topic
 from oncelog.wire.owner_pb2 import LastMessageRequest
 
 ResultT = TypeVar("ResultT")
-#: Does the tasks, anywhere and in any order; results in the order of the tasks.
-EachRange = Callable[[Callable[[AuditRange], ResultT], Sequence[AuditRange]], list[ResultT]]
-#: A step, how many of its tasks are done, and how many there are.
-Tell = Callable[[str, int, int], None]
-_TOLD_EVERY_S = 0.5
+#: Runs the tasks, anywhere and in any order; results in the order of the tasks.
+RunTasks = Callable[[Callable[[AuditRange], ResultT], Sequence[AuditRange]], list[ResultT]]
+#: Reports a step, how many of its tasks are done, and how many there are.
+ReportTasks = Callable[[str, int, int], None]
+_REPORT_EVERY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class TopicAudit:
-    """grown: messages stored since the end was fixed, None: not known."""
+    """grown: messages stored since the end was fixed; None: not known."""
 
     plan: TopicPlan
     judged: TopicCheck
@@ -47,20 +47,20 @@ class TopicAudit:
 
 
 def audit_topics(
-    session: SparkSession, options: SourceOptions, *, entries_max: int, tell: Tell, all_copies: bool = False
+    session: SparkSession, options: SourceOptions, *, entries_max: int, report: ReportTasks, all_copies: bool = False
 ) -> list[TopicAudit]:
-    """Audit each topic and part that the options name. entries_max: of one task. all_copies: compare the copies of
+    """Audit each topic and partition that the options name. entries_max: of one task. all_copies: compare the copies of
     each entry on all members of its ledger. Raises OncelogError."""
     plans = run_connected(
         options.connection, partial(plan_topics, options=options, entries_max=entries_max, all_copies=all_copies)
     )
     ranges = [range_ for plan in plans for range_ in plan.ranges]
-    summaries = run_tasks(session, fold_range, ranges, partial(tell, "reading"))
+    summaries = run_tasks(session, fold_range, ranges, partial(report, "reading"))
     ends = list(accumulate((len(plan.ranges) for plan in plans), initial=0))
     audits: list[TopicAudit] = []
     for number, plan in enumerate(plans):
         mine = summaries[ends[number] : ends[number + 1]]
-        judged = judge_plan(plan, mine, lambda task, some: run_tasks(session, task, some, partial(tell, "looking")))
+        judged = judge_plan(plan, mine, lambda task, some: run_tasks(session, task, some, partial(report, "searching")))
         audits.append(TopicAudit(plan, judged, run_connected(options.connection, partial(_grown, plan))))
     return audits
 
@@ -68,7 +68,8 @@ def audit_topics(
 async def plan_topics(
     cluster: ClusterConnection, options: SourceOptions, *, entries_max: int, all_copies: bool = False
 ) -> list[TopicPlan]:
-    """One after the other, so that little time is between a topic's end and its map. Raises OncelogError."""
+    """One topic after the other, so that the time between its end and the list of its ledgers is short. Raises
+    OncelogError."""
     states = await TopicCatalog(cluster, options.topics).states()
     return [
         await plan_topic(cluster, options.connection, topic, entries_max=entries_max, all_copies=all_copies)
@@ -77,7 +78,7 @@ async def plan_topics(
 
 
 def judge_plan(
-    plan: TopicPlan, summaries: Sequence[RangeSummary], each: "EachRange[list[tuple[int, int, Position, int]]]"
+    plan: TopicPlan, summaries: Sequence[RangeSummary], each: "RunTasks[list[tuple[int, int, Position, int]]]"
 ) -> TopicCheck:
     """summaries: of the plan's ranges, in their order."""
 
@@ -90,7 +91,7 @@ def judge_plan(
 
     facts = [LedgerFact(one.ledger_id, one.first_index, one.last, one.whole, one.length) for one in plan.ledgers]
     return check_topic(
-        summaries, facts, from_start=plan.from_start, live=plan.told.live, snapshot=plan.snapshot, look=look
+        summaries, facts, from_start=plan.from_start, live=plan.owner.live, snapshot=plan.snapshot, look=look
     )
 
 
@@ -101,41 +102,41 @@ async def _grown(plan: TopicPlan, cluster: ClusterConnection) -> int | None:
     try:
         last = await cluster.ask_owner(plan.topic, LAST_MESSAGE, request)
     except OncelogError:
-        return None  # deleted, or away by now: the audit is of what was there
-    return max(0, last.next_index - plan.told.live.next_index)
+        return None  # deleted, or not reachable now; the audit covers the log up to its end then
+    return max(0, last.next_index - plan.owner.live.next_index)
 
 
 def run_tasks(
     session: SparkSession,
     task: Callable[[AuditRange], ResultT],
     ranges: Sequence[AuditRange],
-    tell: Callable[[int, int], None],
+    report: Callable[[int, int], None],
 ) -> list[ResultT]:
-    """One task of Spark for each range; their results in order."""
+    """One Spark task for each range; returns their results in order."""
     if not ranges:
         return []
     spark = session.sparkContext
-    with _told(session, len(ranges), tell):
+    with _reported(session, len(ranges), report):
         return spark.parallelize(ranges, len(ranges)).map(task).collect()
 
 
 @contextmanager
-def _told(session: SparkSession, count: int, tell: Callable[[int, int], None]) -> Iterator[None]:
-    """Tell how far the job is while it runs, from a thread of its own: `collect` waits for all of it."""
+def _reported(session: SparkSession, count: int, report: Callable[[int, int], None]) -> Iterator[None]:
+    """Report the progress of the job from another thread, because `collect` blocks until the job has ended."""
     ended = threading.Event()
     tracker = session.sparkContext.statusTracker()
 
     def follow() -> None:
-        while not ended.wait(_TOLD_EVERY_S):
+        while not ended.wait(_REPORT_EVERY_S):
             stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
-            tell(sum(stage.numCompletedTasks for stage in stages if stage is not None), count)
+            report(sum(stage.numCompletedTasks for stage in stages if stage is not None), count)
 
     thread = threading.Thread(target=follow, name="progress", daemon=True)
-    tell(0, count)
+    report(0, count)
     thread.start()
     try:
         yield
-        tell(count, count)
+        report(count, count)
     finally:
         ended.set()
         thread.join()

@@ -1,4 +1,4 @@
-"""Cuts a topic's log into ranges, one for each task. Pure."""
+"""Splits a topic's log into ranges, one for each task. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from oncelog.verify.remembered import RememberedBatch
 
 
 class AuditedLedger(NamedTuple):
-    """A ledger as the cluster lists it. last: its last entry that is read, -1 none. whole: it is closed, with that end.
+    """A ledger as the cluster lists it. last: the last entry to read, -1: none. whole: it is closed, and ends there.
 
-    length: bytes of its bodies, quorum: copies that each entry must have; both 0 unless it is whole.
+    length: bytes of its bodies. quorum: number of copies that each entry must have. Both are 0 unless it is whole.
     """
 
     ledger_id: LedgerId
@@ -27,7 +27,7 @@ class AuditedLedger(NamedTuple):
 
 
 class LedgerSlice(NamedTuple):
-    """Entries first to last of one ledger. quorum: as of the ledger."""
+    """Entries first to last of one ledger. quorum: of the ledger."""
 
     ledger_id: LedgerId
     members: Members
@@ -38,10 +38,10 @@ class LedgerSlice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AuditRange:
-    """What one task reads, in order.
+    """The entries that one task reads, in order.
 
-    remembered: the batches that the snapshot has in this range. all_copies: every member's copy of each entry is read
-    and compared; else it is only asked whether it holds the beginning of each ledger.
+    remembered: the batches that the snapshot remembers in this range. all_copies: read and compare every member's copy
+    of each entry; otherwise only check that each member holds the beginning of each ledger.
     """
 
     connection: ConnectionOptions
@@ -54,7 +54,7 @@ class AuditRange:
 def cut(
     ledgers: Sequence[AuditedLedger], *, entries_max: int, behind: Position | None
 ) -> list[tuple[LedgerSlice, ...]]:
-    """Ranges of at most entries_max entries. behind: one range ends with exactly this entry, if it is there."""
+    """Ranges of at most entries_max entries. behind: one range ends with exactly this entry, if it exists."""
     ranges: list[tuple[LedgerSlice, ...]] = []
     waiting: list[LedgerSlice] = []
     room = entries_max
@@ -82,7 +82,7 @@ def _pieces(ledgers: Iterable[AuditedLedger], behind: Position | None) -> Iterab
 
 
 def remembered_in(slices: Iterable[LedgerSlice], remembered: Iterable[RememberedBatch]) -> tuple[RememberedBatch, ...]:
-    """Those whose positions are among the slices."""
+    """Those with a position in one of the slices."""
     pieces = {piece.ledger_id: piece for piece in slices}
     return tuple(
         one
@@ -94,7 +94,8 @@ def remembered_in(slices: Iterable[LedgerSlice], remembered: Iterable[Remembered
 def misplaced(
     snapshot: Position, remembered: Iterable[RememberedBatch], ledgers: Sequence[AuditedLedger]
 ) -> list[Finding]:
-    """What a snapshot remembers where the log has no entry, or behind its own position; trimmed ledgers aside."""
+    """Batches that a snapshot remembers at positions where the log has no entry, or behind the snapshot's own position;
+    trimmed ledgers are ignored."""
     ends = {ledger.ledger_id: ledger.last for ledger in ledgers}
     first = ledgers[0].ledger_id if ledgers else LedgerId(0)
     found: list[Finding] = []

@@ -1,4 +1,4 @@
-"""One range, read from storage nodes and folded: what a task of Spark does, with connections of its own."""
+"""The work of a Spark task: read one range from storage nodes and fold it, with connections of its own."""
 
 from collections.abc import Callable
 
@@ -18,21 +18,21 @@ from oncelog.verify.range_summary import RangeSummary
 from oncelog.verify.stored_log import parse_entry
 from oncelog.verify.violation import Violation
 
-#: How long storage nodes that do not answer are waited for, since the last entry.
+#: How long to wait for storage nodes that do not answer, since the last entry.
 PATIENCE_MS = 60_000
-#: Entries of a ledger that nobody can read one behind the other, before the rest of it is given up.
+#: Consecutive unreadable entries of a ledger after which the rest of the ledger is not read.
 LOST_MAX = 64
 
 Place = tuple[int, int, Position, int]
 
 
 def fold_range(range_: AuditRange) -> RangeSummary:
-    """Raises DeadlineExceeded when storage nodes do not answer: then nothing is known, and nothing is said."""
+    """Raises DeadlineExceeded when storage nodes do not answer: then the audit has no verdict."""
     return process_loop().run_until_complete(fold_entries(range_))
 
 
 async def fold_entries(range_: AuditRange) -> RangeSummary:
-    """The same inside a loop."""
+    """The same as a coroutine."""
     fold = RangeFold(range_.topic_id, range_.remembered)
 
     def take(position: Position, data: Buffer) -> None:
@@ -57,17 +57,17 @@ async def fold_entries(range_: AuditRange) -> RangeSummary:
 
 
 def places_in(range_: AuditRange, wanted: dict[int, set[int]]) -> list[Place]:
-    """Where the range stores ids that are looked for: (producer id, id, position, batch_index)."""
+    """The positions of the wanted ids in the range: (producer id, id, position, batch_index)."""
     found: list[Place] = []
 
     def take(position: Position, data: Buffer) -> None:
         try:
             found.extend(find_places(parse_entry(bytes(data), position, crc32c, keeps_values=False), wanted))
         except Violation:
-            return  # told by the first reading
+            return  # reported by the first job
 
     def lose(_position: Position, _rule: str, _message: str) -> None:
-        """Told, too."""
+        """Reported by the first job, too."""
 
     process_loop().run_until_complete(_read(range_, take, lose))
     return found
@@ -104,5 +104,9 @@ async def _read_slice(
             lose(Position(piece.ledger_id, following), "unreadable", error.message)
             following, lost = EntryId(following + 1), lost + 1
             if lost == LOST_MAX and following <= piece.last:
-                lose(Position(piece.ledger_id, piece.last), "unreadable", f"nor are those from {following} on read")
+                lose(
+                    Position(piece.ledger_id, piece.last),
+                    "unreadable",
+                    f"entries from {following} on were not read either",
+                )
                 return

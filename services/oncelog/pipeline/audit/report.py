@@ -1,8 +1,8 @@
-"""The report of an audit, as JSON has it; the table and the picture are made of it. Pure.
+"""The report of an audit, as JSON; the table and the picture are made from it. Pure.
 
-verdict     good: every promise was checked and holds, up to `end`
-            violations: at least one is broken
-            incomplete: none is broken as far as was seen, and `not_seen` says what was not
+verdict     good: every guarantee was checked and holds, up to `end`
+            violations: at least one guarantee is violated
+            incomplete: no violation was found, but `not_checked` lists what could not be checked
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ FORMAT = 1
 GOOD, VIOLATIONS, INCOMPLETE = "good", "violations", "incomplete"
 #: Violations listed of a topic; the rest are counted.
 LISTED_MAX = 100
-#: Stretches of the timeline.
+#: Intervals of the timeline.
 BUCKETS = 60
 
 Json = dict[str, Any]
@@ -41,16 +41,16 @@ def report_of(audits: Sequence[TopicAudit], *, began_ms: int, seconds: float) ->
 
 
 def topic_report(audit: TopicAudit) -> Json:
-    """One topic, or part."""
+    """The report of one topic, or partition."""
     plan, judged = audit.plan, audit.judged
-    totals, live = judged.joined.totals, plan.told.live
+    totals, live = judged.joined.totals, plan.owner.live
     violations = _violations(plan, judged)
     count = judged.findings_count + len(violations) - len(judged.findings)
-    unseen = _not_seen(plan, judged)
+    unchecked = _not_checked(plan, judged)
     return {
         "topic": plan.topic,
         "topic_id": plan.topic_id,
-        "verdict": VIOLATIONS if count else INCOMPLETE if unseen else GOOD,
+        "verdict": VIOLATIONS if count else INCOMPLETE if unchecked else GOOD,
         "end": {"position": str(live.position), "next_index": live.next_index},
         "first_index": plan.ledgers[0].first_index if plan.ledgers else 0,
         "ledgers": len(plan.ledgers),
@@ -63,7 +63,7 @@ def topic_report(audit: TopicAudit) -> Json:
         "checks": _checks(plan, judged, violations),
         "violations_count": count,
         "violations": violations[:LISTED_MAX],
-        "not_seen": unseen,
+        "not_checked": unchecked,
         "notes": _notes(audit),
         "duplicates_refused": _refused(plan, judged),
         "takeovers": _takeovers(plan, judged),
@@ -72,22 +72,22 @@ def topic_report(audit: TopicAudit) -> Json:
 
 
 def _violations(plan: TopicPlan, judged: TopicCheck) -> list[Json]:
-    found = [_told(one) for one in judged.findings]
+    found = [_violation(one) for one in judged.findings]
     totals = judged.joined.totals
     trouble = missing_snapshot(plan, totals.entries, (totals.last_ms or 0) - (totals.first_ms or 0))
     missing = () if trouble is None else (Finding("snapshot", None, trouble),)
-    return found + [_told(one) for one in (*plan.snapshot_findings, *missing)]
+    return found + [_violation(one) for one in (*plan.snapshot_findings, *missing)]
 
 
-def _told(one: Finding) -> Json:
+def _violation(one: Finding) -> Json:
     return {"rule": one.rule, "position": None if one.position is None else str(one.position), "message": one.message}
 
 
 def _checks(plan: TopicPlan, judged: TopicCheck, violations: Sequence[Json]) -> list[Json]:
-    """Each with how much it was held against."""
+    """Each check, with what it was compared with."""
     totals = judged.joined.totals
     blind = judged.joined.blind
-    held = {
+    compared = {
         "once": counted(totals.messages - totals.unnamed, "message"),
         "order": counted(len(judged.joined.producers), "producer"),
         "producers": counted(totals.grants, "opening"),
@@ -96,14 +96,14 @@ def _checks(plan: TopicPlan, judged: TopicCheck, violations: Sequence[Json]) -> 
         "contiguous": counted(_contiguous(judged), "contiguous producer"),
         "copies": _copies(plan, judged),
         "chain": counted(len(plan.ledgers), "ledger"),
-        "live map": f"{judged.live.equal:,} of {counted(len(plan.told.live.producers), 'producer')} equal",
-        "snapshot": "none was compared",
+        "live map": f"{judged.live.equal:,} of {counted(len(plan.owner.live.producers), 'producer')} equal",
+        "snapshot": "no snapshot was compared",
     }
     if plan.snapshot is not None and judged.snapshot is not None:
-        told = plan.snapshot
-        equal = f"{judged.snapshot.equal:,} of {counted(len(told.producers), 'producer')} equal"
-        places = counted(totals.remembered, "remembered batch", "remembered batches")
-        held["snapshot"] = f"number {told.number}, as of {told.position}: {equal}, {places} in place"
+        snapshot = plan.snapshot
+        equal = f"{judged.snapshot.equal:,} of {counted(len(snapshot.producers), 'producer')} equal"
+        batches = counted(totals.remembered, "remembered batch", "remembered batches")
+        compared["snapshot"] = f"number {snapshot.number}, as of {snapshot.position}: {equal}, {batches} in place"
     partly = {
         "live map": not judged.live.whole,
         "snapshot": _snapshot_unseen(plan, judged) is not None,
@@ -116,7 +116,7 @@ def _checks(plan: TopicPlan, judged: TopicCheck, violations: Sequence[Json]) -> 
         state = "violated" if count else "incomplete" if partly.get(name) else "good"
         if name == "snapshot" and not count and plan.snapshot is None and not partly["snapshot"]:
             state = "none"
-        found.append({"check": name, "state": state, "violations": count, "held_against": held[name]})
+        found.append({"check": name, "state": state, "violations": count, "compared_with": compared[name]})
     return found
 
 
@@ -137,38 +137,45 @@ def _silent(judged: TopicCheck) -> str:
 
 def _snapshot_unseen(plan: TopicPlan, judged: TopicCheck) -> str | None:
     if plan.snapshot is None:
-        return "the snapshots have given way to later ones since: run it again" if plan.snapshot_newer else None
+        return (
+            "later snapshots have replaced those of this position: run the audit again" if plan.snapshot_newer else None
+        )
     if judged.snapshot is None:
-        return f"snapshot {plan.snapshot.number} is of {plan.snapshot.position}, where the log does not reach back to"
+        return (
+            f"snapshot {plan.snapshot.number} has the position {plan.snapshot.position}, which is not in the log "
+            "any more"
+        )
     if not judged.snapshot.whole:
         return (
-            f"{judged.snapshot.at_least + judged.snapshot.unseen} producers of the snapshot are not wholly in the log"
+            f"{judged.snapshot.at_least + judged.snapshot.unseen} producers of the snapshot are not completely in "
+            "the log"
         )
     return None
 
 
-def _not_seen(plan: TopicPlan, judged: TopicCheck) -> list[str]:
-    """What the audit could not see, and so does not call good."""
+def _not_checked(plan: TopicPlan, judged: TopicCheck) -> list[str]:
+    """What the audit could not check."""
     found: list[str] = []
     if not plan.from_start:
         first = plan.ledgers[0].first_index
-        found.append(f"messages 0 to {first - 1} were trimmed away: what they stored is not seen, nor what repeats it")
+        found.append(f"messages 0 to {first - 1} were trimmed: neither they nor duplicates of them are checked")
     if judged.joined.totals.lost:
-        found.append(f"what {judged.joined.totals.lost} entries held, for they cannot be read")
+        found.append(f"the contents of {judged.joined.totals.lost} entries, which cannot be read")
     if plan.all_copies and judged.joined.totals.silent:
         found.append(f"copies on storage nodes that do not answer ({_silent(judged)})")
     live = judged.live
     if live.not_listed:
         found.append(
-            f"the owner lists {len(plan.told.live.producers)} producers; {live.not_listed} others of the log are not "
-            "compared with it"
+            f"the topic owner lists {len(plan.owner.live.producers)} producers; {live.not_listed} other producers of "
+            "the log are not compared with it"
         )
     if live.at_least:
         found.append(
-            f"{live.at_least} producers have marks that may rest on what is not seen: they are compared as at least"
+            f"{live.at_least} producers have last ids that may come from messages that are not checked: they are "
+            "compared as lower bounds"
         )
     if live.unseen:
-        found.append(f"{live.unseen} producers of the live map have nothing in what is kept of the log")
+        found.append(f"{live.unseen} producers of the live map have no message in the log that is kept")
     snapshot = _snapshot_unseen(plan, judged)
     return found if snapshot is None else [*found, snapshot]
 
@@ -177,45 +184,48 @@ def _notes(audit: TopicAudit) -> list[str]:
     plan, judged = audit.plan, audit.judged
     found: list[str] = []
     if audit.grown:
-        found.append(f"stored since the audit began, and no part of it: {counted(audit.grown, 'message')}")
+        found.append(f"stored since the audit began, and not checked: {counted(audit.grown, 'message')}")
     totals = judged.joined.totals
-    if plan.snapshot is None and plan.told.snapshot_number == 0 and not plan.snapshot_newer:
+    if plan.snapshot is None and plan.owner.snapshot_number == 0 and not plan.snapshot_newer:
         found.append("no snapshot was taken yet")
     if totals.thin:
         some = counted(totals.thin, "entry has", "entries have")
-        found.append(f"{some} fewer copies than members, and as many as were promised: the ack quorum")
+        found.append(f"{some} fewer copies than members, but at least the ack quorum, as guaranteed")
     if totals.silent and not plan.all_copies:
-        found.append(f"whether storage nodes that do not answer hold their copies is not known ({_silent(judged)})")
-    if not plan.told.stats.get("deduplication_enabled", True):
-        found.append("deduplication is switched off: what is stored meanwhile is not judged")
+        found.append(f"copies on storage nodes that do not answer were not checked ({_silent(judged)})")
+    if not plan.owner.stats.get("deduplication_enabled", True):
+        found.append("deduplication is disabled: messages stored meanwhile are not deduplicated")
     if judged.count_of("once") or judged.count_of("order") or judged.count_of("contiguous"):
         found.append(
-            "messages that were stored while deduplication was switched off may repeat, be out of order and have "
-            "holes; the log does not say when that was"
+            "messages that were stored while deduplication was disabled may repeat, be out of order and have "
+            "gaps; the log does not show when that was"
         )
     return found
 
 
 def _refused(plan: TopicPlan, judged: TopicCheck) -> Json:
-    """in_log: messages of stored batches that were known, and are ignored by readers. told_by_owner: of its counters
-    since it took the topic over; a batch that is refused as a whole leaves nothing in the log."""
-    verdicts: Mapping[str, int] = plan.told.stats.get("messages_by_verdict", {})
-    told = {name: verdicts[name] for name in ("duplicate", "below_mark") if name in verdicts}
-    return {"in_log": judged.joined.totals.skipped, "told_by_owner": told, "owner_epoch": plan.told.owner_epoch}
+    """in_log: duplicate messages in stored batches, which readers skip. reported_by_owner: from the counters of the
+    topic owner since its takeover; a batch that is refused as a whole is not in the log."""
+    verdicts: Mapping[str, int] = plan.owner.stats.get("messages_by_verdict", {})
+    reported = {name: verdicts[name] for name in ("duplicate", "below_mark") if name in verdicts}
+    epoch = plan.owner.owner_epoch
+    return {"in_log": judged.joined.totals.skipped, "reported_by_owner": reported, "owner_epoch": epoch}
 
 
 def _takeovers(plan: TopicPlan, judged: TopicCheck) -> list[Json]:
-    """Stretches of ownership but the first: by the first entry that the log has of each, else as the owner tells it."""
+    """Takeovers: from the first entry of each owner epoch in the log, otherwise as the topic owner reports them."""
     epochs = judged.joined.epochs
     found: list[Json] = [
-        {"owner_epoch": one.owner_epoch, "time_ms": one.time_ms, "position": str(one.position), "told_by": "log"}
+        {"owner_epoch": one.owner_epoch, "time_ms": one.time_ms, "position": str(one.position), "reported_by": "log"}
         for one in epochs[1 if plan.from_start else 0 :]
     ]
     known = {one.owner_epoch for one in epochs}
-    for record in plan.told.stats.get("takeovers", []):
+    for record in plan.owner.stats.get("takeovers", []):
         epoch = record["owner_epoch"]
-        if epoch not in known and epoch <= plan.told.owner_epoch and (epochs or epoch > 1):
-            found.append({"owner_epoch": epoch, "time_ms": record["began_ms"], "position": None, "told_by": "owner"})
+        if epoch not in known and epoch <= plan.owner.owner_epoch and (epochs or epoch > 1):
+            found.append(
+                {"owner_epoch": epoch, "time_ms": record["began_ms"], "position": None, "reported_by": "owner"}
+            )
     return sorted(found, key=lambda one: int(one["owner_epoch"]))
 
 

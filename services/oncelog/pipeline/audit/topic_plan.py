@@ -1,8 +1,8 @@
-"""What is to be audited of a topic, fixed before it begins: how far its log went then, and what its owner said of it.
+"""The plan of a topic's audit, fixed before it begins: the end of the log, and the topic owner's own view of the topic.
 
-The owner tells its live map and the position that the map is of in one answer, so that both belong together however the
-topic grows meanwhile. The list of ledgers is asked for behind it: it is never shorter than that position. Then the
-cursor is read for the newest snapshot up to there.
+The owner returns its map of producers and the position of this map in one answer, so that both belong together while
+the topic grows. The list of ledgers is requested afterwards, so it always covers this position. Then the cursor is read
+for the newest snapshot up to this position.
 """
 
 import json
@@ -47,22 +47,22 @@ from oncelog.verify.topic_check import LiveMap, ReportedSnapshot
 from oncelog.wire import metadata_pb2 as pb
 from oncelog.wire.owner_pb2 import TopicStatesRequest
 
-#: Producers of a live map in one answer; at most some 500 bytes each, of 16 MiB.
+#: Producers of a live map in one answer of at most 16 MiB; each takes up to about 500 bytes.
 PRODUCERS_MAX = 25_000
 _STATE_TIMEOUT_MS = 30_000
-#: How long members are asked for an entry that most likely does not exist.
+#: How long to ask members for an entry that probably does not exist.
 END_PATIENCE_MS = 3_000
 _SERVING = "serving"
-#: A snapshot takes a moment: so many times the entries after which one is due are too many without one.
+#: A log without a snapshot is damaged once it has this many times the entries after which a snapshot is due.
 _OVERDUE_TIMES = 10
-#: Entries of a cursor's open ledger that are asked for: its real end is found by reading.
+#: Entries that are requested of a cursor's open ledger, whose end is found by reading.
 _ENTRIES_MAX = 2**31
 
 Json = Mapping[str, Any]
 
 
 class SnapshotDue(NamedTuple):
-    """When an owner takes a snapshot at the latest. entries_max 0: it does not say."""
+    """When the topic owner takes a snapshot at the latest. entries_max 0: not reported."""
 
     entries_max: int = 0
     interval_ms: int = 0
@@ -73,7 +73,7 @@ NOT_REPORTED = SnapshotDue()
 
 @dataclass(frozen=True, slots=True)
 class OwnerReport:
-    """What the owner says of the topic. stats: as its statistics have them; snapshot_number 0: none was taken."""
+    """The topic owner's view of the topic. stats: its statistics. snapshot_number 0: no snapshot was taken."""
 
     owner_epoch: int
     live: LiveMap
@@ -84,15 +84,15 @@ class OwnerReport:
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """One topic, or part.
+    """The audit of one topic, or partition.
 
-    snapshot_findings: what is wrong with its snapshots already. snapshot_newer: those that could be read are of a later
-    position. all_copies: all copies of each entry are read.
+    snapshot_findings: problems of its snapshots that were found while planning. snapshot_newer: the snapshots that
+    could be read have a later position. all_copies: all copies of each entry are read.
     """
 
     topic: str
     topic_id: TopicId
-    told: OwnerReport
+    owner: OwnerReport
     ledgers: tuple[AuditedLedger, ...]
     snapshot: ReportedSnapshot | None
     snapshot_findings: tuple[Finding, ...]
@@ -110,10 +110,10 @@ async def plan_topic(
     cluster: ClusterConnection, connection: ConnectionOptions, topic: str, *, entries_max: int, all_copies: bool
 ) -> TopicPlan:
     """Raises TopicNotFound, PermissionDenied, DeadlineExceeded."""
-    topic_id, told = await _ask_owner(cluster, topic)
+    topic_id, owner = await _ask_owner(cluster, topic)
     answer = await cluster.ask_metadata(LEDGERS, pb.LedgersRequest(topic=topic, with_snapshots=True))
-    ledgers = kept_ledgers(answer.ledgers, told.live.position)
-    reading = SnapshotReading(connection, topic_id, told.live.position)
+    ledgers = kept_ledgers(answer.ledgers, owner.live.position)
+    reading = SnapshotReading(connection, topic_id, owner.live.position)
     for ledger in reversed(answer.snapshot_ledgers):
         await reading.read(ledger)
         if reading.found is not None:
@@ -121,7 +121,7 @@ async def plan_topic(
     found = reading.found
     remembered = found.remembered if found else ()
     findings = [*reading.findings, *(misplaced(found.position, remembered, ledgers) if found else ())]
-    trouble = trouble_of(told.snapshot_number, found, newer=reading.newer)
+    trouble = trouble_of(owner.snapshot_number, found, newer=reading.newer)
     if trouble is not None:
         findings.append(Finding("snapshot", None, trouble))
     pieces = cut(ledgers, entries_max=entries_max, behind=found.position if found else None)
@@ -130,7 +130,7 @@ async def plan_topic(
     return TopicPlan(
         topic,
         topic_id,
-        told,
+        owner,
         ledgers,
         found,
         tuple(findings),
@@ -149,18 +149,18 @@ async def _ask_owner(cluster: ClusterConnection, topic: str) -> tuple[TopicId, O
         channel = cluster.channel(route.address)
         answer = await channel.call(TOPIC_STATES, request, timeout_ms=_STATE_TIMEOUT_MS)
         if not answer.states:
-            raise NotOwner(f"the owner of {topic} has let it go")
+            raise NotOwner(f"the owner of {topic} does not serve it any more")
         [state] = answer.states
         if state.phase != _SERVING:
             raise TopicLoading(f"{topic} is {state.phase} at its owner")
-        told = owner_report(state.owner_epoch, json.loads(state.stats_json), json.loads(state.internal_stats_json))
-        return route.topic_id, told
+        report = owner_report(state.owner_epoch, json.loads(state.stats_json), json.loads(state.internal_stats_json))
+        return route.topic_id, report
 
     return await persist(ask, timeout_ms=cluster.patience_ms, what=f"the owner of {topic}")
 
 
 def owner_report(owner_epoch: int, stats: Json, internal: Json) -> OwnerReport:
-    """Read what an owner says of a topic that it serves."""
+    """Parse the statistics of a topic owner."""
     producers = {
         ProducerId(one["producer_id"]): ReportedProducer(
             one["name"],
@@ -182,13 +182,13 @@ def owner_report(owner_epoch: int, stats: Json, internal: Json) -> OwnerReport:
 
 
 def position_of(text: str) -> Position:
-    """Of `ledger:entry`."""
+    """Parse `ledger:entry`."""
     ledger_id, _, entry_id = text.partition(":")
     return Position(LedgerId(int(ledger_id)), EntryId(int(entry_id)))
 
 
 def kept_ledgers(listed: Iterable[pb.TopicLedger], end: Position) -> tuple[AuditedLedger, ...]:
-    """The ledgers up to `end`; what came behind it since is left out."""
+    """The ledgers up to `end`, without what was stored behind it since."""
     found: list[AuditedLedger] = []
     for ledger in listed:
         members = tuple((Incarnation(one.incarnation), one.address) for one in ledger.members)
@@ -204,11 +204,11 @@ def kept_ledgers(listed: Iterable[pb.TopicLedger], end: Position) -> tuple[Audit
 
 
 class SnapshotReading:
-    """Looks for the newest whole snapshot that is of `end` or before it.
+    """Finds the newest complete snapshot at `end` or before it.
 
-    Where an open ledger ends only its reading shows. With a member away that cannot be shown, and is not waited for:
-    what was whole before counts, and the owner says which snapshot there must be. A closed ledger has its end in its
-    record: what cannot be read before that is damage.
+    The end of an open ledger is only found by reading. While a member is away it cannot be found, and this does not
+    wait for it: the complete snapshots before it count, and the topic owner reports which snapshot must exist. The end
+    of a closed ledger is in its metadata: an unreadable entry before it is damage.
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class SnapshotReading:
         self._topic_id = topic_id
         self._end = end
         self.found: ReportedSnapshot | None = None
-        #: whether one was passed over for being of a later position
+        #: whether a snapshot was skipped because its position is later
         self.newer = False
         #: entries of closed ledgers that cannot be read
         self.findings: list[Finding] = []
@@ -237,7 +237,7 @@ class SnapshotReading:
                     for entry_id, data in page:
                         self._feed(reader, entry_id, bytes(data))
             except (UnreadableEntry, CorruptEntry) as error:
-                if closed:  # else its end, or damage: see above
+                if closed:  # otherwise it may be the end of the ledger
                     text = f"ledger {ledger.ledger_id} of the snapshots cannot be read: {error.message}"
                     self.findings.append(Finding("snapshot", None, text))
             except DeadlineExceeded:
@@ -266,32 +266,30 @@ class SnapshotReading:
 
 
 def missing_snapshot(plan: TopicPlan, entries: int, span_ms: int) -> str | None:
-    """Why a log must have a snapshot, when none can be read; None: it has one, or need not have.
+    """Why the log must have a snapshot although none can be read; None: it has one, or needs none.
 
-    A takeover of a log that begins behind a trim needs one. And an owner takes one after so many entries, or so much
-    time, at the latest: where the log is far beyond both, those that there were are gone.
+    A takeover of a trimmed log needs a snapshot. And a topic owner takes one after a number of entries, or some time,
+    at the latest: where the log is far beyond both, its snapshots are lost.
     """
     if plan.snapshot is not None or plan.snapshot_newer or plan.snapshot_findings:
         return None
     if not plan.from_start:
-        return (
-            "the log begins behind a trim, and no snapshot of what came before can be read: no owner can take it over"
-        )
-    due = plan.told.snapshot_due
+        return "the log was trimmed, and no snapshot of the trimmed part can be read: no topic owner can take it over"
+    due = plan.owner.snapshot_due
     overdue = entries > due.entries_max and span_ms > due.interval_ms
     if due.entries_max and (overdue or entries > _OVERDUE_TIMES * due.entries_max):
         return (
             f"the log has {entries} entries, a snapshot is due after {due.entries_max} entries or "
-            f"{due.interval_ms} ms, and none can be read: those that were taken are gone"
+            f"{due.interval_ms} ms, but none can be read: its snapshots are lost"
         )
     return None
 
 
 def trouble_of(number: int, found: ReportedSnapshot | None, *, newer: bool) -> str | None:
-    """What is wrong when the owner took snapshot `number`, and `found` is the newest that could be read."""
+    """The problem, if the topic owner took snapshot `number`, and `found` is the newest that could be read."""
     if number == 0 or (found is not None and found.number >= number):
         return None
     if found is None and newer:
-        return None  # those of its time have given way to later ones
-    there = "none can be read" if found is None else f"the newest that can be read is {found.number}"
-    return f"the owner has taken snapshot {number}, and {there}"
+        return None  # later snapshots have replaced the one of this position
+    readable = "none can be read" if found is None else f"the newest that can be read is {found.number}"
+    return f"the topic owner has taken snapshot {number}, but {readable}"
